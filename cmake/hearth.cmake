@@ -1,0 +1,72 @@
+# hearth's three kinds of targets. Every folder is one static library that links only what the
+# layers table of docs/architecture.md allows; a forbidden include then fails to link in that
+# folder's own test.
+
+# hth_library(NAME SOURCES a.c b.c [LINK other libs])
+function(hth_library name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_include_directories(${name} PUBLIC ${HEARTH_ROOT})
+    target_link_libraries(${name} PUBLIC hth_flags ${ARG_LINK})
+endfunction()
+
+# hth_test(NAME SOURCES t.c [LINK libs] [LABELS unit|sim|integration|kernels] [TIMEOUT seconds])
+function(hth_test name)
+    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+    if(NOT HEARTH_TESTS)
+        return()
+    endif()
+    if(NOT ARG_LABELS)
+        set(ARG_LABELS unit)
+    endif()
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 120)
+    endif()
+    add_executable(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
+    target_link_libraries(${name} PRIVATE ${ARG_LINK} PkgConfig::CMOCKA m)
+    target_compile_definitions(${name} PRIVATE HTH_TEST_SOURCE_DIR="${HEARTH_ROOT}/tests")
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# hth_fuzzer(NAME SOURCES fuzz_x.c [LINK libs]): with clang and -DHEARTH_FUZZ=ON a libFuzzer
+# program; otherwise a replayer that runs the saved corpus and seeded mutations of it, so that every
+# parser is exercised in the normal tests too.
+function(hth_fuzzer name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+    if(NOT HEARTH_TESTS)
+        return()
+    endif()
+    if(HEARTH_FUZZ)
+        add_executable(${name} ${ARG_SOURCES})
+        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    else()
+        add_executable(${name} ${ARG_SOURCES} ${HEARTH_ROOT}/tests/fuzz/replay.c)
+        add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
+        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120)
+    endif()
+    target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
+    target_link_libraries(${name} PRIVATE ${ARG_LINK} m)
+endfunction()
+
+# hth_proto(LIBRARY a.proto ...): protobuf-c code, generated in the build tree.
+function(hth_proto library)
+    find_program(PROTOC_C NAMES protoc-c protoc REQUIRED)
+    foreach(proto ${ARGN})
+        get_filename_component(abs ${proto} ABSOLUTE)
+        file(RELATIVE_PATH rel ${HEARTH_ROOT} ${abs})
+        string(REGEX REPLACE "\\.proto$" "" stem ${rel})
+        set(out ${CMAKE_BINARY_DIR}/gen/${stem}.pb-c)
+        add_custom_command(
+            OUTPUT ${out}.c ${out}.h
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/gen
+            COMMAND protoc-c --proto_path=${HEARTH_ROOT} --c_out=${CMAKE_BINARY_DIR}/gen ${rel}
+            WORKING_DIRECTORY ${HEARTH_ROOT}
+            DEPENDS ${abs}
+            VERBATIM)
+        target_sources(${library} PRIVATE ${out}.c ${out}.h)
+        set_source_files_properties(${out}.c PROPERTIES COMPILE_OPTIONS "-w")
+    endforeach()
+    target_include_directories(${library} SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/gen)
+endfunction()

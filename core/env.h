@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * env.h: everything that code above net/ may ask of the world, and nothing else.
+ *
+ * One `struct hth_env` is one node. net/ makes it of libevent, TLS and threads; sim/ makes thousands
+ * of them on one thread under a virtual clock. The same object files run on both.
+ *
+ *   time      a monotonic clock cached per loop turn, and a wall clock for expiries
+ *   timers    one-shot; timers due at the same instant fire in no particular order
+ *   streams   ordered bytes between two peers, authenticated: dial, listen, gather-write, pull-read
+ *   jobs      work off the loop: `compute` lanes for arithmetic, `io` for disks
+ *   post      the one entry from another thread
+ *   files     whole small files and ranged reads, from jobs
+ *   rng       a seeded stream for decisions
+ *   faults    named sites that the simulator can make fail
+ *
+ * Threads: all functions are for the loop thread except hth_post, the hth_file_ functions (any job),
+ * hash/sign/verify and metrics updates. Callbacks run on the loop thread, one at a time, and never
+ * inside the call that caused them; so no function frees the object under its caller's feet.
+ */
+#ifndef HTH_CORE_ENV_H
+#define HTH_CORE_ENV_H
+
+#include "core/base.h"
+#include "core/blob.h"
+#include "core/crypto.h"
+#include "core/ident.h"
+#include "core/log.h"
+#include "core/metrics.h"
+#include "core/rng.h"
+
+struct hth_env;
+struct hth_timer;
+struct hth_listener;
+struct hth_stream;
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/*
+ * A stream's life:  dial -> on_open -> (on_readable | on_drained)* -> on_closed
+ *                   accept (already open) -> (on_readable | on_drained)* -> on_closed
+ * After on_closed, or after the owner called hth_stream_close, no callback comes and the handle is
+ * gone. on_closed is called once unless the owner closed: err is HTH_OK when the other side ended
+ * cleanly, else E_REFUSED, E_UNREACHABLE, E_TIMEOUT, E_CLOSED, E_BAD_PEER_ID, E_PROTOCOL (TLS).
+ */
+struct hth_stream_ops {
+    void (*on_open)(struct hth_stream *s, void *arg);
+    /* Bytes can be read; called again until they were read (level triggered). */
+    void (*on_readable)(struct hth_stream *s, void *arg);
+    /* What waits to be sent fell below HTH_STREAM_LOW_BYTES after a write filled it beyond. */
+    void (*on_drained)(struct hth_stream *s, void *arg);
+    void (*on_closed)(struct hth_stream *s, enum hth_err err, void *arg);
+};
+
+/* A peer connected and proved its key. Set the stream's callbacks inside with hth_stream_attach; an
+ * unattached stream is closed when the callback returns. */
+typedef void hth_accept_fn(void *arg, struct hth_stream *s);
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO };
+
+/*
+ * Work off the loop. Embed it in a struct of your own. `run` is called on a worker of the lane and
+ * may touch only what the struct holds; `done` follows on the loop thread. Jobs of a lane start in
+ * the order of submission; a compute lane has several workers, so jobs that share weights must be
+ * submitted one after the other's done.
+ *
+ * The simulator charges the job's cost against the node's device profile, and in ghost mode skips
+ * `run`: only jobs look into payloads. flops and bytes_moved are honest counts of the work.
+ */
+struct hth_job {
+    enum hth_lane lane;
+    void (*run)(struct hth_job *job);
+    void (*done)(struct hth_job *job, enum hth_err err); /* HTH_OK or E_CANCELED at shutdown */
+    double flops;
+    double bytes_moved;
+    struct hth_job *next;      /* private to the environment */
+    struct hth_env *env;       /* private */
+    uint64_t private_ticket;   /* private */
+};
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+typedef void hth_fn(void *arg);
+
+struct hth_env_ops {
+    /* timers */
+    struct hth_timer *(*timer_new)(struct hth_env *env, hth_fn *fn, void *arg);
+    void (*timer_set)(struct hth_timer *t, int64_t delay_us);
+    void (*timer_cancel)(struct hth_timer *t);
+    void (*timer_free)(struct hth_timer *t);
+    /* streams */
+    enum hth_err (*listen)(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
+                           void *arg, struct hth_listener **out);
+    void (*listener_addr)(struct hth_listener *l, struct hth_addr *out);
+    void (*listener_free)(struct hth_listener *l);
+    enum hth_err (*dial)(struct hth_env *env, const struct hth_addr *addr,
+                         const struct hth_peer_id *want, const struct hth_stream_ops *ops,
+                         void *arg, struct hth_stream **out);
+    void (*stream_attach)(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg);
+    enum hth_err (*stream_write)(struct hth_stream *s, const struct hth_span *spans, size_t count);
+    size_t (*stream_queued)(const struct hth_stream *s);
+    size_t (*stream_read)(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
+    void (*stream_pause)(struct hth_stream *s, bool paused);
+    void (*stream_peer)(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
+    void (*stream_close)(struct hth_stream *s, bool flush);
+    /* jobs and other threads */
+    enum hth_err (*job_submit)(struct hth_env *env, struct hth_job *job);
+    uint32_t (*lane_width)(struct hth_env *env, enum hth_lane lane);
+    void (*post)(struct hth_env *env, hth_fn *fn, void *arg);
+    /* memory for payloads */
+    enum hth_err (*blob_new)(struct hth_env *env, size_t size, struct hth_budget *budget,
+                             struct hth_blob **out);
+    /* files */
+    enum hth_err (*file_size)(struct hth_env *env, const char *path, uint64_t *size);
+    enum hth_err (*file_pread)(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                               size_t len, size_t *got);
+    enum hth_err (*file_write)(struct hth_env *env, const char *path, const struct hth_span *spans,
+                               size_t count);
+    enum hth_err (*file_remove)(struct hth_env *env, const char *path);
+    /* faults */
+    bool (*fault)(struct hth_env *env, const char *site);
+    /* wall clock in Unix microseconds (skewed in the simulator) */
+    int64_t (*wall_us)(struct hth_env *env);
+};
+
+struct hth_env {
+    const struct hth_env_ops *ops;
+    int64_t now_us; /* monotonic, constant within one callback */
+    struct hth_rng rng;
+    struct hth_log log;
+    struct hth_metrics *metrics;
+    const struct hth_crypto *crypto;
+    struct hth_secret secret; /* this node's identity */
+    struct hth_pubkey pubkey;
+    struct hth_peer_id self;
+};
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+static inline int64_t hth_now_us(const struct hth_env *env)
+{
+    return env->now_us;
+}
+static inline int64_t hth_wall_us(struct hth_env *env)
+{
+    return env->ops->wall_us(env);
+}
+
+/* ---- timers -------------------------------------------------------------------------------- */
+
+/* Not armed yet. */
+static inline struct hth_timer *hth_timer_new(struct hth_env *env, hth_fn *fn, void *arg)
+{
+    return env->ops->timer_new(env, fn, arg);
+}
+/* Arms it, or moves it when armed. delay_us <= 0 means the next turn. */
+static inline void hth_timer_set(struct hth_env *env, struct hth_timer *t, int64_t delay_us)
+{
+    env->ops->timer_set(t, delay_us);
+}
+static inline void hth_timer_cancel(struct hth_env *env, struct hth_timer *t)
+{
+    env->ops->timer_cancel(t);
+}
+/* Also from its own callback. NULL is fine. */
+static inline void hth_timer_free(struct hth_env *env, struct hth_timer *t)
+{
+    if (t != NULL)
+        env->ops->timer_free(t);
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/* Port 0 picks one: ask hth_listener_addr. Errors: E_ADDR_IN_USE, E_PERMISSION, E_UNREACHABLE. */
+static inline HTH_MUST enum hth_err hth_listen(struct hth_env *env, const struct hth_addr *addr,
+                                               hth_accept_fn *fn, void *arg,
+                                               struct hth_listener **out)
+{
+    return env->ops->listen(env, addr, fn, arg, out);
+}
+static inline void hth_listener_addr(struct hth_env *env, struct hth_listener *l,
+                                     struct hth_addr *out)
+{
+    env->ops->listener_addr(l, out);
+}
+static inline void hth_listener_free(struct hth_env *env, struct hth_listener *l)
+{
+    if (l != NULL)
+        env->ops->listener_free(l);
+}
+/* `want` NULL accepts any key. Failures come later through on_closed; errors at once: E_BUDGET (too
+ * many streams), E_UNSUPPORTED (address family). */
+static inline HTH_MUST enum hth_err hth_dial(struct hth_env *env, const struct hth_addr *addr,
+                                             const struct hth_peer_id *want,
+                                             const struct hth_stream_ops *ops, void *arg,
+                                             struct hth_stream **out)
+{
+    return env->ops->dial(env, addr, want, ops, arg, out);
+}
+static inline void hth_stream_attach(struct hth_env *env, struct hth_stream *s,
+                                     const struct hth_stream_ops *ops, void *arg)
+{
+    env->ops->stream_attach(s, ops, arg);
+}
+/* Queues the spans in order, taking a reference on each blob; all or nothing.
+ * Errors: E_QUEUE_FULL (more than HTH_STREAM_QUEUE_BYTES_MAX would wait; come back in on_drained),
+ * E_CLOSED. */
+static inline HTH_MUST enum hth_err hth_stream_write(struct hth_env *env, struct hth_stream *s,
+                                                     const struct hth_span *spans, size_t count)
+{
+    return env->ops->stream_write(s, spans, count);
+}
+/* Bytes that wait to be sent. */
+static inline size_t hth_stream_queued(struct hth_env *env, const struct hth_stream *s)
+{
+    return env->ops->stream_queued(s);
+}
+/* Moves at most max bytes that have arrived to into->data + offset, straight from the decrypting
+ * layer; returns how many, 0 when none wait. Into a ghost blob only the count and digest move. */
+static inline size_t hth_stream_read(struct hth_env *env, struct hth_stream *s,
+                                     struct hth_blob *into, size_t offset, size_t max)
+{
+    return env->ops->stream_read(s, into, offset, max);
+}
+/* Stops taking bytes from the other side, which then feels back-pressure. */
+static inline void hth_stream_pause(struct hth_env *env, struct hth_stream *s, bool paused)
+{
+    env->ops->stream_pause(s, paused);
+}
+/* The authenticated key's id (zero before on_open) and the address of the other end. */
+static inline void hth_stream_peer(struct hth_env *env, const struct hth_stream *s,
+                                   struct hth_peer_id *id, struct hth_addr *addr)
+{
+    env->ops->stream_peer(s, id, addr);
+}
+/* The handle is gone after this call. flush: what is queued is still sent, for at most 5 s. */
+static inline void hth_stream_close(struct hth_env *env, struct hth_stream *s, bool flush)
+{
+    env->ops->stream_close(s, flush);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+/* Errors: E_QUEUE_FULL (HTH_LANE_JOBS_MAX wait). The job belongs to the environment until done. */
+static inline HTH_MUST enum hth_err hth_job_submit(struct hth_env *env, struct hth_job *job)
+{
+    return env->ops->job_submit(env, job);
+}
+/* Jobs of this lane that run at the same time. */
+static inline uint32_t hth_lane_width(struct hth_env *env, enum hth_lane lane)
+{
+    return env->ops->lane_width(env, lane);
+}
+/* Runs fn(arg) on the loop thread soon. Any thread. */
+static inline void hth_post(struct hth_env *env, hth_fn *fn, void *arg)
+{
+    env->ops->post(env, fn, arg);
+}
+/* A payload: real bytes, or a ghost where the environment deals in ghosts. budget may be NULL.
+ * Errors: E_BUDGET, E_NO_MEMORY. */
+static inline HTH_MUST enum hth_err hth_env_blob_new(struct hth_env *env, size_t size,
+                                                     struct hth_budget *budget,
+                                                     struct hth_blob **out)
+{
+    return env->ops->blob_new(env, size, budget, out);
+}
+
+/* ---- files (any job; on the loop only at start and end of a program) ------------------------ */
+
+/* Errors of all four: E_NO_FILE, E_PERMISSION, E_IO, E_DISK_FULL. */
+static inline HTH_MUST enum hth_err hth_file_size(struct hth_env *env, const char *path,
+                                                  uint64_t *size)
+{
+    return env->ops->file_size(env, path, size);
+}
+/* *got < len only at the end of the file. */
+static inline HTH_MUST enum hth_err hth_file_pread(struct hth_env *env, const char *path,
+                                                   uint64_t offset, void *buf, size_t len,
+                                                   size_t *got)
+{
+    return env->ops->file_pread(env, path, offset, buf, len, got);
+}
+/* Written aside, synced, renamed: after a crash the old or the new content is there, whole.
+ * Missing folders of the path are made. */
+static inline HTH_MUST enum hth_err hth_file_write(struct hth_env *env, const char *path,
+                                                   const struct hth_span *spans, size_t count)
+{
+    return env->ops->file_write(env, path, spans, count);
+}
+static inline HTH_MUST enum hth_err hth_file_remove(struct hth_env *env, const char *path)
+{
+    return env->ops->file_remove(env, path);
+}
+/* Reads a whole file of at most `max` bytes. Errors: also E_TOO_LARGE, E_NO_MEMORY. */
+enum hth_err hth_file_read(struct hth_env *env, const char *path, uint64_t max,
+                           struct hth_blob **out) HTH_MUST;
+
+/* ---- faults -------------------------------------------------------------------------------- */
+
+/* True when the simulator wants this named site to fail now; always false in the real world. */
+static inline bool hth_fault(struct hth_env *env, const char *site)
+{
+    return env->ops->fault != NULL && env->ops->fault(env, site);
+}
+
+#endif

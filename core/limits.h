@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * limits.h: every bound in one place. A bound exists because somebody else's number would otherwise
+ * decide how much of this machine they use. Each is crossed by a test.
+ */
+#ifndef HTH_CORE_LIMITS_H
+#define HTH_CORE_LIMITS_H
+
+/* env: streams and jobs */
+#define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20) /* waiting to be sent on one stream */
+#define HTH_STREAM_LOW_BYTES (256u << 10)       /* on_drained below this */
+#define HTH_STREAMS_MAX 4096                    /* open at once in one environment */
+#define HTH_STREAMS_PER_ADDR_MAX 256            /* accepted from one address */
+#define HTH_LANE_JOBS_MAX 16384                 /* jobs that wait in one lane */
+#define HTH_HANDSHAKE_TIMEOUT_US (10 * 1000000)
+#define HTH_DIAL_TIMEOUT_US (5 * 1000000)
+
+/* rpc */
+#define HTH_FRAME_META_BYTES_MAX (64u << 10)    /* the Protocol Buffers part of a frame */
+#define HTH_FRAME_BODY_BYTES_MAX (1u << 30)     /* the tensors of a frame */
+#define HTH_FRAME_TENSORS_MAX 4096
+
+/* dht */
+#define HTH_DHT_VALUE_BYTES_MAX 4096            /* one record as stored */
+#define HTH_CLOCK_SKEW_MAX_US (3 * 1000000)
+
+/* grid of experts */
+#define HTH_GRID_DIMS_MAX 3
+#define HTH_GRID_DIM_MAX 65536                  /* coordinates along one axis */
+#define HTH_NAME_LEN_MAX 63                     /* a run's or layer's name */
+#define HTH_TOP_K_MAX 64
+
+#endif

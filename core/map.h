@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * map.h: a hash map from short byte keys to pointers, iterated in insertion order.
+ *
+ * Keys are copied; values are borrowed. Iteration order depends only on the calls made, never on
+ * addresses, so that a simulation replays. Entries removed during an iteration are skipped; entries
+ * added during one may or may not be seen.
+ */
+#ifndef HTH_CORE_MAP_H
+#define HTH_CORE_MAP_H
+
+#include "core/base.h"
+
+struct hth_map;
+
+struct hth_map *hth_map_new(void);
+/* Values are not freed. NULL is fine. */
+void hth_map_free(struct hth_map *map);
+size_t hth_map_count(const struct hth_map *map);
+/* The value, or NULL. */
+void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len);
+/* Stores value (not NULL); returns the one it replaces, or NULL. */
+void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value);
+/* Removes and returns the value, or NULL. */
+void *hth_map_del(struct hth_map *map, const void *key, size_t key_len);
+
+/* for (size_t it = 0; (v = hth_map_next(map, &it, &key, &key_len)) != NULL;)  key may be NULL. */
+void *hth_map_next(const struct hth_map *map, size_t *it, const void **key, size_t *key_len);
+
+/* The same with 64-bit integers and with text as keys. */
+static inline void *hth_map_get_u64(const struct hth_map *map, uint64_t key)
+{
+    return hth_map_get(map, &key, sizeof(key));
+}
+static inline void *hth_map_put_u64(struct hth_map *map, uint64_t key, void *value)
+{
+    return hth_map_put(map, &key, sizeof(key), value);
+}
+static inline void *hth_map_del_u64(struct hth_map *map, uint64_t key)
+{
+    return hth_map_del(map, &key, sizeof(key));
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rng.h: two kinds of random numbers, both from one seed.
+ *
+ * `hth_rng` is a stream (xoshiro256**, Blackman and Vigna 2018) for decisions: jitter, shuffles,
+ * simulated failures. Streams are split by name, so that adding a consumer never shifts the numbers
+ * of another: hth_rng_split(&root, "links") is the same whatever else was drawn.
+ *
+ * `hth_philox` is counter based (Philox4x32-10, Salmon et al., SC'11): the numbers are a pure
+ * function of (key, counter), so that initialisation and dropout are the same on CPU and GPU, in
+ * any order and after a resume. Key = run seed; counter = (element / 4, op, step, expert).
+ *
+ * Neither is fit for secrets; keys come from the crypto of the environment.
+ */
+#ifndef HTH_CORE_RNG_H
+#define HTH_CORE_RNG_H
+
+#include "core/base.h"
+
+struct hth_rng {
+    uint64_t s[4];
+};
+
+/* Any seed is fine, 0 too. */
+void hth_rng_init(struct hth_rng *rng, uint64_t seed);
+/* A stream that depends only on the parent's seed state and the name; the parent does not move. */
+struct hth_rng hth_rng_split(const struct hth_rng *parent, const char *name, uint64_t index);
+uint64_t hth_rng_u64(struct hth_rng *rng);
+/* Uniform in [0, bound), without bias. bound > 0. */
+uint64_t hth_rng_below(struct hth_rng *rng, uint64_t bound);
+/* Uniform in [0, 1) with 53 bits. */
+double hth_rng_unit(struct hth_rng *rng);
+/* Mean `mean`, exponential: -mean * ln(1 - u). */
+double hth_rng_exponential(struct hth_rng *rng, double mean);
+/* Standard normal (Box-Muller, one of the pair). */
+double hth_rng_normal(struct hth_rng *rng);
+bool hth_rng_chance(struct hth_rng *rng, double p);
+/* Fisher-Yates over `count` elements of `size` bytes (size <= 256). */
+void hth_rng_shuffle(struct hth_rng *rng, void *base, size_t count, size_t size);
+
+/* out = Philox4x32-10(counter, key). */
+void hth_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* Standard normals from words 0..3 by Box-Muller in double, rounded once; bit-equal everywhere the
+ * libm is the same. */
+void hth_philox_normal(const uint32_t counter[4], const uint32_t key[2], float out[4]);
+
+/* A 64-bit mix (splitmix64 finaliser): for hashing integers and building seeds. */
+uint64_t hth_mix64(uint64_t x);
+/* 64-bit hash of bytes under a seed; deterministic on every machine; not for secrets. */
+uint64_t hth_hash64(const void *data, size_t len, uint64_t seed);
+
+#endif
