@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* budget.c: nested bounds on bytes; relaxed atomics suffice because only the sum matters. */
+#include "core/budget.h"
+
+void hth_budget_init(struct hth_budget *budget, int64_t limit_bytes, struct hth_budget *parent)
+{
+    budget->limit_bytes = limit_bytes;
+    budget->used_bytes = 0;
+    budget->parent = parent;
+}
+
+enum hth_err hth_budget_take(struct hth_budget *budget, size_t bytes)
+{
+    if (bytes > INT64_MAX / 2)
+        return HTH_E_BUDGET;
+    int64_t n = (int64_t)bytes;
+    for (struct hth_budget *b = budget; b != NULL; b = b->parent) {
+        int64_t used = __atomic_add_fetch(&b->used_bytes, n, __ATOMIC_RELAXED);
+        if (used > b->limit_bytes || used < n) {
+            /* Give back what this call took, up to and including this level. */
+            for (struct hth_budget *u = budget; u != b->parent; u = u->parent)
+                __atomic_sub_fetch(&u->used_bytes, n, __ATOMIC_RELAXED);
+            return HTH_E_BUDGET;
+        }
+    }
+    return HTH_OK;
+}
+
+void hth_budget_give(struct hth_budget *budget, size_t bytes)
+{
+    for (struct hth_budget *b = budget; b != NULL; b = b->parent) {
+        int64_t left = __atomic_sub_fetch(&b->used_bytes, (int64_t)bytes, __ATOMIC_RELAXED);
+        HTH_ASSERT(left >= 0);
+    }
+}
+
+int64_t hth_budget_used(const struct hth_budget *budget)
+{
+    return __atomic_load_n(&budget->used_bytes, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * map.c: a dense array of entries in insertion order, and an open-addressing table of indices into
+ * it. Removed entries stay as holes until the next rebuild.
+ *
+ *   slots:   [ . 2 . 0 . . 1 . ]        entries: [ (k0,v0) (k1,v1) (k2,v2) ]
+ */
+#include "core/map.h"
+
+#include "core/mem.h"
+#include "core/rng.h"
+
+#include <string.h>
+
+#define SLOT_EMPTY   UINT32_MAX
+#define SLOT_DELETED (UINT32_MAX - 1)
+#define KEY_INLINE   24
+
+struct entry {
+    void *value; /* NULL: a hole */
+    uint64_t hash;
+    size_t key_len;
+    union {
+        uint8_t bytes[KEY_INLINE];
+        uint8_t *heap;
+    } key;
+};
+
+struct hth_map {
+    struct entry *entries;
+    uint32_t *slots;
+    size_t entries_used; /* holes included */
+    size_t entries_capacity;
+    size_t slots_count; /* a power of two */
+    size_t live;
+};
+
+static const uint8_t *key_of(const struct entry *e)
+{
+    return e->key_len <= KEY_INLINE ? e->key.bytes : e->key.heap;
+}
+
+struct hth_map *hth_map_new(void)
+{
+    return hth_new(struct hth_map);
+}
+
+void hth_map_free(struct hth_map *map)
+{
+    if (map == NULL)
+        return;
+    for (size_t i = 0; i < map->entries_used; i++) {
+        if (map->entries[i].value != NULL && map->entries[i].key_len > KEY_INLINE)
+            hth_free(map->entries[i].key.heap);
+    }
+    hth_free(map->entries);
+    hth_free(map->slots);
+    hth_free(map);
+}
+
+size_t hth_map_count(const struct hth_map *map)
+{
+    return map->live;
+}
+
+/* The slot that holds the key, or SIZE_MAX. */
+static size_t find_slot(const struct hth_map *map, uint64_t hash, const void *key, size_t key_len)
+{
+    if (map->slots_count == 0)
+        return SIZE_MAX;
+    size_t mask = map->slots_count - 1;
+    for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
+        uint32_t index = map->slots[i];
+        if (index == SLOT_EMPTY)
+            return SIZE_MAX;
+        if (index == SLOT_DELETED)
+            continue;
+        const struct entry *e = &map->entries[index];
+        if (e->hash == hash && e->key_len == key_len && memcmp(key_of(e), key, key_len) == 0)
+            return i;
+    }
+}
+
+static void slot_insert(struct hth_map *map, uint64_t hash, uint32_t index)
+{
+    size_t mask = map->slots_count - 1;
+    size_t i = (size_t)hash & mask;
+    while (map->slots[i] != SLOT_EMPTY && map->slots[i] != SLOT_DELETED)
+        i = (i + 1) & mask;
+    map->slots[i] = index;
+}
+
+/* Squeezes the holes out and makes room for twice the live entries. */
+static void rebuild(struct hth_map *map)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < map->entries_used; i++) {
+        if (map->entries[i].value != NULL)
+            map->entries[used++] = map->entries[i];
+    }
+    map->entries_used = used;
+    map->entries_capacity = HTH_MAX((size_t)8, 2 * map->live);
+    map->entries = hth_realloc(map->entries, map->entries_capacity, sizeof(*map->entries));
+    map->slots_count = 16;
+    while (map->slots_count < 2 * map->entries_capacity)
+        map->slots_count *= 2;
+    HTH_ASSERT(map->slots_count < SLOT_DELETED);
+    map->slots = hth_realloc(map->slots, map->slots_count, sizeof(*map->slots));
+    memset(map->slots, 0xff, map->slots_count * sizeof(*map->slots));
+    for (size_t i = 0; i < used; i++)
+        slot_insert(map, map->entries[i].hash, (uint32_t)i);
+}
+
+void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
+{
+    size_t slot = find_slot(map, hth_hash64(key, key_len, 0), key, key_len);
+    return slot != SIZE_MAX ? map->entries[map->slots[slot]].value : NULL;
+}
+
+void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value)
+{
+    HTH_ASSERT(value != NULL);
+    uint64_t hash = hth_hash64(key, key_len, 0);
+    size_t slot = find_slot(map, hash, key, key_len);
+    if (slot != SIZE_MAX) {
+        struct entry *e = &map->entries[map->slots[slot]];
+        void *old = e->value;
+        e->value = value;
+        return old;
+    }
+    if (map->entries_used == map->entries_capacity)
+        rebuild(map);
+    struct entry *e = &map->entries[map->entries_used];
+    memset(e, 0, sizeof(*e));
+    e->value = value;
+    e->hash = hash;
+    e->key_len = key_len;
+    if (key_len > KEY_INLINE)
+        e->key.heap = hth_calloc(key_len, 1);
+    memcpy(key_len > KEY_INLINE ? e->key.heap : e->key.bytes, key, key_len);
+    slot_insert(map, hash, (uint32_t)map->entries_used);
+    map->entries_used++;
+    map->live++;
+    return NULL;
+}
+
+void *hth_map_del(struct hth_map *map, const void *key, size_t key_len)
+{
+    size_t slot = find_slot(map, hth_hash64(key, key_len, 0), key, key_len);
+    if (slot == SIZE_MAX)
+        return NULL;
+    struct entry *e = &map->entries[map->slots[slot]];
+    void *value = e->value;
+    if (e->key_len > KEY_INLINE)
+        hth_free(e->key.heap);
+    e->value = NULL;
+    e->key_len = 0;
+    map->slots[slot] = SLOT_DELETED;
+    map->live--;
+    return value;
+}
+
+void *hth_map_next(const struct hth_map *map, size_t *it, const void **key, size_t *key_len)
+{
+    while (*it < map->entries_used) {
+        const struct entry *e = &map->entries[(*it)++];
+        if (e->value == NULL)
+            continue;
+        if (key != NULL)
+            *key = key_of(e);
+        if (key_len != NULL)
+            *key_len = e->key_len;
+        return e->value;
+    }
+    return NULL;
+}

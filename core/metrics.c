@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c: a registry in order of registration; values are relaxed atomics. */
+#include "core/metrics.h"
+
+#include "core/map.h"
+#include "core/mem.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BUCKETS 24
+
+enum metric_kind { COUNTER, GAUGE, HISTOGRAM };
+
+struct hth_metric {
+    const char *name;
+    const char *help;
+    enum metric_kind kind;
+    int64_t count;      /* counter value, or observations */
+    uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
+    double lowest;
+    int64_t buckets[BUCKETS + 1]; /* the last one holds what is larger than all bounds */
+};
+
+struct hth_metrics {
+    struct hth_map *by_name;
+};
+
+struct hth_metrics *hth_metrics_new(void)
+{
+    struct hth_metrics *m = hth_new(struct hth_metrics);
+    m->by_name = hth_map_new();
+    return m;
+}
+
+void hth_metrics_free(struct hth_metrics *m)
+{
+    struct hth_metric *metric;
+    if (m == NULL)
+        return;
+    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;)
+        hth_free(metric);
+    hth_map_free(m->by_name);
+    hth_free(m);
+}
+
+static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, const char *help,
+                                      enum metric_kind kind)
+{
+    struct hth_metric *metric = hth_map_get(m->by_name, name, strlen(name));
+    if (metric != NULL) {
+        HTH_ASSERT(metric->kind == kind);
+        return metric;
+    }
+    metric = hth_new(struct hth_metric);
+    metric->name = name;
+    metric->help = help;
+    metric->kind = kind;
+    hth_map_put(m->by_name, name, strlen(name), metric);
+    return metric;
+}
+
+struct hth_metric *hth_counter(struct hth_metrics *m, const char *name, const char *help)
+{
+    return find_or_add(m, name, help, COUNTER);
+}
+
+struct hth_metric *hth_gauge(struct hth_metrics *m, const char *name, const char *help)
+{
+    return find_or_add(m, name, help, GAUGE);
+}
+
+struct hth_metric *hth_histogram(struct hth_metrics *m, const char *name, const char *help,
+                                 double lowest)
+{
+    struct hth_metric *metric = find_or_add(m, name, help, HISTOGRAM);
+    metric->lowest = lowest;
+    return metric;
+}
+
+static double bits_to_double(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static uint64_t double_to_bits(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static double load_value(const struct hth_metric *metric)
+{
+    return bits_to_double(__atomic_load_n(&metric->value_bits, __ATOMIC_RELAXED));
+}
+
+static int64_t load_count(const int64_t *count)
+{
+    return __atomic_load_n(count, __ATOMIC_RELAXED);
+}
+
+void hth_metric_add(struct hth_metric *metric, int64_t n)
+{
+    __atomic_fetch_add(&metric->count, n, __ATOMIC_RELAXED);
+}
+
+void hth_metric_set(struct hth_metric *metric, double value)
+{
+    __atomic_store_n(&metric->value_bits, double_to_bits(value), __ATOMIC_RELAXED);
+}
+
+static double bucket_bound(const struct hth_metric *metric, int bucket)
+{
+    return ldexp(metric->lowest, bucket);
+}
+
+void hth_metric_observe(struct hth_metric *metric, double value)
+{
+    int bucket = 0;
+    while (bucket < BUCKETS && value > bucket_bound(metric, bucket))
+        bucket++;
+    __atomic_fetch_add(&metric->buckets[bucket], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&metric->count, 1, __ATOMIC_RELAXED);
+    uint64_t old = __atomic_load_n(&metric->value_bits, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&metric->value_bits, &old,
+                                        double_to_bits(bits_to_double(old) + value), true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+double hth_metric_value(const struct hth_metric *metric)
+{
+    return metric->kind == GAUGE ? load_value(metric) : (double)load_count(&metric->count);
+}
+
+double hth_metric_quantile(const struct hth_metric *metric, double q)
+{
+    double total = (double)load_count(&metric->count), seen = 0;
+    if (total <= 0)
+        return 0;
+    for (int i = 0; i <= BUCKETS; i++) {
+        seen += (double)load_count(&metric->buckets[i]);
+        if (seen >= q * total)
+            return bucket_bound(metric, i);
+    }
+    return bucket_bound(metric, BUCKETS);
+}
+
+double hth_metrics_get(const struct hth_metrics *m, const char *name)
+{
+    const struct hth_metric *metric = hth_map_get(m->by_name, name, strlen(name));
+    return metric != NULL ? hth_metric_value(metric) : 0;
+}
+
+/* A string that grows. */
+struct text {
+    char *data;
+    size_t len, capacity;
+};
+
+HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
+{
+    for (;;) {
+        va_list args;
+        va_start(args, fmt);
+        int n = vsnprintf(t->data + t->len, t->capacity - t->len, fmt, args);
+        va_end(args);
+        HTH_ASSERT(n >= 0);
+        if (t->len + (size_t)n < t->capacity) {
+            t->len += (size_t)n;
+            return;
+        }
+        t->capacity = 2 * t->capacity + (size_t)n;
+        t->data = hth_realloc(t->data, t->capacity, 1);
+    }
+}
+
+static struct text text_new(void)
+{
+    return (struct text){.data = hth_calloc(1024, 1), .len = 0, .capacity = 1024};
+}
+
+static void put_histogram(struct text *t, const struct hth_metric *metric)
+{
+    int64_t seen = 0;
+    for (int i = 0; i < BUCKETS; i++) {
+        seen += load_count(&metric->buckets[i]);
+        put(t, "%s_bucket{le=\"%.9g\"} %lld\n", metric->name, bucket_bound(metric, i),
+            (long long)seen);
+    }
+    long long total = (long long)load_count(&metric->count);
+    put(t, "%s_bucket{le=\"+Inf\"} %lld\n", metric->name, total);
+    put(t, "%s_sum %.9g\n%s_count %lld\n", metric->name, load_value(metric), metric->name, total);
+}
+
+char *hth_metrics_prometheus(const struct hth_metrics *m)
+{
+    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    struct text t = text_new();
+    const struct hth_metric *metric;
+    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
+        put(&t, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
+            kinds[metric->kind]);
+        if (metric->kind == HISTOGRAM)
+            put_histogram(&t, metric);
+        else if (metric->kind == GAUGE)
+            put(&t, "%s %.9g\n", metric->name, load_value(metric));
+        else
+            put(&t, "%s %lld\n", metric->name, (long long)load_count(&metric->count));
+    }
+    return t.data;
+}
+
+/* JSON has no infinities. */
+static double finite(double value)
+{
+    return isfinite(value) ? value : 0;
+}
+
+char *hth_metrics_json(const struct hth_metrics *m)
+{
+    struct text t = text_new();
+    const struct hth_metric *metric;
+    const char *comma = "";
+    put(&t, "{");
+    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
+        if (metric->kind == HISTOGRAM)
+            put(&t, "%s\"%s\":{\"count\":%lld,\"sum\":%.9g,\"p50\":%.9g,\"p95\":%.9g,\"p99\":%.9g}",
+                comma, metric->name, (long long)load_count(&metric->count),
+                finite(load_value(metric)), hth_metric_quantile(metric, 0.5),
+                hth_metric_quantile(metric, 0.95), hth_metric_quantile(metric, 0.99));
+        else
+            put(&t, "%s\"%s\":%.17g", comma, metric->name, finite(hth_metric_value(metric)));
+        comma = ",";
+    }
+    put(&t, "}");
+    return t.data;
+}
