@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The map and the heap against brute force, with random histories. */
+#include "support/test.h"
+
+#include "core/heap.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/rng.h"
+
+#include <stdlib.h>
+
+#define KEYS 500
+
+/* A key of 1..64 bytes made of its number, so that short and long keys mix. */
+static size_t make_key(uint64_t n, uint8_t key[64])
+{
+    size_t len = 8 + n % 57;
+    memset(key, (int)(n % 251), 64);
+    memcpy(key, &n, sizeof(n));
+    return len;
+}
+
+static void test_map_against_array(void **state)
+{
+    (void)state;
+    struct hth_rng rng;
+    struct hth_map *map = hth_map_new();
+    static int values[KEYS];
+    bool present[KEYS] = {false};
+    size_t count = 0;
+    hth_rng_init(&rng, 7);
+    for (int step = 0; step < 20000; step++) {
+        uint8_t key[64];
+        size_t n = hth_rng_below(&rng, KEYS);
+        size_t len = make_key(n, key);
+        if (hth_rng_chance(&rng, 0.5)) {
+            void *old = hth_map_put(map, key, len, &values[n]);
+            assert_ptr_equal(old, present[n] ? &values[n] : NULL);
+            count += !present[n];
+            present[n] = true;
+        } else {
+            void *old = hth_map_del(map, key, len);
+            assert_ptr_equal(old, present[n] ? &values[n] : NULL);
+            count -= present[n];
+            present[n] = false;
+        }
+        assert_int_equal(hth_map_count(map), count);
+        size_t probe = hth_rng_below(&rng, KEYS);
+        len = make_key(probe, key);
+        assert_ptr_equal(hth_map_get(map, key, len), present[probe] ? &values[probe] : NULL);
+    }
+    size_t seen = 0;
+    const void *key;
+    size_t key_len;
+    int *value;
+    for (size_t it = 0; (value = hth_map_next(map, &it, &key, &key_len)) != NULL; seen++) {
+        uint8_t want[64];
+        assert_int_equal(key_len, make_key((uint64_t)(value - values), want));
+        assert_memory_equal(key, want, key_len);
+    }
+    assert_int_equal(seen, count);
+    hth_map_free(map);
+}
+
+static void test_map_iterates_in_insertion_order(void **state)
+{
+    (void)state;
+    struct hth_map *map = hth_map_new();
+    static int values[100];
+    for (uint64_t i = 0; i < 100; i++)
+        hth_map_put_u64(map, i * 7919 % 101, &values[i]);
+    for (uint64_t i = 0; i < 100; i += 3)
+        assert_ptr_equal(hth_map_del_u64(map, i * 7919 % 101), &values[i]);
+    int *last = NULL, *value;
+    for (size_t it = 0; (value = hth_map_next(map, &it, NULL, NULL)) != NULL; last = value)
+        assert_true(last == NULL || value > last);
+    hth_map_free(map);
+}
+
+struct item {
+    struct hth_heap_node node;
+    uint64_t key;
+    uint64_t id;
+};
+
+static bool item_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
+{
+    const struct item *x = HTH_CONTAINER(a, const struct item, node);
+    const struct item *y = HTH_CONTAINER(b, const struct item, node);
+    return x->key != y->key ? x->key < y->key : x->id < y->id;
+}
+
+static void test_heap_against_scan(void **state)
+{
+    (void)state;
+    struct hth_rng rng;
+    struct hth_heap heap;
+    static struct item items[200];
+    hth_rng_init(&rng, 11);
+    hth_heap_init(&heap, item_less);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(items); i++)
+        items[i].id = i;
+    for (int step = 0; step < 20000; step++) {
+        struct item *it = &items[hth_rng_below(&rng, HTH_ARRAY_LEN(items))];
+        if (hth_heap_contains(&it->node)) {
+            hth_heap_remove(&heap, &it->node);
+        } else {
+            it->key = hth_rng_below(&rng, 50);
+            hth_heap_push(&heap, &it->node);
+        }
+        const struct item *best = NULL;
+        for (size_t i = 0; i < HTH_ARRAY_LEN(items); i++) {
+            if (hth_heap_contains(&items[i].node) &&
+                (best == NULL || item_less(&items[i].node, &best->node)))
+                best = &items[i];
+        }
+        assert_ptr_equal(hth_heap_top(&heap), best != NULL ? &best->node : NULL);
+    }
+    uint64_t last = 0;
+    while (hth_heap_top(&heap) != NULL) {
+        struct item *it = HTH_CONTAINER(hth_heap_pop(&heap), struct item, node);
+        assert_true(it->key >= last);
+        last = it->key;
+    }
+    hth_heap_clear(&heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_map_against_array),
+        cmocka_unit_test(test_map_iterates_in_insertion_order),
+        cmocka_unit_test(test_heap_against_scan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

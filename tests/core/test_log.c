@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines as text and JSON, levels per subsystem, limits on repeats; the two metric exports. */
+#include "support/test.h"
+
+#include "core/env.h"
+#include "core/mem.h"
+
+struct capture {
+    char text[8192];
+    size_t len;
+    int lines;
+};
+
+static void capture_line(void *arg, const char *line, size_t len)
+{
+    struct capture *c = arg;
+    assert_true(c->len + len < sizeof(c->text));
+    memcpy(c->text + c->len, line, len);
+    c->len += len;
+    c->text[c->len] = '\0';
+    c->lines++;
+}
+
+static void setup(struct hth_env *env, struct capture *c)
+{
+    memset(env, 0, sizeof(*env));
+    memset(c, 0, sizeof(*c));
+    hth_log_init(&env->log);
+    env->log.sink = capture_line;
+    env->log.sink_arg = c;
+    env->now_us = 1234567;
+    snprintf(env->log.node, sizeof(env->log.node), "n7");
+}
+
+static int evaluated;
+
+static int evaluate(void)
+{
+    return ++evaluated;
+}
+
+static void test_levels_gate_evaluation(void **state)
+{
+    (void)state;
+    struct hth_env env;
+    struct capture c;
+    char bad[64];
+    setup(&env, &c);
+    assert_ok(hth_log_parse(&env.log, "warn,rpc:debug", bad));
+    HTH_LOG(&env, HTH_DEBUG, HTH_SUB_RPC, "seen %d", evaluate());
+    HTH_LOG(&env, HTH_INFO, HTH_SUB_NET, "not seen %d", evaluate());
+    assert_int_equal(evaluated, 1);
+    assert_string_equal(c.text, "     1.235 debug rpc    n7 seen 1\n");
+    assert_err(HTH_E_USAGE, hth_log_parse(&env.log, "rpc:debug,nett:info", bad));
+    assert_string_equal(bad, "nett:info");
+    assert_err(HTH_E_USAGE, hth_log_parse(&env.log, "", bad));
+    assert_int_equal(env.log.level[HTH_SUB_NET], HTH_WARN);
+}
+
+static void test_json_lines_are_escaped(void **state)
+{
+    (void)state;
+    struct hth_env env;
+    struct capture c;
+    setup(&env, &c);
+    env.log.json = true;
+    HTH_LOG(&env, HTH_ERROR, HTH_SUB_APP, "a \"b\" \\ \n%s", "c");
+    assert_string_equal(c.text, "{\"t\":1.234567,\"level\":\"error\",\"sub\":\"app\",\"node\":"
+                                "\"n7\",\"msg\":\"a \\\"b\\\" \\\\ \\u000ac\"}\n");
+}
+
+static void test_repeats_are_counted(void **state)
+{
+    (void)state;
+    struct hth_env env;
+    struct capture c;
+    setup(&env, &c);
+    for (int i = 0; i < 101; i++) {
+        if (i == 100)
+            env.now_us += 2 * HTH_US_PER_S;
+        HTH_LOG(&env, HTH_INFO, HTH_SUB_APP, "again");
+    }
+    assert_int_equal(c.lines, 11);
+    assert_int_equal(env.log.dropped, 90);
+    assert_non_null(strstr(c.text, "again (and 90 like it)"));
+}
+
+static void test_a_long_line_is_cut(void **state)
+{
+    (void)state;
+    struct hth_env env;
+    struct capture c;
+    char longer[5000];
+    setup(&env, &c);
+    memset(longer, '"', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    HTH_LOG(&env, HTH_INFO, HTH_SUB_APP, "%s", longer);
+    env.log.json = true;
+    HTH_LOG(&env, HTH_INFO, HTH_SUB_APP, "%s", longer);
+    assert_int_equal(c.lines, 2);
+    assert_true(c.len < 4096 + 100);
+    assert_int_equal(c.text[c.len - 1], '\n');
+    assert_non_null(strstr(c.text + 2000, "\"}\n")); /* still a JSON object */
+}
+
+static void test_metrics_export(void **state)
+{
+    (void)state;
+    struct hth_metrics *m = hth_metrics_new();
+    struct hth_metric *calls = hth_counter(m, "hearth_calls_total", "calls made");
+    struct hth_metric *live = hth_gauge(m, "hearth_live", "live experts");
+    struct hth_metric *wait = hth_histogram(m, "hearth_wait_seconds", "waits", 1e-3);
+    assert_ptr_equal(hth_counter(m, "hearth_calls_total", "calls made"), calls);
+    hth_metric_add(calls, 3);
+    hth_metric_set(live, 2.5);
+    for (int i = 0; i < 100; i++)
+        hth_metric_observe(wait, i < 90 ? 0.0005 : 0.003);
+    assert_true(hth_metric_quantile(wait, 0.5) == 1e-3);
+    assert_true(hth_metric_quantile(wait, 0.95) == 4e-3);
+    assert_close(hth_metrics_get(m, "hearth_calls_total"), 3, 0, 0);
+    assert_close(hth_metrics_get(m, "no such"), 0, 0, 0);
+    char *text = hth_metrics_prometheus(m), *json = hth_metrics_json(m);
+    assert_non_null(strstr(text, "# TYPE hearth_calls_total counter\nhearth_calls_total 3\n"));
+    assert_non_null(strstr(text, "hearth_wait_seconds_bucket{le=\"0.001\"} 90\n"));
+    assert_non_null(strstr(text, "hearth_wait_seconds_bucket{le=\"+Inf\"} 100\n"));
+    assert_string_equal(json, "{\"hearth_calls_total\":3,\"hearth_live\":2.5,"
+                              "\"hearth_wait_seconds\":{\"count\":100,\"sum\":0.075,"
+                              "\"p50\":0.001,\"p95\":0.004,\"p99\":0.004}}");
+    hth_free(text);
+    hth_free(json);
+    hth_metrics_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_levels_gate_evaluation),
+        cmocka_unit_test(test_json_lines_are_escaped),
+        cmocka_unit_test(test_repeats_are_counted),
+        cmocka_unit_test(test_a_long_line_is_cut),
+        cmocka_unit_test(test_metrics_export),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

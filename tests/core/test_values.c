@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values: errors, bytes, addresses, tensors, budgets, blobs, memory. */
+#include "support/test.h"
+
+#include "core/blob.h"
+#include "core/budget.h"
+#include "core/bytes.h"
+#include "core/ident.h"
+#include "core/mem.h"
+#include "core/tensor.h"
+
+static void test_error_table(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < HTH_ERR_COUNT; i++) {
+        enum hth_err err = hth_err_from_wire(i);
+        assert_int_equal(err, i);
+        assert_non_null(hth_err_name(err));
+        assert_true(strlen(hth_err_text(err)) > 3);
+        assert_true((hth_err_class(err) == HTH_CLASS_OK) == (i == 0));
+        for (uint32_t j = 0; j < i; j++)
+            assert_string_not_equal(hth_err_name((enum hth_err)j), hth_err_name(err));
+    }
+    assert_int_equal(hth_err_from_wire(HTH_ERR_COUNT), HTH_E_PROTOCOL);
+    assert_int_equal(hth_err_from_wire(UINT32_MAX), HTH_E_PROTOCOL);
+    assert_int_equal(hth_err_class((enum hth_err)9999), HTH_CLASS_PEER);
+    assert_string_equal(hth_err_name((enum hth_err)9999), "E_UNKNOWN");
+}
+
+static void test_bytes_round_trip(void **state)
+{
+    (void)state;
+    static const uint8_t golden[] = {0x01, 0x03, 0x02, 0x07, 0x06, 0x05, 0x04, 0x0f,
+                                     0x0e, 0x0d, 0x0c, 0x0b, 0x0a, 0x09, 0x08, 'h'};
+    uint8_t data[sizeof(golden)];
+    struct hth_writer w;
+    hth_writer_init(&w, data, sizeof(data));
+    hth_write_u8(&w, 1);
+    hth_write_u16(&w, 0x0203);
+    hth_write_u32(&w, 0x04050607);
+    hth_write_u64(&w, UINT64_C(0x08090a0b0c0d0e0f));
+    hth_write_bytes(&w, "h", 1);
+    assert_int_equal(w.err, HTH_OK);
+    assert_memory_equal(data, golden, sizeof(golden));
+    hth_write_u8(&w, 0);
+    assert_int_equal(w.err, HTH_E_TOO_LARGE);
+
+    struct hth_reader r;
+    hth_reader_init(&r, data, sizeof(data));
+    assert_int_equal(hth_read_u8(&r), 1);
+    assert_int_equal(hth_read_u16(&r), 0x0203);
+    assert_int_equal(hth_read_u32(&r), 0x04050607);
+    assert_true(hth_read_u64(&r) == UINT64_C(0x08090a0b0c0d0e0f));
+    assert_int_equal(hth_reader_left(&r), 1);
+    assert_null(hth_read_view(&r, 2));
+    assert_int_equal(r.err, HTH_E_TRUNCATED);
+    assert_int_equal(hth_read_u8(&r), 0); /* the first error stays */
+}
+
+static void test_hex(void **state)
+{
+    (void)state;
+    char text[9];
+    uint8_t back[4];
+    const uint8_t data[4] = {0xde, 0xad, 0x00, 0x1f};
+    hth_hex(data, 4, text);
+    assert_string_equal(text, "dead001f");
+    assert_ok(hth_unhex("DEad001F", back, 4));
+    assert_memory_equal(back, data, 4);
+    assert_err(HTH_E_MALFORMED, hth_unhex("dead001", back, 4));
+    assert_err(HTH_E_MALFORMED, hth_unhex("dead00zz", back, 4));
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"1.2.3.4:5", "127.0.0.1:65535", "[::1]:80",
+                                       "[2001:db8::1]:0"};
+    static const char *const bad[] = {"",          "1.2.3.4",        "1.2.3.4:",    "1.2.3.4:65536",
+                                      "1.2.3:4",   "::1:80",         "[::1]",       "[::1]80",
+                                      "[::1:80",   "host:80",        "1.2.3.4:-1",  "1.2.3.4: 1",
+                                      "[1.2.3.4]:", "1.2.3.4:123456", "[::1]:99999", ":1"};
+    char text[HTH_ADDR_TEXT_MAX];
+    for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
+        struct hth_addr addr, again;
+        assert_ok(hth_addr_parse(good[i], &addr));
+        assert_string_equal(hth_addr_text(&addr, text), good[i]);
+        assert_ok(hth_addr_parse(text, &again));
+        assert_true(hth_addr_eq(&addr, &again));
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        struct hth_addr addr;
+        assert_err(HTH_E_MALFORMED, hth_addr_parse(bad[i], &addr));
+    }
+}
+
+static void test_tensor_bytes(void **state)
+{
+    (void)state;
+    uint64_t bytes = 0;
+    struct hth_tensor t = {.dtype = HTH_F32, .ndim = 2, .dim = {3, 5}};
+    assert_ok(hth_tensor_bytes(&t, &bytes));
+    assert_int_equal(bytes, 60);
+    t.dim[0] = UINT64_C(1) << 62;
+    assert_err(HTH_E_TOO_LARGE, hth_tensor_bytes(&t, &bytes));
+    t = (struct hth_tensor){.dtype = (enum hth_dtype)77, .ndim = 1, .dim = {1}};
+    assert_err(HTH_E_BAD_SHAPE, hth_tensor_bytes(&t, &bytes));
+    t = (struct hth_tensor){.dtype = HTH_U8, .ndim = HTH_TENSOR_DIMS_MAX + 1};
+    assert_err(HTH_E_BAD_SHAPE, hth_tensor_bytes(&t, &bytes));
+}
+
+static void test_budgets_nest(void **state)
+{
+    (void)state;
+    struct hth_budget process, peer;
+    hth_budget_init(&process, 100, NULL);
+    hth_budget_init(&peer, 80, &process);
+    assert_ok(hth_budget_take(&peer, 80));
+    assert_err(HTH_E_BUDGET, hth_budget_take(&peer, 1));
+    assert_int_equal(hth_budget_used(&process), 80);
+    assert_ok(hth_budget_take(&process, 20));
+    hth_budget_give(&peer, 40);
+    assert_ok(hth_budget_take(&process, 40));
+    assert_err(HTH_E_BUDGET, hth_budget_take(&peer, 1)); /* the outer level is full */
+    assert_int_equal(hth_budget_used(&peer), 40);
+    assert_err(HTH_E_BUDGET, hth_budget_take(&peer, SIZE_MAX));
+    assert_int_equal(hth_budget_used(&peer), 40);
+}
+
+static void count_release(void *arg, void *data)
+{
+    (void)data;
+    (*(int *)arg)++;
+}
+
+static void test_blobs(void **state)
+{
+    (void)state;
+    struct hth_budget budget;
+    struct hth_blob *blob = NULL;
+    int released = 0;
+    hth_budget_init(&budget, 1000, NULL);
+    assert_ok(hth_blob_new_budget(1000, &budget, &blob));
+    assert_int_equal((uintptr_t)blob->data % 64, 0);
+    struct hth_blob *none = NULL;
+    assert_err(HTH_E_BUDGET, hth_blob_new_budget(1, &budget, &none));
+    assert_null(none);
+    hth_blob_unref(hth_blob_ref(blob));
+    assert_int_equal(hth_budget_used(&budget), 1000);
+    hth_blob_unref(blob);
+    assert_int_equal(hth_budget_used(&budget), 0);
+
+    char foreign[4] = "abc";
+    blob = hth_blob_wrap(foreign, 4, count_release, &released);
+    hth_blob_ref(blob);
+    hth_blob_unref(blob);
+    assert_int_equal(released, 0);
+    hth_blob_unref(blob);
+    assert_int_equal(released, 1);
+
+    blob = hth_blob_ghost(UINT64_C(1) << 40, 7);
+    assert_null(blob->data);
+    assert_int_equal(blob->digest, 7);
+    hth_blob_unref(blob);
+    hth_blob_unref(NULL);
+}
+
+static void test_try_allocations_can_fail(void **state)
+{
+    (void)state;
+    hth_mem_fail_at(2);
+    void *first = hth_try_calloc(1, 8);
+    assert_non_null(first);
+    struct hth_budget budget;
+    struct hth_blob *blob;
+    hth_budget_init(&budget, 100, NULL);
+    assert_err(HTH_E_NO_MEMORY, hth_blob_new_budget(50, &budget, &blob));
+    assert_int_equal(hth_budget_used(&budget), 0); /* nothing is kept after a failure */
+    hth_mem_fail_at(0);
+    hth_free(first);
+    assert_null(hth_try_realloc(NULL, SIZE_MAX, 2));
+    assert_null(hth_try_aligned(SIZE_MAX));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_table),
+        cmocka_unit_test(test_bytes_round_trip),
+        cmocka_unit_test(test_hex),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_tensor_bytes),
+        cmocka_unit_test(test_budgets_nest),
+        cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_try_allocations_can_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
