@@ -30,4 +30,26 @@
 #define HTH_NAME_LEN_MAX 63                     /* a run's or layer's name */
 #define HTH_TOP_K_MAX 64
 
+/* dht: records, boards, announcer, directory, joining */
+#define HTH_GRID_EXPERTS_MAX (1u << 24)         /* experts of one layer */
+#define HTH_RECORD_AIM_BYTES 500                /* longer ones lose their speed under jitter */
+#define HTH_RECORD_LIFE_MIN_US (1 * 1000000)
+#define HTH_RECORD_LIFE_MAX_US (600 * 1000000)
+#define HTH_RECORD_CACHE_MAX 8192               /* digests whose signature was judged */
+#define HTH_BOARD_RECORDS_MAX 4096              /* believed under one key */
+#define HTH_BOARD_RECORDS_PER_OWNER_MAX 64      /* of them by one owner */
+#define HTH_BOARD_BYTES_MAX (2u << 20)          /* and their bytes */
+#define HTH_BOARD_VERIFY_PER_S_MAX 2000         /* signatures checked under one key in a second */
+#define HTH_ANNOUNCE_LAYERS_MAX 256
+#define HTH_ANNOUNCE_EXPERTS_MAX 65536          /* of one host in one layer */
+#define HTH_ANNOUNCE_ROOT_PARTS_MAX 4
+#define HTH_ANNOUNCE_LOAD_STEP_MS 20
+#define HTH_ANNOUNCE_GOODBYE_US (2 * 1000000)
+#define HTH_DIR_LAYERS_MAX 256
+#define HTH_DIR_HOSTS_MAX 16384
+#define HTH_DIR_POSTINGS_MAX (8u << 20)         /* (expert, record) pairs of one layer */
+#define HTH_PEERCACHE_PEERS_MAX 256
+#define HTH_PEERCACHE_BYTES_MAX (64u << 10)
+#define HTH_BOOTSTRAP_MAX 64
+
 #endif
