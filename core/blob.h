@@ -6,9 +6,9 @@
  * nobody writes. References may be taken and dropped on any thread. The data is 64-byte aligned.
  *
  * A *ghost* blob has a length and a digest but no bytes (data == NULL): the simulator moves ghosts
- * so that a thousand peers with large payloads fit in memory. Only jobs (env.h) look at the bytes of
- * a payload, and an environment that deals in ghosts does not run them; so code above net/ never asks
- * which kind it holds. Allocate payloads with hth_env_blob_new, which knows.
+ * so that a thousand peers with large payloads fit in memory. Only jobs (env.h) look at the bytes
+ * of a payload, and an environment that deals in ghosts does not run them; so code above net/ never
+ * asks which kind it holds. Allocate payloads with hth_env_blob_new, which knows.
  *
  * A blob may draw on a byte budget, which gets the bytes back when the last reference goes.
  */

@@ -2,8 +2,8 @@
 /*
  * env.h: everything that code above net/ may ask of the world, and nothing else.
  *
- * One `struct hth_env` is one node. net/ makes it of libevent, TLS and threads; sim/ makes thousands
- * of them on one thread under a virtual clock. The same object files run on both.
+ * One `struct hth_env` is one node. net/ makes it of libevent, TLS and threads; sim/ makes
+ * thousands of them on one thread under a virtual clock. The same object files run on both.
  *
  *   time      a monotonic clock cached per loop turn, and a wall clock for expiries
  *   timers    one-shot; timers due at the same instant fire in no particular order
@@ -14,9 +14,9 @@
  *   rng       a seeded stream for decisions
  *   faults    named sites that the simulator can make fail
  *
- * Threads: all functions are for the loop thread except hth_post, the hth_file_ functions (any job),
- * hash/sign/verify and metrics updates. Callbacks run on the loop thread, one at a time, and never
- * inside the call that caused them; so no function frees the object under its caller's feet.
+ * Threads: all functions are for the loop thread except hth_post, the hth_file_ functions (any
+ * job), hash/sign/verify and metrics updates. Callbacks run on the loop thread, one at a time, and
+ * never inside the call that caused them; so no function frees the object under its caller's feet.
  */
 #ifndef HTH_CORE_ENV_H
 #define HTH_CORE_ENV_H
@@ -75,9 +75,9 @@ struct hth_job {
     void (*done)(struct hth_job *job, enum hth_err err); /* HTH_OK or E_CANCELED at shutdown */
     double flops;
     double bytes_moved;
-    struct hth_job *next;      /* private to the environment */
-    struct hth_env *env;       /* private */
-    uint64_t private_ticket;   /* private */
+    struct hth_job *next;    /* private to the environment */
+    struct hth_env *env;     /* private */
+    uint64_t private_ticket; /* private */
 };
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -260,9 +260,8 @@ static inline void hth_post(struct hth_env *env, hth_fn *fn, void *arg)
 }
 /* A payload: real bytes, or a ghost where the environment deals in ghosts. budget may be NULL.
  * Errors: E_BUDGET, E_NO_MEMORY. */
-static inline HTH_MUST enum hth_err hth_env_blob_new(struct hth_env *env, size_t size,
-                                                     struct hth_budget *budget,
-                                                     struct hth_blob **out)
+static inline HTH_MUST enum hth_err
+hth_env_blob_new(struct hth_env *env, size_t size, struct hth_budget *budget, struct hth_blob **out)
 {
     return env->ops->blob_new(env, size, budget, out);
 }

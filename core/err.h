@@ -16,7 +16,13 @@
 #ifndef HTH_CORE_ERR_H
 #define HTH_CORE_ERR_H
 
-enum hth_err_class { HTH_CLASS_OK, HTH_CLASS_RETRY, HTH_CLASS_PEER, HTH_CLASS_LOCAL, HTH_CLASS_BUG };
+enum hth_err_class {
+    HTH_CLASS_OK,
+    HTH_CLASS_RETRY,
+    HTH_CLASS_PEER,
+    HTH_CLASS_LOCAL,
+    HTH_CLASS_BUG
+};
 
 /* X(number, NAME, class, text) */
 #define HTH_ERR_MAP(X)                                                                             \

@@ -2,19 +2,19 @@
 /*
  * ident.h: who a peer is and where it listens, as plain values.
  *
- * A peer's id is the SHA-256 of its Ed25519 public key. An address is numeric (names are resolved in
- * net/ before they get here), IPv4 or IPv6 with a port; text forms are "1.2.3.4:5" and "[::1]:5".
- * In the simulator a node's address is 10.x.y.z made of its number.
+ * A peer's id is the SHA-256 of its Ed25519 public key. An address is numeric (names are resolved
+ * in net/ before they get here), IPv4 or IPv6 with a port; text forms are "1.2.3.4:5" and
+ * "[::1]:5". In the simulator a node's address is 10.x.y.z made of its number.
  */
 #ifndef HTH_CORE_IDENT_H
 #define HTH_CORE_IDENT_H
 
 #include "core/base.h"
 
-#define HTH_HASH_LEN 32
-#define HTH_PUBKEY_LEN 32
-#define HTH_SIG_LEN 64
-#define HTH_ADDR_TEXT_MAX 56
+#define HTH_HASH_LEN       32
+#define HTH_PUBKEY_LEN     32
+#define HTH_SIG_LEN        64
+#define HTH_ADDR_TEXT_MAX  56
 #define HTH_PEER_SHORT_LEN 9
 
 struct hth_hash {

@@ -113,13 +113,13 @@ static void emit(struct hth_env *env, enum hth_log_level level, enum hth_log_sub
     if (log->json) {
         char escaped[LINE_BYTES - 160];
         json_escape(escaped, sizeof(escaped), text);
-        len = snprintf(line, sizeof(line),
-                       "{\"t\":%.6f,\"level\":\"%s\",\"sub\":\"%s\",\"node\":\"%s\",\"msg\":\"%s\"}\n",
-                       seconds, level_names[level], sub_names[sub], log->node, escaped);
+        len = snprintf(
+            line, sizeof(line),
+            "{\"t\":%.6f,\"level\":\"%s\",\"sub\":\"%s\",\"node\":\"%s\",\"msg\":\"%s\"}\n",
+            seconds, level_names[level], sub_names[sub], log->node, escaped);
     } else {
-        len = snprintf(line, sizeof(line), "%10.3f %-5s %-6s %s%s%s\n", seconds,
-                       level_names[level], sub_names[sub], log->node,
-                       log->node[0] != '\0' ? " " : "", text);
+        len = snprintf(line, sizeof(line), "%10.3f %-5s %-6s %s%s%s\n", seconds, level_names[level],
+                       sub_names[sub], log->node, log->node[0] != '\0' ? " " : "", text);
     }
     if (len >= (int)sizeof(line)) {
         len = (int)sizeof(line) - 1;

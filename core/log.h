@@ -4,10 +4,10 @@
  *
  *   HTH_LOG(env, HTH_INFO, HTH_SUB_RPC, "peer %s: %s", id, hth_err_text(err));
  *
- * The level is tested before the arguments are evaluated. A line carries time, level, subsystem, the
- * node's name and the text; as text for people or as JSON lines for machines. In the simulator the
- * time is virtual. Repeats of one call site beyond 10 a second are counted, not printed. Never log
- * keys or payloads. The sink may be called from any thread, one line at a time.
+ * The level is tested before the arguments are evaluated. A line carries time, level, subsystem,
+ * the node's name and the text; as text for people or as JSON lines for machines. In the simulator
+ * the time is virtual. Repeats of one call site beyond 10 a second are counted, not printed. Never
+ * log keys or payloads. The sink may be called from any thread, one line at a time.
  */
 #ifndef HTH_CORE_LOG_H
 #define HTH_CORE_LOG_H

@@ -3,8 +3,8 @@
  * map.h: a hash map from short byte keys to pointers, iterated in insertion order.
  *
  * Keys are copied; values are borrowed. Iteration order depends only on the calls made, never on
- * addresses, so that a simulation replays. Entries may be removed during an iteration (they are then
- * skipped); adding one during an iteration is not allowed.
+ * addresses, so that a simulation replays. Entries may be removed during an iteration (they are
+ * then skipped); adding one during an iteration is not allowed.
  */
 #ifndef HTH_CORE_MAP_H
 #define HTH_CORE_MAP_H

@@ -3,8 +3,9 @@
  * mem.h: allocation in two policies.
  *
  * Small things of known size (structs, short strings) use hth_new and friends, which never return
- * NULL: a machine without a few hundred bytes can't go on anyway. Anything whose size a peer, a file
- * or a person chose uses the `try` forms, which return NULL, after its limit and budget were checked.
+ * NULL: a machine without a few hundred bytes can't go on anyway. Anything whose size a peer, a
+ * file or a person chose uses the `try` forms, which return NULL, after its limit and budget were
+ * checked.
  *
  * Tests can make the n-th `try` allocation fail (hth_mem_fail_at) to walk every cleanup path.
  */
@@ -23,12 +24,12 @@ void hth_free(void *p);
 /* Zeroed; NULL when memory is gone or count * size overflows. */
 void *hth_try_calloc(size_t count, size_t size) HTH_MUST;
 void *hth_try_realloc(void *old, size_t count, size_t size) HTH_MUST;
-/* 64-byte aligned (above 2 MiB: 2 MiB aligned with huge pages advised), not zeroed; NULL when memory
- * is gone. Free with hth_aligned_free. */
+/* 64-byte aligned (above 2 MiB: 2 MiB aligned with huge pages advised), not zeroed; NULL when
+ * memory is gone. Free with hth_aligned_free. */
 void *hth_try_aligned(size_t bytes) HTH_MUST;
 void hth_aligned_free(void *p);
 
-#define hth_new(type) ((type *)hth_calloc(1, sizeof(type)))
+#define hth_new(type)              ((type *)hth_calloc(1, sizeof(type)))
 #define hth_new_array(type, count) ((type *)hth_calloc((count), sizeof(type)))
 
 /* For torture tests: the n-th `try` allocation from now fails (1 = the next); 0 switches it off.

@@ -2,9 +2,9 @@
 /*
  * metrics.h: counters, gauges and histograms with names, and their two exports.
  *
- * A module registers its metrics once in its _new and keeps the pointers. Updates are relaxed atomic
- * adds (any thread). Export as Prometheus text 0.0.4 or as one JSON object, in registration order.
- * Names follow Prometheus: hearth_rpc_calls_total, _seconds, _bytes.
+ * A module registers its metrics once in its _new and keeps the pointers. Updates are relaxed
+ * atomic adds (any thread). Export as Prometheus text 0.0.4 or as one JSON object, in registration
+ * order. Names follow Prometheus: hearth_rpc_calls_total, _seconds, _bytes.
  */
 #ifndef HTH_CORE_METRICS_H
 #define HTH_CORE_METRICS_H

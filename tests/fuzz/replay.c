@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replay.c: gives a fuzz target its saved corpus, every prefix of small inputs, seeded mutations and
- * random bytes, without libFuzzer. Deterministic, a few seconds; the search for new inputs is
+ * replay.c: gives a fuzz target its saved corpus, every prefix of small inputs, seeded mutations
+ * and random bytes, without libFuzzer. Deterministic, a few seconds; the search for new inputs is
  * libFuzzer's work (tools/test --fuzz).
  *
  * usage: fuzz_x CORPUS_DIR   (a folder that does not exist is an empty corpus)
@@ -49,8 +49,7 @@ static size_t mutate(struct hth_rng *rng, uint8_t *data, size_t size)
             data[at] = (uint8_t)hth_rng_u64(rng);
             break;
         case 2:
-            memset(data + at, hth_rng_chance(rng, 0.5) ? 0xff : 0,
-                   HTH_MIN((size_t)8, size - at));
+            memset(data + at, hth_rng_chance(rng, 0.5) ? 0xff : 0, HTH_MIN((size_t)8, size - at));
             break;
         case 3:
             size = at;
