@@ -20,6 +20,17 @@
 #define HTH_FRAME_BODY_BYTES_MAX (1u << 30)     /* the tensors of a frame */
 #define HTH_FRAME_TENSORS_MAX 4096
 
+/* rpc endpoint */
+#define HTH_RPC_VERSION_MIN 1
+#define HTH_RPC_VERSION_MAX 1
+#define HTH_RPC_TEXT_MAX 200                    /* a refusal's or goodbye's text */
+#define HTH_RPC_CONNS_PER_PEER_MAX 4            /* connections of one identity */
+#define HTH_RPC_PEERS_MAX 65536                 /* peers remembered */
+#define HTH_RPC_REQUESTS_MAX 65536              /* in flight on one connection, whatever HELLO says */
+#define HTH_RPC_TIMEOUT_MS_MAX (24u * 3600 * 1000) /* of one request */
+#define HTH_RPC_ARENA_BYTES_MAX (1u << 20)      /* one frame's meta after unpacking */
+#define HTH_RPC_PROGRESS_BYTES_MIN 4096         /* per stall timeout, in the middle of a frame */
+
 /* dht */
 #define HTH_DHT_VALUE_BYTES_MAX 4096            /* one record as stored */
 #define HTH_CLOCK_SKEW_MAX_US (3 * 1000000)

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rpc.h: calls between peers: a request with a deadline goes out, exactly one verdict comes back.
+ *
+ * One `struct hth_rpc` is one node's endpoint. It listens, dials on demand, keeps one connection per
+ * peer and reuses it for calls in both directions, whoever dialled. A message is a small Protocol
+ * Buffers payload and any number of tensors; tensors are references to blobs: they are gathered from
+ * the caller's blobs into the socket and arrive in one blob, never copied in between and never looked
+ * at. docs/protocol.md has the bytes.
+ *
+ * Threads: everything here, callbacks too, happens on the loop thread. No callback runs inside the
+ * function that caused it, except that a handler may answer inside itself. hth_rpc_free must not be
+ * called from a callback.
+ *
+ * A call's life. hth_rpc_call copies or references what it was given, so the caller's arguments may
+ * go. Unless it returned an error, the callback comes exactly once: with the reply, with the server's
+ * refusal (its error, a text, when to come back), or with a local error:
+ *   E_TIMEOUT      the deadline passed; the server was told to forget the request
+ *   E_CLOSED       the connection was lost while the request was out: it may or may not have run
+ *   E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID, E_WRONG_RUN, E_VERSION, ...   no connection came about;
+ *                  while the peer is in back-off later calls fail fast with the same error
+ *   E_BUDGET, E_NO_MEMORY  the reply's body did not fit in this peer's byte budget
+ *   E_CANCELED     the endpoint was freed
+ * Whether to try again, and where, is the caller's decision; it sends the same idempotency key.
+ *
+ * A request's life. The handler owns the request until it answers, once, with hth_rpc_reply or
+ * hth_rpc_refuse, now or much later; the views that the accessors give are valid until then. When
+ * the caller cancels, leaves, or its deadline passes, hth_rpc_is_canceled becomes true and the cancel
+ * callback comes; the handler must still answer (the answer is dropped), soon.
+ *
+ * Flow control. Each side says in its HELLO how many requests it takes at once and how many body bytes
+ * of requests and of replies may be under way to it. Calls beyond that wait in the endpoint, in order,
+ * bounded by `calls_max`. All memory that a peer makes us hold draws on its byte budget. A peer that
+ * breaks the protocol, stalls or goes silent is dropped with a named error; nobody else notices.
+ */
+#ifndef HTH_RPC_RPC_H
+#define HTH_RPC_RPC_H
+
+#include "core/budget.h"
+#include "core/env.h"
+#include "core/limits.h"
+#include "core/tensor.h"
+
+struct hth_rpc;
+struct hth_rpc_call;
+struct hth_rpc_request;
+
+/* ---- endpoint ------------------------------------------------------------------------------ */
+
+/* A connection to a peer ended: HTH_OK when it was idle or said goodbye, else why. */
+typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
+
+struct hth_rpc_opts {
+    const char *network;           /* run or network name, at most HTH_NAME_LEN_MAX; peers must agree */
+    const struct hth_addr *listen; /* NULL: only dials (and serves over what it dialled) */
+    uint64_t features;             /* bits told in HELLO; see hth_rpc_peer_info */
+    uint32_t version_min, version_max;
+    uint32_t requests_max;         /* requests of one peer being served at once */
+    uint32_t calls_max;            /* own calls outstanding, over all peers */
+    uint32_t conns_max;            /* connections, both ways */
+    uint64_t body_bytes_max;       /* largest body taken; at most half of either credit */
+    uint64_t request_credit_bytes; /* bodies of requests under way from one peer */
+    uint64_t reply_credit_bytes;   /* bodies of replies under way from one peer */
+    uint64_t queue_bytes_max;      /* answers that wait for one peer to read them; beyond: BUSY */
+    uint64_t peer_bytes_max;       /* everything one peer makes us hold */
+    struct hth_budget *budget;     /* the process's, or NULL */
+    int64_t idle_timeout_us;       /* a connection without calls is closed; 0: never */
+    int64_t hello_timeout_us;      /* from connected to HELLO */
+    int64_t stall_timeout_us;      /* a frame or a send queue must move within this time */
+    int64_t ping_after_us;         /* silence after which a peer is probed; 0: never */
+    int64_t ping_timeout_us;       /* silence after a probe that means dead */
+    int64_t backoff_min_us, backoff_max_us;
+    int64_t timeout_min_us, timeout_max_us; /* floor and ceiling of adaptive deadlines */
+    hth_rpc_peer_lost_fn *on_peer_lost;
+    void *arg; /* of on_peer_lost */
+};
+
+#define HTH_RPC_OPTS_INIT                                                                          \
+    {                                                                                              \
+        .version_min = HTH_RPC_VERSION_MIN, .version_max = HTH_RPC_VERSION_MAX,                    \
+        .requests_max = 1024, .calls_max = 65536, .conns_max = HTH_STREAMS_MAX,                    \
+        .body_bytes_max = 128u << 20, .request_credit_bytes = 256u << 20,                          \
+        .reply_credit_bytes = 256u << 20, .queue_bytes_max = 64u << 20,                            \
+        .peer_bytes_max = 768u << 20, .idle_timeout_us = 300 * HTH_US_PER_S,                       \
+        .hello_timeout_us = 10 * HTH_US_PER_S, .stall_timeout_us = 20 * HTH_US_PER_S,              \
+        .ping_after_us = 5 * HTH_US_PER_S, .ping_timeout_us = 5 * HTH_US_PER_S,                    \
+        .backoff_min_us = 200 * HTH_US_PER_MS, .backoff_max_us = 30 * HTH_US_PER_S,                \
+        .timeout_min_us = 200 * HTH_US_PER_MS, .timeout_max_us = 60 * HTH_US_PER_S,                \
+    }
+
+/* Errors: E_CONFIG (an option makes no sense), and those of hth_listen. */
+enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts,
+                         struct hth_rpc **out) HTH_MUST;
+/* Closes everything. Outstanding calls get no callback (their `arg` may be gone); requests that
+ * handlers still hold see their cancel callback and stay valid until answered. NULL is fine. */
+void hth_rpc_free(struct hth_rpc *rpc);
+/* The address listened on, with the real port; family 0 when not listening. */
+void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out);
+/* Refuses new requests with E_DRAINING, says goodbye, lets what is under way end; then, or after
+ * timeout_us, closes all connections and calls done. Own calls still work until then. */
+void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *arg);
+
+/* ---- serving ------------------------------------------------------------------------------- */
+
+typedef void hth_rpc_handler_fn(void *arg, struct hth_rpc_request *req);
+
+/* Method numbers are the protocol's: 1..15 rpc itself, 16.. experts, 64.. averaging. Again with the
+ * same number replaces; NULL removes. An unserved method is refused with E_NO_SUCH_METHOD. */
+void hth_rpc_serve(struct hth_rpc *rpc, uint16_t method, hth_rpc_handler_fn *handler, void *arg);
+
+/* Makes a repeated call recognisable: chosen once per logical operation by the caller, the same in
+ * every retry, through any connection. Zero: the call needs no recognition. */
+struct hth_rpc_idem {
+    uint64_t hi, lo;
+};
+
+uint16_t hth_rpc_method(const struct hth_rpc_request *req);
+const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
+/* The tensors lie in one blob; keep it with hth_blob_ref beyond the answer. */
+const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
+const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
+/* On this node's clock. */
+int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);
+int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
+/* Unique on its connection. */
+uint64_t hth_rpc_request_id(const struct hth_rpc_request *req);
+struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
+uint64_t hth_rpc_trace_id(const struct hth_rpc_request *req);
+bool hth_rpc_is_canceled(const struct hth_rpc_request *req);
+/* fn NULL removes it. Not called once the request was answered. */
+void hth_rpc_on_cancel(struct hth_rpc_request *req, hth_fn *fn, void *arg);
+
+struct hth_rpc_body {
+    const void *payload;
+    size_t payload_len;
+    const struct hth_tensor *tensors; /* references are taken */
+    size_t tensor_count;
+};
+
+/* Answers and frees the request. What does not fit in a frame or the peer's limits becomes a refusal
+ * with E_TOO_LARGE and a line in the log. body NULL: empty. */
+void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
+/* err must not be HTH_OK; E_BUSY with retry_after_us > 0 says when to come back. text may be NULL and
+ * is cut at HTH_RPC_TEXT_MAX. */
+void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
+                    const char *text);
+
+/* ---- calling ------------------------------------------------------------------------------- */
+
+struct hth_rpc_target {
+    struct hth_peer_id peer; /* zero: whoever answers at addr */
+    struct hth_addr addr;    /* family 0: only over a connection that exists */
+};
+
+struct hth_rpc_call_opts {
+    uint16_t method;
+    struct hth_rpc_body body;
+    int64_t timeout_us; /* 0: adaptive, from what this peer did for this method (deadline.h) */
+    struct hth_rpc_idem idem;
+    uint64_t trace_id;
+};
+
+struct hth_rpc_result {
+    enum hth_err err;
+    const uint8_t *payload; /* everything here is valid during the callback */
+    size_t payload_len;
+    const struct hth_tensor *tensors; /* in one blob; keep it with hth_blob_ref */
+    size_t tensor_count;
+    int64_t retry_after_us; /* of a refusal; 0: not said */
+    const char *text;       /* of a refusal, never NULL; printable, from the peer */
+    int64_t rtt_us;         /* from sent to verdict; 0 when it was never sent */
+    bool remote;            /* err was said by the peer, not found out here */
+};
+
+typedef void hth_rpc_done_fn(void *arg, const struct hth_rpc_result *result);
+
+/* Errors, and then no callback comes: E_TOO_LARGE (does not fit in a frame), E_BAD_SHAPE,
+ * E_QUEUE_FULL (calls_max are outstanding). *call may be NULL when no cancel is wanted. */
+enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *target,
+                          const struct hth_rpc_call_opts *opts, hth_rpc_done_fn *done, void *arg,
+                          struct hth_rpc_call **call) HTH_MUST;
+/* No callback comes any more; the peer is told. Only before the callback came. */
+void hth_rpc_cancel(struct hth_rpc_call *call);
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+struct hth_rpc_peer_info {
+    bool connected;      /* HELLO was exchanged */
+    uint32_t version;    /* agreed; 0 when not connected */
+    uint64_t features;   /* of the other side */
+    uint32_t in_flight;  /* our calls that wait for its verdict */
+    uint32_t waiting;    /* our calls that wait to be sent */
+    uint32_t serving;    /* its requests that our handlers hold */
+    int64_t retry_in_us; /* > 0: in back-off */
+    enum hth_err last_err;
+    int64_t rtt_us; /* smoothed over PING; 0: not measured */
+    uint64_t bytes_held;
+};
+
+/* Errors: E_NOT_FOUND. */
+enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
+                               struct hth_rpc_peer_info *out) HTH_MUST;
+/* The adaptive deadline a call of this method would get now. */
+int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
+                           uint16_t method);
+/* Closes its connections: its calls fail with E_CLOSED. */
+void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
+
+struct hth_rpc_stats {
+    uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
+    uint64_t requests, requests_refused, late_replies;
+    uint64_t bytes_in, bytes_out; /* of frames, before TLS */
+    uint64_t dials, accepts, peers_dropped;
+    uint32_t conns, peers, calls_now, requests_now;
+};
+
+void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
+
+#endif
