@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * params.h: the numbers of a simulated world, as plain values.
+ *
+ * Every struct has an _INIT with a calm, ordinary world in it: 10 ms links without jitter or loss,
+ * gigabit access, one core of a desktop, a DHT that answers truthfully, no faults. A scenario draws
+ * its own from the seed. Rates of 0 mean unlimited. Probabilities lie in [0, 1].
+ */
+#ifndef HTH_SIM_PARAMS_H
+#define HTH_SIM_PARAMS_H
+
+#include "core/base.h"
+
+/* The random part of a delay; `jitter_us` is its mean (for NORMAL: the standard deviation of a
+ * normal that is cut off at 0). UNIFORM runs from 0 to twice the mean. */
+enum hth_jitter { HTH_JITTER_NONE, HTH_JITTER_UNIFORM, HTH_JITTER_EXPONENTIAL, HTH_JITTER_NORMAL };
+
+/* One direction between two nodes. Loss is per packet of 1460 bytes; as streams deliver every byte
+ * in order, a lost packet shows as a stall of one round trip, or of 200 ms and a round trip when
+ * nothing follows it that would make the receiver complain. */
+struct hth_link {
+    int64_t latency_us;
+    int64_t jitter_us;
+    enum hth_jitter jitter;
+    double loss;
+};
+#define HTH_LINK_INIT {.latency_us = 10000}
+
+/* What a node is made of. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s)
+ * + job_overhead_us on one of compute_workers; an io job bytes_moved / disk_bytes_per_s +
+ * disk_latency_us on one worker. Streams of a node share its up_ and down_bytes_per_s fairly. */
+struct hth_device {
+    double flops_per_s;
+    double bytes_per_s;
+    int64_t job_overhead_us;
+    uint32_t compute_workers;
+    double disk_bytes_per_s;
+    int64_t disk_latency_us;
+    uint64_t disk_bytes_max; /* beyond it file_write says E_DISK_FULL; 0: no end */
+    double up_bytes_per_s;
+    double down_bytes_per_s;
+};
+#define HTH_DEVICE_INIT                                                                            \
+    {.flops_per_s = 50e9, .bytes_per_s = 10e9, .job_overhead_us = 20, .compute_workers = 1,        \
+     .disk_bytes_per_s = 500e6, .disk_latency_us = 100, .up_bytes_per_s = 125e6,                   \
+     .down_bytes_per_s = 125e6}
+
+/* The shared table. The delays follow what OpenDHT showed on 64 nodes over 25 ms links: a put is
+ * done after 1 + log2(N)/2 round trips, a get sees its first value after 1/2 + log2(N)/4 and ends
+ * after 1.6 + log2(N)/2, a watch is told about as late as the put is done; values beyond 1200 bytes
+ * need a round trip more for each further 1200. N counts the nodes that are up. */
+struct hth_dht_params {
+    int64_t life_us;          /* of a value after its last announcement */
+    int64_t announce_us;      /* a living publisher announces again this often; < life_us */
+    int64_t watch_refresh_us; /* a push that was lost arrives with the next refresh */
+    int64_t get_timeout_us;   /* a lost get ends with E_TIMEOUT after this */
+    double lost_put;          /* the first announcement reaches nobody (done says E_TIMEOUT) */
+    double lost_get;          /* no node answers */
+    double partial;           /* a value is missing from an answer, or its push is lost */
+    double repeat;            /* a value is given twice */
+};
+#define HTH_DHT_PARAMS_INIT                                                                        \
+    {.life_us = 600 * HTH_US_PER_S, .announce_us = 540 * HTH_US_PER_S,                             \
+     .watch_refresh_us = 30 * HTH_US_PER_S, .get_timeout_us = 10 * HTH_US_PER_S}
+
+/* What the world does to try its inhabitants. */
+struct hth_chaos {
+    double short_read;   /* a read gives fewer bytes than have arrived */
+    double short_write;  /* a segment is cut at an arbitrary byte */
+    double io_error;     /* a file operation fails with E_IO */
+    double torn_file;    /* a file written in the last 5 s before a crash comes back cut short */
+    double site_enabled; /* each named fault site is enabled for the whole run with this, and then */
+    double site_fires;   /* fires with this whenever it is asked (Buggify: 0.25 and 0.25) */
+};
+#define HTH_CHAOS_INIT {.short_read = 0.05, .short_write = 0.05}
+/* Nothing unexpected: for tests that compute times and counts by hand. */
+#define HTH_CHAOS_NONE {.short_read = 0}
+
+#endif
