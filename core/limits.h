@@ -63,4 +63,19 @@
 #define HTH_PEERCACHE_BYTES_MAX (64u << 10)
 #define HTH_BOOTSTRAP_MAX 64
 
+/* trainer */
+#define HTH_IDX_ITEMS_MAX (1u << 27)            /* items of one idx file */
+#define HTH_IDX_ITEM_BYTES_MAX (1u << 20)       /* bytes of one item of an idx file */
+#define HTH_SEQ_LEN_MAX 65536                   /* bytes of one sample of text */
+#define HTH_SHUFFLE_BYTES_MAX (1u << 30)        /* what the shuffle buffer may hold */
+#define HTH_FLIGHTS_MAX 256                     /* micro-batches in the air of one trainer */
+#define HTH_MICRO_BATCH_MAX 65536               /* samples of one micro-batch */
+#define HTH_MODEL_LAYERS_MAX 64                 /* DMoE layers of one model */
+#define HTH_MODEL_DIM_MAX 65536                 /* width of a model */
+
+/* gating */
+#define HTH_BEAM_WIDTH_DEFAULT 64               /* prefixes kept per level */
+#define HTH_BEAM_WIDTH_MAX 65536
+#define HTH_BREAKER_HOSTS_MAX 65536             /* hosts in trouble that are remembered */
+
 #endif
