@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can be
+ * reached again, hostile files are refused by name. */
+#include <zlib.h>
+
+#include "core/mem.h"
+#include "sim/world.h"
+#include "support/test.h"
+#include "trainer/data.h"
+
+#define ITEMS 53
+#define SIDE  3
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(1, &opts);
+    f->node = hth_world_node(f->world, "n", NULL);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void be32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24);
+    p[1] = (uint8_t)(v >> 16);
+    p[2] = (uint8_t)(v >> 8);
+    p[3] = (uint8_t)v;
+}
+
+/* Image i has pixels i, i + 1, ..; its label is i % 10. */
+static size_t make_images(uint8_t *out)
+{
+    be32(out, 0x803);
+    be32(out + 4, ITEMS);
+    be32(out + 8, SIDE);
+    be32(out + 12, SIDE);
+    for (uint32_t i = 0; i < ITEMS * SIDE * SIDE; i++)
+        out[16 + i] = (uint8_t)(i / (SIDE * SIDE) + i % (SIDE * SIDE));
+    return 16 + ITEMS * SIDE * SIDE;
+}
+
+static size_t make_labels(uint8_t *out)
+{
+    be32(out, 0x801);
+    be32(out + 4, ITEMS);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        out[8 + i] = (uint8_t)(i % 10);
+    return 8 + ITEMS;
+}
+
+/* window 31: with gzip's header and trailer. */
+static size_t gzip(const uint8_t *in, size_t len, uint8_t *out, size_t max)
+{
+    z_stream z;
+
+    memset(&z, 0, sizeof(z));
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    z.next_in = (Bytef *)in;
+    z.avail_in = (uInt)len;
+    z.next_out = out;
+    z.avail_out = (uInt)max;
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    len = z.total_out;
+    deflateEnd(&z);
+    return len;
+}
+
+static void put_files(struct fixture *f, bool compressed)
+{
+    uint8_t plain[1024], packed[2048];
+    size_t n = make_images(plain);
+    size_t m = compressed ? gzip(plain, n, packed, sizeof(packed)) : 0;
+
+    hth_node_disk_put(f->node, "images", compressed ? packed : plain, compressed ? m : n);
+    n = make_labels(plain);
+    m = compressed ? gzip(plain, n, packed, sizeof(packed)) : 0;
+    hth_node_disk_put(f->node, "labels", compressed ? packed : plain, compressed ? m : n);
+}
+
+static struct hth_data_opts image_opts(void)
+{
+    struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+
+    o.images = "images";
+    o.labels = "labels";
+    o.mean = 0;
+    o.std = 1;
+    o.shuffle_rows = 8;
+    o.seed = 7;
+    return o;
+}
+
+/* The item number of a delivered image: its first pixel. */
+static uint32_t item_of(const float *x)
+{
+    return (uint32_t)lrintf(x[0] * 255.0f);
+}
+
+static void test_each_once_per_epoch(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+
+    for (int compressed = 0; compressed < 2; compressed++) {
+        struct hth_data *data;
+        struct hth_data_info info;
+        float x[ITEMS * SIDE * SIDE];
+        int32_t y[ITEMS];
+        uint32_t order[2][ITEMS];
+
+        put_files(f, compressed);
+        assert_ok(hth_data_open(f->env, &o, &data));
+        hth_data_info(data, &info);
+        assert_int_equal(info.samples, ITEMS);
+        assert_int_equal(info.features, SIDE * SIDE);
+        for (int epoch = 0; epoch < 2; epoch++) {
+            uint32_t seen[ITEMS] = {0};
+
+            assert_ok(hth_data_read(data, (uint64_t)epoch * ITEMS, ITEMS, x, NULL, y));
+            for (int i = 0; i < ITEMS; i++) {
+                uint32_t item = item_of(x + i * SIDE * SIDE);
+
+                assert_true(item < ITEMS);
+                assert_int_equal(y[i], item % 10);
+                assert_int_equal(lrintf(x[i * SIDE * SIDE + 8] * 255), item + 8);
+                seen[item]++;
+                order[epoch][i] = item;
+            }
+            for (int i = 0; i < ITEMS; i++)
+                assert_int_equal(seen[i], 1);
+        }
+        assert_memory_not_equal(order[0], order[1], sizeof(order[0]));
+        hth_data_free(data);
+    }
+}
+
+static void test_any_position_again(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data, *again;
+    float x[7 * SIDE * SIDE], x2[7 * SIDE * SIDE];
+    int32_t y[7], y2[7];
+
+    put_files(f, true);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    for (uint64_t at = 0; at + 7 < 3 * ITEMS; at += 7) {
+        assert_ok(hth_data_read(data, at, 7, x, NULL, y));
+        assert_ok(hth_data_open(f->env, &o, &again));
+        assert_ok(hth_data_read(again, at, 7, x2, NULL, y2));
+        assert_memory_equal(x, x2, sizeof(x));
+        assert_memory_equal(y, y2, sizeof(y));
+        hth_data_free(again);
+    }
+    hth_data_free(data);
+}
+
+static void first_items(struct fixture *f, const struct hth_data_opts *o, uint32_t out[ITEMS])
+{
+    struct hth_data *data;
+    float x[ITEMS * SIDE * SIDE];
+    int32_t y[ITEMS];
+
+    assert_ok(hth_data_open(f->env, o, &data));
+    assert_ok(hth_data_read(data, 0, ITEMS, x, NULL, y));
+    for (int i = 0; i < ITEMS; i++)
+        out[i] = item_of(x + i * SIDE * SIDE);
+    hth_data_free(data);
+}
+
+static void test_order_depends_on_seed_and_peer(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    uint32_t a[ITEMS], b[ITEMS];
+
+    put_files(f, false);
+    first_items(f, &o, a);
+    first_items(f, &o, b);
+    assert_memory_equal(a, b, sizeof(a));
+    o.peer = 1;
+    first_items(f, &o, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    o.peer = 0;
+    o.seed++;
+    first_items(f, &o, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    o.shuffle_rows = 0;
+    first_items(f, &o, b);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        assert_int_equal(b[i], i);
+}
+
+static void test_text_windows(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+    struct hth_data_info info;
+    struct hth_data *data;
+    uint8_t text[1000], packed[2000];
+    int32_t tokens[400 * 8], labels[400 * 8];
+
+    for (int i = 0; i < 1000; i++)
+        text[i] = (uint8_t)(i * 37 + i / 256);
+    for (int compressed = 0; compressed < 2; compressed++) {
+        size_t n = compressed ? gzip(text, 1000, packed, sizeof(packed)) : 1000;
+
+        hth_node_disk_put(f->node, "text", compressed ? packed : text, n);
+        o.kind = HTH_DATA_TEXT;
+        o.text = "text";
+        o.seq_len = 8;
+        o.begin = 0.5;
+        o.shuffle_rows = 0;
+        assert_ok(hth_data_open(f->env, &o, &data));
+        hth_data_info(data, &info);
+        assert_int_equal(info.samples, (500 - 8) / 8);
+        assert_ok(hth_data_read(data, 0, (uint32_t)info.samples, NULL, tokens, labels));
+        for (uint64_t i = 0; i < info.samples * 8; i++) {
+            assert_int_equal(tokens[i], text[500 + i]);
+            assert_int_equal(labels[i], text[501 + i]);
+        }
+        hth_data_free(data);
+
+        o.shuffle_rows = 16;
+        assert_ok(hth_data_open(f->env, &o, &data));
+        assert_ok(hth_data_read(data, 0, 400, NULL, tokens, labels));
+        for (int i = 0; i < 400 * 8; i++)
+            if (i % 8 != 7)
+                assert_int_equal(labels[i], tokens[i + 1]);
+        hth_data_free(data);
+    }
+}
+
+struct bad_case {
+    const char *what;
+    size_t at;
+    uint32_t value;
+    enum hth_err want;
+};
+
+static void test_bad_headers(void **state)
+{
+    static const struct bad_case cases[] = {
+        {"magic", 0, 0x804, HTH_E_BAD_MAGIC},
+        {"type", 0, 0xd03, HTH_E_BAD_MAGIC},
+        {"no items", 4, 0, HTH_E_BAD_SHAPE},
+        {"other count", 4, ITEMS - 1, HTH_E_BAD_SHAPE},
+        {"too many items", 4, HTH_IDX_ITEMS_MAX + 1, HTH_E_TOO_LARGE},
+        {"wide", 8, HTH_IDX_ITEM_BYTES_MAX + 1, HTH_E_TOO_LARGE},
+        {"product", 8, HTH_IDX_ITEM_BYTES_MAX / 2, HTH_E_TOO_LARGE},
+        {"zero side", 12, 0, HTH_E_BAD_SHAPE},
+    };
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    uint8_t bytes[1024];
+    size_t n;
+
+    put_files(f, false);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        n = make_images(bytes);
+        be32(bytes + cases[i].at, cases[i].value);
+        hth_node_disk_put(f->node, "images", bytes, n);
+        if (hth_data_open(f->env, &o, &data) != cases[i].want)
+            fail_msg("%s", cases[i].what);
+    }
+    hth_node_disk_put(f->node, "images", bytes, 15);
+    assert_err(HTH_E_TRUNCATED, hth_data_open(f->env, &o, &data));
+    o.images = "absent";
+    assert_err(HTH_E_NO_FILE, hth_data_open(f->env, &o, &data));
+}
+
+static void test_bad_content(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    uint8_t bytes[1024], packed[2048];
+    float x[ITEMS * SIDE * SIDE];
+    int32_t y[ITEMS];
+    size_t n, m;
+
+    o.shuffle_rows = 0;
+    put_files(f, false);
+    n = make_images(bytes);
+    hth_node_disk_put(f->node, "images", bytes, n - 1);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    hth_data_free(data);
+
+    hth_node_disk_put(f->node, "images", bytes, n + 1); /* a byte too many */
+    assert_ok(hth_data_open(f->env, &o, &data));
+    assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    hth_data_free(data);
+
+    hth_node_disk_put(f->node, "images", bytes, n);
+    m = make_labels(bytes);
+    bytes[8 + 5] = 10;
+    hth_node_disk_put(f->node, "labels", bytes, m);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    assert_ok(hth_data_read(data, 0, 4, x, NULL, y));
+    assert_err(HTH_E_CORRUPT, hth_data_read(data, 4, 4, x, NULL, y));
+    hth_data_free(data);
+
+    put_files(f, true); /* gzip: its checksum is wrong, then it ends too early */
+    n = make_images(bytes);
+    m = gzip(bytes, n, packed, sizeof(packed));
+    packed[m - 6] ^= 1;
+    hth_node_disk_put(f->node, "images", packed, m);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    hth_data_free(data);
+    hth_node_disk_put(f->node, "images", packed, m - 9);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    hth_data_free(data);
+}
+
+static void test_bad_options(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    uint8_t big[64];
+
+    put_files(f, false);
+    o.labels = NULL;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+    o = image_opts();
+    o.std = 0;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+    o = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
+    o.kind = HTH_DATA_TEXT;
+    o.text = "images";
+    o.seq_len = HTH_SEQ_LEN_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+    o.seq_len = 1000; /* longer than the text */
+    assert_err(HTH_E_BAD_SHAPE, hth_data_open(f->env, &o, &data));
+    o.seq_len = 8;
+    o.begin = 0.5;
+    o.end = 0.5;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+
+    /* One item of a million pixels, 2^26 items: a shuffle buffer beyond its limit. */
+    memset(big, 0, sizeof(big));
+    be32(big, 0x803);
+    be32(big + 4, 4096);
+    be32(big + 8, 1024);
+    be32(big + 12, 1024);
+    hth_node_disk_put(f->node, "images", big, sizeof(big));
+    be32(big, 0x801);
+    hth_node_disk_put(f->node, "labels", big, sizeof(big));
+    o = image_opts();
+    o.shuffle_rows = 4096;
+    assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o, &data));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_each_once_per_epoch, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_any_position_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order_depends_on_seed_and_peer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_text_windows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_headers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_content, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

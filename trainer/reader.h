@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reader.h (internal): the two file formats behind data.h as records of fixed size.
+ *
+ * A reader delivers `count` records of `record_bytes`; `phase` shifts the windows of a text (below
+ * seq_len; 0 for images). hth_reader_idx: pixels, then the label byte. hth_reader_text: a window of
+ * seq_len + 1 bytes, of which the last is the first of the next.
+ */
+#ifndef HTH_TRAINER_READER_H
+#define HTH_TRAINER_READER_H
+
+#include "trainer/data.h"
+#include "trainer/source.h"
+
+struct hth_record_reader {
+    uint64_t count;
+    uint32_t record_bytes;
+    uint32_t phases; /* allowed values of phase: 1 for images, seq_len for text */
+    enum hth_err (*seek)(void *self, uint64_t index, uint32_t phase);
+    enum hth_err (*next)(void *self, uint8_t *record);
+    void (*free)(void *self);
+    void *self;
+};
+
+/* Where a file's bytes come from. */
+struct hth_file_bytes {
+    hth_pread_fn *pread;
+    void *arg;
+    uint64_t size; /* of the file as stored */
+};
+
+enum hth_err hth_reader_idx(const struct hth_file_bytes *images, const struct hth_file_bytes *labels,
+                            uint32_t classes, struct hth_record_reader *out) HTH_MUST;
+enum hth_err hth_reader_text(const struct hth_file_bytes *text, uint32_t seq_len, double begin,
+                             double end, struct hth_record_reader *out) HTH_MUST;
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <zlib.h>
+
+#include "core/mem.h"
+#include "trainer/source.h"
+
+#define SOURCE_PIECE_BYTES (64u << 10)
+
+struct hth_source {
+    hth_pread_fn *pread;
+    void *arg;
+    bool gzip;
+    bool ended;        /* gzip: the last member's trailer was read */
+    uint64_t file_pos; /* the next byte of the file to fetch */
+    uint64_t pos;      /* the next byte of the content to deliver */
+    z_stream z;
+    uint8_t in[SOURCE_PIECE_BYTES];
+};
+
+/* zlib allocates its window once, at a size of its own choosing (about 40 KiB). */
+static enum hth_err start_inflate(struct hth_source *source)
+{
+    memset(&source->z, 0, sizeof(source->z));
+    return inflateInit2(&source->z, 16 + MAX_WBITS) == Z_OK ? HTH_OK : HTH_E_NO_MEMORY;
+}
+
+enum hth_err hth_source_new(hth_pread_fn *pread, void *arg, struct hth_source **out)
+{
+    struct hth_source *source;
+    uint8_t magic[2] = {0, 0};
+    size_t got = 0;
+    enum hth_err err;
+
+    *out = NULL;
+    source = hth_new(struct hth_source);
+    source->pread = pread;
+    source->arg = arg;
+    HTH_GOTO(fail, pread(arg, 0, magic, sizeof(magic), &got));
+    if (got == 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+        HTH_GOTO(fail, start_inflate(source));
+        source->gzip = true;
+    }
+    *out = source;
+    return HTH_OK;
+fail:
+    hth_source_free(source);
+    return err;
+}
+
+void hth_source_free(struct hth_source *source)
+{
+    if (source == NULL)
+        return;
+    if (source->gzip)
+        inflateEnd(&source->z);
+    hth_free(source);
+}
+
+/* Fetches the next piece of the compressed file; avail_in stays 0 at its end. */
+static enum hth_err refill(struct hth_source *source)
+{
+    size_t got = 0;
+
+    HTH_TRY(source->pread(source->arg, source->file_pos, source->in, sizeof(source->in), &got));
+    source->file_pos += got;
+    source->z.next_in = source->in;
+    source->z.avail_in = (uInt)got;
+    return HTH_OK;
+}
+
+/* After a member's end: another member may follow at once (RFC 1952 2.2). */
+static enum hth_err next_member(struct hth_source *source)
+{
+    if (source->z.avail_in == 0)
+        HTH_TRY(refill(source));
+    if (source->z.avail_in == 0) {
+        source->ended = true;
+        return HTH_OK;
+    }
+    return inflateReset(&source->z) == Z_OK ? HTH_OK : HTH_E_CORRUPT;
+}
+
+static enum hth_err read_gzip(struct hth_source *source, uint8_t *buf, size_t len, size_t *got)
+{
+    size_t done = 0;
+
+    while (done < len && !source->ended) {
+        size_t want = HTH_MIN(len - done, (size_t)1 << 30);
+        int z;
+
+        if (source->z.avail_in == 0)
+            HTH_TRY(refill(source));
+        if (source->z.avail_in == 0)
+            return HTH_E_TRUNCATED;
+        source->z.next_out = buf + done;
+        source->z.avail_out = (uInt)want;
+        z = inflate(&source->z, Z_NO_FLUSH);
+        done += want - source->z.avail_out;
+        if (z == Z_STREAM_END)
+            HTH_TRY(next_member(source));
+        else if (z != Z_OK)
+            return z == Z_MEM_ERROR ? HTH_E_NO_MEMORY : HTH_E_CORRUPT;
+    }
+    *got = done;
+    return HTH_OK;
+}
+
+enum hth_err hth_source_read(struct hth_source *source, void *buf, size_t len, size_t *got)
+{
+    *got = 0;
+    if (source->gzip)
+        HTH_TRY(read_gzip(source, buf, len, got));
+    else
+        HTH_TRY(source->pread(source->arg, source->pos, buf, len, got));
+    source->pos += *got;
+    return HTH_OK;
+}
+
+enum hth_err hth_source_read_all(struct hth_source *source, void *buf, size_t len)
+{
+    size_t got = 0;
+
+    HTH_TRY(hth_source_read(source, buf, len, &got));
+    return got == len ? HTH_OK : HTH_E_TRUNCATED;
+}
+
+enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset)
+{
+    uint8_t waste[4096];
+
+    if (!source->gzip) {
+        source->pos = offset;
+        return HTH_OK;
+    }
+    if (offset < source->pos) {
+        inflateEnd(&source->z);
+        source->gzip = false;
+        HTH_TRY(start_inflate(source));
+        source->gzip = true;
+        source->ended = false;
+        source->file_pos = 0;
+        source->pos = 0;
+    }
+    while (source->pos < offset)
+        HTH_TRY(hth_source_read_all(source, waste, HTH_MIN(offset - source->pos, sizeof(waste))));
+    return HTH_OK;
+}
