@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * board.h: a board is a topic that is watched; a note is a record that is kept pinned on it.
+ *
+ * A board keeps, per owner and part, the newest valid record, tells when one appears, is replaced or
+ * goes, and refuses the rest by name. It acts on the first valid copy and does not wait for a query
+ * to end. What others can make it hold or compute is bounded: records, bytes, signatures a second
+ * (limits.h). The order of its checks is by price: format, kind, network, time, sequence, and the
+ * signature last.
+ *
+ * A note publishes what its owner's `fill` writes, again at a third of its life with jitter, at once
+ * on hth_note_update, and a goodbye on request.
+ *
+ * Both are generic: the announcer, the directory, joining and averaging's declarations and progress
+ * stand on them. Loop thread only. Callbacks may not free the board or note that calls them.
+ */
+#ifndef HTH_DHT_BOARD_H
+#define HTH_DHT_BOARD_H
+
+#include "core/bytes.h"
+#include "dht/record.h"
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+struct hth_board;
+
+struct hth_board_ops {
+    /* A record that is new, or newer than the one of the same owner and part. *user belongs to the
+     * caller and stays with this owner and part until on_gone. An error refuses the record and keeps
+     * the older one. `rec` and its payload are valid during the call. */
+    enum hth_err (*on_record)(void *arg, const struct hth_record *rec, void **user);
+    /* It expired, said goodbye, or the board is freed. */
+    void (*on_gone)(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user);
+    /* A record was refused (may be NULL). rec->payload is NULL when the format was wrong. */
+    void (*on_refused)(void *arg, enum hth_err err, const struct hth_record *rec);
+};
+
+struct hth_board_opts {
+    size_t records_max;
+    size_t bytes_max;
+    int64_t negative_us;            /* an empty answer to hth_board_ask is believed that long */
+    struct hth_record_cache *cache; /* shared between boards; NULL: none */
+};
+#define HTH_BOARD_OPTS_INIT                                                                        \
+    {.records_max = HTH_BOARD_RECORDS_MAX, .bytes_max = HTH_BOARD_BYTES_MAX,                       \
+     .negative_us = 5 * 1000000}
+
+struct hth_board_stats {
+    uint64_t accepted, known, stale, refused; /* values seen, by verdict */
+    uint64_t watches, gets, negative_hits;
+    size_t live, bytes; /* records believed, and bytes held for them */
+};
+
+/* Starts watching. opts NULL takes the defaults. Errors: those of hth_dht_watch. */
+enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struct hth_topic *topic,
+                           const struct hth_board_opts *opts, const struct hth_board_ops *ops,
+                           void *arg, struct hth_board **out) HTH_MUST;
+/* Calls on_gone for each live record. NULL is fine. */
+void hth_board_free(struct hth_board *board);
+/* A get besides the watch. Errors: E_NOT_FOUND (the last one was empty, less than negative_us ago),
+ * E_AGAIN (one is under way), those of hth_dht_get. */
+enum hth_err hth_board_ask(struct hth_board *board) HTH_MUST;
+/* Judges bytes that came another way, as if the DHT had delivered them under the current epoch. */
+enum hth_err hth_board_offer(struct hth_board *board, const uint8_t *data, size_t len) HTH_MUST;
+void hth_board_stats(const struct hth_board *board, struct hth_board_stats *out);
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+struct hth_note;
+
+/* Writes the payload of the next record; an error skips this round (it is logged). */
+typedef enum hth_err hth_note_fill_fn(void *arg, struct hth_writer *w);
+
+struct hth_note_opts {
+    uint8_t part;
+    int64_t life_us;
+};
+#define HTH_NOTE_OPTS_INIT {.life_us = 60 * 1000000}
+
+struct hth_note_stats {
+    uint64_t puts, put_errors;
+    uint32_t bytes; /* of the newest record */
+};
+
+/* Publishes on the next turn of the loop. Errors: E_CONFIG (life or part out of range). */
+enum hth_err hth_note_new(struct hth_env *env, struct hth_dht *dht, const struct hth_topic *topic,
+                          const struct hth_note_opts *opts, hth_note_fill_fn *fill, void *arg,
+                          struct hth_note **out) HTH_MUST;
+/* Publishes anew, delay_us from now or earlier if that was already due. */
+void hth_note_update(struct hth_note *note, int64_t delay_us);
+/* Puts a goodbye in place of the record and stops renewing; fill is not called any more. done (may
+ * be NULL) comes when the DHT accepted it or failed to. */
+void hth_note_goodbye(struct hth_note *note, hth_dht_done_fn *done, void *arg);
+/* Without a goodbye. NULL is fine. */
+void hth_note_free(struct hth_note *note);
+void hth_note_stats(const struct hth_note *note, struct hth_note_stats *out);
+
+#endif
