@@ -20,7 +20,6 @@
  *   E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID, E_WRONG_RUN, E_VERSION, ...   no connection came about;
  *                  while the peer is in back-off later calls fail fast with the same error
  *   E_BUDGET, E_NO_MEMORY  the reply's body did not fit in this peer's byte budget
- *   E_CANCELED     the endpoint was freed
  * Whether to try again, and where, is the caller's decision; it sends the same idempotency key.
  *
  * A request's life. The handler owns the request until it answers, once, with hth_rpc_reply or
@@ -80,7 +79,7 @@ struct hth_rpc_opts {
         .version_min = HTH_RPC_VERSION_MIN, .version_max = HTH_RPC_VERSION_MAX,                    \
         .requests_max = 1024, .calls_max = 65536, .conns_max = HTH_STREAMS_MAX,                    \
         .body_bytes_max = 128u << 20, .request_credit_bytes = 256u << 20,                          \
-        .reply_credit_bytes = 256u << 20, .queue_bytes_max = 64u << 20,                            \
+        .reply_credit_bytes = 256u << 20, .queue_bytes_max = 256u << 20,                            \
         .peer_bytes_max = 768u << 20, .idle_timeout_us = 300 * HTH_US_PER_S,                       \
         .hello_timeout_us = 10 * HTH_US_PER_S, .stall_timeout_us = 20 * HTH_US_PER_S,              \
         .ping_after_us = 5 * HTH_US_PER_S, .ping_timeout_us = 5 * HTH_US_PER_S,                    \
@@ -91,8 +90,8 @@ struct hth_rpc_opts {
 /* Errors: E_CONFIG (an option makes no sense), and those of hth_listen. */
 enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts,
                          struct hth_rpc **out) HTH_MUST;
-/* Closes everything. Outstanding calls get no callback (their `arg` may be gone); requests that
- * handlers still hold see their cancel callback and stay valid until answered. NULL is fine. */
+/* Closes everything; no callback comes any more. Outstanding calls are gone; requests that handlers
+ * still hold become canceled and stay valid until answered. NULL is fine. */
 void hth_rpc_free(struct hth_rpc *rpc);
 /* The address listened on, with the real port; family 0 when not listening. */
 void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rpc/deadline.h"
+
+#include <string.h>
+
+/* Recomputing costs two sorts of the window; a few stale samples change little. */
+#define FRESH_MAX 4
+
+void hth_deadline_init(struct hth_deadline *d, const struct hth_deadline_opts *opts)
+{
+    memset(d, 0, sizeof(*d));
+    d->opts = *opts;
+    d->cached_us = opts->initial_us;
+}
+
+void hth_deadline_observe(struct hth_deadline *d, int64_t took_us)
+{
+    int64_t us = took_us < 0 ? 0 : HTH_MIN(took_us, (int64_t)UINT32_MAX);
+    d->sample_us[d->next] = (uint32_t)us;
+    d->next = (d->next + 1) % HTH_DEADLINE_WINDOW;
+    if (d->count < 2 * HTH_DEADLINE_WINDOW)
+        d->count++;
+    d->fresh++;
+}
+
+void hth_deadline_miss(struct hth_deadline *d, int64_t waited_us)
+{
+    hth_deadline_observe(d, waited_us + waited_us / 2);
+}
+
+static void sort_u32(uint32_t *v, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t x = v[i], j = i;
+        for (; j > 0 && v[j - 1] > x; j--)
+            v[j] = v[j - 1];
+        v[j] = x;
+    }
+}
+
+static uint32_t held(const struct hth_deadline *d)
+{
+    return HTH_MIN(d->count, (uint32_t)HTH_DEADLINE_WINDOW);
+}
+
+/* The middle of n sorted values; the mean of the two middle ones when n is even. */
+static int64_t middle(const uint32_t *v, uint32_t n)
+{
+    int64_t hi = v[n / 2];
+    return n % 2 ? hi : (hi + (int64_t)v[n / 2 - 1]) / 2;
+}
+
+int64_t hth_deadline_median(const struct hth_deadline *d)
+{
+    uint32_t sorted[HTH_DEADLINE_WINDOW], n = held(d);
+    if (n == 0)
+        return 0;
+    memcpy(sorted, d->sample_us, n * sizeof(sorted[0]));
+    sort_u32(sorted, n);
+    return middle(sorted, n);
+}
+
+int64_t hth_deadline_get(struct hth_deadline *d)
+{
+    uint32_t n = held(d);
+    if (n < HTH_DEADLINE_SAMPLES_MIN)
+        return d->opts.initial_us;
+    if (d->fresh < FRESH_MAX)
+        return d->cached_us;
+    int64_t median = hth_deadline_median(d);
+    uint32_t away[HTH_DEADLINE_WINDOW];
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t diff = (int64_t)d->sample_us[i] - median;
+        away[i] = (uint32_t)(diff < 0 ? -diff : diff);
+    }
+    sort_u32(away, n);
+    double us = (double)median + d->opts.k * 1.4826 * (double)middle(away, n);
+    int64_t got = us < (double)d->opts.ceiling_us ? (int64_t)us : d->opts.ceiling_us;
+    d->cached_us = HTH_MAX(got, d->opts.floor_us);
+    d->fresh = 0;
+    return d->cached_us;
+}
