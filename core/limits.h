@@ -14,6 +14,7 @@
 #define HTH_LANE_JOBS_MAX 16384                 /* jobs that wait in one lane */
 #define HTH_HANDSHAKE_TIMEOUT_US (10 * 1000000)
 #define HTH_DIAL_TIMEOUT_US (5 * 1000000)
+#define HTH_FLUSH_TIMEOUT_US (5 * 1000000)
 
 /* rpc */
 #define HTH_FRAME_META_BYTES_MAX (64u << 10)    /* the Protocol Buffers part of a frame */
