@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client.h: a trainer's calls to experts: one request per host, whatever the number of rows and
+ * experts.
+ *
+ * A *batch* is one layer's step for one micro-batch: a list of pairs (unit, target), where a unit
+ * is a row of x (for transformer experts a sequence of block_rows rows) and a target is an expert
+ * on a host. The client sorts the pairs by host, expert and unit, gathers each host's rows into one
+ * tensor by a job, sends one request per host, and calls back once:
+ *
+ *   forward    y of pair i = expert(x[unit of i])
+ *   backward   x and dy (row block i of dy belongs to pair i)  ->  dx of pair i, and the experts
+ * learn
+ *
+ * Every pair gets exactly one verdict: HTH_OK with its rows, or the error of its host or its
+ * expert. When each unit has k_min answers, or can't get more, a grace period runs; then the rest
+ * is canceled and gets E_TIMEOUT. A host that fails costs only its own pairs.
+ *
+ * Time and retries, inside timeout_us: BUSY is tried again when the host said; a lost connection
+ * once more, at the replica if the target names one (forward only: a gradient goes to the host that
+ * answered forward). A repeated backward carries the same idempotency key, so that it is never
+ * applied twice. Deadlines of single calls adapt to the host (rpc/deadline.h), up to timeout_us.
+ *
+ * After the callback the caller looks at the verdicts (loop thread) and reads the rows in a job
+ * with hth_expert_batch_unpack, which also finds rows that are not finite. The batch holds
+ * references on the replies until hth_expert_batch_free.
+ *
+ * Threads: the loop thread, but for hth_expert_batch_unpack. The client must outlive its batches.
+ */
+#ifndef HTH_EXPERTS_CLIENT_H
+#define HTH_EXPERTS_CLIENT_H
+
+#include "core/base.h"
+#include "core/env.h"
+#include "core/limits.h"
+#include "core/tensor.h"
+#include "rpc/rpc.h"
+
+struct hth_expert_client;
+struct hth_expert_batch;
+
+/* What a host did with one request: HTH_OK, or the error it ended with. For breakers and
+ * directories; called before the batch's own callback. rtt_us is 0 when nothing was sent. */
+typedef void hth_expert_host_fn(void *arg, const struct hth_peer_id *host, enum hth_err err,
+                                int64_t rtt_us);
+
+struct hth_expert_client_opts {
+    int64_t timeout_us;          /* of a batch, when the call says 0 */
+    int64_t grace_us;            /* after k_min, when the call says 0 */
+    uint32_t busy_retries_max;   /* per host and batch */
+    uint32_t lost_retries_max;   /* after a lost connection, per host and batch */
+    struct hth_budget *budget;   /* of gathered requests, or NULL */
+    hth_expert_host_fn *on_host; /* may be NULL */
+    void *arg;                   /* of on_host */
+};
+
+#define HTH_EXPERT_CLIENT_OPTS_INIT                                                                \
+    {                                                                                              \
+        .timeout_us = 20 * HTH_US_PER_S, .grace_us = 500 * HTH_US_PER_MS, .busy_retries_max = 8,   \
+        .lost_retries_max = 1,                                                                     \
+    }
+
+/* Errors: E_CONFIG. */
+enum hth_err hth_expert_client_new(struct hth_env *env, struct hth_rpc *rpc,
+                                   const struct hth_expert_client_opts *opts,
+                                   struct hth_expert_client **out) HTH_MUST;
+/* Cancels batches under way without their callback (they are freed too). NULL is fine. */
+void hth_expert_client_free(struct hth_expert_client *client);
+
+/* An expert on a host. */
+struct hth_expert_target {
+    uint32_t coord[HTH_GRID_DIMS_MAX]; /* beyond ndim: zero */
+    struct hth_peer_id host;
+    struct hth_addr addr;
+    bool has_replica; /* forward only */
+    struct hth_peer_id replica_host;
+    struct hth_addr replica_addr;
+};
+
+struct hth_expert_pair {
+    uint32_t unit;   /* row, or sequence, of x */
+    uint32_t target; /* index into targets */
+};
+
+struct hth_expert_call {
+    const char *layer; /* name of the grid, at most HTH_NAME_LEN_MAX */
+    uint32_t ndim;
+    uint32_t block_rows;         /* rows per unit; 0 means 1 */
+    struct hth_tensor x;         /* fp32 [units * block_rows, d]; referenced until the callback */
+    struct hth_tensor dy;        /* backward: fp32 [pairs * block_rows, d]; blob NULL: forward */
+    uint32_t rows_in_microbatch; /* backward: M of store.h's equation; 0: rows of x */
+    const struct hth_expert_target *targets; /* copied */
+    uint32_t targets_count;
+    const struct hth_expert_pair *pairs; /* copied; a (unit, target) appears once */
+    uint32_t pairs_count;
+    uint32_t k_min;      /* answers per unit before the grace period; 0: wait for all */
+    int64_t grace_us;    /* 0: the client's */
+    int64_t timeout_us;  /* 0: the client's */
+    enum hth_dtype wire; /* type of rows on the wire: F32 (also 0), BF16 or F16 */
+    uint64_t trace_id;
+};
+
+typedef void hth_expert_batch_fn(void *arg, struct hth_expert_batch *batch);
+
+/* Starts a forward (dy.blob NULL) or a backward. done comes once, not inside this call, and the
+ * caller then owns the batch. Errors: E_BAD_SHAPE, E_RANGE (an index), E_DUPLICATE, E_TOO_LARGE
+ * (more than HTH_EXPERT_PAIRS_MAX), E_BUDGET, E_NO_MEMORY, E_QUEUE_FULL. */
+enum hth_err hth_experts_call(struct hth_expert_client *client, const struct hth_expert_call *call,
+                              hth_expert_batch_fn *done, void *arg,
+                              struct hth_expert_batch **out) HTH_MUST;
+/* Before the callback: no callback comes, peers are told, and the batch frees itself. After it:
+ * frees the batch. NULL is fine. */
+void hth_expert_batch_free(struct hth_expert_batch *batch);
+
+/* ---- a finished batch ---------------------------------------------------------------------- */
+
+uint32_t hth_expert_batch_pairs(const struct hth_expert_batch *batch);
+/* One verdict per pair, in the order of the call's pairs. */
+const enum hth_err *hth_expert_batch_verdicts(const struct hth_expert_batch *batch);
+uint32_t hth_expert_batch_ok_count(const struct hth_expert_batch *batch);
+/* Who answered this target (the replica, perhaps): send the backward there. */
+void hth_expert_batch_host(const struct hth_expert_batch *batch, uint32_t target,
+                           struct hth_peer_id *host, struct hth_addr *addr);
+
+struct hth_expert_batch_info {
+    uint32_t hosts, hosts_failed;
+    uint32_t requests; /* sent, retries included */
+    uint32_t retries;
+    uint64_t bytes_out, bytes_in; /* of tensors */
+    int64_t elapsed_us;
+};
+
+void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expert_batch_info *out);
+
+/* For a job: writes the rows of pair i to out + i * stride (stride in floats, at least block_rows *
+ * d) as fp32 and sets ok[i] to 1; pairs without an answer, and pairs whose rows are not finite,
+ * become zeros and ok[i] = 0. Returns how many pairs were not finite. */
+uint32_t hth_expert_batch_unpack(const struct hth_expert_batch *batch, float *out, size_t stride,
+                                 uint8_t *ok);
+
+/* ---- what a host has ----------------------------------------------------------------------- */
+
+struct hth_expert_info {
+    char uid[HTH_NAME_LEN_MAX + 3 * 11 + 2];
+    char kind[16];
+    uint32_t d, block_rows;
+    uint64_t steps, rows_forward, rows_backward;
+};
+
+/* Called once: err, or the experts first .. first + count - 1 of `total`. */
+typedef void hth_expert_info_fn(void *arg, enum hth_err err, const struct hth_expert_info *infos,
+                                uint32_t count, uint32_t total);
+
+/* Errors: those of hth_rpc_call. */
+enum hth_err hth_expert_client_info(struct hth_expert_client *client,
+                                    const struct hth_rpc_target *host, uint32_t first,
+                                    int64_t timeout_us, hth_expert_info_fn *done,
+                                    void *arg) HTH_MUST;
+
+#endif

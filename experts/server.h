@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server.h: hosts experts: takes requests from an rpc endpoint, batches them, runs them as jobs.
+ *
+ *   request --admit--> parts, one per expert --> pools: (expert, forward | backward), oldest first
+ *                                                  |  a compute worker is free
+ *   reply <-- all parts done <-- scatter <-- job: gather rows, kernels, finite checks
+ *
+ * A request names many experts of one layer and carries their rows in one tensor. Each part joins
+ * its expert's pool; whenever a compute worker is free, the pool whose oldest part is oldest gives
+ * a batch of up to batch_rows_max rows, and pools with few rows are bundled into the same job until
+ * it holds enough work to be worth one. The reply goes when the last part is done; each expert has
+ * its own status in it. Rows are read from the request's bytes and written into the reply's: with
+ * one part in a batch nothing is copied.
+ *
+ * Order for one expert: forwards run side by side, one backward at a time, and a step that is due
+ * runs before any batch that has not started; so who saw its backward answered meets the stepped
+ * weights.
+ *
+ * Refusals: BUSY with a time to come back, when the bytes held or the estimated wait (from measured
+ * us per row) exceed the limits or the request's own deadline; DRAINING; BAD_SHAPE and MALFORMED
+ * for the whole request; NO_SUCH_EXPERT, NOT_FINITE, NORM for a part. What the caller canceled, or
+ * what expired in the queue, is dropped without being computed.
+ *
+ * A backward is applied at most once: its (peer, idempotency key) finds the first one's answer, or
+ * waits for it while it runs. Answers are kept result_age_us long within result_bytes_max. A
+ * backward without a key is refused.
+ *
+ * Life: new -> add ... (each expert's weights are made or read by a job; requests for it wait) ->
+ * drain (refuses, finishes what runs, steps what is pending, writes checkpoints) -> free. All
+ * functions are for the loop thread; the server owns its experts and serves methods 16..18 of the
+ * endpoint. The endpoint must be freed after the server.
+ */
+#ifndef HTH_EXPERTS_SERVER_H
+#define HTH_EXPERTS_SERVER_H
+
+#include "core/base.h"
+#include "core/env.h"
+#include "experts/store.h"
+#include "rpc/rpc.h"
+
+/* Methods of the protocol (experts/expert.proto). */
+#define HTH_METHOD_EXPERT_INFO     16
+#define HTH_METHOD_EXPERT_FORWARD  17
+#define HTH_METHOD_EXPERT_BACKWARD 18
+
+struct hth_server;
+
+/* An expert's weights are there (err HTH_OK), or could not be made or read, and then it is not
+ * hosted: E_CORRUPT etc. The file is left as it is. `restored`: they came from a checkpoint. */
+typedef void hth_server_expert_fn(void *arg, const struct hth_uid *uid, enum hth_err err,
+                                  bool restored);
+
+struct hth_server_opts {
+    uint32_t batch_rows_max;   /* rows of one batch; a larger part is a batch of its own */
+    uint32_t request_rows_max; /* rows of one request */
+    int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
+    uint32_t batch_rows_min;   /* ... unless its pool has this many rows */
+    double job_flops_min;      /* pools are bundled until a job holds this much work */
+    double split_flops;        /* forward batches above are split over idle workers */
+    int64_t queue_bytes_max;   /* of requests and replies held */
+    int64_t queue_us_max;      /* longest estimated wait that is admitted */
+    uint64_t step_rows;        /* an expert steps when this many rows are pending; 1: each batch */
+    int64_t step_age_us;       /* or when the oldest pending one is that old */
+    double grad_norm_max;      /* of one part's gradient, as sent; 0: no limit */
+    bool check_finite;         /* of what arrives */
+    int64_t result_bytes_max;  /* kept answers of backwards */
+    int64_t result_age_us;
+    const char *checkpoint_dir;      /* NULL: no checkpoints */
+    int64_t checkpoint_period_us;    /* how often a changed expert is written */
+    hth_server_expert_fn *on_expert; /* may be NULL */
+    void *arg;                       /* of on_expert */
+};
+
+#define HTH_SERVER_OPTS_INIT                                                                       \
+    {                                                                                              \
+        .batch_rows_max = 8192, .request_rows_max = 65536, .batch_age_us = 0, .batch_rows_min = 1, \
+        .job_flops_min = 2e8, .split_flops = 2e9, .queue_bytes_max = INT64_C(1) << 30,             \
+        .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256, .step_age_us = 2 * HTH_US_PER_S,      \
+        .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
+        .result_age_us = 60 * HTH_US_PER_S, .checkpoint_period_us = 30 * HTH_US_PER_S,             \
+    }
+
+/* Copies opts, the folder's name too. Errors: E_CONFIG. */
+enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
+                            const struct hth_server_opts *opts, struct hth_server **out) HTH_MUST;
+/* Refuses what waits, abandons what runs (its jobs end by themselves), writes nothing. NULL is
+ * fine. */
+void hth_server_free(struct hth_server *server);
+
+/* Hosts an expert: from its checkpoint if there is one, else new. Returns at once; on_expert tells.
+ * Errors: E_DUPLICATE, E_CONFIG, E_BAD_SHAPE, E_TOO_LARGE, E_BUDGET (HTH_SERVER_EXPERTS_MAX),
+ * E_QUEUE_FULL. */
+enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_opts *opts) HTH_MUST;
+/* Experts whose weights are not there yet. */
+uint32_t hth_server_loading(const struct hth_server *server);
+
+/* Refuses new requests with E_DRAINING, finishes the others, steps what is pending, writes every
+ * changed expert, then calls done once (not inside this call). */
+void hth_server_drain(struct hth_server *server, hth_fn *done, void *arg);
+
+/* Estimated wait of a request that comes now: for the host's record. */
+int64_t hth_server_queue_us(const struct hth_server *server);
+
+struct hth_server_stats {
+    uint64_t requests, requests_ok;
+    uint64_t refused_busy, refused_draining, refused_bad, refused_canceled, refused_expired;
+    uint64_t parts_no_expert, parts_not_finite, parts_norm, parts_failed;
+    uint64_t rows_forward, rows_backward;
+    uint64_t batches, jobs; /* mean batch rows = (rows_forward + rows_backward) / batches */
+    uint64_t steps, steps_not_finite;
+    uint64_t replays_answered,
+        replays_joined; /* repeated backwards: from the cache, while running */
+    uint64_t bytes_in, bytes_out;
+    uint64_t checkpoints_written, checkpoints_failed;
+    double queue_ms_mean; /* from arrival to start of the batch, moving average */
+    double us_per_row;    /* of work, moving average */
+    int64_t bytes_held;
+    uint32_t experts, parts_waiting;
+};
+
+void hth_server_stats(const struct hth_server *server, struct hth_server_stats *out);
+
+struct hth_server_expert {
+    const struct hth_expert *expert; /* look only while nothing runs: tests, after a drain */
+    bool ready;
+    uint64_t steps, rows_forward, rows_backward;
+};
+
+/* In order of adding; false past the last. */
+bool hth_server_expert_at(const struct hth_server *server, uint32_t i,
+                          struct hth_server_expert *out);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h: one hosted expert: a module, its optimiser, its counters, and its checkpoint.
+ *
+ * Gradients and the learning rate. A trainer's loss is a mean over the M rows of its micro-batch,
+ * so what it sends for a row r is dL/dy_r = (1/M) dl_r/dy_r. The expert wants the mean gradient
+ * over the rows it saw, whoever sent them in whatever pieces. For requests q with M_q declared, n_q
+ * rows and weight gradient g_q = sum over its rows of (dy_r/dw)^T dL/dy_r, a step uses
+ *
+ *     G = (sum_q M_q g_q) / (sum_q n_q)
+ *
+ * so that ten requests of 1 row and one request of 10 give the same step, and the step's size
+ * depends neither on the load nor on the size of the trainers' micro-batches. The accumulator holds
+ * (sum_q M_q g_q) / M_acc, where M_acc is the last batch's M: no work at all while all trainers use
+ * the same M, one pass over the gradients when M changes. Then: clip G to the global norm, decay,
+ * step with the rate that the schedule gives for this step.
+ *
+ * Who may call what at the same time (the server keeps this rule, so there are no locks):
+ *   any number of hth_expert_forward, together with at most one hth_expert_backward;
+ *   hth_expert_step, _load, _snapshot and _init alone.
+ * All of these may run in jobs; _new, _free and the accessors belong to the owner's loop thread
+ * while no job runs.
+ */
+#ifndef HTH_EXPERTS_STORE_H
+#define HTH_EXPERTS_STORE_H
+
+#include "core/base.h"
+#include "core/blob.h"
+#include "core/env.h"
+#include "dht/uid.h"
+#include "experts/kind.h"
+
+struct hth_expert;
+
+enum hth_expert_optimizer { HTH_EXPERT_SGD, HTH_EXPERT_ADAM, HTH_EXPERT_ADAMW };
+enum hth_expert_schedule { HTH_EXPERT_CONSTANT, HTH_EXPERT_LINEAR, HTH_EXPERT_COSINE };
+
+struct hth_expert_optim_opts {
+    enum hth_expert_optimizer optimizer;
+    enum hth_expert_schedule schedule;
+    float lr;
+    float lr_min_factor;   /* linear and cosine end at lr * this */
+    uint64_t warmup_steps; /* the rate grows linearly over them */
+    uint64_t total_steps;  /* of linear and cosine */
+    float momentum;        /* sgd */
+    float beta1, beta2, eps;
+    float weight_decay;
+    float clip_norm; /* global norm of G; 0: no clipping */
+};
+
+#define HTH_EXPERT_OPTIM_OPTS_INIT                                                                 \
+    {                                                                                              \
+        .optimizer = HTH_EXPERT_ADAM, .schedule = HTH_EXPERT_CONSTANT, .lr = 1e-3f,                \
+        .lr_min_factor = 0.1f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .clip_norm = 1.0f,    \
+    }
+
+struct hth_expert_opts {
+    struct hth_uid uid;
+    const char *kind; /* "ffn", "transformer", "nop" */
+    struct hth_expert_shape shape;
+    struct hth_expert_optim_opts optim;
+    const struct hth_backend *backend;
+    uint64_t run_seed; /* with the uid: the weights a new expert starts from */
+};
+
+#define HTH_EXPERT_OPTS_INIT                                                                       \
+    {                                                                                              \
+        .kind = "ffn", .optim = HTH_EXPERT_OPTIM_OPTS_INIT                                         \
+    }
+
+/* Makes the object without its weights, which is quick; hth_expert_init or hth_expert_load_blob
+ * fills them. Errors: E_CONFIG (kind, optimiser numbers), E_BAD_SHAPE, E_TOO_LARGE. */
+enum hth_err hth_expert_new(const struct hth_expert_opts *opts, struct hth_expert **out) HTH_MUST;
+/* NULL is fine. */
+void hth_expert_free(struct hth_expert *expert);
+
+/* Weights seeded by (run seed, uid), so that replicas start equal. Errors: E_NO_MEMORY. */
+enum hth_err hth_expert_init(struct hth_expert *expert) HTH_MUST;
+
+const struct hth_uid *hth_expert_uid(const struct hth_expert *expert);
+const char *hth_expert_uid_text(const struct hth_expert *expert);
+const struct hth_expert_kind *hth_expert_kind_of(const struct hth_expert *expert);
+const struct hth_expert_shape *hth_expert_shape_of(const struct hth_expert *expert);
+/* NULL before init, and always for kinds without weights. */
+struct hth_params *hth_expert_params(struct hth_expert *expert);
+/* Of one call on that many rows; needs no weights. */
+size_t hth_expert_workspace_bytes(const struct hth_expert *expert, uint32_t rows, bool backward);
+
+/* Errors of both: E_BAD_SHAPE (rows not whole blocks), and those of the kernels. */
+enum hth_err hth_expert_forward(const struct hth_expert *expert, uint32_t rows, const float *x,
+                                float *y, void *workspace) HTH_MUST;
+/* rows_in_microbatch is the M of the equation above, at least 1. */
+enum hth_err hth_expert_backward(struct hth_expert *expert, uint32_t rows,
+                                 uint32_t rows_in_microbatch, const float *x, const float *dy,
+                                 float *dx, void *workspace) HTH_MUST;
+/* Rows whose gradients wait for a step. */
+uint64_t hth_expert_pending_rows(const struct hth_expert *expert);
+/* One optimiser step from what is pending; nothing happens when nothing is. A gradient that is not
+ * finite is dropped, not applied: E_NOT_FINITE. */
+enum hth_err hth_expert_step(struct hth_expert *expert) HTH_MUST;
+/* Steps done since the weights were drawn; survives checkpoints. */
+uint64_t hth_expert_steps(const struct hth_expert *expert);
+float hth_expert_lr(const struct hth_expert *expert);
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+/* The whole state as the bytes of a safetensors file: weights under their names, moments as name.m
+ * and name.v, and in the metadata what it takes to go on at the very same place (docs:
+ * experts/store.c). What is pending is not in it: step first. Errors: E_NO_MEMORY. */
+enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out) HTH_MUST;
+/* Takes the state from such bytes, or leaves the expert without weights. Errors: E_CORRUPT
+ * (damaged, or no checkpoint of ours), E_BAD_SHAPE (another kind or shape), E_WRONG_RUN (another
+ * expert), E_NO_MEMORY. */
+enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, size_t len) HTH_MUST;
+
+/* "<dir>/<uid>.safetensors"; heap string. */
+char *hth_expert_path(const char *dir, const struct hth_expert *expert);
+/* From a file, which is left alone whatever it holds. Errors: those above, and those of the env's
+ * files: E_NO_FILE when there is none yet. Any job. */
+enum hth_err hth_expert_load_file(struct hth_expert *expert, struct hth_env *env,
+                                  const char *path) HTH_MUST;
+
+#endif
