@@ -46,6 +46,8 @@ function(hth_fuzzer name)
         add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
         set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120)
     endif()
+    # libFuzzer's entry point has no header.
+    set_source_files_properties(${ARG_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
     target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
     target_link_libraries(${name} PRIVATE ${ARG_LINK} m)
 endfunction()

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runfile.c: the schema of a run file as libcyaml's tables, its defaults and its limits. */
+#include "app/runfile.h"
+
+#include "core/mem.h"
+
+#include <cyaml/cyaml.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cyaml_strval_t model_kinds[] = {{"classifier", HTH_RUN_CLASSIFIER},
+                                             {"lm", HTH_RUN_LM}};
+static const cyaml_strval_t expert_kinds[] = {
+    {"ffn", HTH_RUN_FFN}, {"transformer", HTH_RUN_TRANSFORMER}, {"nop", HTH_RUN_NOP}};
+static const cyaml_strval_t data_kinds[] = {{"fashion-mnist", HTH_RUN_FASHION_MNIST},
+                                            {"text", HTH_RUN_TEXT}};
+static const cyaml_strval_t optim_kinds[] = {
+    {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}};
+static const cyaml_strval_t schedules[] = {
+    {"constant", HTH_RUN_CONSTANT}, {"linear", HTH_RUN_LINEAR}, {"cosine", HTH_RUN_COSINE}};
+
+#define OPT      CYAML_FLAG_OPTIONAL
+#define OPT_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
+#define OPT_PTR  (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
+#define ENUM_FIELD(key, strct, member, table)                                                      \
+    CYAML_FIELD_ENUM(key, OPT_ENUM, strct, member, table, CYAML_ARRAY_LEN(table))
+
+static const cyaml_schema_value_t grid_entry = {CYAML_VALUE_UINT(CYAML_FLAG_DEFAULT, uint32_t)};
+
+static const cyaml_schema_field_t optimizer_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_optimizer, kind, optim_kinds),
+    CYAML_FIELD_FLOAT("rate", OPT, struct hth_run_optimizer, rate),
+    CYAML_FIELD_FLOAT("weight_decay", OPT, struct hth_run_optimizer, weight_decay),
+    CYAML_FIELD_FLOAT("momentum", OPT, struct hth_run_optimizer, momentum),
+    ENUM_FIELD("schedule", struct hth_run_optimizer, schedule, schedules),
+    CYAML_FIELD_UINT("warmup", OPT, struct hth_run_optimizer, warmup),
+    CYAML_FIELD_UINT("total", OPT, struct hth_run_optimizer, total),
+    CYAML_FIELD_FLOAT("clip", OPT, struct hth_run_optimizer, clip),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t model_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_model, kind, model_kinds),
+    CYAML_FIELD_UINT("dim", OPT, struct hth_run_model, dim),
+    CYAML_FIELD_UINT("layers", OPT, struct hth_run_model, layers),
+    CYAML_FIELD_UINT("heads", OPT, struct hth_run_model, heads),
+    CYAML_FIELD_UINT("context", OPT, struct hth_run_model, context),
+    CYAML_FIELD_SEQUENCE("grid", OPT_PTR, struct hth_run_model, grid, &grid_entry, 1,
+                         HTH_GRID_DIMS_MAX),
+    CYAML_FIELD_UINT("top_k", OPT, struct hth_run_model, top_k),
+    ENUM_FIELD("expert", struct hth_run_model, expert, expert_kinds),
+    CYAML_FIELD_FLOAT("balance", OPT, struct hth_run_model, balance),
+    CYAML_FIELD_FLOAT("noise", OPT, struct hth_run_model, noise),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t data_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_data, kind, data_kinds),
+    CYAML_FIELD_STRING_PTR("path", OPT_PTR, struct hth_run_data, path, 1, 4095),
+    CYAML_FIELD_UINT("shuffle_rows", OPT, struct hth_run_data, shuffle_rows),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t train_fields[] = {
+    CYAML_FIELD_UINT("rows", OPT, struct hth_run_train, rows),
+    CYAML_FIELD_UINT("flights", OPT, struct hth_run_train, flights),
+    CYAML_FIELD_UINT("steps", OPT, struct hth_run_train, steps),
+    CYAML_FIELD_UINT("eval_every", OPT, struct hth_run_train, eval_every),
+    CYAML_FIELD_UINT("eval_rows", OPT, struct hth_run_train, eval_rows),
+    CYAML_FIELD_UINT("k_min", OPT, struct hth_run_train, k_min),
+    CYAML_FIELD_FLOAT("grace_s", OPT, struct hth_run_train, grace_s),
+    CYAML_FIELD_FLOAT("timeout_s", OPT, struct hth_run_train, timeout_s),
+    CYAML_FIELD_UINT("checkpoint_every", OPT, struct hth_run_train, checkpoint_every),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t expert_fields[] = {
+    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_run_experts, optimizer, optimizer_fields),
+    CYAML_FIELD_UINT("step_rows", OPT, struct hth_run_experts, step_rows),
+    CYAML_FIELD_FLOAT("step_age_s", OPT, struct hth_run_experts, step_age_s),
+    CYAML_FIELD_UINT("batch_rows_max", OPT, struct hth_run_experts, batch_rows_max),
+    CYAML_FIELD_FLOAT("norm_max", OPT, struct hth_run_experts, norm_max),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t run_fields[] = {
+    CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_run, run, 1, HTH_NAME_LEN_MAX),
+    CYAML_FIELD_UINT("seed", OPT, struct hth_run, seed),
+    CYAML_FIELD_MAPPING("model", OPT, struct hth_run, model, model_fields),
+    CYAML_FIELD_MAPPING("data", OPT, struct hth_run, data, data_fields),
+    CYAML_FIELD_MAPPING("train", OPT, struct hth_run, train, train_fields),
+    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_run, optimizer, optimizer_fields),
+    CYAML_FIELD_MAPPING("experts", OPT, struct hth_run, experts, expert_fields),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t run_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_run, run_fields),
+};
+
+static const cyaml_schema_field_t *const all_fields[] = {
+    run_fields, model_fields, data_fields, train_fields, optimizer_fields, expert_fields,
+};
+
+/* ---- error texts --------------------------------------------------------------------------- */
+
+size_t hth_text_distance(const char *a, const char *b)
+{
+    enum { LEN_MAX = 40 };
+    size_t la = strlen(a), lb = strlen(b);
+    size_t row[3][LEN_MAX + 1];
+    if (la > LEN_MAX || lb > LEN_MAX)
+        return la > lb ? la : lb;
+    for (size_t j = 0; j <= lb; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        size_t *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t cost = up[j - 1] + (a[i - 1] != b[j - 1]);
+            cost = HTH_MIN(cost, up[j] + 1);
+            cost = HTH_MIN(cost, now[j - 1] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                cost = HTH_MIN(cost, up2[j - 2] + 1);
+            now[j] = cost;
+        }
+    }
+    return row[la % 3][lb];
+}
+
+/* The known key that looks most like `key`. */
+static const char *nearest_key(const char *key)
+{
+    const char *best = "run";
+    size_t best_distance = SIZE_MAX;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(all_fields); i++) {
+        for (const cyaml_schema_field_t *f = all_fields[i]; f->key != NULL; f++) {
+            size_t distance = hth_text_distance(key, f->key);
+            if (distance < best_distance) {
+                best_distance = distance;
+                best = f->key;
+            }
+        }
+    }
+    return best;
+}
+
+struct parse_log {
+    char message[256]; /* what libcyaml says first */
+    char where[128];   /* the innermost place of its backtrace */
+};
+
+static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
+{
+    static const char noise[] = "Load: ";
+    struct parse_log *log = ctx;
+    char line[256];
+    (void)level;
+    vsnprintf(line, sizeof(line), fmt, args);
+    line[strcspn(line, "\n")] = '\0';
+    const char *text = strncmp(line, noise, strlen(noise)) == 0 ? line + strlen(noise) : line;
+    if (strncmp(text, "Backtrace", 9) == 0)
+        return;
+    if (strncmp(text, "  in ", 5) == 0) {
+        if (log->where[0] == '\0')
+            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
+    } else if (log->message[0] == '\0') {
+        snprintf(log->message, sizeof(log->message), "%.255s", text);
+    }
+}
+
+static void explain(const struct parse_log *log, cyaml_err_t cyaml_error, const char *name,
+                    char *error)
+{
+    static const char unknown[] = "Unexpected key: ";
+    const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(cyaml_error);
+    if (strncmp(message, unknown, strlen(unknown)) == 0) {
+        const char *key = message + strlen(unknown);
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown key '%.64s' %s; did you mean '%s'?",
+                 name, key, log->where, nearest_key(key));
+        return;
+    }
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s %s", name, message, log->where);
+}
+
+/* ---- defaults and limits ------------------------------------------------------------------- */
+
+static void default_u32(uint32_t *value, uint32_t fallback)
+{
+    if (*value == 0)
+        *value = fallback;
+}
+
+static void default_real(double *value, double fallback)
+{
+    if (*value == 0.0)
+        *value = fallback;
+}
+
+static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
+{
+    default_real(&o->rate, o->kind == HTH_RUN_SGD ? 0.01 : 0.001);
+    default_u32(&o->total, steps);
+}
+
+static void fill_defaults(struct hth_run *run)
+{
+    bool lm = run->model.kind == HTH_RUN_LM;
+    default_u32(&run->model.dim, 64);
+    default_u32(&run->model.layers, 2);
+    default_u32(&run->model.heads, 4);
+    default_u32(&run->model.context, 64);
+    default_u32(&run->model.top_k, 4);
+    if (run->model.grid_count == 0) {
+        free(run->model.grid);
+        run->model.grid = calloc(2, sizeof(*run->model.grid));
+        HTH_ASSERT(run->model.grid != NULL);
+        run->model.grid[0] = run->model.grid[1] = 4;
+        run->model.grid_count = 2;
+    }
+    default_u32(&run->data.shuffle_rows, 8192);
+    default_u32(&run->train.rows, lm ? 16 : 64);
+    default_u32(&run->train.flights, 4);
+    default_u32(&run->train.steps, 1000);
+    default_u32(&run->train.eval_every, 200);
+    default_u32(&run->train.k_min, 1);
+    default_real(&run->train.grace_s, 0.5);
+    default_real(&run->train.timeout_s, 10.0);
+    default_u32(&run->train.checkpoint_every, 500);
+    default_u32(&run->experts.step_rows, 64);
+    default_real(&run->experts.step_age_s, 1.0);
+    default_u32(&run->experts.batch_rows_max, 4096);
+    default_optimizer(&run->optimizer, run->train.steps);
+    /* An expert's own steps are not the trainers': without a total its schedule does not decay. */
+    default_optimizer(&run->experts.optimizer, 0);
+}
+
+struct range {
+    const char *key;
+    double value, low, high;
+};
+
+static bool in_range(const struct range *r, const char *name, char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if (r->value >= r->low && r->value <= r->high)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is %.9g; it must be from %.9g to %.9g", name,
+             r->key, r->value, r->low, r->high);
+    return false;
+}
+
+static bool check_ranges(const struct range *ranges, size_t count, const char *name,
+                         char error[HTH_RUNFILE_ERROR_MAX])
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!in_range(&ranges[i], name, error))
+            return false;
+    }
+    return true;
+}
+
+static bool check_optimizer(const struct hth_run_optimizer *o, const char *where, const char *name,
+                            char *error)
+{
+    const struct range ranges[] = {
+        {"rate", o->rate, 0, 100},
+        {"weight_decay", o->weight_decay, 0, 10},
+        {"momentum", o->momentum, 0, 0.9999},
+        {"clip", o->clip, 0, 1e6},
+    };
+    char at[160];
+    snprintf(at, sizeof(at), "%.100s: %s", name, where);
+    if (o->schedule != HTH_RUN_CONSTANT && o->total == 0) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: a schedule that decays needs 'total' steps",
+                 at);
+        return false;
+    }
+    return check_ranges(ranges, HTH_ARRAY_LEN(ranges), at, error);
+}
+
+static bool check_model(const struct hth_run_model *m, const char *name,
+                        char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"model.dim", m->dim, 1, 65536},
+        {"model.layers", m->layers, 1, 256},
+        {"model.heads", m->heads, 1, 1024},
+        {"model.context", m->context, 2, 65536},
+        {"model.top_k", m->top_k, 1, HTH_TOP_K_MAX},
+        {"model.balance", m->balance, 0, 1000},
+        {"model.noise", m->noise, 0, 1000},
+    };
+    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))
+        return false;
+    for (uint32_t i = 0; i < m->grid_count; i++) {
+        const struct range r = {"model.grid", m->grid[i], 1, HTH_GRID_DIM_MAX};
+        if (!in_range(&r, name, error))
+            return false;
+    }
+    if (m->kind == HTH_RUN_LM && (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: model.dim (%u) must be an even multiple of model.heads (%u)", name, m->dim,
+                 m->heads);
+        return false;
+    }
+    return true;
+}
+
+enum hth_err hth_runfile_check(const struct hth_run *run, const char *name,
+                               char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
+        {"train.rows", run->train.rows, 1, 1 << 20},
+        {"train.flights", run->train.flights, 1, 1024},
+        {"train.k_min", run->train.k_min, 1, run->model.top_k},
+        {"train.grace_s", run->train.grace_s, 0.001, 3600},
+        {"train.timeout_s", run->train.timeout_s, 0.01, 3600},
+        {"experts.step_rows", run->experts.step_rows, 1, 1 << 24},
+        {"experts.step_age_s", run->experts.step_age_s, 0.001, 3600},
+        {"experts.batch_rows_max", run->experts.batch_rows_max, 1, 1 << 20},
+        {"experts.norm_max", run->experts.norm_max, 0, 1e12},
+    };
+    error[0] = '\0';
+    bool good = check_model(&run->model, name, error) &&
+                check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) &&
+                check_optimizer(&run->optimizer, "optimizer", name, error) &&
+                check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error);
+    return good ? HTH_OK : HTH_E_CONFIG;
+}
+
+enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
+                               struct hth_run **out, char error[HTH_RUNFILE_ERROR_MAX])
+{
+    struct parse_log log = {0};
+    struct hth_run *run = NULL;
+    /* Aliases are off: nested ones would make a small file expand without bound. */
+    const cyaml_config_t config = {
+        .log_fn = keep_log,
+        .log_ctx = &log,
+        .log_level = CYAML_LOG_WARNING,
+        .mem_fn = cyaml_mem,
+        .flags = CYAML_CFG_NO_ALIAS,
+    };
+    *out = NULL;
+    error[0] = '\0';
+    if (len > HTH_RUNFILE_BYTES_MAX) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %zu bytes; a run file has at most %u", name,
+                 len, HTH_RUNFILE_BYTES_MAX);
+        return HTH_E_TOO_LARGE;
+    }
+    cyaml_err_t e = cyaml_load_data(data, len, &config, &run_schema, (cyaml_data_t **)&run, NULL);
+    if (e == CYAML_OK && run == NULL) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: empty; it needs at least 'run: NAME'", name);
+        return HTH_E_CONFIG;
+    }
+    if (e != CYAML_OK) {
+        explain(&log, e, name, error);
+        return HTH_E_CONFIG;
+    }
+    fill_defaults(run);
+    enum hth_err err = hth_runfile_check(run, name, error);
+    if (err != HTH_OK)
+        hth_runfile_free(run);
+    else
+        *out = run;
+    return err;
+}
+
+void hth_runfile_free(struct hth_run *run)
+{
+    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
+    if (run != NULL)
+        cyaml_free(&config, &run_schema, run, 0);
+}

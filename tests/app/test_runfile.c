@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Run files: the ones we ship, defaults, and the error text of each kind of mistake. */
+#include "support/test.h"
+
+#include "app/runfile.h"
+#include "core/mem.h"
+
+static enum hth_err parse(const char *text, struct hth_run **run, char *error)
+{
+    return hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), run, error);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct hth_run *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: a\n", &run, error));
+    assert_string_equal(run->run, "a");
+    assert_int_equal(run->model.kind, HTH_RUN_CLASSIFIER);
+    assert_int_equal(run->model.grid_count, 2);
+    assert_int_equal(run->model.grid[1], 4);
+    assert_int_equal(run->optimizer.total, run->train.steps);
+    assert_close(run->optimizer.rate, 0.001, 0, 0);
+    hth_runfile_free(run);
+}
+
+static void test_every_value_arrives(void **state)
+{
+    (void)state;
+    struct hth_run *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: b\nseed: 7\n"
+                    "model: {kind: lm, dim: 96, layers: 3, heads: 6, context: 32, grid: [2, 3, 5],"
+                    " top_k: 3, expert: transformer, balance: 0.5, noise: 0.25}\n"
+                    "data: {kind: text, path: /tmp/x, shuffle_rows: 10}\n"
+                    "train: {rows: 8, flights: 2, steps: 99, eval_every: 9, eval_rows: 5, k_min: 2,"
+                    " grace_s: 0.1, timeout_s: 3, checkpoint_every: 11}\n"
+                    "optimizer: {kind: sgd, rate: 0.5, momentum: 0.9, schedule: linear,"
+                    " warmup: 3, total: 50, clip: 2, weight_decay: 0.1}\n"
+                    "experts: {optimizer: {kind: adamw, rate: 0.25}, step_rows: 33,"
+                    " step_age_s: 2, batch_rows_max: 77, norm_max: 8}\n",
+                    &run, error));
+    assert_int_equal(run->seed, 7);
+    assert_int_equal(run->model.grid_count, 3);
+    assert_int_equal(run->model.grid[2], 5);
+    assert_int_equal(run->model.expert, HTH_RUN_TRANSFORMER);
+    assert_string_equal(run->data.path, "/tmp/x");
+    assert_int_equal(run->train.checkpoint_every, 11);
+    assert_int_equal(run->optimizer.kind, HTH_RUN_SGD);
+    assert_int_equal(run->optimizer.total, 50);
+    assert_int_equal(run->experts.optimizer.kind, HTH_RUN_ADAMW);
+    assert_int_equal(run->experts.batch_rows_max, 77);
+    hth_runfile_free(run);
+}
+
+static void test_mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"},
+        {"run: a\nmodel:\n  dmi: 3\n", "did you mean 'dim'?"},
+        {"run: a\nmodel:\n  dmi: 3\n", "line: 3"},
+        {"run: a\nfligths: 3\n", "did you mean 'flights'?"},
+        {"model: {dim: 3}\n", "Missing required mapping field: run"},
+        {"run: a\nmodel: {dim: -3}\n", "Invalid UINT value: '-3'"},
+        {"run: a\nmodel: {dim: lots}\n", "Invalid UINT value: 'lots'"},
+        {"run: a\nmodel: {grid: [1, 2, 3, 4]}\n", "Excessive entries (3 max)"},
+        {"run: a\nmodel: {grid: [0, 2]}\n", "model.grid is 0; it must be from 1 to 65536"},
+        {"run: a\nmodel: {top_k: 65}\n", "model.top_k is 65; it must be from 1 to 64"},
+        {"run: a\nmodel: {kind: lm, dim: 100, heads: 8}\n", "even multiple of model.heads (8)"},
+        {"run: a\nmodel: {kind: mlp}\n", "'mlp'"},
+        {"run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"},
+        {"run: a\noptimizer: {rate: .nan}\n", "rate is nan"},
+        {"run: a\nexperts: {optimizer: {schedule: cosine}}\n", "needs 'total' steps"},
+        {"", "at least 'run: NAME'"},
+        {"run: [", "x.yaml: "},
+        {"\t", "x.yaml: "},
+        {"run: &x a\nmodel: *x\n", "x.yaml: "},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_run *run = NULL;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_err(HTH_E_CONFIG, parse(cases[i].text, &run, error));
+        assert_null(run);
+        if (strstr(error, cases[i].part) == NULL)
+            fail_msg("%s\ngave: %s\nwithout: %s", cases[i].text, error, cases[i].part);
+    }
+}
+
+static void test_a_huge_file_is_refused(void **state)
+{
+    (void)state;
+    struct hth_run *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    char *text = hth_calloc(HTH_RUNFILE_BYTES_MAX + 2, 1);
+    memset(text, '#', HTH_RUNFILE_BYTES_MAX + 1);
+    assert_err(HTH_E_TOO_LARGE, parse(text, &run, error));
+    assert_non_null(strstr(error, "at most 65536"));
+    memcpy(text, "run: a\n", 7);
+    text[HTH_RUNFILE_BYTES_MAX] = '\0';
+    assert_ok(parse(text, &run, error));
+    hth_runfile_free(run);
+    hth_free(text);
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    assert_int_equal(hth_text_distance("rate", "rate"), 0);
+    assert_int_equal(hth_text_distance("raet", "rate"), 1);
+    assert_int_equal(hth_text_distance("rat", "rate"), 1);
+    assert_int_equal(hth_text_distance("", "rate"), 4);
+    assert_int_equal(hth_text_distance("kitten", "sitting"), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_mistakes_are_named),
+        cmocka_unit_test(test_a_huge_file_is_refused),
+        cmocka_unit_test(test_distance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

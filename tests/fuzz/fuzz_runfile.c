@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as a run file: a run within its limits, or an error with a text. */
+#include "app/runfile.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct hth_run *run;
+    char error[HTH_RUNFILE_ERROR_MAX], again[HTH_RUNFILE_ERROR_MAX];
+    if (hth_runfile_parse("fuzz", data, size, &run, error) == HTH_OK) {
+        HTH_ASSERT(hth_runfile_check(run, "fuzz", again) == HTH_OK);
+        HTH_ASSERT(strlen(run->run) <= HTH_NAME_LEN_MAX);
+        hth_runfile_free(run);
+    } else {
+        HTH_ASSERT(error[0] != '\0');
+    }
+    return 0;
+}
