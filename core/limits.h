@@ -80,4 +80,23 @@
 #define HTH_BEAM_WIDTH_MAX 65536
 #define HTH_BREAKER_HOSTS_MAX 65536             /* hosts in trouble that are remembered */
 
+/* experts */
+#define HTH_ST_HEADER_BYTES_MAX (2u << 20)      /* JSON header of a safetensors file */
+#define HTH_ST_TENSORS_MAX 32768                /* tensors of one file */
+#define HTH_ST_NAME_MAX 255                     /* bytes of a tensor's name or a metadata key */
+#define HTH_ST_TEXT_MAX 4096                    /* bytes of a metadata text that we write */
+#define HTH_EXPERT_D_MAX 65536                  /* width of a row */
+#define HTH_EXPERT_INNER_MAX (1u << 20)         /* width of an expert's hidden layer */
+#define HTH_EXPERT_BLOCK_ROWS_MAX 65536         /* rows of one sequence */
+#define HTH_EXPERT_PARAMS_MAX (1u << 30)        /* weights of one expert */
+#define HTH_EXPERT_PARTS_MAX 8192               /* experts named by one request */
+#define HTH_EXPERT_PAIRS_MAX (1u << 22)         /* pairs of one batch of the client */
+#define HTH_EXPERT_INFO_PAGE_MAX 256            /* experts told by one INFO reply */
+#define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24) /* declared by a backward */
+#define HTH_SERVER_EXPERTS_MAX 65536            /* hosted by one server */
+#define HTH_SERVER_BATCH_PARTS_MAX 1024         /* parts merged into one batch */
+#define HTH_SERVER_JOB_BATCHES_MAX 64           /* batches bundled into one job */
+#define HTH_SERVER_WAITERS_MAX 16               /* repeats that wait for one running backward */
+#define HTH_CHECKPOINT_BYTES_MAX (UINT64_C(16) << 30) /* of one expert */
+
 #endif
