@@ -66,7 +66,7 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nfligths: 3\n", "did you mean 'flights'?"},
         {"model: {dim: 3}\n", "Missing required mapping field: run"},
         {"run: a\nmodel: {dim: -3}\n", "Invalid UINT value: '-3'"},
-        {"run: a\nmodel: {dim: lots}\n", "Invalid UINT value: 'lots'"},
+        {"run: a\nmodel: {dim: lots}\n", "'lots' in mapping field 'dim' (line: 2"},
         {"run: a\nmodel: {grid: [1, 2, 3, 4]}\n", "Excessive entries (3 max)"},
         {"run: a\nmodel: {grid: [0, 2]}\n", "model.grid is 0; it must be from 1 to 65536"},
         {"run: a\nmodel: {top_k: 65}\n", "model.top_k is 65; it must be from 1 to 64"},

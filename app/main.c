@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c: the table of verbs. */
+#include "app/cli.h"
+
+#include "app/runfile.h"
+#include "core/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *what;
+};
+
+static const struct verb verbs[] = {
+    {"node", hth_verb_node, "help others find each other: a DHT node and nothing else"},
+    {"serve", hth_verb_serve, "host experts for a run"},
+    {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
+    {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
+    {"sim", hth_verb_sim, "simulate a swarm: same code, virtual clock"},
+    {"bench", hth_verb_bench, "measure this machine and this build"},
+    {"version", hth_verb_version, "print the version and what was built in"},
+};
+
+static void print_usage(FILE *to)
+{
+    fputs("usage: hearth VERB [options]      hearth VERB --help\n\n", to);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++)
+        fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].what);
+    fputs("\nexamples:\n"
+          "  hearth node --listen 0.0.0.0:4700\n"
+          "  hearth serve --run runs/fashion.yaml --experts 8 --join example.org:4700\n"
+          "  hearth train --run runs/fashion.yaml --join example.org:4700\n",
+          to);
+}
+
+static const struct verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++) {
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+static const char *nearest_verb(const char *name)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < HTH_ARRAY_LEN(verbs); i++) {
+        if (hth_text_distance(name, verbs[i].name) < hth_text_distance(name, verbs[best].name))
+            best = i;
+    }
+    return verbs[best].name;
+}
+
+int main(int argc, char **argv)
+{
+    /* A peer that goes away while we write must be an error code, not a signal. */
+    signal(SIGPIPE, SIG_IGN);
+    argp_err_exit_status = HTH_EXIT_USAGE;
+    if (argc < 2) {
+        print_usage(stdout);
+        return HTH_EXIT_OK;
+    }
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
+        print_usage(stdout);
+        return HTH_EXIT_OK;
+    }
+    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    const struct verb *verb = find_verb(name);
+    if (verb == NULL) {
+        hth_cli_say_error("no verb '%s'; did you mean '%s'? 'hearth help' lists all", name,
+                          nearest_verb(name));
+        return HTH_EXIT_USAGE;
+    }
+    char *program = hth_asprintf("hearth %s", verb->name);
+    argv[1] = program;
+    int code = verb->run(argc - 1, argv + 1);
+    hth_free(program);
+    return code;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* version.c: what this program is and what it was built with. */
+#include "app/cli.h"
+
+
+#include <stdio.h>
+
+#ifndef HTH_BUILD
+#define HTH_BUILD "unknown"
+#endif
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    bool *json = state->input;
+    (void)arg;
+    if (key != 'J')
+        return ARGP_ERR_UNKNOWN;
+    *json = true;
+    return 0;
+}
+
+int hth_verb_version(int argc, char **argv)
+{
+    static const struct argp_option options[] = {{"json", 'J', NULL, 0, "As JSON", 0}, {0}};
+    static const struct argp argp = {.options = options, .parser = parse,
+                                     .doc = "Print the version and what was built in."};
+    bool json = false;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
+        return HTH_EXIT_USAGE;
+    if (json)
+        printf("{\"version\":\"%s\",\"build\":\"%s\",\"compiler\":\"%s\"}\n", HTH_VERSION,
+               HTH_BUILD, __VERSION__);
+    else
+        printf("hearth %s (%s)\ncompiled with %s\n", HTH_VERSION, HTH_BUILD, __VERSION__);
+    return HTH_EXIT_OK;
+}
