@@ -99,4 +99,10 @@
 #define HTH_SERVER_WAITERS_MAX 16               /* repeats that wait for one running backward */
 #define HTH_CHECKPOINT_BYTES_MAX (UINT64_C(16) << 30) /* of one expert */
 
+/* kernels */
+#define HTH_PARAMS_TENSORS_MAX 4096             /* tensors of one parameter set */
+#define HTH_PARAMS_FLOATS_MAX (UINT64_C(1) << 33) /* floats of one parameter set */
+#define HTH_PARAM_NAME_MAX 95                   /* bytes of a tensor's name */
+#define HTH_SEQ_MAX 65536                       /* positions of a sequence */
+
 #endif

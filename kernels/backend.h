@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend.h: where arithmetic runs.
+ *
+ * A back end is a table of operations for one kind of device: `ref` (plain loops, bit-reproducible
+ * on any x86-64, the arbiter of the others) and `blas` (OpenBLAS, loaded at run time, one thread per
+ * call). Packed CPU kernels and a CUDA plug-in fit the same table. Everything above kernels/ calls
+ * the operations through ops.h, blocks.h and optim.h and never sees the table.
+ *
+ * An *execution context* (hth_exec) is one caller's seat on a back end: its scratch memory and, on a
+ * device, its stream. One thread uses it at a time; any number of contexts run side by side. Scratch
+ * is sized ahead (blocks.h and ops.h have the queries), so that no step allocates; an operation that
+ * finds too little answers E_NO_MEMORY and touches nothing. On a device, operations return at once:
+ * results are valid and errors surface at hth_exec_sync. On a CPU sync has nothing to do, but callers
+ * call it all the same.
+ *
+ * A *view* says where a matrix of activations lies: plain, passed by value, borrowed. Its data is
+ * memory of the back end: on the CPU any pointer will do, and rows that start on 64 bytes are faster.
+ *
+ * The bit rule: each row of an operation that works by rows (all but those that reduce over rows,
+ * such as weight gradients) gets the same bits whatever batch it travels in. It holds per back end on
+ * one machine; between back ends only tolerances hold.
+ */
+#ifndef HTH_KERNELS_BACKEND_H
+#define HTH_KERNELS_BACKEND_H
+
+#include "core/base.h"
+#include "core/tensor.h"
+
+struct hth_backend;
+struct hth_exec;
+
+/* What a back end can do. */
+#define HTH_CAP_HOST_MEMORY   1u /* its memory is plain memory of this process */
+#define HTH_CAP_REPRODUCIBLE  2u /* the same bits on every machine of this architecture */
+#define HTH_CAP_ROW_INVARIANT 4u /* the bit rule above holds */
+
+/* A matrix of `rows` x `cols` elements; row r starts at data + r * ld elements (ld >= cols). */
+struct hth_view {
+    void *data;
+    enum hth_dtype dtype;
+    uint32_t rows, cols, ld;
+};
+
+static inline struct hth_view hth_view_f32(float *data, uint32_t rows, uint32_t cols, uint32_t ld)
+{
+    return (struct hth_view){data, HTH_F32, rows, cols, ld};
+}
+
+static inline struct hth_view hth_view_i32(int32_t *data, uint32_t rows)
+{
+    return (struct hth_view){data, HTH_I32, rows, 1, 1};
+}
+
+/* No view: for the optional ones of an operation. */
+#define HTH_VIEW_NONE ((struct hth_view){NULL, HTH_F32, 0, 0, 0})
+
+/* A leading dimension for `cols` floats that starts every row on 64 bytes and is no multiple of
+ * 4 KiB, where the rows of a tile would fall into the same few cache sets. */
+uint32_t hth_ld_f32(uint32_t cols);
+
+/* -- back ends ----------------------------------------------------------------------------- */
+
+struct hth_blas_options {
+    const char *library;   /* NULL: libopenblas.so.0 */
+    const char *core_type; /* NULL: the fastest of OpenBLAS's core types that keeps the bit rule */
+};
+#define HTH_BLAS_OPTIONS_INIT ((struct hth_blas_options){0})
+
+/* Always there. */
+const struct hth_backend *hth_backend_ref(void);
+
+/*
+ * Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It sets
+ * OPENBLAS_NUM_THREADS=1 and OPENBLAS_CORETYPE in the environment before loading, because OpenBLAS
+ * reads them while it is loaded: call it before other threads that use the environment run.
+ * A core type is taken only after a self-check: rows of batches of 1 to 61, bit for bit.
+ * Errors: E_UNSUPPORTED (no library, or no core type that keeps the bit rule); hth_backend_list says
+ * why. Safe to call from several threads.
+ */
+enum hth_err hth_backend_blas(const struct hth_blas_options *options,
+                              const struct hth_backend **out) HTH_MUST;
+
+/* "auto" (the fastest that works here), "ref" or "blas". Errors: E_NO_DEVICE (no such name), and
+ * those of the back end. */
+enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out) HTH_MUST;
+
+struct hth_backend_info {
+    const char *name;
+    bool usable;
+    char detail[160]; /* the library and core type, or why it is not used */
+};
+
+/* What this build knows, usable or not; loads what has to be loaded to know it. Fills at most `max`
+ * entries and returns how many. */
+size_t hth_backend_list(struct hth_backend_info *out, size_t max);
+
+const char *hth_backend_name(const struct hth_backend *be);
+/* HTH_CAP_ bits. */
+uint32_t hth_backend_caps(const struct hth_backend *be);
+
+/* -- memory -------------------------------------------------------------------------------- */
+
+/* 64-byte aligned (large ones in huge pages), not zeroed. NULL when memory is gone. */
+void *hth_backend_alloc(const struct hth_backend *be, size_t bytes) HTH_MUST;
+void hth_backend_free(const struct hth_backend *be, void *p);
+
+/* -- execution contexts -------------------------------------------------------------------- */
+
+/* Errors: E_NO_MEMORY. */
+enum hth_err hth_exec_new(const struct hth_backend *be, size_t scratch_bytes,
+                          struct hth_exec **out) HTH_MUST;
+void hth_exec_free(struct hth_exec *ex);
+const struct hth_backend *hth_exec_backend(const struct hth_exec *ex);
+
+/* Grows the scratch to at least that many bytes; between steps only. Errors: E_NO_MEMORY. */
+enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUST;
+
+/* Waits for everything given to this context. Errors: the first that happened since the last sync. */
+enum hth_err hth_exec_sync(struct hth_exec *ex) HTH_MUST;
+
+/* Scratch is a stack: take bytes (64-byte aligned, NULL when there are too few left), and give back
+ * all that was taken after a mark. */
+void *hth_exec_take(struct hth_exec *ex, size_t bytes) HTH_MUST;
+size_t hth_exec_mark(const struct hth_exec *ex);
+void hth_exec_release(struct hth_exec *ex, size_t mark);
+/* What `bytes` cost on that stack, alignment included. */
+size_t hth_exec_cost(size_t bytes);
+
+/* Between this process's memory and the back end's, in the order of the context's operations. */
+enum hth_err hth_exec_upload(struct hth_exec *ex, void *device, const void *host,
+                             size_t bytes) HTH_MUST;
+enum hth_err hth_exec_download(struct hth_exec *ex, void *host, const void *device,
+                               size_t bytes) HTH_MUST;
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops.h: the operations. Each is a pure function of its views, forward and backward in pairs.
+ *
+ * Shapes are written [rows, cols]; M counts the rows of a batch. Activations are fp32 unless said.
+ * Output views are overwritten unless the text says "added to"; gradients of weights are always added
+ * to. An output may be the very same view as an input where the text says "in place"; views never
+ * overlap otherwise. Zero rows are fine and do nothing.
+ *
+ * Every function checks shapes and types first: E_BAD_SHAPE, and nothing is written. Operations that
+ * need scratch take it from the context: E_NO_MEMORY when it was sized too small. NaN and infinity
+ * are numbers like others: they spread within their own row and never beyond it.
+ */
+#ifndef HTH_KERNELS_OPS_H
+#define HTH_KERNELS_OPS_H
+
+#include "core/base.h"
+#include "kernels/backend.h"
+#include "kernels/params.h"
+
+/* GELU is the tanh form: 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))). */
+enum hth_act { HTH_ACT_NONE, HTH_ACT_GELU, HTH_ACT_RELU };
+
+/* -- linear -------------------------------------------------------------------------------- */
+
+/* y = act(x W + bias) + residual. x [M, in], W [in, out], y [M, out]. */
+struct hth_linear {
+    struct hth_weight *w;
+    struct hth_weight *bias;  /* [1, out] or NULL */
+    enum hth_act act;
+    struct hth_view pre;      /* gets x W + bias, for the backward pass; or HTH_VIEW_NONE */
+    struct hth_view residual; /* [M, out], may be y itself; or HTH_VIEW_NONE */
+};
+enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                struct hth_view x, struct hth_view y) HTH_MUST;
+
+/* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, carried on through the activation
+ * that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in]. */
+struct hth_linear_back {
+    struct hth_weight *w;
+    enum hth_act act;
+    struct hth_view pre;
+    struct hth_view residual; /* [M, in], may be dx itself; or HTH_VIEW_NONE */
+};
+enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                      struct hth_view dy, struct hth_view dx) HTH_MUST;
+
+/* dW += x^T dy; dbias += column sums of dy (bias NULL: not). x [M, in], dy [M, out]. */
+enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                        struct hth_weight *bias, struct hth_view x,
+                                        struct hth_view dy) HTH_MUST;
+
+/* Scratch that the three need for a weight of that shape, whatever the rows. */
+size_t hth_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out);
+
+/* -- activations, normalisation, softmax --------------------------------------------------- */
+
+/* y = act(x), in place allowed. */
+enum hth_err hth_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                             struct hth_view y) HTH_MUST;
+/* dx = dy * act'(x), dx may be dy. */
+enum hth_err hth_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                              struct hth_view dy, struct hth_view dx) HTH_MUST;
+
+/* y = gamma * (x - mean) / sqrt(var + eps) + beta over each row; in place allowed. gamma, beta [1, d].
+ * stats [M, 2] gets mean and 1 / sqrt(var + eps), or HTH_VIEW_NONE. */
+struct hth_layernorm {
+    struct hth_weight *gamma, *beta;
+    float eps;
+};
+enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
+                                   struct hth_view x, struct hth_view y,
+                                   struct hth_view stats) HTH_MUST;
+/* dx from dy, x and stats, + residual if given (may be dx); dgamma, dbeta are added to. dx may be
+ * dy. */
+struct hth_layernorm_back {
+    struct hth_weight *gamma, *beta;
+    struct hth_view x, stats;
+    struct hth_view residual; /* or HTH_VIEW_NONE */
+};
+enum hth_err hth_layernorm_backward(struct hth_exec *ex, const struct hth_layernorm_back *ln,
+                                    struct hth_view dy, struct hth_view dx) HTH_MUST;
+
+/* Over each row, in place allowed. */
+enum hth_err hth_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y) HTH_MUST;
+/* dx = y * (dy - sum(y * dy)), dx may be dy. */
+enum hth_err hth_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
+                                  struct hth_view dx) HTH_MUST;
+
+/* -- cross-entropy ------------------------------------------------------------------------- */
+
+#define HTH_LABEL_NONE (-1) /* a row without a label: no loss, no gradient, not counted */
+
+struct hth_xent_result {
+    double loss_sum;  /* over the counted rows */
+    uint32_t counted; /* rows with a label */
+    uint32_t correct; /* of them, rows whose first largest logit is the label */
+};
+/* Softmax cross-entropy of logits [M, classes] against labels [M, 1] int32. dlogits (may be logits;
+ * or HTH_VIEW_NONE) gets grad_scale * (softmax - onehot): pass 1 for the gradient of the sum,
+ * 1 / counted rows for that of the mean. `result` is host memory, valid after hth_exec_sync.
+ * Errors: E_RANGE (a label beyond the classes). */
+enum hth_err hth_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
+                      float grad_scale, struct hth_view dlogits,
+                      struct hth_xent_result *result) HTH_MUST;
+
+/* -- rows ---------------------------------------------------------------------------------- */
+
+/* y[i] = W[token[i]]: tokens [M, 1] int32, W [vocabulary, d], y [M, d]. Errors: E_RANGE. */
+enum hth_err hth_embed_forward(struct hth_exec *ex, struct hth_weight *w, struct hth_view tokens,
+                               struct hth_view y) HTH_MUST;
+/* dW[token[i]] += dy[i], in order of i. Errors: E_RANGE. */
+enum hth_err hth_embed_backward(struct hth_exec *ex, struct hth_weight *w, struct hth_view tokens,
+                                struct hth_view dy) HTH_MUST;
+
+/* dst[i] = src[index[i]]: index [M, 1] int32, dst [M, d]. Errors: E_RANGE. */
+enum hth_err hth_gather_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                             struct hth_view dst) HTH_MUST;
+/* dst[index[i]] += weight[i] * src[i], in order of i: the same index may come twice. weight [M, 1] or
+ * HTH_VIEW_NONE for ones. Errors: E_RANGE. */
+enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                                  struct hth_view weight, struct hth_view dst) HTH_MUST;
+
+/* -- attention ----------------------------------------------------------------------------- */
+
+/* Cosines and sines of rotary positions, made ahead. head_dim is even; element i of the first half of
+ * a head turns with element i of the second half by the angle position * base^(-2 i / head_dim).
+ * Errors: E_CONFIG, E_TOO_LARGE (over HTH_SEQ_MAX positions), E_NO_MEMORY. */
+struct hth_rope;
+enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
+                          double base, struct hth_rope **out) HTH_MUST;
+void hth_rope_free(struct hth_rope *rope);
+
+/* Causal attention of `heads` heads over sequences of `seq` rows: the rows of a view are whole
+ * sequences, one after the other (M = sequences * seq). qkv [M, 3 d] holds queries, keys, values;
+ * head h owns columns h * d / heads of each. Queries and keys are rotated inside (rope NULL: not),
+ * scores are scaled by 1 / sqrt(d / heads). */
+struct hth_attention {
+    uint32_t seq, heads;
+    const struct hth_rope *rope;
+};
+/* out [M, d]; lse [M, heads] gets the log-sum-exp of each score row, or HTH_VIEW_NONE. */
+enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
+                                   struct hth_view qkv, struct hth_view out,
+                                   struct hth_view lse) HTH_MUST;
+/* dqkv from the forward's qkv, out and lse; probabilities are recomputed. */
+struct hth_attention_saved {
+    struct hth_view qkv, out, lse;
+};
+enum hth_err hth_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
+                                    const struct hth_attention_saved *saved, struct hth_view dout,
+                                    struct hth_view dqkv) HTH_MUST;
+size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim);
+
+/* -- elementwise and reductions ------------------------------------------------------------ */
+
+/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with either. */
+enum hth_err hth_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
+                         struct hth_view b, struct hth_view y) HTH_MUST;
+enum hth_err hth_fill(struct hth_exec *ex, struct hth_view y, float value) HTH_MUST;
+
+/* y = keep ? x / (1 - p) : 0, in place allowed. Element (r, c) is kept as a pure function of the seed,
+ * the stream words and (r, c): the backward pass is the same call on the gradient. 0 <= p < 1.
+ * Errors: E_RANGE. */
+struct hth_dropout {
+    float p;
+    uint64_t seed;
+    uint32_t op, step, expert;
+};
+enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, struct hth_view x,
+                         struct hth_view y) HTH_MUST;
+
+/* fp32 to bf16 or fp16 (nearest, ties to even; NaN stays NaN; too large becomes infinity) and back
+ * (exact), or a copy between equal types. Errors: E_UNSUPPORTED (other pairs). */
+enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst) HTH_MUST;
+
+struct hth_sumsq_result {
+    double sum;  /* of squares; NaN or infinite when an element is */
+    bool finite; /* every element is */
+};
+/* `result` is host memory, valid after hth_exec_sync. */
+enum hth_err hth_sumsq(struct hth_exec *ex, struct hth_view x,
+                       struct hth_sumsq_result *result) HTH_MUST;
+
+#endif
