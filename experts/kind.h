@@ -14,9 +14,10 @@
  *
  * A *module* is one instance: its parameters (kernels/params.h: values, gradients, moments in flat
  * buffers) and whatever the kernels prepared from them. Functions are pure in the sense of jobs:
- * they touch the module, their arguments and the workspace, and allocate nothing. forward only
- * reads the module, so several threads may run it at once; backward adds to the gradients and step
- * changes the weights, so each needs the module alone among writers (store.h says the exact rule).
+ * they touch the module, their arguments and the context's scratch, and allocate nothing. forward
+ * only reads the module, so several threads may run it at once; backward adds to the gradients and
+ * step changes the weights, so each needs the module alone among writers (store.h says the exact
+ * rule).
  *
  * Rows are dense fp32, row-major [rows, d]. The same row (for a transformer: the same sequence)
  * gives the same bits in whatever batch it travels.
@@ -25,39 +26,45 @@
 #define HTH_EXPERTS_KIND_H
 
 #include "core/base.h"
+#include "kernels/backend.h"
+#include "kernels/params.h"
 
-struct hth_backend;
-struct hth_params;
 struct hth_module;
 
 struct hth_expert_shape {
     uint32_t d;          /* width of a row */
     uint32_t inner;      /* width of the hidden layer; 0: 4 * d */
     uint32_t heads;      /* transformer only: divides d, d / heads is even; 0: d / 64, at least 1 */
-    uint32_t block_rows; /* transformer only: rows of one sequence; 0 and 1 elsewhere mean 1 */
+    uint32_t block_rows; /* transformer only: rows of one sequence; 0 means 1 */
+};
+
+struct hth_module_opts {
+    const struct hth_backend *backend;
+    struct hth_expert_shape shape; /* complete: passed through the kind's `shape` */
+    struct hth_seal_options seal;  /* seed of the weights, slots of the optimiser */
 };
 
 struct hth_expert_kind {
     const char *name;
     /* Fills in the defaults. Errors: E_BAD_SHAPE, E_TOO_LARGE. */
     enum hth_err (*shape)(struct hth_expert_shape *shape);
-    /* Weights drawn by Philox from the key, so that replicas start equal. Errors: E_NO_MEMORY. */
-    enum hth_err (*module_new)(const struct hth_backend *backend,
-                               const struct hth_expert_shape *shape, const uint32_t key[2],
-                               struct hth_module **out);
+    /* With its weights drawn. Errors: E_NO_MEMORY. */
+    enum hth_err (*module_new)(const struct hth_module_opts *opts, struct hth_module **out);
     void (*module_free)(struct hth_module *module);
-    /* NULL when the kind has no parameters. */
+    /* NULL for a kind without weights. */
     struct hth_params *(*params)(struct hth_module *module);
-    /* What a call on that many rows needs, in bytes. */
-    size_t (*workspace_bytes)(const struct hth_module *module, uint32_t rows, bool backward);
+    /* Scratch that a call on that many rows takes from its context; needs no module. */
+    size_t (*scratch_bytes)(const struct hth_module_opts *opts, uint32_t rows, bool backward);
     /* y = f(x). x and y do not overlap. */
-    enum hth_err (*forward)(const struct hth_module *module, uint32_t rows, const float *x,
-                            float *y, void *workspace);
+    enum hth_err (*forward)(const struct hth_module *module, struct hth_exec *ex, struct hth_view x,
+                            struct hth_view y);
     /* Recomputes the forward, writes dx = (df/dx)^T dy, adds (df/dw)^T dy to the gradients. */
-    enum hth_err (*backward)(struct hth_module *module, uint32_t rows, const float *x,
-                             const float *dy, float *dx, void *workspace);
-    /* Floating point operations of one row, for the simulator's clock and for admission. */
+    enum hth_err (*backward)(struct hth_module *module, struct hth_exec *ex, struct hth_view x,
+                             struct hth_view dy, struct hth_view dx);
+    /* Multiply-adds count as two. For the simulator's clock and for admission. */
     double (*flops_per_row)(const struct hth_expert_shape *shape, bool backward);
+    /* Number of weights, for limits and for the cost of a step. */
+    uint64_t (*weights)(const struct hth_expert_shape *shape);
     bool passes_through; /* y is x, dx is dy: the server answers with the bytes that came */
 };
 
@@ -65,5 +72,10 @@ struct hth_expert_kind {
 const struct hth_expert_kind *hth_expert_kind_find(const char *name);
 /* The i-th kind, for lists; NULL past the last. */
 const struct hth_expert_kind *hth_expert_kind_at(size_t i);
+
+/* One file each. */
+extern const struct hth_expert_kind hth_kind_ffn;
+extern const struct hth_expert_kind hth_kind_transformer;
+extern const struct hth_expert_kind hth_kind_nop;
 
 #endif

@@ -16,8 +16,8 @@
  * step with the rate that the schedule gives for this step.
  *
  * Who may call what at the same time (the server keeps this rule, so there are no locks):
- *   any number of hth_expert_forward, together with at most one hth_expert_backward;
- *   hth_expert_step, _load, _snapshot and _init alone.
+ *   any number of hth_expert_forward and _snapshot, together with at most one hth_expert_backward;
+ *   hth_expert_step, _load_ and _init alone.
  * All of these may run in jobs; _new, _free and the accessors belong to the owner's loop thread
  * while no job runs.
  */
@@ -29,44 +29,30 @@
 #include "core/env.h"
 #include "dht/uid.h"
 #include "experts/kind.h"
+#include "kernels/optim.h"
 
 struct hth_expert;
-
-enum hth_expert_optimizer { HTH_EXPERT_SGD, HTH_EXPERT_ADAM, HTH_EXPERT_ADAMW };
-enum hth_expert_schedule { HTH_EXPERT_CONSTANT, HTH_EXPERT_LINEAR, HTH_EXPERT_COSINE };
-
-struct hth_expert_optim_opts {
-    enum hth_expert_optimizer optimizer;
-    enum hth_expert_schedule schedule;
-    float lr;
-    float lr_min_factor;   /* linear and cosine end at lr * this */
-    uint64_t warmup_steps; /* the rate grows linearly over them */
-    uint64_t total_steps;  /* of linear and cosine */
-    float momentum;        /* sgd */
-    float beta1, beta2, eps;
-    float weight_decay;
-    float clip_norm; /* global norm of G; 0: no clipping */
-};
-
-#define HTH_EXPERT_OPTIM_OPTS_INIT                                                                 \
-    {                                                                                              \
-        .optimizer = HTH_EXPERT_ADAM, .schedule = HTH_EXPERT_CONSTANT, .lr = 1e-3f,                \
-        .lr_min_factor = 0.1f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .clip_norm = 1.0f,    \
-    }
 
 struct hth_expert_opts {
     struct hth_uid uid;
     const char *kind; /* "ffn", "transformer", "nop" */
     struct hth_expert_shape shape;
-    struct hth_expert_optim_opts optim;
+    struct hth_optim optim;       /* its lr is not used: the schedule's is */
+    struct hth_schedule schedule; /* by the expert's own steps */
+    float clip_norm;              /* of G; 0: no clipping */
     const struct hth_backend *backend;
     uint64_t run_seed; /* with the uid: the weights a new expert starts from */
 };
 
 #define HTH_EXPERT_OPTS_INIT                                                                       \
     {                                                                                              \
-        .kind = "ffn", .optim = HTH_EXPERT_OPTIM_OPTS_INIT                                         \
+        .kind = "ffn",                                                                             \
+        .optim = {.kind = HTH_OPTIM_ADAM, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},           \
+        .schedule = {.kind = HTH_SCHEDULE_CONSTANT, .lr = 1e-3f}, .clip_norm = 1.0f,               \
     }
+{
+    .kind = "ffn", .optim = HTH_EXPERT_OPTIM_OPTS_INIT
+}
 
 /* Makes the object without its weights, which is quick; hth_expert_init or hth_expert_load_blob
  * fills them. Errors: E_CONFIG (kind, optimiser numbers), E_BAD_SHAPE, E_TOO_LARGE. */
@@ -83,21 +69,22 @@ const struct hth_expert_kind *hth_expert_kind_of(const struct hth_expert *expert
 const struct hth_expert_shape *hth_expert_shape_of(const struct hth_expert *expert);
 /* NULL before init, and always for kinds without weights. */
 struct hth_params *hth_expert_params(struct hth_expert *expert);
-/* Of one call on that many rows; needs no weights. */
-size_t hth_expert_workspace_bytes(const struct hth_expert *expert, uint32_t rows, bool backward);
+/* Scratch that a context needs for one call on that many rows; needs no weights. For a step: rows
+ * 0. */
+size_t hth_expert_scratch_bytes(const struct hth_expert *expert, uint32_t rows, bool backward);
 
 /* Errors of both: E_BAD_SHAPE (rows not whole blocks), and those of the kernels. */
-enum hth_err hth_expert_forward(const struct hth_expert *expert, uint32_t rows, const float *x,
-                                float *y, void *workspace) HTH_MUST;
+enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec *ex,
+                                struct hth_view x, struct hth_view y) HTH_MUST;
 /* rows_in_microbatch is the M of the equation above, at least 1. */
-enum hth_err hth_expert_backward(struct hth_expert *expert, uint32_t rows,
-                                 uint32_t rows_in_microbatch, const float *x, const float *dy,
-                                 float *dx, void *workspace) HTH_MUST;
+enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
+                                 uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
+                                 struct hth_view dx) HTH_MUST;
 /* Rows whose gradients wait for a step. */
 uint64_t hth_expert_pending_rows(const struct hth_expert *expert);
 /* One optimiser step from what is pending; nothing happens when nothing is. A gradient that is not
  * finite is dropped, not applied: E_NOT_FINITE. */
-enum hth_err hth_expert_step(struct hth_expert *expert) HTH_MUST;
+enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex) HTH_MUST;
 /* Steps done since the weights were drawn; survives checkpoints. */
 uint64_t hth_expert_steps(const struct hth_expert *expert);
 float hth_expert_lr(const struct hth_expert *expert);
