@@ -50,9 +50,6 @@ struct hth_expert_opts {
         .optim = {.kind = HTH_OPTIM_ADAM, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},           \
         .schedule = {.kind = HTH_SCHEDULE_CONSTANT, .lr = 1e-3f}, .clip_norm = 1.0f,               \
     }
-{
-    .kind = "ffn", .optim = HTH_EXPERT_OPTIM_OPTS_INIT
-}
 
 /* Makes the object without its weights, which is quick; hth_expert_init or hth_expert_load_blob
  * fills them. Errors: E_CONFIG (kind, optimiser numbers), E_BAD_SHAPE, E_TOO_LARGE. */
@@ -69,8 +66,8 @@ const struct hth_expert_kind *hth_expert_kind_of(const struct hth_expert *expert
 const struct hth_expert_shape *hth_expert_shape_of(const struct hth_expert *expert);
 /* NULL before init, and always for kinds without weights. */
 struct hth_params *hth_expert_params(struct hth_expert *expert);
-/* Scratch that a context needs for one call on that many rows; needs no weights. For a step: rows
- * 0. */
+/* Scratch that a context needs for one call on that many rows, or (rows 0) for a step; needs no
+ * weights. */
 size_t hth_expert_scratch_bytes(const struct hth_expert *expert, uint32_t rows, bool backward);
 
 /* Errors of both: E_BAD_SHAPE (rows not whole blocks), and those of the kernels. */
