@@ -30,11 +30,12 @@
 #include "averaging/averager.h"
 #include "core/env.h"
 #include "core/tensor.h"
-#include "experts/store.h"
+#include "kernels/optim.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
 
 struct hth_directory;
+struct hth_expert;
 struct hth_rpc;
 struct hth_trainer;
 
@@ -95,6 +96,18 @@ struct hth_train_callbacks {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* How weights are stepped: of the trunk, and of local experts. */
+struct hth_train_optim {
+    struct hth_optim optim;       /* its lr is not used: the schedule's is */
+    struct hth_schedule schedule; /* by the updates applied */
+    float clip_norm;              /* global norm of the gradient; 0: no clipping */
+};
+#define HTH_TRAIN_OPTIM_INIT                                                                       \
+    {                                                                                              \
+        .optim = {.kind = HTH_OPTIM_ADAM, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},           \
+        .schedule = {.kind = HTH_SCHEDULE_CONSTANT, .lr = 1e-3f}, .clip_norm = 1.0f                \
+    }
+
 struct hth_trainer_opts {
     const struct hth_backend *backend; /* NULL: the reference back end */
     struct hth_rpc *rpc;               /* unused when local */
@@ -104,7 +117,7 @@ struct hth_trainer_opts {
     struct hth_data_opts data;
     struct hth_data_opts eval_data; /* used when eval_every > 0 or hth_trainer_eval is called */
     bool has_eval_data;
-    struct hth_expert_optim_opts optim; /* of the trunk */
+    struct hth_train_optim optim;       /* of the trunk */
     uint32_t micro_batch;               /* samples of one flight */
     uint32_t flights;                   /* in the air at once */
     uint64_t updates_max;               /* total, a resumed run's earlier ones included */
@@ -119,16 +132,16 @@ struct hth_trainer_opts {
     enum hth_dtype wire;                /* of rows on the wire; 0: fp32 */
     struct hth_budget *budget;          /* of requests, or NULL */
     bool local;                         /* experts in this process */
-    struct hth_expert_optim_opts local_optim;
+    struct hth_train_optim local_optim;
     uint64_t local_step_rows; /* as the server's step_rows; 1: every request */
     struct hth_train_callbacks on;
 };
 #define HTH_TRAINER_OPTS_INIT                                                                      \
     {                                                                                              \
         .model = HTH_MODEL_OPTS_INIT, .data = HTH_DATA_OPTS_INIT, .eval_data = HTH_DATA_OPTS_INIT, \
-        .optim = HTH_EXPERT_OPTIM_OPTS_INIT, .micro_batch = 64, .flights = 4,                      \
+        .optim = HTH_TRAIN_OPTIM_INIT, .micro_batch = 64, .flights = 4,                      \
         .updates_max = 1000, .average_every = 1, .experts_min = 1,                                 \
-        .local_optim = HTH_EXPERT_OPTIM_OPTS_INIT, .local_step_rows = 1                            \
+        .local_optim = HTH_TRAIN_OPTIM_INIT, .local_step_rows = 1                            \
     }
 
 /* Opens the data, makes (or resumes) the trunk; at the start of a program. Flights start with

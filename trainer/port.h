@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * port.h (internal): where a trainer's experts are: behind the network, or in this process.
+ *
+ * Both answer the same three questions: which experts are alive (a view for the beam search), who
+ * serves this one (a target), and what do these pairs of (unit, target) give. So a flight is the same
+ * code in both, and the local one is the reference that the network is compared to.
+ *
+ *   net    the directory's view, the breaker's opinion of each host, experts/client.h
+ *   local  a full view; every call is one job in the trainer's queue
+ *
+ * Loop thread, but for hth_port_unpack, which is for a job.
+ */
+#ifndef HTH_TRAINER_PORT_H
+#define HTH_TRAINER_PORT_H
+
+#include "dht/directory.h"
+#include "experts/client.h"
+#include "experts/store.h"
+#include "trainer/queue.h"
+#include "trainer/trainer.h"
+
+struct hth_port;
+struct hth_port_batch;
+
+struct hth_port_call {
+    uint32_t layer;
+    uint32_t units, block_rows, d;
+    struct hth_blob *x;           /* fp32 [units * block_rows, d] */
+    struct hth_blob *dy;          /* backward: fp32 [pairs * block_rows, d]; NULL: forward */
+    uint32_t rows_in_microbatch;
+    const struct hth_expert_target *targets;
+    const uint32_t *target_expert; /* grid index of each target */
+    uint32_t targets_count;
+    const struct hth_expert_pair *pairs; /* each target's pairs lie together, units ascending */
+    uint32_t pairs_count;
+    uint32_t k_min;
+    uint64_t trace_id;
+};
+
+typedef void hth_port_done_fn(void *arg, struct hth_port_batch *batch);
+
+struct hth_port_stats {
+    uint64_t requests, requests_failed, retries;
+    uint64_t answers, missing; /* pairs by verdict, forward */
+    uint64_t backward_missing;
+    uint64_t bytes_out, bytes_in;
+    uint32_t live_experts, hosts, hosts_dead;
+};
+
+struct hth_port_ops {
+    struct hth_grid_view *(*view)(struct hth_port *port, uint32_t layer);
+    bool (*find)(struct hth_port *port, uint32_t layer, uint32_t expert,
+                 struct hth_expert_target *out);
+    enum hth_err (*call)(struct hth_port *port, const struct hth_port_call *call,
+                         hth_port_done_fn *done, void *arg, struct hth_port_batch **out);
+    void (*gauge)(struct hth_port *port);
+    void (*ask)(struct hth_port *port, uint32_t layer);
+    void (*free)(struct hth_port *port);
+};
+
+struct hth_port {
+    const struct hth_port_ops *ops;
+    struct hth_port_stats stats;
+    uint64_t route; /* number of the routing under way: a breaker is asked once in each */
+};
+
+struct hth_port_batch_ops {
+    const enum hth_err *(*verdicts)(const struct hth_port_batch *batch);
+    void (*host)(const struct hth_port_batch *batch, uint32_t target, struct hth_expert_target *io);
+    uint32_t (*unpack)(const struct hth_port_batch *batch, float *out, size_t stride, uint8_t *ok);
+    void (*free)(struct hth_port_batch *batch);
+};
+
+struct hth_port_batch {
+    const struct hth_port_batch_ops *ops;
+    struct hth_port *port;
+    bool backward;
+    uint32_t pairs;
+    hth_port_done_fn *done;
+    void *arg;
+};
+
+/* ---- the two ports --------------------------------------------------------------------------- */
+
+struct hth_port_opts {
+    struct hth_env *env;
+    uint32_t layers;
+    const struct hth_grid *grids; /* copied */
+    const char *expert_kind;
+    uint32_t d, block_rows;
+    /* net */
+    struct hth_rpc *rpc;
+    struct hth_directory *directory;
+    int64_t grace_us, timeout_us;
+    enum hth_dtype wire;
+    struct hth_budget *budget;
+    /* local */
+    struct hth_queue *queue;
+    const struct hth_backend *backend;
+    const struct hth_train_optim *optim;
+    uint64_t step_rows;
+    uint64_t run_seed;
+};
+
+enum hth_err hth_port_net_new(const struct hth_port_opts *opts, struct hth_port **out) HTH_MUST;
+enum hth_err hth_port_local_new(const struct hth_port_opts *opts, struct hth_port **out) HTH_MUST;
+struct hth_expert *hth_port_local_expert(struct hth_port *port, uint32_t layer, uint32_t index);
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* The live experts of a layer; borrowed until the next call for it. */
+static inline struct hth_grid_view *hth_port_view(struct hth_port *port, uint32_t layer)
+{
+    return port->ops->view(port, layer);
+}
+/* Before the finds of one routing. */
+static inline void hth_port_begin_route(struct hth_port *port)
+{
+    port->route++;
+}
+/* Who serves this expert; false when nobody may be asked now. */
+static inline bool hth_port_find(struct hth_port *port, uint32_t layer, uint32_t expert,
+                                 struct hth_expert_target *out)
+{
+    return port->ops->find(port, layer, expert, out);
+}
+/* done comes once, not inside this call, and the caller then owns the batch. */
+static inline HTH_MUST enum hth_err hth_port_call(struct hth_port *port,
+                                                  const struct hth_port_call *call,
+                                                  hth_port_done_fn *done, void *arg,
+                                                  struct hth_port_batch **out)
+{
+    return port->ops->call(port, call, done, arg, out);
+}
+/* Brings the gauges in port->stats up to date. */
+static inline void hth_port_gauge(struct hth_port *port)
+{
+    port->ops->gauge(port);
+}
+/* Nothing is alive in that layer: look again. */
+static inline void hth_port_ask(struct hth_port *port, uint32_t layer)
+{
+    port->ops->ask(port, layer);
+}
+static inline void hth_port_free(struct hth_port *port)
+{
+    if (port != NULL)
+        port->ops->free(port);
+}
+
+static inline const enum hth_err *hth_port_verdicts(const struct hth_port_batch *batch)
+{
+    return batch->ops->verdicts(batch);
+}
+/* Overwrites the target's host with the one that answered. */
+static inline void hth_port_host(const struct hth_port_batch *batch, uint32_t target,
+                                 struct hth_expert_target *io)
+{
+    batch->ops->host(batch, target, io);
+}
+/* As hth_expert_batch_unpack. */
+static inline uint32_t hth_port_unpack(const struct hth_port_batch *batch, float *out,
+                                       size_t stride, uint8_t *ok)
+{
+    return batch->ops->unpack(batch, out, stride, ok);
+}
+/* Before done: cancels. NULL is fine. */
+static inline void hth_port_batch_free(struct hth_port_batch *batch)
+{
+    if (batch != NULL)
+        batch->ops->free(batch);
+}
+
+#endif

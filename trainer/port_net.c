@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides the
+ * host until the breaker would let a probe through, so that the beam search of the next step does not
+ * see its experts at all.
+ */
+#include <string.h>
+
+#include "core/mem.h"
+#include "gating/breaker.h"
+#include "trainer/port.h"
+
+#define HOSTS_PER_EXPERT_MAX 4
+
+/* The breaker's answer for one host, asked once per routing: asking takes the probe. */
+struct decision {
+    uint64_t route;
+    bool allowed;
+};
+
+struct net_port {
+    struct hth_port base;
+    struct hth_env *env;
+    struct hth_directory *directory;
+    struct hth_breaker *breaker;
+    struct hth_expert_client *client;
+    uint32_t layers;
+    uint32_t layer_no[HTH_MODEL_LAYERS_MAX]; /* number in the directory */
+    struct hth_grid grid[HTH_MODEL_LAYERS_MAX];
+    struct decision *decisions; /* by the directory's host slot */
+    size_t decisions_count;
+    enum hth_dtype wire;
+    int64_t grace_us, timeout_us;
+};
+
+struct net_batch {
+    struct hth_port_batch base;
+    struct hth_expert_batch *batch;
+};
+
+static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+{
+    struct net_port *port = arg;
+    int64_t now = hth_now_us(port->env);
+    enum hth_breaker_state before = hth_breaker_state(port->breaker, host);
+    char id[HTH_PEER_SHORT_LEN];
+
+    (void)rtt_us;
+    if (hth_breaker_report(port->breaker, host, err, now)) {
+        int64_t retry_us = hth_breaker_retry_at(port->breaker, host) - now;
+
+        HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
+                hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
+        hth_directory_mark_dead(port->directory, host, HTH_MAX(retry_us, 1));
+    } else if (err == HTH_OK && before != HTH_BREAKER_CLOSED) {
+        HTH_LOG(port->env, HTH_INFO, HTH_SUB_TRAIN, "host %s answers again",
+                hth_peer_id_short(host, id));
+        hth_directory_mark_alive(port->directory, host);
+    }
+}
+
+static struct hth_grid_view *net_view(struct hth_port *base, uint32_t layer)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+
+    return hth_directory_view(port->directory, port->layer_no[layer]);
+}
+
+static bool allowed(struct net_port *port, const struct hth_host_ref *host)
+{
+    struct decision *decision;
+
+    if (host->slot >= port->decisions_count) {
+        size_t count = HTH_MAX((size_t)host->slot + 1, 2 * port->decisions_count);
+
+        port->decisions = hth_realloc(port->decisions, count, sizeof(*port->decisions));
+        memset(port->decisions + port->decisions_count, 0,
+               (count - port->decisions_count) * sizeof(*port->decisions));
+        port->decisions_count = count;
+    }
+    decision = &port->decisions[host->slot];
+    if (decision->route != port->base.route) {
+        decision->route = port->base.route;
+        decision->allowed = hth_breaker_allow(port->breaker, &host->id, hth_now_us(port->env));
+    }
+    return decision->allowed;
+}
+
+static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
+                     struct hth_expert_target *out)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct hth_host_ref hosts[HOSTS_PER_EXPERT_MAX];
+    bool found = false;
+    size_t n;
+
+    memset(out, 0, sizeof(*out));
+    n = hth_directory_hosts_of(port->directory, port->layer_no[layer], expert, hosts,
+                               HTH_ARRAY_LEN(hosts));
+    hth_grid_coords(&port->grid[layer], expert, out->coord);
+    for (uint32_t i = port->grid[layer].ndim; i < HTH_GRID_DIMS_MAX; i++)
+        out->coord[i] = 0;
+    for (size_t i = 0; i < n && !out->has_replica; i++) {
+        if (!allowed(port, &hosts[i]))
+            continue;
+        if (!found) {
+            out->host = hosts[i].id;
+            out->addr = hosts[i].addr;
+            found = true;
+        } else {
+            out->replica_host = hosts[i].id;
+            out->replica_addr = hosts[i].addr;
+            out->has_replica = true;
+        }
+    }
+    return found;
+}
+
+static void count_batch(struct hth_port *port, const struct net_batch *b)
+{
+    const enum hth_err *verdicts = hth_expert_batch_verdicts(b->batch);
+    struct hth_expert_batch_info info;
+
+    hth_expert_batch_info(b->batch, &info);
+    port->stats.requests += info.requests;
+    port->stats.requests_failed += info.hosts_failed;
+    port->stats.retries += info.retries;
+    port->stats.bytes_out += info.bytes_out;
+    port->stats.bytes_in += info.bytes_in;
+    for (uint32_t i = 0; i < b->base.pairs; i++) {
+        if (b->base.backward)
+            port->stats.backward_missing += verdicts[i] != HTH_OK;
+        else if (verdicts[i] == HTH_OK)
+            port->stats.answers++;
+        else
+            port->stats.missing++;
+    }
+}
+
+static void net_done(void *arg, struct hth_expert_batch *batch)
+{
+    struct net_batch *b = arg;
+
+    b->batch = batch;
+    count_batch(b->base.port, b);
+    b->base.done(b->base.arg, &b->base);
+}
+
+static const enum hth_err *net_verdicts(const struct hth_port_batch *base)
+{
+    return hth_expert_batch_verdicts(HTH_CONTAINER(base, struct net_batch, base)->batch);
+}
+
+static void net_host(const struct hth_port_batch *base, uint32_t target,
+                     struct hth_expert_target *io)
+{
+    const struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
+
+    hth_expert_batch_host(b->batch, target, &io->host, &io->addr);
+    io->has_replica = false;
+}
+
+static uint32_t net_unpack(const struct hth_port_batch *base, float *out, size_t stride,
+                           uint8_t *ok)
+{
+    const struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
+
+    return hth_expert_batch_unpack(b->batch, out, stride, ok);
+}
+
+static void net_batch_free(struct hth_port_batch *base)
+{
+    struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
+
+    hth_expert_batch_free(b->batch);
+    hth_free(b);
+}
+
+static const struct hth_port_batch_ops net_batch_ops = {
+    .verdicts = net_verdicts,
+    .host = net_host,
+    .unpack = net_unpack,
+    .free = net_batch_free,
+};
+
+static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *call,
+                             hth_port_done_fn *done, void *arg, struct hth_port_batch **out)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_batch *b = hth_new(struct net_batch);
+    struct hth_expert_call c = {
+        .layer = port->grid[call->layer].name,
+        .ndim = port->grid[call->layer].ndim,
+        .block_rows = call->block_rows,
+        .x = {.dtype = HTH_F32,
+              .ndim = 2,
+              .dim = {(uint64_t)call->units * call->block_rows, call->d},
+              .blob = call->x},
+        .rows_in_microbatch = call->rows_in_microbatch,
+        .targets = call->targets,
+        .targets_count = call->targets_count,
+        .pairs = call->pairs,
+        .pairs_count = call->pairs_count,
+        .k_min = call->k_min,
+        .grace_us = port->grace_us,
+        .timeout_us = port->timeout_us,
+        .wire = port->wire,
+        .trace_id = call->trace_id,
+    };
+    enum hth_err err;
+
+    if (call->dy != NULL)
+        c.dy = (struct hth_tensor){
+            .dtype = HTH_F32,
+            .ndim = 2,
+            .dim = {(uint64_t)call->pairs_count * call->block_rows, call->d},
+            .blob = call->dy,
+        };
+    b->base = (struct hth_port_batch){
+        .ops = &net_batch_ops,
+        .port = base,
+        .backward = call->dy != NULL,
+        .pairs = call->pairs_count,
+        .done = done,
+        .arg = arg,
+    };
+    err = hth_experts_call(port->client, &c, net_done, b, &b->batch);
+    if (err != HTH_OK) {
+        hth_free(b);
+        return err;
+    }
+    *out = &b->base;
+    return HTH_OK;
+}
+
+static void net_gauge(struct hth_port *base)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct hth_directory_stats stats;
+
+    base->stats.live_experts = 0;
+    for (uint32_t l = 0; l < port->layers; l++)
+        base->stats.live_experts += net_view(base, l)->live_count;
+    hth_directory_stats(port->directory, &stats);
+    base->stats.hosts = stats.hosts;
+    base->stats.hosts_dead = stats.hosts_dead;
+}
+
+static void net_ask(struct hth_port *base, uint32_t layer)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    /* A refusal means that an ask was made a moment ago or is under way, which is as good. */
+    enum hth_err err = hth_directory_ask(port->directory, port->layer_no[layer]);
+
+    (void)err;
+}
+
+static void net_free(struct hth_port *base)
+{
+    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+
+    hth_expert_client_free(port->client);
+    hth_breaker_free(port->breaker);
+    hth_free(port->decisions);
+    hth_free(port);
+}
+
+static const struct hth_port_ops net_ops = {
+    .view = net_view,
+    .find = net_find,
+    .call = net_call,
+    .gauge = net_gauge,
+    .ask = net_ask,
+    .free = net_free,
+};
+
+static enum hth_err open_layers(struct net_port *port, const struct hth_port_opts *opts)
+{
+    struct hth_layer_shape shape = {.d = opts->d, .block_rows = opts->block_rows};
+
+    strncpy(shape.kind, opts->expert_kind, HTH_KIND_LEN_MAX);
+    for (uint32_t l = 0; l < opts->layers; l++) {
+        port->grid[l] = opts->grids[l];
+        HTH_TRY(hth_directory_open_layer(port->directory, &port->grid[l], &shape,
+                                         &port->layer_no[l]));
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_port_net_new(const struct hth_port_opts *opts, struct hth_port **out)
+{
+    struct net_port *port;
+    struct hth_breaker_opts breaker = HTH_BREAKER_OPTS_INIT;
+    struct hth_expert_client_opts client = HTH_EXPERT_CLIENT_OPTS_INIT;
+    struct hth_rng rng;
+    enum hth_err err;
+
+    *out = NULL;
+    if (opts->rpc == NULL || opts->directory == NULL || opts->layers > HTH_MODEL_LAYERS_MAX)
+        return HTH_E_CONFIG;
+    port = hth_new(struct net_port);
+    port->base.ops = &net_ops;
+    port->env = opts->env;
+    port->directory = opts->directory;
+    port->layers = opts->layers;
+    port->wire = opts->wire;
+    port->grace_us = opts->grace_us;
+    port->timeout_us = opts->timeout_us;
+    client.budget = opts->budget;
+    client.on_host = on_host;
+    client.arg = port;
+    rng = hth_rng_split(&opts->env->rng, "breaker", 0);
+    HTH_GOTO(fail, open_layers(port, opts));
+    HTH_GOTO(fail, hth_breaker_new(&breaker, &rng, &port->breaker));
+    HTH_GOTO(fail, hth_expert_client_new(opts->env, opts->rpc, &client, &port->client));
+    *out = &port->base;
+    return HTH_OK;
+fail:
+    net_free(&port->base);
+    return err;
+}

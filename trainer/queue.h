@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue.h (internal): jobs that run one after the other.
+ *
+ * Jobs that touch the trunk's weights must not overlap, nor must two reads of one data stream. A queue
+ * submits one job at a time to its lane, in the order of pushing. When the lane is full it tries again
+ * a little later. The owner embeds struct hth_work; `ran` tells in `done` whether `run` was executed:
+ * an environment with ghost payloads charges jobs without running them.
+ *
+ * Freeing: hth_queue_close drops what waits (no done is called for it) and returns whether a job is
+ * still with the environment; if so, `idle` is called after that job's done, and the owner keeps all
+ * memory until then. Loop thread.
+ */
+#ifndef HTH_TRAINER_QUEUE_H
+#define HTH_TRAINER_QUEUE_H
+
+#include "core/env.h"
+
+struct hth_work {
+    struct hth_job job; /* flops and bytes_moved are set by the owner */
+    void (*run)(struct hth_work *work);
+    void (*done)(struct hth_work *work, enum hth_err err); /* not called after a close */
+    bool ran;
+    /* private */
+    struct hth_queue *queue;
+    struct hth_work *next;
+};
+
+struct hth_queue {
+    struct hth_env *env;
+    enum hth_lane lane;
+    struct hth_work *first, *last; /* waiting */
+    struct hth_work *running;
+    struct hth_timer *retry;
+    bool closed;
+    hth_fn *idle;
+    void *idle_arg;
+};
+
+void hth_queue_init(struct hth_queue *queue, struct hth_env *env, enum hth_lane lane);
+void hth_queue_push(struct hth_queue *queue, struct hth_work *work);
+/* True: a job runs, and idle(arg) will be called. False: nothing runs, idle is not called. */
+bool hth_queue_close(struct hth_queue *queue, hth_fn *idle, void *arg);
+
+#endif
