@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kind_nop.c: an expert that does nothing, to measure everything around it.
+ *
+ * The server answers with the very bytes that came when all parts of a request are of this kind;
+ * the functions here serve the mixed case and the trainer's local experts.
+ */
+#include "experts/kind_int.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+struct hth_module {
+    uint32_t d;
+};
+
+static enum hth_err nop_shape(struct hth_expert_shape *shape)
+{
+    HTH_TRY(hth_kind_rows_shape(shape));
+    return shape->block_rows == 1 ? HTH_OK : HTH_E_BAD_SHAPE;
+}
+
+static enum hth_err nop_new(const struct hth_module_opts *opts, struct hth_module **out)
+{
+    *out = hth_new(struct hth_module);
+    (*out)->d = opts->shape.d;
+    return HTH_OK;
+}
+
+static void nop_free(struct hth_module *module)
+{
+    hth_free(module);
+}
+
+static struct hth_params *nop_params(struct hth_module *module)
+{
+    (void)module;
+    return NULL;
+}
+
+static size_t nop_scratch(const struct hth_module_opts *opts, uint32_t rows, bool backward)
+{
+    (void)opts;
+    (void)rows;
+    (void)backward;
+    return 0;
+}
+
+static void copy_rows(struct hth_view from, struct hth_view to)
+{
+    for (uint32_t r = 0; r < from.rows; r++)
+        memcpy((float *)to.data + (size_t)r * to.ld, (const float *)from.data + (size_t)r * from.ld,
+               (size_t)from.cols * sizeof(float));
+}
+
+static enum hth_err nop_forward(const struct hth_module *module, struct hth_exec *ex,
+                                struct hth_view x, struct hth_view y)
+{
+    (void)ex;
+    if (x.cols != module->d || y.cols != module->d || x.rows != y.rows)
+        return HTH_E_BAD_SHAPE;
+    copy_rows(x, y);
+    return HTH_OK;
+}
+
+static enum hth_err nop_backward(struct hth_module *module, struct hth_exec *ex, struct hth_view x,
+                                 struct hth_view dy, struct hth_view dx)
+{
+    (void)x;
+    return nop_forward(module, ex, dy, dx);
+}
+
+static double nop_flops(const struct hth_expert_shape *shape, bool backward)
+{
+    (void)shape;
+    (void)backward;
+    return 0;
+}
+
+static uint64_t nop_weights(const struct hth_expert_shape *shape)
+{
+    (void)shape;
+    return 0;
+}
+
+const struct hth_expert_kind hth_kind_nop = {
+    .name = "nop",
+    .shape = nop_shape,
+    .module_new = nop_new,
+    .module_free = nop_free,
+    .params = nop_params,
+    .scratch_bytes = nop_scratch,
+    .forward = nop_forward,
+    .backward = nop_backward,
+    .flops_per_row = nop_flops,
+    .weights = nop_weights,
+    .passes_through = true,
+};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * message.h: the methods' own messages (expert.proto) as plain structs, checked.
+ *
+ * What a peer sent is unpacked by protobuf-c and then checked here once, so that server and client
+ * see only counts that agree and numbers within limits.h. Private to experts/, its tests and its
+ * fuzzer.
+ */
+#ifndef HTH_EXPERTS_MESSAGE_H
+#define HTH_EXPERTS_MESSAGE_H
+
+#include "core/base.h"
+#include "core/limits.h"
+#include "experts/client.h"
+
+/* Bytes of a key that names one expert: layer, a zero, coordinates. */
+#define HTH_EXPERT_KEY_MAX (HTH_NAME_LEN_MAX + 1 + 4 * HTH_GRID_DIMS_MAX)
+
+size_t hth_expert_key(const char *layer, uint32_t ndim, const uint32_t *coord,
+                      uint8_t out[HTH_EXPERT_KEY_MAX]);
+
+struct hth_work {
+    const char *layer;
+    uint32_t ndim;
+    uint32_t parts;
+    const uint32_t *coord; /* parts * ndim */
+    const uint32_t *rows;  /* parts; each at least 1 */
+    uint32_t rows_total;
+    uint32_t rows_in_microbatch;
+    void *message; /* what the pointers point into */
+};
+
+/* Errors: E_MALFORMED (not the message, counts that disagree, bad name), E_RANGE (a coordinate, no
+ * rows, no parts), E_TOO_LARGE (parts, total rows over `rows_max`). */
+enum hth_err hth_work_open(const uint8_t *payload, size_t len, uint32_t rows_max,
+                           struct hth_work *out) HTH_MUST;
+void hth_work_close(struct hth_work *work);
+/* The bytes to send; heap. Errors: E_TOO_LARGE (beyond a frame's meta). */
+enum hth_err hth_work_pack(const struct hth_work *work, uint8_t **out, size_t *len) HTH_MUST;
+
+/* Statuses of `parts` parts into out. Errors: E_MALFORMED (another number of statuses). */
+enum hth_err hth_work_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
+                                 enum hth_err *out) HTH_MUST;
+/* Heap bytes; *len 0 and NULL when every status is HTH_OK. */
+void hth_work_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out, size_t *len);
+
+/* Errors: E_MALFORMED. */
+enum hth_err hth_info_request_open(const uint8_t *payload, size_t len, uint32_t *first) HTH_MUST;
+void hth_info_request_pack(uint32_t first, uint8_t out[8], size_t *len);
+/* At most HTH_EXPERT_INFO_PAGE_MAX infos; heap array. Errors: E_MALFORMED, E_TOO_LARGE. */
+enum hth_err hth_info_reply_open(const uint8_t *payload, size_t len, struct hth_expert_info **out,
+                                 uint32_t *count, uint32_t *total) HTH_MUST;
+void hth_info_reply_pack(const struct hth_expert_info *infos, uint32_t count, uint32_t total,
+                         uint8_t **out, size_t *len);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c: loops over rows, written so that the compiler vectorises them; see rows.h. */
+#include "experts/rows.h"
+
+#include "core/blob.h"
+
+#include <string.h>
+
+bool hth_rows_dtype_ok(enum hth_dtype dtype)
+{
+    return dtype == HTH_F32 || dtype == HTH_BF16 || dtype == HTH_F16;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, sizeof(u));
+    return u;
+}
+
+static float float_of(uint32_t u)
+{
+    float f;
+
+    memcpy(&f, &u, sizeof(f));
+    return f;
+}
+
+static uint16_t to_bf16(float f)
+{
+    uint32_t u = bits_of(f);
+
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40); /* stays a NaN */
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* Half precision by scaling: multiplying by 2^112 moves the exponents, subnormals come out right.
+ */
+static float from_f16(uint16_t h)
+{
+    uint32_t u = (uint32_t)(h & 0x7fff) << 13;
+    float f = float_of(u) * float_of(0x77800000);
+
+    if ((h & 0x7c00) == 0x7c00)
+        f = float_of(u | 0x7f800000);
+    return float_of(bits_of(f) | (uint32_t)(h & 0x8000) << 16);
+}
+
+static uint16_t to_f16(float f)
+{
+    uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
+
+    if (mag > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (mag >= 0x47800000) /* 65536 and beyond, infinity too */
+        return (uint16_t)(sign | 0x7c00);
+    if (mag < 0x38800000) { /* subnormal or zero: adding 0.5 lets the FPU round at the right bit */
+        return (uint16_t)(sign | (bits_of(float_of(mag) + 0.5f) - 0x3f000000));
+    }
+    mag += 0xfff + (mag >> 13 & 1);
+    return (uint16_t)(sign | (mag - 0x38000000) >> 13);
+}
+
+void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float *dst)
+{
+    const uint16_t *half = src;
+
+    if (dtype == HTH_F32)
+        memcpy(dst, src, count * sizeof(float));
+    else if (dtype == HTH_BF16)
+        for (size_t i = 0; i < count; i++)
+            dst[i] = float_of((uint32_t)half[i] << 16);
+    else
+        for (size_t i = 0; i < count; i++)
+            dst[i] = from_f16(half[i]);
+}
+
+void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst)
+{
+    uint16_t *half = dst;
+
+    if (dtype == HTH_F32)
+        memcpy(dst, src, count * sizeof(float));
+    else if (dtype == HTH_BF16)
+        for (size_t i = 0; i < count; i++)
+            half[i] = to_bf16(src[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            half[i] = to_f16(src[i]);
+}
+
+bool hth_rows_finite(const float *src, size_t count)
+{
+    uint32_t bad = 0;
+
+    /* An exponent of all ones overflows into the sign bit when one more is added to it. */
+    for (size_t i = 0; i < count; i++)
+        bad |= (bits_of(src[i]) & 0x7fffffff) + 0x00800000;
+    return (bad & 0x80000000) == 0;
+}
+
+double hth_rows_sumsq(const float *src, size_t count)
+{
+    double lane[8] = {0}, sum = 0;
+    size_t i = 0;
+
+    for (; i + 8 <= count; i += 8)
+        for (size_t j = 0; j < 8; j++)
+            lane[j] += (double)src[i + j] * src[i + j];
+    for (; i < count; i++)
+        sum += (double)src[i] * src[i];
+    for (size_t j = 0; j < 8; j++)
+        sum += lane[j];
+    return sum;
+}
+
+enum hth_err hth_rows_check(const struct hth_tensor *t, uint64_t rows, uint64_t cols)
+{
+    uint64_t bytes;
+
+    if (!hth_rows_dtype_ok(t->dtype) || t->ndim != 2 || t->dim[0] != rows || t->dim[1] != cols)
+        return HTH_E_BAD_SHAPE;
+    HTH_TRY(hth_tensor_bytes(t, &bytes));
+    if (t->blob == NULL || t->offset > t->blob->size || bytes > t->blob->size - t->offset)
+        return HTH_E_BAD_SHAPE;
+    return HTH_OK;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.c: one hosted expert; store.h has the equation of the step and the rule of who may run
+ * beside whom.
+ *
+ * A checkpoint holds, per weight, NAME, and with the optimiser's states NAME.m and NAME.v, all F32
+ * of shape [rows, cols], and this metadata:
+ *
+ *   format      hearth-expert-1          uid     ffn0.3.7
+ *   kind        ffn                      d, inner, heads, block_rows
+ *   optimizer   sgd | adam | adamw       steps   done so far: Adam's bias and the schedule follow
+ */
+#include "experts/store.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "experts/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FORMAT "hearth-expert-1"
+
+struct hth_expert {
+    struct hth_expert_opts opts;
+    const struct hth_expert_kind *kind;
+    struct hth_module_opts module_opts;
+    struct hth_module *module; /* NULL until init or load */
+    struct hth_params *params; /* of the module; NULL for kinds without */
+    char uid_text[HTH_UID_TEXT_MAX];
+    uint64_t pending_rows;
+    uint32_t pending_microbatch; /* M_acc */
+};
+
+static const char *const state_suffix[] = {".m", ".v"};
+static const enum hth_part state_part[] = {HTH_PART_STATE0, HTH_PART_STATE1};
+
+static const char *optim_name(enum hth_optim_kind kind)
+{
+    static const char *const names[] = {"sgd", "adam", "adamw"};
+
+    return names[kind];
+}
+
+static bool schedule_ok(const struct hth_schedule *s)
+{
+    return isfinite(s->lr) && s->lr >= 0 && isfinite(s->lr_final) && s->lr_final >= 0;
+}
+
+enum hth_err hth_expert_new(const struct hth_expert_opts *opts, struct hth_expert **out)
+{
+    struct hth_expert *e = hth_new(struct hth_expert);
+    uint64_t hash;
+    enum hth_err err = HTH_E_CONFIG;
+
+    *out = NULL;
+    e->opts = *opts;
+    e->kind = opts->kind == NULL ? NULL : hth_expert_kind_find(opts->kind);
+    hth_uid_text(&opts->uid, e->uid_text);
+    if (e->kind == NULL || opts->backend == NULL || !schedule_ok(&opts->schedule) ||
+        !(opts->clip_norm >= 0))
+        goto out;
+    e->opts.kind = e->kind->name;
+    e->opts.optim.lr = opts->schedule.lr;
+    HTH_GOTO(out, hth_optim_check(&e->opts.optim));
+    HTH_GOTO(out, e->kind->shape(&e->opts.shape));
+    err = HTH_E_TOO_LARGE;
+    if (e->kind->weights(&e->opts.shape) > HTH_EXPERT_PARAMS_MAX)
+        goto out;
+    hash = hth_hash64(e->uid_text, strlen(e->uid_text), 0);
+    e->module_opts = (struct hth_module_opts){
+        .backend = opts->backend,
+        .shape = e->opts.shape,
+        .seal = {.seed = hth_mix64(opts->run_seed ^ hash),
+                 .stream = (uint32_t)(hash >> 32),
+                 .state_slots = hth_optim_slots(&e->opts.optim)},
+    };
+    *out = e;
+    return HTH_OK;
+out:
+    hth_free(e);
+    return err;
+}
+
+static void drop_module(struct hth_expert *expert)
+{
+    if (expert->module != NULL)
+        expert->kind->module_free(expert->module);
+    expert->module = NULL;
+    expert->params = NULL;
+    expert->pending_rows = 0;
+}
+
+void hth_expert_free(struct hth_expert *expert)
+{
+    if (expert == NULL)
+        return;
+    drop_module(expert);
+    hth_free(expert);
+}
+
+enum hth_err hth_expert_init(struct hth_expert *expert)
+{
+    drop_module(expert);
+    HTH_TRY(expert->kind->module_new(&expert->module_opts, &expert->module));
+    expert->params = expert->kind->params(expert->module);
+    return HTH_OK;
+}
+
+const struct hth_uid *hth_expert_uid(const struct hth_expert *expert)
+{
+    return &expert->opts.uid;
+}
+
+const char *hth_expert_uid_text(const struct hth_expert *expert)
+{
+    return expert->uid_text;
+}
+
+const struct hth_expert_kind *hth_expert_kind_of(const struct hth_expert *expert)
+{
+    return expert->kind;
+}
+
+const struct hth_expert_shape *hth_expert_shape_of(const struct hth_expert *expert)
+{
+    return &expert->opts.shape;
+}
+
+struct hth_params *hth_expert_params(struct hth_expert *expert)
+{
+    return expert->params;
+}
+
+size_t hth_expert_scratch_bytes(const struct hth_expert *expert, uint32_t rows, bool backward)
+{
+    if (rows == 0)
+        return 0;
+    return expert->kind->scratch_bytes(&expert->module_opts, rows, backward);
+}
+
+static enum hth_err check_rows(const struct hth_expert *expert, struct hth_view v, uint32_t rows)
+{
+    if (expert->module == NULL)
+        return HTH_E_BUG;
+    if (v.rows != rows || v.cols != expert->opts.shape.d || v.dtype != HTH_F32 ||
+        v.rows % expert->opts.shape.block_rows != 0)
+        return HTH_E_BAD_SHAPE;
+    return HTH_OK;
+}
+
+enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec *ex,
+                                struct hth_view x, struct hth_view y)
+{
+    HTH_TRY(check_rows(expert, x, x.rows));
+    HTH_TRY(check_rows(expert, y, x.rows));
+    return expert->kind->forward(expert->module, ex, x, y);
+}
+
+/* Brings what is accumulated from M_acc to another M: see store.h. */
+static void rescale_pending(struct hth_expert *expert, uint32_t microbatch)
+{
+    float factor = (float)((double)expert->pending_microbatch / microbatch);
+    float *grad = hth_params_flat(expert->params, HTH_PART_GRAD);
+    size_t len = hth_params_flat_len(expert->params);
+
+    for (size_t i = 0; grad != NULL && i < len; i++)
+        grad[i] *= factor;
+}
+
+enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
+                                 uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
+                                 struct hth_view dx)
+{
+    HTH_TRY(check_rows(expert, x, x.rows));
+    HTH_TRY(check_rows(expert, dy, x.rows));
+    HTH_TRY(check_rows(expert, dx, x.rows));
+    if (rows_in_microbatch == 0)
+        return HTH_E_RANGE;
+    if (expert->pending_rows > 0 && expert->pending_microbatch != rows_in_microbatch)
+        rescale_pending(expert, rows_in_microbatch);
+    HTH_TRY(expert->kind->backward(expert->module, ex, x, dy, dx));
+    if (expert->params != NULL) {
+        expert->pending_microbatch = rows_in_microbatch;
+        expert->pending_rows += x.rows;
+    }
+    return HTH_OK;
+}
+
+uint64_t hth_expert_pending_rows(const struct hth_expert *expert)
+{
+    return expert->pending_rows;
+}
+
+enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
+{
+    struct hth_optim optim = expert->opts.optim;
+    double scale, norm;
+    bool finite;
+    enum hth_err err;
+
+    if (expert->pending_rows == 0)
+        return HTH_OK;
+    scale = (double)expert->pending_microbatch / (double)expert->pending_rows;
+    expert->pending_rows = 0;
+    HTH_GOTO(out, hth_grad_norm(ex, expert->params, &norm, &finite));
+    err = HTH_E_NOT_FINITE;
+    if (!finite)
+        goto out;
+    optim.lr = hth_expert_lr(expert);
+    scale *= hth_clip_scale(norm * scale, expert->opts.clip_norm);
+    HTH_GOTO(out, hth_optim_step(ex, expert->params, &optim, (float)scale));
+out:
+    hth_params_zero_grads(expert->params);
+    return err;
+}
+
+uint64_t hth_expert_steps(const struct hth_expert *expert)
+{
+    return expert->params == NULL ? 0 : hth_params_steps(expert->params);
+}
+
+float hth_expert_lr(const struct hth_expert *expert)
+{
+    return hth_schedule_lr(&expert->opts.schedule, hth_expert_steps(expert));
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+/* A flat buffer where it lies, or where the back end has its own memory a copy in *copy. */
+static enum hth_err flat_of(struct hth_params *p, enum hth_part part, float **flat, float **copy)
+{
+    size_t len = hth_params_flat_len(p);
+    struct hth_exec *ex = NULL;
+    enum hth_err err;
+
+    *copy = NULL;
+    *flat = hth_params_flat(p, part);
+    if (*flat != NULL)
+        return HTH_OK;
+    *copy = *flat = hth_try_aligned(len * sizeof(float));
+    if (*copy == NULL)
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_exec_new(hth_params_backend(p), 0, &ex));
+    err = hth_params_export(ex, p, part, 0, len, *flat);
+    hth_exec_free(ex);
+    return err;
+}
+
+static void add_part(struct hth_st_writer *w, struct hth_params *p, const float *flat,
+                     const char *suffix)
+{
+    char name[HTH_ST_NAME_MAX + 1];
+
+    for (uint32_t i = 0; i < hth_params_count(p); i++) {
+        struct hth_weight *weight = hth_params_at(p, i);
+        const uint64_t dim[2] = {hth_weight_rows(weight), hth_weight_cols(weight)};
+        snprintf(name, sizeof(name), "%s%s", hth_weight_name(weight), suffix);
+        hth_st_add(w, name, HTH_F32, 2, dim, flat + hth_weight_offset(weight));
+    }
+}
+
+static void add_meta(struct hth_st_writer *w, const struct hth_expert *expert)
+{
+    const struct hth_expert_shape *s = &expert->opts.shape;
+
+    hth_st_add_meta(w, "format", FORMAT);
+    hth_st_add_meta(w, "uid", expert->uid_text);
+    hth_st_add_meta(w, "kind", expert->kind->name);
+    hth_st_add_meta_u64(w, "d", s->d);
+    hth_st_add_meta_u64(w, "inner", s->inner);
+    hth_st_add_meta_u64(w, "heads", s->heads);
+    hth_st_add_meta_u64(w, "block_rows", s->block_rows);
+    hth_st_add_meta(w, "optimizer", optim_name(expert->opts.optim.kind));
+    hth_st_add_meta_u64(w, "steps", hth_expert_steps(expert));
+}
+
+enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out)
+{
+    struct hth_st_writer *w = hth_st_writer_new();
+    struct hth_params *p = expert->params;
+    float *flat, *copy[3] = {NULL, NULL, NULL};
+    enum hth_err err;
+
+    *out = NULL;
+    add_meta(w, expert);
+    if (p != NULL) {
+        HTH_GOTO(out, flat_of(p, HTH_PART_VALUE, &flat, &copy[2]));
+        add_part(w, p, flat, "");
+        for (uint32_t s = 0; s < hth_params_state_slots(p); s++) {
+            HTH_GOTO(out, flat_of(p, state_part[s], &flat, &copy[s]));
+            add_part(w, p, flat, state_suffix[s]);
+        }
+    }
+    HTH_GOTO(out, hth_st_writer_finish(w, out));
+out:
+    hth_st_writer_free(w);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(copy); i++)
+        hth_aligned_free(copy[i]);
+    return err;
+}
+
+static bool meta_is(const struct hth_st_reader *r, const char *key, const char *want)
+{
+    const char *text = hth_st_meta(r, key);
+
+    return text != NULL && strcmp(text, want) == 0;
+}
+
+static bool meta_is_u64(const struct hth_st_reader *r, const char *key, uint64_t want)
+{
+    uint64_t value;
+
+    return hth_st_meta_u64(r, key, &value) == HTH_OK && value == want;
+}
+
+static enum hth_err check_meta(const struct hth_expert *expert, const struct hth_st_reader *r)
+{
+    const struct hth_expert_shape *s = &expert->opts.shape;
+
+    if (!hth_st_has_digest(r) || !meta_is(r, "format", FORMAT))
+        return HTH_E_CORRUPT;
+    if (!meta_is(r, "uid", expert->uid_text))
+        return HTH_E_WRONG_RUN;
+    if (!meta_is(r, "kind", expert->kind->name) || !meta_is_u64(r, "d", s->d) ||
+        !meta_is_u64(r, "inner", s->inner) || !meta_is_u64(r, "heads", s->heads) ||
+        !meta_is_u64(r, "block_rows", s->block_rows))
+        return HTH_E_BAD_SHAPE;
+    if (!meta_is(r, "optimizer", optim_name(expert->opts.optim.kind)))
+        return HTH_E_CONFIG;
+    return HTH_OK;
+}
+
+static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
+                              const struct hth_st_reader *r, enum hth_part part, const char *suffix)
+{
+    char name[HTH_ST_NAME_MAX + 1];
+
+    for (uint32_t i = 0; i < hth_params_count(p); i++) {
+        struct hth_weight *w = hth_params_at(p, i);
+        const struct hth_st_entry *e;
+        snprintf(name, sizeof(name), "%s%s", hth_weight_name(w), suffix);
+        e = hth_st_find(r, name);
+        if (e == NULL || e->dtype != HTH_F32 || e->ndim != 2 || e->dim[0] != hth_weight_rows(w) ||
+            e->dim[1] != hth_weight_cols(w))
+            return HTH_E_BAD_SHAPE;
+        if ((uintptr_t)e->data % sizeof(float) != 0)
+            return HTH_E_CORRUPT; /* our writer aligns: this is somebody else's file */
+        HTH_TRY(hth_weight_import(ex, w, part, e->data));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err load_params(struct hth_params *p, const struct hth_st_reader *r)
+{
+    struct hth_exec *ex = NULL;
+    uint64_t steps;
+    enum hth_err err = HTH_E_CORRUPT;
+
+    if (hth_st_meta_u64(r, "steps", &steps) != HTH_OK ||
+        hth_st_count(r) != (size_t)hth_params_count(p) * (1 + hth_params_state_slots(p)))
+        return err;
+    HTH_TRY(hth_exec_new(hth_params_backend(p), 0, &ex));
+    HTH_GOTO(out, load_part(p, ex, r, HTH_PART_VALUE, ""));
+    for (uint32_t s = 0; s < hth_params_state_slots(p); s++)
+        HTH_GOTO(out, load_part(p, ex, r, state_part[s], state_suffix[s]));
+    HTH_GOTO(out, hth_exec_sync(ex));
+    hth_params_set_steps(p, steps);
+    hth_params_touched(p);
+out:
+    hth_exec_free(ex);
+    return err;
+}
+
+enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, size_t len)
+{
+    struct hth_st_reader *r = NULL;
+    enum hth_err err;
+
+    drop_module(expert);
+    err = hth_st_open(data, len, &r);
+    if (err != HTH_OK)
+        return err == HTH_E_NO_MEMORY ? err : HTH_E_CORRUPT;
+    HTH_GOTO(out, check_meta(expert, r));
+    HTH_GOTO(out, hth_expert_init(expert));
+    if (expert->params != NULL)
+        HTH_GOTO(out, load_params(expert->params, r));
+out:
+    hth_st_close(r);
+    if (err != HTH_OK)
+        drop_module(expert);
+    return err;
+}
+
+char *hth_expert_path(const char *dir, const struct hth_expert *expert)
+{
+    return hth_asprintf("%s/%s.safetensors", dir, expert->uid_text);
+}
+
+enum hth_err hth_expert_load_file(struct hth_expert *expert, struct hth_env *env, const char *path)
+{
+    struct hth_blob *blob = NULL;
+    enum hth_err err;
+
+    HTH_TRY(hth_file_read(env, path, HTH_CHECKPOINT_BYTES_MAX, &blob));
+    err = hth_expert_load_blob(expert, blob->data, blob->size);
+    hth_blob_unref(blob);
+    return err;
+}
