@@ -91,8 +91,8 @@ static enum hth_err parse_with_unit(const char *text, const struct unit *units, 
 enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes)
 {
     static const struct unit units[] = {
-        {"", 1},        {"B", 1},          {"kB", 1e3},           {"MB", 1e6},      {"GB", 1e9},
-        {"KiB", 1024},  {"MiB", 1048576},  {"GiB", 1073741824.0}, {"k", 1e3},       {"M", 1e6},
+        {"", 1},       {"B", 1},         {"kB", 1e3},           {"MB", 1e6}, {"GB", 1e9},
+        {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"k", 1e3},  {"M", 1e6},
     };
     double value;
     HTH_TRY(parse_with_unit(text, units, HTH_ARRAY_LEN(units), &value));
@@ -102,8 +102,8 @@ enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes)
 
 enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us)
 {
-    static const struct unit units[] = {{"us", 1},   {"ms", 1e3},  {"s", 1e6},
-                                        {"m", 60e6}, {"h", 3600e6}};
+    static const struct unit units[] = {
+        {"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}};
     double value;
     HTH_TRY(parse_with_unit(text, units, HTH_ARRAY_LEN(units), &value));
     *time_us = (int64_t)value;

@@ -32,13 +32,13 @@ int hth_exit_of(enum hth_err err);
 
 /* Flags of every verb that talks to a swarm. */
 struct hth_cli_net {
-    const char *listen; /* ADDR:PORT for TCP and UDP */
+    const char *listen;   /* ADDR:PORT for TCP and UDP */
     const char *announce; /* address told to others; NULL: the one listened on */
     const char *join[HTH_CLI_JOIN_MAX];
     size_t join_count;
-    const char *network; /* swarm's name; NULL: the run file's */
-    const char *dir;     /* state: key, peers, checkpoints */
-    uint32_t threads;    /* compute; 0: cores - 1 */
+    const char *network;       /* swarm's name; NULL: the run file's */
+    const char *dir;           /* state: key, peers, checkpoints */
+    uint32_t threads;          /* compute; 0: cores - 1 */
     const char *status_listen; /* HTTP status page; NULL: off */
 };
 
@@ -56,7 +56,8 @@ enum hth_err hth_cli_log_apply(const struct hth_cli_log *flags, struct hth_log *
 
 /* Numbers as people write them: "64MiB", "1.5GB", "2000"; "30s", "250ms", "2h". Whole text or
  * E_USAGE. */
-enum hth_err hth_cli_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out) HTH_MUST;
+enum hth_err hth_cli_parse_u64(const char *text, uint64_t min, uint64_t max,
+                               uint64_t *out) HTH_MUST;
 enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes) HTH_MUST;
 enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
 

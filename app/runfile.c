@@ -87,18 +87,18 @@ static const cyaml_schema_field_t expert_fields[] = {
 };
 
 static const cyaml_schema_field_t run_fields[] = {
-    CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_run, run, 1, HTH_NAME_LEN_MAX),
-    CYAML_FIELD_UINT("seed", OPT, struct hth_run, seed),
-    CYAML_FIELD_MAPPING("model", OPT, struct hth_run, model, model_fields),
-    CYAML_FIELD_MAPPING("data", OPT, struct hth_run, data, data_fields),
-    CYAML_FIELD_MAPPING("train", OPT, struct hth_run, train, train_fields),
-    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_run, optimizer, optimizer_fields),
-    CYAML_FIELD_MAPPING("experts", OPT, struct hth_run, experts, expert_fields),
+    CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_runfile, run, 1, HTH_NAME_LEN_MAX),
+    CYAML_FIELD_UINT("seed", OPT, struct hth_runfile, seed),
+    CYAML_FIELD_MAPPING("model", OPT, struct hth_runfile, model, model_fields),
+    CYAML_FIELD_MAPPING("data", OPT, struct hth_runfile, data, data_fields),
+    CYAML_FIELD_MAPPING("train", OPT, struct hth_runfile, train, train_fields),
+    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_runfile, optimizer, optimizer_fields),
+    CYAML_FIELD_MAPPING("experts", OPT, struct hth_runfile, experts, expert_fields),
     CYAML_FIELD_END,
 };
 
 static const cyaml_schema_value_t run_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_run, run_fields),
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_runfile, run_fields),
 };
 
 static const cyaml_schema_field_t *const all_fields[] = {
@@ -206,7 +206,7 @@ static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
     default_u32(&o->total, steps);
 }
 
-static void fill_defaults(struct hth_run *run)
+static void fill_defaults(struct hth_runfile *run)
 {
     bool lm = run->model.kind == HTH_RUN_LM;
     default_u32(&run->model.dim, 64);
@@ -309,7 +309,7 @@ static bool check_model(const struct hth_run_model *m, const char *name,
     return true;
 }
 
-enum hth_err hth_runfile_check(const struct hth_run *run, const char *name,
+enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
                                char error[HTH_RUNFILE_ERROR_MAX])
 {
     const struct range ranges[] = {
@@ -333,10 +333,10 @@ enum hth_err hth_runfile_check(const struct hth_run *run, const char *name,
 }
 
 enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
-                               struct hth_run **out, char error[HTH_RUNFILE_ERROR_MAX])
+                               struct hth_runfile **out, char error[HTH_RUNFILE_ERROR_MAX])
 {
     struct parse_log log = {0};
-    struct hth_run *run = NULL;
+    struct hth_runfile *run = NULL;
     /* Aliases are off: nested ones would make a small file expand without bound. */
     const cyaml_config_t config = {
         .log_fn = keep_log,
@@ -370,7 +370,7 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
     return err;
 }
 
-void hth_runfile_free(struct hth_run *run)
+void hth_runfile_free(struct hth_runfile *run)
 {
     const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
     if (run != NULL)

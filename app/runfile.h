@@ -93,7 +93,7 @@ struct hth_run_experts {
     double norm_max; /* of a gradient that arrives, per row; 0 = off */
 };
 
-struct hth_run {
+struct hth_runfile {
     char *run;
     uint64_t seed;
     struct hth_run_model model;
@@ -107,10 +107,11 @@ struct hth_run {
  * Errors: E_CONFIG, E_TOO_LARGE; `error` then holds one line for a person. Free with
  * hth_runfile_free. */
 enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
-                               struct hth_run **out, char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
-void hth_runfile_free(struct hth_run *run);
+                               struct hth_runfile **out,
+                               char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
+void hth_runfile_free(struct hth_runfile *run);
 /* Looks at the numbers again, after flags changed some. Errors: E_CONFIG with text. */
-enum hth_err hth_runfile_check(const struct hth_run *run, const char *name,
+enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 
 /* Edit distance (insert, delete, replace, swap of neighbours), for "did you mean". */

@@ -2,7 +2,6 @@
 /* version.c: what this program is and what it was built with. */
 #include "app/cli.h"
 
-
 #include <stdio.h>
 
 #ifndef HTH_BUILD
@@ -22,8 +21,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int hth_verb_version(int argc, char **argv)
 {
     static const struct argp_option options[] = {{"json", 'J', NULL, 0, "As JSON", 0}, {0}};
-    static const struct argp argp = {.options = options, .parser = parse,
-                                     .doc = "Print the version and what was built in."};
+    static const struct argp argp = {
+        .options = options, .parser = parse, .doc = "Print the version and what was built in."};
     bool json = false;
     if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
         return HTH_EXIT_USAGE;

@@ -5,7 +5,7 @@
 #include "app/runfile.h"
 #include "core/mem.h"
 
-static enum hth_err parse(const char *text, struct hth_run **run, char *error)
+static enum hth_err parse(const char *text, struct hth_runfile **run, char *error)
 {
     return hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), run, error);
 }
@@ -13,7 +13,7 @@ static enum hth_err parse(const char *text, struct hth_run **run, char *error)
 static void test_defaults(void **state)
 {
     (void)state;
-    struct hth_run *run;
+    struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX];
     assert_ok(parse("run: a\n", &run, error));
     assert_string_equal(run->run, "a");
@@ -28,7 +28,7 @@ static void test_defaults(void **state)
 static void test_every_value_arrives(void **state)
 {
     (void)state;
-    struct hth_run *run;
+    struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX];
     assert_ok(parse("run: b\nseed: 7\n"
                     "model: {kind: lm, dim: 96, layers: 3, heads: 6, context: 32, grid: [2, 3, 5],"
@@ -81,7 +81,7 @@ static void test_mistakes_are_named(void **state)
         {"run: &x a\nmodel: *x\n", "x.yaml: "},
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_run *run = NULL;
+        struct hth_runfile *run = NULL;
         char error[HTH_RUNFILE_ERROR_MAX];
         assert_err(HTH_E_CONFIG, parse(cases[i].text, &run, error));
         assert_null(run);
@@ -93,7 +93,7 @@ static void test_mistakes_are_named(void **state)
 static void test_a_huge_file_is_refused(void **state)
 {
     (void)state;
-    struct hth_run *run;
+    struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX];
     char *text = hth_calloc(HTH_RUNFILE_BYTES_MAX + 2, 1);
     memset(text, '#', HTH_RUNFILE_BYTES_MAX + 1);
@@ -119,10 +119,8 @@ static void test_distance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_every_value_arrives),
-        cmocka_unit_test(test_mistakes_are_named),
-        cmocka_unit_test(test_a_huge_file_is_refused),
+        cmocka_unit_test(test_defaults),           cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_a_huge_file_is_refused),
         cmocka_unit_test(test_distance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

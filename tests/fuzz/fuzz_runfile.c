@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct hth_run *run;
+    struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX], again[HTH_RUNFILE_ERROR_MAX];
     if (hth_runfile_parse("fuzz", data, size, &run, error) == HTH_OK) {
         HTH_ASSERT(hth_runfile_check(run, "fuzz", again) == HTH_OK);

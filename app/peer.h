@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peer.h: what node, serve, train and status have in common: an identity, an environment, a DHT
+ * node and an rpc endpoint on one port number, the joining of a swarm, and an orderly end.
+ *
+ *   hth_peer_open        key, loop, DHT, rpc; prints who I am, where I listen, the line for others
+ *   ... build the verb's modules on peer->env ...
+ *   hth_peer_run         until hth_peer_stop; first Ctrl-C (or SIGTERM) calls on_drain once, the
+ *                        second ends at once with code 130
+ *   ... free the modules ...
+ *   hth_peer_close
+ *
+ * Everything here may block for a moment: it runs at start and end.
+ */
+#ifndef HTH_APP_PEER_H
+#define HTH_APP_PEER_H
+
+#include "app/cli.h"
+#include "core/dht.h"
+#include "core/env.h"
+#include "dht/announce.h"
+#include "dht/peers.h"
+#include "rpc/rpc.h"
+
+struct hth_opendht;
+struct hth_http;
+
+struct hth_peer_opts {
+    const char *verb; /* "node", "serve", ... for the banner */
+    const struct hth_cli_net *net;
+    const struct hth_cli_log *log;
+    const char *network;
+    bool rpc_listens; /* others call us; else the endpoint only dials */
+    bool quiet;       /* no banner (status) */
+    bool ephemeral;   /* a key for this process only, any free port (status) */
+    bool offline;     /* no DHT, no endpoint: only the loop (train --local) */
+};
+
+struct hth_peer {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_opendht *opendht;
+    struct hth_rpc *rpc;
+    struct hth_join *join;
+    struct hth_http *http;
+    struct hth_addr listen;   /* where we listen, with the real port */
+    struct hth_addr announce; /* what we tell others */
+    char *dir;
+    char *network;
+    /* set by the verb before hth_peer_run */
+    hth_fn *on_joined; /* a DHT node answered; at once when there was nobody to join */
+    hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
+    char *(*status_json)(void *arg);
+    void *arg;
+    /* private */
+    bool draining;
+    bool standalone;
+    int exit_code;
+};
+
+/* Says on stderr what failed and what to do. The code to exit with, HTH_EXIT_OK when it worked. */
+int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer);
+/* Runs the loop; returns the exit code given to hth_peer_stop. */
+int hth_peer_run(struct hth_peer *peer);
+/* Makes hth_peer_run return. */
+void hth_peer_stop(struct hth_peer *peer, int exit_code);
+/* Before the verb's modules are freed: jobs end, so that none refers to them. */
+void hth_peer_jobs_end(struct hth_peer *peer);
+/* Goodbye to the DHT, sockets closed, memory freed. */
+void hth_peer_close(struct hth_peer *peer);
+
+#endif

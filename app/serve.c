@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c: hearth serve: hosts experts of a run.
+ *
+ *   start: key, loop, DHT, rpc -> choose experts (patterns, or free ones from the directory)
+ *          -> weights from checkpoints or seeds, in jobs -> announce
+ *   end:   goodbye records -> server drains and saves -> rpc says goodbye -> exit
+ */
+#include "app/cli.h"
+#include "app/config.h"
+#include "app/peer.h"
+#include "core/mem.h"
+#include "dht/announce.h"
+#include "dht/directory.h"
+#include "experts/server.h"
+#include "kernels/backend.h"
+#include "kernels/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SPECS_MAX      64
+#define LOAD_PERIOD_US (2 * HTH_US_PER_S)
+/* How long records may take to arrive before free coordinates are chosen. */
+#define LOOK_AROUND_US (1500 * HTH_US_PER_MS)
+#define DRAIN_RPC_US   (5 * HTH_US_PER_S)
+
+struct layer_list {
+    uint32_t *index; /* ascending once all are there */
+    size_t count, capacity;
+};
+
+struct serve {
+    struct hth_cli_net net;
+    struct hth_cli_log log;
+    const char *run_path;
+    const char *specs[SPECS_MAX]; /* patterns, or one number */
+    size_t spec_count;
+    uint32_t free_count; /* --experts N */
+    const char *backend_name;
+
+    struct hth_runfile *run;
+    const struct hth_backend *backend;
+    struct hth_peer peer;
+    struct hth_server *server;
+    struct hth_announcer *announcer;
+    struct hth_directory *directory; /* only while free coordinates are looked for */
+    struct hth_timer *look_timer;
+    struct hth_timer *load_timer;
+    struct layer_list *layers;
+    uint32_t added, ready, restored, failed;
+    bool announced;
+    float rows_per_s;
+};
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+enum { KEY_BACKEND = 0x2000 };
+
+static const struct argp_option options[] = {
+    {"run", 'r', "FILE", 0, "The run file (required)", 0},
+    {"experts", 'e', "N|PATTERN", 0,
+     "Host N experts at free places, or those of a pattern such as 'ffn0.[0:4].[0:16]' "
+     "(repeatable)",
+     0},
+    {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct serve *s = state->input;
+    uint64_t n;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &s->net;
+        state->child_inputs[1] = &s->log;
+        return 0;
+    case 'r':
+        s->run_path = arg;
+        return 0;
+    case 'e':
+        if (hth_cli_parse_u64(arg, 1, HTH_SERVER_EXPERTS_MAX, &n) == HTH_OK)
+            s->free_count = (uint32_t)n;
+        else if (s->spec_count < SPECS_MAX)
+            s->specs[s->spec_count++] = arg;
+        else
+            argp_error(state, "--experts: at most %d patterns", SPECS_MAX);
+        return 0;
+    case KEY_BACKEND:
+        s->backend_name = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (s->run_path == NULL)
+            argp_error(state, "--run FILE is required");
+        if (s->free_count == 0 && s->spec_count == 0)
+            argp_error(state, "--experts N or --experts PATTERN is required");
+        if (s->free_count > 0 && s->spec_count > 0)
+            argp_error(state, "--experts: either a number or patterns, not both");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {
+    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .children = children,
+    .doc = "Host experts for a run: trainers find them and send them rows.",
+};
+
+/* ---- announcing ---------------------------------------------------------------------------- */
+
+static int compare_u32(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void announce(struct serve *s)
+{
+    struct hth_layer_shape shape = hth_config_shape(s->run);
+    s->announced = true;
+    for (uint32_t l = 0; l < s->run->model.layers; l++) {
+        struct hth_grid grid;
+        struct layer_list *list = &s->layers[l];
+        if (list->count == 0)
+            continue;
+        qsort(list->index, list->count, sizeof(*list->index), compare_u32);
+        const struct hth_expert_list experts = {list->index, list->count};
+        enum hth_err err = hth_config_grid(s->run, l, &grid);
+        if (err == HTH_OK)
+            err = hth_announcer_set_layer(s->announcer, &grid, &shape, &experts);
+        if (err != HTH_OK)
+            HTH_LOG(s->peer.env, HTH_ERROR, HTH_SUB_APP, "layer " HTH_LAYER_PREFIX "%u: %s", l,
+                    hth_err_text(err));
+    }
+    printf("serving %u experts (%u from checkpoints)\n", s->ready, s->restored);
+    fflush(stdout);
+}
+
+static void all_loaded(struct serve *s)
+{
+    if (s->ready == 0) {
+        hth_cli_say_error("none of %u experts could be loaded; the log above says why", s->added);
+        hth_peer_stop(&s->peer, HTH_EXIT_FAILURE);
+        return;
+    }
+    announce(s);
+}
+
+static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bool restored)
+{
+    struct serve *s = arg;
+    char text[HTH_UID_TEXT_MAX];
+    uint32_t layer = (uint32_t)strtoul(uid->name + strlen(HTH_LAYER_PREFIX), NULL, 10);
+    struct hth_grid grid;
+    uint32_t index;
+    if (err == HTH_OK)
+        err = hth_config_grid(s->run, layer, &grid);
+    if (err == HTH_OK)
+        err = hth_grid_find(&grid, uid, &index);
+    if (err != HTH_OK) {
+        s->failed++;
+        hth_cli_say_error("expert %s: %s; it is not hosted, its file is left as it is",
+                          hth_uid_text(uid, text), hth_err_text(err));
+    } else {
+        struct layer_list *list = &s->layers[layer];
+        if (list->count == list->capacity) {
+            list->capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+            list->index = hth_realloc(list->index, list->capacity, sizeof(*list->index));
+        }
+        list->index[list->count++] = index;
+        s->ready++;
+        s->restored += restored;
+    }
+    if (s->ready + s->failed == s->added && !s->announced)
+        all_loaded(s);
+}
+
+static void on_load_timer(void *arg)
+{
+    struct serve *s = arg;
+    int64_t queue_ms = hth_server_queue_us(s->server) / HTH_US_PER_MS;
+    struct hth_server_stats stats;
+    hth_server_stats(s->server, &stats);
+    if (stats.us_per_row > 0)
+        s->rows_per_s = (float)(1e6 / stats.us_per_row);
+    hth_announcer_set_load(s->announcer, (uint32_t)HTH_MIN(queue_ms, INT64_C(1) << 30),
+                           s->rows_per_s);
+    hth_timer_set(s->peer.env, s->load_timer, LOAD_PERIOD_US);
+}
+
+/* ---- choosing experts ---------------------------------------------------------------------- */
+
+static enum hth_err add_expert(struct serve *s, const struct hth_uid *uid)
+{
+    struct hth_expert_opts opts;
+    hth_config_expert(s->run, &opts);
+    opts.uid = *uid;
+    opts.backend = s->backend;
+    s->added++;
+    return hth_server_add(s->server, &opts);
+}
+
+/* The layer whose grid this pattern lies in. Says what is wrong otherwise. */
+static enum hth_err add_pattern(struct serve *s, const char *text)
+{
+    struct hth_pattern pattern;
+    enum hth_err err = hth_pattern_parse(text, strlen(text), &pattern);
+    if (err != HTH_OK) {
+        hth_cli_say_error("--experts '%s': %s; an example is 'ffn0.[0:4].3'", text,
+                          hth_err_text(err));
+        return HTH_E_USAGE;
+    }
+    for (uint32_t l = 0; l < s->run->model.layers; l++) {
+        struct hth_grid grid;
+        HTH_TRY(hth_config_grid(s->run, l, &grid));
+        if (strcmp(grid.name, pattern.name) != 0)
+            continue;
+        for (uint32_t i = 0; i < hth_pattern_count(&pattern); i++) {
+            struct hth_uid uid;
+            uint32_t index;
+            hth_pattern_at(&pattern, i, &uid);
+            err = hth_grid_find(&grid, &uid, &index);
+            if (err != HTH_OK) {
+                char grid_text[HTH_UID_TEXT_MAX];
+                hth_cli_say_error("--experts '%s' reaches beyond the run's grid %s", text,
+                                  hth_grid_text(&grid, grid_text));
+                return HTH_E_USAGE;
+            }
+            err = add_expert(s, &uid);
+            if (err != HTH_OK) {
+                hth_cli_say_error("--experts '%s': %s", text, hth_err_text(err));
+                return err;
+            }
+        }
+        return HTH_OK;
+    }
+    hth_cli_say_error("--experts '%s': the run has %u layers, named " HTH_LAYER_PREFIX
+                      "0 to " HTH_LAYER_PREFIX "%u",
+                      text, s->run->model.layers, s->run->model.layers - 1);
+    return HTH_E_USAGE;
+}
+
+/* Takes free places, the same number in each layer as far as it divides. */
+static void pick_free(void *arg)
+{
+    struct serve *s = arg;
+    uint32_t layers = s->run->model.layers, left = s->free_count;
+    for (uint32_t l = 0; l < layers; l++) {
+        uint32_t want = left / (layers - l);
+        uint32_t *index = hth_new_array(uint32_t, HTH_MAX(want, 1u));
+        const struct hth_grid *grid = hth_directory_grid(s->directory, l);
+        size_t got = hth_directory_pick_free(s->directory, l, want, index);
+        for (size_t i = 0; i < got; i++) {
+            struct hth_uid uid = {.ncoord = grid->ndim};
+            snprintf(uid.name, sizeof(uid.name), "%s", grid->name);
+            hth_grid_coords(grid, index[i], uid.coord);
+            enum hth_err err = add_expert(s, &uid);
+            if (err != HTH_OK)
+                hth_cli_say_error("expert %u of layer %u: %s", index[i], l, hth_err_text(err));
+        }
+        left -= (uint32_t)got;
+        hth_free(index);
+    }
+    if (s->added == 0) {
+        hth_cli_say_error("every place of the grid is taken; name a pattern to host replicas");
+        hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
+    } else if (left > 0) {
+        hth_cli_say_error("only %u places were free", s->added);
+    }
+}
+
+static enum hth_err look_around(struct serve *s)
+{
+    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
+    opts.network = s->peer.network;
+    HTH_TRY(hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory));
+    for (uint32_t l = 0; l < s->run->model.layers; l++) {
+        struct hth_grid grid;
+        uint32_t number;
+        HTH_TRY(hth_config_grid(s->run, l, &grid));
+        HTH_TRY(hth_directory_open_layer(s->directory, &grid, NULL, &number));
+        HTH_ASSERT(number == l);
+    }
+    return HTH_OK;
+}
+
+static void on_joined(void *arg)
+{
+    struct serve *s = arg;
+    if (s->free_count > 0 && s->added == 0)
+        hth_timer_set(s->peer.env, s->look_timer, LOOK_AROUND_US);
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static void rpc_drained(void *arg)
+{
+    struct serve *s = arg;
+    struct hth_server_stats stats;
+    hth_server_stats(s->server, &stats);
+    printf("served %llu rows forward, %llu backward, %llu optimiser steps\n",
+           (unsigned long long)stats.rows_forward, (unsigned long long)stats.rows_backward,
+           (unsigned long long)stats.steps);
+    hth_peer_stop(&s->peer, HTH_EXIT_OK);
+}
+
+static void server_drained(void *arg)
+{
+    struct serve *s = arg;
+    hth_rpc_drain(s->peer.rpc, DRAIN_RPC_US, rpc_drained, s);
+}
+
+static void withdrawn(void *arg)
+{
+    struct serve *s = arg;
+    hth_server_drain(s->server, server_drained, s);
+}
+
+static void on_drain(void *arg)
+{
+    struct serve *s = arg;
+    puts(
+        "draining: goodbye to the swarm, finishing what runs, saving (Ctrl-C again quits at once)");
+    fflush(stdout);
+    hth_timer_cancel(s->peer.env, s->load_timer);
+    hth_announcer_withdraw(s->announcer, withdrawn, s);
+}
+
+static char *status_json(void *arg)
+{
+    struct serve *s = arg;
+    return hth_metrics_json(s->peer.env->metrics);
+}
+
+/* ---- the start ----------------------------------------------------------------------------- */
+
+static int64_t clock_us(void *arg)
+{
+    struct timespec now;
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
+}
+
+/* Checks the kernels against double arithmetic and measures them, in a few milliseconds. */
+static enum hth_err self_test(struct serve *s)
+{
+    const struct hth_bench_options opts = {
+        .backend = s->backend,
+        .kind = HTH_BENCH_FFN_FORWARD,
+        .dim = HTH_MIN(s->run->model.dim, 256u),
+        .rows = 32,
+        .repeats = 3,
+        .clock_us = clock_us,
+    };
+    struct hth_bench_result result;
+    enum hth_err err = hth_bench_run(&opts, &result);
+    if (err != HTH_OK) {
+        hth_cli_say_error("the self-test of back end '%s' failed: %s; try --backend ref",
+                          hth_backend_name(s->backend), hth_err_text(err));
+        return HTH_E_NO_DEVICE;
+    }
+    double scale = (double)opts.dim / s->run->model.dim;
+    s->rows_per_s = (float)(result.rows_per_s * scale * scale);
+    return HTH_OK;
+}
+
+static enum hth_err make_announcer(struct serve *s)
+{
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    opts.network = s->peer.network;
+    opts.role = HTH_ROLE_HOST;
+    opts.info.addr[0] = s->peer.announce;
+    opts.info.addr_count = 1;
+    opts.info.compute = HTH_COMPUTE_FP32;
+    opts.info.rows_per_s = s->rows_per_s;
+    snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
+    return hth_announcer_new(s->peer.env, s->peer.dht, &opts, &s->announcer);
+}
+
+static enum hth_err make_server(struct serve *s)
+{
+    struct hth_server_opts opts;
+    char *dir = hth_asprintf("%s/experts", s->peer.dir);
+    hth_config_server(s->run, &opts);
+    opts.checkpoint_dir = dir;
+    opts.checkpoint_period_us = 5 * HTH_US_PER_S;
+    opts.on_expert = on_expert;
+    opts.arg = s;
+    enum hth_err err = hth_server_new(s->peer.env, s->peer.rpc, &opts, &s->server);
+    hth_free(dir);
+    return err;
+}
+
+static enum hth_err build(struct serve *s)
+{
+    struct hth_env *env = s->peer.env;
+    s->layers = hth_new_array(struct layer_list, s->run->model.layers);
+    s->look_timer = hth_timer_new(env, pick_free, s);
+    s->load_timer = hth_timer_new(env, on_load_timer, s);
+    HTH_TRY(make_announcer(s));
+    HTH_TRY(make_server(s));
+    for (size_t i = 0; i < s->spec_count; i++)
+        HTH_TRY(add_pattern(s, s->specs[i]));
+    if (s->free_count > 0)
+        HTH_TRY(look_around(s));
+    hth_timer_set(env, s->load_timer, LOAD_PERIOD_US);
+    return HTH_OK;
+}
+
+static void destroy(struct serve *s)
+{
+    hth_peer_jobs_end(&s->peer);
+    hth_timer_free(s->peer.env, s->look_timer);
+    hth_timer_free(s->peer.env, s->load_timer);
+    hth_directory_free(s->directory);
+    hth_announcer_free(s->announcer);
+    hth_server_free(s->server);
+    for (uint32_t l = 0; s->layers != NULL && l < s->run->model.layers; l++)
+        hth_free(s->layers[l].index);
+    hth_free(s->layers);
+    hth_peer_close(&s->peer);
+}
+
+static int run_host(struct serve *s)
+{
+    const struct hth_peer_opts peer_opts = {
+        .verb = "serve",
+        .net = &s->net,
+        .log = &s->log,
+        .network = s->net.network != NULL ? s->net.network : s->run->run,
+        .rpc_listens = true,
+    };
+    enum hth_err err = hth_backend_by_name(s->backend_name, &s->backend);
+    if (err != HTH_OK) {
+        hth_cli_say_error("back end '%s': %s", s->backend_name, hth_err_text(err));
+        return HTH_EXIT_DEVICE;
+    }
+    err = self_test(s);
+    if (err != HTH_OK)
+        return hth_exit_of(err);
+    int code = hth_peer_open(&peer_opts, &s->peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    s->peer.on_joined = on_joined;
+    s->peer.on_drain = on_drain;
+    s->peer.status_json = status_json;
+    s->peer.arg = s;
+    err = build(s);
+    if (err == HTH_OK) {
+        code = hth_peer_run(&s->peer);
+    } else {
+        if (err != HTH_E_USAGE)
+            hth_cli_say_error("serve: %s", hth_err_text(err));
+        code = hth_exit_of(err);
+    }
+    destroy(s);
+    return code;
+}
+
+int hth_verb_serve(int argc, char **argv)
+{
+    struct serve s = {.backend_name = "auto"};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = hth_config_load(s.run_path, &s.run);
+    if (err != HTH_OK)
+        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
+    int code = run_host(&s);
+    hth_runfile_free(s.run);
+    return code;
+}

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train.c: hearth train: runs a trainer, shows how it goes, writes its metrics as JSON lines.
+ *
+ * The lines of --metrics, one object each; t is Unix time in seconds:
+ *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
+ *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
+ *    "staleness_mean"}                                    every half second
+ *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
+ *   {"kind":"end", "t", "step", "code"}
+ */
+#include "app/cli.h"
+#include "app/config.h"
+#include "app/peer.h"
+#include "core/mem.h"
+#include "dht/announce.h"
+#include "dht/directory.h"
+#include "kernels/backend.h"
+#include "trainer/trainer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define METRICS_PERIOD_US  (500 * HTH_US_PER_MS)
+#define PROGRESS_PERIOD_US (10 * HTH_US_PER_S)
+#define WAIT_NOTICE_US     (5 * HTH_US_PER_S)
+
+struct train {
+    struct hth_cli_net net;
+    struct hth_cli_log log;
+    const char *run_path, *data_path, *metrics_path, *backend_name;
+    uint64_t peer_seed;
+    uint32_t steps, flights, rows;
+    bool local, resume;
+
+    struct hth_runfile *run;
+    struct hth_config_data paths;
+    const struct hth_backend *backend;
+    struct hth_peer peer;
+    struct hth_directory *directory;
+    struct hth_announcer *announcer;
+    struct hth_averager averager;
+    struct hth_trainer *trainer;
+    struct hth_timer *timer;
+    char *checkpoint;
+    FILE *metrics;
+    bool tty, started, finishing, final_eval;
+    int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
+    struct hth_eval_result last_eval;
+    int code;
+};
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
+enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
+
+static const struct argp_option options[] = {
+    {"run", 'r', "FILE", 0, "The run file (required)", 0},
+    {"data", KEY_DATA, "PATH", 0, "Text file, or folder of idx files (default: the run file's)", 0},
+    {"steps", KEY_STEPS, "N", 0, "Updates to make, instead of train.steps", 0},
+    {"rows", KEY_ROWS, "N", 0, "Samples of a micro-batch, instead of train.rows", 0},
+    {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
+    {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
+    {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
+    {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
+    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
+    {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct train *t = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &t->net;
+        state->child_inputs[1] = &t->log;
+        break;
+    case 'r':
+        t->run_path = arg;
+        break;
+    case KEY_DATA:
+        t->data_path = arg;
+        break;
+    case KEY_STEPS:
+        t->steps = (uint32_t)hth_cli_number(state, "--steps", arg, 1, UINT32_MAX);
+        break;
+    case KEY_ROWS:
+        t->rows = (uint32_t)hth_cli_number(state, "--rows", arg, 1, 1 << 20);
+        break;
+    case KEY_FLIGHTS:
+        t->flights = (uint32_t)hth_cli_number(state, "--flights", arg, 1, 1024);
+        break;
+    case KEY_PEER_SEED:
+        t->peer_seed = hth_cli_number(state, "--peer-seed", arg, 1, UINT64_MAX);
+        break;
+    case KEY_LOCAL:
+        t->local = true;
+        break;
+    case KEY_RESUME:
+        t->resume = true;
+        break;
+    case KEY_METRICS:
+        t->metrics_path = arg;
+        break;
+    case KEY_BACKEND:
+        t->backend_name = arg;
+        break;
+    case ARGP_KEY_END:
+        if (t->run_path == NULL)
+            argp_error(state, "--run FILE is required");
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const struct argp_child children[] = {
+    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .children = children,
+    .doc = "Train a run's model on your data, with the swarm's experts.",
+};
+
+/* ---- what is shown ------------------------------------------------------------------------- */
+
+static double wall_s(struct train *t)
+{
+    return (double)hth_wall_us(t->peer.env) / 1e6;
+}
+
+static double staleness_mean(const struct hth_train_stats *stats)
+{
+    double sum = 0, count = 0;
+    for (int i = 0; i < HTH_STALENESS_BUCKETS; i++) {
+        sum += (double)i * (double)stats->staleness[i];
+        count += (double)stats->staleness[i];
+    }
+    return count > 0 ? sum / count : 0;
+}
+
+static void write_progress(struct train *t, const struct hth_train_stats *s)
+{
+    if (t->metrics == NULL)
+        return;
+    int64_t waiting_us = hth_now_us(t->peer.env) - t->last_update_us;
+    double gap_ms = (double)HTH_MAX(t->gap_us, waiting_us) / 1e3;
+    fprintf(t->metrics,
+            "{\"kind\":\"progress\",\"t\":%.3f,\"step\":%llu,\"samples\":%llu,\"loss\":%.6g,"
+            "\"accuracy\":%.6g,\"samples_per_s\":%.6g,\"gap_ms\":%.1f,",
+            wall_s(t), (unsigned long long)s->updates, (unsigned long long)s->samples, s->loss_ema,
+            s->accuracy_ema, s->samples_per_s, gap_ms);
+    fprintf(t->metrics,
+            "\"calls\":%llu,\"calls_failed\":%llu,\"calls_retried\":%llu,\"bytes\":%llu,"
+            "\"rows_lost\":%llu,\"not_finite\":%llu,\"experts_live\":%u,\"staleness_mean\":%.3g}\n",
+            (unsigned long long)s->requests, (unsigned long long)s->requests_failed,
+            (unsigned long long)s->retries, (unsigned long long)(s->bytes_in + s->bytes_out),
+            (unsigned long long)s->rows_without_expert, (unsigned long long)s->flights_not_finite,
+            s->live_experts, staleness_mean(s));
+    fflush(t->metrics);
+    t->gap_us = 0;
+}
+
+static void print_progress(struct train *t, const struct hth_train_stats *s)
+{
+    int64_t now = hth_now_us(t->peer.env);
+    if (now - t->last_print_us < (t->tty ? METRICS_PERIOD_US : PROGRESS_PERIOD_US))
+        return;
+    t->last_print_us = now;
+    char bytes[16];
+    fprintf(stderr,
+            "%sstep %llu of %u  %.0f samples/s  loss %.3f  experts live %u  %s sent  %.0f s left%s",
+            t->tty ? "\r" : "", (unsigned long long)s->updates, t->run->train.steps,
+            s->samples_per_s, s->loss_ema, s->live_experts,
+            hth_cli_bytes_text((double)s->bytes_out, bytes), s->eta_s, t->tty ? "  " : "\n");
+    fflush(stderr);
+}
+
+static void notice_waiting(struct train *t, const struct hth_train_stats *s)
+{
+    int64_t now = hth_now_us(t->peer.env);
+    if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
+        return;
+    t->wait_notice_us = now;
+    fprintf(stderr, "%swaiting for experts of run '%s': none is announced in every layer yet\n",
+            t->tty ? "\n" : "", t->peer.network);
+}
+
+static void on_timer(void *arg)
+{
+    struct train *t = arg;
+    struct hth_train_stats stats;
+    hth_trainer_stats(t->trainer, &stats);
+    if (t->started) {
+        write_progress(t, &stats);
+        print_progress(t, &stats);
+        notice_waiting(t, &stats);
+    }
+    hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
+}
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct train *t = arg;
+    int64_t now = hth_now_us(t->peer.env);
+    (void)stats;
+    t->gap_us = HTH_MAX(t->gap_us, now - t->last_update_us);
+    t->last_update_us = now;
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static void print_summary(struct train *t)
+{
+    struct hth_train_stats s;
+    char bytes[16];
+    hth_trainer_stats(t->trainer, &s);
+    printf("%s%llu updates, %llu samples; %llu requests to hosts, %llu failed, %llu retried; "
+           "%s per sample; %llu rows without an expert, %llu flights not finite\n",
+           t->tty ? "\n" : "", (unsigned long long)s.updates, (unsigned long long)s.samples,
+           (unsigned long long)s.requests, (unsigned long long)s.requests_failed,
+           (unsigned long long)s.retries,
+           hth_cli_bytes_text(
+               (double)(s.bytes_in + s.bytes_out) / (double)HTH_MAX(s.samples, UINT64_C(1)), bytes),
+           (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
+    if (t->last_eval.samples > 0 && t->run->model.kind == HTH_RUN_LM)
+        printf("test: %.3f bits per byte\n", t->last_eval.bits_per_byte);
+    else if (t->last_eval.samples > 0)
+        printf("test: %.2f %% right, loss %.4f\n", 100 * t->last_eval.accuracy, t->last_eval.loss);
+    fflush(stdout);
+}
+
+static void withdrawn(void *arg)
+{
+    struct train *t = arg;
+    hth_peer_stop(&t->peer, t->code);
+}
+
+static void stopped(void *arg)
+{
+    struct train *t = arg;
+    struct hth_train_stats stats;
+    hth_trainer_stats(t->trainer, &stats);
+    write_progress(t, &stats);
+    print_summary(t);
+    if (t->metrics != NULL)
+        fprintf(t->metrics, "{\"kind\":\"end\",\"t\":%.3f,\"step\":%llu,\"code\":%d}\n", wall_s(t),
+                (unsigned long long)stats.updates, t->code);
+    if (t->announcer != NULL)
+        hth_announcer_withdraw(t->announcer, withdrawn, t);
+    else
+        withdrawn(t);
+}
+
+static void finish(struct train *t, int code)
+{
+    if (t->finishing)
+        return;
+    t->finishing = true;
+    t->code = code;
+    hth_trainer_stop(t->trainer, stopped, t);
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *r)
+{
+    struct train *t = arg;
+    t->last_eval = *r;
+    if (t->metrics != NULL) {
+        fprintf(t->metrics,
+                "{\"kind\":\"eval\",\"t\":%.3f,\"step\":%llu,\"samples\":%llu,\"loss\":%.6g,"
+                "\"accuracy\":%.6g,\"bits_per_byte\":%.6g}\n",
+                wall_s(t), (unsigned long long)r->updates, (unsigned long long)r->samples, r->loss,
+                r->accuracy, r->bits_per_byte);
+        fflush(t->metrics);
+    }
+    if (t->run->model.kind == HTH_RUN_LM)
+        printf("%stest after %llu updates: %.3f bits per byte\n", t->tty ? "\n" : "",
+               (unsigned long long)r->updates, r->bits_per_byte);
+    else
+        printf("%stest after %llu updates: %.2f %% right\n", t->tty ? "\n" : "",
+               (unsigned long long)r->updates, 100 * r->accuracy);
+    fflush(stdout);
+    if (t->final_eval)
+        finish(t, HTH_EXIT_OK);
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct train *t = arg;
+    if (err != HTH_OK) {
+        hth_cli_say_error("training stopped: %s", hth_err_text(err));
+        finish(t, hth_exit_of(err));
+        return;
+    }
+    /* The last word is an evaluation of the final trunk. One that is under way saw an older one, so
+     * its result is let pass first. */
+    t->final_eval = hth_trainer_eval(t->trainer) == HTH_OK;
+    if (!t->final_eval)
+        finish(t, HTH_EXIT_OK);
+}
+
+static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
+{
+    struct train *t = arg;
+    if (err != HTH_OK)
+        hth_cli_say_error("checkpoint %s after %llu updates: %s", t->checkpoint,
+                          (unsigned long long)updates, hth_err_text(err));
+}
+
+static void on_drain(void *arg)
+{
+    struct train *t = arg;
+    fputs("\nstopping: letting the flights land, saving (Ctrl-C again quits at once)\n", stderr);
+    finish(t, HTH_EXIT_INTERRUPTED);
+}
+
+static char *status_json(void *arg)
+{
+    struct train *t = arg;
+    return hth_metrics_json(t->peer.env->metrics);
+}
+
+/* ---- the start ----------------------------------------------------------------------------- */
+
+static void on_joined(void *arg)
+{
+    struct train *t = arg;
+    if (t->started)
+        return;
+    t->started = true;
+    t->last_update_us = hth_now_us(t->peer.env);
+    hth_trainer_start(t->trainer);
+}
+
+/* The peer's order of the data: from its key, unless a seed was given. */
+static uint64_t data_peer(const struct train *t)
+{
+    uint64_t from_key;
+    memcpy(&from_key, t->peer.env->self.b, sizeof(from_key));
+    return t->peer_seed != 0 ? t->peer_seed : from_key;
+}
+
+static enum hth_err make_swarm_side(struct train *t)
+{
+    struct hth_directory_opts dir_opts = HTH_DIRECTORY_OPTS_INIT;
+    struct hth_announcer_opts ann = HTH_ANNOUNCER_OPTS_INIT;
+    dir_opts.network = ann.network = t->peer.network;
+    ann.role = HTH_ROLE_TRAINER;
+    ann.info.addr[0] = t->peer.announce;
+    ann.info.addr_count = 1;
+    snprintf(ann.info.version, sizeof(ann.info.version), "%s", HTH_VERSION);
+    HTH_TRY(hth_announcer_new(t->peer.env, t->peer.dht, &ann, &t->announcer));
+    return hth_directory_new(t->peer.env, t->peer.dht, &dir_opts, &t->directory);
+}
+
+static enum hth_err make_trainer(struct train *t)
+{
+    struct hth_trainer_opts opts = HTH_TRAINER_OPTS_INIT;
+    hth_config_model(t->run, &opts.model);
+    hth_config_data(t->run, data_peer(t), &t->paths, &opts.data, &opts.eval_data);
+    hth_config_optim(&t->run->optimizer, &opts.optim);
+    hth_config_optim(&t->run->experts.optimizer, &opts.local_optim);
+    opts.has_eval_data = true;
+    opts.backend = t->backend;
+    opts.rpc = t->peer.rpc;
+    opts.directory = t->directory;
+    opts.averager = &t->averager;
+    opts.micro_batch = t->run->train.rows;
+    opts.flights = t->run->train.flights;
+    opts.updates_max = t->run->train.steps;
+    opts.eval_every = t->run->train.eval_every;
+    opts.eval_samples = t->run->train.eval_rows;
+    opts.checkpoint_path = t->checkpoint;
+    opts.checkpoint_every = t->run->train.checkpoint_every;
+    opts.resume = t->resume;
+    opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
+    opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
+    opts.local = t->local;
+    opts.local_step_rows = t->run->experts.step_rows;
+    opts.on = (struct hth_train_callbacks){.on_update = on_update,
+                                           .on_eval = on_eval,
+                                           .on_checkpoint = on_checkpoint,
+                                           .on_done = on_done,
+                                           .arg = t};
+    enum hth_err err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
+    if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("no data at '%s'; install dataset-fashion-mnist, or give --data PATH",
+                          opts.data.kind == HTH_DATA_TEXT ? opts.data.text : opts.data.images);
+    else if (err != HTH_OK)
+        hth_cli_say_error("trainer: %s", hth_err_text(err));
+    return err;
+}
+
+static enum hth_err build(struct train *t)
+{
+    t->checkpoint = hth_asprintf("%s/trunk.safetensors", t->peer.dir);
+    t->timer = hth_timer_new(t->peer.env, on_timer, t);
+    hth_averager_nobody(&t->averager);
+    if (t->metrics_path != NULL) {
+        t->metrics = fopen(t->metrics_path, "a");
+        if (t->metrics == NULL) {
+            hth_cli_say_error("--metrics %s: %s", t->metrics_path, strerror(errno));
+            return HTH_E_IO;
+        }
+    }
+    if (!t->local)
+        HTH_TRY(make_swarm_side(t));
+    HTH_TRY(make_trainer(t));
+    hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
+    return HTH_OK;
+}
+
+static void destroy(struct train *t)
+{
+    hth_peer_jobs_end(&t->peer);
+    hth_trainer_free(t->trainer);
+    hth_averager_free(&t->averager);
+    hth_directory_free(t->directory);
+    hth_announcer_free(t->announcer);
+    hth_timer_free(t->peer.env, t->timer);
+    hth_peer_close(&t->peer);
+    hth_config_data_clear(&t->paths);
+    hth_free(t->checkpoint);
+    if (t->metrics != NULL)
+        fclose(t->metrics);
+}
+
+/* Flags win over the run file. */
+static enum hth_err apply_flags(struct train *t)
+{
+    char error[HTH_RUNFILE_ERROR_MAX];
+    if (t->steps != 0) {
+        if (t->run->optimizer.total == t->run->train.steps)
+            t->run->optimizer.total = t->steps;
+        t->run->train.steps = t->steps;
+    }
+    if (t->rows != 0)
+        t->run->train.rows = t->rows;
+    if (t->flights != 0)
+        t->run->train.flights = t->flights;
+    if (t->data_path != NULL) {
+        hth_free(t->run->data.path);
+        t->run->data.path = hth_strdup(t->data_path);
+    }
+    enum hth_err err = hth_runfile_check(t->run, t->run_path, error);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", error);
+    return err;
+}
+
+static int run_trainer(struct train *t)
+{
+    const struct hth_peer_opts peer_opts = {
+        .verb = "train",
+        .net = &t->net,
+        .log = &t->log,
+        .network = t->net.network != NULL ? t->net.network : t->run->run,
+        .rpc_listens = true,
+        .offline = t->local,
+    };
+    enum hth_err err = hth_backend_by_name(t->backend_name, &t->backend);
+    if (err != HTH_OK) {
+        hth_cli_say_error("back end '%s': %s", t->backend_name, hth_err_text(err));
+        return HTH_EXIT_DEVICE;
+    }
+    int code = hth_peer_open(&peer_opts, &t->peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    t->peer.on_joined = on_joined;
+    t->peer.on_drain = on_drain;
+    t->peer.status_json = status_json;
+    t->peer.arg = t;
+    err = build(t);
+    code = err == HTH_OK ? hth_peer_run(&t->peer) : hth_exit_of(err);
+    destroy(t);
+    return code;
+}
+
+int hth_verb_train(int argc, char **argv)
+{
+    struct train t = {.backend_name = "auto", .tty = isatty(STDERR_FILENO) == 1};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = hth_config_load(t.run_path, &t.run);
+    if (err != HTH_OK)
+        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
+    err = apply_flags(&t);
+    int code = err == HTH_OK ? run_trainer(&t) : hth_exit_of(err);
+    hth_runfile_free(t.run);
+    return code;
+}

@@ -1,0 +1,103 @@
+# tools/demo.awk: the report at the end of the demo, from the trainers' metrics (JSON lines).
+# Writes OUT/curve-N.dat and OUT/eval-N.dat for the picture. Exit code 1: the demo failed.
+
+function num(name,    s) {
+    if (!match($0, "\"" name "\":[-0-9.e+]+")) return ""
+    s = substr($0, RSTART, RLENGTH)
+    sub(/^[^:]*:/, "", s)
+    return s + 0
+}
+
+FNR == 1 { who++; begun[who] = num("t") }
+
+{
+    t = num("t")
+    if (!start || t < start) start = t
+    if ($0 ~ /"kind":"eval"/) {
+        accuracy[who] = num("accuracy"); eval_loss[who] = num("loss"); bits[who] = num("bits_per_byte")
+        evals++; e_who[evals] = who; e_t[evals] = t; e_acc[evals] = num("accuracy"); e_bits[evals] = num("bits_per_byte")
+        next
+    }
+    if ($0 !~ /"kind":"progress"/) next
+    n[who]++
+    pt[who, n[who]] = t; ps[who, n[who]] = num("samples"); pl[who, n[who]] = num("loss")
+    gap[who, n[who]] = num("gap_ms")
+    samples[who] = num("samples"); calls[who] = num("calls"); failed[who] = num("calls_failed")
+    retried[who] = num("calls_retried"); bytes[who] = num("bytes"); lost[who] = num("rows_lost")
+    nan[who] = num("not_finite"); last[who] = t
+}
+
+# Samples a second of all trainers together between two times.
+function rate(from, to,    w, i, a, b) {
+    total = 0
+    for (w = 1; w <= who; w++) {
+        a = ""; b = ""
+        for (i = 1; i <= n[w]; i++) {
+            if (pt[w, i] <= from || a == "") a = i
+            if (pt[w, i] <= to) b = i
+        }
+        if (b != "" && b > a) total += (ps[w, b] - ps[w, a]) / (pt[w, b] - pt[w, a])
+    }
+    return total
+}
+
+function bytes_text(x) {
+    if (x >= 1e9) return sprintf("%.2f GB", x / 1e9)
+    if (x >= 1e6) return sprintf("%.1f MB", x / 1e6)
+    return sprintf("%.1f kB", x / 1e3)
+}
+
+END {
+    bad = 0
+    for (w = 1; w <= who; w++) {
+        S += samples[w]; C += calls[w]; F += failed[w]; R += retried[w]; B += bytes[w]; L += lost[w]; N += nan[w]
+        if (last[w] - start > T) T = last[w] - start
+    }
+    print ""
+    print "Report"
+    for (w = 1; w <= who; w++) {
+        if (data == "fashion")
+            printf "  trainer %d          %.1f %% of the 10,000 test pictures right (must be at least 82 %%)\n", w, 100 * accuracy[w]
+        else
+            printf "  trainer %d          %.3f bits per byte on held-out text (must be at most 2.6)\n", w, bits[w]
+        if (data == "fashion" && !(accuracy[w] >= 0.82)) bad = 1
+        if (data == "text" && !(bits[w] > 0 && bits[w] <= 2.6)) bad = 1
+    }
+    printf "  trained            %d samples in %.0f s: %.0f samples/s by %d trainers together\n", S, T, S / (T > 0 ? T : 1), who
+    printf "  calls to experts   %d made, %d failed, %d retried\n", C, F, R
+    printf "  network            %s in all, %s per sample\n", bytes_text(B), bytes_text(B / (S > 0 ? S : 1))
+    printf "  rows               %d had no expert left (they took the residual path), %d became NaN\n", L, N
+    if (N > 0) bad = 1
+    if (killed > 0) {
+        before = rate(killed - 10, killed)
+        back = ""
+        for (x = killed; x < killed + 60 && back == ""; x += 0.5)
+            if (rate(x, x + 2) >= 0.9 * before) back = x - killed
+        worst = 0; usual = 0
+        for (w = 1; w <= who; w++)
+            for (i = 1; i <= n[w]; i++) {
+                if (pt[w, i] >= killed && pt[w, i] < killed + 10 && gap[w, i] > worst) worst = gap[w, i]
+                if (pt[w, i] < killed && pt[w, i] >= killed - 10 && gap[w, i] > usual) usual = gap[w, i]
+            }
+        printf "  the kill           longest wait for a step %.0f ms (%.0f ms in the 10 s before)", worst, usual
+        if (back == "") print "; the old rate did not come back within a minute"
+        else printf "; back at 90 %% of the old rate after %.1f s\n", back
+    } else {
+        print "  the kill           did not happen: the run was too short"
+        bad = 1
+    }
+    for (w = 1; w <= who; w++) {
+        file = out "/curve-" w ".dat"
+        for (i = 1; i <= n[w]; i++) print pt[w, i] - start, pl[w, i] > file
+        close(file)
+        file = out "/eval-" w ".dat"
+        for (i = 1; i <= evals; i++)
+            if (e_who[i] == w) print e_t[i] - start, (data == "fashion" ? 100 * e_acc[i] : e_bits[i]) > file
+        close(file)
+    }
+    file = out "/marks.gp"
+    print "kill = " (killed > 0 ? killed - start : -1) > file
+    print "back = " (restarted > 0 ? restarted - start : -1) > file
+    close(file)
+    exit bad
+}
