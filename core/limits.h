@@ -15,6 +15,8 @@
 #define HTH_HANDSHAKE_TIMEOUT_US (10 * 1000000)
 #define HTH_DIAL_TIMEOUT_US (5 * 1000000)
 #define HTH_FLUSH_TIMEOUT_US (5 * 1000000)
+/* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); then the key is changed. */
+#define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
 /* rpc */
 #define HTH_FRAME_META_BYTES_MAX (64u << 10)    /* the Protocol Buffers part of a frame */
@@ -60,6 +62,8 @@
 #define HTH_ANNOUNCE_GOODBYE_US (2 * 1000000)
 #define HTH_DIR_LAYERS_MAX 256
 #define HTH_DIR_HOSTS_MAX 16384
+#define HTH_DIR_BRANCHES_MAX 1024               /* prefixes of one layer watched besides its root */
+#define HTH_DIR_REPLICAS_MAX 64                 /* claims looked at when an expert's hosts are asked */
 #define HTH_DIR_POSTINGS_MAX (8u << 20)         /* (expert, record) pairs of one layer */
 #define HTH_PEERCACHE_PEERS_MAX 256
 #define HTH_PEERCACHE_BYTES_MAX (64u << 10)

@@ -28,6 +28,10 @@
 #define HTH_KIND_LEN_MAX 15
 #define HTH_VERSION_LEN_MAX 31
 
+/* Wire protocols this program speaks; beacons carry both. */
+#define HTH_PROTOCOL_MIN 1
+#define HTH_PROTOCOL_MAX 1
+
 enum hth_compute { HTH_COMPUTE_FP32 = 0, HTH_COMPUTE_BF16 = 1, HTH_COMPUTE_FP16 = 2 };
 /* "fp32", "bf16", "fp16"; "?" for a newer peer's. */
 const char *hth_compute_name(enum hth_compute compute);

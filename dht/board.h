@@ -89,8 +89,10 @@ enum hth_err hth_note_new(struct hth_env *env, struct hth_dht *dht, const struct
 /* Publishes anew, delay_us from now or earlier if that was already due. */
 void hth_note_update(struct hth_note *note, int64_t delay_us);
 /* Puts a goodbye in place of the record and stops renewing; fill is not called any more. done (may
- * be NULL) comes when the DHT accepted it or failed to. */
+ * be NULL) comes when the DHT accepted it or failed to, and may free the note. */
 void hth_note_goodbye(struct hth_note *note, hth_dht_done_fn *done, void *arg);
+/* Takes a goodbye back, done or not: publishes again, and done is not called any more. */
+void hth_note_resume(struct hth_note *note);
 /* Without a goodbye. NULL is fine. */
 void hth_note_free(struct hth_note *note);
 void hth_note_stats(const struct hth_note *note, struct hth_note_stats *out);

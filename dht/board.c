@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * board.c: reading side. Which of a topic's keys are watched, over the wall clock's epochs:
+ *
+ *        epoch n-1        |            epoch n             |        epoch n+1
+ *   ----------------------+--------------------------------+---------------------
+ *   watch n-1 ............|.....OVERLAP                    |
+ *                  LEAD...|watch n ........................|.....OVERLAP
+ *
+ * A note is pinned anew under each epoch's key at most HTH_NOTE_REPIN_US after the epoch began, so
+ * that whoever joins later than that finds everything under the current key alone.
+ */
+#include "dht/board.h"
+
+#include <string.h>
+
+#include "core/heap.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "dht/board_time.h"
+
+#define WINDOWS 3
+
+/* One watched key. */
+struct window {
+    struct hth_board *board;
+    int64_t epoch;
+    struct hth_dht_key key;
+    struct hth_dht_watch *watch; /* NULL: free */
+};
+
+/* What is known of one (owner, part). A husk is not believed any more, but its sequence number still
+ * keeps older copies out until those would be refused as expired. */
+struct entry {
+    struct hth_heap_node heap;
+    uint8_t key[HTH_PUBKEY_LEN + 1]; /* owner's public key, part */
+    struct hth_peer_id owner;
+    bool live;
+    uint64_t seq;
+    int64_t deadline_us; /* when it turns from live to husk, or from husk to nothing */
+    int64_t husk_us;     /* how long it stays a husk after that */
+    size_t bytes;
+    void *user;
+};
+
+struct hth_board {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_topic topic;
+    struct hth_board_opts opts;
+    const struct hth_board_ops *ops;
+    void *arg;
+    struct window window[WINDOWS];
+    struct hth_timer *timer;
+    struct hth_map *entries; /* key -> entry */
+    struct hth_heap by_deadline;
+    struct hth_board_stats stats;
+    /* signatures that may still be checked in this second */
+    int64_t verify_second_us;
+    uint32_t verify_left;
+    /* the query of hth_board_ask */
+    struct hth_dht_get *get;
+    struct hth_dht_key get_key;
+    bool get_found;
+    int64_t negative_until_us;
+};
+
+static bool entry_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
+{
+    const struct entry *x = HTH_CONTAINER(a, const struct entry, heap);
+    const struct entry *y = HTH_CONTAINER(b, const struct entry, heap);
+    if (x->deadline_us != y->deadline_us)
+        return x->deadline_us < y->deadline_us;
+    return memcmp(x->key, y->key, sizeof(x->key)) < 0;
+}
+
+/* ---- entries ------------------------------------------------------------------------------- */
+
+static void entry_drop(struct hth_board *b, struct entry *e)
+{
+    hth_heap_remove(&b->by_deadline, &e->heap);
+    hth_map_del(b->entries, e->key, sizeof(e->key));
+    b->stats.bytes -= e->bytes;
+    hth_free(e);
+}
+
+/* The record is not believed any more: the caller's part ends here. */
+static void entry_end(struct hth_board *b, struct entry *e)
+{
+    if (!e->live)
+        return;
+    void *user = e->user;
+    e->live = false;
+    e->user = NULL;
+    b->stats.live--;
+    b->ops->on_gone(b->arg, &e->owner, e->key[HTH_PUBKEY_LEN], user);
+}
+
+/* From its first sight a record is believed for its life, but not past its end by the owner's clock
+ * plus the tolerated skew. */
+static void entry_time(struct hth_board *b, struct entry *e, const struct hth_record *rec)
+{
+    int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
+    int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(b->env);
+    int64_t believed_us = e->live ? HTH_MIN(life_us, left_us) : 0;
+    believed_us = HTH_MAX(believed_us, 0);
+    hth_heap_remove(&b->by_deadline, &e->heap);
+    e->deadline_us = hth_now_us(b->env) + believed_us;
+    e->husk_us = HTH_MAX(left_us - believed_us, 0) + 1;
+    hth_heap_push(&b->by_deadline, &e->heap);
+}
+
+static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec, const uint8_t *key)
+{
+    struct entry *e = hth_new(struct entry);
+    memcpy(e->key, key, sizeof(e->key));
+    e->owner = rec->owner_id;
+    e->bytes = sizeof(*e);
+    b->stats.bytes += e->bytes;
+    hth_map_put(b->entries, e->key, sizeof(e->key), e);
+    return e;
+}
+
+static void schedule(struct hth_board *b)
+{
+    int64_t delay_us = hth_board_next_turn_us(&b->topic, hth_wall_us(b->env));
+    struct hth_heap_node *top = hth_heap_top(&b->by_deadline);
+    if (top != NULL) {
+        const struct entry *e = HTH_CONTAINER(top, const struct entry, heap);
+        delay_us = HTH_MIN(delay_us, e->deadline_us - hth_now_us(b->env));
+    }
+    hth_timer_set(b->env, b->timer, HTH_MAX(delay_us, 0));
+}
+
+static void expire_due(struct hth_board *b)
+{
+    struct hth_heap_node *top;
+    while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
+        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
+        if (e->deadline_us > hth_now_us(b->env))
+            break;
+        if (!e->live) {
+            entry_drop(b, e);
+            continue;
+        }
+        entry_end(b, e);
+        hth_heap_remove(&b->by_deadline, &e->heap);
+        e->deadline_us = hth_now_us(b->env) + e->husk_us;
+        hth_heap_push(&b->by_deadline, &e->heap);
+    }
+}
+
+/* ---- judging ------------------------------------------------------------------------------- */
+
+static enum hth_err check_signature(struct hth_board *b, const struct hth_dht_key *key,
+                                    const uint8_t *data, size_t len, struct hth_record *rec)
+{
+    bool checked;
+    if (hth_now_us(b->env) - b->verify_second_us >= HTH_US_PER_S) {
+        b->verify_second_us = hth_now_us(b->env);
+        b->verify_left = HTH_BOARD_VERIFY_PER_S_MAX;
+    }
+    if (b->verify_left == 0)
+        return HTH_E_BUSY;
+    enum hth_err err = hth_record_verify(b->env, b->opts.cache, key, data, len, rec, &checked);
+    if (checked)
+        b->verify_left--;
+    return err;
+}
+
+/* A record that is properly signed and newer than what is known of its owner and part. */
+static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, const uint8_t *key,
+                           size_t len, struct entry *e)
+{
+    if (rec->flags & HTH_RECORD_GOODBYE) {
+        if (e == NULL)
+            e = entry_new(b, rec, key);
+        else
+            entry_end(b, e);
+    } else {
+        void *user = e != NULL ? e->user : NULL;
+        HTH_TRY(b->ops->on_record(b->arg, rec, &user));
+        if (e == NULL)
+            e = entry_new(b, rec, key);
+        if (!e->live)
+            b->stats.live++;
+        e->live = true;
+        e->user = user;
+        b->stats.bytes -= e->bytes;
+        e->bytes = sizeof(*e) + len;
+        b->stats.bytes += e->bytes;
+    }
+    e->seq = rec->seq;
+    entry_time(b, e, rec);
+    schedule(b);
+    return HTH_OK;
+}
+
+static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
+                          size_t len, struct hth_record *rec)
+{
+    uint8_t entry_key[HTH_PUBKEY_LEN + 1];
+    HTH_TRY(hth_record_peek(data, len, rec));
+    if (rec->kind != b->topic.kind)
+        return HTH_E_MALFORMED;
+    if (rec->network != b->topic.network)
+        return HTH_E_WRONG_RUN;
+    HTH_TRY(hth_record_check_time(rec, hth_wall_us(b->env)));
+    memcpy(entry_key, rec->owner.b, HTH_PUBKEY_LEN);
+    entry_key[HTH_PUBKEY_LEN] = rec->part;
+    struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
+    if (e != NULL && rec->seq <= e->seq)
+        return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
+    size_t need = sizeof(*e) + len;
+    if (e == NULL && hth_map_count(b->entries) >= b->opts.records_max)
+        return HTH_E_BUDGET;
+    if (b->stats.bytes - (e != NULL ? e->bytes : 0) + need > b->opts.bytes_max)
+        return HTH_E_BUDGET;
+    HTH_TRY(check_signature(b, key, data, len, rec));
+    return accept(b, rec, entry_key, len, e);
+}
+
+static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
+                           size_t len)
+{
+    struct hth_record rec;
+    enum hth_err err = judge(b, key, data, len, &rec);
+    if (err == HTH_OK)
+        b->stats.accepted++;
+    else if (err == HTH_E_DUPLICATE)
+        b->stats.known++;
+    else if (err == HTH_E_STALE)
+        b->stats.stale++;
+    else
+        b->stats.refused++;
+    if (err != HTH_OK && err != HTH_E_DUPLICATE && err != HTH_E_STALE && b->ops->on_refused != NULL)
+        b->ops->on_refused(b->arg, err, &rec);
+    return err;
+}
+
+static bool on_value(void *arg, const uint8_t *data, size_t len)
+{
+    struct window *w = arg;
+    (void)!ingest(w->board, &w->key, data, len);
+    return true;
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+static enum hth_err window_open(struct hth_board *b, int64_t epoch)
+{
+    struct window *w = NULL;
+    for (size_t i = 0; i < WINDOWS; i++) {
+        if (b->window[i].watch == NULL)
+            w = &b->window[i];
+        else if (b->window[i].epoch == epoch)
+            return HTH_OK;
+    }
+    HTH_ASSERT(w != NULL);
+    w->board = b;
+    w->epoch = epoch;
+    hth_topic_key(&b->topic, b->env->crypto, epoch, &w->key);
+    b->stats.watches++;
+    return hth_dht_watch(b->dht, &w->key, on_value, w, &w->watch);
+}
+
+/* Watches the epochs that matter now and forgets the others. */
+static enum hth_err windows_turn(struct hth_board *b)
+{
+    int64_t epoch[WINDOWS];
+    enum hth_err err = HTH_OK;
+    hth_board_epochs(&b->topic, hth_wall_us(b->env), epoch);
+    for (size_t i = 0; i < WINDOWS; i++) {
+        struct window *w = &b->window[i];
+        if (w->watch != NULL && w->epoch != epoch[0] && w->epoch != epoch[1] &&
+            w->epoch != epoch[2]) {
+            hth_dht_unwatch(b->dht, w->watch);
+            w->watch = NULL;
+        }
+    }
+    for (size_t i = 0; i < WINDOWS; i++) {
+        enum hth_err e = window_open(b, epoch[i]);
+        err = err != HTH_OK ? err : e;
+    }
+    return err;
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_board *b = arg;
+    enum hth_err err = windows_turn(b);
+    if (err != HTH_OK)
+        HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT, "can't watch a key: %s; trying again",
+                hth_err_text(err));
+    expire_due(b);
+    schedule(b);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struct hth_topic *topic,
+                           const struct hth_board_opts *opts, const struct hth_board_ops *ops,
+                           void *arg, struct hth_board **out)
+{
+    static const struct hth_board_opts defaults = HTH_BOARD_OPTS_INIT;
+    struct hth_board *b = hth_new(struct hth_board);
+    *out = NULL;
+    b->env = env;
+    b->dht = dht;
+    b->topic = *topic;
+    b->opts = opts != NULL ? *opts : defaults;
+    b->ops = ops;
+    b->arg = arg;
+    b->entries = hth_map_new();
+    b->verify_left = HTH_BOARD_VERIFY_PER_S_MAX;
+    b->verify_second_us = hth_now_us(env);
+    b->negative_until_us = INT64_MIN;
+    hth_heap_init(&b->by_deadline, entry_less);
+    b->timer = hth_timer_new(env, on_timer, b);
+    enum hth_err err = windows_turn(b);
+    if (err != HTH_OK) {
+        hth_board_free(b);
+        return err;
+    }
+    schedule(b);
+    *out = b;
+    return HTH_OK;
+}
+
+void hth_board_free(struct hth_board *b)
+{
+    if (b == NULL)
+        return;
+    for (size_t i = 0; i < WINDOWS; i++)
+        if (b->window[i].watch != NULL)
+            hth_dht_unwatch(b->dht, b->window[i].watch);
+    if (b->get != NULL)
+        hth_dht_get_cancel(b->dht, b->get);
+    hth_timer_free(b->env, b->timer);
+    struct hth_heap_node *top;
+    while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
+        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
+        entry_end(b, e);
+        entry_drop(b, e);
+    }
+    hth_heap_clear(&b->by_deadline);
+    hth_map_free(b->entries);
+    hth_free(b);
+}
+
+static bool on_get_value(void *arg, const uint8_t *data, size_t len)
+{
+    struct hth_board *b = arg;
+    enum hth_err err = ingest(b, &b->get_key, data, len);
+    if (err == HTH_OK || err == HTH_E_DUPLICATE)
+        b->get_found = true;
+    return true;
+}
+
+static void on_get_done(void *arg, enum hth_err err)
+{
+    struct hth_board *b = arg;
+    b->get = NULL;
+    if (err == HTH_OK && !b->get_found)
+        b->negative_until_us = hth_now_us(b->env) + b->opts.negative_us;
+}
+
+enum hth_err hth_board_ask(struct hth_board *b)
+{
+    if (b->get != NULL)
+        return HTH_E_AGAIN;
+    if (hth_now_us(b->env) < b->negative_until_us) {
+        b->stats.negative_hits++;
+        return HTH_E_NOT_FOUND;
+    }
+    b->get_found = false;
+    b->stats.gets++;
+    hth_topic_key(&b->topic, b->env->crypto, hth_board_epoch(&b->topic, hth_wall_us(b->env)),
+                  &b->get_key);
+    return hth_dht_get(b->dht, &b->get_key, on_get_value, on_get_done, b, &b->get);
+}
+
+enum hth_err hth_board_offer(struct hth_board *b, const uint8_t *data, size_t len)
+{
+    struct hth_dht_key key;
+    hth_topic_key(&b->topic, b->env->crypto, hth_board_epoch(&b->topic, hth_wall_us(b->env)), &key);
+    return ingest(b, &key, data, len);
+}
+
+void hth_board_stats(const struct hth_board *b, struct hth_board_stats *out)
+{
+    *out = b->stats;
+}

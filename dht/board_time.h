@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * board_time.h: private to dht/. When notes are pinned and boards watched, as pure functions of the
+ * wall clock; board.c has the picture.
+ *
+ * Declarations of averaging lie under keys that live for seconds anyway, so their topics have one
+ * epoch for ever and never cost a second watch.
+ */
+#ifndef HTH_DHT_BOARD_TIME_H
+#define HTH_DHT_BOARD_TIME_H
+
+#include "dht/record.h"
+
+#define HTH_BOARD_LEAD_US    (5 * HTH_US_PER_S)  /* the next epoch is watched that early */
+#define HTH_BOARD_OVERLAP_US (40 * HTH_US_PER_S) /* and the last one that long */
+#define HTH_NOTE_REPIN_US    (30 * HTH_US_PER_S) /* notes are under the new key by then */
+/* A wall clock may jump: look at it at least that often. */
+#define HTH_BOARD_LOOK_US (30 * HTH_US_PER_S)
+
+static inline int64_t hth_board_epoch(const struct hth_topic *topic, int64_t wall_us)
+{
+    return topic->kind == HTH_RECORD_DECLARE ? 0 : hth_topic_epoch(wall_us);
+}
+
+static inline void hth_board_epochs(const struct hth_topic *topic, int64_t wall_us, int64_t out[3])
+{
+    out[0] = hth_board_epoch(topic, wall_us);
+    out[1] = hth_board_epoch(topic, wall_us + HTH_BOARD_LEAD_US);
+    out[2] = hth_board_epoch(topic, wall_us - HTH_BOARD_OVERLAP_US);
+}
+
+/* Until one of the three epochs changes. */
+static inline int64_t hth_board_next_turn_us(const struct hth_topic *topic, int64_t wall_us)
+{
+    if (topic->kind == HTH_RECORD_DECLARE)
+        return HTH_BOARD_LOOK_US;
+    int64_t into_us = wall_us - hth_topic_epoch(wall_us) * HTH_TOPIC_EPOCH_US;
+    int64_t next_us = HTH_TOPIC_EPOCH_US - HTH_BOARD_LEAD_US - into_us;
+    if (into_us < HTH_BOARD_OVERLAP_US)
+        next_us = HTH_BOARD_OVERLAP_US - into_us;
+    else if (next_us <= 0)
+        next_us = HTH_TOPIC_EPOCH_US - into_us;
+    return next_us < HTH_BOARD_LOOK_US ? next_us : HTH_BOARD_LOOK_US;
+}
+
+#endif

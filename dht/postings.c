@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dht/postings.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "dht/view.h"
+
+#define NONE UINT32_MAX
+
+struct node {
+    uint32_t claim; /* or the next free node */
+    uint32_t next;
+};
+
+struct hth_postings {
+    struct hth_grid grid;
+    uint32_t *head; /* per expert: first node */
+    uint64_t *live;
+    size_t live_count;
+    uint64_t version;
+    struct node *nodes;
+    size_t node_capacity, node_used, node_free_count;
+    uint32_t node_free;
+    struct hth_claim **claims; /* by id; NULL: free */
+    size_t claim_capacity;
+};
+
+enum hth_err hth_postings_new(const struct hth_grid *grid, struct hth_postings **out)
+{
+    size_t size = hth_grid_size(grid);
+    struct hth_postings *p = hth_new(struct hth_postings);
+    *out = NULL;
+    p->grid = *grid;
+    p->node_free = NONE;
+    p->head = hth_try_calloc(size, sizeof(*p->head));
+    p->live = hth_try_calloc(hth_view_words(grid), sizeof(*p->live));
+    if (p->head == NULL || p->live == NULL) {
+        hth_postings_free(p);
+        return HTH_E_NO_MEMORY;
+    }
+    memset(p->head, 0xFF, size * sizeof(*p->head));
+    *out = p;
+    return HTH_OK;
+}
+
+void hth_postings_free(struct hth_postings *p)
+{
+    if (p == NULL)
+        return;
+    hth_free(p->head);
+    hth_free(p->live);
+    hth_free(p->nodes);
+    hth_free(p->claims);
+    hth_free(p);
+}
+
+static bool is_live(const struct hth_postings *p, uint32_t e)
+{
+    return (p->live[e >> 6] >> (e & 63) & 1) != 0;
+}
+
+static void set_live(struct hth_postings *p, uint32_t e, bool live)
+{
+    if (is_live(p, e) == live)
+        return;
+    p->live[e >> 6] ^= UINT64_C(1) << (e & 63);
+    p->live_count += live ? 1 : SIZE_MAX; /* minus one */
+    p->version++;
+}
+
+static bool any_up(const struct hth_postings *p, uint32_t e)
+{
+    for (uint32_t n = p->head[e]; n != NONE; n = p->nodes[n].next)
+        if (!*p->claims[p->nodes[n].claim]->down)
+            return true;
+    return false;
+}
+
+/* Makes sure that `count` nodes can be taken without fail. */
+static enum hth_err reserve_nodes(struct hth_postings *p, size_t count)
+{
+    size_t need = p->node_used - p->node_free_count + count;
+    if (need > HTH_DIR_POSTINGS_MAX)
+        return HTH_E_BUDGET;
+    if (count <= p->node_free_count + (p->node_capacity - p->node_used))
+        return HTH_OK;
+    size_t capacity = HTH_MAX(need, 2 * p->node_capacity);
+    struct node *nodes = hth_try_realloc(p->nodes, capacity, sizeof(*nodes));
+    if (nodes == NULL)
+        return HTH_E_NO_MEMORY;
+    p->nodes = nodes;
+    p->node_capacity = capacity;
+    return HTH_OK;
+}
+
+static uint32_t take_node(struct hth_postings *p)
+{
+    if (p->node_free == NONE)
+        return (uint32_t)p->node_used++;
+    uint32_t n = p->node_free;
+    p->node_free = p->nodes[n].claim;
+    p->node_free_count--;
+    return n;
+}
+
+static uint32_t take_claim_id(struct hth_postings *p)
+{
+    for (size_t i = 0; i < p->claim_capacity; i++)
+        if (p->claims[i] == NULL)
+            return (uint32_t)i;
+    size_t old = p->claim_capacity;
+    p->claim_capacity = old > 0 ? 2 * old : 8;
+    p->claims = hth_realloc(p->claims, p->claim_capacity, sizeof(struct hth_claim *));
+    for (size_t i = old; i < p->claim_capacity; i++)
+        p->claims[i] = NULL;
+    return (uint32_t)old;
+}
+
+enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *claim,
+                              struct hth_claim **out)
+{
+    *out = NULL;
+    HTH_TRY(reserve_nodes(p, claim->count));
+    struct hth_claim *c = hth_new(struct hth_claim);
+    *c = *claim;
+    c->id = take_claim_id(p);
+    p->claims[c->id] = c;
+    for (size_t r = 0; r < c->run_count; r++) {
+        for (uint32_t i = 0; i < c->runs[r].count; i++) {
+            uint32_t e = c->runs[r].first + i, n = take_node(p);
+            p->nodes[n] = (struct node){c->id, p->head[e]};
+            p->head[e] = n;
+            if (!*c->down)
+                set_live(p, e, true);
+        }
+    }
+    *out = c;
+    return HTH_OK;
+}
+
+static void unlink_node(struct hth_postings *p, uint32_t e, uint32_t claim)
+{
+    uint32_t *link = &p->head[e];
+    while (p->nodes[*link].claim != claim)
+        link = &p->nodes[*link].next;
+    uint32_t n = *link;
+    *link = p->nodes[n].next;
+    p->nodes[n].claim = p->node_free;
+    p->node_free = n;
+    p->node_free_count++;
+}
+
+void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
+{
+    for (size_t r = 0; r < c->run_count; r++) {
+        for (uint32_t i = 0; i < c->runs[r].count; i++) {
+            uint32_t e = c->runs[r].first + i;
+            unlink_node(p, e, c->id);
+            if (is_live(p, e) && !any_up(p, e))
+                set_live(p, e, false);
+        }
+    }
+    p->claims[c->id] = NULL;
+    hth_free(c->runs);
+    hth_free(c);
+}
+
+void hth_postings_owner_moved(struct hth_postings *p, struct hth_claim *c)
+{
+    for (size_t r = 0; r < c->run_count; r++)
+        for (uint32_t i = 0; i < c->runs[r].count; i++)
+            set_live(p, c->runs[r].first + i, any_up(p, c->runs[r].first + i));
+}
+
+void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
+                         void (*fn)(void *arg, void *owner), void *arg)
+{
+    /* A crowd of made-up hosts on one expert must not cost more than a few replicas do. */
+    uint32_t left = HTH_DIR_REPLICAS_MAX;
+    for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->nodes[n].next, left--) {
+        const struct hth_claim *c = p->claims[p->nodes[n].claim];
+        bool seen = *c->down;
+        /* One owner may name an expert in two records while it rearranges them. */
+        for (uint32_t m = p->head[expert]; m != n && !seen; m = p->nodes[m].next)
+            seen = p->claims[p->nodes[m].claim]->owner == c->owner;
+        if (!seen)
+            fn(arg, c->owner);
+    }
+}
+
+bool hth_postings_any(const struct hth_postings *p, uint32_t expert)
+{
+    return p->head[expert] != NONE;
+}
+
+const uint64_t *hth_postings_live(const struct hth_postings *p)
+{
+    return p->live;
+}
+
+size_t hth_postings_live_count(const struct hth_postings *p)
+{
+    return p->live_count;
+}
+
+uint64_t hth_postings_version(const struct hth_postings *p)
+{
+    return p->version;
+}
