@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * call.c: the calling side. A call waits at its peer, then occupies a slot of a connection, then has
+ * its verdict; a canceled or expired one leaves its slot behind, because the other side still owes a
+ * verdict frame for it: so a frame for an id that is not in its slot is always a broken protocol.
+ *
+ *   request id = count of ids given on this connection << 16 | index of the slot
+ */
+#include "rpc/internal.h"
+
+#include <string.h>
+
+#define SLOT_BITS 16
+
+_Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits in an id");
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to)
+{
+    size_t tensor_bytes = from->tensor_count * sizeof(struct hth_tensor);
+    memset(to, 0, sizeof(*to));
+    if (tensor_bytes + from->payload_len == 0)
+        return HTH_OK;
+    uint8_t *mem = hth_try_calloc(1, tensor_bytes + from->payload_len);
+    if (mem == NULL)
+        return HTH_E_NO_MEMORY;
+    /* Tensors first: one allocation that is aligned for them. */
+    if (from->tensor_count > 0)
+        memcpy(mem, from->tensors, tensor_bytes);
+    if (from->payload_len > 0)
+        memcpy(mem + tensor_bytes, from->payload, from->payload_len);
+    to->tensors = (const struct hth_tensor *)(void *)mem;
+    to->tensor_count = from->tensor_count;
+    to->payload = mem + tensor_bytes;
+    to->payload_len = from->payload_len;
+    for (size_t i = 0; i < to->tensor_count; i++) {
+        if (to->tensors[i].blob != NULL)
+            hth_blob_ref(to->tensors[i].blob);
+    }
+    return HTH_OK;
+}
+
+void body_clear(struct hth_rpc_body *body)
+{
+    for (size_t i = 0; i < body->tensor_count; i++)
+        hth_blob_unref(body->tensors[i].blob);
+    hth_free((void *)body->tensors);
+    memset(body, 0, sizeof(*body));
+}
+
+static struct hth_rpc_call *call_new(struct hth_rpc *rpc)
+{
+    struct hth_rpc_call *call = rpc->calls_free;
+    if (call != NULL) {
+        rpc->calls_free = (struct hth_rpc_call *)(void *)call->node.next;
+        rpc->calls_free_count--;
+        memset(call, 0, sizeof(*call));
+    } else {
+        call = hth_new(struct hth_rpc_call);
+    }
+    list_init(&call->node);
+    call->due.kind = DUE_CALL;
+    call->rpc = rpc;
+    rpc->stats.calls_now++;
+    return call;
+}
+
+void call_free(struct hth_rpc_call *call)
+{
+    struct hth_rpc *rpc = call->rpc;
+    due_cancel(rpc, &call->due);
+    body_clear(&call->body);
+    hth_free(call->text);
+    peer_unref(call->peer);
+    rpc->stats.calls_now--;
+    if (rpc->calls_free_count >= POOL_MAX) {
+        hth_free(call);
+        return;
+    }
+    call->node.next = (struct node *)(void *)rpc->calls_free;
+    rpc->calls_free = call;
+    rpc->calls_free_count++;
+}
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+static uint32_t slot_take(struct conn *c, struct hth_rpc_call *call)
+{
+    if (c->slots_free == 0) {
+        uint32_t old = c->slots_count;
+        uint32_t grown = HTH_MIN(old == 0 ? 8 : 2 * old, c->their_requests_max);
+        c->slots = hth_realloc(c->slots, grown, sizeof(*c->slots));
+        for (uint32_t i = old; i < grown; i++)
+            c->slots[i] = (struct slot){.next_free = i + 1 < grown ? i + 2 : 0};
+        c->slots_count = grown;
+        c->slots_free = old + 1;
+    }
+    uint32_t index = c->slots_free - 1;
+    struct slot *s = &c->slots[index];
+    c->slots_free = s->next_free;
+    s->id = ++c->id_count << SLOT_BITS | index;
+    s->call = call;
+    s->body_len = call->body_len;
+    c->in_flight++;
+    c->request_out += s->body_len;
+    return index;
+}
+
+static void slot_give(struct conn *c, uint32_t index)
+{
+    struct slot *s = &c->slots[index];
+    c->in_flight--;
+    c->request_out -= s->body_len;
+    *s = (struct slot){.next_free = c->slots_free};
+    c->slots_free = index + 1;
+}
+
+void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote)
+{
+    for (uint32_t i = 0; i < c->slots_count; i++) {
+        struct hth_rpc_call *call = c->slots[i].call;
+        c->slots[i].call = NULL;
+        if (call == NULL)
+            continue;
+        call->conn = NULL;
+        call_fail_soon(call, err, text, remote);
+    }
+    c->in_flight = 0;
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+static bool fits_now(const struct conn *c, const struct hth_rpc_call *call)
+{
+    /* A body that is too large for this peer goes on, to fail. */
+    return c->in_flight < c->their_requests_max &&
+           (c->request_out + call->body_len <= c->their_request_credit ||
+            call->body_len > c->their_body_max);
+}
+
+static void send_call(struct conn *c, struct hth_rpc_call *call, const struct hth_rpc_body *body)
+{
+    int64_t now = hth_now_us(c->rpc->env);
+    int64_t left_ms = (call->deadline_us - now + HTH_US_PER_MS - 1) / HTH_US_PER_MS;
+    enum hth_err err = HTH_E_TOO_LARGE;
+    if (call->body_len <= c->their_body_max) {
+        uint32_t index = slot_take(c, call);
+        struct hth_frame_msg msg = {
+            .type = HTH_FRAME_REQUEST,
+            .id = c->slots[index].id,
+            .trace_id = call->trace_id,
+            .body = *body,
+        };
+        msg.u.request.method = call->method;
+        msg.u.request.timeout_ms = (uint32_t)HTH_MAX(left_ms, (int64_t)1);
+        msg.u.request.idem = call->idem;
+        err = tx_frame(c, &msg);
+        if (err == HTH_OK) {
+            call->conn = c;
+            call->slot = index;
+            call->sent = true;
+            call->sent_us = now;
+            c->active_us = now;
+            return;
+        }
+        slot_give(c, index);
+    }
+    call_fail_soon(call, err, "the request can't be sent to this peer", false);
+}
+
+bool call_send_next(struct conn *c)
+{
+    struct peer *p = c->peer;
+    struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
+    if (c->state != CONN_READY || !fits_now(c, call))
+        return false;
+    list_del(&call->node);
+    p->waiting_count--;
+    send_call(c, call, &call->body);
+    body_clear(&call->body);
+    return true;
+}
+
+static enum hth_err check_call(const struct hth_rpc *rpc, const struct hth_rpc_call_opts *opts,
+                               uint64_t *body_len)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REQUEST, .body = opts->body};
+    HTH_TRY(hth_frame_body_len(opts->body.tensors, opts->body.tensor_count, body_len));
+    if (opts->body.payload_len > HTH_FRAME_META_BYTES_MAX ||
+        hth_frame_meta_bound(&msg) > HTH_FRAME_META_BYTES_MAX)
+        return HTH_E_TOO_LARGE;
+    if (rpc->stats.calls_now >= rpc->opts.calls_max)
+        return HTH_E_QUEUE_FULL;
+    return HTH_OK;
+}
+
+enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *target,
+                          const struct hth_rpc_call_opts *opts, hth_rpc_done_fn *done, void *arg,
+                          struct hth_rpc_call **out)
+{
+    struct peer *p;
+    uint64_t body_len;
+    if (out != NULL)
+        *out = NULL;
+    HTH_TRY(check_call(rpc, opts, &body_len));
+    HTH_TRY(peer_get(rpc, &target->peer, &target->addr, &p));
+    struct conn *c = peer_conn(p);
+    struct hth_rpc_call *call = call_new(rpc);
+    call->peer = peer_ref(p);
+    call->done = done;
+    call->arg = arg;
+    call->method = opts->method;
+    call->idem = opts->idem;
+    call->trace_id = opts->trace_id;
+    call->body_len = body_len;
+    call->started_us = hth_now_us(rpc->env);
+    int64_t timeout = opts->timeout_us > 0 ? opts->timeout_us
+                                           : hth_deadline_get(peer_deadline(p, opts->method));
+    timeout = HTH_MIN(timeout, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
+    call->deadline_us = call->started_us + timeout;
+    due_set(rpc, &call->due, call->deadline_us);
+    if (c != NULL && list_empty(&p->waiting) && fits_now(c, call)) {
+        send_call(c, call, &opts->body);
+    } else {
+        enum hth_err err = body_copy(&opts->body, &call->body);
+        if (err != HTH_OK) {
+            call_free(call);
+            return err;
+        }
+        list_push(&p->waiting, &call->node);
+        p->waiting_count++;
+        peer_pump(p);
+    }
+    rpc->stats.calls++;
+    hth_metric_add(rpc->metrics.calls, 1);
+    if (out != NULL)
+        *out = call;
+    return HTH_OK;
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------ */
+
+/* Takes the call out of wherever it is; its slot, when it has one, waits for the verdict frame. */
+static void call_withdraw(struct hth_rpc_call *call, bool tell)
+{
+    struct conn *c = call->conn;
+    if (c != NULL) {
+        struct slot *s = &c->slots[call->slot];
+        s->call = NULL;
+        call->conn = NULL;
+        if (tell)
+            tx_control(c, HTH_FRAME_CANCEL, s->id);
+    } else if (!list_empty(&call->node) && !call->ended) {
+        call->peer->waiting_count--;
+    }
+    list_del(&call->node);
+}
+
+void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
+{
+    struct hth_rpc *rpc = call->rpc;
+    due_cancel(rpc, &call->due);
+    if (result->err == HTH_OK) {
+        rpc->stats.calls_ok++;
+    } else {
+        rpc->stats.calls_failed++;
+        rpc->stats.calls_refused += result->remote ? 1 : 0;
+        hth_metric_add(rpc->metrics.calls_failed, 1);
+    }
+    call->done(call->arg, result);
+    call_free(call);
+}
+
+void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text, bool remote)
+{
+    struct hth_rpc *rpc = call->rpc;
+    due_cancel(rpc, &call->due);
+    body_clear(&call->body);
+    call->ended = true;
+    call->err = err;
+    call->remote = remote;
+    call->text = text != NULL ? hth_strdup(text) : NULL;
+    list_push(&rpc->soon_calls, &call->node);
+    rpc_soon(rpc);
+}
+
+void call_run_soon(struct hth_rpc_call *call)
+{
+    struct hth_rpc_result result = {
+        .err = call->err,
+        .text = call->text != NULL ? call->text : hth_err_text(call->err),
+        .rtt_us = call->sent ? hth_now_us(call->rpc->env) - call->sent_us : 0,
+        .remote = call->remote,
+    };
+    call_finish(call, &result);
+}
+
+void call_expired(struct hth_rpc_call *call)
+{
+    int64_t now = hth_now_us(call->rpc->env);
+    struct hth_rpc_result result = {
+        .err = HTH_E_TIMEOUT,
+        .text = hth_err_text(HTH_E_TIMEOUT),
+        .rtt_us = call->sent ? now - call->sent_us : 0,
+    };
+    if (call->sent)
+        hth_deadline_miss(peer_deadline(call->peer, call->method), now - call->started_us);
+    call_withdraw(call, true);
+    call_finish(call, &result);
+}
+
+void hth_rpc_cancel(struct hth_rpc_call *call)
+{
+    struct hth_rpc *rpc = call->rpc;
+    rpc->stats.calls_canceled++;
+    call_withdraw(call, true);
+    call_free(call);
+}
+
+/* ---- REPLY and REFUSE ---------------------------------------------------------------------- */
+
+enum hth_err call_on_head(struct conn *c, struct hth_frame *f)
+{
+    uint64_t index = f->header.id & ((1u << SLOT_BITS) - 1);
+    uint32_t body_len = f->header.body_len;
+    if (index >= c->slots_count || c->slots[index].id != f->header.id || f->header.id == 0)
+        return HTH_E_PROTOCOL;
+    c->rx_slot = (uint32_t)index + 1;
+    c->rx_err = HTH_OK;
+    if (body_len == 0)
+        return HTH_OK;
+    if (body_len > c->rpc->opts.body_bytes_max)
+        return HTH_E_TOO_LARGE;
+    if (c->reply_in + body_len > c->rpc->opts.reply_credit_bytes)
+        return HTH_E_PROTOCOL;
+    c->reply_in += body_len;
+    return conn_take_body(c, c->slots[index].call != NULL);
+}
+
+/* The caller has seen the body: the other side may send as much again. Returned in quarters, which
+ * leaves three quarters of the window, and a body is at most half of it. */
+static void give_credit(struct conn *c, uint32_t body_len)
+{
+    c->reply_owed += body_len;
+    if (c->reply_owed < c->rpc->opts.reply_credit_bytes / 4 || c->reply_owed == 0)
+        return;
+    struct hth_frame_msg msg = {.type = HTH_FRAME_CREDIT};
+    msg.u.credit.reply_bytes = c->reply_owed;
+    if (tx_frame(c, &msg) != HTH_OK)
+        return;
+    c->reply_in -= c->reply_owed;
+    c->reply_owed = 0;
+}
+
+static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum hth_err body_err)
+{
+    struct hth_rpc_result result = {
+        .rtt_us = hth_now_us(call->rpc->env) - call->sent_us,
+        .text = "",
+    };
+    call->conn = NULL;
+    if (f->msg.type == HTH_FRAME_REFUSE) {
+        result.err = f->msg.u.refuse.err;
+        result.text = f->msg.u.refuse.text;
+        result.retry_after_us = f->msg.u.refuse.retry_after_ms * HTH_US_PER_MS;
+        result.remote = true;
+    } else if (body_err != HTH_OK) {
+        result.err = body_err;
+        result.text = hth_err_text(body_err);
+    } else {
+        result.payload = f->msg.body.payload;
+        result.payload_len = f->msg.body.payload_len;
+        result.tensors = f->msg.body.tensors;
+        result.tensor_count = f->msg.body.tensor_count;
+        hth_deadline_observe(peer_deadline(call->peer, call->method), result.rtt_us);
+    }
+    hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
+    call_finish(call, &result);
+}
+
+void call_on_complete(struct conn *c, struct hth_frame *f)
+{
+    struct hth_rpc *rpc = c->rpc;
+    struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;
+    enum hth_err body_err = c->rx_err;
+    uint64_t held = c->rx_held;
+    c->rx_held = 0;
+    slot_give(c, c->rx_slot - 1);
+    c->rx_slot = 0;
+    c->had_verdict = true;
+    c->peer->failures = 0;
+    c->active_us = hth_now_us(rpc->env);
+    /* The callback may do anything, ending this connection included: the frame is ours until then. */
+    c->parser.frame = NULL;
+    if (call != NULL)
+        deliver(call, f, body_err);
+    else
+        rpc->stats.late_replies++;
+    uint32_t body_len = f->header.body_len;
+    frame_put(rpc, f);
+    hth_budget_give(&c->peer->held, held);
+    if (c->state == CONN_DEAD)
+        return;
+    give_credit(c, body_len);
+    peer_pump(c->peer);
+    conn_maybe_finish(c);
+}

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn.c: one connection from open to close: HELLO, what arrives, keep-alive, the ways it ends.
+ *
+ *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
+ *   accept ---------------------^
+ */
+#include "rpc/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One connection may not keep the loop to itself: what is left comes in the next turn. */
+#define FRAMES_PER_TURN 512
+#define BYTES_PER_TURN  (8u << 20)
+#define SCRATCH_BYTES   65536
+
+static const struct hth_stream_ops stream_ops;
+
+/* ---- beginning ----------------------------------------------------------------------------- */
+
+static int64_t check_period(const struct hth_rpc *rpc)
+{
+    int64_t us = HTH_MIN(rpc->opts.stall_timeout_us, rpc->opts.hello_timeout_us);
+    if (rpc->opts.ping_after_us > 0)
+        us = HTH_MIN(us, HTH_MIN(rpc->opts.ping_after_us, rpc->opts.ping_timeout_us));
+    if (rpc->opts.idle_timeout_us > 0)
+        us = HTH_MIN(us, rpc->opts.idle_timeout_us);
+    return HTH_MAX(us / 2, HTH_US_PER_MS);
+}
+
+static struct conn *conn_new(struct peer *p, bool accepted)
+{
+    struct hth_rpc *rpc = p->rpc;
+    struct conn *c = hth_new(struct conn);
+    c->rpc = rpc;
+    c->peer = peer_ref(p);
+    c->accepted = accepted;
+    c->pins = 1;
+    c->check.kind = DUE_CONN;
+    list_init(&c->dirty);
+    list_init(&c->requests);
+    list_init(&c->replies);
+    list_push(&rpc->conns, &c->in_rpc);
+    list_push(&p->conns, &c->in_peer);
+    rpc->conn_count++;
+    p->conn_count++;
+    hth_metric_set(rpc->metrics.conns, rpc->conn_count);
+    hth_frame_parser_init(&c->parser, &p->held);
+    c->opened_us = c->active_us = c->rx_last_us = hth_now_us(rpc->env);
+    c->rx_window_us = c->tx_window_us = c->opened_us;
+    return c;
+}
+
+/* Takes it off every list; the memory goes with the last pin. */
+static void conn_detach(struct conn *c)
+{
+    c->state = CONN_DEAD;
+    due_cancel(c->rpc, &c->check);
+    list_del(&c->in_rpc);
+    list_del(&c->in_peer);
+    list_del(&c->dirty);
+    c->rpc->conn_count--;
+    c->peer->conn_count--;
+    hth_metric_set(c->rpc->metrics.conns, c->rpc->conn_count);
+}
+
+void conn_unpin(struct conn *c)
+{
+    if (--c->pins > 0)
+        return;
+    HTH_ASSERT(c->state == CONN_DEAD && c->parser.frame == NULL);
+    peer_unref(c->peer);
+    hth_free(c->slots);
+    hth_free(c);
+}
+
+enum hth_err conn_dial(struct peer *p)
+{
+    struct hth_rpc *rpc = p->rpc;
+    if (rpc->conn_count >= rpc->opts.conns_max)
+        return HTH_E_BUDGET;
+    struct conn *c = conn_new(p, false);
+    const struct hth_peer_id *want = hth_peer_id_is_zero(&p->id) ? NULL : &p->id;
+    enum hth_err err = hth_dial(rpc->env, &p->addr, want, &stream_ops, c, &c->stream);
+    rpc->stats.dials++;
+    if (err != HTH_OK) {
+        conn_detach(c);
+        conn_unpin(c);
+    }
+    return err;
+}
+
+static void say_hello(struct conn *c)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
+    msg.u.hello.version_min = o->version_min;
+    msg.u.hello.version_max = o->version_max;
+    msg.u.hello.network = o->network;
+    msg.u.hello.features = o->features;
+    msg.u.hello.requests_max = o->requests_max;
+    msg.u.hello.body_bytes_max = o->body_bytes_max;
+    msg.u.hello.request_credit_bytes = o->request_credit_bytes;
+    msg.u.hello.reply_credit_bytes = o->reply_credit_bytes;
+    c->state = CONN_HELLO;
+    c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
+    c->rx_window_us = c->tx_window_us = c->opened_us;
+    due_set(c->rpc, &c->check, c->opened_us + check_period(c->rpc));
+    enum hth_err err = tx_frame(c, &msg);
+    if (err != HTH_OK)
+        conn_kill(c, err, NULL, false);
+}
+
+static void on_open(struct hth_stream *s, void *arg)
+{
+    struct conn *c = arg;
+    struct hth_rpc *rpc = c->rpc;
+    struct hth_addr addr;
+    if (hth_peer_id_is_zero(&c->peer->id))
+        hth_stream_peer(rpc->env, s, &c->peer->id, &addr);
+    rpc_enter(rpc);
+    say_hello(c);
+    rpc_leave(rpc);
+}
+
+/* What is over a limit is closed by returning without having attached. */
+void conn_accept(void *arg, struct hth_stream *s)
+{
+    struct hth_rpc *rpc = arg;
+    struct hth_peer_id id;
+    struct hth_addr addr;
+    struct peer *p;
+    if (rpc->draining || rpc->conn_count >= rpc->opts.conns_max)
+        return;
+    hth_stream_peer(rpc->env, s, &id, &addr);
+    enum hth_err err = peer_get(rpc, &id, NULL, &p);
+    if (err != HTH_OK || p->conn_count >= HTH_RPC_CONNS_PER_PEER_MAX) {
+        char text[HTH_PEER_SHORT_LEN];
+        HTH_LOG(rpc->env, HTH_DEBUG, HTH_SUB_RPC, "peer %s: one connection too many",
+                hth_peer_id_short(&id, text));
+        return;
+    }
+    struct conn *c = conn_new(p, true);
+    c->stream = s;
+    rpc->stats.accepts++;
+    hth_stream_attach(rpc->env, s, &stream_ops, c);
+    rpc_enter(rpc);
+    say_hello(c);
+    rpc_leave(rpc);
+}
+
+/* ---- ending -------------------------------------------------------------------------------- */
+
+static void log_end(struct conn *c, enum hth_err err, const char *text)
+{
+    char id[HTH_PEER_SHORT_LEN];
+    bool for_cause = hth_err_class(err) != HTH_CLASS_RETRY && err != HTH_OK;
+    if (for_cause || err == HTH_E_TIMEOUT || err == HTH_E_QUEUE_FULL) {
+        c->rpc->stats.peers_dropped++;
+        hth_metric_add(c->rpc->metrics.dropped, 1);
+        for_cause = true;
+    }
+    HTH_LOG(c->rpc->env, for_cause ? HTH_WARN : HTH_DEBUG, HTH_SUB_RPC,
+            "peer %s: connection closed: %s (%s)", hth_peer_id_short(&c->peer->id, id),
+            hth_err_text(err), text != NULL ? text : hth_err_name(err));
+}
+
+/* Only when nothing else waits: in the middle of a body the bytes would be taken for tensors. */
+static void tell_goodbye(struct conn *c, enum hth_err err, const char *text)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
+    tx_flush(c);
+    if (c->tx_count > 0)
+        return;
+    msg.u.refuse.err = err;
+    msg.u.refuse.text = text != NULL ? text : hth_err_text(err);
+    if (tx_frame(c, &msg) == HTH_OK)
+        tx_flush(c);
+}
+
+/* The rest of the end, once the stream is gone. */
+static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool was_ready)
+{
+    struct hth_rpc *rpc = c->rpc;
+    struct peer *p = c->peer;
+    char kept[HTH_RPC_TEXT_MAX + 1] = "";
+    /* `text` may lie in the frame that is about to go. */
+    strncpy(kept, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
+    log_end(c, err, kept);
+    conn_detach(c);
+    tx_clear(c);
+    requests_orphan_all(c, err == HTH_OK ? HTH_E_CLOSED : err);
+    /* What a lost connection means for a request that was out is always the same: unknown. */
+    enum hth_err verdict = err == HTH_OK || err == HTH_E_TIMEOUT ? HTH_E_CLOSED : err;
+    slots_fail_all(c, verdict, kept, false);
+    hth_budget_give(&p->held, c->rx_held);
+    c->rx_held = 0;
+    frame_put(rpc, c->parser.frame);
+    c->parser.frame = NULL;
+    hth_frame_parser_clear(&c->parser);
+    bool other = false;
+    for (struct node *n = p->conns.next; n != &p->conns; n = n->next)
+        other |= HTH_CONTAINER(n, struct conn, in_peer)->state == CONN_READY;
+    if (was_ready && !other)
+        rpc_note_lost(rpc, &p->id, err);
+    peer_conn_lost(p, err, kept, was_ready, c->had_verdict);
+    if (rpc->draining && rpc->drain_fn != NULL)
+        rpc_soon(rpc);
+    conn_unpin(c);
+}
+
+void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell)
+{
+    if (c->state == CONN_DEAD)
+        return;
+    bool was_ready = c->state == CONN_READY;
+    if (tell && c->state != CONN_DIALING)
+        tell_goodbye(c, err, text);
+    bool flush = tell || err == HTH_OK;
+    c->state = CONN_DEAD;
+    hth_stream_close(c->rpc->env, c->stream, flush);
+    conn_bury(c, err, text, was_ready);
+}
+
+static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    struct conn *c = arg;
+    struct hth_rpc *rpc = c->rpc;
+    (void)s;
+    bool was_ready = c->state == CONN_READY;
+    bool agreed = c->goodbye_in || c->goodbye_out;
+    if (err == HTH_OK && (!agreed || c->in_flight > 0))
+        err = HTH_E_CLOSED;
+    c->state = CONN_DEAD;
+    rpc_enter(rpc);
+    conn_bury(c, err, NULL, was_ready);
+    rpc_leave(rpc);
+}
+
+void conn_goodbye(struct conn *c, enum hth_err err, const char *text)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
+    if (c->goodbye_out || c->state != CONN_READY)
+        return;
+    c->goodbye_out = true;
+    c->goodbye_us = hth_now_us(c->rpc->env);
+    msg.u.refuse.err = err;
+    msg.u.refuse.text = text;
+    if (tx_frame(c, &msg) != HTH_OK)
+        conn_kill(c, HTH_E_NO_MEMORY, NULL, false);
+}
+
+void conn_maybe_finish(struct conn *c)
+{
+    if (c->state == CONN_READY && c->goodbye_in && c->in_flight == 0 && c->request_count == 0 &&
+        list_empty(&c->replies))
+        conn_kill(c, HTH_OK, "goodbye", false);
+}
+
+/* ---- HELLO --------------------------------------------------------------------------------- */
+
+static enum hth_err on_hello(struct conn *c, const struct hth_frame_msg *m)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    char text[HTH_RPC_TEXT_MAX];
+    if (c->state != CONN_HELLO) {
+        conn_kill(c, HTH_E_PROTOCOL, "a second HELLO", true);
+        return HTH_OK;
+    }
+    if (strcmp(m->u.hello.network, o->network) != 0) {
+        snprintf(text, sizeof(text), "this peer is in network '%s', you are in '%s'", o->network,
+                 m->u.hello.network);
+        conn_kill(c, HTH_E_WRONG_RUN, text, true);
+        return HTH_OK;
+    }
+    uint32_t low = HTH_MAX(m->u.hello.version_min, o->version_min);
+    uint32_t high = HTH_MIN(m->u.hello.version_max, o->version_max);
+    if (high < low) {
+        snprintf(text, sizeof(text), "this peer speaks versions %u to %u, you speak %u to %u",
+                 o->version_min, o->version_max, m->u.hello.version_min, m->u.hello.version_max);
+        conn_kill(c, HTH_E_VERSION, text, true);
+        return HTH_OK;
+    }
+    uint64_t body_max = m->u.hello.body_bytes_max;
+    if (body_max > m->u.hello.request_credit_bytes / 2 ||
+        body_max > m->u.hello.reply_credit_bytes / 2 || m->u.hello.requests_max == 0) {
+        conn_kill(c, HTH_E_PROTOCOL, "HELLO with limits that contradict each other", true);
+        return HTH_OK;
+    }
+    c->version = high;
+    c->features = m->u.hello.features;
+    c->their_requests_max =
+        HTH_MIN(m->u.hello.requests_max, (uint32_t)HTH_RPC_REQUESTS_MAX);
+    c->their_body_max = body_max;
+    c->their_request_credit = m->u.hello.request_credit_bytes;
+    c->their_reply_credit = m->u.hello.reply_credit_bytes;
+    c->state = CONN_READY;
+    peer_pump(c->peer);
+    if (c->rpc->draining)
+        conn_goodbye(c, HTH_E_DRAINING, "shutting down");
+    return HTH_OK;
+}
+
+static void on_goodbye(struct conn *c, const struct hth_frame_msg *m)
+{
+    enum hth_err err = m->u.refuse.err;
+    struct peer *p = c->peer;
+    if (err != HTH_OK && err != HTH_E_DRAINING) {
+        conn_kill(c, err, m->u.refuse.text, false);
+        return;
+    }
+    c->goodbye_in = true;
+    if (err == HTH_E_DRAINING)
+        peer_conn_lost(p, err, m->u.refuse.text, true, true);
+    else
+        peer_pump(p);
+    conn_maybe_finish(c);
+}
+
+/* ---- what arrives -------------------------------------------------------------------------- */
+
+enum hth_err conn_take_body(struct conn *c, bool wanted)
+{
+    struct hth_rpc *rpc = c->rpc;
+    size_t len = c->parser.frame->header.body_len;
+    struct hth_blob *blob;
+    enum hth_err err = wanted ? hth_budget_take(&c->peer->held, len) : HTH_E_CANCELED;
+    if (err == HTH_OK) {
+        err = hth_env_blob_new(rpc->env, len, rpc->opts.budget, &blob);
+        if (err == HTH_OK) {
+            c->rx_held = len;
+            hth_frame_parser_body_take(&c->parser, blob);
+            return HTH_OK;
+        }
+        hth_budget_give(&c->peer->held, len);
+    }
+    c->rx_err = err;
+    HTH_TRY(hth_env_blob_new(rpc->env, HTH_MIN(len, (size_t)SCRATCH_BYTES), NULL, &blob));
+    hth_frame_parser_skip_take(&c->parser, blob);
+    return HTH_OK;
+}
+
+static void on_pong(struct conn *c, uint64_t id)
+{
+    if (c->ping_sent_us == 0 || id != c->ping_id)
+        return;
+    int64_t rtt = hth_now_us(c->rpc->env) - c->ping_sent_us;
+    struct peer *p = c->peer;
+    /* 1/8, the constant of TCP's smoothed round trip (RFC 6298). */
+    p->rtt_us = p->rtt_us == 0 ? rtt : p->rtt_us + (rtt - p->rtt_us) / 8;
+    c->ping_sent_us = 0;
+}
+
+/* Does this peer let us hold more unread answers than we are willing to? */
+static bool flooded(const struct conn *c)
+{
+    uint64_t most = 2 * c->rpc->opts.queue_bytes_max + c->request_out;
+    return tx_backlog(c) > most;
+}
+
+/* Header and meta are here. An error closes the connection with it. */
+static enum hth_err on_head(struct conn *c)
+{
+    struct hth_frame *f = c->parser.frame;
+    bool has_body = f->header.body_len > 0;
+    c->rx_frames++;
+    if (c->state == CONN_HELLO && f->msg.type != HTH_FRAME_HELLO)
+        return HTH_E_PROTOCOL;
+    if (flooded(c))
+        return HTH_E_QUEUE_FULL;
+    switch (f->msg.type) {
+    case HTH_FRAME_HELLO:
+        return on_hello(c, &f->msg);
+    case HTH_FRAME_REQUEST:
+        HTH_TRY(request_on_head(c, f));
+        if (!has_body)
+            request_on_complete(c);
+        return HTH_OK;
+    case HTH_FRAME_REPLY:
+    case HTH_FRAME_REFUSE:
+        HTH_TRY(call_on_head(c, f));
+        if (!has_body)
+            call_on_complete(c, f);
+        return HTH_OK;
+    case HTH_FRAME_CANCEL:
+        if (f->header.id > c->last_id)
+            return HTH_E_PROTOCOL;
+        request_on_cancel(c, f->header.id);
+        return HTH_OK;
+    case HTH_FRAME_CREDIT:
+        if (f->msg.u.credit.reply_bytes > c->reply_out)
+            return HTH_E_PROTOCOL;
+        c->reply_out -= f->msg.u.credit.reply_bytes;
+        replies_pump(c);
+        return HTH_OK;
+    case HTH_FRAME_PING:
+        tx_control(c, HTH_FRAME_PONG, f->header.id);
+        return HTH_OK;
+    case HTH_FRAME_PONG:
+        on_pong(c, f->header.id);
+        return HTH_OK;
+    case HTH_FRAME_GOODBYE:
+        on_goodbye(c, &f->msg);
+        return HTH_OK;
+    }
+    return HTH_E_BUG;
+}
+
+/* Takes what the stream has. Returns false when there is no more, or the connection has ended. */
+static bool read_some(struct conn *c, size_t *bytes)
+{
+    struct hth_blob *into;
+    size_t offset, max;
+    if (c->parser.frame == NULL)
+        c->parser.frame = frame_get(c->rpc);
+    enum hth_err err = hth_frame_parser_want(&c->parser, &into, &offset, &max);
+    if (err == HTH_OK) {
+        size_t n = hth_stream_read(c->rpc->env, c->stream, into, offset, max);
+        if (n == 0)
+            return false;
+        *bytes += n;
+        enum hth_frame_event ev = hth_frame_parser_got(&c->parser, n);
+        if (ev == HTH_FRAME_HEAD) {
+            err = on_head(c);
+        } else if (ev == HTH_FRAME_BODY) {
+            c->rx_frames++;
+            if (c->rx_req != NULL)
+                request_on_complete(c);
+            else
+                call_on_complete(c, c->parser.frame);
+        } else if (ev == HTH_FRAME_BAD) {
+            err = c->parser.err;
+        }
+        if (ev != HTH_FRAME_MORE && c->state != CONN_DEAD && c->parser.frame != NULL &&
+            c->parser.phase == HTH_FRAME_IN_HEADER)
+            hth_frame_clear(c->parser.frame);
+    }
+    if (err != HTH_OK)
+        conn_kill(c, err, NULL, true);
+    return c->state != CONN_DEAD;
+}
+
+static void on_readable(struct hth_stream *s, void *arg)
+{
+    struct conn *c = arg;
+    struct hth_rpc *rpc = c->rpc;
+    size_t bytes = 0;
+    uint64_t frames = c->rx_frames;
+    (void)s;
+    rpc_enter(rpc);
+    c->pins++;
+    while (bytes < BYTES_PER_TURN && c->rx_frames - frames < FRAMES_PER_TURN &&
+           read_some(c, &bytes))
+        continue;
+    c->rx_bytes += bytes;
+    c->rx_last_us = hth_now_us(rpc->env);
+    rpc->stats.bytes_in += bytes;
+    hth_metric_add(rpc->metrics.bytes_in, (int64_t)bytes);
+    conn_unpin(c);
+    rpc_leave(rpc);
+}
+
+static void on_drained(struct hth_stream *s, void *arg)
+{
+    struct conn *c = arg;
+    struct hth_rpc *rpc = c->rpc;
+    (void)s;
+    rpc_enter(rpc);
+    tx_flush(c);
+    rpc_leave(rpc);
+}
+
+static const struct hth_stream_ops stream_ops = {
+    .on_open = on_open,
+    .on_readable = on_readable,
+    .on_drained = on_drained,
+    .on_closed = on_closed,
+};
+
+/* ---- keep-alive and stalls ----------------------------------------------------------------- */
+
+/* A frame once begun must go on: a byte a minute would hold a connection and its memory for ever. */
+static bool rx_stalled(struct conn *c, int64_t now)
+{
+    bool same = hth_frame_parser_busy(&c->parser) && c->rx_window_frames == c->rx_frames;
+    if (!same || c->rx_bytes - c->rx_window_bytes >= HTH_RPC_PROGRESS_BYTES_MIN) {
+        c->rx_window_us = now;
+        c->rx_window_bytes = c->rx_bytes;
+        c->rx_window_frames = c->rx_frames;
+        return false;
+    }
+    return now - c->rx_window_us >= c->rpc->opts.stall_timeout_us;
+}
+
+/* What we send must be read. */
+static bool tx_stalled(struct conn *c, int64_t now)
+{
+    uint64_t backlog = tx_backlog(c);
+    uint64_t sent = c->tx_written + c->tx_bytes - backlog;
+    if (backlog == 0 || sent - c->tx_window_bytes >= HTH_RPC_PROGRESS_BYTES_MIN) {
+        c->tx_window_us = now;
+        c->tx_window_bytes = sent;
+        return false;
+    }
+    return now - c->tx_window_us >= c->rpc->opts.stall_timeout_us;
+}
+
+/* Answers that wait for credit count as well: their reader does not give any. */
+static bool reply_stalled(const struct conn *c, int64_t now)
+{
+    if (list_empty(&c->replies))
+        return false;
+    const struct hth_rpc_request *first =
+        HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
+    return now - first->answered_us >= c->rpc->opts.stall_timeout_us && tx_backlog(c) == 0;
+}
+
+/* True when the peer is dead. */
+static bool keep_alive(struct conn *c, int64_t now)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    int64_t silent = now - c->rx_last_us;
+    if (o->ping_after_us == 0)
+        return false;
+    if (c->ping_sent_us != 0 && c->rx_last_us > c->ping_sent_us)
+        c->ping_sent_us = 0;
+    if (c->ping_sent_us != 0)
+        return now - c->ping_sent_us >= o->ping_timeout_us;
+    bool at_stake = c->in_flight > 0 || c->request_count > 0;
+    /* Without anything at stake six times as seldom: enough to keep a home router's mapping. */
+    if (silent >= o->ping_after_us * (at_stake ? 1 : 6)) {
+        c->ping_sent_us = now;
+        tx_control(c, HTH_FRAME_PING, ++c->ping_id);
+    }
+    return false;
+}
+
+static void idle_check(struct conn *c, int64_t now)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    if (c->in_flight > 0 || c->request_count > 0 || !list_empty(&c->peer->waiting)) {
+        c->active_us = now;
+        return;
+    }
+    if (c->goodbye_out && now - c->goodbye_us >= o->stall_timeout_us &&
+        !c->rpc->draining) {
+        conn_kill(c, HTH_OK, "idle", false);
+        return;
+    }
+    /* The side that dialled goes first, so that both do not say it at the same time. */
+    int64_t limit = o->idle_timeout_us * (c->accepted ? 2 : 1);
+    if (o->idle_timeout_us > 0 && now - c->active_us >= limit)
+        conn_goodbye(c, HTH_OK, "idle");
+}
+
+void conn_check(struct conn *c)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    int64_t now = hth_now_us(c->rpc->env);
+    if (c->state == CONN_HELLO && now - c->opened_us >= o->hello_timeout_us) {
+        conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
+        return;
+    }
+    if (rx_stalled(c, now)) {
+        conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
+        return;
+    }
+    if (tx_stalled(c, now) || reply_stalled(c, now)) {
+        conn_kill(c, HTH_E_TIMEOUT, "it does not read what it asked for", false);
+        return;
+    }
+    if (c->state == CONN_READY) {
+        if (keep_alive(c, now)) {
+            conn_kill(c, HTH_E_TIMEOUT, "no sign of life", false);
+            return;
+        }
+        c->pins++;
+        idle_check(c, now);
+        bool dead = c->state == CONN_DEAD;
+        conn_unpin(c);
+        if (dead)
+            return;
+    }
+    due_set(c->rpc, &c->check, now + check_period(c->rpc));
+}

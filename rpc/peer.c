@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peer.c: the table of peers: who they are, how they are reached, when to try again.
+ *
+ * Back-off: after the n-th failure in a row the next dial waits backoff_min * 2^(n-1), at most
+ * backoff_max, times a random 0.75 .. 1.25 so that a swarm does not come back in step. A connection
+ * that gave at least one verdict was a good one: losing it lets us dial again at once.
+ */
+#include "rpc/internal.h"
+
+#include <string.h>
+
+/* Broke the protocol, or is not who we want: trying again soon is no use. */
+#define FAILURES_FOR_CAUSE 4
+
+static size_t make_key(const struct hth_peer_id *id, const struct hth_addr *addr,
+                       uint8_t key[PEER_KEY_MAX])
+{
+    if (id != NULL && !hth_peer_id_is_zero(id)) {
+        memcpy(key, id->b, sizeof(id->b));
+        return sizeof(id->b);
+    }
+    key[0] = addr->family;
+    memcpy(key + 1, addr->ip, sizeof(addr->ip));
+    key[17] = (uint8_t)(addr->port & 0xff);
+    key[18] = (uint8_t)(addr->port >> 8);
+    return 19;
+}
+
+struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                       const struct hth_addr *addr)
+{
+    static const struct hth_addr none;
+    uint8_t key[PEER_KEY_MAX];
+    size_t len = make_key(id, addr != NULL ? addr : &none, key);
+    return hth_map_get(rpc->peers, key, len);
+}
+
+static bool peer_unused(const struct peer *p)
+{
+    return p->refs == 1 && list_empty(&p->conns) && list_empty(&p->waiting);
+}
+
+/* Forgets everyone we have no business with. */
+static void sweep(struct hth_rpc *rpc)
+{
+    struct peer *p;
+    for (size_t it = 0; (p = hth_map_next(rpc->peers, &it, NULL, NULL)) != NULL;) {
+        if (!peer_unused(p))
+            continue;
+        hth_map_del(rpc->peers, p->key, p->key_len);
+        peer_unref(p);
+    }
+}
+
+/* A peer that moved deserves a fresh try. */
+static void note_addr(struct peer *p, const struct hth_addr *addr)
+{
+    if (addr == NULL || addr->family == 0 || hth_addr_eq(&p->addr, addr))
+        return;
+    p->addr = *addr;
+    p->failures = 0;
+    p->retry_at_us = 0;
+}
+
+enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
+                      const struct hth_addr *addr, struct peer **out)
+{
+    struct peer *p = peer_find(rpc, id, addr);
+    *out = p;
+    if (p == NULL) {
+        if (hth_map_count(rpc->peers) >= HTH_RPC_PEERS_MAX)
+            sweep(rpc);
+        if (hth_map_count(rpc->peers) >= HTH_RPC_PEERS_MAX)
+            return HTH_E_BUDGET;
+        static const struct hth_addr none;
+        p = hth_new(struct peer);
+        p->rpc = rpc;
+        p->refs = 1;
+        p->key_len = make_key(id, addr != NULL ? addr : &none, p->key);
+        if (id != NULL)
+            p->id = *id;
+        hth_budget_init(&p->held, (int64_t)rpc->opts.peer_bytes_max, NULL);
+        list_init(&p->conns);
+        list_init(&p->waiting);
+        hth_map_put(rpc->peers, p->key, p->key_len, p);
+        *out = p;
+    }
+    note_addr(p, addr);
+    return HTH_OK;
+}
+
+struct peer *peer_ref(struct peer *p)
+{
+    p->refs++;
+    return p;
+}
+
+void peer_unref(struct peer *p)
+{
+    if (--p->refs > 0)
+        return;
+    HTH_ASSERT(list_empty(&p->conns) && list_empty(&p->waiting));
+    hth_free(p->deadlines);
+    hth_free(p);
+}
+
+struct conn *peer_conn(const struct peer *p)
+{
+    for (struct node *n = p->conns.prev; n != &p->conns; n = n->prev) {
+        struct conn *c = HTH_CONTAINER(n, struct conn, in_peer);
+        /* After our own goodbye the other side may close at any moment; while we drain there is
+         * nothing better. */
+        bool leaving = c->goodbye_in || (c->goodbye_out && !p->rpc->draining);
+        if (c->state == CONN_READY && !leaving)
+            return c;
+    }
+    return NULL;
+}
+
+bool peer_connecting(const struct peer *p)
+{
+    for (struct node *n = p->conns.prev; n != &p->conns; n = n->prev) {
+        enum conn_state state = HTH_CONTAINER(n, struct conn, in_peer)->state;
+        if (state == CONN_DIALING || state == CONN_HELLO)
+            return true;
+    }
+    return false;
+}
+
+void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote)
+{
+    while (!list_empty(&p->waiting)) {
+        struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
+        list_del(&call->node);
+        p->waiting_count--;
+        call_fail_soon(call, err, text, remote);
+    }
+}
+
+void peer_pump(struct peer *p)
+{
+    struct hth_rpc *rpc = p->rpc;
+    if (list_empty(&p->waiting))
+        return;
+    struct conn *c = peer_conn(p);
+    if (c != NULL) {
+        while (!list_empty(&p->waiting) && call_send_next(c))
+            continue;
+        return;
+    }
+    if (peer_connecting(p))
+        return;
+    if (hth_now_us(rpc->env) < p->retry_at_us) {
+        peer_fail_waiting(p, p->last_err, p->last_text, false);
+        return;
+    }
+    if (p->addr.family == 0) {
+        peer_fail_waiting(p, HTH_E_UNREACHABLE, "no address of this peer is known", false);
+        return;
+    }
+    enum hth_err err = conn_dial(p);
+    if (err != HTH_OK)
+        peer_fail_waiting(p, err, hth_err_text(err), false);
+}
+
+static void back_off(struct peer *p)
+{
+    struct hth_rpc *rpc = p->rpc;
+    int64_t wait = rpc->opts.backoff_min_us;
+    for (uint32_t i = 1; i < p->failures && wait < rpc->opts.backoff_max_us; i++)
+        wait *= 2;
+    wait = HTH_MIN(wait, rpc->opts.backoff_max_us);
+    wait = (int64_t)((double)wait * (0.75 + 0.5 * hth_rng_unit(&rpc->env->rng)));
+    p->retry_at_us = hth_now_us(rpc->env) + wait;
+}
+
+void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
+                    bool had_verdict)
+{
+    bool last = peer_conn(p) == NULL && !peer_connecting(p);
+    if (err == HTH_OK) {
+        if (last)
+            peer_pump(p);
+        return;
+    }
+    if (was_ready && had_verdict && hth_err_class(err) == HTH_CLASS_RETRY)
+        p->failures = 0;
+    else
+        p->failures += hth_err_class(err) == HTH_CLASS_PEER ? FAILURES_FOR_CAUSE : 1;
+    if (p->failures > 0 || err == HTH_E_DRAINING)
+        back_off(p);
+    p->last_err = err;
+    strncpy(p->last_text, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
+    if (last)
+        peer_fail_waiting(p, err, p->last_text, false);
+}
+
+struct hth_deadline *peer_deadline(struct peer *p, uint16_t method)
+{
+    if (p->deadlines == NULL)
+        p->deadlines = hth_new_array(struct method_deadline, METHOD_DEADLINES_MAX);
+    struct method_deadline *d = p->deadlines;
+    /* The last entry is shared by all methods beyond. */
+    size_t i = 0;
+    while (i + 1 < METHOD_DEADLINES_MAX && d[i].used && d[i].method != method)
+        i++;
+    if (!d[i].used) {
+        struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
+        opts.floor_us = p->rpc->opts.timeout_min_us;
+        opts.ceiling_us = p->rpc->opts.timeout_max_us;
+        opts.initial_us = HTH_MAX(HTH_MIN(opts.initial_us, opts.ceiling_us), opts.floor_us);
+        d[i].used = true;
+        d[i].method = method;
+        hth_deadline_init(&d[i].deadline, &opts);
+    }
+    return &d[i].deadline;
+}
+
+/* ---- looking in ---------------------------------------------------------------------------- */
+
+enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
+                               struct hth_rpc_peer_info *out)
+{
+    const struct peer *p = peer_find(rpc, peer, NULL);
+    memset(out, 0, sizeof(*out));
+    if (p == NULL)
+        return HTH_E_NOT_FOUND;
+    for (struct node *n = p->conns.next; n != &p->conns; n = n->next) {
+        const struct conn *c = HTH_CONTAINER(n, struct conn, in_peer);
+        out->in_flight += c->in_flight;
+        out->serving += c->request_count;
+        if (c->state != CONN_READY)
+            continue;
+        out->connected = true;
+        out->version = c->version;
+        out->features = c->features;
+    }
+    int64_t left = p->retry_at_us - hth_now_us(rpc->env);
+    out->waiting = p->waiting_count;
+    out->retry_in_us = HTH_MAX(left, (int64_t)0);
+    out->last_err = p->last_err;
+    out->rtt_us = p->rtt_us;
+    out->bytes_held = (uint64_t)hth_budget_used(&p->held);
+    return HTH_OK;
+}
+
+int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
+                           uint16_t method)
+{
+    struct peer *p = peer_find(rpc, &target->peer, &target->addr);
+    if (p != NULL)
+        return hth_deadline_get(peer_deadline(p, method));
+    struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
+    return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
+}
+
+void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer)
+{
+    struct peer *p = peer_find(rpc, peer, NULL);
+    if (p == NULL)
+        return;
+    peer_ref(p);
+    while (!list_empty(&p->conns))
+        conn_kill(HTH_CONTAINER(p->conns.next, struct conn, in_peer), HTH_E_CLOSED, NULL, false);
+    peer_fail_waiting(p, HTH_E_CLOSED, "disconnected", false);
+    peer_unref(p);
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.c: the serving side. Every request gets exactly one verdict frame while its connection
+ * lives: the handler's answer, or a refusal of ours; that is what keeps both sides' counts equal.
+ */
+#include "rpc/internal.h"
+
+#include <string.h>
+
+#define BUSY_RETRY_US (100 * HTH_US_PER_MS)
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static struct hth_rpc_request *request_new(struct conn *c)
+{
+    struct hth_rpc *rpc = c->rpc;
+    struct hth_rpc_request *req = rpc->requests_free;
+    if (req != NULL) {
+        rpc->requests_free = (struct hth_rpc_request *)(void *)req->node.next;
+        rpc->requests_free_count--;
+        memset(req, 0, sizeof(*req));
+    } else {
+        req = hth_new(struct hth_rpc_request);
+    }
+    list_init(&req->node);
+    list_init(&req->soon);
+    req->due.kind = DUE_REQUEST;
+    req->rpc = rpc;
+    req->conn = c;
+    req->peer = peer_ref(c->peer);
+    rpc->stats.requests_now++;
+    return req;
+}
+
+/* Also gives back what the request occupied on its connection. */
+void request_free(struct hth_rpc_request *req)
+{
+    struct hth_rpc *rpc = req->rpc;
+    struct conn *c = req->conn;
+    if (c != NULL) {
+        c->request_count--;
+        c->request_in -= req->body_len;
+        if (req->answered)
+            c->replies_bytes -= req->answer_len;
+        c->active_us = hth_now_us(rpc->env);
+    }
+    list_del(&req->node);
+    list_del(&req->soon);
+    body_clear(&req->answer);
+    frame_put(rpc, req->frame);
+    hth_budget_give(&req->peer->held, req->held);
+    peer_unref(req->peer);
+    if (rpc == NULL) {
+        hth_free(req);
+        return;
+    }
+    due_cancel(rpc, &req->due);
+    if (rpc->dispatching == req)
+        rpc->dispatching = NULL;
+    rpc->stats.requests_now--;
+    if (rpc->requests_free_count >= POOL_MAX) {
+        hth_free(req);
+        return;
+    }
+    req->node.next = (struct node *)(void *)rpc->requests_free;
+    rpc->requests_free = req;
+    rpc->requests_free_count++;
+}
+
+/* ---- answering ----------------------------------------------------------------------------- */
+
+static void send_refusal(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
+                         const char *text)
+{
+    struct conn *c = req->conn;
+    struct hth_frame_msg msg = {
+        .type = HTH_FRAME_REFUSE,
+        .id = req->frame->header.id,
+        .trace_id = req->frame->header.trace_id,
+    };
+    int64_t ms = (HTH_MAX(retry_after_us, (int64_t)0) + HTH_US_PER_MS - 1) / HTH_US_PER_MS;
+    msg.u.refuse.err = err;
+    msg.u.refuse.retry_after_ms = (uint32_t)HTH_MIN(ms, (int64_t)HTH_RPC_TIMEOUT_MS_MAX);
+    msg.u.refuse.text = text != NULL ? text : "";
+    enum hth_err sent = tx_frame(c, &msg);
+    req->rpc->stats.requests_refused++;
+    hth_metric_add(req->rpc->metrics.refused, 1);
+    request_free(req);
+    /* Without its verdict the other side would count it as running for ever. */
+    if (sent != HTH_OK)
+        conn_kill(c, sent, NULL, false);
+    else
+        conn_maybe_finish(c);
+}
+
+void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
+                    const char *text)
+{
+    HTH_ASSERT(err != HTH_OK && !req->answered);
+    if (req->conn == NULL)
+        request_free(req);
+    else if (req->canceled)
+        send_refusal(req, req->cancel_err, 0, NULL);
+    else
+        send_refusal(req, err, retry_after_us, text);
+}
+
+static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body,
+                       uint64_t body_len)
+{
+    struct conn *c = req->conn;
+    struct hth_frame_msg msg = {
+        .type = HTH_FRAME_REPLY,
+        .id = req->frame->header.id,
+        .trace_id = req->frame->header.trace_id,
+    };
+    if (body != NULL)
+        msg.body = *body;
+    enum hth_err err = tx_frame(c, &msg);
+    if (err != HTH_OK) {
+        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
+                req->frame->msg.u.request.method, hth_err_text(err));
+        send_refusal(req, err, 0, "the reply does not fit");
+        return;
+    }
+    c->reply_out += body_len;
+    request_free(req);
+    conn_maybe_finish(c);
+}
+
+static bool credit_left(const struct conn *c, uint64_t body_len)
+{
+    return c->reply_out + body_len <= c->their_reply_credit;
+}
+
+void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
+{
+    struct conn *c = req->conn;
+    uint64_t body_len = 0;
+    HTH_ASSERT(!req->answered);
+    if (c == NULL) {
+        request_free(req);
+        return;
+    }
+    if (req->canceled) {
+        send_refusal(req, req->cancel_err, 0, NULL);
+        return;
+    }
+    enum hth_err err = HTH_OK;
+    if (body != NULL)
+        err = hth_frame_body_len(body->tensors, body->tensor_count, &body_len);
+    if (err == HTH_OK && body_len > c->their_body_max)
+        err = HTH_E_TOO_LARGE;
+    /* Bodies stay in order; what has none passes by. */
+    if (err == HTH_OK && (body_len == 0 || (list_empty(&c->replies) && credit_left(c, body_len)))) {
+        send_reply(req, body, body_len);
+        return;
+    }
+    if (err == HTH_OK)
+        err = body_copy(body, &req->answer);
+    if (err != HTH_OK) {
+        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
+                req->frame->msg.u.request.method, hth_err_text(err));
+        send_refusal(req, err, 0, "the reply does not fit");
+        return;
+    }
+    req->answered = true;
+    req->answered_us = hth_now_us(req->rpc->env);
+    req->answer_len = body_len;
+    req->on_cancel = NULL;
+    c->replies_bytes += body_len;
+    if (req->rpc->dispatching == req)
+        req->rpc->dispatching = NULL;
+    due_set(req->rpc, &req->due, req->deadline_us);
+    list_del(&req->node);
+    list_push(&c->replies, &req->node);
+}
+
+void replies_pump(struct conn *c)
+{
+    c->pins++;
+    while (c->state == CONN_READY && !list_empty(&c->replies)) {
+        struct hth_rpc_request *req = HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
+        if (!credit_left(c, req->answer_len))
+            break;
+        send_reply(req, &req->answer, req->answer_len);
+    }
+    conn_unpin(c);
+}
+
+/* ---- canceling ----------------------------------------------------------------------------- */
+
+/* The answer is of no use any more. One that waits for credit is replaced by its refusal. */
+static void request_cancel(struct hth_rpc_request *req, enum hth_err err)
+{
+    if (req->canceled)
+        return;
+    req->canceled = true;
+    req->cancel_err = err;
+    if (req->answered)
+        send_refusal(req, err, 0, NULL);
+    else if (req->on_cancel != NULL)
+        req->on_cancel(req->cancel_arg);
+}
+
+void request_expired(struct hth_rpc_request *req)
+{
+    request_cancel(req, HTH_E_TIMEOUT);
+}
+
+void request_run_soon(struct hth_rpc_request *req)
+{
+    if (req->on_cancel != NULL)
+        req->on_cancel(req->cancel_arg);
+}
+
+/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max. */
+static struct hth_rpc_request *find(struct node *list, uint64_t id)
+{
+    for (struct node *n = list->next; n != list; n = n->next) {
+        struct hth_rpc_request *req = HTH_CONTAINER(n, struct hth_rpc_request, node);
+        if (req->frame->header.id == id)
+            return req;
+    }
+    return NULL;
+}
+
+void request_on_cancel(struct conn *c, uint64_t id)
+{
+    struct hth_rpc_request *req = find(&c->requests, id);
+    if (req == NULL)
+        req = find(&c->replies, id);
+    /* Not there: it was answered while the CANCEL was under way. */
+    if (req != NULL)
+        request_cancel(req, HTH_E_CANCELED);
+}
+
+static void orphan(struct hth_rpc_request *req, enum hth_err err)
+{
+    struct hth_rpc *rpc = req->rpc;
+    list_del(&req->node);
+    req->conn = NULL;
+    due_cancel(rpc, &req->due);
+    list_push(&rpc->orphans, &req->node);
+    if (req->canceled)
+        return;
+    req->canceled = true;
+    req->cancel_err = err;
+    list_push(&rpc->soon_requests, &req->soon);
+    rpc_soon(rpc);
+}
+
+void requests_orphan_all(struct conn *c, enum hth_err err)
+{
+    while (!list_empty(&c->requests))
+        orphan(HTH_CONTAINER(c->requests.next, struct hth_rpc_request, node), err);
+    while (!list_empty(&c->replies)) {
+        struct hth_rpc_request *req = HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
+        req->conn = NULL;
+        request_free(req);
+    }
+    if (c->rx_req != NULL) {
+        c->rx_req->conn = NULL;
+        request_free(c->rx_req);
+        c->rx_req = NULL;
+    }
+    c->request_count = 0;
+}
+
+/* ---- arriving ------------------------------------------------------------------------------ */
+
+enum hth_err request_on_head(struct conn *c, struct hth_frame *f)
+{
+    struct hth_rpc *rpc = c->rpc;
+    const struct hth_rpc_opts *o = &rpc->opts;
+    uint32_t body_len = f->header.body_len;
+    if (f->header.id <= c->last_id)
+        return HTH_E_REPLAYED;
+    if (body_len > o->body_bytes_max)
+        return HTH_E_TOO_LARGE;
+    if (c->request_count >= o->requests_max ||
+        c->request_in + body_len > o->request_credit_bytes)
+        return HTH_E_PROTOCOL;
+    c->last_id = f->header.id;
+    struct hth_rpc_request *req = request_new(c);
+    req->body_len = body_len;
+    req->arrived_us = hth_now_us(rpc->env);
+    req->deadline_us = req->arrived_us + f->msg.u.request.timeout_ms * HTH_US_PER_MS;
+    c->request_count++;
+    c->request_in += body_len;
+    c->rx_req = req;
+    c->rx_err = HTH_OK;
+    rpc->stats.requests++;
+    hth_metric_add(rpc->metrics.requests, 1);
+    if (body_len == 0)
+        return HTH_OK;
+    return conn_take_body(c, true);
+}
+
+/* Reasons not to bother the handler; HTH_OK when there is none. */
+static enum hth_err admit(const struct conn *c, const struct hth_rpc_request *req,
+                          const struct handler *h)
+{
+    const struct hth_rpc *rpc = c->rpc;
+    if (c->rx_err != HTH_OK)
+        return HTH_E_BUSY;
+    if (rpc->draining)
+        return HTH_E_DRAINING;
+    if (h == NULL)
+        return HTH_E_NO_SUCH_METHOD;
+    if (hth_now_us(rpc->env) >= req->deadline_us)
+        return HTH_E_TIMEOUT;
+    if (tx_backlog(c) + c->replies_bytes > rpc->opts.queue_bytes_max)
+        return HTH_E_BUSY;
+    return HTH_OK;
+}
+
+void request_on_complete(struct conn *c)
+{
+    struct hth_rpc *rpc = c->rpc;
+    struct hth_rpc_request *req = c->rx_req;
+    req->frame = c->parser.frame;
+    req->held = c->rx_held;
+    c->parser.frame = NULL;
+    c->rx_held = 0;
+    c->rx_req = NULL;
+    c->active_us = hth_now_us(rpc->env);
+    list_push(&c->requests, &req->node);
+    struct handler *h = hth_map_get_u64(rpc->handlers, req->frame->msg.u.request.method);
+    enum hth_err err = admit(c, req, h);
+    if (err != HTH_OK) {
+        send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);
+        return;
+    }
+    /* Most handlers of small requests answer at once: only the others need a deadline. */
+    rpc->dispatching = req;
+    h->fn(h->arg, req);
+    if (rpc->dispatching == req && !req->canceled)
+        due_set(rpc, &req->due, req->deadline_us);
+    rpc->dispatching = NULL;
+}
+
+/* ---- looking in ---------------------------------------------------------------------------- */
+
+uint16_t hth_rpc_method(const struct hth_rpc_request *req)
+{
+    return req->frame->msg.u.request.method;
+}
+
+const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len)
+{
+    *len = req->frame->msg.body.payload_len;
+    return req->frame->msg.body.payload;
+}
+
+const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count)
+{
+    *count = req->frame->msg.body.tensor_count;
+    return req->frame->msg.body.tensors;
+}
+
+const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req)
+{
+    return &req->peer->id;
+}
+
+int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req)
+{
+    return req->deadline_us;
+}
+
+int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req)
+{
+    return req->arrived_us;
+}
+
+uint64_t hth_rpc_request_id(const struct hth_rpc_request *req)
+{
+    return req->frame->header.id;
+}
+
+struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req)
+{
+    return req->frame->msg.u.request.idem;
+}
+
+uint64_t hth_rpc_trace_id(const struct hth_rpc_request *req)
+{
+    return req->frame->header.trace_id;
+}
+
+bool hth_rpc_is_canceled(const struct hth_rpc_request *req)
+{
+    return req->canceled;
+}
+
+void hth_rpc_on_cancel(struct hth_rpc_request *req, hth_fn *fn, void *arg)
+{
+    req->on_cancel = fn;
+    req->cancel_arg = arg;
+}

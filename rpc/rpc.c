@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rpc.c: the endpoint: its making and end, its one timer, and what it counts. */
+#include "rpc/internal.h"
+
+#include <string.h>
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+static struct due *due_of(const struct hth_heap_node *n)
+{
+    return HTH_CONTAINER(n, struct due, heap);
+}
+
+static bool due_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
+{
+    const struct due *x = due_of(a), *y = due_of(b);
+    return x->at_us != y->at_us ? x->at_us < y->at_us : x->seq < y->seq;
+}
+
+/* The timer may be early, never late: it is not moved back when what it was set for goes away. */
+static void arm(struct hth_rpc *rpc, int64_t at_us)
+{
+    if (at_us >= rpc->timer_at_us)
+        return;
+    rpc->timer_at_us = at_us;
+    hth_timer_set(rpc->env, rpc->timer, at_us - hth_now_us(rpc->env));
+}
+
+void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us)
+{
+    hth_heap_remove(&rpc->due, &due->heap);
+    due->at_us = at_us;
+    due->seq = ++rpc->due_seq;
+    hth_heap_push(&rpc->due, &due->heap);
+    arm(rpc, at_us);
+}
+
+void due_cancel(struct hth_rpc *rpc, struct due *due)
+{
+    hth_heap_remove(&rpc->due, &due->heap);
+}
+
+void rpc_soon(struct hth_rpc *rpc)
+{
+    arm(rpc, hth_now_us(rpc->env));
+}
+
+static void run_due(struct hth_rpc *rpc)
+{
+    int64_t now = hth_now_us(rpc->env);
+    struct hth_heap_node *top;
+    while ((top = hth_heap_top(&rpc->due)) != NULL && due_of(top)->at_us <= now) {
+        struct due *due = due_of(top);
+        hth_heap_remove(&rpc->due, top);
+        switch (due->kind) {
+        case DUE_CALL:
+            call_expired(HTH_CONTAINER(due, struct hth_rpc_call, due));
+            break;
+        case DUE_REQUEST:
+            request_expired(HTH_CONTAINER(due, struct hth_rpc_request, due));
+            break;
+        case DUE_CONN:
+            conn_check(HTH_CONTAINER(due, struct conn, check));
+            break;
+        }
+    }
+}
+
+/* Moves a list away, so that what callbacks add waits for the next turn. */
+static void list_steal(struct node *from, struct node *to)
+{
+    list_init(to);
+    if (list_empty(from))
+        return;
+    *to = *from;
+    to->next->prev = to;
+    to->prev->next = to;
+    list_init(from);
+}
+
+static void run_soon(struct hth_rpc *rpc)
+{
+    struct node list;
+    list_steal(&rpc->soon_calls, &list);
+    while (!list_empty(&list)) {
+        struct hth_rpc_call *call = HTH_CONTAINER(list.next, struct hth_rpc_call, node);
+        list_del(&call->node);
+        call_run_soon(call);
+    }
+    list_steal(&rpc->soon_requests, &list);
+    while (!list_empty(&list)) {
+        struct hth_rpc_request *req = HTH_CONTAINER(list.next, struct hth_rpc_request, soon);
+        list_del(&req->soon);
+        request_run_soon(req);
+    }
+    struct lost_note *note = rpc->lost_first;
+    rpc->lost_first = rpc->lost_last = NULL;
+    while (note != NULL) {
+        struct lost_note *next = note->next;
+        if (rpc->opts.on_peer_lost != NULL)
+            rpc->opts.on_peer_lost(rpc->opts.arg, &note->peer, note->err);
+        hth_free(note);
+        note = next;
+    }
+}
+
+static void rpc_tick(void *arg)
+{
+    struct hth_rpc *rpc = arg;
+    rpc->timer_at_us = INT64_MAX;
+    rpc_enter(rpc);
+    run_soon(rpc);
+    run_due(rpc);
+    rpc_drain_check(rpc);
+    rpc_leave(rpc);
+    struct hth_heap_node *top = hth_heap_top(&rpc->due);
+    if (top != NULL)
+        arm(rpc, due_of(top)->at_us);
+    if (rpc->draining && rpc->drain_fn != NULL)
+        arm(rpc, rpc->drain_until_us);
+}
+
+void rpc_enter(struct hth_rpc *rpc)
+{
+    rpc->cork++;
+}
+
+void rpc_leave(struct hth_rpc *rpc)
+{
+    if (--rpc->cork > 0)
+        return;
+    while (!list_empty(&rpc->dirty))
+        tx_flush(HTH_CONTAINER(rpc->dirty.next, struct conn, dirty));
+}
+
+void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err)
+{
+    if (rpc->opts.on_peer_lost == NULL)
+        return;
+    struct lost_note *note = hth_new(struct lost_note);
+    note->peer = *peer;
+    note->err = err;
+    if (rpc->lost_last != NULL)
+        rpc->lost_last->next = note;
+    else
+        rpc->lost_first = note;
+    rpc->lost_last = note;
+    rpc_soon(rpc);
+}
+
+/* ---- recycled frames ----------------------------------------------------------------------- */
+
+struct hth_frame *frame_get(struct hth_rpc *rpc)
+{
+    struct hth_frame *f = rpc->frames_free;
+    if (f == NULL) {
+        f = hth_new(struct hth_frame);
+        hth_frame_init(f);
+        return f;
+    }
+    rpc->frames_free = f->next;
+    rpc->frames_free_count--;
+    f->next = NULL;
+    return f;
+}
+
+/* rpc may be NULL: a request that outlived its endpoint. */
+void frame_put(struct hth_rpc *rpc, struct hth_frame *f)
+{
+    if (f == NULL)
+        return;
+    hth_frame_clear(f);
+    if (rpc == NULL || rpc->frames_free_count >= POOL_MAX) {
+        hth_free(f);
+        return;
+    }
+    f->next = rpc->frames_free;
+    rpc->frames_free = f;
+    rpc->frames_free_count++;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static enum hth_err check_opts(const struct hth_rpc_opts *o)
+{
+    bool ok = o->network != NULL && strlen(o->network) <= HTH_NAME_LEN_MAX &&
+              o->version_min >= 1 && o->version_min <= o->version_max && o->requests_max >= 1 &&
+              o->requests_max <= HTH_RPC_REQUESTS_MAX && o->calls_max >= 1 && o->conns_max >= 1 &&
+              o->body_bytes_max <= HTH_FRAME_BODY_BYTES_MAX &&
+              o->body_bytes_max <= o->request_credit_bytes / 2 &&
+              o->body_bytes_max <= o->reply_credit_bytes / 2 &&
+              o->peer_bytes_max <= INT64_MAX / 2 && o->stall_timeout_us > 0 &&
+              o->hello_timeout_us > 0 && o->ping_after_us >= 0 &&
+              (o->ping_after_us == 0 || o->ping_timeout_us > 0) && o->backoff_min_us > 0 &&
+              o->backoff_max_us >= o->backoff_min_us && o->timeout_min_us > 0 &&
+              o->timeout_max_us >= o->timeout_min_us && o->idle_timeout_us >= 0;
+    return ok ? HTH_OK : HTH_E_CONFIG;
+}
+
+static void register_metrics(struct hth_rpc *rpc)
+{
+    struct hth_metrics *m = rpc->env->metrics;
+    rpc->metrics = (struct rpc_metrics){
+        .calls = hth_counter(m, "hearth_rpc_calls_total", "calls made"),
+        .calls_failed = hth_counter(m, "hearth_rpc_calls_failed_total", "calls without a reply"),
+        .requests = hth_counter(m, "hearth_rpc_requests_total", "requests received"),
+        .refused = hth_counter(m, "hearth_rpc_refused_total", "requests refused"),
+        .bytes_in = hth_counter(m, "hearth_rpc_received_bytes", "bytes of frames received"),
+        .bytes_out = hth_counter(m, "hearth_rpc_sent_bytes", "bytes of frames sent"),
+        .conns = hth_gauge(m, "hearth_rpc_connections", "open connections"),
+        .rtt = hth_histogram(m, "hearth_rpc_call_seconds", "from sent to verdict", 1e-6),
+        .dropped = hth_counter(m, "hearth_rpc_peers_dropped_total", "connections closed for cause"),
+    };
+}
+
+enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, struct hth_rpc **out)
+{
+    *out = NULL;
+    HTH_TRY(check_opts(opts));
+    struct hth_rpc *rpc = hth_new(struct hth_rpc);
+    rpc->env = env;
+    rpc->opts = *opts;
+    memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
+    rpc->opts.network = rpc->network;
+    rpc->opts.listen = NULL;
+    rpc->handlers = hth_map_new();
+    rpc->peers = hth_map_new();
+    static const uint8_t zeros[HTH_FRAME_ALIGN];
+    rpc->pad = hth_blob_copy(zeros, sizeof(zeros));
+    list_init(&rpc->conns);
+    list_init(&rpc->dirty);
+    list_init(&rpc->soon_calls);
+    list_init(&rpc->soon_requests);
+    list_init(&rpc->orphans);
+    hth_heap_init(&rpc->due, due_less);
+    rpc->timer = hth_timer_new(env, rpc_tick, rpc);
+    rpc->timer_at_us = INT64_MAX;
+    register_metrics(rpc);
+    if (opts->listen != NULL) {
+        enum hth_err err = hth_listen(env, opts->listen, conn_accept, rpc, &rpc->listener);
+        if (err != HTH_OK) {
+            hth_rpc_free(rpc);
+            return err;
+        }
+        hth_listener_addr(env, rpc->listener, &rpc->addr);
+    }
+    *out = rpc;
+    return HTH_OK;
+}
+
+/* Calls that are in no connection go without a word. */
+static void drop_calls(struct node *list)
+{
+    while (!list_empty(list)) {
+        struct hth_rpc_call *call = HTH_CONTAINER(list->next, struct hth_rpc_call, node);
+        list_del(&call->node);
+        call_free(call);
+    }
+}
+
+static void drop_peers(struct hth_rpc *rpc)
+{
+    struct peer *p;
+    for (size_t it = 0; (p = hth_map_next(rpc->peers, &it, NULL, NULL)) != NULL;) {
+        drop_calls(&p->waiting);
+        p->rpc = NULL;
+        peer_unref(p);
+    }
+    hth_map_free(rpc->peers);
+}
+
+static void drop_pools(struct hth_rpc *rpc)
+{
+    while (rpc->frames_free != NULL) {
+        struct hth_frame *f = rpc->frames_free;
+        rpc->frames_free = f->next;
+        hth_free(f);
+    }
+    while (rpc->calls_free != NULL) {
+        struct hth_rpc_call *call = rpc->calls_free;
+        rpc->calls_free = (struct hth_rpc_call *)(void *)call->node.next;
+        hth_free(call);
+    }
+    while (rpc->requests_free != NULL) {
+        struct hth_rpc_request *req = rpc->requests_free;
+        rpc->requests_free = (struct hth_rpc_request *)(void *)req->node.next;
+        hth_free(req);
+    }
+    for (struct lost_note *n = rpc->lost_first; n != NULL;) {
+        struct lost_note *next = n->next;
+        hth_free(n);
+        n = next;
+    }
+}
+
+void hth_rpc_free(struct hth_rpc *rpc)
+{
+    if (rpc == NULL)
+        return;
+    HTH_ASSERT(rpc->cork == 0);
+    rpc->draining = true;
+    rpc->drain_fn = NULL;
+    rpc->opts.on_peer_lost = NULL;
+    hth_listener_free(rpc->env, rpc->listener);
+    while (!list_empty(&rpc->conns))
+        conn_kill(HTH_CONTAINER(rpc->conns.next, struct conn, in_rpc), HTH_E_CLOSED, NULL, false);
+    drop_calls(&rpc->soon_calls);
+    while (!list_empty(&rpc->orphans)) {
+        struct hth_rpc_request *req =
+            HTH_CONTAINER(rpc->orphans.next, struct hth_rpc_request, node);
+        list_del(&req->node);
+        list_del(&req->soon);
+        req->rpc = NULL;
+    }
+    drop_peers(rpc);
+    struct handler *h;
+    for (size_t it = 0; (h = hth_map_next(rpc->handlers, &it, NULL, NULL)) != NULL;)
+        hth_free(h);
+    hth_map_free(rpc->handlers);
+    drop_pools(rpc);
+    hth_heap_clear(&rpc->due);
+    hth_timer_free(rpc->env, rpc->timer);
+    hth_blob_unref(rpc->pad);
+    hth_free(rpc);
+}
+
+void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out)
+{
+    *out = rpc->addr;
+}
+
+void hth_rpc_serve(struct hth_rpc *rpc, uint16_t method, hth_rpc_handler_fn *handler, void *arg)
+{
+    struct handler *old;
+    if (handler == NULL) {
+        old = hth_map_del_u64(rpc->handlers, method);
+    } else {
+        struct handler *h = hth_new(struct handler);
+        h->fn = handler;
+        h->arg = arg;
+        old = hth_map_put_u64(rpc->handlers, method, h);
+    }
+    hth_free(old);
+}
+
+/* ---- drain --------------------------------------------------------------------------------- */
+
+void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *arg)
+{
+    rpc->draining = true;
+    rpc->drain_fn = done;
+    rpc->drain_arg = arg;
+    rpc->drain_until_us = hth_now_us(rpc->env) + timeout_us;
+    hth_listener_free(rpc->env, rpc->listener);
+    rpc->listener = NULL;
+    rpc_enter(rpc);
+    for (struct node *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct conn *c = HTH_CONTAINER(n, struct conn, in_rpc);
+        next = n->next;
+        if (c->state == CONN_READY)
+            conn_goodbye(c, HTH_E_DRAINING, "shutting down");
+    }
+    rpc_leave(rpc);
+    rpc_soon(rpc);
+}
+
+void rpc_drain_check(struct hth_rpc *rpc)
+{
+    if (!rpc->draining || rpc->drain_fn == NULL)
+        return;
+    if (hth_now_us(rpc->env) >= rpc->drain_until_us) {
+        while (!list_empty(&rpc->conns))
+            conn_kill(HTH_CONTAINER(rpc->conns.next, struct conn, in_rpc), HTH_OK, NULL, false);
+    }
+    if (rpc->conn_count > 0)
+        return;
+    hth_fn *fn = rpc->drain_fn;
+    rpc->drain_fn = NULL;
+    fn(rpc->drain_arg);
+}
+
+/* ---- looking in ---------------------------------------------------------------------------- */
+
+void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out)
+{
+    *out = rpc->stats;
+    out->conns = rpc->conn_count;
+    out->peers = (uint32_t)hth_map_count(rpc->peers);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tx.c: the send queue of a connection: a ring of spans.
+ *
+ * Headers and metas are packed one behind the other into a blob of the connection, so that the
+ * frames of one turn are one span and leave in one write; what was handed to the stream is never
+ * touched again, only the room behind it. Tensors are spans of their own blobs. The stream gets at
+ * most TX_WINDOW bytes at a time, so that a large body is not one large commitment, and is refilled
+ * when it says that it drained.
+ */
+#include "rpc/internal.h"
+
+#define TX_BLOB_BYTES 16384
+#define TX_WINDOW     (1u << 20)
+#define TX_SPANS      64
+
+_Static_assert(TX_WINDOW >= HTH_STREAM_LOW_BYTES, "on_drained must come after a full window");
+
+static void push(struct conn *c, struct hth_blob *blob, size_t offset, size_t len)
+{
+    if (c->tx_count > 0) {
+        size_t last = (c->tx_first + c->tx_count - 1) & (c->tx_capacity - 1);
+        struct hth_span *s = &c->tx[last];
+        if (s->blob == blob && s->offset + s->len == offset) {
+            s->len += len;
+            c->tx_bytes += len;
+            return;
+        }
+    }
+    if (c->tx_count == c->tx_capacity) {
+        size_t grown = c->tx_capacity == 0 ? 16 : 2 * c->tx_capacity;
+        struct hth_span *ring = hth_new_array(struct hth_span, grown);
+        for (size_t i = 0; i < c->tx_count; i++)
+            ring[i] = c->tx[(c->tx_first + i) & (c->tx_capacity - 1)];
+        hth_free(c->tx);
+        c->tx = ring;
+        c->tx_first = 0;
+        c->tx_capacity = grown;
+    }
+    c->tx[(c->tx_first + c->tx_count) & (c->tx_capacity - 1)] =
+        (struct hth_span){hth_blob_ref(blob), offset, len};
+    c->tx_count++;
+    c->tx_bytes += len;
+}
+
+static void push_tensors(struct conn *c, const struct hth_tensor *tensors, size_t count)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = 0;
+        if (hth_tensor_bytes(&tensors[i], &bytes) != HTH_OK || bytes == 0)
+            continue;
+        uint64_t pad = (HTH_FRAME_ALIGN - end % HTH_FRAME_ALIGN) % HTH_FRAME_ALIGN;
+        if (pad > 0)
+            push(c, c->rpc->pad, 0, (size_t)pad);
+        push(c, tensors[i].blob, tensors[i].offset, (size_t)bytes);
+        end += pad + bytes;
+    }
+}
+
+uint64_t tx_backlog(const struct conn *c)
+{
+    size_t in_stream = c->state == CONN_DEAD ? 0 : hth_stream_queued(c->rpc->env, c->stream);
+    return c->tx_bytes + in_stream;
+}
+
+static void mark_dirty(struct conn *c)
+{
+    if (c->rpc->cork == 0)
+        tx_flush(c);
+    else if (list_empty(&c->dirty))
+        list_push(&c->rpc->dirty, &c->dirty);
+}
+
+/* Room for `bound` bytes in the connection's blob. */
+static enum hth_err reserve(struct conn *c, size_t bound)
+{
+    if (c->tx_blob != NULL && bound <= c->tx_blob->size - c->tx_blob_used)
+        return HTH_OK;
+    struct hth_blob *fresh = hth_blob_try_new(HTH_MAX(bound, (size_t)TX_BLOB_BYTES));
+    if (fresh == NULL)
+        return HTH_E_NO_MEMORY;
+    hth_blob_unref(c->tx_blob);
+    c->tx_blob = fresh;
+    c->tx_blob_used = 0;
+    return HTH_OK;
+}
+
+enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg)
+{
+    size_t len;
+    if (c->state == CONN_DEAD)
+        return HTH_E_CLOSED;
+    if (msg->body.payload_len > HTH_FRAME_META_BYTES_MAX ||
+        msg->body.tensor_count > HTH_FRAME_TENSORS_MAX)
+        return HTH_E_TOO_LARGE;
+    size_t bound = hth_frame_pack_bound(msg);
+    HTH_TRY(reserve(c, bound));
+    HTH_TRY(hth_frame_pack(msg, c->tx_blob->data + c->tx_blob_used,
+                           c->tx_blob->size - c->tx_blob_used, &len));
+    uint64_t before = c->tx_bytes;
+    push(c, c->tx_blob, c->tx_blob_used, len);
+    c->tx_blob_used += len;
+    push_tensors(c, msg->body.tensors, msg->body.tensor_count);
+    c->rpc->stats.bytes_out += c->tx_bytes - before;
+    hth_metric_add(c->rpc->metrics.bytes_out, (int64_t)(c->tx_bytes - before));
+    mark_dirty(c);
+    return HTH_OK;
+}
+
+void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id)
+{
+    struct hth_frame_msg msg = {.type = type, .id = id};
+    enum hth_err err = tx_frame(c, &msg);
+    if (err != HTH_OK && err != HTH_E_CLOSED)
+        HTH_LOG(c->rpc->env, HTH_DEBUG, HTH_SUB_RPC, "frame %d not sent: %s", type,
+                hth_err_text(err));
+}
+
+/* The next spans, up to `room` bytes; the last one may be a part. */
+static size_t gather(const struct conn *c, struct hth_span *out, size_t *count, size_t room)
+{
+    size_t bytes = 0, n = 0;
+    while (n < TX_SPANS && n < c->tx_count && bytes < room) {
+        out[n] = c->tx[(c->tx_first + n) & (c->tx_capacity - 1)];
+        out[n].len = HTH_MIN(out[n].len, room - bytes);
+        bytes += out[n].len;
+        n++;
+    }
+    *count = n;
+    return bytes;
+}
+
+static void consume(struct conn *c, size_t bytes)
+{
+    c->tx_bytes -= bytes;
+    c->tx_written += bytes;
+    while (bytes > 0) {
+        struct hth_span *s = &c->tx[c->tx_first];
+        size_t n = HTH_MIN(bytes, s->len);
+        s->offset += n;
+        s->len -= n;
+        bytes -= n;
+        if (s->len == 0) {
+            hth_blob_unref(s->blob);
+            c->tx_first = (c->tx_first + 1) & (c->tx_capacity - 1);
+            c->tx_count--;
+        }
+    }
+}
+
+void tx_flush(struct conn *c)
+{
+    struct hth_env *env = c->rpc->env;
+    list_del(&c->dirty);
+    if (c->state != CONN_HELLO && c->state != CONN_READY)
+        return;
+    while (c->tx_count > 0) {
+        struct hth_span spans[TX_SPANS];
+        size_t count, queued = hth_stream_queued(env, c->stream);
+        if (queued >= TX_WINDOW)
+            return;
+        size_t bytes = gather(c, spans, &count, TX_WINDOW - queued + HTH_STREAM_LOW_BYTES);
+        /* E_QUEUE_FULL: on_drained comes. E_CLOSED: on_closed comes. */
+        if (hth_stream_write(env, c->stream, spans, count) != HTH_OK)
+            return;
+        consume(c, bytes);
+    }
+}
+
+void tx_clear(struct conn *c)
+{
+    for (; c->tx_count > 0; c->tx_count--) {
+        hth_blob_unref(c->tx[c->tx_first].blob);
+        c->tx_first = (c->tx_first + 1) & (c->tx_capacity - 1);
+    }
+    hth_free(c->tx);
+    hth_blob_unref(c->tx_blob);
+    c->tx = NULL;
+    c->tx_blob = NULL;
+    c->tx_bytes = 0;
+    list_del(&c->dirty);
+}
