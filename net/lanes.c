@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lanes.c: worker threads.
+ *
+ * A lane is a bounded queue and its threads. Jobs start in the order of submission. A finished job
+ * goes to the environment's inbox; one write to an eventfd wakes the loop for however many finished
+ * meanwhile. Workers block every signal, so that handlers run on the loop thread only.
+ */
+#define _GNU_SOURCE
+#include "net/net-internal.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+static void *worker(void *arg)
+{
+    struct hth_net_lane *lane = arg;
+    pthread_mutex_lock(&lane->lock);
+    for (;;) {
+        while (lane->head == NULL && !lane->ending)
+            pthread_cond_wait(&lane->wake, &lane->lock);
+        struct hth_job *job = lane->head;
+        if (job == NULL)
+            break;
+        lane->head = job->next;
+        if (lane->head == NULL)
+            lane->tail = NULL;
+        lane->waiting--;
+        pthread_mutex_unlock(&lane->lock);
+        job->run(job);
+        hth_net_job_finished(lane->net, job);
+        pthread_mutex_lock(&lane->lock);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+enum hth_err hth_net_lane_start(struct hth_net *net, enum hth_lane index, uint32_t threads)
+{
+    struct hth_net_lane *lane = &net->lane[index];
+    sigset_t all, old;
+    enum hth_err err = HTH_OK;
+
+    lane->net = net;
+    lane->threads = hth_new_array(pthread_t, threads);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    for (uint32_t i = 0; i < threads && err == HTH_OK; i++) {
+        char name[16];
+        if (pthread_create(&lane->threads[i], NULL, worker, lane) != 0) {
+            err = HTH_E_IO;
+            break;
+        }
+        lane->thread_count++;
+        snprintf(name, sizeof(name), "hth-%s-%u", index == HTH_LANE_IO ? "io" : "cpu",
+                 (unsigned)(i % 1000));
+        pthread_setname_np(lane->threads[i], name);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return err;
+}
+
+void hth_net_lane_end(struct hth_net_lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    struct hth_job *waiting = lane->head;
+    lane->head = lane->tail = NULL;
+    lane->waiting = 0;
+    lane->ending = true;
+    pthread_cond_broadcast(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+
+    while (waiting != NULL) {
+        struct hth_job *job = waiting;
+        waiting = job->next;
+        job->private_ticket = HTH_NET_TICKET_CANCELED;
+        hth_net_job_finished(lane->net, job);
+    }
+    for (uint32_t i = 0; i < lane->thread_count; i++)
+        pthread_join(lane->threads[i], NULL);
+    lane->thread_count = 0;
+    hth_free(lane->threads);
+    lane->threads = NULL;
+}
+
+enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job)
+{
+    struct hth_net *net = hth_net_of(env);
+    HTH_ASSERT(job->lane == HTH_LANE_COMPUTE || job->lane == HTH_LANE_IO);
+    HTH_ASSERT(job->run != NULL && job->done != NULL);
+    struct hth_net_lane *lane = &net->lane[job->lane];
+    if (net->jobs_ended)
+        return HTH_E_CANCELED;
+    job->next = NULL;
+    job->env = env;
+    job->private_ticket = HTH_NET_TICKET_RUN;
+    pthread_mutex_lock(&lane->lock);
+    bool full = lane->waiting >= HTH_LANE_JOBS_MAX;
+    if (!full) {
+        if (lane->tail != NULL)
+            lane->tail->next = job;
+        else
+            lane->head = job;
+        lane->tail = job;
+        lane->waiting++;
+        pthread_cond_signal(&lane->wake);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    if (full)
+        return HTH_E_QUEUE_FULL;
+    net->job_count++;
+    return HTH_OK;
+}
+
+uint32_t hth_net_lane_width(struct hth_env *env, enum hth_lane lane)
+{
+    return lane == HTH_LANE_IO ? 1 : hth_net_of(env)->opts.compute_threads;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * listener.c: accepting connections, within the limits.
+ *
+ * A connection beyond a limit is accepted and closed at once: left in the backlog it would keep the
+ * listener readable and the other side waiting. When the process has no file left, the listener
+ * rests for a while instead of spinning.
+ */
+#define _GNU_SOURCE
+#include "net/net-internal.h"
+
+#include "core/map.h"
+#include "core/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Connections taken in one turn. */
+#define ACCEPT_BATCH  64
+#define BACKLOG       512
+#define REST_US       100000
+
+struct addr_count {
+    uint32_t streams;
+};
+
+bool hth_net_addr_take(struct hth_net *net, const struct hth_addr *addr)
+{
+    struct addr_count *c = hth_map_get(net->per_addr, addr->ip, sizeof(addr->ip));
+    if (c == NULL) {
+        c = hth_new(struct addr_count);
+        hth_map_put(net->per_addr, addr->ip, sizeof(addr->ip), c);
+    }
+    if (c->streams >= net->opts.streams_per_addr_max)
+        return false;
+    c->streams++;
+    return true;
+}
+
+void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr)
+{
+    struct addr_count *c = hth_map_get(net->per_addr, addr->ip, sizeof(addr->ip));
+    HTH_ASSERT(c != NULL && c->streams > 0);
+    if (--c->streams == 0)
+        hth_free(hth_map_del(net->per_addr, addr->ip, sizeof(addr->ip)));
+}
+
+static void take_one(struct hth_listener *l, int fd, const struct sockaddr_storage *ss)
+{
+    struct hth_net *net = l->net;
+    struct hth_addr addr;
+    char text[HTH_ADDR_TEXT_MAX];
+    if (!hth_net_addr_of(ss, &addr)) {
+        close(fd);
+        return;
+    }
+    if (net->stream_count >= net->opts.streams_max || !hth_net_addr_take(net, &addr)) {
+        hth_metric_add(net->m_refused, 1);
+        HTH_LOG(&net->env, HTH_WARN, HTH_SUB_NET, "%s: connection dropped: too many streams",
+                hth_addr_text(&addr, text));
+        close(fd);
+        return;
+    }
+    hth_net_stream_accepted(l, fd, &addr);
+}
+
+static void rest(struct hth_listener *l)
+{
+    struct timeval tv = {.tv_sec = 0, .tv_usec = REST_US};
+    HTH_LOG(&l->net->env, HTH_WARN, HTH_SUB_NET,
+            "can't accept connections: out of files or memory; raise `ulimit -n`");
+    event_del(&l->event);
+    event_add(&l->retry, &tv);
+}
+
+static void accept_cb(evutil_socket_t listen_fd, short what, void *arg)
+{
+    struct hth_listener *l = arg;
+    struct hth_net *net = l->net;
+    (void)what;
+    hth_net_enter(net);
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        struct sockaddr_storage ss;
+        socklen_t len = sizeof(ss);
+        int fd = accept4(listen_fd, (struct sockaddr *)&ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            take_one(l, fd, &ss);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            rest(l);
+        /* Else nobody waits any more, or that one connection failed: both are over. */
+        if (errno != EINTR && errno != ECONNABORTED)
+            break;
+    }
+    hth_net_leave(net);
+}
+
+static void retry_cb(evutil_socket_t fd, short what, void *arg)
+{
+    struct hth_listener *l = arg;
+    (void)fd;
+    (void)what;
+    event_add(&l->event, NULL);
+}
+
+static enum hth_err bind_err(int e)
+{
+    switch (e) {
+    case EADDRINUSE:
+        return HTH_E_ADDR_IN_USE;
+    case EACCES:
+    case EPERM:
+        return HTH_E_PERMISSION;
+    case EMFILE:
+    case ENFILE:
+        return HTH_E_BUDGET;
+    case EAFNOSUPPORT:
+        return HTH_E_UNSUPPORTED;
+    default:
+        return HTH_E_UNREACHABLE;
+    }
+}
+
+/* IPv6 sockets take IPv6 only, so that one port can be listened on in both families and an IPv4
+ * peer never appears as a mapped address. */
+static enum hth_err open_socket(const struct hth_addr *addr, int *out)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = hth_net_sockaddr(addr, &ss);
+    int one = 1;
+    if (len == 0)
+        return HTH_E_UNSUPPORTED;
+    int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return bind_err(errno);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (addr->family == 6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+    if (bind(fd, (struct sockaddr *)&ss, len) != 0 || listen(fd, BACKLOG) != 0) {
+        enum hth_err err = bind_err(errno);
+        close(fd);
+        return err;
+    }
+    *out = fd;
+    return HTH_OK;
+}
+
+enum hth_err hth_net_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
+                            void *arg, struct hth_listener **out)
+{
+    struct hth_net *net = hth_net_of(env);
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    int fd;
+
+    *out = NULL;
+    HTH_TRY(open_socket(addr, &fd));
+    struct hth_listener *l = hth_new(struct hth_listener);
+    l->net = net;
+    l->fd = fd;
+    l->fn = fn;
+    l->arg = arg;
+    l->addr = *addr;
+    if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
+        (void)hth_net_addr_of(&ss, &l->addr);
+    event_assign(&l->event, net->base, fd, EV_READ | EV_PERSIST, accept_cb, l);
+    event_assign(&l->retry, net->base, -1, 0, retry_cb, l);
+    event_add(&l->event, NULL);
+    l->next = net->listeners;
+    if (l->next != NULL)
+        l->next->prev = l;
+    net->listeners = l;
+    *out = l;
+    return HTH_OK;
+}
+
+void hth_net_listener_addr(struct hth_listener *l, struct hth_addr *out)
+{
+    *out = l->addr;
+}
+
+void hth_net_listener_free(struct hth_listener *l)
+{
+    struct hth_net *net = l->net;
+    /* Connections whose handshake goes on have nobody left to be given to. */
+    for (struct hth_stream *s = net->streams, *next; s != NULL; s = next) {
+        next = s->next;
+        if (s->listener == l)
+            hth_net_stream_cut(s);
+    }
+    if (l->prev != NULL)
+        l->prev->next = l->next;
+    else
+        net->listeners = l->next;
+    if (l->next != NULL)
+        l->next->prev = l->prev;
+    event_del(&l->event);
+    event_del(&l->retry);
+    close(l->fd);
+    hth_free(l);
+}
