@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crypto.c: the simulator's stand-in for SHA-256 and Ed25519. It has the shapes and the failures of
+ * the real thing (a wrong key, a changed byte, a foreign signature are refused) at a hundredth of
+ * the cost, and none of its security: whoever calls these functions with somebody else's public key
+ * could sign for them. Simulated attackers go through `sign`, which takes a secret.
+ */
+#include "sim/internal.h"
+
+#include <string.h>
+
+static void hash_seeded(const void *data, size_t len, uint64_t seed, struct hth_hash *out)
+{
+    uint64_t h = hth_hash64(data, len, seed);
+    for (int i = 0; i < 4; i++) {
+        uint64_t word = hth_mix64(h + (uint64_t)i);
+        memcpy(out->b + 8 * i, &word, 8);
+    }
+}
+
+static void stand_in_hash(const void *data, size_t len, struct hth_hash *out)
+{
+    hash_seeded(data, len, UINT64_C(0x48415348), out);
+}
+
+static void stand_in_public_of(const struct hth_secret *secret, struct hth_pubkey *out)
+{
+    struct hth_hash h;
+    hash_seeded(secret->b, sizeof(secret->b), UINT64_C(0x5055424b), &h);
+    memcpy(out->b, h.b, sizeof(out->b));
+}
+
+static void signature_of(const struct hth_pubkey *key, const void *data, size_t len,
+                         uint8_t sig[HTH_SIG_LEN])
+{
+    struct hth_hash halves[2];
+    uint64_t seed = hth_hash64(key->b, sizeof(key->b), UINT64_C(0x5349474e));
+    hash_seeded(data, len, seed, &halves[0]);
+    hash_seeded(data, len, ~seed, &halves[1]);
+    memcpy(sig, halves, HTH_SIG_LEN);
+}
+
+static void stand_in_sign(const struct hth_secret *secret, const void *data, size_t len,
+                          uint8_t sig[HTH_SIG_LEN])
+{
+    struct hth_pubkey key;
+    stand_in_public_of(secret, &key);
+    signature_of(&key, data, len, sig);
+}
+
+static enum hth_err stand_in_verify(const struct hth_pubkey *key, const void *data, size_t len,
+                                    const uint8_t sig[HTH_SIG_LEN])
+{
+    uint8_t expected[HTH_SIG_LEN];
+    signature_of(key, data, len, expected);
+    return memcmp(sig, expected, HTH_SIG_LEN) == 0 ? HTH_OK : HTH_E_BAD_SIGNATURE;
+}
+
+const struct hth_crypto *hth_sim_crypto(void)
+{
+    static const struct hth_crypto table = {
+        .name = "sim",
+        .hash = stand_in_hash,
+        .public_of = stand_in_public_of,
+        .sign = stand_in_sign,
+        .verify = stand_in_verify,
+    };
+    return &table;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* world.c: the loop. Takes the next event, moves the clock to it, hands it to its part, and mixes
+ * what happened into the trace. */
+#include "sim/internal.h"
+
+#include <string.h>
+
+/* More events than this without the clock moving mean that somebody waits for time in a circle. */
+#define SAME_INSTANT_MAX 50000000u
+
+struct sim_at {
+    struct sim_event event;
+    struct sim_list in_world;
+    hth_fn *fn;
+    void *arg;
+};
+
+static const char *const event_names[] = {
+#define SIM_EVENT_TEXT(upper, text) text,
+    SIM_EVENT_MAP(SIM_EVENT_TEXT)
+#undef SIM_EVENT_TEXT
+};
+
+/* ---- schedule and trace -------------------------------------------------------------------- */
+
+void sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us)
+{
+    /* splitmix64 is a bijection, so two events never have the same key. */
+    uint64_t key = hth_mix64(w->seed ^ w->sequence++);
+    sim_heap_set(&w->heap, event, HTH_MAX(at_us, w->now_us), key);
+}
+
+void sim_unschedule(struct hth_world *w, struct sim_event *event)
+{
+    sim_heap_remove(&w->heap, event);
+}
+
+void sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
+               uint64_t detail)
+{
+    uint64_t who = node != NULL ? node->index + 1 : 0;
+    uint64_t h = w->trace_hash ^ ((uint64_t)w->now_us + (who << 32) + ((uint64_t)kind << 56));
+    w->trace_hash = hth_mix64(hth_mix64(h) ^ detail);
+    if (w->opts.trace != NULL) {
+        w->opts.trace(w->opts.trace_arg, w->now_us, node != NULL ? node->name : "",
+                      event_names[kind], detail);
+    }
+}
+
+uint64_t hth_world_trace_hash(const struct hth_world *w)
+{
+    return w->trace_hash;
+}
+
+/* ---- dispatch ------------------------------------------------------------------------------ */
+
+static struct hth_stream *stream_of_pipe(struct sim_pipe *pipe)
+{
+    return HTH_CONTAINER(pipe, struct hth_stream, out);
+}
+
+static void dispatch_stream(struct hth_world *w, struct sim_event *event)
+{
+    switch (event->kind) {
+    case SIM_HANDSHAKE:
+        sim_handshake(HTH_CONTAINER(event, struct sim_conn, handshake));
+        break;
+    case SIM_WAKE:
+        sim_stream_wake(HTH_CONTAINER(event, struct hth_stream, wake));
+        break;
+    case SIM_RESET:
+        sim_stream_reset_event(HTH_CONTAINER(event, struct hth_stream, reset));
+        break;
+    case SIM_ARRIVE:
+        sim_pipe_arrive(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, arrive)));
+        break;
+    case SIM_CREDIT:
+        sim_trace(w, event->node, SIM_CREDIT, 0);
+        sim_pipe_credit(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, credit)));
+        break;
+    default:
+        sim_trace(w, event->node, SIM_UPLINK, 0);
+        sim_uplink(event->node);
+        break;
+    }
+}
+
+static void dispatch_dht(struct hth_world *w, struct sim_event *event)
+{
+    switch (event->kind) {
+    case SIM_PUT:
+        sim_dht_put_event(sim_put_of(event));
+        break;
+    case SIM_GET:
+        sim_dht_get_event(sim_get_of(event));
+        break;
+    case SIM_WATCH:
+        sim_dht_watch_event(sim_watch_of(event));
+        break;
+    case SIM_PUSH:
+        sim_dht_push_event(event);
+        break;
+    default:
+        sim_dht_sweep(w);
+        break;
+    }
+}
+
+static void fire_timer(struct hth_world *w, struct hth_timer *timer)
+{
+    sim_trace(w, timer->event.node, SIM_TIMER, 0);
+    timer->fn(timer->arg); /* which may free the timer */
+}
+
+static void fire_at(struct hth_world *w, struct sim_at *at)
+{
+    sim_trace(w, NULL, SIM_AT, 0);
+    sim_list_remove(&at->in_world);
+    hth_fn *fn = at->fn;
+    void *arg = at->arg;
+    hth_free(at);
+    fn(arg);
+}
+
+static void dispatch(struct hth_world *w, struct sim_event *event)
+{
+    switch (event->kind) {
+    case SIM_TIMER:
+        fire_timer(w, HTH_CONTAINER(event, struct hth_timer, event));
+        break;
+    case SIM_AT:
+        fire_at(w, HTH_CONTAINER(event, struct sim_at, event));
+        break;
+    case SIM_BOOT:
+        sim_node_boot(event->node);
+        break;
+    case SIM_POST:
+        sim_post_run(event->node);
+        break;
+    case SIM_JOB:
+        sim_job_event(HTH_CONTAINER(event, struct sim_worker, event));
+        break;
+    case SIM_HANDSHAKE:
+    case SIM_WAKE:
+    case SIM_RESET:
+    case SIM_UPLINK:
+    case SIM_ARRIVE:
+    case SIM_CREDIT:
+        dispatch_stream(w, event);
+        break;
+    default:
+        dispatch_dht(w, event);
+        break;
+    }
+}
+
+/* Handles the first event of the heap. */
+static void step(struct hth_world *w)
+{
+    struct sim_heap_slot slot = w->heap.slots[0];
+    sim_heap_remove(&w->heap, slot.event);
+    w->same_instant = slot.at_us > w->now_us ? 0 : w->same_instant + 1;
+    HTH_ASSERT(w->same_instant < SAME_INSTANT_MAX);
+    w->now_us = slot.at_us;
+    w->stats.events++;
+    struct hth_node *node = slot.event->node;
+    w->current = node;
+    if (node != NULL)
+        node->env.now_us = w->now_us + node->clock_offset_us;
+    dispatch(w, slot.event);
+    w->current = NULL;
+    if (node != NULL && node->crash_wanted)
+        sim_node_die(node, node->crash_how);
+}
+
+/* So that code outside any callback sees the right time too. */
+static void show_time(struct hth_world *w)
+{
+    for (size_t i = 0; i < w->node_count; i++)
+        w->nodes[i]->env.now_us = w->now_us + w->nodes[i]->clock_offset_us;
+}
+
+uint64_t hth_world_run_until(struct hth_world *w, int64_t until_us)
+{
+    HTH_ASSERT(w->current == NULL);
+    uint64_t before = w->stats.events;
+    while (w->heap.count > 0 && w->heap.slots[0].at_us <= until_us)
+        step(w);
+    w->now_us = HTH_MAX(w->now_us, until_us);
+    show_time(w);
+    return w->stats.events - before;
+}
+
+uint64_t hth_world_run_for(struct hth_world *w, int64_t duration_us)
+{
+    return hth_world_run_until(w, w->now_us + duration_us);
+}
+
+bool hth_world_run_until_true(struct hth_world *w, bool (*done)(void *arg), void *arg,
+                              int64_t duration_us)
+{
+    HTH_ASSERT(w->current == NULL);
+    int64_t until_us = w->now_us + duration_us;
+    bool holds = done(arg);
+    while (!holds && w->heap.count > 0 && w->heap.slots[0].at_us <= until_us) {
+        step(w);
+        holds = done(arg);
+    }
+    if (!holds)
+        w->now_us = HTH_MAX(w->now_us, until_us);
+    show_time(w);
+    return holds;
+}
+
+/* The sweep of expired values is the world's own and does not count. */
+static bool is_idle(void *arg)
+{
+    const struct hth_world *w = arg;
+    return w->heap.count == 0 || (w->heap.count == 1 && w->sweep.index != 0);
+}
+
+bool hth_world_run_until_idle(struct hth_world *w, int64_t duration_us)
+{
+    return hth_world_run_until_true(w, is_idle, w, duration_us);
+}
+
+void hth_world_at(struct hth_world *w, int64_t at_us, hth_fn *fn, void *arg)
+{
+    struct sim_at *at = hth_new(struct sim_at);
+    sim_event_init(&at->event, SIM_AT, NULL);
+    at->fn = fn;
+    at->arg = arg;
+    sim_list_append(&w->ats, &at->in_world);
+    sim_schedule(w, &at->event, at_us);
+}
+
+/* ---- the world ----------------------------------------------------------------------------- */
+
+struct hth_world *hth_world_new(uint64_t seed, const struct hth_world_opts *opts)
+{
+    static const struct hth_world_opts ordinary = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w = hth_new(struct hth_world);
+    w->opts = opts != NULL ? *opts : ordinary;
+    if (w->opts.crypto == NULL)
+        w->opts.crypto = hth_sim_crypto();
+    HTH_ASSERT(w->opts.segment_bytes > 0 && w->opts.window_bytes > 0);
+    w->seed = hth_mix64(seed);
+    w->trace_hash = w->seed;
+    hth_rng_init(&w->root, seed);
+    w->link_rng = hth_rng_split(&w->root, "links", 0);
+    w->chaos_rng = hth_rng_split(&w->root, "chaos", 0);
+    w->dht_rng = hth_rng_split(&w->root, "dht", 0);
+    w->job_rng = hth_rng_split(&w->root, "jobs", 0);
+    sim_list_init(&w->conns);
+    sim_list_init(&w->ats);
+    w->pair_links = hth_map_new();
+    w->zone_links = hth_map_new();
+    w->blocked = hth_map_new();
+    w->mounts = hth_map_new();
+    w->sites = hth_map_new();
+    w->table = hth_map_new();
+    sim_event_init(&w->sweep, SIM_SWEEP, NULL);
+    return w;
+}
+
+void hth_world_free(struct hth_world *w)
+{
+    if (w == NULL)
+        return;
+    HTH_ASSERT(w->current == NULL);
+    for (size_t i = 0; i < w->node_count; i++)
+        sim_node_die(w->nodes[i], HTH_CRASH_SILENT);
+    while (!sim_list_empty(&w->conns))
+        sim_conn_free(HTH_CONTAINER(w->conns.next, struct sim_conn, in_world));
+    while (!sim_list_empty(&w->ats)) {
+        struct sim_at *at = HTH_CONTAINER(w->ats.next, struct sim_at, in_world);
+        sim_list_remove(&at->in_world);
+        sim_unschedule(w, &at->event);
+        hth_free(at);
+    }
+    sim_dht_free(w);
+    for (size_t i = 0; i < w->node_count; i++)
+        sim_node_free(w->nodes[i]);
+    hth_free(w->nodes);
+    sim_links_free(w);
+    sim_files_free(w->mounts);
+    struct sim_site *site;
+    for (size_t it = 0; (site = hth_map_next(w->sites, &it, NULL, NULL)) != NULL;)
+        hth_free(site);
+    hth_map_free(w->sites);
+    sim_heap_clear(&w->heap);
+    hth_free(w);
+}
+
+int64_t hth_world_now_us(const struct hth_world *w)
+{
+    return w->now_us;
+}
+
+void hth_world_set_chaos(struct hth_world *w, const struct hth_chaos *chaos)
+{
+    w->opts.chaos = *chaos;
+}
+
+void hth_world_set_dht(struct hth_world *w, const struct hth_dht_params *params)
+{
+    w->opts.dht = *params;
+}
+
+void hth_world_stats(const struct hth_world *w, struct hth_world_stats *out)
+{
+    *out = w->stats;
+}
+
+/* ---- nodes of the world -------------------------------------------------------------------- */
+
+struct hth_node *hth_world_node(struct hth_world *w, const char *name,
+                                const struct hth_node_opts *opts)
+{
+    if (w->node_count == w->node_capacity) {
+        w->node_capacity = w->node_capacity > 0 ? 2 * w->node_capacity : 16;
+        w->nodes = hth_realloc(w->nodes, w->node_capacity, sizeof(struct hth_node *));
+    }
+    struct hth_node *node = sim_node_new(w, name, opts);
+    w->nodes[w->node_count++] = node;
+    return node;
+}
+
+size_t hth_world_node_count(const struct hth_world *w)
+{
+    return w->node_count;
+}
+
+struct hth_node *hth_world_node_at(struct hth_world *w, size_t index)
+{
+    HTH_ASSERT(index < w->node_count);
+    return w->nodes[index];
+}
+
+static void add_counts(struct hth_open_counts *sum, const struct hth_open_counts *more)
+{
+    sum->timers += more->timers;
+    sum->listeners += more->listeners;
+    sum->streams += more->streams;
+    sum->jobs += more->jobs;
+    sum->posts += more->posts;
+    sum->puts += more->puts;
+    sum->gets += more->gets;
+    sum->watches += more->watches;
+}
+
+uint64_t hth_open_total(const struct hth_open_counts *c)
+{
+    return c->timers + c->listeners + c->streams + c->jobs + c->posts + c->puts + c->gets +
+           c->watches;
+}
+
+void hth_world_open(const struct hth_world *w, struct hth_open_counts *out)
+{
+    *out = (struct hth_open_counts){.timers = 0};
+    for (size_t i = 0; i < w->node_count; i++) {
+        struct hth_open_counts one;
+        hth_node_open(w->nodes[i], &one);
+        add_counts(out, &one);
+    }
+}
+
+void hth_world_leaks(const struct hth_world *w, struct hth_open_counts *out)
+{
+    *out = w->leaks;
+}
