@@ -108,5 +108,6 @@
 #define HTH_PARAMS_FLOATS_MAX (UINT64_C(1) << 33) /* floats of one parameter set */
 #define HTH_PARAM_NAME_MAX 95                   /* bytes of a tensor's name */
 #define HTH_SEQ_MAX 65536                       /* positions of a sequence */
+#define HTH_HEAD_DIM_MAX 4096                   /* columns of an attention head */
 
 #endif

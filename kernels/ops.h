@@ -29,7 +29,7 @@ struct hth_linear {
     struct hth_weight *bias;  /* [1, out] or NULL */
     enum hth_act act;
     struct hth_view pre;      /* gets x W + bias, for the backward pass; or HTH_VIEW_NONE */
-    struct hth_view residual; /* [M, out], may be y itself; or HTH_VIEW_NONE */
+    struct hth_view residual; /* [M, out], not y; or HTH_VIEW_NONE */
 };
 enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
                                 struct hth_view x, struct hth_view y) HTH_MUST;
@@ -40,7 +40,7 @@ struct hth_linear_back {
     struct hth_weight *w;
     enum hth_act act;
     struct hth_view pre;
-    struct hth_view residual; /* [M, in], may be dx itself; or HTH_VIEW_NONE */
+    struct hth_view residual; /* [M, in], not dx; or HTH_VIEW_NONE */
 };
 enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                       struct hth_view dy, struct hth_view dx) HTH_MUST;
@@ -71,8 +71,7 @@ struct hth_layernorm {
 enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
                                    struct hth_view x, struct hth_view y,
                                    struct hth_view stats) HTH_MUST;
-/* dx from dy, x and stats, + residual if given (may be dx); dgamma, dbeta are added to. dx may be
- * dy. */
+/* dx from dy, x and stats, + residual if given (not dx); dgamma, dbeta are added to. dx may be dy. */
 struct hth_layernorm_back {
     struct hth_weight *gamma, *beta;
     struct hth_view x, stats;
@@ -134,7 +133,7 @@ void hth_rope_free(struct hth_rope *rope);
 /* Causal attention of `heads` heads over sequences of `seq` rows: the rows of a view are whole
  * sequences, one after the other (M = sequences * seq). qkv [M, 3 d] holds queries, keys, values;
  * head h owns columns h * d / heads of each. Queries and keys are rotated inside (rope NULL: not),
- * scores are scaled by 1 / sqrt(d / heads). */
+ * scores are scaled by 1 / sqrt(d / heads). Here a NaN spoils its sequence, never another one. */
 struct hth_attention {
     uint32_t seq, heads;
     const struct hth_rope *rope;

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend-internal.h: the table that a back end fills, and the structs behind the opaque names.
+ *
+ * ops.c has checked shapes, types and limits before it calls through the table, so that a back end
+ * holds arithmetic only: views are fp32 unless the slot says otherwise, rows > 0, leading dimensions
+ * at least the columns. A slot takes scratch from its context and may return E_NO_MEMORY; a device
+ * back end otherwise returns at once and keeps its errors for `exec_sync`.
+ *
+ * A plug-in exports one function that returns such a table; `abi` and `size` are checked first.
+ */
+#ifndef HTH_KERNELS_BACKEND_INTERNAL_H
+#define HTH_KERNELS_BACKEND_INTERNAL_H
+
+#include "core/limits.h"
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#include "kernels/optim.h"
+#include "kernels/params.h"
+
+#define HTH_BACKEND_ABI 1u
+
+struct hth_exec {
+    const struct hth_backend *be;
+    void *stream;     /* the back end's own; NULL on the CPU */
+    uint8_t *scratch; /* back-end memory, used as a stack */
+    size_t scratch_bytes, scratch_used;
+};
+
+struct hth_weight {
+    struct hth_params *owner;
+    char name[HTH_PARAM_NAME_MAX + 1];
+    uint32_t index;
+    uint32_t rows, cols;
+    size_t offset;       /* floats from the start of each flat buffer */
+    float *value, *grad; /* back-end memory; set by the seal */
+    bool grad_zero;      /* logically zero: the buffer's content is not to be read */
+    enum hth_init init;
+    float scale;
+    bool no_decay;
+    void *image;            /* the back end's own; freed through image_free */
+    uint64_t image_version; /* of the values it was built from; 0: never */
+};
+
+struct hth_params {
+    const struct hth_backend *be;
+    struct hth_weight **weights; /* each allocated alone: callers hold pointers while it grows */
+    uint32_t count, cap;
+    uint64_t elements;
+    size_t flat_len;
+    float *value, *grad, *state[2];
+    uint32_t slots;
+    bool sealed;
+    bool state_zero;  /* states are logically zero: nobody wrote them yet */
+    uint64_t version; /* of the values; starts at 1, moves at each change */
+    uint64_t steps;
+};
+
+/* One matrix of a rotary table: [seq_max, head_dim / 2] cosines, then as many sines. */
+struct hth_rope {
+    const struct hth_backend *be;
+    uint32_t seq_max, half;
+    float *cosines, *sines;
+};
+
+struct hth_adam_args {
+    float *w, *m, *v;
+    const float *g;
+    size_t count;
+    float grad_scale, lr, beta1, beta2, eps, decay;
+    float bias1, bias2_sqrt; /* 1 - beta1^t, sqrt(1 - beta2^t) */
+    bool decoupled;          /* AdamW */
+};
+
+struct hth_sgd_args {
+    float *w, *m; /* m NULL: no momentum */
+    const float *g;
+    size_t count;
+    float grad_scale, lr, momentum, decay;
+};
+
+struct hth_init_args {
+    float *dst;
+    size_t count;
+    enum hth_init init; /* ZEROS, ONES, UNIFORM or NORMAL; the others are reduced to these */
+    float scale;
+    uint64_t seed;
+    uint32_t stream, tensor;
+};
+
+struct hth_backend {
+    uint32_t abi, size;
+    const char *name;
+    uint32_t caps;
+    const void *impl; /* the back end's own */
+
+    void *(*alloc)(const struct hth_backend *be, size_t bytes);
+    void (*free)(const struct hth_backend *be, void *p);
+    enum hth_err (*exec_open)(struct hth_exec *ex); /* makes ex->stream */
+    void (*exec_close)(struct hth_exec *ex);
+    enum hth_err (*exec_sync)(struct hth_exec *ex);
+    enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
+    enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
+    void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */
+    /* Initialises or zeroes back-end memory before any context exists; synchronous. */
+    enum hth_err (*init)(const struct hth_backend *be, const struct hth_init_args *args);
+
+    size_t (*linear_scratch)(const struct hth_backend *be, uint32_t in, uint32_t out);
+    enum hth_err (*linear_forward)(struct hth_exec *ex, const struct hth_linear *lin,
+                                   struct hth_view x, struct hth_view y);
+    enum hth_err (*linear_backward_data)(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                         struct hth_view dy, struct hth_view dx);
+    /* Adds to the gradients, or overwrites where the weight's grad_zero says so. */
+    enum hth_err (*linear_backward_weight)(struct hth_exec *ex, struct hth_weight *w,
+                                           struct hth_weight *bias, struct hth_view x,
+                                           struct hth_view dy);
+    enum hth_err (*act_forward)(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                                struct hth_view y);
+    enum hth_err (*act_backward)(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                                 struct hth_view dy, struct hth_view dx);
+    enum hth_err (*layernorm_forward)(struct hth_exec *ex, const struct hth_layernorm *ln,
+                                      struct hth_view x, struct hth_view y, struct hth_view stats);
+    enum hth_err (*layernorm_backward)(struct hth_exec *ex, const struct hth_layernorm_back *ln,
+                                       struct hth_view dy, struct hth_view dx);
+    enum hth_err (*softmax_forward)(struct hth_exec *ex, struct hth_view x, struct hth_view y);
+    enum hth_err (*softmax_backward)(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
+                                     struct hth_view dx);
+    enum hth_err (*xent)(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
+                         float grad_scale, struct hth_view dlogits,
+                         struct hth_xent_result *result);
+    /* dst[i] = src[index[i]] for a dense table of `src_rows` rows; embedding's forward too. */
+    enum hth_err (*gather_rows)(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                                struct hth_view dst);
+    /* Embedding's backward too. */
+    enum hth_err (*scatter_add_rows)(struct hth_exec *ex, struct hth_view src,
+                                     struct hth_view index, struct hth_view weight,
+                                     struct hth_view dst);
+    size_t (*attention_scratch)(const struct hth_backend *be, uint32_t seq, uint32_t head_dim);
+    enum hth_err (*attention_forward)(struct hth_exec *ex, const struct hth_attention *att,
+                                      struct hth_view qkv, struct hth_view out,
+                                      struct hth_view lse);
+    enum hth_err (*attention_backward)(struct hth_exec *ex, const struct hth_attention *att,
+                                       const struct hth_attention_saved *saved,
+                                       struct hth_view dout, struct hth_view dqkv);
+    enum hth_err (*combine)(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
+                            struct hth_view b, struct hth_view y);
+    enum hth_err (*fill)(struct hth_exec *ex, struct hth_view y, float value);
+    enum hth_err (*dropout)(struct hth_exec *ex, const struct hth_dropout *drop, struct hth_view x,
+                            struct hth_view y);
+    enum hth_err (*cast)(struct hth_exec *ex, struct hth_view src, struct hth_view dst);
+    enum hth_err (*sumsq)(struct hth_exec *ex, struct hth_view x, struct hth_sumsq_result *result);
+    enum hth_err (*adam)(struct hth_exec *ex, const struct hth_adam_args *args);
+    enum hth_err (*sgd)(struct hth_exec *ex, const struct hth_sgd_args *args);
+};
+
+/* True when there is nothing at that place. */
+static inline bool hth_view_is_none(struct hth_view v)
+{
+    return v.data == NULL;
+}
+
+/* Makes a logically zero gradient really zero, for those who read or add to it. Errors: E_NO_MEMORY
+ * cannot happen on the CPU; a device's own. */
+enum hth_err hth_weight_grad_ready(struct hth_weight *w) HTH_MUST;
+/* All gradients of the set, and the states. */
+enum hth_err hth_params_grads_ready(struct hth_params *p) HTH_MUST;
+enum hth_err hth_params_states_ready(struct hth_params *p) HTH_MUST;
+
+/* Why the last attempt to load OpenBLAS failed, or the library and core type in use. */
+void hth_blas_describe(char *buf, size_t size);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.c: choosing a back end, and execution contexts with their stack of scratch. */
+#include "kernels/backend-internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "kernels/rowops.h"
+
+#define SCRATCH_ALIGN 64
+
+uint32_t hth_ld_f32(uint32_t cols)
+{
+    uint32_t ld = (cols + 15) / 16 * 16;
+    return ld > 0 && ld % 1024 == 0 ? ld + 16 : ld;
+}
+
+const struct hth_rowops *hth_rowops_fast(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &hth_rowops_avx2 : NULL;
+#else
+    return NULL;
+#endif
+}
+
+enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out)
+{
+    if (strcmp(name, "ref") == 0) {
+        *out = hth_backend_ref();
+        return HTH_OK;
+    }
+    if (strcmp(name, "blas") == 0)
+        return hth_backend_blas(NULL, out);
+    if (strcmp(name, "auto") != 0)
+        return HTH_E_NO_DEVICE;
+    if (hth_backend_blas(NULL, out) != HTH_OK)
+        *out = hth_backend_ref();
+    return HTH_OK;
+}
+
+size_t hth_backend_list(struct hth_backend_info *out, size_t max)
+{
+    struct hth_backend_info all[2] = {{.name = "ref", .usable = true}, {.name = "blas"}};
+    const struct hth_backend *be;
+    snprintf(all[0].detail, sizeof(all[0].detail), "plain loops, the same bits everywhere");
+    all[1].usable = hth_backend_blas(NULL, &be) == HTH_OK;
+    hth_blas_describe(all[1].detail, sizeof(all[1].detail));
+    size_t count = HTH_MIN(max, HTH_ARRAY_LEN(all));
+    for (size_t i = 0; i < count; i++)
+        out[i] = all[i];
+    return count;
+}
+
+const char *hth_backend_name(const struct hth_backend *be)
+{
+    return be->name;
+}
+
+uint32_t hth_backend_caps(const struct hth_backend *be)
+{
+    return be->caps;
+}
+
+void *hth_backend_alloc(const struct hth_backend *be, size_t bytes)
+{
+    return be->alloc(be, bytes);
+}
+
+void hth_backend_free(const struct hth_backend *be, void *p)
+{
+    if (p != NULL)
+        be->free(be, p);
+}
+
+enum hth_err hth_exec_new(const struct hth_backend *be, size_t scratch_bytes, struct hth_exec **out)
+{
+    struct hth_exec *ex = hth_new(struct hth_exec);
+    ex->be = be;
+    enum hth_err err = be->exec_open(ex);
+    if (err != HTH_OK) {
+        hth_free(ex);
+        return err;
+    }
+    err = hth_exec_reserve(ex, scratch_bytes);
+    if (err != HTH_OK) {
+        hth_exec_free(ex);
+        return err;
+    }
+    *out = ex;
+    return HTH_OK;
+}
+
+void hth_exec_free(struct hth_exec *ex)
+{
+    if (ex == NULL)
+        return;
+    ex->be->exec_close(ex);
+    hth_backend_free(ex->be, ex->scratch);
+    hth_free(ex);
+}
+
+const struct hth_backend *hth_exec_backend(const struct hth_exec *ex)
+{
+    return ex->be;
+}
+
+enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes)
+{
+    HTH_ASSERT(ex->scratch_used == 0);
+    if (scratch_bytes <= ex->scratch_bytes)
+        return HTH_OK;
+    HTH_TRY(ex->be->exec_sync(ex));
+    uint8_t *bigger = hth_backend_alloc(ex->be, scratch_bytes);
+    if (bigger == NULL)
+        return HTH_E_NO_MEMORY;
+    hth_backend_free(ex->be, ex->scratch);
+    ex->scratch = bigger;
+    ex->scratch_bytes = scratch_bytes;
+    return HTH_OK;
+}
+
+enum hth_err hth_exec_sync(struct hth_exec *ex)
+{
+    return ex->be->exec_sync(ex);
+}
+
+size_t hth_exec_cost(size_t bytes)
+{
+    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+}
+
+void *hth_exec_take(struct hth_exec *ex, size_t bytes)
+{
+    size_t left = ex->scratch_bytes - ex->scratch_used;
+    if (bytes > left || hth_exec_cost(bytes) > left)
+        return NULL;
+    void *p = ex->scratch + ex->scratch_used;
+    ex->scratch_used += hth_exec_cost(bytes);
+    return p;
+}
+
+size_t hth_exec_mark(const struct hth_exec *ex)
+{
+    return ex->scratch_used;
+}
+
+void hth_exec_release(struct hth_exec *ex, size_t mark)
+{
+    HTH_ASSERT(mark <= ex->scratch_used);
+    ex->scratch_used = mark;
+}
+
+enum hth_err hth_exec_upload(struct hth_exec *ex, void *device, const void *host, size_t bytes)
+{
+    return bytes > 0 ? ex->be->upload(ex, device, host, bytes) : HTH_OK;
+}
+
+enum hth_err hth_exec_download(struct hth_exec *ex, void *host, const void *device, size_t bytes)
+{
+    return bytes > 0 ? ex->be->download(ex, host, device, bytes) : HTH_OK;
+}

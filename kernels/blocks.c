@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blocks.c: the FFN and the transformer block, composed of operations. */
+#include "kernels/blocks.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/backend-internal.h"
+
+/* Bytes of a matrix of floats laid out by us, and the walk that hands out such matrices. */
+static size_t matrix_bytes(uint32_t rows, uint32_t cols)
+{
+    return hth_exec_cost((size_t)rows * hth_ld_f32(cols) * sizeof(float));
+}
+
+static struct hth_view next_matrix(uint8_t **at, uint32_t rows, uint32_t cols)
+{
+    struct hth_view v = hth_view_f32((float *)*at, rows, cols, hth_ld_f32(cols));
+    *at += matrix_bytes(rows, cols);
+    return v;
+}
+
+/* A matrix of scratch; no data when there is too little. */
+static struct hth_view take_matrix(struct hth_exec *ex, uint32_t rows, uint32_t cols)
+{
+    void *data = hth_exec_take(ex, matrix_bytes(rows, cols));
+    return hth_view_f32(data, rows, cols, hth_ld_f32(cols));
+}
+
+/* One tensor to declare. */
+struct tensor {
+    struct hth_weight **out;
+    const char *name;
+    uint32_t rows, cols;
+    enum hth_init init;
+    bool no_decay;
+    uint32_t fan_in; /* of a bias: PyTorch draws it within 1 / sqrt(inputs); 0: by `rows` */
+};
+
+static enum hth_err declare(struct hth_params *p, const char *prefix, const struct tensor *tensors,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct tensor *t = &tensors[i];
+        char name[HTH_PARAM_NAME_MAX + 2];
+        int len = snprintf(name, sizeof(name), "%s%s", prefix != NULL ? prefix : "", t->name);
+        if (len < 0 || len > HTH_PARAM_NAME_MAX)
+            return HTH_E_CONFIG;
+        struct hth_param_spec spec = {.name = name, .rows = t->rows, .cols = t->cols,
+                                      .init = t->init, .no_decay = t->no_decay};
+        if (t->fan_in > 0) {
+            /* LINEAR on a [1, n] bias would use one input: give the bound itself. */
+            spec.init = HTH_INIT_UNIFORM;
+            spec.scale = (float)(1.0 / sqrt((double)t->fan_in));
+        }
+        HTH_TRY(hth_params_add(p, &spec, t->out));
+    }
+    return HTH_OK;
+}
+
+/* -- FFN ----------------------------------------------------------------------------------- */
+
+enum hth_err hth_ffn_declare(struct hth_params *p, const struct hth_ffn_options *options,
+                             struct hth_ffn *out)
+{
+    uint32_t d = options->dim;
+    if (d == 0 || d > UINT32_MAX / 4)
+        return HTH_E_CONFIG;
+    uint32_t h = options->hidden > 0 ? options->hidden : 4 * d;
+    struct hth_ffn f = {.dim = d, .hidden = h, .eps = options->eps > 0 ? options->eps : 1e-12f};
+    const struct tensor tensors[] = {
+        {&f.w1, "layers.0.weight", d, h, HTH_INIT_LINEAR, false, 0},
+        {&f.b1, "layers.0.bias", 1, h, HTH_INIT_LINEAR, true, d},
+        {&f.w2, "layers.2.weight", h, d, HTH_INIT_LINEAR, false, 0},
+        {&f.b2, "layers.2.bias", 1, d, HTH_INIT_LINEAR, true, h},
+        {&f.gamma, "norm.weight", 1, d, HTH_INIT_ONES, true, 0},
+        {&f.beta, "norm.bias", 1, d, HTH_INIT_ZEROS, true, 0},
+    };
+    HTH_TRY(declare(p, options->prefix, tensors, HTH_ARRAY_LEN(tensors)));
+    *out = f;
+    return HTH_OK;
+}
+
+/* What backward needs: the hidden layer before and after GELU, the sum before the norm. */
+struct ffn_saved {
+    struct hth_view pre, act, sum, stats;
+};
+
+static struct ffn_saved ffn_layout(const struct hth_ffn *f, uint32_t rows, void *memory)
+{
+    uint8_t *at = memory;
+    struct ffn_saved s;
+    s.pre = next_matrix(&at, rows, f->hidden);
+    s.act = next_matrix(&at, rows, f->hidden);
+    s.sum = next_matrix(&at, rows, f->dim);
+    s.stats = next_matrix(&at, rows, 2);
+    return s;
+}
+
+size_t hth_ffn_saved_bytes(const struct hth_ffn *f, uint32_t rows)
+{
+    return 2 * matrix_bytes(rows, f->hidden) + matrix_bytes(rows, f->dim) + matrix_bytes(rows, 2);
+}
+
+size_t hth_ffn_scratch_bytes(const struct hth_backend *be, const struct hth_ffn *f, uint32_t rows)
+{
+    return matrix_bytes(rows, f->hidden) + matrix_bytes(rows, f->dim) +
+           HTH_MAX(hth_linear_scratch(be, f->dim, f->hidden),
+                   hth_linear_scratch(be, f->hidden, f->dim));
+}
+
+enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
+                             struct hth_view y, void *saved)
+{
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != f->dim || y.rows != x.rows || y.cols != f->dim || x.data == y.data)
+        return HTH_E_BAD_SHAPE;
+    size_t mark = hth_exec_mark(ex);
+    /* Inference: the sum is built in y, and the norm works in place. */
+    struct ffn_saved s = {.pre = HTH_VIEW_NONE, .sum = y, .stats = HTH_VIEW_NONE};
+    if (saved != NULL)
+        s = ffn_layout(f, x.rows, saved);
+    else
+        s.act = take_matrix(ex, x.rows, f->hidden);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (s.act.data == NULL)
+        goto out;
+    struct hth_linear up = {.w = f->w1, .bias = f->b1, .act = HTH_ACT_GELU, .pre = s.pre};
+    HTH_GOTO(out, hth_linear_forward(ex, &up, x, s.act));
+    struct hth_linear down = {.w = f->w2, .bias = f->b2, .residual = x};
+    HTH_GOTO(out, hth_linear_forward(ex, &down, s.act, s.sum));
+    struct hth_layernorm norm = {.gamma = f->gamma, .beta = f->beta, .eps = f->eps};
+    HTH_GOTO(out, hth_layernorm_forward(ex, &norm, s.sum, y, s.stats));
+out:
+    hth_exec_release(ex, mark);
+    return err;
+}
+
+enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
+                              void *saved, struct hth_view dy, struct hth_view dx)
+{
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != f->dim || dy.rows != x.rows || dy.cols != f->dim || saved == NULL)
+        return HTH_E_BAD_SHAPE;
+    size_t mark = hth_exec_mark(ex);
+    struct ffn_saved s = ffn_layout(f, x.rows, saved);
+    struct hth_view dsum = take_matrix(ex, x.rows, f->dim);
+    struct hth_view dpre = take_matrix(ex, x.rows, f->hidden);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (dsum.data == NULL || dpre.data == NULL)
+        goto out;
+    struct hth_layernorm_back norm = {.gamma = f->gamma, .beta = f->beta, .x = s.sum,
+                                      .stats = s.stats};
+    HTH_GOTO(out, hth_layernorm_backward(ex, &norm, dy, dsum));
+    HTH_GOTO(out, hth_linear_backward_weight(ex, f->w2, f->b2, s.act, dsum));
+    struct hth_linear_back down = {.w = f->w2, .act = HTH_ACT_GELU, .pre = s.pre};
+    HTH_GOTO(out, hth_linear_backward_data(ex, &down, dsum, dpre));
+    HTH_GOTO(out, hth_linear_backward_weight(ex, f->w1, f->b1, x, dpre));
+    struct hth_linear_back up = {.w = f->w1, .residual = dsum};
+    HTH_GOTO(out, hth_linear_backward_data(ex, &up, dpre, dx));
+out:
+    hth_exec_release(ex, mark);
+    return err;
+}
+
+/* -- transformer --------------------------------------------------------------------------- */
+
+enum hth_err hth_tblock_declare(struct hth_params *p, const struct hth_tblock_options *options,
+                                struct hth_tblock *out)
+{
+    uint32_t d = options->dim;
+    if (d == 0 || d > UINT32_MAX / 4 || options->heads == 0 || d % options->heads != 0 ||
+        (options->rope != NULL && options->rope->half * 2 != d / options->heads))
+        return HTH_E_CONFIG;
+    uint32_t h = options->hidden > 0 ? options->hidden : 4 * d;
+    struct hth_tblock t = {.dim = d, .hidden = h, .heads = options->heads,
+                           .eps = options->eps > 0 ? options->eps : 1e-5f, .rope = options->rope};
+    const struct tensor tensors[] = {
+        {&t.ln1_gamma, "norm1.weight", 1, d, HTH_INIT_ONES, true, 0},
+        {&t.ln1_beta, "norm1.bias", 1, d, HTH_INIT_ZEROS, true, 0},
+        {&t.wqkv, "attn.qkv.weight", d, 3 * d, HTH_INIT_LINEAR, false, 0},
+        {&t.bqkv, "attn.qkv.bias", 1, 3 * d, HTH_INIT_ZEROS, true, 0},
+        {&t.wo, "attn.out.weight", d, d, HTH_INIT_LINEAR, false, 0},
+        {&t.bo, "attn.out.bias", 1, d, HTH_INIT_ZEROS, true, 0},
+        {&t.ln2_gamma, "norm2.weight", 1, d, HTH_INIT_ONES, true, 0},
+        {&t.ln2_beta, "norm2.bias", 1, d, HTH_INIT_ZEROS, true, 0},
+        {&t.w1, "ffn.0.weight", d, h, HTH_INIT_LINEAR, false, 0},
+        {&t.b1, "ffn.0.bias", 1, h, HTH_INIT_LINEAR, true, d},
+        {&t.w2, "ffn.2.weight", h, d, HTH_INIT_LINEAR, false, 0},
+        {&t.b2, "ffn.2.bias", 1, d, HTH_INIT_LINEAR, true, h},
+    };
+    HTH_TRY(declare(p, options->prefix, tensors, HTH_ARRAY_LEN(tensors)));
+    *out = t;
+    return HTH_OK;
+}
+
+struct tblock_saved {
+    struct hth_view norm1, stats1, qkv, att, lse; /* of the attention half */
+    struct hth_view mid, norm2, stats2, pre, act; /* mid is u in blocks.h */
+};
+
+static struct tblock_saved tblock_layout(const struct hth_tblock *t, uint32_t rows, void *memory)
+{
+    uint8_t *at = memory;
+    struct tblock_saved s;
+    s.norm1 = next_matrix(&at, rows, t->dim);
+    s.stats1 = next_matrix(&at, rows, 2);
+    s.qkv = next_matrix(&at, rows, 3 * t->dim);
+    s.att = next_matrix(&at, rows, t->dim);
+    s.lse = next_matrix(&at, rows, t->heads);
+    s.mid = next_matrix(&at, rows, t->dim);
+    s.norm2 = next_matrix(&at, rows, t->dim);
+    s.stats2 = next_matrix(&at, rows, 2);
+    s.pre = next_matrix(&at, rows, t->hidden);
+    s.act = next_matrix(&at, rows, t->hidden);
+    return s;
+}
+
+size_t hth_tblock_saved_bytes(const struct hth_tblock *t, uint32_t rows)
+{
+    return 4 * matrix_bytes(rows, t->dim) + 2 * matrix_bytes(rows, 2) +
+           matrix_bytes(rows, 3 * t->dim) + matrix_bytes(rows, t->heads) +
+           2 * matrix_bytes(rows, t->hidden);
+}
+
+size_t hth_tblock_scratch_bytes(const struct hth_backend *be, const struct hth_tblock *t,
+                                uint32_t rows, uint32_t seq)
+{
+    size_t linear = HTH_MAX(hth_linear_scratch(be, t->dim, t->hidden),
+                            hth_linear_scratch(be, t->hidden, t->dim));
+    linear = HTH_MAX(linear, hth_linear_scratch(be, t->dim, 3 * t->dim));
+    linear = HTH_MAX(linear, hth_linear_scratch(be, t->dim, t->dim));
+    size_t inner = HTH_MAX(linear, hth_attention_scratch(be, seq, t->dim / t->heads));
+    /* Inference keeps what would be saved; backward needs the gradients of the same things. */
+    size_t backward = matrix_bytes(rows, t->hidden) + 3 * matrix_bytes(rows, t->dim) +
+                      matrix_bytes(rows, 3 * t->dim);
+    return inner + HTH_MAX(hth_tblock_saved_bytes(t, rows), backward);
+}
+
+enum hth_err hth_tblock_forward(struct hth_exec *ex, const struct hth_tblock *t, uint32_t seq,
+                                struct hth_view x, struct hth_view y, void *saved)
+{
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != t->dim || y.rows != x.rows || y.cols != t->dim || x.data == y.data)
+        return HTH_E_BAD_SHAPE;
+    size_t mark = hth_exec_mark(ex);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (saved == NULL)
+        saved = hth_exec_take(ex, hth_tblock_saved_bytes(t, x.rows));
+    if (saved == NULL)
+        goto out;
+    struct tblock_saved s = tblock_layout(t, x.rows, saved);
+    struct hth_layernorm norm1 = {.gamma = t->ln1_gamma, .beta = t->ln1_beta, .eps = t->eps};
+    HTH_GOTO(out, hth_layernorm_forward(ex, &norm1, x, s.norm1, s.stats1));
+    struct hth_linear qkv = {.w = t->wqkv, .bias = t->bqkv};
+    HTH_GOTO(out, hth_linear_forward(ex, &qkv, s.norm1, s.qkv));
+    struct hth_attention att = {.seq = seq, .heads = t->heads, .rope = t->rope};
+    HTH_GOTO(out, hth_attention_forward(ex, &att, s.qkv, s.att, s.lse));
+    struct hth_linear proj = {.w = t->wo, .bias = t->bo, .residual = x};
+    HTH_GOTO(out, hth_linear_forward(ex, &proj, s.att, s.mid));
+    struct hth_layernorm norm2 = {.gamma = t->ln2_gamma, .beta = t->ln2_beta, .eps = t->eps};
+    HTH_GOTO(out, hth_layernorm_forward(ex, &norm2, s.mid, s.norm2, s.stats2));
+    struct hth_linear up = {.w = t->w1, .bias = t->b1, .act = HTH_ACT_GELU, .pre = s.pre};
+    HTH_GOTO(out, hth_linear_forward(ex, &up, s.norm2, s.act));
+    struct hth_linear down = {.w = t->w2, .bias = t->b2, .residual = s.mid};
+    HTH_GOTO(out, hth_linear_forward(ex, &down, s.act, y));
+out:
+    hth_exec_release(ex, mark);
+    return err;
+}
+
+/* dy is the gradient of y; dmid gets that of u: through the FFN half and past it. */
+static enum hth_err tblock_back_ffn(struct hth_exec *ex, const struct hth_tblock *t,
+                                    const struct tblock_saved *s, struct hth_view dy,
+                                    struct hth_view dmid)
+{
+    struct hth_view dpre = take_matrix(ex, dy.rows, t->hidden);
+    struct hth_view dnorm = take_matrix(ex, dy.rows, t->dim);
+    if (dpre.data == NULL || dnorm.data == NULL)
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_linear_backward_weight(ex, t->w2, t->b2, s->act, dy));
+    struct hth_linear_back down = {.w = t->w2, .act = HTH_ACT_GELU, .pre = s->pre};
+    HTH_TRY(hth_linear_backward_data(ex, &down, dy, dpre));
+    HTH_TRY(hth_linear_backward_weight(ex, t->w1, t->b1, s->norm2, dpre));
+    struct hth_linear_back up = {.w = t->w1};
+    HTH_TRY(hth_linear_backward_data(ex, &up, dpre, dnorm));
+    struct hth_layernorm_back norm = {.gamma = t->ln2_gamma, .beta = t->ln2_beta, .x = s->mid,
+                                      .stats = s->stats2, .residual = dy};
+    return hth_layernorm_backward(ex, &norm, dnorm, dmid);
+}
+
+/* dmid is the gradient of u; dx gets that of x: through the attention half and past it. */
+static enum hth_err tblock_back_attention(struct hth_exec *ex, const struct hth_tblock *t,
+                                          const struct tblock_saved *s,
+                                          const struct hth_tblock_back *back, struct hth_view dmid,
+                                          struct hth_view dx)
+{
+    struct hth_view dqkv = take_matrix(ex, dmid.rows, 3 * t->dim);
+    struct hth_view datt = take_matrix(ex, dmid.rows, t->dim);
+    if (dqkv.data == NULL || datt.data == NULL)
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_linear_backward_weight(ex, t->wo, t->bo, s->att, dmid));
+    struct hth_linear_back proj = {.w = t->wo};
+    HTH_TRY(hth_linear_backward_data(ex, &proj, dmid, datt));
+    struct hth_attention att = {.seq = back->seq, .heads = t->heads, .rope = t->rope};
+    struct hth_attention_saved saved = {.qkv = s->qkv, .out = s->att, .lse = s->lse};
+    HTH_TRY(hth_attention_backward(ex, &att, &saved, datt, dqkv));
+    HTH_TRY(hth_linear_backward_weight(ex, t->wqkv, t->bqkv, s->norm1, dqkv));
+    struct hth_linear_back qkv = {.w = t->wqkv};
+    HTH_TRY(hth_linear_backward_data(ex, &qkv, dqkv, datt));
+    struct hth_layernorm_back norm = {.gamma = t->ln1_gamma, .beta = t->ln1_beta, .x = back->x,
+                                      .stats = s->stats1, .residual = dmid};
+    return hth_layernorm_backward(ex, &norm, datt, dx);
+}
+
+enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t,
+                                 const struct hth_tblock_back *back, struct hth_view dy,
+                                 struct hth_view dx)
+{
+    if (back->x.rows == 0)
+        return HTH_OK;
+    if (back->x.cols != t->dim || dy.rows != back->x.rows || dy.cols != t->dim ||
+        back->saved == NULL)
+        return HTH_E_BAD_SHAPE;
+    size_t mark = hth_exec_mark(ex);
+    struct tblock_saved s = tblock_layout(t, back->x.rows, back->saved);
+    struct hth_view dmid = take_matrix(ex, dy.rows, t->dim);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (dmid.data == NULL)
+        goto out;
+    size_t half = hth_exec_mark(ex);
+    HTH_GOTO(out, tblock_back_ffn(ex, t, &s, dy, dmid));
+    hth_exec_release(ex, half);
+    HTH_GOTO(out, tblock_back_attention(ex, t, &s, back, dmid, dx));
+out:
+    hth_exec_release(ex, mark);
+    return err;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu-attention.c: causal attention of one head of one sequence at a time, in blocks of queries.
+ *
+ * For queries q0 .. q1 only keys 0 .. q1 matter, so each block multiplies by a growing slice of K and
+ * V and the upper triangle is never computed but for the last tile:
+ *
+ *         keys 0 ......... q1
+ *   q0  [ x x x x x x .     ]      S = Q K^T / sqrt(dh), row t keeps keys 0 .. t
+ *    .  [ x x x x x x x .   ]      P = exp(S - lse)
+ *   q1  [ x x x x x x x x . ]      O = P V
+ *
+ * Backward recomputes P from the saved log-sum-exp. With D = rowsum(dO * O):
+ *   dV += P^T dO,  dS = P * (dO V^T - D) / sqrt(dh),  dQ = dS K,  dK += dS^T Q,
+ * and the rotation is undone on dQ and dK.
+ */
+#include "kernels/cpu-internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/math64.h"
+
+#define QUERY_BLOCK 64
+
+/* One head of one sequence, gathered densely: [seq, dh] each. */
+struct head {
+    uint32_t seq, dh;
+    float scale;
+    float *q, *k, *v;        /* rotated where there is a rope */
+    float *out, *dout;       /* backward only */
+    float *dq, *dk, *dv;     /* backward only */
+    float *p, *dp;           /* [QUERY_BLOCK, seq]; dp backward only */
+};
+
+size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
+{
+    const struct hth_cpu *cpu = be->impl;
+    size_t dense = hth_exec_cost((size_t)seq * head_dim * sizeof(float));
+    size_t block = hth_exec_cost((size_t)QUERY_BLOCK * seq * sizeof(float));
+    return 8 * dense + 2 * block + cpu->gemm_scratch_max;
+}
+
+static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward)
+{
+    float **dense[] = {&h->q, &h->k, &h->v, &h->out, &h->dout, &h->dq, &h->dk, &h->dv};
+    size_t bytes = (size_t)h->seq * h->dh * sizeof(float);
+    for (size_t i = 0; i < (backward ? 8 : 3); i++) {
+        *dense[i] = hth_exec_take(ex, bytes);
+        if (*dense[i] == NULL)
+            return HTH_E_NO_MEMORY;
+    }
+    bytes = (size_t)QUERY_BLOCK * h->seq * sizeof(float);
+    h->p = hth_exec_take(ex, bytes);
+    h->dp = backward ? hth_exec_take(ex, bytes) : h->p;
+    return h->p == NULL || h->dp == NULL ? HTH_E_NO_MEMORY : HTH_OK;
+}
+
+/* Copies columns first .. first + dh of the sequence's rows, rotated where there is a rope. */
+static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope, const struct head *h,
+                        const float *src, size_t ld, float *dst)
+{
+    for (uint32_t t = 0; t < h->seq; t++) {
+        const float *x = src + t * ld;
+        float *y = dst + (size_t)t * h->dh;
+        if (rope == NULL) {
+            memcpy(y, x, h->dh * sizeof(float));
+            continue;
+        }
+        size_t at = (size_t)t * rope->half;
+        hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, 1.0f, y);
+    }
+}
+
+static void head_scatter(const struct hth_exec *ex, const struct hth_rope *rope,
+                         const struct head *h, const float *src, float *dst, size_t ld)
+{
+    for (uint32_t t = 0; t < h->seq; t++) {
+        const float *x = src + (size_t)t * h->dh;
+        float *y = dst + t * ld;
+        if (rope == NULL) {
+            memcpy(y, x, h->dh * sizeof(float));
+            continue;
+        }
+        size_t at = (size_t)t * rope->half;
+        hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, -1.0f, y);
+    }
+}
+
+/* p = Q[q0 .. q1) K[0 .. q1)^T, unscaled. */
+static enum hth_err head_scores(struct hth_exec *ex, const struct head *h, uint32_t q0, uint32_t q1)
+{
+    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = q1 - q0, .n = q1, .k = h->dh,
+                         .a = h->q + (size_t)q0 * h->dh, .lda = h->dh, .b = h->k, .ldb = h->dh,
+                         .c = h->p, .ldc = h->seq};
+    return hth_cpu_of(ex)->gemm(ex, &g);
+}
+
+static enum hth_err head_forward(struct hth_exec *ex, const struct head *h, float *out, size_t ldo,
+                                 float *lse, size_t ld_lse)
+{
+    const struct hth_cpu *cpu = hth_cpu_of(ex);
+    for (uint32_t q0 = 0; q0 < h->seq; q0 += QUERY_BLOCK) {
+        uint32_t q1 = HTH_MIN(h->seq, q0 + QUERY_BLOCK);
+        HTH_TRY(head_scores(ex, h, q0, q1));
+        for (uint32_t t = q0; t < q1; t++) {
+            float *p = h->p + (size_t)(t - q0) * h->seq, top, sum;
+            cpu->row->combine(t + 1, h->scale, p, 0, NULL, p);
+            cpu->row->max_sumexp(t + 1, p, &top, &sum);
+            float total = top + (float)hth_log64((double)sum);
+            cpu->row->exp_minus(t + 1, p, total, p);
+            memset(p + t + 1, 0, (q1 - t - 1) * sizeof(float));
+            if (lse != NULL)
+                lse[t * ld_lse] = total;
+        }
+        struct hth_gemm g = {.form = HTH_GEMM_NN, .m = q1 - q0, .n = h->dh, .k = q1,
+                             .a = h->p, .lda = h->seq, .b = h->v, .ldb = h->dh,
+                             .c = out + q0 * ldo, .ldc = ldo};
+        HTH_TRY(cpu->gemm(ex, &g));
+    }
+    return HTH_OK;
+}
+
+/* p = probabilities and dp = dS of the block, both with zeros above the diagonal. */
+static enum hth_err block_gradient(struct hth_exec *ex, const struct head *h, uint32_t q0,
+                                   uint32_t q1, const float *lse, size_t ld_lse)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    HTH_TRY(head_scores(ex, h, q0, q1));
+    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = q1 - q0, .n = q1, .k = h->dh,
+                         .a = h->dout + (size_t)q0 * h->dh, .lda = h->dh, .b = h->v, .ldb = h->dh,
+                         .c = h->dp, .ldc = h->seq};
+    HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
+    for (uint32_t t = q0; t < q1; t++) {
+        float *p = h->p + (size_t)(t - q0) * h->seq, *dp = h->dp + (size_t)(t - q0) * h->seq;
+        size_t at = (size_t)t * h->dh, n = t + 1;
+        float d = row->dot(h->dh, h->dout + at, h->out + at);
+        row->combine(n, h->scale, p, 0, NULL, p);
+        row->exp_minus(n, p, lse[t * ld_lse], p);
+        for (size_t i = 0; i < n; i++)
+            dp[i] = p[i] * (dp[i] - d) * h->scale;
+        memset(p + n, 0, (q1 - n) * sizeof(float));
+        memset(dp + n, 0, (q1 - n) * sizeof(float));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err head_backward(struct hth_exec *ex, const struct head *h, const float *lse,
+                                  size_t ld_lse)
+{
+    const struct hth_cpu *cpu = hth_cpu_of(ex);
+    size_t dh = h->dh;
+    memset(h->dk, 0, h->seq * dh * sizeof(float));
+    memset(h->dv, 0, h->seq * dh * sizeof(float));
+    for (uint32_t q0 = 0; q0 < h->seq; q0 += QUERY_BLOCK) {
+        uint32_t q1 = HTH_MIN(h->seq, q0 + QUERY_BLOCK);
+        HTH_TRY(block_gradient(ex, h, q0, q1, lse, ld_lse));
+        struct hth_gemm g = {.form = HTH_GEMM_TN, .accumulate = true, .m = q1, .n = h->dh,
+                             .k = q1 - q0, .a = h->p, .lda = h->seq, .b = h->dout + q0 * dh,
+                             .ldb = dh, .c = h->dv, .ldc = dh};
+        HTH_TRY(cpu->gemm(ex, &g));
+        g.a = h->dp;
+        g.b = h->q + q0 * dh;
+        g.c = h->dk;
+        HTH_TRY(cpu->gemm(ex, &g));
+        struct hth_gemm dq = {.form = HTH_GEMM_NN, .m = q1 - q0, .n = h->dh, .k = q1,
+                              .a = h->dp, .lda = h->seq, .b = h->k, .ldb = dh,
+                              .c = h->dq + q0 * dh, .ldc = dh};
+        HTH_TRY(cpu->gemm(ex, &dq));
+    }
+    return HTH_OK;
+}
+
+static void head_init(struct head *h, const struct hth_attention *att, uint32_t dim)
+{
+    *h = (struct head){.seq = att->seq, .dh = dim / att->heads};
+    h->scale = 1.0f / sqrtf((float)h->dh);
+}
+
+enum hth_err hth_cpu_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
+                                       struct hth_view qkv, struct hth_view out,
+                                       struct hth_view lse)
+{
+    struct head h;
+    size_t dim = out.cols, mark = hth_exec_mark(ex);
+    head_init(&h, att, out.cols);
+    enum hth_err err;
+    HTH_GOTO(done, head_take(ex, &h, false));
+    for (uint32_t row = 0; row < qkv.rows; row += att->seq) {
+        for (uint32_t head = 0; head < att->heads; head++) {
+            const float *src = hth_row(qkv, row) + (size_t)head * h.dh;
+            head_gather(ex, att->rope, &h, src, qkv.ld, h.q);
+            head_gather(ex, att->rope, &h, src + dim, qkv.ld, h.k);
+            head_gather(ex, NULL, &h, src + 2 * dim, qkv.ld, h.v);
+            float *stats = hth_row_or_null(lse, row);
+            HTH_GOTO(done, head_forward(ex, &h, hth_row(out, row) + (size_t)head * h.dh, out.ld,
+                                        stats != NULL ? stats + head : NULL, lse.ld));
+        }
+    }
+done:
+    hth_exec_release(ex, mark);
+    return err;
+}
+
+enum hth_err hth_cpu_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
+                                        const struct hth_attention_saved *saved,
+                                        struct hth_view dout, struct hth_view dqkv)
+{
+    struct head h;
+    size_t dim = dout.cols, mark = hth_exec_mark(ex);
+    head_init(&h, att, dout.cols);
+    enum hth_err err;
+    HTH_GOTO(done, head_take(ex, &h, true));
+    for (uint32_t row = 0; row < dout.rows; row += att->seq) {
+        for (uint32_t head = 0; head < att->heads; head++) {
+            size_t col = (size_t)head * h.dh;
+            const float *src = hth_row(saved->qkv, row) + col;
+            float *dst = hth_row(dqkv, row) + col;
+            head_gather(ex, att->rope, &h, src, saved->qkv.ld, h.q);
+            head_gather(ex, att->rope, &h, src + dim, saved->qkv.ld, h.k);
+            head_gather(ex, NULL, &h, src + 2 * dim, saved->qkv.ld, h.v);
+            head_gather(ex, NULL, &h, hth_row(saved->out, row) + col, saved->out.ld, h.out);
+            head_gather(ex, NULL, &h, hth_row(dout, row) + col, dout.ld, h.dout);
+            HTH_GOTO(done, head_backward(ex, &h, hth_row(saved->lse, row) + head, saved->lse.ld));
+            head_scatter(ex, att->rope, &h, h.dq, dst, dqkv.ld);
+            head_scatter(ex, att->rope, &h, h.dk, dst + dim, dqkv.ld);
+            head_scatter(ex, NULL, &h, h.dv, dst + 2 * dim, dqkv.ld);
+        }
+    }
+done:
+    hth_exec_release(ex, mark);
+    return err;
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu.c: the operations of the CPU back ends, written once over a matrix product and a table of row
+ * loops (cpu-internal.h). Each works row by row, so the bit rule follows from that of the two.
+ */
+#include "kernels/cpu-internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/rng.h"
+#include "kernels/math64.h"
+
+/* -- memory -------------------------------------------------------------------------------- */
+
+static void *cpu_alloc(const struct hth_backend *be, size_t bytes)
+{
+    (void)be;
+    return hth_try_aligned(bytes);
+}
+
+static void cpu_free(const struct hth_backend *be, void *p)
+{
+    (void)be;
+    hth_aligned_free(p);
+}
+
+static enum hth_err cpu_exec_open(struct hth_exec *ex)
+{
+    ex->stream = NULL;
+    return HTH_OK;
+}
+
+static void cpu_exec_close(struct hth_exec *ex)
+{
+    (void)ex;
+}
+
+static enum hth_err cpu_exec_sync(struct hth_exec *ex)
+{
+    (void)ex;
+    return HTH_OK;
+}
+
+static enum hth_err cpu_copy(struct hth_exec *ex, void *dst, const void *src, size_t bytes)
+{
+    (void)ex;
+    memcpy(dst, src, bytes);
+    return HTH_OK;
+}
+
+/* -- initial values ------------------------------------------------------------------------ */
+
+/* Box-Muller on two words, in arithmetic whose bits never change (core/rng.h's uses the C library's
+ * logarithm). The first word gives a number in (0, 1]. */
+static void normal_pair(const uint32_t w[2], float scale, float out[2])
+{
+    double sine, cosine;
+    double radius = sqrt(-2.0 * hth_log64(((double)w[0] + 1.0) * 0x1p-32));
+    hth_sincos64((double)w[1] * (0x1p-32 * 6.283185307179586), &sine, &cosine);
+    out[0] = (float)(radius * cosine * (double)scale);
+    out[1] = (float)(radius * sine * (double)scale);
+}
+
+#define INIT_WORDS 1024
+
+static enum hth_err cpu_init(const struct hth_backend *be, const struct hth_init_args *args)
+{
+    const struct hth_cpu *cpu = be->impl;
+    uint32_t words[INIT_WORDS];
+    float chunk[INIT_WORDS];
+    /* Initial values must not share numbers with dropout, whatever the seed. */
+    uint64_t seed = hth_mix64(args->seed ^ UINT64_C(0x696e697469616c73));
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t c123[3] = {args->tensor, 0, args->stream};
+    if (args->init == HTH_INIT_ZEROS) {
+        memset(args->dst, 0, args->count * sizeof(float));
+        return HTH_OK;
+    }
+    for (size_t at = 0; at < args->count; at += INIT_WORDS) {
+        size_t n = HTH_MIN(args->count - at, (size_t)INIT_WORDS);
+        if (args->init == HTH_INIT_ONES) {
+            for (size_t i = 0; i < n; i++)
+                args->dst[at + i] = 1.0f;
+            continue;
+        }
+        cpu->row->philox(INIT_WORDS / 4, (uint32_t)(at / 4), c123, key, words);
+        if (args->init == HTH_INIT_NORMAL) {
+            for (size_t i = 0; i < INIT_WORDS; i += 2)
+                normal_pair(words + i, args->scale, chunk + i);
+        } else {
+            /* 24 bits are exact in a float: [-1, 1) in steps of 2^-23. */
+            for (size_t i = 0; i < INIT_WORDS; i++)
+                chunk[i] = ((float)(int32_t)(words[i] >> 8) * 0x1p-23f - 1.0f) * args->scale;
+        }
+        memcpy(args->dst + at, chunk, n * sizeof(float));
+    }
+    return HTH_OK;
+}
+
+/* -- linear -------------------------------------------------------------------------------- */
+
+static size_t cpu_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out)
+{
+    const struct hth_cpu *cpu = be->impl;
+    return cpu->gemm_scratch(out, in) + cpu->gemm_scratch(in, out);
+}
+
+static enum hth_err cpu_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                       struct hth_view x, struct hth_view y)
+{
+    const struct hth_cpu *cpu = hth_cpu_of(ex);
+    struct hth_gemm g = {.form = HTH_GEMM_NN, .m = x.rows, .n = y.cols, .k = x.cols,
+                         .a = x.data, .lda = x.ld, .b = lin->w->value, .ldb = lin->w->cols,
+                         .c = y.data, .ldc = y.ld};
+    HTH_TRY(cpu->gemm(ex, &g));
+    const float *bias = lin->bias != NULL ? lin->bias->value : NULL;
+    if (bias == NULL && lin->act == HTH_ACT_NONE && lin->pre.data == NULL &&
+        lin->residual.data == NULL)
+        return HTH_OK;
+    for (uint32_t r = 0; r < y.rows; r++) {
+        float *row = hth_row(y, r);
+        cpu->row->epilogue(y.cols, row, bias, lin->act, hth_row_or_null(lin->pre, r),
+                           hth_row_or_null(lin->residual, r), row);
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                             struct hth_view dy, struct hth_view dx)
+{
+    const struct hth_cpu *cpu = hth_cpu_of(ex);
+    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = dy.rows, .n = dx.cols, .k = dy.cols,
+                         .a = dy.data, .lda = dy.ld, .b = lin->w->value, .ldb = lin->w->cols,
+                         .c = dx.data, .ldc = dx.ld};
+    HTH_TRY(cpu->gemm(ex, &g));
+    for (uint32_t r = 0; r < dx.rows; r++) {
+        float *row = hth_row(dx, r);
+        if (lin->act != HTH_ACT_NONE)
+            cpu->row->act_backward(dx.cols, lin->act, hth_row(lin->pre, r), row, row);
+        if (lin->residual.data != NULL)
+            cpu->row->combine(dx.cols, 1.0f, row, 1.0f, hth_row(lin->residual, r), row);
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                               struct hth_weight *bias, struct hth_view x,
+                                               struct hth_view dy)
+{
+    const struct hth_cpu *cpu = hth_cpu_of(ex);
+    struct hth_gemm g = {.form = HTH_GEMM_TN, .accumulate = !w->grad_zero, .m = x.cols,
+                         .n = dy.cols, .k = x.rows, .a = x.data, .lda = x.ld, .b = dy.data,
+                         .ldb = dy.ld, .c = w->grad, .ldc = w->cols};
+    HTH_TRY(cpu->gemm(ex, &g));
+    w->grad_zero = false;
+    if (bias == NULL)
+        return HTH_OK;
+    HTH_TRY(hth_weight_grad_ready(bias));
+    for (uint32_t r = 0; r < dy.rows; r++)
+        cpu->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
+    return HTH_OK;
+}
+
+/* -- activations, normalisation, softmax --------------------------------------------------- */
+
+static enum hth_err cpu_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                                    struct hth_view y)
+{
+    for (uint32_t r = 0; r < x.rows; r++)
+        hth_cpu_of(ex)->row->act_forward(x.cols, act, hth_row(x, r), hth_row(y, r));
+    return HTH_OK;
+}
+
+static enum hth_err cpu_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                                     struct hth_view dy, struct hth_view dx)
+{
+    for (uint32_t r = 0; r < x.rows; r++) {
+        hth_cpu_of(ex)->row->act_backward(x.cols, act, hth_row(x, r), hth_row(dy, r),
+                                          hth_row(dx, r));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
+                                          struct hth_view x, struct hth_view y,
+                                          struct hth_view stats)
+{
+    for (uint32_t r = 0; r < x.rows; r++) {
+        hth_cpu_of(ex)->row->layernorm(x.cols, hth_row(x, r), ln->gamma->value, ln->beta->value,
+                                       ln->eps, hth_row(y, r), hth_row_or_null(stats, r));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_layernorm_backward(struct hth_exec *ex, const struct hth_layernorm_back *ln,
+                                           struct hth_view dy, struct hth_view dx)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    HTH_TRY(hth_weight_grad_ready(ln->gamma));
+    HTH_TRY(hth_weight_grad_ready(ln->beta));
+    for (uint32_t r = 0; r < dy.rows; r++) {
+        float *out = hth_row(dx, r);
+        row->layernorm_back(dy.cols, hth_row(ln->x, r), ln->gamma->value, hth_row(ln->stats, r),
+                            hth_row(dy, r), out, ln->gamma->grad, ln->beta->grad);
+        if (ln->residual.data != NULL)
+            row->combine(dy.cols, 1.0f, out, 1.0f, hth_row(ln->residual, r), out);
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
+{
+    for (uint32_t r = 0; r < x.rows; r++)
+        hth_cpu_of(ex)->row->softmax(x.cols, hth_row(x, r), hth_row(y, r));
+    return HTH_OK;
+}
+
+static enum hth_err cpu_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
+                                         struct hth_view dx)
+{
+    for (uint32_t r = 0; r < y.rows; r++) {
+        hth_cpu_of(ex)->row->softmax_back(y.cols, hth_row(y, r), hth_row(dy, r), hth_row(dx, r));
+    }
+    return HTH_OK;
+}
+
+static uint32_t first_largest(uint32_t n, const float *x)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        best = x[i] > x[best] ? i : best;
+    return best;
+}
+
+static enum hth_err cpu_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
+                             float grad_scale, struct hth_view dlogits,
+                             struct hth_xent_result *result)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    struct hth_xent_result sum = {0};
+    for (uint32_t r = 0; r < logits.rows; r++) {
+        int32_t label = ((const int32_t *)labels.data)[(size_t)r * labels.ld];
+        const float *x = hth_row(logits, r);
+        float *dx = hth_row_or_null(dlogits, r), top, total;
+        if (label == HTH_LABEL_NONE) {
+            if (dx != NULL)
+                memset(dx, 0, logits.cols * sizeof(float));
+            continue;
+        }
+        row->max_sumexp(logits.cols, x, &top, &total);
+        sum.loss_sum += hth_log64((double)total) + (double)top - (double)x[label];
+        sum.counted++;
+        sum.correct += first_largest(logits.cols, x) == (uint32_t)label;
+        if (dx == NULL)
+            continue;
+        row->exp_minus(logits.cols, x, top, dx);
+        row->combine(logits.cols, grad_scale / total, dx, 0, NULL, dx);
+        dx[label] -= grad_scale;
+    }
+    *result = sum;
+    return HTH_OK;
+}
+
+/* -- rows ---------------------------------------------------------------------------------- */
+
+static size_t index_at(struct hth_view index, uint32_t r)
+{
+    return (size_t)((const int32_t *)index.data)[(size_t)r * index.ld];
+}
+
+static enum hth_err cpu_gather_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                                    struct hth_view dst)
+{
+    (void)ex;
+    for (uint32_t r = 0; r < dst.rows; r++)
+        memcpy(hth_row(dst, r), hth_row(src, index_at(index, r)), dst.cols * sizeof(float));
+    return HTH_OK;
+}
+
+static enum hth_err cpu_scatter_add_rows(struct hth_exec *ex, struct hth_view src,
+                                         struct hth_view index, struct hth_view weight,
+                                         struct hth_view dst)
+{
+    for (uint32_t r = 0; r < src.rows; r++) {
+        float alpha = weight.data != NULL ? *hth_row(weight, r) : 1.0f;
+        hth_cpu_of(ex)->row->axpy(src.cols, alpha, hth_row(src, r),
+                                  hth_row(dst, index_at(index, r)));
+    }
+    return HTH_OK;
+}
+
+/* -- elementwise --------------------------------------------------------------------------- */
+
+static enum hth_err cpu_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
+                                struct hth_view b, struct hth_view y)
+{
+    for (uint32_t r = 0; r < y.rows; r++) {
+        hth_cpu_of(ex)->row->combine(y.cols, alpha, hth_row(a, r), beta, hth_row_or_null(b, r),
+                                     hth_row(y, r));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_fill(struct hth_exec *ex, struct hth_view y, float value)
+{
+    (void)ex;
+    for (uint32_t r = 0; r < y.rows; r++) {
+        float *row = hth_row(y, r);
+        for (uint32_t c = 0; c < y.cols; c++)
+            row[c] = value;
+    }
+    return HTH_OK;
+}
+
+#define DROPOUT_WORDS 1024
+
+/* Element (r, c) takes word c mod 4 of block r * ceil(cols / 4) + c / 4. */
+static enum hth_err cpu_dropout(struct hth_exec *ex, const struct hth_dropout *drop,
+                                struct hth_view x, struct hth_view y)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    const uint32_t key[2] = {(uint32_t)drop->seed, (uint32_t)(drop->seed >> 32)};
+    const uint32_t c123[3] = {drop->op, drop->step, drop->expert};
+    uint32_t words[DROPOUT_WORDS];
+    uint32_t threshold = (uint32_t)((double)drop->p * 4294967296.0);
+    float scale = 1.0f / (1.0f - drop->p);
+    uint32_t row_blocks = x.cols / 4 + (x.cols % 4 != 0);
+    for (uint32_t r = 0; r < x.rows; r++) {
+        for (uint32_t c = 0; c < x.cols; c += DROPOUT_WORDS) {
+            uint32_t n = HTH_MIN(x.cols - c, (uint32_t)DROPOUT_WORDS);
+            row->philox((n + 3) / 4, r * row_blocks + c / 4, c123, key, words);
+            row->dropout(n, hth_row(x, r) + c, words, threshold, scale, hth_row(y, r) + c);
+        }
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    size_t from = hth_dtype_size(src.dtype), to = hth_dtype_size(dst.dtype);
+    for (uint32_t r = 0; r < src.rows; r++) {
+        const void *x = (const char *)src.data + (size_t)r * src.ld * from;
+        void *y = (char *)dst.data + (size_t)r * dst.ld * to;
+        if (src.dtype == dst.dtype)
+            memcpy(y, x, src.cols * from);
+        else if (dst.dtype == HTH_BF16)
+            row->to_bf16(src.cols, x, y);
+        else if (dst.dtype == HTH_F16)
+            row->to_f16(src.cols, x, y);
+        else if (src.dtype == HTH_BF16)
+            row->from_bf16(src.cols, x, y);
+        else
+            row->from_f16(src.cols, x, y);
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
+                              struct hth_sumsq_result *result)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < x.rows; r++)
+        sum += hth_cpu_of(ex)->row->sumsq(x.cols, hth_row(x, r));
+    result->sum = sum;
+    result->finite = isfinite(sum);
+    return HTH_OK;
+}
+
+static enum hth_err cpu_adam(struct hth_exec *ex, const struct hth_adam_args *args)
+{
+    hth_cpu_of(ex)->row->adam(args);
+    return HTH_OK;
+}
+
+static enum hth_err cpu_sgd(struct hth_exec *ex, const struct hth_sgd_args *args)
+{
+    hth_cpu_of(ex)->row->sgd(args);
+    return HTH_OK;
+}
+
+void hth_cpu_fill(struct hth_backend *be, const char *name, const struct hth_cpu *cpu)
+{
+    *be = (struct hth_backend){
+        .abi = HTH_BACKEND_ABI,
+        .size = sizeof(*be),
+        .name = name,
+        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT,
+        .impl = cpu,
+        .alloc = cpu_alloc,
+        .free = cpu_free,
+        .exec_open = cpu_exec_open,
+        .exec_close = cpu_exec_close,
+        .exec_sync = cpu_exec_sync,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .init = cpu_init,
+        .linear_scratch = cpu_linear_scratch,
+        .linear_forward = cpu_linear_forward,
+        .linear_backward_data = cpu_linear_backward_data,
+        .linear_backward_weight = cpu_linear_backward_weight,
+        .act_forward = cpu_act_forward,
+        .act_backward = cpu_act_backward,
+        .layernorm_forward = cpu_layernorm_forward,
+        .layernorm_backward = cpu_layernorm_backward,
+        .softmax_forward = cpu_softmax_forward,
+        .softmax_backward = cpu_softmax_backward,
+        .xent = cpu_xent,
+        .gather_rows = cpu_gather_rows,
+        .scatter_add_rows = cpu_scatter_add_rows,
+        .attention_scratch = hth_cpu_attention_scratch,
+        .attention_forward = hth_cpu_attention_forward,
+        .attention_backward = hth_cpu_attention_backward,
+        .combine = cpu_combine,
+        .fill = cpu_fill,
+        .dropout = cpu_dropout,
+        .cast = cpu_cast,
+        .sumsq = cpu_sumsq,
+        .adam = cpu_adam,
+        .sgd = cpu_sgd,
+    };
+}

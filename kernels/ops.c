@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops.c: the doors of the back ends: everything is checked here, once, before the table is called. */
+#include <math.h>
+
+#include "core/mem.h"
+#include "kernels/backend-internal.h"
+#include "kernels/math64.h"
+
+/* A view of floats with that shape. */
+static bool is_f32(struct hth_view v, uint32_t rows, uint32_t cols)
+{
+    return v.data != NULL && v.dtype == HTH_F32 && v.rows == rows && v.cols == cols && v.ld >= cols;
+}
+
+static bool is_f32_or_none(struct hth_view v, uint32_t rows, uint32_t cols)
+{
+    return v.data == NULL || is_f32(v, rows, cols);
+}
+
+static bool is_i32_column(struct hth_view v, uint32_t rows)
+{
+    return v.data != NULL && v.dtype == HTH_I32 && v.rows == rows && v.cols == 1 && v.ld >= 1;
+}
+
+/* A weight of that shape on this context's back end, after its seal. */
+static bool is_weight(const struct hth_exec *ex, const struct hth_weight *w, uint32_t rows,
+                      uint32_t cols)
+{
+    return w != NULL && w->value != NULL && w->owner->be == ex->be && w->rows == rows &&
+           w->cols == cols;
+}
+
+/* [1, n] or, for convenience of checkpoints, [n, 1]. */
+static bool is_vector(const struct hth_exec *ex, const struct hth_weight *w, uint32_t n)
+{
+    return is_weight(ex, w, 1, n) || is_weight(ex, w, n, 1);
+}
+
+#define REQUIRE(cond)                                                                              \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            return HTH_E_BAD_SHAPE;                                                                \
+    } while (0)
+
+/* Views without rows may lack memory, so they leave before the shapes are looked at. */
+#define NOTHING_TO_DO(view)                                                                        \
+    do {                                                                                           \
+        if ((view).rows == 0)                                                                      \
+            return HTH_OK;                                                                         \
+    } while (0)
+
+enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin, struct hth_view x,
+                                struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, lin->w, x.cols, y.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32(y, x.rows, y.cols) && is_f32_or_none(lin->pre, x.rows, y.cols));
+    REQUIRE(is_f32_or_none(lin->residual, x.rows, y.cols) && x.data != y.data);
+    REQUIRE(lin->residual.data == NULL || lin->residual.data != y.data);
+    REQUIRE(lin->bias == NULL || is_vector(ex, lin->bias, y.cols));
+    return ex->be->linear_forward(ex, lin, x, y);
+}
+
+enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                      struct hth_view dy, struct hth_view dx)
+{
+    NOTHING_TO_DO(dy);
+    REQUIRE(is_weight(ex, lin->w, dx.cols, dy.cols) && is_f32(dy, dy.rows, dy.cols));
+    REQUIRE(is_f32(dx, dy.rows, dx.cols) && dx.data != dy.data);
+    REQUIRE(lin->act == HTH_ACT_NONE || is_f32(lin->pre, dy.rows, dx.cols));
+    REQUIRE(is_f32_or_none(lin->residual, dy.rows, dx.cols));
+    REQUIRE(lin->residual.data == NULL || lin->residual.data != dx.data);
+    return ex->be->linear_backward_data(ex, lin, dy, dx);
+}
+
+enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                        struct hth_weight *bias, struct hth_view x,
+                                        struct hth_view dy)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, w, x.cols, dy.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32(dy, x.rows, dy.cols) && (bias == NULL || is_vector(ex, bias, dy.cols)));
+    if (w->grad == NULL || (bias != NULL && bias->grad == NULL))
+        return HTH_E_UNSUPPORTED;
+    return ex->be->linear_backward_weight(ex, w, bias, x, dy);
+}
+
+size_t hth_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out)
+{
+    return be->linear_scratch(be, in, out);
+}
+
+enum hth_err hth_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                             struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(y, x.rows, x.cols));
+    return ex->be->act_forward(ex, act, x, y);
+}
+
+enum hth_err hth_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
+                              struct hth_view dy, struct hth_view dx)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(dy, x.rows, x.cols) && is_f32(dx, x.rows, x.cols));
+    return ex->be->act_backward(ex, act, x, dy, dx);
+}
+
+enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
+                                   struct hth_view x, struct hth_view y, struct hth_view stats)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(y, x.rows, x.cols) && x.cols > 0);
+    REQUIRE(is_f32_or_none(stats, x.rows, 2) && is_vector(ex, ln->gamma, x.cols));
+    REQUIRE(is_vector(ex, ln->beta, x.cols));
+    return ex->be->layernorm_forward(ex, ln, x, y, stats);
+}
+
+enum hth_err hth_layernorm_backward(struct hth_exec *ex, const struct hth_layernorm_back *ln,
+                                    struct hth_view dy, struct hth_view dx)
+{
+    NOTHING_TO_DO(dy);
+    REQUIRE(is_f32(dy, dy.rows, dy.cols) && is_f32(dx, dy.rows, dy.cols) && dy.cols > 0);
+    REQUIRE(is_f32(ln->x, dy.rows, dy.cols) && is_f32(ln->stats, dy.rows, 2));
+    REQUIRE(is_f32_or_none(ln->residual, dy.rows, dy.cols));
+    REQUIRE(ln->residual.data == NULL || ln->residual.data != dx.data);
+    REQUIRE(is_vector(ex, ln->gamma, dy.cols) && is_vector(ex, ln->beta, dy.cols));
+    if (ln->gamma->grad == NULL || ln->beta->grad == NULL)
+        return HTH_E_UNSUPPORTED;
+    return ex->be->layernorm_backward(ex, ln, dy, dx);
+}
+
+enum hth_err hth_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(y, x.rows, x.cols) && x.cols > 0);
+    return ex->be->softmax_forward(ex, x, y);
+}
+
+enum hth_err hth_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
+                                  struct hth_view dx)
+{
+    NOTHING_TO_DO(y);
+    REQUIRE(is_f32(y, y.rows, y.cols) && is_f32(dy, y.rows, y.cols) && is_f32(dx, y.rows, y.cols));
+    return ex->be->softmax_backward(ex, y, dy, dx);
+}
+
+/* Indices in [0, bound), or `none` where that is allowed. Only host memory can be looked at here: a
+ * device back end checks on the device and reports at the sync. */
+static enum hth_err check_indices(const struct hth_exec *ex, struct hth_view index, uint32_t bound,
+                                  bool allow_none)
+{
+    if (!(ex->be->caps & HTH_CAP_HOST_MEMORY))
+        return HTH_OK;
+    for (uint32_t r = 0; r < index.rows; r++) {
+        int32_t i = ((const int32_t *)index.data)[(size_t)r * index.ld];
+        if (allow_none && i == HTH_LABEL_NONE)
+            continue;
+        if (i < 0 || (uint32_t)i >= bound)
+            return HTH_E_RANGE;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
+                      float grad_scale, struct hth_view dlogits, struct hth_xent_result *result)
+{
+    *result = (struct hth_xent_result){0};
+    NOTHING_TO_DO(logits);
+    REQUIRE(is_f32(logits, logits.rows, logits.cols) && logits.cols > 0);
+    REQUIRE(is_i32_column(labels, logits.rows));
+    REQUIRE(is_f32_or_none(dlogits, logits.rows, logits.cols));
+    HTH_TRY(check_indices(ex, labels, logits.cols, true));
+    return ex->be->xent(ex, logits, labels, grad_scale, dlogits, result);
+}
+
+enum hth_err hth_embed_forward(struct hth_exec *ex, struct hth_weight *w, struct hth_view tokens,
+                               struct hth_view y)
+{
+    NOTHING_TO_DO(tokens);
+    REQUIRE(w != NULL && is_weight(ex, w, w->rows, y.cols) && is_i32_column(tokens, tokens.rows));
+    return hth_gather_rows(ex, hth_view_f32(w->value, w->rows, w->cols, w->cols), tokens, y);
+}
+
+enum hth_err hth_embed_backward(struct hth_exec *ex, struct hth_weight *w, struct hth_view tokens,
+                                struct hth_view dy)
+{
+    NOTHING_TO_DO(tokens);
+    REQUIRE(w != NULL && is_weight(ex, w, w->rows, dy.cols) && is_i32_column(tokens, tokens.rows));
+    if (w->grad == NULL)
+        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hth_weight_grad_ready(w));
+    return hth_scatter_add_rows(ex, dy, tokens, HTH_VIEW_NONE,
+                                hth_view_f32(w->grad, w->rows, w->cols, w->cols));
+}
+
+enum hth_err hth_gather_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                             struct hth_view dst)
+{
+    NOTHING_TO_DO(index);
+    REQUIRE(is_f32(src, src.rows, dst.cols) && is_i32_column(index, index.rows));
+    REQUIRE(is_f32(dst, index.rows, dst.cols));
+    HTH_TRY(check_indices(ex, index, src.rows, false));
+    return ex->be->gather_rows(ex, src, index, dst);
+}
+
+enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                                  struct hth_view weight, struct hth_view dst)
+{
+    NOTHING_TO_DO(index);
+    REQUIRE(is_f32(src, index.rows, dst.cols) && is_i32_column(index, index.rows));
+    REQUIRE(is_f32(dst, dst.rows, dst.cols) && is_f32_or_none(weight, index.rows, 1));
+    HTH_TRY(check_indices(ex, index, dst.rows, false));
+    return ex->be->scatter_add_rows(ex, src, index, weight, dst);
+}
+
+/* -- attention ----------------------------------------------------------------------------- */
+
+enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
+                          double base, struct hth_rope **out)
+{
+    if (seq_max == 0 || head_dim == 0 || head_dim % 2 != 0 || !(base > 1.0) || !isfinite(base))
+        return HTH_E_CONFIG;
+    if (seq_max > HTH_SEQ_MAX || head_dim > HTH_HEAD_DIM_MAX)
+        return HTH_E_TOO_LARGE;
+    enum hth_err err = HTH_E_NO_MEMORY;
+    size_t half = head_dim / 2, count = seq_max * half, bytes = 2 * count * sizeof(float);
+    struct hth_exec *ex = NULL;
+    struct hth_rope *rope = hth_new(struct hth_rope);
+    *rope = (struct hth_rope){.be = be, .seq_max = seq_max, .half = head_dim / 2};
+    rope->cosines = hth_backend_alloc(be, bytes);
+    float *host = hth_try_aligned(bytes);
+    if (rope->cosines == NULL || host == NULL)
+        goto out;
+    rope->sines = rope->cosines + count;
+    for (size_t i = 0; i < half; i++) {
+        double rate = hth_exp64(-hth_log64(base) * (double)(2 * i) / (double)head_dim);
+        for (size_t t = 0; t < seq_max; t++) {
+            double sine, cosine;
+            hth_sincos64((double)t * rate, &sine, &cosine);
+            host[t * half + i] = (float)cosine;
+            host[count + t * half + i] = (float)sine;
+        }
+    }
+    HTH_GOTO(out, hth_exec_new(be, 0, &ex));
+    HTH_GOTO(out, hth_exec_upload(ex, rope->cosines, host, bytes));
+    HTH_GOTO(out, hth_exec_sync(ex));
+    *out = rope;
+    rope = NULL;
+out:
+    hth_exec_free(ex);
+    hth_aligned_free(host);
+    hth_rope_free(rope);
+    return err;
+}
+
+void hth_rope_free(struct hth_rope *rope)
+{
+    if (rope == NULL)
+        return;
+    hth_backend_free(rope->be, rope->cosines);
+    hth_free(rope);
+}
+
+/* What forward and backward have in common; d are the columns of one third of qkv. */
+static bool attention_fits(const struct hth_exec *ex, const struct hth_attention *att,
+                           struct hth_view qkv, uint32_t d)
+{
+    if (att->seq == 0 || att->seq > HTH_SEQ_MAX || qkv.rows % att->seq != 0 || att->heads == 0 ||
+        d == 0 || d > UINT32_MAX / 3 || d % att->heads != 0 || !is_f32(qkv, qkv.rows, 3 * d))
+        return false;
+    const struct hth_rope *rope = att->rope;
+    return rope == NULL ||
+           (rope->be == ex->be && rope->half * 2 == d / att->heads && rope->seq_max >= att->seq);
+}
+
+enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
+                                   struct hth_view qkv, struct hth_view out, struct hth_view lse)
+{
+    NOTHING_TO_DO(qkv);
+    REQUIRE(attention_fits(ex, att, qkv, out.cols) && is_f32(out, qkv.rows, out.cols));
+    REQUIRE(is_f32_or_none(lse, qkv.rows, att->heads));
+    return ex->be->attention_forward(ex, att, qkv, out, lse);
+}
+
+enum hth_err hth_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
+                                    const struct hth_attention_saved *saved, struct hth_view dout,
+                                    struct hth_view dqkv)
+{
+    NOTHING_TO_DO(dout);
+    REQUIRE(attention_fits(ex, att, dqkv, dout.cols) && is_f32(dout, dqkv.rows, dout.cols));
+    REQUIRE(is_f32(saved->qkv, dqkv.rows, dqkv.cols) && is_f32(saved->out, dout.rows, dout.cols));
+    REQUIRE(is_f32(saved->lse, dout.rows, att->heads));
+    return ex->be->attention_backward(ex, att, saved, dout, dqkv);
+}
+
+size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
+{
+    return be->attention_scratch(be, seq, head_dim);
+}
+
+/* -- elementwise and reductions ------------------------------------------------------------ */
+
+enum hth_err hth_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
+                         struct hth_view b, struct hth_view y)
+{
+    NOTHING_TO_DO(a);
+    REQUIRE(is_f32(a, a.rows, a.cols) && is_f32(y, a.rows, a.cols));
+    REQUIRE(is_f32_or_none(b, a.rows, a.cols));
+    return ex->be->combine(ex, alpha, a, beta, b, y);
+}
+
+enum hth_err hth_fill(struct hth_exec *ex, struct hth_view y, float value)
+{
+    NOTHING_TO_DO(y);
+    REQUIRE(is_f32(y, y.rows, y.cols));
+    return ex->be->fill(ex, y, value);
+}
+
+enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, struct hth_view x,
+                         struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(y, x.rows, x.cols));
+    if (!(drop->p >= 0.0f && drop->p < 1.0f))
+        return HTH_E_RANGE;
+    return ex->be->dropout(ex, drop, x, y);
+}
+
+enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
+{
+    NOTHING_TO_DO(src);
+    REQUIRE(src.rows == dst.rows && src.cols == dst.cols && src.ld >= src.cols);
+    REQUIRE(dst.ld >= dst.cols && src.data != NULL && dst.data != NULL);
+    bool from_f32 = src.dtype == HTH_F32 && (dst.dtype == HTH_BF16 || dst.dtype == HTH_F16);
+    bool to_f32 = dst.dtype == HTH_F32 && (src.dtype == HTH_BF16 || src.dtype == HTH_F16);
+    bool copy = src.dtype == dst.dtype && hth_dtype_size(src.dtype) > 0;
+    if (!from_f32 && !to_f32 && !copy)
+        return HTH_E_UNSUPPORTED;
+    return ex->be->cast(ex, src, dst);
+}
+
+enum hth_err hth_sumsq(struct hth_exec *ex, struct hth_view x, struct hth_sumsq_result *result)
+{
+    *result = (struct hth_sumsq_result){.finite = true};
+    NOTHING_TO_DO(x);
+    REQUIRE(is_f32(x, x.rows, x.cols));
+    return ex->be->sumsq(ex, x, result);
+}

@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rowops-template.h: the loops behind rowops.h. A file that includes this defines
+ *   ROWOPS_TABLE   the name of the table it makes
+ *   ROWOPS_WIDTH   floats in a register of its instruction set
+ * and is compiled with the flags of that set. No fast-math flags: comparisons decide about NaN.
+ */
+#include "kernels/rowops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The caller promises that outputs are inputs or don't overlap; without the pragma gcc guards each
+ * loop by a run-time check that sends the in-place case down the scalar path. */
+#ifdef __clang__
+#define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define VECTOR_LOOP _Pragma("GCC ivdep")
+#endif
+
+#define W ROWOPS_WIDTH
+typedef float vec __attribute__((vector_size(4 * ROWOPS_WIDTH), aligned(4), may_alias));
+
+#define LANES 16 /* partial sums of a row */
+#define PARTS (LANES / W)
+
+static inline vec load(const float *p)
+{
+    return *(const vec *)p;
+}
+
+static inline void store(float *p, vec v)
+{
+    *(vec *)p = v;
+}
+
+/* -- matrix product ------------------------------------------------------------------------
+ *
+ * Element (i, j) is the sum over k in rising order, started from 0 or from C's old value. Tiles of
+ * MR x NR elements stay in registers over a chunk of k; between chunks they rest in C, which changes
+ * no bit. Which tile an element falls into depends on its column only, so a row's bits do not depend
+ * on its neighbours.
+ */
+#define MR 4
+#define NR (2 * W)
+#define KC 256
+
+struct tile {
+    const float *a; /* element (r, k) at a[r * ars + k * aks] */
+    size_t ars, aks;
+    const float *b; /* row k at b + k * ldb */
+    size_t ldb;
+    float *c;
+    size_t ldc;
+    size_t kc;
+    bool fresh; /* start from 0 */
+};
+
+static inline __attribute__((always_inline)) void tile_rows(const struct tile *t, int rows)
+{
+    vec acc[MR][2];
+    for (int r = 0; r < rows; r++) {
+        for (int q = 0; q < 2; q++)
+            acc[r][q] = t->fresh ? (vec){0} : load(t->c + (size_t)r * t->ldc + (size_t)(q * W));
+    }
+    const float *a = t->a, *b = t->b;
+    for (size_t k = 0; k < t->kc; k++) {
+        vec b0 = load(b), b1 = load(b + W);
+        for (int r = 0; r < rows; r++) {
+            float x = a[(size_t)r * t->ars];
+            acc[r][0] += x * b0;
+            acc[r][1] += x * b1;
+        }
+        a += t->aks;
+        b += t->ldb;
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int q = 0; q < 2; q++)
+            store(t->c + (size_t)r * t->ldc + (size_t)(q * W), acc[r][q]);
+    }
+}
+
+static void tile_full(const struct tile *t)
+{
+    tile_rows(t, MR);
+}
+
+static void tile_one(const struct tile *t)
+{
+    tile_rows(t, 1);
+}
+
+/* The last n mod NR columns: the panel is padded with zeros, the result is cut. */
+static void tile_edge(const struct tile *t, size_t rows, size_t cols)
+{
+    float c[NR] = {0}; /* only the first `cols` are C's: the others are computed and thrown away */
+    for (size_t r = 0; r < rows; r++) {
+        struct tile one = *t;
+        float *out = t->c + r * t->ldc;
+        memcpy(c, out, cols * sizeof(float));
+        one.a = t->a + r * t->ars;
+        one.c = c;
+        one.ldc = NR;
+        tile_one(&one);
+        memcpy(out, c, cols * sizeof(float));
+    }
+}
+
+/* panel[k][j] for kc rows and NR columns of B (or of B^T), zeros beyond the last column. */
+static void pack_panel(const struct hth_gemm *g, size_t k0, size_t kc, size_t j0, float *panel)
+{
+    size_t cols = g->n - j0 < NR ? g->n - j0 : NR;
+    for (size_t k = 0; k < kc; k++) {
+        float *row = panel + k * NR;
+        for (size_t j = 0; j < cols; j++) {
+            row[j] = g->form == HTH_GEMM_NT ? g->b[(j0 + j) * g->ldb + k0 + k]
+                                            : g->b[(k0 + k) * g->ldb + j0 + j];
+        }
+        for (size_t j = cols; j < NR; j++)
+            row[j] = 0;
+    }
+}
+
+static void gemm_panel(const struct hth_gemm *g, struct tile *t, size_t j0, size_t k0)
+{
+    size_t i = 0, cols = g->n - j0;
+    const float *a = g->a + k0 * t->aks;
+    for (; cols >= NR && i + MR <= g->m; i += MR) {
+        t->a = a + i * t->ars;
+        t->c = g->c + i * g->ldc + j0;
+        tile_full(t);
+    }
+    t->a = a + i * t->ars;
+    t->c = g->c + i * g->ldc + j0;
+    if (cols < NR) {
+        tile_edge(t, g->m, cols);
+        return;
+    }
+    for (; i < g->m; i++, t->a += t->ars, t->c += t->ldc)
+        tile_one(t);
+}
+
+static void row_gemm(const struct hth_gemm *g)
+{
+    float panel[KC * NR] __attribute__((aligned(64)));
+    struct tile t = {.ldc = g->ldc, .fresh = !g->accumulate};
+    t.ars = g->form == HTH_GEMM_TN ? 1 : g->lda;
+    t.aks = g->form == HTH_GEMM_TN ? g->lda : 1;
+    if (g->k == 0 && !g->accumulate) {
+        for (size_t i = 0; i < g->m; i++)
+            memset(g->c + i * g->ldc, 0, g->n * sizeof(float));
+    }
+    for (size_t k0 = 0; k0 < g->k; k0 += KC) {
+        t.kc = g->k - k0 < KC ? g->k - k0 : KC;
+        for (size_t j0 = 0; j0 < g->n; j0 += NR) {
+            /* Rows of B that are used once are read where they lie. */
+            bool direct = g->form != HTH_GEMM_NT && j0 + NR <= g->n && g->m <= MR;
+            if (!direct)
+                pack_panel(g, k0, t.kc, j0, panel);
+            t.b = direct ? g->b + k0 * g->ldb + j0 : panel;
+            t.ldb = direct ? g->ldb : NR;
+            gemm_panel(g, &t, j0, k0);
+        }
+        t.fresh = false;
+    }
+}
+
+/* -- sums over a row ----------------------------------------------------------------------- */
+
+/* Adds the partial sums of a row and its last n mod 16 elements, pairwise. */
+static inline float fold(float lane[LANES])
+{
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++)
+            lane[i] += lane[i + step];
+    }
+    return lane[0];
+}
+
+#define ROW_SUM(n, lane, vector_term, scalar_term)                                                 \
+    do {                                                                                           \
+        vec acc_[PARTS];                                                                           \
+        for (int q = 0; q < PARTS; q++)                                                            \
+            acc_[q] = (vec){0};                                                                    \
+        size_t i = 0;                                                                              \
+        for (; i + LANES <= (n); i += LANES) {                                                     \
+            for (int q = 0; q < PARTS; q++) {                                                      \
+                size_t at = i + (size_t)(q * W);                                                   \
+                acc_[q] += (vector_term);                                                          \
+            }                                                                                      \
+        }                                                                                          \
+        for (int q = 0; q < PARTS; q++)                                                            \
+            store((lane) + q * W, acc_[q]);                                                        \
+        for (int l = 0; i < (n); i++, l++)                                                         \
+            (lane)[l] += (scalar_term);                                                            \
+    } while (0)
+
+static float row_sum(size_t n, const float *x)
+{
+    float lane[LANES];
+    ROW_SUM(n, lane, load(x + at), x[i]);
+    return fold(lane);
+}
+
+static float row_dot(size_t n, const float *a, const float *b)
+{
+    float lane[LANES];
+    ROW_SUM(n, lane, load(a + at) * load(b + at), a[i] * b[i]);
+    return fold(lane);
+}
+
+/* Sum of (x - mean)^2. */
+static float row_spread(size_t n, const float *x, float mean)
+{
+    float lane[LANES];
+    ROW_SUM(n, lane, (load(x + at) - mean) * (load(x + at) - mean), (x[i] - mean) * (x[i] - mean));
+    return fold(lane);
+}
+
+/* In double, so that no finite float overflows the sum: it is finite exactly when all elements are. */
+static double row_sumsq(size_t n, const float *x)
+{
+    double lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++)
+            lane[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+    }
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += (double)x[i] * (double)x[i];
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        for (int l = 0; l < step; l++)
+            lane[l] += lane[l + step];
+    }
+    return lane[0];
+}
+
+/* -- activations --------------------------------------------------------------------------- */
+
+/*
+ * e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place; exactly
+ * 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is that of Cephes' expf.
+ */
+static inline __attribute__((always_inline)) float exp_negative(float x)
+{
+    float clamped = x < -87.0f ? -87.0f : x;
+    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    float n = shifted - 12582912.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof(bits));
+    float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    /* The integer sits in the low bits of `shifted`; as exponent it makes 2^n. */
+    uint32_t scale_bits = (bits << 23) + UINT32_C(0x3f800000);
+    float scale;
+    memcpy(&scale, &scale_bits, sizeof(scale));
+    float e = p * scale;
+    return x < -87.0f ? 0.0f : e;
+}
+
+#define GELU_C 0.7978845608f
+#define GELU_A 0.044715f
+
+/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = c (x + a x^3). With q = e^-|2u| neither side overflows:
+ * the factor is 1 / (1 + q) for u >= 0 and q / (1 + q) below. */
+static inline __attribute__((always_inline)) float gelu(float x)
+{
+    float u2 = 2.0f * GELU_C * (x + GELU_A * x * x * x);
+    float q = exp_negative(u2 > 0.0f ? -u2 : u2);
+    return x * ((u2 > 0.0f ? 1.0f : q) / (1.0f + q));
+}
+
+/* d gelu / dx = s + x s (1 - s) du2/dx with s = 1 / (1 + e^-u2), s (1 - s) = q / (1 + q)^2.
+ * Beyond |x| = 16 q is 0 and x is held there, so that x^2 can't overflow into 0 * infinity. */
+static inline __attribute__((always_inline)) float gelu_slope(float x)
+{
+    float z = x > 16.0f ? 16.0f : x;
+    z = z < -16.0f ? -16.0f : z;
+    float u2 = 2.0f * GELU_C * (z + GELU_A * z * z * z);
+    float q = exp_negative(u2 > 0.0f ? -u2 : u2);
+    float inv = 1.0f / (1.0f + q);
+    float s = (u2 > 0.0f ? 1.0f : q) * inv;
+    return s + z * (q * inv * inv) * (2.0f * GELU_C * (1.0f + 3.0f * GELU_A * z * z));
+}
+
+static void row_act_forward(size_t n, enum hth_act act, const float *x, float *y)
+{
+    if (act == HTH_ACT_GELU) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = gelu(x[i]);
+    } else if (act == HTH_ACT_RELU) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = x[i] < 0.0f ? 0.0f : x[i]; /* this way round NaN stays NaN */
+    } else if (y != x) {
+        memcpy(y, x, n * sizeof(float));
+    }
+}
+
+static void row_act_backward(size_t n, enum hth_act act, const float *x, const float *dy, float *dx)
+{
+    if (act == HTH_ACT_GELU) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            dx[i] = dy[i] * gelu_slope(x[i]);
+    } else if (act == HTH_ACT_RELU) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            dx[i] = x[i] <= 0.0f ? 0.0f : dy[i];
+    } else if (dx != dy) {
+        memcpy(dx, dy, n * sizeof(float));
+    }
+}
+
+static void row_combine(size_t n, float alpha, const float *a, float beta, const float *b, float *y)
+{
+    if (b == NULL) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = alpha * a[i];
+    } else {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = alpha * a[i] + beta * b[i];
+    }
+}
+
+static void row_epilogue(size_t n, const float *x, const float *bias, enum hth_act act, float *pre,
+                         const float *residual, float *y)
+{
+    if (bias != NULL && pre == NULL && act == HTH_ACT_GELU && residual == NULL) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = gelu(x[i] + bias[i]);
+        return;
+    }
+    if (bias != NULL && pre != NULL && act == HTH_ACT_GELU && residual == NULL) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++) {
+            float p = x[i] + bias[i];
+            pre[i] = p;
+            y[i] = gelu(p);
+        }
+        return;
+    }
+    if (bias != NULL)
+        row_combine(n, 1.0f, x, 1.0f, bias, y);
+    else if (y != x)
+        memcpy(y, x, n * sizeof(float));
+    if (pre != NULL)
+        memcpy(pre, y, n * sizeof(float));
+    row_act_forward(n, act, y, y);
+    if (residual != NULL)
+        row_combine(n, 1.0f, y, 1.0f, residual, y);
+}
+
+/* -- layer norm ---------------------------------------------------------------------------- */
+
+static void row_layernorm(size_t n, const float *x, const float *gamma, const float *beta, float eps,
+                          float *y, float stats[2])
+{
+    float mean = row_sum(n, x) / (float)n;
+    float rstd = 1.0f / sqrtf(row_spread(n, x, mean) / (float)n + eps);
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
+    if (stats != NULL) {
+        stats[0] = mean;
+        stats[1] = rstd;
+    }
+}
+
+/* With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). */
+static void row_layernorm_back(size_t n, const float *x, const float *gamma, const float stats[2],
+                               const float *dy, float *dx, float *dgamma, float *dbeta)
+{
+    float mean = stats[0], rstd = stats[1], lane[LANES], lane_h[LANES];
+    ROW_SUM(n, lane, load(dy + at) * load(gamma + at), dy[i] * gamma[i]);
+    ROW_SUM(n, lane_h, load(dy + at) * load(gamma + at) * ((load(x + at) - mean) * rstd),
+            dy[i] * gamma[i] * ((x[i] - mean) * rstd));
+    float mean_g = fold(lane) / (float)n, mean_gh = fold(lane_h) / (float)n;
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        float h = (x[i] - mean) * rstd, d = dy[i];
+        dgamma[i] += d * h;
+        dbeta[i] += d;
+        dx[i] = rstd * (d * gamma[i] - mean_g - h * mean_gh);
+    }
+}
+
+/* -- softmax ------------------------------------------------------------------------------- */
+
+static void row_exp_minus(size_t n, const float *x, float lse, float *y)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = exp_negative(x[i] - lse);
+}
+
+/* Comparisons skip NaN here; it comes back through the exponentials. */
+static float row_max(size_t n, const float *x)
+{
+    float lane[LANES];
+    for (int l = 0; l < LANES; l++)
+        lane[l] = -INFINITY;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++)
+            lane[l] = x[i + (size_t)l] > lane[l] ? x[i + (size_t)l] : lane[l];
+    }
+    for (; i < n; i++)
+        lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+    for (int l = 1; l < LANES; l++)
+        lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
+    return lane[0];
+}
+
+static void row_max_sumexp(size_t n, const float *x, float *max, float *sum)
+{
+    float lane[LANES] = {0}, top = row_max(n, x);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++)
+            lane[l] += exp_negative(x[i + (size_t)l] - top);
+    }
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += exp_negative(x[i] - top);
+    *max = top;
+    *sum = fold(lane);
+}
+
+static void row_softmax(size_t n, const float *x, float *y)
+{
+    float top = row_max(n, x);
+    row_exp_minus(n, x, top, y);
+    float inv = 1.0f / row_sum(n, y);
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] *= inv;
+}
+
+static void row_softmax_back(size_t n, const float *y, const float *dy, float *dx)
+{
+    float sum = row_dot(n, y, dy);
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        dx[i] = y[i] * (dy[i] - sum);
+}
+
+/* -- small things -------------------------------------------------------------------------- */
+
+static void row_axpy(size_t n, float alpha, const float *x, float *y)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] += alpha * x[i];
+}
+
+static void row_rotate(size_t half, const float *x, const float *cosines, const float *sines,
+                       float sign, float *y)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half], c = cosines[i], s = sign * sines[i];
+        y[i] = a * c - b * s;
+        y[i + half] = a * s + b * c;
+    }
+}
+
+/* Kept where the random word reaches the threshold p * 2^32. */
+static void row_dropout(size_t n, const float *x, const uint32_t *words, uint32_t threshold,
+                        float scale, float *y)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = words[i] >= threshold ? x[i] * scale : 0.0f;
+}
+
+/* Philox4x32-10 (see core/rng.h), 16 counters side by side. */
+static void row_philox(size_t blocks, uint32_t first, const uint32_t c123[3], const uint32_t key[2],
+                       uint32_t *words)
+{
+    for (size_t done = 0; done < blocks; done += LANES) {
+        uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES], k0 = key[0], k1 = key[1];
+        for (uint32_t l = 0; l < LANES; l++) {
+            c0[l] = first + (uint32_t)done + l;
+            c1[l] = c123[0];
+            c2[l] = c123[1];
+            c3[l] = c123[2];
+        }
+        for (int round = 0; round < 10; round++) {
+            for (int l = 0; l < LANES; l++) {
+                uint64_t p0 = UINT64_C(0xD2511F53) * c0[l], p1 = UINT64_C(0xCD9E8D57) * c2[l];
+                c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
+                c1[l] = (uint32_t)p1;
+                c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
+                c3[l] = (uint32_t)p0;
+            }
+            k0 += UINT32_C(0x9E3779B9);
+            k1 += UINT32_C(0xBB67AE85);
+        }
+        size_t count = blocks - done < LANES ? blocks - done : LANES;
+        for (size_t l = 0; l < count; l++) {
+            uint32_t *w = words + 4 * (done + l);
+            w[0] = c0[l];
+            w[1] = c1[l];
+            w[2] = c2[l];
+            w[3] = c3[l];
+        }
+    }
+}
+
+/* -- number formats ------------------------------------------------------------------------ */
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    return b;
+}
+
+static inline float float_of(uint32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof(x));
+    return x;
+}
+
+static void row_to_bf16(size_t n, const float *x, uint16_t *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t b = bits_of(x[i]);
+        /* Round half to even by adding just under half, plus one where the kept part is odd. A NaN
+         * gets its quiet bit, or its payload could round to infinity. */
+        uint32_t rounded = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+        y[i] = (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40u) : rounded);
+    }
+}
+
+static void row_from_bf16(size_t n, const uint16_t *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = float_of((uint32_t)x[i] << 16);
+}
+
+static void row_to_f16(size_t n, const float *x, uint16_t *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t b = bits_of(x[i]), sign = b >> 16 & 0x8000u, mag = b & 0x7fffffffu;
+        /* Normal: move the exponent's bias from 127 to 15 and round half to even at bit 13. */
+        uint32_t normal = (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13;
+        /* Below 2^-14: adding 1/2 makes the sum's last place that of a subnormal half (2^-24), and
+         * the addition does the rounding. */
+        uint32_t tiny = bits_of(float_of(mag < 0x38800000u ? mag : 0) + 0.5f) - 0x3f000000u;
+        uint32_t h = mag < 0x38800000u ? tiny : normal;
+        h = mag >= 0x477ff000u ? 0x7c00u : h; /* 65520 and more round to infinity */
+        h = mag > 0x7f800000u ? 0x7e00u : h;
+        y[i] = (uint16_t)(sign | h);
+    }
+}
+
+static void row_from_f16(size_t n, const uint16_t *x, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t sign = (uint32_t)(x[i] & 0x8000u) << 16, mag = x[i] & 0x7fffu;
+        uint32_t normal = (mag << 13) + 0x38000000u;
+        uint32_t special = (mag << 13) | 0x7f800000u | (mag > 0x7c00u ? 0x400000u : 0u);
+        /* Subnormal: mag * 2^-24, exact in a float. */
+        uint32_t tiny = bits_of((float)(int32_t)mag * 0x1p-24f);
+        uint32_t b = mag < 0x400u ? tiny : normal;
+        b = mag >= 0x7c00u ? special : b;
+        y[i] = float_of(sign | b);
+    }
+}
+
+/* -- optimisers ---------------------------------------------------------------------------- */
+
+static void row_adam(const struct hth_adam_args *args)
+{
+    float *w = args->w, *m = args->m, *v = args->v;
+    const float *g = args->g;
+    float scale = args->grad_scale, b1 = 1.0f - args->beta1, beta2 = args->beta2;
+    float b2 = 1.0f - beta2, eps = args->eps;
+    float rate = args->lr / args->bias1, root = 1.0f / args->bias2_sqrt;
+    float l2 = args->decoupled ? 0.0f : args->decay;
+    float shrink = args->decoupled ? 1.0f - args->lr * args->decay : 1.0f;
+    VECTOR_LOOP
+    for (size_t i = 0; i < args->count; i++) {
+        float x = w[i], grad = g[i] * scale + l2 * x;
+        float mean = m[i] + b1 * (grad - m[i]);
+        float square = beta2 * v[i] + b2 * (grad * grad);
+        m[i] = mean;
+        v[i] = square;
+        w[i] = x * shrink - rate * (mean / (sqrtf(square) * root + eps));
+    }
+}
+
+static void row_sgd(const struct hth_sgd_args *args)
+{
+    float *w = args->w, *m = args->m;
+    const float *g = args->g;
+    float scale = args->grad_scale, lr = args->lr, momentum = args->momentum, decay = args->decay;
+    if (m == NULL) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < args->count; i++)
+            w[i] -= lr * (g[i] * scale + decay * w[i]);
+        return;
+    }
+    VECTOR_LOOP
+    for (size_t i = 0; i < args->count; i++) {
+        float x = w[i], moved = momentum * m[i] + (g[i] * scale + decay * x);
+        m[i] = moved;
+        w[i] = x - lr * moved;
+    }
+}
+
+const struct hth_rowops ROWOPS_TABLE = {
+    .gemm = row_gemm,
+    .epilogue = row_epilogue,
+    .act_forward = row_act_forward,
+    .act_backward = row_act_backward,
+    .layernorm = row_layernorm,
+    .layernorm_back = row_layernorm_back,
+    .softmax = row_softmax,
+    .softmax_back = row_softmax_back,
+    .exp_minus = row_exp_minus,
+    .max_sumexp = row_max_sumexp,
+    .dot = row_dot,
+    .sumsq = row_sumsq,
+    .axpy = row_axpy,
+    .combine = row_combine,
+    .rotate = row_rotate,
+    .dropout = row_dropout,
+    .to_bf16 = row_to_bf16,
+    .from_bf16 = row_from_bf16,
+    .to_f16 = row_to_f16,
+    .from_f16 = row_from_f16,
+    .adam = row_adam,
+    .sgd = row_sgd,
+    .philox = row_philox,
+};

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rowops.h: the CPU's loops over one row or one flat vector, as a table.
+ *
+ * The loops are written once (rowops-template.h) and compiled twice: `ref` for any x86-64 with
+ * contraction off, whose bits never change, and `fast` for AVX2 and FMA, chosen when the CPU has
+ * them. Each works row by row with an order of operations that depends on the row's length only, so
+ * the bit rule holds by construction. Sums over a row use 16 partial sums (element i goes to sum
+ * i mod 16) that are added pairwise in a fixed tree: fast, and a more accurate order than one by one.
+ */
+#ifndef HTH_KERNELS_ROWOPS_H
+#define HTH_KERNELS_ROWOPS_H
+
+#include "kernels/backend-internal.h"
+
+enum hth_gemm_form {
+    HTH_GEMM_NN, /* C = A B:   a [m, k], b [k, n] */
+    HTH_GEMM_NT, /* C = A B^T: a [m, k], b [n, k] */
+    HTH_GEMM_TN, /* C = A^T B: a [k, m], b [k, n] */
+};
+
+/* C [m, n] = product, or C += product where `accumulate`. Leading dimensions in floats. */
+struct hth_gemm {
+    enum hth_gemm_form form;
+    bool accumulate;
+    uint32_t m, n, k;
+    const float *a, *b;
+    float *c;
+    size_t lda, ldb, ldc;
+};
+
+struct hth_rowops {
+    void (*gemm)(const struct hth_gemm *g);
+    /* y = act(x + bias) + residual; pre gets x + bias. bias, pre, residual may be NULL; y may be x. */
+    void (*epilogue)(size_t n, const float *x, const float *bias, enum hth_act act, float *pre,
+                     const float *residual, float *y);
+    void (*act_forward)(size_t n, enum hth_act act, const float *x, float *y);
+    void (*act_backward)(size_t n, enum hth_act act, const float *x, const float *dy, float *dx);
+    void (*layernorm)(size_t n, const float *x, const float *gamma, const float *beta, float eps,
+                      float *y, float stats[2]);
+    /* dgamma and dbeta are added to. */
+    void (*layernorm_back)(size_t n, const float *x, const float *gamma, const float stats[2],
+                           const float *dy, float *dx, float *dgamma, float *dbeta);
+    void (*softmax)(size_t n, const float *x, float *y);
+    void (*softmax_back)(size_t n, const float *y, const float *dy, float *dx);
+    /* y = exp(x - lse), the probabilities again. */
+    void (*exp_minus)(size_t n, const float *x, float lse, float *y);
+    /* The largest element and the sum of exp(x - largest). */
+    void (*max_sumexp)(size_t n, const float *x, float *max, float *sum);
+    float (*dot)(size_t n, const float *a, const float *b);
+    double (*sumsq)(size_t n, const float *x);
+    void (*axpy)(size_t n, float alpha, const float *x, float *y); /* y += alpha x */
+    void (*combine)(size_t n, float alpha, const float *a, float beta, const float *b, float *y);
+    /* The two halves of a head turned by the angles; sign -1 turns back. y may be x. */
+    void (*rotate)(size_t half, const float *x, const float *cosines, const float *sines, float sign,
+                   float *y);
+    /* Columns first .. first + n of a row whose element number starts at `element`. */
+    void (*dropout)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float scale,
+                    float *y);
+    void (*to_bf16)(size_t n, const float *x, uint16_t *y);
+    void (*from_bf16)(size_t n, const uint16_t *x, float *y);
+    void (*to_f16)(size_t n, const float *x, uint16_t *y);
+    void (*from_f16)(size_t n, const uint16_t *x, float *y);
+    void (*adam)(const struct hth_adam_args *args);
+    void (*sgd)(const struct hth_sgd_args *args);
+    /* Philox words for counters (first + i, c1, c2, c3), 4 words each. */
+    void (*philox)(size_t blocks, uint32_t first, const uint32_t c123[3], const uint32_t key[2],
+                   uint32_t *words);
+};
+
+extern const struct hth_rowops hth_rowops_ref;
+/* NULL when this CPU lacks AVX2 or FMA. */
+const struct hth_rowops *hth_rowops_fast(void);
+extern const struct hth_rowops hth_rowops_avx2;
+
+#endif
