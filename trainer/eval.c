@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Evaluations: flights without a way back, over the first `eval_samples` of the test data, with the
+ * weights they find. They share the slots with training, and go first.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "trainer/trainer_int.h"
+
+void hth_eval_begin(struct hth_trainer *t)
+{
+    struct hth_eval *e = &t->eval;
+
+    memset(e, 0, sizeof(*e));
+    e->active = true;
+    e->total = t->opts.eval_samples > 0 ? HTH_MIN(t->opts.eval_samples, t->eval_info.samples)
+                                        : t->eval_info.samples;
+    e->result.updates = t->stats.updates;
+    t->evaluated_at = t->stats.updates;
+}
+
+bool hth_eval_next(struct hth_trainer *t, struct hth_flight *f)
+{
+    struct hth_eval *e = &t->eval;
+
+    if (!e->active || e->next >= e->total)
+        return false;
+    f->eval = true;
+    f->position = e->next;
+    f->valid = (uint32_t)HTH_MIN((uint64_t)t->opts.micro_batch, e->total - e->next);
+    f->pass->step = e->next / t->opts.micro_batch;
+    e->next += f->valid;
+    e->in_air++;
+    return true;
+}
+
+static void finish(struct hth_trainer *t)
+{
+    struct hth_eval *e = &t->eval;
+    struct hth_eval_result *r = &e->result;
+    double counted = e->counted > 0 ? (double)e->counted : 1;
+
+    e->active = false;
+    r->loss = e->loss_sum / counted;
+    r->accuracy = (double)e->correct / counted;
+    r->bits_per_byte = r->loss / log(2.0);
+    t->stats.evals++;
+    if (t->opts.on.on_eval != NULL && r->samples > 0)
+        t->opts.on.on_eval(t->opts.on.arg, r);
+}
+
+void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err)
+{
+    struct hth_eval *e = &t->eval;
+
+    e->in_air--;
+    if (err == HTH_OK) {
+        const struct hth_pass *p = f->pass;
+
+        e->loss_sum += p->xent.loss_sum;
+        e->counted += p->xent.counted;
+        e->correct += p->xent.correct;
+        e->result.samples += f->valid;
+        for (uint32_t l = 0; l < p->model->opts.layers; l++)
+            e->result.rows_without_expert += p->layer[l].mixed.rows_empty;
+    }
+    if (e->in_air == 0 && (e->next >= e->total || t->stopping))
+        finish(t);
+}
+
+enum hth_err hth_trainer_eval(struct hth_trainer *t)
+{
+    if (t->eval_data == NULL)
+        return HTH_E_CONFIG;
+    if (t->eval.active || t->eval.wanted)
+        return HTH_E_BUSY;
+    t->eval.wanted = true;
+    hth_trainer_pump_soon(t);
+    return HTH_OK;
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One flight. Every arrow is a callback; between two of them the flight holds no thread.
+ *
+ *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) .. -> head -> head_done
+ *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
+ *
+ * [experts] is left out when nobody could be asked: the units then take the residual path.
+ */
+#include <string.h>
+
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+static void forward(struct hth_flight *f, uint32_t l);
+static void head(struct hth_flight *f);
+static void backward(struct hth_flight *f, uint32_t l);
+static void ask_back(struct hth_flight *f, uint32_t l);
+
+/* The flight ends without an update. */
+static void drop(struct hth_flight *f, enum hth_err err)
+{
+    struct hth_trainer *t = f->trainer;
+
+    if (err == HTH_E_NOT_FINITE)
+        t->stats.flights_not_finite++;
+    else
+        t->stats.flights_failed++;
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "micro-batch %llu dropped: %s",
+            (unsigned long long)f->pass->step, hth_err_text(err));
+    if (f->eval)
+        hth_eval_landed(t, f, err);
+    else if (err == HTH_E_NOT_FINITE && ++t->drops >= HTH_DROPS_MAX)
+        hth_trainer_fatal(t, err);
+    hth_trainer_landed(t, f);
+}
+
+/* Puts the flight's one job into a queue. */
+static void submit(struct hth_flight *f, struct hth_queue *queue, void (*run)(struct hth_work *),
+                   void (*done)(struct hth_work *, enum hth_err), double flops)
+{
+    f->work.run = run;
+    f->work.done = done;
+    f->work.job.flops = flops;
+    f->work.job.bytes_moved =
+        4.0 * f->pass->rows * hth_model_opts_of(f->trainer->model)->d * sizeof(float);
+    hth_queue_push(queue, &f->work);
+}
+
+static struct hth_flight *of_work(struct hth_work *work)
+{
+    return HTH_CONTAINER(work, struct hth_flight, work);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static void read_run(struct hth_work *work)
+{
+    struct hth_flight *f = of_work(work);
+    struct hth_trainer *t = f->trainer;
+    struct hth_pass *p = f->pass;
+    const struct hth_data_info *info = f->eval ? &t->eval_info : &t->data_info;
+    size_t read = (size_t)f->valid * info->labels;
+
+    p->err = hth_data_read(f->eval ? t->eval_data : t->data, f->position, f->valid, p->input,
+                           p->tokens, p->labels);
+    /* Padding: rows without a label are neither counted nor learned from. */
+    for (size_t i = read; i < p->rows; i++) {
+        p->labels[i] = HTH_LABEL_NONE;
+        if (p->tokens != NULL)
+            p->tokens[i] = 0;
+    }
+    if (p->input != NULL)
+        memset(p->input + (size_t)f->valid * info->features, 0,
+               (size_t)(p->samples - f->valid) * info->features * sizeof(float));
+}
+
+static void read_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_flight *f = of_work(work);
+
+    if (err == HTH_OK)
+        err = f->pass->err;
+    if (err != HTH_OK) {
+        hth_trainer_fatal(f->trainer, err);
+        hth_trainer_landed(f->trainer, f);
+        return;
+    }
+    forward(f, 0);
+}
+
+void hth_flight_start(struct hth_flight *f)
+{
+    f->pass->train = !f->eval;
+    f->born = f->trainer->stats.updates;
+    submit(f, &f->trainer->io, read_run, read_done, 0);
+}
+
+/* ---- asking the experts ---------------------------------------------------------------------- */
+
+static void answered(void *arg, struct hth_port_batch *batch)
+{
+    struct hth_flight *f = arg;
+
+    f->pass->layer[f->layer].batch = batch;
+    if (f->layer + 1 < f->trainer->model->opts.layers)
+        forward(f, f->layer + 1);
+    else
+        head(f);
+}
+
+static void answered_back(void *arg, struct hth_port_batch *batch)
+{
+    struct hth_flight *f = arg;
+
+    f->pass->layer[f->layer].back_batch = batch;
+    backward(f, f->layer);
+}
+
+static struct hth_port_call make_call(const struct hth_flight *f, uint32_t l)
+{
+    const struct hth_pass *p = f->pass;
+    const struct hth_pass_layer *layer = &p->layer[l];
+
+    return (struct hth_port_call){
+        .layer = l,
+        .units = p->units,
+        .block_rows = p->model->block_rows,
+        .d = p->model->opts.d,
+        .x = layer->h,
+        .rows_in_microbatch = p->rows,
+        .targets = layer->targets,
+        .target_expert = layer->target_expert,
+        .targets_count = layer->targets_count,
+        .k_min = p->model->opts.k_min,
+        .trace_id = p->step,
+    };
+}
+
+/* True when answered(..) will follow. */
+static bool ask(struct hth_flight *f, uint32_t l)
+{
+    struct hth_pass_layer *layer = &f->pass->layer[l];
+    struct hth_port_call call = make_call(f, l);
+    struct hth_port_batch *batch;
+    enum hth_err err;
+
+    hth_pass_route(f->pass, l, f->trainer->port);
+    if (layer->pairs_count == 0)
+        return false;
+    call.targets_count = layer->targets_count;
+    call.pairs = layer->pairs;
+    call.pairs_count = layer->pairs_count;
+    /* The handle lives in the layer until the answer: a reset then cancels the call. */
+    err = hth_port_call(f->trainer->port, &call, answered, f, &batch);
+    if (err == HTH_OK) {
+        layer->batch = batch;
+        return true;
+    }
+    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN, "experts can't be asked: %s",
+            hth_err_text(err));
+    layer->pairs_count = 0;
+    return false;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static enum hth_err new_rows(const struct hth_flight *f, size_t rows, struct hth_blob **out)
+{
+    size_t bytes = rows * f->trainer->model->opts.d * sizeof(float);
+
+    return hth_env_blob_new(f->trainer->env, bytes, f->trainer->opts.budget, out);
+}
+
+static void forward_run(struct hth_work *work)
+{
+    struct hth_flight *f = of_work(work);
+
+    f->pass->err = hth_pass_forward(f->pass, f->layer);
+}
+
+static void forward_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_flight *f = of_work(work);
+    struct hth_pass *p = f->pass;
+
+    if (err == HTH_OK)
+        err = p->err;
+    if (err != HTH_OK) {
+        drop(f, err);
+        return;
+    }
+    if (!work->ran) {
+        if (f->layer > 0)
+            hth_pass_ok_from_verdicts(p, f->layer - 1);
+        hth_pass_choose(p, f->layer, &f->trainer->rng);
+    }
+    if (ask(f, f->layer))
+        return;
+    if (f->layer + 1 < p->model->opts.layers)
+        forward(f, f->layer + 1);
+    else
+        head(f);
+}
+
+static void forward(struct hth_flight *f, uint32_t l)
+{
+    struct hth_pass_layer *layer = &f->pass->layer[l];
+    enum hth_err err;
+
+    f->layer = l;
+    err = new_rows(f, f->pass->rows, &layer->h);
+    if (err != HTH_OK) {
+        drop(f, err);
+        return;
+    }
+    layer->view = hth_grid_view_ref(hth_port_view(f->trainer->port, l));
+    submit(f, &f->trainer->trunk, forward_run, forward_done, hth_pass_forward_flops(f->pass, l));
+}
+
+/* ---- loss ------------------------------------------------------------------------------------ */
+
+static void count_mixtures(struct hth_flight *f)
+{
+    struct hth_train_stats *stats = &f->trainer->stats;
+
+    for (uint32_t l = 0; l < f->pass->model->opts.layers; l++) {
+        const struct hth_pass_layer *layer = &f->pass->layer[l];
+
+        stats->rows_without_expert += layer->mixed.rows_empty;
+        stats->rows_below_k_min += layer->mixed.rows_below_k_min;
+        stats->not_finite_answers += layer->not_finite;
+    }
+}
+
+static void head_run(struct hth_work *work)
+{
+    struct hth_flight *f = of_work(work);
+
+    f->pass->err = hth_pass_head(f->pass);
+}
+
+static void head_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_flight *f = of_work(work);
+    uint32_t last = f->pass->model->opts.layers - 1;
+
+    if (err == HTH_OK)
+        err = f->pass->err;
+    if (!work->ran && err == HTH_OK) {
+        hth_pass_ok_from_verdicts(f->pass, last);
+        hth_pass_pick_back(f->pass, last);
+    }
+    count_mixtures(f);
+    if (err != HTH_OK) {
+        drop(f, err);
+    } else if (f->eval) {
+        hth_eval_landed(f->trainer, f, HTH_OK);
+        hth_trainer_landed(f->trainer, f);
+    } else {
+        ask_back(f, last);
+    }
+}
+
+/* Room for the gradients of a layer's answers; how many there are, the job will know. */
+static enum hth_err prepare_dy(struct hth_flight *f, uint32_t l)
+{
+    struct hth_pass_layer *layer = &f->pass->layer[l];
+
+    if (f->eval || layer->pairs_count == 0)
+        return HTH_OK;
+    return new_rows(f, (size_t)layer->pairs_count * f->pass->model->block_rows, &layer->dy);
+}
+
+static void head(struct hth_flight *f)
+{
+    enum hth_err err = prepare_dy(f, f->pass->model->opts.layers - 1);
+
+    if (err != HTH_OK) {
+        drop(f, err);
+        return;
+    }
+    submit(f, &f->trainer->trunk, head_run, head_done, hth_pass_head_flops(f->pass));
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Gradients go to those that answered the forward, and to nobody else. */
+static void ask_back(struct hth_flight *f, uint32_t l)
+{
+    struct hth_pass_layer *layer = &f->pass->layer[l];
+    struct hth_port_call call = make_call(f, l);
+    struct hth_port_batch *batch;
+    enum hth_err err;
+
+    f->layer = l;
+    for (uint32_t i = 0; layer->batch != NULL && i < layer->targets_count; i++)
+        hth_port_host(layer->batch, i, &layer->targets[i]);
+    hth_port_batch_free(layer->batch);
+    layer->batch = NULL;
+    if (layer->back_count == 0) {
+        backward(f, l);
+        return;
+    }
+    call.dy = layer->dy;
+    call.pairs = layer->back_pairs;
+    call.pairs_count = layer->back_count;
+    call.k_min = 0;
+    err = hth_port_call(f->trainer->port, &call, answered_back, f, &batch);
+    if (err == HTH_OK) {
+        layer->back_batch = batch;
+        return;
+    }
+    /* The experts then count as constants: no gradient comes back from them. */
+    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN, "gradients can't be sent: %s",
+            hth_err_text(err));
+    layer->back_count = 0;
+    backward(f, l);
+}
+
+static void backward_run(struct hth_work *work)
+{
+    struct hth_flight *f = of_work(work);
+
+    f->pass->err = hth_pass_backward(f->pass, f->layer);
+}
+
+static void backward_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_flight *f = of_work(work);
+
+    if (err == HTH_OK)
+        err = f->pass->err;
+    if (err != HTH_OK) {
+        drop(f, err);
+        return;
+    }
+    if (!work->ran && f->layer > 0)
+        hth_pass_pick_back(f->pass, f->layer - 1);
+    if (f->layer > 0)
+        ask_back(f, f->layer - 1);
+    else
+        hth_trainer_apply(f);
+}
+
+static void backward(struct hth_flight *f, uint32_t l)
+{
+    enum hth_err err = l > 0 ? prepare_dy(f, l - 1) : HTH_OK;
+
+    f->layer = l;
+    if (err != HTH_OK) {
+        drop(f, err);
+        return;
+    }
+    submit(f, &f->trainer->trunk, backward_run, backward_done,
+           2 * hth_pass_forward_flops(f->pass, l));
+}

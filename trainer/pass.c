@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A flight's memory, carved from one block, and the choices that the loop makes for it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "gating/gate.h"
+#include "trainer/pass.h"
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Walks twice over the same carving: once to count, once to hand out. */
+struct carver {
+    uint8_t *base; /* NULL while counting */
+    size_t used;
+};
+
+static void *carve(struct carver *c, size_t count, size_t size)
+{
+    void *p = c->base != NULL ? c->base + c->used : NULL;
+
+    c->used += (count * size + 63) / 64 * 64;
+    return p;
+}
+
+static float *carve_floats(struct carver *c, size_t count)
+{
+    return carve(c, count, sizeof(float));
+}
+
+/* The most distinct experts that the units of a pass can choose. */
+static size_t targets_max(const struct hth_pass *p)
+{
+    size_t slots = (size_t)p->units * p->model->opts.top_k;
+
+    return HTH_MIN(slots, (size_t)hth_grid_size(&p->model->layer[0].grid));
+}
+
+static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c)
+{
+    const struct hth_model *m = p->model;
+    size_t rows = p->rows, d = m->opts.d, units = p->units, slots = units * m->opts.top_k;
+
+    if (m->opts.kind == HTH_MODEL_LM) {
+        layer->xa = carve_floats(c, rows * d);
+        layer->attn_in = carve_floats(c, rows * d);
+        layer->attn_stats = carve_floats(c, rows * 2);
+        layer->qkv = carve_floats(c, rows * 3 * d);
+        layer->att = carve_floats(c, rows * d);
+        layer->lse = carve_floats(c, rows * m->opts.heads);
+    }
+    layer->x = carve_floats(c, rows * d);
+    layer->stats = carve_floats(c, rows * 2);
+    if (m->block_rows > 1)
+        layer->pool = carve_floats(c, units * d);
+    layer->tables = carve_floats(c, units * m->table_width);
+    layer->live = carve(c, m->table_width, 1);
+    layer->index = carve(c, slots, sizeof(uint32_t));
+    layer->score = carve_floats(c, slots);
+    layer->weight = carve_floats(c, slots);
+    layer->targets = carve(c, targets_max(p), sizeof(*layer->targets));
+    layer->target_expert = carve(c, targets_max(p), sizeof(uint32_t));
+    layer->pairs = carve(c, slots, sizeof(*layer->pairs));
+    layer->slot = carve(c, slots, sizeof(uint32_t));
+    layer->y = carve_floats(c, slots * m->block_rows * d);
+    layer->ok = carve(c, slots, 1);
+    layer->yptr = carve(c, slots, sizeof(float *));
+    layer->back_pairs = carve(c, slots, sizeof(*layer->back_pairs));
+    layer->back_slot = carve(c, slots, sizeof(uint32_t));
+    layer->dscore = carve_floats(c, slots);
+}
+
+static void carve_pass(struct hth_pass *p, struct carver *c)
+{
+    const struct hth_model *m = p->model;
+    size_t rows = p->rows, d = m->opts.d, slots = (size_t)p->units * m->opts.top_k;
+    size_t work = hth_balance_work_floats(&m->layer[0].grid, p->units);
+
+    if (m->opts.kind == HTH_MODEL_LM) {
+        p->tokens = carve(c, rows, sizeof(int32_t));
+        work = HTH_MAX(work, rows * 3 * d);
+    } else {
+        p->input = carve_floats(c, rows * m->opts.features);
+    }
+    p->labels = carve(c, rows, sizeof(int32_t));
+    for (uint32_t l = 0; l < m->opts.layers; l++)
+        carve_layer(p, &p->layer[l], c);
+    p->x = carve_floats(c, rows * d);
+    p->stats = carve_floats(c, rows * 2);
+    p->h = carve_floats(c, rows * d);
+    p->logits = carve_floats(c, rows * m->opts.classes);
+    p->dx = carve_floats(c, rows * d);
+    p->dh = carve_floats(c, rows * d);
+    p->dtables = carve_floats(c, (size_t)p->units * m->table_width);
+    p->work = carve_floats(c, HTH_MAX(work, (size_t)p->units * d));
+    p->dyptr = carve(c, slots, sizeof(float *));
+    p->grads = carve_floats(c, hth_params_flat_len(m->params));
+}
+
+enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out)
+{
+    uint64_t rows = (uint64_t)samples * model->opts.seq_len;
+    struct hth_pass *p;
+    struct carver c = {NULL, 0};
+
+    *out = NULL;
+    if (samples == 0 || samples > HTH_MICRO_BATCH_MAX ||
+        rows * model->opts.top_k > HTH_EXPERT_PAIRS_MAX)
+        return HTH_E_TOO_LARGE;
+    p = hth_new(struct hth_pass);
+    p->model = model;
+    p->samples = samples;
+    p->rows = (uint32_t)rows;
+    p->units = p->rows / model->block_rows;
+    p->layer = hth_new_array(struct hth_pass_layer, model->opts.layers);
+    carve_pass(p, &c);
+    p->memory = hth_try_aligned(c.used);
+    if (p->memory == NULL) {
+        hth_pass_free(p);
+        return HTH_E_NO_MEMORY;
+    }
+    c = (struct carver){p->memory, 0};
+    carve_pass(p, &c);
+    *out = p;
+    return HTH_OK;
+}
+
+void hth_pass_reset(struct hth_pass *p)
+{
+    for (uint32_t l = 0; l < p->model->opts.layers; l++) {
+        struct hth_pass_layer *layer = &p->layer[l];
+
+        hth_port_batch_free(layer->batch);
+        hth_port_batch_free(layer->back_batch);
+        hth_blob_unref(layer->h);
+        hth_blob_unref(layer->dy);
+        hth_grid_view_unref(layer->view);
+        layer->batch = NULL;
+        layer->back_batch = NULL;
+        layer->h = NULL;
+        layer->dy = NULL;
+        layer->view = NULL;
+        layer->pairs_count = 0;
+        layer->targets_count = 0;
+        layer->back_count = 0;
+        layer->not_finite = 0;
+        layer->mixed = (struct hth_mixture_stats){0};
+    }
+    p->err = HTH_OK;
+    p->xent = (struct hth_xent_result){0};
+    p->balance_loss = 0;
+}
+
+void hth_pass_free(struct hth_pass *p)
+{
+    if (p == NULL)
+        return;
+    hth_pass_reset(p);
+    hth_aligned_free(p->memory);
+    hth_free(p->layer);
+    hth_free(p);
+}
+
+/* ---- choices --------------------------------------------------------------------------------- */
+
+/* A drawn start in the view's list, then k places evenly apart: distinct experts for each unit. */
+void hth_pass_choose(struct hth_pass *p, uint32_t l, struct hth_rng *rng)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+    const struct hth_grid_view *view = layer->view;
+    uint32_t k = p->model->opts.top_k;
+
+    for (uint32_t u = 0; u < p->units; u++) {
+        uint32_t *index = layer->index + (size_t)u * k;
+        uint32_t first = 0, stride = 1;
+
+        if (view->live_count > 0) {
+            first = (uint32_t)hth_rng_below(rng, view->live_count);
+            stride = HTH_MAX(view->live_count / k, 1u);
+        }
+        for (uint32_t j = 0; j < k; j++) {
+            uint64_t at = first + (uint64_t)j * stride;
+
+            index[j] = j < view->live_count ? view->expert[at % view->live_count] : HTH_GATE_NONE;
+        }
+    }
+}
+
+static int cmp_u64(const void *a, const void *b)
+{
+    uint64_t x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? -1 : x > y;
+}
+
+/* Slots that have an expert, sorted by (expert, unit): keys are expert << 32 | slot. */
+static size_t sort_slots(const struct hth_pass *p, const struct hth_pass_layer *layer,
+                         uint64_t *keys)
+{
+    size_t slots = (size_t)p->units * p->model->opts.top_k, n = 0;
+
+    for (size_t i = 0; i < slots; i++)
+        if (layer->index[i] != HTH_GATE_NONE)
+            keys[n++] = (uint64_t)layer->index[i] << 32 | i;
+    qsort(keys, n, sizeof(*keys), cmp_u64);
+    return n;
+}
+
+void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_port *port)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+    uint32_t k = p->model->opts.top_k;
+    uint64_t *keys = hth_new_array(uint64_t, (size_t)p->units * k);
+    size_t n = sort_slots(p, layer, keys);
+    uint32_t expert = HTH_GATE_NONE;
+    bool found = false;
+
+    layer->pairs_count = 0;
+    layer->targets_count = 0;
+    hth_port_begin_route(port);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t slot = (uint32_t)keys[i];
+
+        if ((uint32_t)(keys[i] >> 32) != expert) {
+            expert = (uint32_t)(keys[i] >> 32);
+            found = hth_port_find(port, l, expert, &layer->targets[layer->targets_count]);
+            if (found)
+                layer->target_expert[layer->targets_count++] = expert;
+        }
+        if (!found)
+            continue;
+        layer->pairs[layer->pairs_count] =
+            (struct hth_expert_pair){.unit = slot / k, .target = layer->targets_count - 1};
+        layer->slot[layer->pairs_count++] = slot;
+    }
+    hth_free(keys);
+}
+
+void hth_pass_pick_back(struct hth_pass *p, uint32_t l)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+
+    layer->back_count = 0;
+    for (uint32_t i = 0; i < layer->pairs_count; i++) {
+        if (!layer->ok[i])
+            continue;
+        layer->back_pairs[layer->back_count] = layer->pairs[i];
+        layer->back_slot[layer->back_count++] = layer->slot[i];
+    }
+}
+
+void hth_pass_ok_from_verdicts(struct hth_pass *p, uint32_t l)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+    uint32_t k = p->model->opts.top_k, have = 0;
+    const enum hth_err *verdicts = layer->batch != NULL ? hth_port_verdicts(layer->batch) : NULL;
+    uint32_t *answers = hth_new_array(uint32_t, p->units);
+
+    for (uint32_t i = 0; i < layer->pairs_count; i++) {
+        layer->ok[i] = verdicts != NULL && verdicts[i] == HTH_OK;
+        answers[layer->slot[i] / k] += layer->ok[i];
+        have += layer->ok[i];
+    }
+    layer->mixed = (struct hth_mixture_stats){.answers = have};
+    for (uint32_t u = 0; u < p->units; u++) {
+        layer->mixed.rows_empty += answers[u] == 0;
+        layer->mixed.rows_below_k_min += answers[u] < HTH_MAX(p->model->opts.k_min, 1u);
+    }
+    hth_free(answers);
+}

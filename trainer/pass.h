@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pass.h (internal): one flight's activations, and the arithmetic of the segments (model.h).
+ *
+ * Shapes: R rows of one micro-batch, U = R / B units, k choices per unit, D = B * d floats per unit, W
+ * entries of the score tables, P pairs that were asked.
+ *
+ *   layer l    xa [R, d]  residual stream as it enters (lm only: before attention)
+ *              x [R, d]   the same before the experts           h [R, d] = LayerNorm(x), a blob
+ *              tables [U, W] -> index, score [U, k] -> pairs    y [P, D] answers, ok [P]
+ *              weight [U, k] of the mixture
+ *   backward   dx [R, d] = dL/dx of the stream, carried from segment to segment
+ *              dy [P', D] = dL/dy of the P' pairs that answered, a blob
+ *
+ * Of the functions below those marked (job) look at the numbers and are called from jobs only; the
+ * others belong to the loop. In an environment of ghosts jobs are not run: the loop then makes the
+ * choices that a job would have made (hth_pass_choose, hth_pass_pick_back).
+ */
+#ifndef HTH_TRAINER_PASS_H
+#define HTH_TRAINER_PASS_H
+
+#include "core/env.h"
+#include "gating/balance.h"
+#include "gating/beam.h"
+#include "gating/mixture.h"
+#include "kernels/ops.h"
+#include "trainer/model.h"
+#include "trainer/port.h"
+
+struct hth_pass_layer {
+    /* trunk activations kept for the way back */
+    float *xa, *attn_in, *attn_stats, *qkv, *att, *lse; /* lm */
+    float *x, *stats;
+    struct hth_blob *h;
+    float *pool; /* [U, d]; only where B > 1 */
+    float *tables;
+    uint8_t *live; /* [W]: coordinates that had an expert, for the balance loss */
+    /* the choice */
+    struct hth_grid_view *view;
+    uint32_t *index;
+    float *score, *weight;
+    /* the forward's pairs, ordered by (expert, unit) */
+    struct hth_expert_target *targets;
+    uint32_t *target_expert;
+    uint32_t targets_count;
+    struct hth_expert_pair *pairs;
+    uint32_t *slot; /* unit * k + choice of each pair */
+    uint32_t pairs_count;
+    struct hth_port_batch *batch;
+    float *y;
+    uint8_t *ok;
+    const float **yptr; /* [U, k] into y, or NULL */
+    struct hth_mixture_stats mixed;
+    uint32_t not_finite;
+    /* the backward's: those of the pairs that answered */
+    struct hth_expert_pair *back_pairs;
+    uint32_t *back_slot;
+    uint32_t back_count;
+    struct hth_blob *dy;
+    float *dscore;
+    struct hth_port_batch *back_batch;
+};
+
+struct hth_pass {
+    struct hth_model *model;
+    uint32_t samples, rows, units;
+    uint64_t step; /* number of the flight: key of the gate's noise */
+    bool train;
+    /* input */
+    float *input;                   /* classifier: [R, features] */
+    int32_t *tokens, *labels;       /* lm: [R]; both: [R] */
+    struct hth_pass_layer *layer;   /* [layers] */
+    /* head */
+    float *x, *stats, *h, *logits;
+    /* backward */
+    float *dx, *dh, *dtables, *work;
+    float **dyptr;
+    float *grads; /* a flat buffer like the trunk's */
+    struct hth_xent_result xent;
+    double balance_loss;
+    enum hth_err err; /* the first of any job */
+    void *memory;
+};
+
+/* Errors: E_NO_MEMORY, E_TOO_LARGE. */
+enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out) HTH_MUST;
+void hth_pass_free(struct hth_pass *pass);
+/* Drops what the last flight left: blobs, views and batches. */
+void hth_pass_reset(struct hth_pass *pass);
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* (job) Segment l < layers: up to the choice of layer l's experts. Before: h is allocated, view is
+ * referenced, and the batch of layer l - 1 has its verdicts (or is NULL: nobody was asked). */
+enum hth_err hth_pass_forward(struct hth_pass *pass, uint32_t l) HTH_MUST;
+/* (job) The last segment: loss; in training also its way back and the mixture of the last layer. */
+enum hth_err hth_pass_head(struct hth_pass *pass) HTH_MUST;
+/* (job) Back through the trunk part of layer l and the mixture of layer l - 1, or the input. Before:
+ * dy of layer l - 1 is allocated. */
+enum hth_err hth_pass_backward(struct hth_pass *pass, uint32_t l) HTH_MUST;
+
+/* For the simulator's clock. */
+double hth_pass_forward_flops(const struct hth_pass *pass, uint32_t l);
+double hth_pass_head_flops(const struct hth_pass *pass);
+
+/* ---- choices --------------------------------------------------------------------------------- */
+
+/* Without numbers: k live experts for each unit, drawn from rng. */
+void hth_pass_choose(struct hth_pass *pass, uint32_t l, struct hth_rng *rng);
+/* From index to targets and pairs; units whose expert nobody may be asked for are left out. */
+void hth_pass_route(struct hth_pass *pass, uint32_t l, struct hth_port *port);
+/* The pairs that answered (ok), in the same order, for the backward. Loop or job. */
+void hth_pass_pick_back(struct hth_pass *pass, uint32_t l);
+/* Without numbers: ok and the counts from the verdicts alone. */
+void hth_pass_ok_from_verdicts(struct hth_pass *pass, uint32_t l);
+
+/* ---- the model, as passes see it ------------------------------------------------------------- */
+
+struct hth_model_layer {
+    struct hth_weight *attn_gamma, *attn_beta, *wqkv, *bqkv, *wo, *bo; /* lm */
+    struct hth_weight *gamma, *beta, *wgate, *bgate;
+    struct hth_grid grid;
+};
+
+struct hth_model {
+    struct hth_model_opts opts;
+    char *prefix, *expert_kind; /* what opts point to */
+    const struct hth_backend *backend;
+    struct hth_exec *exec;
+    struct hth_params *params;
+    struct hth_rope *rope;
+    uint32_t block_rows;  /* B */
+    uint32_t table_width; /* W */
+    struct hth_weight *win, *bin;
+    struct hth_model_layer layer[HTH_MODEL_LAYERS_MAX];
+    struct hth_weight *gamma, *beta, *wout, *bout;
+    size_t segment[HTH_MODEL_LAYERS_MAX + 2]; /* where each segment's floats begin; then the end */
+    struct hth_beam *beam, *beam_plain;       /* with the noise of training, and without */
+};
+
+#endif

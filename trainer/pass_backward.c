@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way back. Each segment's weight gradients are computed in the model's gradient buffer, which is
+ * zeroed first, and then copied to the flight's own: other flights' segments run in between.
+ */
+#include <string.h>
+
+#include "gating/gate.h"
+#include "trainer/pass_steps.h"
+
+/* The gradients of one segment, which are one stretch of the flat buffer. */
+static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
+{
+    struct hth_model *m = p->model;
+    size_t first = m->segment[segment], count = m->segment[segment + 1] - first;
+
+    return hth_params_export(m->exec, m->params, HTH_PART_GRAD, first, count, p->grads + first);
+}
+
+/* From dx = dL/d(mixture of layer l): dscore, and dy of the pairs that answered. */
+static void mixture_back(struct hth_pass *p, uint32_t l)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+    const struct hth_model *m = p->model;
+    size_t unit = (size_t)m->block_rows * m->opts.d, slots = (size_t)p->units * m->opts.top_k;
+    struct hth_mixture mixture = {
+        .rows = p->units,
+        .k = m->opts.top_k,
+        .d = unit,
+        .k_min = m->opts.k_min,
+        .scores = layer->score,
+        .y = layer->yptr,
+    };
+
+    hth_pass_pick_back(p, l);
+    for (size_t i = 0; i < slots; i++)
+        p->dyptr[i] = NULL;
+    for (uint32_t i = 0; i < layer->back_count; i++)
+        p->dyptr[layer->back_slot[i]] = (float *)layer->dy->data + i * unit;
+    hth_mixture_backward(&mixture, layer->weight, p->dx, layer->dscore, p->dyptr);
+}
+
+enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
+{
+    struct hth_model *m = p->model;
+    struct hth_linear_back lin = {.w = m->wout};
+    struct hth_layernorm_back ln = {
+        .gamma = m->gamma,
+        .beta = m->beta,
+        .x = hth_pass_rows(p, p->x),
+        .stats = hth_view_f32(p->stats, p->rows, 2, 2),
+    };
+
+    hth_params_zero_grads(m->params);
+    HTH_TRY(hth_linear_backward_weight(m->exec, m->wout, m->bout, hth_pass_rows(p, p->h), dlogits));
+    HTH_TRY(hth_linear_backward_data(m->exec, &lin, dlogits, hth_pass_rows(p, p->dh)));
+    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->dx)));
+    HTH_TRY(keep_grads(p, m->opts.layers));
+    mixture_back(p, m->opts.layers - 1);
+    return HTH_OK;
+}
+
+/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the pairs. */
+static void sum_answers(struct hth_pass *p, uint32_t l)
+{
+    struct hth_pass_layer *layer = &p->layer[l];
+    size_t unit = (size_t)p->model->block_rows * p->model->opts.d;
+
+    memset(p->dh, 0, (size_t)p->rows * p->model->opts.d * sizeof(float));
+    if (layer->back_batch == NULL)
+        return;
+    /* The forward's answers and their flags served the mixture's way back and are free now. */
+    layer->not_finite += hth_port_unpack(layer->back_batch, layer->y, unit, layer->ok);
+    for (uint32_t i = 0; i < layer->back_count; i++) {
+        float *out = p->dh + layer->back_pairs[i].unit * unit;
+        const float *in = layer->y + i * unit;
+
+        for (size_t j = 0; layer->ok[i] && j < unit; j++)
+            out[j] += in[j];
+    }
+}
+
+/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's rows. */
+static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
+{
+    const struct hth_model *m = p->model;
+    const struct hth_model_layer *w = &m->layer[l];
+    struct hth_pass_layer *a = &p->layer[l];
+    uint32_t d = m->opts.d, block = m->block_rows;
+    float *gate_in = block > 1 ? a->pool : (float *)a->h->data;
+    struct hth_view dt = hth_view_f32(p->dtables, p->units, m->table_width, m->table_width);
+    struct hth_gate_batch batch = {&w->grid, p->units, m->opts.top_k, a->index};
+    struct hth_linear_back lin = {.w = w->wgate};
+    struct hth_balance_result balance;
+
+    memset(p->dtables, 0, (size_t)p->units * m->table_width * sizeof(float));
+    hth_gate_backward(&batch, a->dscore, p->dtables);
+    if (m->opts.balance > 0) {
+        struct hth_balance_opts opts = {.switch_weight = m->opts.balance, .live = a->live};
+
+        hth_balance(&batch, &opts, a->tables, p->dtables, p->work, &balance);
+        p->balance_loss += balance.loss;
+    }
+    HTH_TRY(hth_linear_backward_weight(m->exec, w->wgate, w->bgate,
+                                       hth_view_f32(gate_in, p->units, d, d), dt));
+    if (block == 1) {
+        lin.residual = hth_pass_rows(p, p->dh);
+        return hth_linear_backward_data(m->exec, &lin, dt, hth_pass_rows(p, p->dh));
+    }
+    HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_view_f32(p->work, p->units, d, d)));
+    for (uint32_t r = 0; r < p->rows; r++)
+        for (uint32_t j = 0; j < d; j++)
+            p->dh[(size_t)r * d + j] += p->work[(size_t)(r / block) * d + j] / (float)block;
+    return HTH_OK;
+}
+
+/* dx = dL/dx -> dL/dxa, through x = xa + Wo attention(..) + bo. */
+static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
+{
+    const struct hth_model *m = p->model;
+    const struct hth_model_layer *w = &m->layer[l];
+    struct hth_pass_layer *a = &p->layer[l];
+    uint32_t d = m->opts.d, heads = m->opts.heads;
+    struct hth_view dx = hth_pass_rows(p, p->dx), dh = hth_pass_rows(p, p->dh);
+    struct hth_view dqkv = hth_view_f32(p->work, p->rows, 3 * d, 3 * d);
+    struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
+    struct hth_attention_saved saved = {
+        .qkv = hth_view_f32(a->qkv, p->rows, 3 * d, 3 * d),
+        .out = hth_pass_rows(p, a->att),
+        .lse = hth_view_f32(a->lse, p->rows, heads, heads),
+    };
+    struct hth_linear_back out = {.w = w->wo}, qkv = {.w = w->wqkv};
+    struct hth_layernorm_back ln = {
+        .gamma = w->attn_gamma,
+        .beta = w->attn_beta,
+        .x = hth_pass_rows(p, a->xa),
+        .stats = hth_view_f32(a->attn_stats, p->rows, 2, 2),
+        .residual = dx,
+    };
+
+    HTH_TRY(hth_linear_backward_weight(m->exec, w->wo, w->bo, hth_pass_rows(p, a->att), dx));
+    HTH_TRY(hth_linear_backward_data(m->exec, &out, dx, dh));
+    HTH_TRY(hth_attention_backward(m->exec, &att, &saved, dh, dqkv));
+    HTH_TRY(hth_linear_backward_weight(m->exec, w->wqkv, w->bqkv, hth_pass_rows(p, a->attn_in),
+                                       dqkv));
+    HTH_TRY(hth_linear_backward_data(m->exec, &qkv, dqkv, dh));
+    return hth_layernorm_backward(m->exec, &ln, dh, dx);
+}
+
+static enum hth_err input_back(struct hth_pass *p)
+{
+    const struct hth_model *m = p->model;
+
+    if (m->opts.kind == HTH_MODEL_LM)
+        return hth_embed_backward(m->exec, m->win, hth_view_i32(p->tokens, p->rows),
+                                  hth_pass_rows(p, p->dx));
+    return hth_linear_backward_weight(
+        m->exec, m->win, m->bin,
+        hth_view_f32(p->input, p->rows, m->opts.features, m->opts.features),
+        hth_pass_rows(p, p->dx));
+}
+
+/* The stream's gradient passes the experts in two ways: dL/dx = dx (residual) + LayerNorm'(dh). */
+enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
+{
+    struct hth_model *m = p->model;
+    struct hth_pass_layer *a = &p->layer[l];
+    struct hth_view dx = hth_pass_rows(p, p->dx);
+    struct hth_layernorm_back ln = {
+        .gamma = m->layer[l].gamma,
+        .beta = m->layer[l].beta,
+        .x = hth_pass_rows(p, a->x),
+        .stats = hth_view_f32(a->stats, p->rows, 2, 2),
+        .residual = dx,
+    };
+
+    hth_params_zero_grads(m->params);
+    sum_answers(p, l);
+    HTH_TRY(gate_back(p, l));
+    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), dx));
+    if (m->opts.kind == HTH_MODEL_LM)
+        HTH_TRY(attend_back(p, l));
+    if (l == 0)
+        HTH_TRY(input_back(p));
+    HTH_TRY(keep_grads(p, l));
+    if (l > 0)
+        mixture_back(p, l - 1);
+    return HTH_OK;
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's life, and which flight starts when. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+#define WAIT_EXPERTS_US (200 * HTH_US_PER_MS)
+
+/* ---- which flight starts when ---------------------------------------------------------------- */
+
+static void pump_timer(void *arg)
+{
+    hth_trainer_pump(arg);
+}
+
+void hth_trainer_pump_soon(struct hth_trainer *t)
+{
+    hth_timer_set(t->env, t->pump_timer, 0);
+}
+
+/* Every layer has enough live experts. Training without any would teach the residual path alone. */
+static bool experts_ready(struct hth_trainer *t)
+{
+    bool ready = true;
+
+    for (uint32_t l = 0; l < t->model->opts.layers; l++) {
+        uint32_t live = hth_port_view(t->port, l)->live_count;
+
+        if (live < t->opts.experts_min) {
+            ready = false;
+            if (live == 0)
+                hth_port_ask(t->port, l);
+        }
+    }
+    return ready;
+}
+
+static bool wait_for_experts(struct hth_trainer *t)
+{
+    int64_t now = hth_now_us(t->env);
+
+    if (experts_ready(t)) {
+        if (t->stats.waiting)
+            t->stats.waiting_us += now - t->waiting_since_us;
+        t->stats.waiting = false;
+        return false;
+    }
+    if (!t->stats.waiting) {
+        t->stats.waiting = true;
+        t->waiting_since_us = now;
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "waiting for experts to appear");
+    }
+    hth_timer_set(t->env, t->pump_timer, WAIT_EXPERTS_US);
+    return true;
+}
+
+static bool training_next(struct hth_trainer *t, struct hth_flight *f)
+{
+    if (t->stats.updates + t->training >= t->opts.updates_max)
+        return false;
+    f->eval = false;
+    f->position = t->launched * t->opts.micro_batch;
+    f->valid = t->opts.micro_batch;
+    f->pass->step = t->launched++;
+    t->training++;
+    return true;
+}
+
+static void launch(struct hth_trainer *t)
+{
+    for (uint32_t i = 0; i < t->opts.flights; i++) {
+        struct hth_flight *f = &t->flights[i];
+
+        if (f->busy)
+            continue;
+        if (!hth_eval_next(t, f) && !training_next(t, f))
+            return;
+        f->busy = true;
+        t->in_air++;
+        hth_flight_start(f);
+    }
+}
+
+static void finish(struct hth_trainer *t, enum hth_err err)
+{
+    t->finished = true;
+    if (t->opts.on.on_done != NULL)
+        t->opts.on.on_done(t->opts.on.arg, err);
+}
+
+static bool checkpoint_due(const struct hth_trainer *t)
+{
+    return t->checkpoint_path != NULL && t->ckpt.at != t->stats.updates;
+}
+
+/* Nothing is in the air and no more will be: evaluate, save, then call it done. */
+static void wind_up(struct hth_trainer *t)
+{
+    if (t->ckpt.busy)
+        return;
+    if (!t->stopping && t->opts.eval_every > 0 && t->evaluated_at != t->stats.updates) {
+        hth_eval_begin(t);
+        launch(t);
+    } else if (checkpoint_due(t) && t->ckpt.err == HTH_OK) {
+        hth_checkpoint_take(t);
+    } else if (t->stopping) {
+        hth_fn *done = t->stop_done;
+
+        t->stop_done = NULL;
+        if (done != NULL)
+            done(t->stop_arg);
+    } else {
+        finish(t, HTH_OK);
+    }
+}
+
+static void look_at_the_clock(struct hth_trainer *t)
+{
+    const struct hth_trainer_opts *o = &t->opts;
+    uint64_t evaluated = t->evaluated_at == UINT64_MAX ? 0 : t->evaluated_at;
+
+    if (o->eval_every > 0 && t->stats.updates - evaluated >= o->eval_every && !t->eval.active)
+        t->eval.wanted = true;
+    if (t->checkpoint_path != NULL && o->checkpoint_every > 0 && !t->ckpt.busy &&
+        t->stats.updates - t->ckpt.at >= o->checkpoint_every)
+        t->ckpt.wanted = true;
+}
+
+void hth_trainer_pump(struct hth_trainer *t)
+{
+    if (t->fatal) {
+        if (t->in_air == 0 && !t->finished)
+            finish(t, t->fatal_err);
+        if (t->in_air == 0 && t->stopping && t->stop_done != NULL)
+            wind_up(t);
+        return;
+    }
+    if (t->stopping) {
+        if (t->in_air == 0)
+            wind_up(t);
+        return;
+    }
+    if (!t->started || t->finished)
+        return;
+    look_at_the_clock(t);
+    if (t->ckpt.wanted) {
+        if (t->in_air == 0 && !t->ckpt.busy)
+            hth_checkpoint_take(t);
+        return;
+    }
+    if (t->eval.wanted && !t->eval.active)
+        hth_eval_begin(t);
+    if (t->stats.updates >= t->opts.updates_max && !t->eval.active && t->in_air == 0) {
+        wind_up(t);
+        return;
+    }
+    if (!wait_for_experts(t))
+        launch(t);
+}
+
+void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
+{
+    if (t->fatal)
+        return;
+    t->fatal = true;
+    t->fatal_err = err;
+    HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN, "training stops: %s", hth_err_text(err));
+    hth_trainer_pump_soon(t);
+}
+
+void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f)
+{
+    hth_pass_reset(f->pass);
+    f->busy = false;
+    t->in_air--;
+    if (!f->eval)
+        t->training--;
+    hth_trainer_pump_soon(t);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static enum hth_err check_opts(const struct hth_trainer_opts *o)
+{
+    if (o->flights == 0 || o->flights > HTH_FLIGHTS_MAX || o->micro_batch == 0 ||
+        o->micro_batch > HTH_MICRO_BATCH_MAX || o->updates_max == 0)
+        return HTH_E_CONFIG;
+    if (!o->local && (o->rpc == NULL || o->directory == NULL))
+        return HTH_E_CONFIG;
+    if (o->eval_every > 0 && !o->has_eval_data)
+        return HTH_E_CONFIG;
+    if (hth_optim_check(&o->optim.optim) != HTH_OK ||
+        (o->local && hth_optim_check(&o->local_optim.optim) != HTH_OK))
+        return HTH_E_CONFIG;
+    return HTH_OK;
+}
+
+/* The model and the data must speak of the same samples. */
+static enum hth_err check_data(const struct hth_trainer_opts *o, const struct hth_data_opts *data,
+                               const struct hth_data_info *info)
+{
+    const struct hth_model_opts *m = &o->model;
+
+    if (m->kind == HTH_MODEL_LM)
+        return data->kind == HTH_DATA_TEXT && info->features == m->seq_len && m->classes >= 256
+                   ? HTH_OK
+                   : HTH_E_CONFIG;
+    return data->kind == HTH_DATA_IMAGES && info->features == m->features &&
+                   data->classes <= m->classes
+               ? HTH_OK
+               : HTH_E_CONFIG;
+}
+
+static enum hth_err open_data(struct hth_trainer *t)
+{
+    HTH_TRY(hth_data_open(t->env, &t->opts.data, &t->data));
+    hth_data_info(t->data, &t->data_info);
+    HTH_TRY(check_data(&t->opts, &t->opts.data, &t->data_info));
+    if (!t->opts.has_eval_data)
+        return HTH_OK;
+    HTH_TRY(hth_data_open(t->env, &t->opts.eval_data, &t->eval_data));
+    hth_data_info(t->eval_data, &t->eval_info);
+    return check_data(&t->opts, &t->opts.eval_data, &t->eval_info);
+}
+
+static enum hth_err make_port(struct hth_trainer *t)
+{
+    struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
+    struct hth_port_opts o = {
+        .env = t->env,
+        .layers = t->model->opts.layers,
+        .grids = grids,
+        .expert_kind = t->model->opts.expert_kind,
+        .d = t->model->opts.d,
+        .block_rows = t->model->block_rows,
+        .rpc = t->opts.rpc,
+        .directory = t->opts.directory,
+        .grace_us = t->opts.grace_us,
+        .timeout_us = t->opts.timeout_us,
+        .wire = t->opts.wire,
+        .budget = t->opts.budget,
+        .queue = &t->trunk,
+        .backend = t->model->backend,
+        .optim = &t->opts.local_optim,
+        .step_rows = t->opts.local_step_rows,
+        .run_seed = t->opts.model.seed,
+    };
+
+    for (uint32_t l = 0; l < o.layers; l++)
+        grids[l] = *hth_model_grid(t->model, l);
+    return t->opts.local ? hth_port_local_new(&o, &t->port) : hth_port_net_new(&o, &t->port);
+}
+
+static enum hth_err make_flights(struct hth_trainer *t)
+{
+    t->flights = hth_try_calloc(t->opts.flights, sizeof(*t->flights));
+    if (t->flights == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t i = 0; i < t->opts.flights; i++) {
+        t->flights[i].trainer = t;
+        HTH_TRY(hth_pass_new(t->model, t->opts.micro_batch, &t->flights[i].pass));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err resume(struct hth_trainer *t)
+{
+    enum hth_err err;
+
+    if (!t->opts.resume || t->checkpoint_path == NULL)
+        return HTH_OK;
+    err = hth_checkpoint_load(t);
+    return err == HTH_E_NO_FILE ? HTH_OK : err;
+}
+
+static void destroy(struct hth_trainer *t)
+{
+    for (uint32_t i = 0; t->flights != NULL && i < t->opts.flights; i++)
+        hth_pass_free(t->flights[i].pass);
+    hth_free(t->flights);
+    hth_port_free(t->port);
+    hth_blob_unref(t->ckpt.bytes);
+    hth_blob_unref(t->average.values);
+    hth_blob_unref(t->average.difference);
+    hth_data_free(t->data);
+    hth_data_free(t->eval_data);
+    hth_model_free(t->model);
+    hth_free(t->checkpoint_path);
+    hth_free(t);
+}
+
+static void queue_idle(void *arg)
+{
+    struct hth_trainer *t = arg;
+
+    if (--t->closing == 0)
+        destroy(t);
+}
+
+/* Calls under way are canceled now, for rpc may be freed next. A job that runs uses its flight's memory
+ * and maybe finished batches, which stay until it has ended; all else can go. Local batches are jobs
+ * themselves and wait with it. */
+static void release_flights(struct hth_trainer *t)
+{
+    for (uint32_t i = 0; i < t->opts.flights; i++) {
+        struct hth_flight *f = &t->flights[i];
+
+        if (f->pass != NULL && t->trunk.running != &f->work && t->io.running != &f->work)
+            hth_pass_reset(f->pass);
+    }
+    hth_port_free(t->port);
+    t->port = NULL;
+}
+
+void hth_trainer_free(struct hth_trainer *t)
+{
+    if (t == NULL || t->freed)
+        return;
+    t->freed = true;
+    hth_averager_stop(&t->average.averager);
+    if (t->average.own)
+        hth_averager_free(&t->average.averager);
+    hth_timer_free(t->env, t->pump_timer);
+    t->closing = hth_queue_close(&t->trunk, queue_idle, t);
+    t->closing += hth_queue_close(&t->io, queue_idle, t);
+    if (t->closing == 0)
+        destroy(t);
+    else if (!t->opts.local && t->flights != NULL)
+        release_flights(t);
+}
+
+enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
+                             struct hth_trainer **out)
+{
+    struct hth_trainer *t;
+    enum hth_err err;
+
+    *out = NULL;
+    HTH_TRY(check_opts(opts));
+    t = hth_new(struct hth_trainer);
+    t->env = env;
+    t->opts = *opts;
+    t->evaluated_at = UINT64_MAX;
+    t->rng = hth_rng_split(&env->rng, "trainer", 0);
+    if (opts->checkpoint_path != NULL)
+        t->checkpoint_path = hth_strdup(opts->checkpoint_path);
+    hth_queue_init(&t->trunk, env, HTH_LANE_COMPUTE);
+    hth_queue_init(&t->io, env, HTH_LANE_IO);
+    t->pump_timer = hth_timer_new(env, pump_timer, t);
+    if (opts->averager != NULL) {
+        t->average.averager = *opts->averager;
+    } else {
+        hth_averager_nobody(&t->average.averager);
+        t->average.own = true;
+    }
+    HTH_GOTO(fail, open_data(t));
+    HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &t->model));
+    /* The caller's strings may go: the model has its own. */
+    t->opts.model = *hth_model_opts_of(t->model);
+    HTH_GOTO(fail, resume(t));
+    HTH_GOTO(fail, make_port(t));
+    HTH_GOTO(fail, make_flights(t));
+    HTH_GOTO(fail, hth_averager_start(&t->average.averager, hth_average_round, t));
+    t->average.at = t->stats.updates;
+    t->average.samples_at = t->stats.samples;
+    *out = t;
+    return HTH_OK;
+fail:
+    hth_trainer_free(t);
+    return err;
+}
+
+void hth_trainer_start(struct hth_trainer *t)
+{
+    t->started = true;
+    t->last_update_us = hth_now_us(t->env);
+    hth_trainer_pump_soon(t);
+}
+
+void hth_trainer_stop(struct hth_trainer *t, hth_fn *done, void *arg)
+{
+    t->stopping = true;
+    t->stop_done = done;
+    t->stop_arg = arg;
+    t->eval.wanted = false;
+    hth_trainer_pump_soon(t);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
+{
+    const struct hth_port_stats *p = &t->port->stats;
+
+    hth_port_gauge(t->port);
+    *out = t->stats;
+    out->requests = p->requests;
+    out->requests_failed = p->requests_failed;
+    out->retries = p->retries;
+    out->answers = p->answers;
+    out->answers_missing = p->missing;
+    out->backward_missing = p->backward_missing;
+    out->bytes_out = p->bytes_out;
+    out->bytes_in = p->bytes_in;
+    out->live_experts = p->live_experts;
+    out->hosts = p->hosts;
+    out->hosts_dead = p->hosts_dead;
+    out->flights = t->in_air;
+    if (out->waiting)
+        out->waiting_us += hth_now_us(t->env) - t->waiting_since_us;
+}
+
+struct hth_model *hth_trainer_model(struct hth_trainer *t)
+{
+    return t->model;
+}
+
+struct hth_expert *hth_trainer_local_expert(struct hth_trainer *t, uint32_t layer, uint32_t index)
+{
+    return hth_port_local_expert(t->port, layer, index);
+}
