@@ -30,7 +30,7 @@ uint8_t hth_read_u8(struct hth_reader *r)
 uint16_t hth_read_u16(struct hth_reader *r)
 {
     const uint8_t *p = take(r, 2);
-    return p != NULL ? (uint16_t)(p[0] | p[1] << 8) : 0;
+    return p != NULL ? (uint16_t)(p[0] | (unsigned)p[1] << 8) : 0;
 }
 
 uint32_t hth_read_u32(struct hth_reader *r)

@@ -20,17 +20,9 @@ struct walk {
     float *pull;
 };
 
-HTH_CLONES static uint32_t any_not_finite(const float *x, size_t n)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad |= hth_not_finite(x[i]);
-    return bad;
-}
-
 /* p = softmax(s + mask) over n entries, at least one of them live; mean += p. */
-HTH_CLONES static void softmax_masked(const float *s, const float *mask, size_t n, float *p,
-                                      float *mean)
+HTH_CLONES static void hth_gating_softmax_masked(const float *s, const float *mask, size_t n,
+                                                 float *p, float *mean)
 {
     float lane[HTH_LANES];
     for (size_t l = 0; l < HTH_LANES; l++)
@@ -64,8 +56,8 @@ HTH_CLONES static void softmax_masked(const float *s, const float *mask, size_t 
 }
 
 /* ds += p * scale * (a - sum of a p): the softmax's backward. */
-HTH_CLONES static void softmax_backward(const float *p, const float *a, size_t n, float scale,
-                                        float *ds)
+HTH_CLONES static void hth_gating_softmax_backward(const float *p, const float *a, size_t n,
+                                                   float scale, float *ds)
 {
     float lane[HTH_LANES] = {0.0f};
     size_t i = 0;
@@ -103,7 +95,7 @@ static void make_softmaxes(struct walk *w, const float *tables, uint64_t *rows_s
     const struct hth_grid *grid = w->batch->grid;
     for (size_t b = 0; b < w->batch->rows; b++) {
         const float *row = tables + b * w->width;
-        if (any_not_finite(row, w->width)) {
+        if (hth_gating_any_not_finite(row, w->width)) {
             ++*rows_skipped;
             continue;
         }
@@ -111,8 +103,8 @@ static void make_softmaxes(struct walk *w, const float *tables, uint64_t *rows_s
         uint32_t offset = 0;
         for (uint32_t i = 0; i < grid->ndim; i++) {
             if (w->live[i] > 0)
-                softmax_masked(row + offset, w->mask + offset, grid->dim[i],
-                               w->p + b * w->width + offset, w->mean + offset);
+                hth_gating_softmax_masked(row + offset, w->mask + offset, grid->dim[i],
+                                          w->p + b * w->width + offset, w->mean + offset);
             offset += grid->dim[i];
         }
     }
@@ -125,7 +117,7 @@ static uint64_t count_choices(struct walk *w, const float *tables)
     const struct hth_gate_batch *batch = w->batch;
     uint64_t choices = 0;
     for (size_t b = 0; b < batch->rows; b++) {
-        if (any_not_finite(tables + b * w->width, w->width))
+        if (hth_gating_any_not_finite(tables + b * w->width, w->width))
             continue;
         for (size_t j = b * batch->k; j < (b + 1) * batch->k; j++) {
             if (batch->index[j] == HTH_GATE_NONE)
@@ -171,13 +163,14 @@ static void add_gradient(const struct walk *w, const float *tables, float *dtabl
     const struct hth_grid *grid = w->batch->grid;
     float scale = 1.0f / (float)w->rows_counted;
     for (size_t b = 0; b < w->batch->rows; b++) {
-        if (any_not_finite(tables + b * w->width, w->width))
+        if (hth_gating_any_not_finite(tables + b * w->width, w->width))
             continue;
         uint32_t offset = 0;
         for (uint32_t i = 0; i < grid->ndim; i++) {
             size_t at = b * w->width + offset;
             if (w->live[i] > 0)
-                softmax_backward(w->p + at, w->pull + offset, grid->dim[i], scale, dtables + at);
+                hth_gating_softmax_backward(w->p + at, w->pull + offset, grid->dim[i], scale,
+                                            dtables + at);
             offset += grid->dim[i];
         }
     }

@@ -2,7 +2,20 @@
 /* gate.c: the layout of product-key tables, scores of experts and their gradient. */
 #include "gating/gate.h"
 
-#include <math.h>
+#include "gating/simd.h"
+
+HTH_CLONES static uint32_t hth_gating_scan_not_finite(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= hth_not_finite(x[i]);
+    return bad;
+}
+
+uint32_t hth_gating_any_not_finite(const float *x, size_t n)
+{
+    return hth_gating_scan_not_finite(x, n);
+}
 
 uint32_t hth_gate_width(const struct hth_grid *grid)
 {

@@ -8,27 +8,19 @@
 
 #include <float.h>
 
-HTH_CLONES static uint32_t any_not_finite(const float *x, size_t d)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < d; i++)
-        bad |= hth_not_finite(x[i]);
-    return bad;
-}
-
-HTH_CLONES static void scale_to(float *out, const float *x, float w, size_t d)
+HTH_CLONES static void hth_gating_scale_to(float *out, const float *x, float w, size_t d)
 {
     for (size_t i = 0; i < d; i++)
         out[i] = w * x[i];
 }
 
-HTH_CLONES static void scale_add(float *out, const float *x, float w, size_t d)
+HTH_CLONES static void hth_gating_scale_add(float *out, const float *x, float w, size_t d)
 {
     for (size_t i = 0; i < d; i++)
         out[i] += w * x[i];
 }
 
-HTH_CLONES static float dot(const float *a, const float *b, size_t d)
+HTH_CLONES static float hth_gating_dot(const float *a, const float *b, size_t d)
 {
     float lane[HTH_LANES] = {0.0f};
     size_t i = 0;
@@ -45,7 +37,7 @@ size_t hth_mixture_drop_not_finite(const float **y, size_t count, size_t d)
 {
     size_t dropped = 0;
     for (size_t i = 0; i < count; i++) {
-        if (y[i] != NULL && any_not_finite(y[i], d)) {
+        if (y[i] != NULL && hth_gating_any_not_finite(y[i], d)) {
             y[i] = NULL;
             dropped++;
         }
@@ -112,9 +104,9 @@ void hth_mixture_forward(const struct hth_mixture *m, float *weights, float *out
             if (y[j] == NULL || w[j] == 0.0f)
                 continue;
             if (first)
-                scale_to(o, y[j], w[j], m->d);
+                hth_gating_scale_to(o, y[j], w[j], m->d);
             else
-                scale_add(o, y[j], w[j], m->d);
+                hth_gating_scale_add(o, y[j], w[j], m->d);
             first = false;
         }
         if (first)
@@ -136,10 +128,10 @@ void hth_mixture_backward(const struct hth_mixture *m, const float *weights, con
             const float *y = m->y[b * m->k + j];
             float *dy_j = dy != NULL ? dy[b * m->k + j] : NULL;
             bool alive = y != NULL && w[j] != 0.0f;
-            dz[j] = alive ? dot(g, y, m->d) : 0.0f;
+            dz[j] = alive ? hth_gating_dot(g, y, m->d) : 0.0f;
             mean += w[j] * dz[j];
             if (dy_j != NULL && alive)
-                scale_to(dy_j, g, w[j], m->d);
+                hth_gating_scale_to(dy_j, g, w[j], m->d);
             else if (dy_j != NULL)
                 memset(dy_j, 0, m->d * sizeof(*dy_j));
         }

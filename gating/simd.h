@@ -13,6 +13,8 @@
 #include <math.h>
 #include <string.h>
 
+/* A function with clones needs a name that is unique in the whole program, static or not: clang
+ * gives its resolver external linkage. */
 #ifdef HTH_GATING_CLONES
 #define HTH_CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -67,5 +69,8 @@ static inline uint32_t hth_not_finite(float x)
     memcpy(&bits, &x, sizeof(bits));
     return (bits & 0x7f800000u) == 0x7f800000u;
 }
+
+/* Not 0 when any of n floats is NaN or infinite. */
+uint32_t hth_gating_any_not_finite(const float *x, size_t n);
 
 #endif
