@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * census.c: the beacons' board, as a list of nodes.
+ */
+#include <string.h>
+
+#include "core/mem.h"
+#include "dht/board.h"
+#include "dht/peers.h"
+
+struct node {
+    struct hth_peer_id id;
+    struct hth_beacon beacon;
+    int64_t issued_us;
+};
+
+struct hth_census {
+    struct hth_env *env;
+    struct hth_board *board;
+    struct hth_record_cache *cache;
+    struct node **nodes; /* in order of arrival */
+    uint32_t count, capacity;
+    struct hth_census_stats stats;
+};
+
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_census *census = arg;
+    struct hth_beacon beacon;
+    struct node *node = *user;
+    HTH_TRY(hth_beacon_read(rec->payload, rec->payload_len, &beacon));
+    if (beacon.protocol_min > HTH_PROTOCOL_MAX) {
+        hth_beacon_clear(&beacon);
+        return HTH_E_VERSION;
+    }
+    if (node == NULL) {
+        if (census->count == census->capacity) {
+            census->capacity = census->capacity > 0 ? 2 * census->capacity : 16;
+            census->nodes = hth_realloc(census->nodes, census->capacity, sizeof(struct node *));
+        }
+        node = hth_new(struct node);
+        node->id = rec->owner_id;
+        census->nodes[census->count++] = node;
+        *user = node;
+    }
+    hth_beacon_clear(&node->beacon);
+    node->beacon = beacon;
+    node->issued_us = rec->issued_us;
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    struct hth_census *census = arg;
+    struct node *node = user;
+    uint32_t i = 0;
+    (void)owner;
+    (void)part;
+    while (census->nodes[i] != node)
+        i++;
+    census->count--;
+    memmove(&census->nodes[i], &census->nodes[i + 1], (census->count - i) * sizeof(struct node *));
+    hth_beacon_clear(&node->beacon);
+    hth_free(node);
+}
+
+static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
+{
+    struct hth_census *census = arg;
+    struct hth_census_stats *s = &census->stats;
+    switch (err) {
+    case HTH_E_WRONG_RUN:
+        s->wrong_network++;
+        break;
+    case HTH_E_CLOCK_SKEW:
+        s->clock_ahead++;
+        break;
+    case HTH_E_EXPIRED:
+        s->expired++;
+        break;
+    case HTH_E_VERSION:
+        s->version++;
+        break;
+    default:
+        s->damaged++;
+        break;
+    }
+    hth_record_explain(err, rec, hth_wall_us(census->env), s->refusal);
+}
+
+static const struct hth_board_ops OPS = {on_record, on_gone, on_refused};
+
+enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char *network,
+                            struct hth_census **out)
+{
+    struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
+    struct hth_topic topic;
+    *out = NULL;
+    if (network == NULL ||
+        hth_name_check(network, strnlen(network, HTH_NAME_LEN_MAX + 1)) != HTH_OK)
+        return HTH_E_CONFIG;
+    struct hth_census *census = hth_new(struct hth_census);
+    census->env = env;
+    census->cache = hth_record_cache_new();
+    opts.cache = census->cache;
+    hth_topic_init(&topic, env->crypto, network, HTH_RECORD_BEACON, "", 0);
+    enum hth_err err = hth_board_new(env, dht, &topic, &opts, &OPS, census, &census->board);
+    if (err != HTH_OK) {
+        hth_census_free(census);
+        return err;
+    }
+    *out = census;
+    return HTH_OK;
+}
+
+void hth_census_free(struct hth_census *census)
+{
+    if (census == NULL)
+        return;
+    hth_board_free(census->board);
+    hth_record_cache_free(census->cache);
+    hth_free(census->nodes);
+    hth_free(census);
+}
+
+static bool is_self(const struct hth_census *census, const struct node *node)
+{
+    return hth_peer_id_eq(&node->id, &census->env->self);
+}
+
+bool hth_census_at(const struct hth_census *census, uint32_t i, struct hth_census_node *out)
+{
+    if (i >= census->count)
+        return false;
+    const struct node *node = census->nodes[i];
+    out->id = node->id;
+    out->role = node->beacon.role;
+    out->info = node->beacon.info;
+    out->layers = node->beacon.layers;
+    out->layer_count = node->beacon.layer_count;
+    out->issued_us = node->issued_us;
+    return true;
+}
+
+void hth_census_stats(const struct hth_census *census, struct hth_census_stats *out)
+{
+    *out = census->stats;
+    out->nodes = 0;
+    for (uint32_t i = 0; i < census->count; i++)
+        out->nodes += !is_self(census, census->nodes[i]);
+}
+
+enum hth_err hth_census_ask(struct hth_census *census)
+{
+    return hth_board_ask(census->board);
+}
+
+size_t hth_census_peers(const struct hth_census *census, struct hth_peer_entry *out, size_t max)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < census->count && n < max; i++) {
+        const struct node *node = census->nodes[i];
+        if (is_self(census, node) || node->beacon.info.addr_count == 0)
+            continue;
+        out[n].addr = node->beacon.info.addr[0];
+        out[n].id = node->id;
+        out[n++].seen_us = node->issued_us;
+    }
+    return n;
+}

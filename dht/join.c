@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * join.c: three witnesses are heard - the DHT (does any node answer?), TCP probes of the bootstrap
+ * addresses (is anybody there at all?) and the census (who are they?) - and a verdict is given as
+ * soon as the evidence suffices, or at a deadline.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "dht/peers.h"
+
+#define LOOK_US (50 * HTH_US_PER_MS)
+/* If TCP is refused everywhere, an answer on UDP that did not come in this time will not come. */
+#define REFUSED_WAIT_US (3 * HTH_US_PER_S)
+
+struct probe {
+    struct hth_join *join;
+    struct hth_stream *stream;
+    bool over;
+    bool listens; /* something took the connection, whatever it said then */
+};
+
+struct hth_join {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_join_opts opts;
+    char network[HTH_NAME_LEN_MAX + 1];
+    struct hth_addr bootstrap[HTH_BOOTSTRAP_MAX];
+    struct probe probe[HTH_BOOTSTRAP_MAX];
+    struct hth_census *census;
+    struct hth_timer *timer;
+    int64_t start_us;
+    int64_t answered_us; /* when the DHT was first seen to answer; INT64_MAX: not yet */
+    hth_join_fn *done;
+    void *arg;
+};
+
+/* ---- TCP probes ---------------------------------------------------------------------------- */
+
+static void probe_open(struct hth_stream *s, void *arg)
+{
+    struct probe *p = arg;
+    p->listens = true;
+    p->over = true;
+    p->stream = NULL;
+    hth_stream_close(p->join->env, s, false);
+}
+
+static void probe_readable(struct hth_stream *s, void *arg)
+{
+    (void)s;
+    (void)arg;
+}
+
+static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    struct probe *p = arg;
+    (void)s;
+    p->stream = NULL;
+    p->over = true;
+    /* A connection that was taken and then failed is somebody who is not hearth, or too old. */
+    p->listens = err != HTH_E_REFUSED && err != HTH_E_UNREACHABLE && err != HTH_E_TIMEOUT;
+}
+
+static const struct hth_stream_ops PROBE_OPS = {probe_open, probe_readable, probe_readable,
+                                                probe_closed};
+
+static void probes_start(struct hth_join *j)
+{
+    for (size_t i = 0; i < j->opts.bootstrap_count; i++) {
+        struct probe *p = &j->probe[i];
+        p->join = j;
+        enum hth_err err =
+            hth_dial(j->env, &j->bootstrap[i], NULL, &PROBE_OPS, p, &p->stream);
+        p->over = err != HTH_OK;
+    }
+}
+
+static void probes_stop(struct hth_join *j)
+{
+    for (size_t i = 0; i < j->opts.bootstrap_count; i++) {
+        if (j->probe[i].stream != NULL)
+            hth_stream_close(j->env, j->probe[i].stream, false);
+        j->probe[i].stream = NULL;
+    }
+}
+
+/* ---- the verdict --------------------------------------------------------------------------- */
+
+static void finish(struct hth_join *j, enum hth_err err, const struct hth_census_stats *s,
+                   const char *advice)
+{
+    struct hth_join_result result = {.err = err, .nodes = s->nodes};
+    hth_join_fn *done = j->done;
+    result.took_us = hth_now_us(j->env) - j->start_us;
+    snprintf(result.text, sizeof(result.text), "%s%s%s",
+             err == HTH_OK ? "" : hth_err_text(err), err == HTH_OK ? "" : ": ", advice);
+    probes_stop(j);
+    hth_timer_free(j->env, j->timer);
+    j->timer = NULL;
+    j->done = NULL;
+    if (done != NULL)
+        done(j->arg, &result);
+}
+
+static void finish_unanswered(struct hth_join *j, const struct hth_census_stats *s)
+{
+    char addr[HTH_ADDR_TEXT_MAX], advice[240];
+    bool listens = false;
+    for (size_t i = 0; i < j->opts.bootstrap_count; i++)
+        listens = listens || j->probe[i].listens;
+    hth_addr_text(&j->bootstrap[0], addr);
+    if (listens) {
+        snprintf(advice, sizeof(advice),
+                 "something takes TCP connections at %s, but nothing answers on UDP port %u there; "
+                 "open that port for UDP in the firewalls on the way, or correct the address",
+                 addr, (unsigned)j->bootstrap[0].port);
+        finish(j, HTH_E_JOIN_UDP_CLOSED, s, advice);
+        return;
+    }
+    snprintf(advice, sizeof(advice),
+             "neither UDP nor TCP is answered at %s%s; is the node running, and is that the address "
+             "and port it printed?",
+             addr, j->opts.bootstrap_count > 1 ? " and the other bootstrap addresses" : "");
+    finish(j, HTH_E_JOIN_NOTHING_LISTENS, s, advice);
+}
+
+/* The DHT answers, but no beacon of ours came in time. */
+static void finish_strangers(struct hth_join *j, const struct hth_census_stats *s)
+{
+    char advice[280];
+    if (s->clock_ahead > 0 || s->expired > 0) {
+        snprintf(advice, sizeof(advice), "a node's record was %s", s->refusal);
+        finish(j, HTH_E_JOIN_CLOCK, s, advice);
+    } else if (s->version > 0) {
+        finish(j, HTH_E_JOIN_VERSION, s, "update this program");
+    } else if (s->wrong_network > 0) {
+        snprintf(advice, sizeof(advice),
+                 "nodes answer, but none is in network \"%s\"; check its name", j->network);
+        finish(j, HTH_E_JOIN_WRONG_NETWORK, s, advice);
+    } else {
+        finish(j, HTH_OK, s, "the DHT answers; no other node of this network was seen yet");
+    }
+}
+
+static bool all_refused(const struct hth_join *j)
+{
+    for (size_t i = 0; i < j->opts.bootstrap_count; i++)
+        if (!j->probe[i].over || j->probe[i].listens)
+            return false;
+    return true;
+}
+
+static void on_look(void *arg)
+{
+    struct hth_join *j = arg;
+    struct hth_census_stats s;
+    struct hth_dht_stats dht;
+    int64_t waited_us = hth_now_us(j->env) - j->start_us;
+    hth_census_stats(j->census, &s);
+    hth_dht_stats(j->dht, &dht);
+    bool heard = s.nodes + s.wrong_network + s.clock_ahead + s.expired + s.version + s.damaged > 0;
+    if ((heard || dht.nodes_good > 0) && j->answered_us == INT64_MAX)
+        j->answered_us = hth_now_us(j->env);
+    if (j->opts.bootstrap_count == 0)
+        finish(j, HTH_OK, &s, "no bootstrap address was given: this is the first node");
+    else if (s.nodes > 0)
+        finish(j, HTH_OK, &s, "the swarm was found");
+    else if (j->answered_us != INT64_MAX &&
+             hth_now_us(j->env) - j->answered_us >= j->opts.beacon_us)
+        finish_strangers(j, &s);
+    else if (j->answered_us == INT64_MAX &&
+             (waited_us >= j->opts.timeout_us || (waited_us >= REFUSED_WAIT_US && all_refused(j))))
+        finish_unanswered(j, &s);
+    else
+        hth_timer_set(j->env, j->timer, LOOK_US);
+}
+
+enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
+                          const struct hth_join_opts *opts, hth_join_fn *done, void *arg,
+                          struct hth_join **out)
+{
+    *out = NULL;
+    if (opts->bootstrap_count > HTH_BOOTSTRAP_MAX)
+        return HTH_E_BUDGET;
+    struct hth_join *j = hth_new(struct hth_join);
+    j->env = env;
+    j->dht = dht;
+    j->opts = *opts;
+    j->done = done;
+    j->arg = arg;
+    j->start_us = hth_now_us(env);
+    j->answered_us = INT64_MAX;
+    for (size_t i = 0; i < opts->bootstrap_count; i++)
+        j->bootstrap[i] = opts->bootstrap[i];
+    enum hth_err err = hth_census_new(env, dht, opts->network, &j->census);
+    if (err != HTH_OK) {
+        hth_free(j);
+        return err;
+    }
+    memcpy(j->network, opts->network, strlen(opts->network) + 1);
+    j->timer = hth_timer_new(env, on_look, j);
+    hth_timer_set(env, j->timer, 0);
+    probes_start(j);
+    *out = j;
+    return HTH_OK;
+}
+
+void hth_join_free(struct hth_join *j)
+{
+    if (j == NULL)
+        return;
+    probes_stop(j);
+    hth_timer_free(j->env, j->timer);
+    hth_census_free(j->census);
+    hth_free(j);
+}
