@@ -13,6 +13,8 @@
 #define FASHION_DIR "/usr/share/datasets/fashion-mnist"
 /* The last twentieth of a text is held out for the test. */
 #define TEXT_TRAIN_END 0.95
+/* Schedules that decay end at this part of the rate. */
+#define LR_FINAL_FACTOR 0.05f
 
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
 {
@@ -69,26 +71,27 @@ struct hth_layer_shape hth_config_shape(const struct hth_runfile *run)
     return shape;
 }
 
-void hth_config_optim(const struct hth_run_optimizer *in, struct hth_expert_optim_opts *out)
+void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim *out)
 {
-    static const enum hth_expert_optimizer kinds[] = {
-        [HTH_RUN_ADAM] = HTH_EXPERT_ADAM,
-        [HTH_RUN_ADAMW] = HTH_EXPERT_ADAMW,
-        [HTH_RUN_SGD] = HTH_EXPERT_SGD,
+    static const enum hth_optim_kind kinds[] = {
+        [HTH_RUN_ADAM] = HTH_OPTIM_ADAM,
+        [HTH_RUN_ADAMW] = HTH_OPTIM_ADAMW,
+        [HTH_RUN_SGD] = HTH_OPTIM_SGD,
     };
-    static const enum hth_expert_schedule schedules[] = {
-        [HTH_RUN_CONSTANT] = HTH_EXPERT_CONSTANT,
-        [HTH_RUN_LINEAR] = HTH_EXPERT_LINEAR,
-        [HTH_RUN_COSINE] = HTH_EXPERT_COSINE,
+    static const enum hth_schedule_kind schedules[] = {
+        [HTH_RUN_CONSTANT] = HTH_SCHEDULE_CONSTANT,
+        [HTH_RUN_LINEAR] = HTH_SCHEDULE_LINEAR,
+        [HTH_RUN_COSINE] = HTH_SCHEDULE_COSINE,
     };
-    *out = (struct hth_expert_optim_opts)HTH_EXPERT_OPTIM_OPTS_INIT;
-    out->optimizer = kinds[in->kind];
-    out->schedule = schedules[in->schedule];
-    out->lr = (float)in->rate;
-    out->warmup_steps = in->warmup;
-    out->total_steps = in->total;
-    out->momentum = (float)in->momentum;
-    out->weight_decay = (float)in->weight_decay;
+    *out = (struct hth_train_optim)HTH_TRAIN_OPTIM_INIT;
+    out->optim.kind = kinds[in->kind];
+    out->optim.momentum = (float)in->momentum;
+    out->optim.weight_decay = (float)in->weight_decay;
+    out->schedule.kind = schedules[in->schedule];
+    out->schedule.lr = (float)in->rate;
+    out->schedule.lr_final = (float)in->rate * LR_FINAL_FACTOR;
+    out->schedule.warmup_steps = in->warmup;
+    out->schedule.total_steps = in->schedule == HTH_RUN_CONSTANT ? 0 : in->total;
     out->clip_norm = (float)in->clip;
 }
 
@@ -124,7 +127,11 @@ void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *ou
         .heads = run->model.expert == HTH_RUN_TRANSFORMER ? run->model.heads : 0,
         .block_rows = block_rows(run),
     };
-    hth_config_optim(&run->experts.optimizer, &out->optim);
+    struct hth_train_optim optim;
+    hth_config_optim(&run->experts.optimizer, &optim);
+    out->optim = optim.optim;
+    out->schedule = optim.schedule;
+    out->clip_norm = optim.clip_norm;
     out->run_seed = run->seed;
 }
 

@@ -64,6 +64,7 @@ int hth_verb_node(int argc, char **argv)
         .log = &n.log,
         .network = n.net.network != NULL ? n.net.network : "",
         .rpc_listens = true,
+        .may_be_first = true,
     };
     int code = hth_peer_open(&peer_opts, &n.peer);
     if (code != HTH_EXIT_OK)

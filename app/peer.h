@@ -22,18 +22,19 @@
 #include "dht/peers.h"
 #include "rpc/rpc.h"
 
-struct hth_opendht;
 struct hth_http;
+struct hth_opendht;
 
 struct hth_peer_opts {
     const char *verb; /* "node", "serve", ... for the banner */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
     const char *network;
-    bool rpc_listens; /* others call us; else the endpoint only dials */
-    bool quiet;       /* no banner (status) */
-    bool ephemeral;   /* a key for this process only, any free port (status) */
-    bool offline;     /* no DHT, no endpoint: only the loop (train --local) */
+    bool rpc_listens;  /* others call us; else the endpoint only dials */
+    bool may_be_first; /* nobody else of this network yet is fine (serve, node) */
+    bool quiet;        /* no banner (status) */
+    bool ephemeral;    /* a key for this process only, any free port (status) */
+    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
 };
 
 struct hth_peer {
@@ -42,6 +43,8 @@ struct hth_peer {
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
     struct hth_join *join;
+    struct hth_census *census; /* the other nodes of this network; NULL when offline */
+    struct hth_timer *save_timer;
     struct hth_http *http;
     struct hth_addr listen;   /* where we listen, with the real port */
     struct hth_addr announce; /* what we tell others */
@@ -53,9 +56,9 @@ struct hth_peer {
     char *(*status_json)(void *arg);
     void *arg;
     /* private */
-    bool draining;
-    bool standalone;
+    bool draining, may_be_first, quiet, only_cached;
     int exit_code;
+    char *peers_path;
 };
 
 /* Says on stderr what failed and what to do. The code to exit with, HTH_EXIT_OK when it worked. */

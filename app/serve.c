@@ -438,6 +438,7 @@ static int run_host(struct serve *s)
         .log = &s->log,
         .network = s->net.network != NULL ? s->net.network : s->run->run,
         .rpc_listens = true,
+        .may_be_first = true,
     };
     enum hth_err err = hth_backend_by_name(s->backend_name, &s->backend);
     if (err != HTH_OK) {

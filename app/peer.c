@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer.c: key, loop, DHT, rpc and the joining of a swarm, in this order. */
+#include "app/peer.h"
+
+#include "core/mem.h"
+#include "dht/opendht.h"
+#include "net/crypto.h"
+#include "net/http.h"
+#include "net/identity.h"
+#include "net/net.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DEFAULT_LISTEN "0.0.0.0:4700"
+/* A node that serves no run still needs a name of a network to look for beacons. */
+#define NO_NETWORK     "hearth"
+#define SAVE_PERIOD_US (60 * HTH_US_PER_S)
+#define CACHED_MAX     16
+
+struct bootstrap {
+    struct hth_addr addr[HTH_CLI_JOIN_MAX + CACHED_MAX];
+    size_t count;
+};
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static bool is_any(const struct hth_addr *addr)
+{
+    static const uint8_t zero[16];
+    return memcmp(addr->ip, zero, 16) == 0;
+}
+
+/* The local address that packets to `to` leave from; no packet is sent. */
+static bool outward_addr(const struct hth_addr *to, struct hth_addr *out)
+{
+    struct sockaddr_storage sa = {0}, local = {0};
+    socklen_t len, local_len = sizeof(local);
+    if (to->family == 6) {
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&sa;
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons(to->port);
+        memcpy(&in6->sin6_addr, to->ip, 16);
+        len = sizeof(*in6);
+    } else {
+        struct sockaddr_in *in = (struct sockaddr_in *)&sa;
+        in->sin_family = AF_INET;
+        in->sin_port = htons(to->port);
+        memcpy(&in->sin_addr, to->ip, 4);
+        len = sizeof(*in);
+    }
+    int fd = socket(sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool good = connect(fd, (struct sockaddr *)&sa, len) == 0 &&
+                getsockname(fd, (struct sockaddr *)&local, &local_len) == 0;
+    close(fd);
+    if (!good)
+        return false;
+    memset(out, 0, sizeof(*out));
+    out->family = to->family;
+    if (to->family == 6)
+        memcpy(out->ip, &((struct sockaddr_in6 *)&local)->sin6_addr, 16);
+    else
+        memcpy(out->ip, &((struct sockaddr_in *)&local)->sin_addr, 4);
+    return true;
+}
+
+/* What others should dial: what was said, else the address listened on, else where we dial out. */
+static enum hth_err choose_announce(const struct hth_cli_net *net, const struct bootstrap *boot,
+                                    struct hth_peer *peer)
+{
+    size_t count;
+    struct hth_addr any = {.family = 4, .ip = {192, 0, 2, 1}, .port = 9}; /* RFC 5737: never sent */
+    peer->announce = peer->listen;
+    if (net->announce != NULL) {
+        enum hth_err err = hth_net_resolve(net->announce, &peer->announce, 1, &count);
+        if (err != HTH_OK)
+            hth_cli_say_error("--announce '%s': %s", net->announce, hth_err_text(err));
+        return err;
+    }
+    if (!is_any(&peer->listen))
+        return HTH_OK;
+    if (!outward_addr(boot->count > 0 ? &boot->addr[0] : &any, &peer->announce))
+        peer->announce = (struct hth_addr){.family = 4, .ip = {127, 0, 0, 1}};
+    peer->announce.port = peer->listen.port;
+    return HTH_OK;
+}
+
+static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_addr *out)
+{
+    size_t count;
+    const char *text = opts->net->listen != NULL ? opts->net->listen : DEFAULT_LISTEN;
+    if (opts->ephemeral && opts->net->listen == NULL)
+        text = "0.0.0.0:0";
+    enum hth_err err = hth_net_resolve(text, out, 1, &count);
+    if (err != HTH_OK)
+        hth_cli_say_error("--listen '%s': %s; an example is 0.0.0.0:4700", text, hth_err_text(err));
+    return err;
+}
+
+static enum hth_err resolve_join(const struct hth_cli_net *net, struct bootstrap *boot)
+{
+    for (size_t i = 0; i < net->join_count; i++) {
+        size_t got = 0, room = HTH_CLI_JOIN_MAX - boot->count;
+        enum hth_err err =
+            hth_net_resolve(net->join[i], &boot->addr[boot->count], HTH_MIN(room, (size_t)2), &got);
+        if (err != HTH_OK) {
+            hth_cli_say_error("--join '%s': %s; it should be HOST:PORT", net->join[i],
+                              hth_err_text(err));
+            return err;
+        }
+        boot->count += got;
+    }
+    return HTH_OK;
+}
+
+/* Peers of earlier runs are asked too, after those that were named. */
+static void add_cached(struct hth_peer *peer, struct bootstrap *boot)
+{
+    struct hth_peer_entry known[CACHED_MAX];
+    size_t count = 0;
+    enum hth_err err = hth_peercache_load(peer->env, peer->peers_path, known, CACHED_MAX, &count);
+    if (err != HTH_OK && err != HTH_E_NO_FILE)
+        hth_cli_say_error("%s: %s; it is ignored and will be written anew", peer->peers_path,
+                          hth_err_text(err));
+    peer->only_cached = boot->count == 0 && count > 0;
+    for (size_t i = 0; i < count; i++)
+        boot->addr[boot->count++] = known[i].addr;
+}
+
+/* ---- signals ------------------------------------------------------------------------------- */
+
+static void on_signal(void *arg)
+{
+    struct hth_peer *peer = arg;
+    if (peer->draining || peer->on_drain == NULL) {
+        hth_peer_stop(peer, HTH_EXIT_INTERRUPTED);
+        return;
+    }
+    peer->draining = true;
+    peer->on_drain(peer->arg);
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, bool *created)
+{
+    struct hth_net_opts net_opts = HTH_NET_OPTS_INIT;
+    struct hth_secret secret;
+    char why[HTH_IDENTITY_WHY_MAX];
+    enum hth_err err;
+    *created = true;
+    if (!opts->ephemeral) {
+        char *path = hth_asprintf("%s/key", peer->dir);
+        err = hth_identity_load(path, &secret, created, why);
+        hth_free(path);
+        if (err != HTH_OK) {
+            hth_cli_say_error("%s", why);
+            return hth_exit_of(err);
+        }
+        net_opts.secret = &secret;
+    }
+    net_opts.compute_threads = opts->net->threads;
+    err = hth_net_new(&net_opts, &peer->env);
+    memset(&secret, 0, sizeof(secret));
+    if (err != HTH_OK) {
+        hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
+        return hth_exit_of(err);
+    }
+    hth_peer_id_short(&peer->env->self, peer->env->log.node);
+    if (opts->quiet)
+        memset(peer->env->log.level, HTH_ERROR, sizeof(peer->env->log.level));
+    err = hth_cli_log_apply(opts->log, &peer->env->log);
+    if (err == HTH_OK)
+        err = hth_net_on_signal(peer->env, SIGINT, on_signal, peer);
+    if (err == HTH_OK)
+        err = hth_net_on_signal(peer->env, SIGTERM, on_signal, peer);
+    return hth_exit_of(err);
+}
+
+static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
+    struct hth_addr listen;
+    char text[HTH_ADDR_TEXT_MAX];
+    enum hth_err err = resolve_listen(opts, &listen);
+    if (err != HTH_OK)
+        return hth_exit_of(HTH_E_USAGE);
+    rpc_opts.network = peer->network;
+    rpc_opts.listen = opts->rpc_listens ? &listen : NULL;
+    err = hth_rpc_new(peer->env, &rpc_opts, &peer->rpc);
+    if (err != HTH_OK) {
+        hth_cli_say_error("can't listen on %s: %s%s", hth_addr_text(&listen, text),
+                          hth_err_text(err),
+                          err == HTH_E_ADDR_IN_USE ? "; give another port with --listen" : "");
+        return hth_exit_of(err);
+    }
+    peer->listen = listen;
+    if (opts->rpc_listens)
+        hth_rpc_addr(peer->rpc, &peer->listen);
+    return HTH_EXIT_OK;
+}
+
+static int open_dht(struct hth_peer *peer, const struct bootstrap *boot)
+{
+    struct hth_opendht_opts dht_opts = HTH_OPENDHT_OPTS_INIT;
+    char text[HTH_ADDR_TEXT_MAX];
+    dht_opts.bind = peer->listen;
+    if (is_any(&peer->listen) && peer->listen.port == 0)
+        dht_opts.bind.family = 0;
+    dht_opts.bootstrap = boot->addr;
+    dht_opts.bootstrap_count = boot->count;
+    enum hth_err err = hth_opendht_new(peer->env, &dht_opts, &peer->opendht);
+    if (err != HTH_OK) {
+        hth_cli_say_error("DHT node on UDP %s: %s", hth_addr_text(&peer->listen, text),
+                          hth_err_text(err));
+        return hth_exit_of(err);
+    }
+    peer->dht = hth_opendht_dht(peer->opendht);
+    return HTH_EXIT_OK;
+}
+
+static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer *peer,
+                         bool created)
+{
+    char id[HTH_PEER_SHORT_LEN], listen[HTH_ADDR_TEXT_MAX], announce[HTH_ADDR_TEXT_MAX];
+    if (opts->quiet)
+        return;
+    printf("hearth %s %s", HTH_VERSION, opts->verb);
+    if (opts->network[0] != '\0')
+        printf(", run '%s'", opts->network);
+    printf("\n  I am       %s (%s key in %s)\n", hth_peer_id_short(&peer->env->self, id),
+           created ? "new" : "known", peer->dir);
+    if (!opts->offline) {
+        printf("  listening  %s, TCP and UDP\n", hth_addr_text(&peer->listen, listen));
+        printf("  others join with  --join %s\n", hth_addr_text(&peer->announce, announce));
+    }
+    fflush(stdout);
+}
+
+/* ---- joining ------------------------------------------------------------------------------- */
+
+static void on_join(void *arg, const struct hth_join_result *result)
+{
+    struct hth_peer *peer = arg;
+    enum hth_err err = result->err;
+    bool nobody_yet = err == HTH_E_JOIN_WRONG_NETWORK && peer->may_be_first;
+    bool cache_is_old = err == HTH_E_JOIN_NOTHING_LISTENS && peer->only_cached;
+    if (err != HTH_OK && !nobody_yet && !cache_is_old) {
+        hth_cli_say_error("%s", result->text);
+        hth_peer_stop(peer, hth_exit_of(err));
+        return;
+    }
+    if (!peer->quiet) {
+        if (err == HTH_OK)
+            printf("joined in %.1f s; %u other nodes of this run seen\n",
+                   (double)result->took_us / 1e6, result->nodes);
+        else
+            printf("the first of this run here: %s\n", result->text);
+        fflush(stdout);
+    }
+    if (peer->on_joined != NULL)
+        peer->on_joined(peer->arg);
+}
+
+static void on_offline(void *arg)
+{
+    struct hth_peer *peer = arg;
+    if (peer->on_joined != NULL)
+        peer->on_joined(peer->arg);
+}
+
+static void save_peers(void *arg)
+{
+    struct hth_peer *peer = arg;
+    struct hth_peer_entry known[CACHED_MAX];
+    size_t count = hth_census_peers(peer->census, known, CACHED_MAX);
+    if (count > 0) {
+        enum hth_err err = hth_peercache_save(peer->env, peer->peers_path, known, count);
+        if (err != HTH_OK)
+            HTH_LOG(peer->env, HTH_WARN, HTH_SUB_APP, "%s: %s", peer->peers_path,
+                    hth_err_text(err));
+    }
+    hth_timer_set(peer->env, peer->save_timer, SAVE_PERIOD_US);
+}
+
+static enum hth_err start_join(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                               const struct bootstrap *boot)
+{
+    struct hth_join_opts join_opts = HTH_JOIN_OPTS_INIT;
+    join_opts.network = peer->network;
+    join_opts.bootstrap = boot->addr;
+    join_opts.bootstrap_count = boot->count;
+    HTH_TRY(hth_census_new(peer->env, peer->dht, peer->network, &peer->census));
+    if (!opts->ephemeral) {
+        peer->save_timer = hth_timer_new(peer->env, save_peers, peer);
+        hth_timer_set(peer->env, peer->save_timer, SAVE_PERIOD_US / 6);
+    }
+    return hth_join_new(peer->env, peer->dht, &join_opts, on_join, peer, &peer->join);
+}
+
+static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                        struct bootstrap *boot)
+{
+    if (resolve_join(opts->net, boot) != HTH_OK)
+        return HTH_EXIT_NETWORK;
+    if (!opts->ephemeral)
+        add_cached(peer, boot);
+    int code = open_rpc(opts, peer);
+    if (code == HTH_EXIT_OK)
+        code = open_dht(peer, boot);
+    if (code == HTH_EXIT_OK && choose_announce(opts->net, boot, peer) != HTH_OK)
+        code = HTH_EXIT_USAGE;
+    return code;
+}
+
+static char *status_of(void *arg)
+{
+    struct hth_peer *peer = arg;
+    return peer->status_json != NULL ? peer->status_json(peer->arg) : hth_strdup("{}");
+}
+
+static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    struct hth_addr addr;
+    if (opts->net->status_listen == NULL)
+        return HTH_OK;
+    enum hth_err err = hth_addr_parse(opts->net->status_listen, &addr);
+    if (err == HTH_OK)
+        err = hth_http_new(peer->env, &addr, status_of, peer, &peer->http);
+    if (err != HTH_OK)
+        hth_cli_say_error("--status '%s': %s; it must be a loopback ADDR:PORT",
+                          opts->net->status_listen, hth_err_text(err));
+    return err;
+}
+
+int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    struct bootstrap boot = {.count = 0};
+    bool created;
+    memset(peer, 0, sizeof(*peer));
+    peer->may_be_first = opts->may_be_first;
+    peer->quiet = opts->quiet;
+    peer->dir = opts->net->dir != NULL ? hth_strdup(opts->net->dir) : hth_cli_default_dir();
+    peer->network = hth_strdup(opts->network[0] != '\0' ? opts->network : NO_NETWORK);
+    peer->peers_path = hth_asprintf("%s/peers", peer->dir);
+    int code = open_env(opts, peer, &created);
+    if (code == HTH_EXIT_OK && !opts->offline)
+        code = open_network(opts, peer, &boot);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(open_status(opts, peer));
+    if (code == HTH_EXIT_OK) {
+        print_banner(opts, peer, created);
+        if (opts->offline)
+            hth_post(peer->env, on_offline, peer);
+        else
+            code = hth_exit_of(start_join(opts, peer, &boot));
+    }
+    if (code != HTH_EXIT_OK)
+        hth_peer_close(peer);
+    return code;
+}
+
+int hth_peer_run(struct hth_peer *peer)
+{
+    enum hth_err err = hth_net_run(peer->env);
+    if (err != HTH_OK) {
+        hth_cli_say_error("the event loop failed: %s", hth_err_text(err));
+        return hth_exit_of(err);
+    }
+    return peer->exit_code;
+}
+
+void hth_peer_stop(struct hth_peer *peer, int exit_code)
+{
+    peer->exit_code = exit_code;
+    hth_net_stop(peer->env);
+}
+
+void hth_peer_jobs_end(struct hth_peer *peer)
+{
+    hth_net_jobs_end(peer->env);
+}
+
+void hth_peer_close(struct hth_peer *peer)
+{
+    if (peer->env != NULL) {
+        hth_http_free(peer->http);
+        hth_join_free(peer->join);
+        hth_census_free(peer->census);
+        hth_timer_free(peer->env, peer->save_timer);
+        hth_rpc_free(peer->rpc);
+        hth_opendht_free(peer->opendht);
+        hth_net_free(peer->env);
+    }
+    hth_free(peer->dir);
+    hth_free(peer->network);
+    hth_free(peer->peers_path);
+    memset(peer, 0, sizeof(*peer));
+}
