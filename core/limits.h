@@ -83,6 +83,8 @@
 #define HTH_BEAM_WIDTH_DEFAULT 64               /* prefixes kept per level */
 #define HTH_BEAM_WIDTH_MAX 65536
 #define HTH_BREAKER_HOSTS_MAX 65536             /* hosts in trouble that are remembered */
+#define HTH_BENCH_GATE_ROWS_MAX 65536           /* rows of a batch that the benchmark makes */
+#define HTH_BENCH_GATE_ROUNDS_MAX 10000
 
 /* experts */
 #define HTH_ST_HEADER_BYTES_MAX (2u << 20)      /* JSON header of a safetensors file */

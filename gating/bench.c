@@ -9,9 +9,6 @@
 
 #include <math.h>
 
-#define BENCH_ROUNDS_MAX 10000u
-#define BENCH_ROWS_MAX   65536u
-
 struct bench {
     const struct hth_bench_gate_opts *opts;
     struct hth_beam *beam;
@@ -127,8 +124,9 @@ enum hth_err hth_bench_gate(const struct hth_bench_gate_opts *opts,
         .k = opts->k, .width = opts->width, .noise_std = opts->noise_std, .seed = opts->seed};
     enum hth_err err;
     *result = (struct hth_bench_gate_result){.experts = opts->view->live_count};
-    if (opts->rows == 0 || opts->rows > BENCH_ROWS_MAX || opts->rounds == 0 ||
-        opts->rounds > BENCH_ROUNDS_MAX || opts->verify_rows > opts->rows || opts->now_ns == NULL)
+    if (opts->rows == 0 || opts->rows > HTH_BENCH_GATE_ROWS_MAX || opts->rounds == 0 ||
+        opts->rounds > HTH_BENCH_GATE_ROUNDS_MAX || opts->verify_rows > opts->rows ||
+        opts->now_ns == NULL)
         return HTH_E_RANGE;
     HTH_TRY(hth_beam_new(opts->grid, &beam_opts, &b.beam));
     size_t choices = (size_t)opts->rows * opts->k;

@@ -2,6 +2,7 @@
 /* The gate's benchmark as a function: it verifies before it times, and it counts what it did. */
 #include "support/test.h"
 
+#include "core/limits.h"
 #include "core/mem.h"
 #include "gating/bench.h"
 
@@ -56,7 +57,12 @@ static void test_bench(void **state)
         opts.verify_rows = 1;
         opts.rounds = 0;
         assert_err(HTH_E_RANGE, hth_bench_gate(&opts, &r));
+        opts.rounds = HTH_BENCH_GATE_ROUNDS_MAX + 1;
+        assert_err(HTH_E_RANGE, hth_bench_gate(&opts, &r));
         opts.rounds = 1;
+        opts.rows = HTH_BENCH_GATE_ROWS_MAX + 1;
+        assert_err(HTH_E_RANGE, hth_bench_gate(&opts, &r));
+        opts.rows = 32;
         for (long n = 1; n <= 6; n++) {
             hth_mem_fail_at(n);
             assert_err(HTH_E_NO_MEMORY, hth_bench_gate(&opts, &r));
