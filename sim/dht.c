@@ -169,7 +169,8 @@ static int64_t round_trip(struct hth_world *w, const struct hth_node *node)
     size_t i = (size_t)hth_rng_below(&w->dht_rng, w->node_count);
     if (i == node->index)
         i = (i + 1) % w->node_count;
-    return sim_delay(w, node, w->nodes[i]) + sim_delay(w, w->nodes[i], node);
+    int64_t there_us = sim_delay(w, node, w->nodes[i]);
+    return there_us + sim_delay(w, w->nodes[i], node);
 }
 
 /* fixed + per_log * log2(N) round trips. */

@@ -245,6 +245,7 @@ struct hth_node {
     bool live;
     bool silent; /* when down: the power is gone */
     bool crash_wanted;
+    bool booted; /* halt has something to free */
     enum hth_crash crash_how;
     struct hth_device device;
     int64_t clock_offset_us;

@@ -40,6 +40,26 @@ static int64_t cost_us(const struct hth_node *node, const struct hth_job *job)
     return fixed_us + (us < 1e15 ? (int64_t)us : INT64_C(1000000000000000));
 }
 
+/* Workers are made with the first job, and anew when the device has changed and all are idle. */
+static void hire_workers(struct hth_node *node, enum hth_lane which)
+{
+    struct sim_lane *lane = &node->lanes[which];
+    uint32_t width = width_of(node, which);
+    if (lane->width == width)
+        return;
+    for (uint32_t i = 0; i < lane->width; i++) {
+        if (lane->workers[i].job != NULL)
+            return;
+    }
+    hth_free(lane->workers);
+    lane->width = width;
+    lane->workers = hth_new_array(struct sim_worker, width);
+    for (uint32_t i = 0; i < width; i++) {
+        sim_event_init(&lane->workers[i].event, SIM_JOB, node);
+        lane->workers[i].lane = which;
+    }
+}
+
 enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job)
 {
     struct hth_node *node = sim_node_of(env);
@@ -48,14 +68,7 @@ enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job)
         return HTH_E_CANCELED;
     if (lane->waiting >= HTH_LANE_JOBS_MAX)
         return HTH_E_QUEUE_FULL;
-    if (lane->workers == NULL) {
-        lane->width = width_of(node, job->lane);
-        lane->workers = hth_new_array(struct sim_worker, lane->width);
-        for (uint32_t i = 0; i < lane->width; i++) {
-            sim_event_init(&lane->workers[i].event, SIM_JOB, node);
-            lane->workers[i].lane = job->lane;
-        }
-    }
+    hire_workers(node, job->lane);
     job->next = NULL;
     job->env = env;
     if (lane->tail != NULL)
@@ -146,7 +159,6 @@ uint64_t sim_jobs_count(const struct hth_node *node)
     return count;
 }
 
-/* A worker more or less counts when the lane is idle and its workers are made anew. */
 void hth_node_set_device(struct hth_node *node, const struct hth_device *device)
 {
     node->device = *device;

@@ -227,6 +227,7 @@ static void come_up(struct hth_node *node, int64_t boot_delay_us)
     node->up_free_ns = node->down_free_ns = 0;
     w->up_count++;
     init_env(node);
+    node->booted = node->boot == NULL;
     if (node->boot != NULL)
         sim_schedule(w, &node->boot_event, w->now_us + boot_delay_us);
 }
@@ -267,6 +268,7 @@ struct hth_node *sim_node_new(struct hth_world *w, const char *name,
 void sim_node_boot(struct hth_node *node)
 {
     sim_trace(node->world, node, SIM_BOOT, node->life);
+    node->booted = true;
     node->boot(&node->env, &node->dht, node->arg);
 }
 
@@ -331,7 +333,7 @@ void sim_node_die(struct hth_node *node, enum hth_crash how)
     sim_streams_disconnect(node, how);
     sim_dht_disconnect(node);
     sim_disk_crash(node);
-    if (node->halt != NULL)
+    if (node->halt != NULL && node->booted) /* a node can die before its application began */
         node->halt(&node->env, node->arg);
     while (jobs != NULL) {
         struct hth_job *job = jobs;

@@ -221,8 +221,11 @@ static void send_segment(struct hth_stream *s)
     seg->len = n;
     seg->transmit_us = line_ns / 1000;
     seg->fin = p->ending && p->sent == p->written;
-    seg->arrive_us = (start_ns + line_ns + 999) / 1000 + sim_delay(w, node, to) +
-                     loss_stall(s, sim_link_between(w, node, to), n);
+    /* One draw per statement: C does not say in which order operands are evaluated, and gcc and
+     * clang do it differently. */
+    seg->arrive_us = (start_ns + line_ns + 999) / 1000;
+    seg->arrive_us += sim_delay(w, node, to);
+    seg->arrive_us += loss_stall(s, sim_link_between(w, node, to), n);
     append_segment(s, seg);
     if (seg->fin) {
         p->fin_sent = true;
