@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client_pack.c: who gets which rows, gathering them into requests, and spreading the answers out.
+ */
+#include "experts/client_int.h"
+
+#include "core/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What pairs are sorted by; total, since a pair's number appears once. */
+struct deal {
+    uint32_t host, target, unit, pair;
+};
+
+/* The worker looks at the groups only through its own list: the batch's may move meanwhile. */
+struct pack {
+    struct hth_job job;
+    struct hth_expert_batch *batch;
+    struct cl_group **groups;
+    uint32_t count;
+};
+
+static int deal_cmp(const void *pa, const void *pb)
+{
+    const struct deal *a = pa, *b = pb;
+
+    if (a->host != b->host)
+        return a->host < b->host ? -1 : 1;
+    if (a->target != b->target)
+        return a->target < b->target ? -1 : 1;
+    if (a->unit != b->unit)
+        return a->unit < b->unit ? -1 : 1;
+    return a->pair < b->pair ? -1 : a->pair > b->pair;
+}
+
+/* Hosts get numbers in order of their first appearance among the targets. */
+static uint32_t *number_hosts(const struct hth_expert_batch *b, bool replica)
+{
+    struct hth_map *seen = hth_map_new();
+    uint32_t *numbers = hth_new_array(uint32_t, b->targets_count);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < b->targets_count; i++) {
+        const struct hth_expert_target *t = &b->targets[i];
+        const struct hth_addr *a = replica ? &t->replica_addr : &t->addr;
+        uint8_t key[HTH_HASH_LEN + 19];
+        void *known;
+        memcpy(key, replica ? t->replica_host.b : t->host.b, HTH_HASH_LEN);
+        key[HTH_HASH_LEN] = a->family;
+        memcpy(key + HTH_HASH_LEN + 1, a->ip, 16);
+        memcpy(key + HTH_HASH_LEN + 17, &a->port, 2);
+        known = hth_map_get(seen, key, sizeof(key));
+        if (known == NULL) {
+            numbers[i] = count++;
+            hth_map_put(seen, key, sizeof(key), &numbers[i]);
+        } else {
+            numbers[i] = *(uint32_t *)known;
+        }
+    }
+    hth_map_free(seen);
+    return numbers;
+}
+
+void hth_cl_group_free(struct cl_group *g)
+{
+    hth_timer_free(g->batch->env, g->retry_timer);
+    hth_blob_unref(g->x.blob);
+    hth_blob_unref(g->dy.blob);
+    hth_blob_unref(g->reply.blob);
+    hth_free(g->pairs);
+    hth_free(g->coord);
+    hth_free(g->rows);
+    hth_free(g->status);
+    hth_free(g);
+}
+
+/* How many pairs from `deals` one request takes: one host, within the limits of a request. */
+static uint32_t group_len(const struct hth_expert_batch *b, const struct deal *deals, uint32_t left)
+{
+    size_t unit_bytes = (size_t)b->block_rows * b->d * hth_dtype_size(b->wire);
+    size_t bytes_max = HTH_EXPERT_CALL_BYTES_MAX / (b->backward ? 2 : 1);
+    uint32_t parts = 1, n = 1;
+
+    while (n < left && deals[n].host == deals[0].host) {
+        parts += deals[n].target != deals[n - 1].target ? 1 : 0;
+        if (parts > HTH_EXPERT_CALL_PARTS_MAX || (n + 1) * unit_bytes > bytes_max ||
+            (uint64_t)(n + 1) * b->block_rows > HTH_EXPERT_CALL_ROWS_MAX)
+            break;
+        n++;
+    }
+    return n;
+}
+
+static struct cl_group *group_new(struct hth_expert_batch *b, const struct deal *deals, uint32_t n,
+                                  bool replica)
+{
+    struct cl_group *g = hth_new(struct cl_group);
+    const struct hth_expert_target *t = &b->targets[deals[0].target];
+    uint32_t number = b->groups_count;
+
+    g->batch = b;
+    g->on_replica = replica;
+    g->to.peer = replica ? t->replica_host : t->host;
+    g->to.addr = replica ? t->replica_addr : t->addr;
+    g->pairs = hth_new_array(uint32_t, n);
+    g->coord = hth_new_array(uint32_t, (size_t)n * b->ndim);
+    g->rows = hth_new_array(uint32_t, n);
+    g->status = hth_new_array(enum hth_err, n);
+    g->pairs_count = n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i == 0 || deals[i].target != deals[i - 1].target) {
+            memcpy(g->coord + (size_t)g->parts * b->ndim, b->targets[deals[i].target].coord,
+                   b->ndim * sizeof(uint32_t));
+            g->parts++;
+        }
+        g->pairs[i] = deals[i].pair;
+        g->rows[g->parts - 1] += b->block_rows;
+        b->places[deals[i].pair] =
+            (struct cl_place){.group = number, .part = g->parts - 1, .row = g->rows_total};
+        g->rows_total += b->block_rows;
+    }
+    if (b->backward) {
+        g->idem.hi = b->client->idem_hi;
+        g->idem.lo = ++b->client->idem_lo;
+    }
+    return g;
+}
+
+static void group_append(struct hth_expert_batch *b, struct cl_group *g)
+{
+    if (b->groups_count == b->groups_capacity) {
+        b->groups_capacity = b->groups_capacity == 0 ? 8 : b->groups_capacity * 2;
+        b->groups = hth_realloc(b->groups, b->groups_capacity, sizeof(struct cl_group *));
+    }
+    b->groups[b->groups_count++] = g;
+    b->groups_open++;
+    b->info.hosts++;
+}
+
+enum hth_err hth_cl_deal(struct hth_expert_batch *b, uint32_t *pairs, uint32_t count, bool replica)
+{
+    struct deal *deals = hth_try_calloc(count, sizeof(*deals));
+    uint32_t *hosts = number_hosts(b, replica);
+    enum hth_err err = HTH_E_NO_MEMORY;
+
+    if (deals == NULL)
+        goto out;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_expert_pair *p = &b->pairs[pairs[i]];
+        deals[i] = (struct deal){hosts[p->target], p->target, p->unit, pairs[i]};
+    }
+    qsort(deals, count, sizeof(*deals), deal_cmp);
+    err = HTH_E_DUPLICATE;
+    for (uint32_t i = 1; i < count; i++)
+        if (deals[i].target == deals[i - 1].target && deals[i].unit == deals[i - 1].unit)
+            goto out;
+    for (uint32_t i = 0, n; i < count; i += n) {
+        n = group_len(b, deals + i, count - i);
+        group_append(b, group_new(b, deals + i, n, replica));
+    }
+    err = HTH_OK;
+out:
+    hth_free(deals);
+    hth_free(hosts);
+    return err;
+}
+
+/* ---- gathering ----------------------------------------------------------------------------- */
+
+/* The number of the unit whose rows pair i of the group sends: of x, or of dy. */
+static uint32_t unit_of(const struct cl_group *g, uint32_t i, bool dy)
+{
+    return dy ? g->pairs[i] : g->batch->pairs[g->pairs[i]].unit;
+}
+
+/* Whether the group's rows already lie one after the other in the caller's tensor, on an offset
+ * that the wire can carry; then they are sent from there. */
+static bool is_direct(const struct cl_group *g, const struct hth_tensor *t, bool dy)
+{
+    const struct hth_expert_batch *b = g->batch;
+    size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
+
+    if (b->wire != HTH_F32 || (t->offset + unit_of(g, 0, dy) * unit_bytes) % 64 != 0)
+        return false;
+    for (uint32_t i = 1; i < g->pairs_count; i++)
+        if (unit_of(g, i, dy) != unit_of(g, 0, dy) + i)
+            return false;
+    return true;
+}
+
+static enum hth_err prepare(struct cl_group *g, struct hth_tensor *out, bool dy, bool *direct)
+{
+    struct hth_expert_batch *b = g->batch;
+    const struct hth_tensor *from = dy ? &b->dy : &b->x;
+    size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
+    size_t bytes = (size_t)g->rows_total * b->d * hth_dtype_size(b->wire);
+
+    *out = (struct hth_tensor){
+        .dtype = b->wire, .ndim = 2, .dim = {g->rows_total, b->d}, .blob = NULL};
+    *direct = is_direct(g, from, dy);
+    if (!*direct)
+        return hth_env_blob_new(b->env, bytes, b->client->opts.budget, &out->blob);
+    out->blob = hth_blob_ref(from->blob);
+    out->offset = from->offset + unit_of(g, 0, dy) * unit_bytes;
+    return HTH_OK;
+}
+
+static void gather(const struct cl_group *g, const struct hth_tensor *to, bool dy)
+{
+    const struct hth_expert_batch *b = g->batch;
+    const struct hth_tensor *from = dy ? &b->dy : &b->x;
+    size_t n = (size_t)b->block_rows * b->d, step = n * hth_dtype_size(b->wire);
+    const float *rows = (const float *)(const void *)(from->blob->data + from->offset);
+
+    for (uint32_t i = 0; i < g->pairs_count; i++)
+        hth_rows_from_f32(rows + unit_of(g, i, dy) * n, b->wire, n,
+                          to->blob->data + to->offset + i * step);
+}
+
+static void pack_run(struct hth_job *job)
+{
+    const struct pack *p = HTH_CONTAINER(job, struct pack, job);
+
+    for (uint32_t i = 0; i < p->count; i++) {
+        const struct cl_group *g = p->groups[i];
+        if (!g->x_direct)
+            gather(g, &g->x, false);
+        if (p->batch->backward && !g->dy_direct)
+            gather(g, &g->dy, true);
+    }
+}
+
+static void pack_done(struct hth_job *job, enum hth_err err)
+{
+    struct pack *p = HTH_CONTAINER(job, struct pack, job);
+    struct hth_expert_batch *b = p->batch;
+    bool was_in_call = b->in_call;
+
+    b->packs--;
+    b->in_call = true; /* settling a group must not free the batch under this loop */
+    for (uint32_t i = 0; i < p->count && !b->dead; i++) {
+        if (p->groups[i]->settled)
+            continue;
+        if (err != HTH_OK)
+            hth_cl_settle(p->groups[i], err);
+        else
+            hth_cl_send(p->groups[i]);
+    }
+    b->in_call = was_in_call;
+    hth_free(p->groups);
+    hth_free(p);
+    if (b->dead)
+        hth_cl_release(b);
+}
+
+/* Takes the groups first.. that have something to gather; NULL when none has. */
+static struct pack *pack_new(struct hth_expert_batch *b, uint32_t first)
+{
+    struct pack *p = hth_new(struct pack);
+
+    p->batch = b;
+    p->groups = hth_new_array(struct cl_group *, b->groups_count - first);
+    p->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = pack_run, .done = pack_done};
+    for (uint32_t i = first; i < b->groups_count; i++) {
+        struct cl_group *g = b->groups[i];
+        if (g->settled || (g->x_direct && (!b->backward || g->dy_direct)))
+            continue;
+        p->groups[p->count++] = g;
+        p->job.bytes_moved += 8.0 * g->rows_total * b->d;
+    }
+    if (p->count > 0)
+        return p;
+    hth_free(p->groups);
+    hth_free(p);
+    return NULL;
+}
+
+void hth_cl_pack(struct hth_expert_batch *b, uint32_t first)
+{
+    uint32_t end = b->groups_count;
+    struct pack *p;
+    enum hth_err err;
+
+    for (uint32_t i = first; i < end; i++) {
+        struct cl_group *g = b->groups[i];
+        err = prepare(g, &g->x, false, &g->x_direct);
+        if (err == HTH_OK && b->backward)
+            err = prepare(g, &g->dy, true, &g->dy_direct);
+        if (err != HTH_OK)
+            hth_cl_settle(g, err);
+    }
+    p = pack_new(b, first);
+    for (uint32_t i = first; i < end; i++) {
+        struct cl_group *g = b->groups[i];
+        if (!g->settled && g->x_direct && (!b->backward || g->dy_direct))
+            hth_cl_send(g);
+    }
+    if (p == NULL)
+        return;
+    b->packs++;
+    err = hth_job_submit(b->env, &p->job);
+    if (err != HTH_OK)
+        pack_done(&p->job, err);
+}
+
+/* ---- spreading ----------------------------------------------------------------------------- */
+
+uint32_t hth_expert_batch_unpack(const struct hth_expert_batch *batch, float *out, size_t stride,
+                                 uint8_t *ok)
+{
+    size_t n = (size_t)batch->block_rows * batch->d;
+    uint32_t not_finite = 0;
+
+    for (uint32_t i = 0; i < batch->pairs_count; i++) {
+        const struct cl_place *at = &batch->places[i];
+        float *to = out + i * stride;
+        ok[i] = batch->verdicts[i] == HTH_OK;
+        if (ok[i]) {
+            const struct hth_tensor *t = &batch->groups[at->group]->reply;
+            hth_rows_to_f32(t->blob->data + t->offset +
+                                (size_t)at->row * batch->d * hth_dtype_size(batch->wire),
+                            batch->wire, n, to);
+            if (hth_rows_finite(to, n))
+                continue;
+            ok[i] = 0;
+            not_finite++;
+        }
+        memset(to, 0, n * sizeof(float));
+    }
+    return not_finite;
+}

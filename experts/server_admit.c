@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_admit.c: from an rpc request to parts in pools, and from finished parts to the answer.
+ */
+#include "experts/server_int.h"
+
+#include <string.h>
+
+#define RETRY_MIN_US (1 * HTH_US_PER_MS)
+
+double hth_srv_part_cost(const struct srv_part *part)
+{
+    return part->expert == NULL ? 0 : part->expert->flops_row[part->request->backward] * part->rows;
+}
+
+static void refuse(struct hth_server *s, struct hth_rpc_request *req, enum hth_err err,
+                   const char *text)
+{
+    s->stats.refused_bad++;
+    hth_rpc_refuse(req, err, 0, text);
+}
+
+/* ---- the end of a request ------------------------------------------------------------------ */
+
+static void request_free(struct srv_request *r)
+{
+    struct hth_server *s = r->server;
+
+    if (r->prev != NULL)
+        r->prev->next = r->next;
+    else
+        s->requests = r->next;
+    if (r->next != NULL)
+        r->next->prev = r->prev;
+    if (--s->requests_count == 0)
+        s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
+    s->stats.bytes_held -= r->held_bytes;
+    hth_blob_unref(r->x);
+    hth_blob_unref(r->dy);
+    hth_blob_unref(r->out);
+    hth_free(r->parts);
+    hth_free(r);
+}
+
+static void count_status(struct hth_server *s, const struct srv_part *part)
+{
+    switch (part->status) {
+    case HTH_OK:
+        break;
+    case HTH_E_NO_SUCH_EXPERT:
+        s->stats.parts_no_expert++;
+        break;
+    case HTH_E_NOT_FINITE:
+        s->stats.parts_not_finite++;
+        break;
+    case HTH_E_NORM:
+        s->stats.parts_norm++;
+        break;
+    default:
+        s->stats.parts_failed++;
+    }
+}
+
+/* Packs the verdicts; *any: at least one part has rows to return. */
+static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len, bool *any)
+{
+    enum hth_err *status = hth_new_array(enum hth_err, r->parts_count);
+
+    *any = false;
+    for (uint32_t i = 0; i < r->parts_count; i++) {
+        status[i] = r->parts[i].status;
+        *any = *any || status[i] == HTH_OK;
+        count_status(r->server, &r->parts[i]);
+    }
+    hth_work_reply_pack(status, r->parts_count, payload, len);
+    hth_free(status);
+}
+
+static void request_finish(struct srv_request *r)
+{
+    struct hth_server *s = r->server;
+    struct hth_tensor t = {.dtype = r->dtype, .ndim = 2, .dim = {r->rows, r->d}, .blob = r->out};
+    struct hth_rpc_body body = {0};
+    uint8_t *payload;
+    bool any;
+
+    pack_verdicts(r, &payload, &body.payload_len, &any);
+    any = any && r->out != NULL;
+    if (r->req != NULL) {
+        body.payload = payload;
+        body.tensors = any ? &t : NULL;
+        body.tensor_count = any ? 1 : 0;
+        s->stats.requests_ok++;
+        s->stats.bytes_out += any ? (uint64_t)r->rows * r->d * hth_dtype_size(r->dtype) : 0;
+        hth_rpc_on_cancel(r->req, NULL, NULL);
+        hth_rpc_reply(r->req, &body);
+    }
+    if (r->entry != NULL)
+        hth_cache_done_take(r->entry, payload, body.payload_len, any ? &t : NULL,
+                            hth_now_us(s->env));
+    else
+        hth_free(payload);
+    request_free(r);
+}
+
+void hth_srv_part_done(struct srv_part *part)
+{
+    struct srv_request *r = part->request;
+
+    r->server->cost_waiting -= hth_srv_part_cost(part);
+    if (--r->parts_left == 0)
+        request_finish(r);
+}
+
+void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text)
+{
+    struct hth_server *s = r->server;
+    struct hth_rpc_request *req = r->req;
+    uint32_t dropped = 0;
+
+    r->req = NULL;
+    if (req != NULL) {
+        hth_rpc_on_cancel(req, NULL, NULL);
+        hth_rpc_refuse(req, err, 0, text);
+    }
+    /* A backward that has begun, or that a repeat waits for, goes on: dropping half of it would
+     * make the repeat apply the other half twice. */
+    if (r->backward && !s->dead &&
+        (r->parts_started > 0 || (r->entry != NULL && r->entry->waiters_count > 0)))
+        return;
+    for (uint32_t i = 0; i < r->parts_count; i++) {
+        struct srv_part *p = &r->parts[i];
+        if (!p->queued)
+            continue;
+        hth_srv_pool_remove(&p->expert->pool[r->backward], p);
+        p->status = err;
+        s->cost_waiting -= hth_srv_part_cost(p);
+        p->rows = p->rows_started;
+        s->cost_waiting += hth_srv_part_cost(p);
+        if (p->rows == 0)
+            dropped++; /* else a job still has its first rows */
+    }
+    r->parts_left -= dropped;
+    if (r->entry != NULL && (r->parts_left == 0 || s->dead)) {
+        hth_cache_drop(r->entry, err);
+        r->entry = NULL;
+    }
+    if (r->parts_left == 0)
+        request_free(r);
+}
+
+/* The caller canceled, left, or its deadline passed. */
+static void on_cancel(void *arg)
+{
+    struct srv_request *r = arg;
+    struct hth_server *s = r->server;
+
+    if (hth_now_us(s->env) >= hth_rpc_deadline_us(r->req))
+        s->stats.refused_expired++;
+    else
+        s->stats.refused_canceled++;
+    hth_srv_request_drop(r, HTH_E_CANCELED, NULL);
+    hth_srv_pump(s);
+    hth_srv_drain_check(s);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------- */
+
+static struct srv_expert *find_expert(struct hth_server *s, const struct hth_work *w, uint32_t i)
+{
+    uint8_t key[HTH_EXPERT_KEY_MAX];
+    size_t len = hth_expert_key(w->layer, w->ndim, w->coord + (size_t)i * w->ndim, key);
+
+    return hth_map_get(s->by_key, key, len);
+}
+
+/* Each part meets its expert, or the reason why not. Returns how many may run. */
+static uint32_t resolve(struct srv_request *r, const struct hth_work *w, bool *all_pass_through)
+{
+    uint32_t row = 0, good = 0;
+
+    *all_pass_through = true;
+    for (uint32_t i = 0; i < w->parts; i++) {
+        struct srv_part *p = &r->parts[i];
+        p->request = r;
+        p->row0 = row;
+        p->rows = w->rows[i];
+        row += p->rows;
+        p->expert = find_expert(r->server, w, i);
+        if (p->expert == NULL)
+            p->status = HTH_E_NO_SUCH_EXPERT;
+        else if (p->expert->d != r->d || p->rows % p->expert->block_rows != 0)
+            p->status = HTH_E_BAD_SHAPE;
+        if (p->status != HTH_OK || !p->expert->passes_through)
+            *all_pass_through = false;
+        good += p->status == HTH_OK ? 1 : 0;
+    }
+    return good;
+}
+
+static enum hth_err check_tensors(const struct hth_rpc_request *req, bool backward, uint32_t rows,
+                                  const struct hth_tensor **out)
+{
+    size_t count;
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+
+    if (count != (backward ? 2 : 1) || t[0].ndim != 2 || t[0].dim[1] == 0 ||
+        t[0].dim[1] > HTH_EXPERT_D_MAX)
+        return HTH_E_BAD_SHAPE;
+    for (size_t i = 0; i < count; i++) {
+        HTH_TRY(hth_rows_check(&t[i], rows, t[0].dim[1]));
+        if (t[i].dtype != t[0].dtype)
+            return HTH_E_BAD_SHAPE;
+    }
+    *out = t;
+    return HTH_OK;
+}
+
+/* Nothing to compute: the bytes that came are the answer, by reference. */
+static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_expert *first,
+                 bool backward, uint32_t rows)
+{
+    size_t count;
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+    struct hth_tensor copy = t[backward ? 1 : 0];
+    const struct hth_rpc_body body = {.tensors = &copy, .tensor_count = 1};
+    uint64_t bytes = (uint64_t)rows * copy.dim[1] * hth_dtype_size(copy.dtype);
+
+    s->stats.requests_ok++;
+    s->stats.bytes_in += bytes * count;
+    s->stats.bytes_out += bytes;
+    *(backward ? &s->stats.rows_backward : &s->stats.rows_forward) += rows;
+    *(backward ? &first->rows_backward : &first->rows_forward) += rows;
+    hth_metric_add(s->m_rows, rows);
+    hth_blob_ref(copy.blob);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(copy.blob);
+}
+
+/* BUSY when what is held or what waits is too much. With an empty queue everything is admitted, so
+ * that a wrong estimate of the speed corrects itself. */
+static bool admit(struct hth_server *s, struct hth_rpc_request *req, int64_t bytes, double cost)
+{
+    double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
+    int64_t queue_us = hth_server_queue_us(s);
+    int64_t end_us = queue_us + (int64_t)(us_per_cost * cost);
+    int64_t left_us = hth_rpc_deadline_us(req) - hth_now_us(s->env);
+
+    if (s->stats.bytes_held + bytes <= s->opts.queue_bytes_max &&
+        (s->requests_count == 0 || (end_us <= s->opts.queue_us_max && end_us <= left_us)))
+        return true;
+    s->stats.refused_busy++;
+    hth_metric_add(s->m_busy, 1);
+    hth_rpc_refuse(req, HTH_E_BUSY, HTH_MAX(RETRY_MIN_US, queue_us / 2), NULL);
+    return false;
+}
+
+/* Whether the request is new. If not, it was answered or waits for the first one's end. */
+static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
+                            const struct hth_tensor *t, uint64_t *digest)
+{
+    struct hth_rpc_idem idem = hth_rpc_idem_key(req);
+    struct hth_cache_entry *entry;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+
+    if (idem.hi == 0 && idem.lo == 0) {
+        refuse(s, req, HTH_E_MALFORMED, "a backward needs an idempotency key");
+        return false;
+    }
+    *digest = hth_hash64(payload, len, t->dim[0] * HTH_EXPERT_D_MAX + t->dim[1]);
+    entry = hth_cache_find(s->cache, req, hth_now_us(s->env));
+    if (entry == NULL)
+        return true;
+    if (entry->digest != *digest) {
+        refuse(s, req, HTH_E_REPLAYED, "this key was used for another backward");
+    } else if (entry->done) {
+        s->stats.replays_answered++;
+        hth_cache_answer(entry, req);
+    } else if (hth_cache_join(entry, req) == HTH_OK) {
+        s->stats.replays_joined++;
+    } else {
+        s->stats.refused_busy++;
+        hth_rpc_refuse(req, HTH_E_BUSY, RETRY_MIN_US, NULL);
+    }
+    return false;
+}
+
+static void take_tensors(struct srv_request *r, const struct hth_tensor *t)
+{
+    uint64_t bytes = (uint64_t)r->rows * r->d * hth_dtype_size(t->dtype);
+
+    r->dtype = t->dtype;
+    r->x = hth_blob_ref(t[0].blob);
+    r->x_offset = t[0].offset;
+    if (r->backward) {
+        r->dy = hth_blob_ref(t[1].blob);
+        r->dy_offset = t[1].offset;
+    }
+    r->held_bytes = (int64_t)(bytes * (r->backward ? 3 : 2));
+    r->server->stats.bytes_held += r->held_bytes;
+    r->server->stats.bytes_in += bytes * (r->backward ? 2 : 1);
+}
+
+static void enqueue(struct srv_request *r)
+{
+    struct hth_server *s = r->server;
+
+    r->next = s->requests;
+    if (r->next != NULL)
+        r->next->prev = r;
+    s->requests = r;
+    s->requests_count++;
+    hth_rpc_on_cancel(r->req, on_cancel, r);
+    for (uint32_t i = 0; i < r->parts_count; i++) {
+        struct srv_part *p = &r->parts[i];
+        if (p->status != HTH_OK)
+            continue;
+        p->seq = s->next_seq++;
+        s->cost_waiting += hth_srv_part_cost(p);
+        hth_srv_pool_push(&p->expert->pool[r->backward], p);
+    }
+}
+
+/* Answers when no part can run: only verdicts. */
+static void answer_verdicts(struct hth_server *s, struct hth_rpc_request *req,
+                            struct srv_request *r)
+{
+    struct hth_rpc_body body = {0};
+    uint8_t *payload;
+    bool any;
+
+    pack_verdicts(r, &payload, &body.payload_len, &any);
+    body.payload = payload;
+    s->stats.requests_ok++;
+    hth_rpc_reply(req, &body);
+    hth_free(payload);
+}
+
+static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
+                            const struct hth_work *w, const struct hth_tensor *t, bool backward)
+{
+    struct srv_request *r = hth_new(struct srv_request);
+    uint64_t bytes = (uint64_t)w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
+    uint64_t digest = 0;
+    bool pass_through;
+    double cost = 0;
+
+    r->server = s;
+    r->backward = backward;
+    r->rows = w->rows_total;
+    r->rows_in_microbatch = w->rows_in_microbatch;
+    r->d = (uint32_t)t->dim[1];
+    r->parts_count = w->parts;
+    r->parts = hth_new_array(struct srv_part, w->parts);
+    r->arrived_us = hth_now_us(s->env);
+    r->parts_left = resolve(r, w, &pass_through);
+    for (uint32_t i = 0; i < r->parts_count; i++)
+        cost += hth_srv_part_cost(&r->parts[i]);
+    if (pass_through) {
+        echo(s, req, r->parts[0].expert, backward, w->rows_total);
+    } else if (backward && !is_new_backward(s, req, t, &digest)) {
+        /* It has its answer, or waits for it. */
+    } else if (r->parts_left == 0) {
+        answer_verdicts(s, req, r);
+    } else if (admit(s, req, (int64_t)(bytes * (backward ? 3 : 2)), cost)) {
+        r->req = req;
+        if (backward)
+            r->entry = hth_cache_add(s->cache, req, digest);
+        take_tensors(r, t);
+        enqueue(r);
+        hth_srv_pump(s);
+        return;
+    }
+    hth_free(r->parts);
+    hth_free(r);
+}
+
+void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool backward)
+{
+    const struct hth_tensor *t;
+    struct hth_work w;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err;
+
+    s->stats.requests++;
+    if (s->draining) {
+        s->stats.refused_draining++;
+        hth_rpc_refuse(req, HTH_E_DRAINING, 0, NULL);
+        return;
+    }
+    err = hth_work_open(payload, len, s->opts.request_rows_max, &w);
+    if (err != HTH_OK) {
+        refuse(s, req, err, "the list of experts is wrong");
+        return;
+    }
+    err = check_tensors(req, backward, w.rows_total, &t);
+    if (err == HTH_OK && backward && w.rows_in_microbatch == 0)
+        err = HTH_E_RANGE;
+    if (err != HTH_OK)
+        refuse(s, req, err, "the tensors do not fit the list of experts");
+    else
+        on_checked_work(s, req, &w, t, backward);
+    hth_work_close(&w);
+}

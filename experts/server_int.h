@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_int.h: what the files of the server share. server.h says what the server does; here is
+ * how.
+ *
+ *   request   one rpc request; owns its parts and references on its tensors
+ *   part      the rows of one request for one expert; waits in a pool
+ *   pool      the parts that wait for (expert, direction), oldest first
+ *   segment   the rows of a part that one batch takes: forward parts may be cut, backward parts not
+ *   batch     segments of one pool that go through the kernels together
+ *   job       one or more batches, or due steps, or the making of an expert's weights
+ *
+ * Everything belongs to the loop thread except what a job's run touches: the job itself, the fixed
+ * fields of its requests (tensors, width, type), and the expert, under the rule of store.h, which
+ * `readers`, `backward_running` and `step_running` keep.
+ */
+#ifndef HTH_EXPERTS_SERVER_INT_H
+#define HTH_EXPERTS_SERVER_INT_H
+
+#include "core/heap.h"
+#include "core/limits.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+#include "experts/cache.h"
+#include "experts/message.h"
+#include "experts/rows.h"
+#include "experts/server.h"
+
+struct srv_request;
+struct srv_expert;
+
+struct srv_part {
+    struct srv_part *prev, *next; /* in its pool */
+    struct srv_request *request;
+    struct srv_expert *expert; /* NULL: none of ours */
+    uint64_t seq;              /* order of arrival over all parts */
+    uint32_t row0, rows;       /* in the request's tensors */
+    uint32_t rows_started, rows_done;
+    enum hth_err status;
+    bool queued;
+};
+
+struct srv_request {
+    struct hth_server *server;
+    struct srv_request *prev, *next; /* all that are not finished */
+    struct hth_rpc_request *req;     /* NULL once answered */
+    struct srv_part *parts;
+    uint32_t parts_count, parts_left, parts_started;
+    bool backward;
+    uint32_t rows_in_microbatch;
+    uint32_t rows, d;
+    enum hth_dtype dtype;
+    struct hth_blob *x, *dy, *out; /* out: y or dx, made when the first part starts */
+    size_t x_offset, dy_offset;
+    int64_t held_bytes;
+    int64_t arrived_us;
+    struct hth_cache_entry *entry; /* of a backward */
+};
+
+struct srv_pool {
+    struct hth_heap_node node; /* in `ripe` or in `aging` */
+    struct srv_expert *expert;
+    bool backward, aging;
+    struct srv_part *head, *tail;
+    uint64_t rows;
+};
+
+enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
+
+struct srv_expert {
+    struct hth_server *server;
+    struct hth_expert *expert;
+    const struct hth_backend *backend;
+    enum srv_state state;
+    bool passes_through;
+    struct srv_pool pool[2]; /* forward, backward */
+    double flops_row[2];
+    uint64_t weights;
+    uint32_t d, block_rows;
+    uint32_t readers; /* forward batches and snapshots that run */
+    bool backward_running, step_running, step_due;
+    struct srv_expert *due_next, *load_next;
+    uint64_t pending_rows;
+    int64_t pending_since_us;
+    bool dirty;
+    uint64_t steps, rows_forward, rows_backward;
+};
+
+struct srv_segment {
+    struct srv_part *part;
+    uint32_t row0, rows; /* in the request's tensors */
+    enum hth_err status; /* written by the job */
+};
+
+enum srv_what { SRV_FORWARD, SRV_BACKWARD, SRV_STEP, SRV_LOAD };
+
+struct srv_batch {
+    enum srv_what what;
+    struct srv_expert *expert;
+    uint32_t seg0, segs; /* in the job's segments */
+    uint32_t rows;
+    uint32_t rows_in_microbatch;
+    enum hth_err err; /* written by the job */
+    bool restored;
+};
+
+struct srv_job {
+    struct hth_job job;
+    struct hth_server *server;
+    struct srv_job *next; /* free list */
+    struct hth_exec *ex;
+    struct srv_batch batch[HTH_SERVER_JOB_BATCHES_MAX];
+    uint32_t batches;
+    struct srv_segment *segs;
+    uint32_t segs_count, segs_capacity;
+    uint64_t rows;
+    double cost;
+    int64_t started_us;
+};
+
+/* A checkpoint on its way to the disk; one at a time. */
+struct srv_save {
+    struct hth_job job;
+    struct hth_server *server;
+    struct srv_expert *expert;
+    struct hth_blob *blob;
+    char *path;
+    enum hth_err err;
+};
+
+struct hth_server {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_server_opts opts;
+    char *checkpoint_dir;
+    bool dead, draining;
+    uint32_t refs; /* jobs that are out, and one for the owner */
+    struct srv_expert **experts;
+    uint32_t experts_count, experts_capacity;
+    uint32_t loading;
+    struct hth_map *by_key;
+    struct srv_request *requests;
+    uint32_t requests_count;
+    struct hth_heap ripe, aging;
+    struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
+    struct srv_expert *load_head, *load_tail; /* weights to make, in order */
+    struct hth_timer *age_timer;              /* of aging pools */
+    struct hth_timer *step_timer;             /* of pending gradients */
+    struct hth_timer *save_timer;
+    struct hth_timer *drain_timer; /* calls drained outside of any other callback */
+    bool step_timer_armed;
+    struct srv_job *free_jobs;
+    uint32_t jobs_running;
+    uint32_t save_index;
+    bool saving, drain_saved, drain_done;
+    hth_fn *drained;
+    void *drained_arg;
+    struct hth_cache *cache;
+    uint64_t next_seq;
+    double cost_waiting;     /* of parts that are queued or run */
+    double ema_us, ema_cost; /* decayed sums: their ratio is the speed */
+    double ema_work_us, ema_rows;
+    struct hth_server_stats stats;
+    struct hth_metric *m_rows, *m_steps, *m_busy, *m_queue;
+};
+
+/* ---- server_admit.c ------------------------------------------------------------------------ */
+
+void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool backward);
+/* A part has its verdict (in part->status); answers when it was the last. */
+void hth_srv_part_done(struct srv_part *part);
+/* Nobody waits any more: takes what has not started out of the pools. The rpc request is answered.
+ */
+void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text);
+double hth_srv_part_cost(const struct srv_part *part);
+
+/* ---- server_job.c -------------------------------------------------------------------------- */
+
+/* Puts a pool where it belongs after anything about it or its expert changed. */
+void hth_srv_pool_update(struct srv_pool *pool);
+void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part);
+void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part);
+/* Starts jobs while workers are free. */
+void hth_srv_pump(struct hth_server *s);
+void hth_srv_on_age(void *arg);
+bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
+/* Drops a reference; the last one of a dead server frees it. */
+void hth_srv_unref(struct hth_server *s);
+
+/* ---- server_run.c: on a worker -------------------------------------------------------------- */
+
+void hth_srv_run(struct hth_job *job);
+
+/* ---- server_keep.c: steps, weights, checkpoints ---------------------------------------------- */
+
+void hth_srv_step_due(struct srv_expert *e);
+/* The first due step whose expert is idle, taken off the list; NULL when there is none. */
+struct srv_expert *hth_srv_step_take(struct hth_server *s);
+void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
+void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
+void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored);
+void hth_srv_on_step_timer(void *arg);
+void hth_srv_on_save_timer(void *arg);
+/* Looks whether a drain can go on. */
+void hth_srv_drain_check(struct hth_server *s);
+void hth_srv_on_drained(void *arg);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_job.c: pools, and the jobs that empty them.
+ *
+ * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
+ * are heaps by the arrival of the pool's oldest part. Whenever a worker is free the pump builds one
+ * job: weights to make first, then due steps, then the oldest ripe pools, until the job holds
+ * enough work.
+ */
+#include "experts/server_int.h"
+
+/* Adam moves 28 bytes a weight at about 40 GB/s: as long as this many operations take. */
+#define COST_PER_WEIGHT_STEP 70.0
+/* Of the sums whose ratio is the measured speed: the last ten jobs or so decide. */
+#define EMA_KEEP 0.9
+/* The lane is full of other people's jobs: when to try again. */
+#define LANE_RETRY_US (10 * HTH_US_PER_MS)
+
+/* ---- pools --------------------------------------------------------------------------------- */
+
+bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
+{
+    const struct srv_pool *pa = HTH_CONTAINER(a, const struct srv_pool, node);
+    const struct srv_pool *pb = HTH_CONTAINER(b, const struct srv_pool, node);
+
+    return pa->head->seq < pb->head->seq;
+}
+
+static bool pool_blocked(const struct srv_pool *pool)
+{
+    const struct srv_expert *e = pool->expert;
+
+    return pool->head == NULL || e->state != SRV_READY || e->step_running || e->step_due ||
+           (pool->backward && e->backward_running);
+}
+
+static int64_t ripe_at_us(const struct srv_pool *pool)
+{
+    return pool->head->request->arrived_us + pool->expert->server->opts.batch_age_us;
+}
+
+static void arm_age_timer(struct hth_server *s)
+{
+    struct hth_heap_node *top = hth_heap_top(&s->aging);
+
+    if (top == NULL)
+        hth_timer_cancel(s->env, s->age_timer);
+    else
+        hth_timer_set(s->env, s->age_timer,
+                      ripe_at_us(HTH_CONTAINER(top, struct srv_pool, node)) - hth_now_us(s->env));
+}
+
+static void pool_unheap(struct srv_pool *pool)
+{
+    struct hth_server *s = pool->expert->server;
+
+    hth_heap_remove(pool->aging ? &s->aging : &s->ripe, &pool->node);
+}
+
+void hth_srv_pool_update(struct srv_pool *pool)
+{
+    struct hth_server *s = pool->expert->server;
+    const struct hth_server_opts *o = &s->opts;
+
+    pool_unheap(pool);
+    if (s->dead || pool_blocked(pool))
+        return;
+    pool->aging = o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
+                  ripe_at_us(pool) > hth_now_us(s->env);
+    hth_heap_push(pool->aging ? &s->aging : &s->ripe, &pool->node);
+    if (pool->aging)
+        arm_age_timer(s);
+}
+
+/* The heaps order by the pool's head, so a pool leaves its heap before the head changes. */
+void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
+{
+    pool_unheap(pool);
+    part->queued = true;
+    part->prev = pool->tail;
+    part->next = NULL;
+    if (pool->tail != NULL)
+        pool->tail->next = part;
+    else
+        pool->head = part;
+    pool->tail = part;
+    pool->rows += part->rows;
+    pool->expert->server->stats.parts_waiting++;
+    hth_srv_pool_update(pool);
+}
+
+void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part)
+{
+    pool_unheap(pool);
+    if (part->prev != NULL)
+        part->prev->next = part->next;
+    else
+        pool->head = part->next;
+    if (part->next != NULL)
+        part->next->prev = part->prev;
+    else
+        pool->tail = part->prev;
+    part->prev = part->next = NULL;
+    part->queued = false;
+    pool->rows -= part->rows - part->rows_started;
+    pool->expert->server->stats.parts_waiting--;
+    hth_srv_pool_update(pool);
+}
+
+static void expert_update(struct srv_expert *e)
+{
+    hth_srv_pool_update(&e->pool[0]);
+    hth_srv_pool_update(&e->pool[1]);
+}
+
+void hth_srv_on_age(void *arg)
+{
+    struct hth_server *s = arg;
+    struct hth_heap_node *top;
+
+    while ((top = hth_heap_top(&s->aging)) != NULL &&
+           ripe_at_us(HTH_CONTAINER(top, struct srv_pool, node)) <= hth_now_us(s->env))
+        hth_srv_pool_update(HTH_CONTAINER(top, struct srv_pool, node));
+    arm_age_timer(s);
+    hth_srv_pump(s);
+}
+
+/* ---- building a job ------------------------------------------------------------------------ */
+
+static struct srv_job *job_new(struct hth_server *s)
+{
+    struct srv_job *job = s->free_jobs;
+
+    if (job != NULL)
+        s->free_jobs = job->next;
+    else
+        job = hth_new(struct srv_job);
+    job->server = s;
+    job->batches = job->segs_count = 0;
+    job->rows = 0;
+    job->cost = 0;
+    job->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = hth_srv_run};
+    return job;
+}
+
+static void job_recycle(struct srv_job *job)
+{
+    job->next = job->server->free_jobs;
+    job->server->free_jobs = job;
+}
+
+static struct srv_batch *job_batch(struct srv_job *job, enum srv_what what, struct srv_expert *e)
+{
+    struct srv_batch *b = &job->batch[job->batches++];
+
+    *b = (struct srv_batch){.what = what, .expert = e, .seg0 = job->segs_count};
+    return b;
+}
+
+/* The context belongs to one back end, so a job does too. NULL when memory is gone. */
+static bool job_fits(struct srv_job *job, const struct hth_backend *backend)
+{
+    if (job->ex != NULL && hth_exec_backend(job->ex) == backend)
+        return true;
+    if (job->batches > 0)
+        return false;
+    hth_exec_free(job->ex);
+    job->ex = NULL;
+    return hth_exec_new(backend, 0, &job->ex) == HTH_OK;
+}
+
+static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t rows)
+{
+    if (job->segs_count == job->segs_capacity) {
+        job->segs_capacity = job->segs_capacity == 0 ? 8 : job->segs_capacity * 2;
+        job->segs = hth_realloc(job->segs, job->segs_capacity, sizeof(*job->segs));
+    }
+    job->segs[job->segs_count++] =
+        (struct srv_segment){.part = part, .row0 = part->row0 + part->rows_started, .rows = rows};
+    part->rows_started += rows;
+}
+
+/* The answer's bytes are made when work on it begins, so that what only waits costs little. */
+static enum hth_err begin_part(struct srv_part *part)
+{
+    struct srv_request *r = part->request;
+    struct hth_env *env = r->server->env;
+    double queue_ms = (double)(hth_now_us(env) - r->arrived_us) / 1e3;
+    double *mean = &r->server->stats.queue_ms_mean;
+
+    *mean += 0.05 * (queue_ms - *mean);
+    hth_metric_observe(r->server->m_queue, queue_ms / 1e3);
+    if (part->rows_started == 0)
+        r->parts_started++;
+    if (r->out != NULL)
+        return HTH_OK;
+    return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype), NULL, &r->out);
+}
+
+/* How many rows one batch of this pool may take, when several workers are idle and it is large. */
+static uint64_t rows_wanted(const struct srv_pool *pool)
+{
+    const struct srv_expert *e = pool->expert;
+    struct hth_server *s = e->server;
+    uint64_t rows = HTH_MIN(pool->rows, s->opts.batch_rows_max);
+    uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
+    uint32_t idle = width > s->jobs_running ? width - s->jobs_running : 1;
+
+    if (!pool->backward && idle > 1 && (double)rows * e->flops_row[0] > s->opts.split_flops)
+        rows = (rows + idle - 1) / idle;
+    return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
+}
+
+static void take_batch(struct srv_job *job, struct srv_pool *pool)
+{
+    struct srv_expert *e = pool->expert;
+    struct srv_batch *b = job_batch(job, pool->backward ? SRV_BACKWARD : SRV_FORWARD, e);
+    uint64_t left = rows_wanted(pool);
+
+    b->rows_in_microbatch = pool->head->request->rows_in_microbatch;
+    pool_unheap(pool);
+    while (pool->head != NULL && left > 0 && b->segs < HTH_SERVER_BATCH_PARTS_MAX) {
+        struct srv_part *part = pool->head;
+        uint32_t rows = part->rows - part->rows_started;
+        enum hth_err err;
+        if (pool->backward && b->segs > 0 &&
+            (rows > left || part->request->rows_in_microbatch != b->rows_in_microbatch))
+            break;
+        err = begin_part(part);
+        if (!pool->backward && rows > left)
+            rows = (uint32_t)left;
+        left -= HTH_MIN(left, rows);
+        if (err != HTH_OK) {
+            hth_srv_pool_remove(pool, part);
+            part->status = err;
+            hth_srv_part_done(part);
+            continue;
+        }
+        if (rows == part->rows - part->rows_started)
+            hth_srv_pool_remove(pool, part);
+        else
+            pool->rows -= rows;
+        add_segment(job, part, rows);
+        b->segs++;
+        b->rows += rows;
+    }
+    if (b->segs == 0) {
+        job->batches--;
+        hth_srv_pool_update(pool);
+        return;
+    }
+    e->readers += pool->backward ? 0 : 1;
+    e->backward_running = e->backward_running || pool->backward;
+    job->rows += b->rows;
+    job->cost += e->flops_row[pool->backward] * b->rows;
+    job->job.flops += e->flops_row[pool->backward] * b->rows;
+    job->job.bytes_moved +=
+        4.0 * ((double)e->weights * (pool->backward ? 3 : 1) + 3.0 * (double)b->rows * e->d);
+    e->server->stats.batches++;
+    expert_update(e);
+}
+
+static void take_step(struct srv_job *job, struct srv_expert *e)
+{
+    job_batch(job, SRV_STEP, e);
+    e->step_running = true;
+    job->cost += COST_PER_WEIGHT_STEP * (double)e->weights;
+    job->job.flops += 12.0 * (double)e->weights;
+    job->job.bytes_moved += 28.0 * (double)e->weights;
+}
+
+static bool fill_job(struct hth_server *s, struct srv_job *job)
+{
+    struct srv_expert *e;
+    struct hth_heap_node *top;
+
+    if (s->load_head != NULL && job_fits(job, s->load_head->backend)) {
+        e = s->load_head;
+        s->load_head = e->load_next;
+        if (s->load_head == NULL)
+            s->load_tail = NULL;
+        job_batch(job, SRV_LOAD, e);
+        job->job.bytes_moved += 16.0 * (double)e->weights;
+        return true;
+    }
+    while (job->batches < HTH_SERVER_JOB_BATCHES_MAX && job->cost <= s->opts.job_flops_min) {
+        e = hth_srv_step_take(s);
+        if (e != NULL && job_fits(job, e->backend)) {
+            take_step(job, e);
+            continue;
+        }
+        if (e != NULL)
+            hth_srv_step_due(e); /* of another back end: the next job's */
+        top = hth_heap_top(&s->ripe);
+        if (top == NULL ||
+            !job_fits(job, HTH_CONTAINER(top, struct srv_pool, node)->expert->backend))
+            break;
+        take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
+    }
+    return job->batches > 0;
+}
+
+static void job_done(struct hth_job *base, enum hth_err err);
+
+void hth_srv_pump(struct hth_server *s)
+{
+    uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
+    enum hth_err err;
+
+    while (!s->dead && s->jobs_running < width) {
+        struct srv_job *job = job_new(s);
+        if (!fill_job(s, job)) {
+            job_recycle(job);
+            return;
+        }
+        job->job.done = job_done;
+        job->started_us = hth_now_us(s->env);
+        s->jobs_running++;
+        s->refs++;
+        s->stats.jobs++;
+        err = hth_job_submit(s->env, &job->job);
+        if (err != HTH_OK) {
+            hth_timer_set(s->env, s->age_timer, LANE_RETRY_US);
+            job_done(&job->job, err);
+            return;
+        }
+    }
+}
+
+/* ---- a job came back ----------------------------------------------------------------------- */
+
+static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_err err)
+{
+    struct hth_server *s = b->expert->server;
+    struct srv_part *part = seg->part;
+    enum hth_err status = err != HTH_OK ? err : seg->status;
+
+    if (status != HTH_OK) {
+        part->status = status;
+    } else if (b->what == SRV_FORWARD) {
+        s->stats.rows_forward += seg->rows;
+        b->expert->rows_forward += seg->rows;
+    } else {
+        s->stats.rows_backward += seg->rows;
+        b->expert->rows_backward += seg->rows;
+        if (!s->dead)
+            hth_srv_backward_done(b->expert, seg->rows);
+    }
+    part->rows_done += seg->rows;
+    if (part->rows_done == part->rows)
+        hth_srv_part_done(part);
+}
+
+static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err err)
+{
+    struct srv_expert *e = b->expert;
+
+    switch (b->what) {
+    case SRV_LOAD:
+        hth_srv_load_done(e, err != HTH_OK ? err : b->err, b->restored);
+        return;
+    case SRV_STEP:
+        e->step_running = false;
+        hth_srv_step_done(e, err != HTH_OK ? err : b->err);
+        break;
+    case SRV_FORWARD:
+        e->readers--;
+        break;
+    case SRV_BACKWARD:
+        e->backward_running = false;
+        break;
+    }
+    for (uint32_t i = 0; i < b->segs; i++)
+        segment_done(b, &job->segs[b->seg0 + i], err);
+    expert_update(e);
+}
+
+static void measure(struct hth_server *s, const struct srv_job *job)
+{
+    double us = (double)(hth_now_us(s->env) - job->started_us);
+
+    if (job->rows == 0)
+        return;
+    s->ema_us = s->ema_us * EMA_KEEP + us;
+    s->ema_cost = s->ema_cost * EMA_KEEP + job->cost;
+    s->ema_work_us = s->ema_work_us * EMA_KEEP + us;
+    s->ema_rows = s->ema_rows * EMA_KEEP + (double)job->rows;
+    s->stats.us_per_row = s->ema_work_us / s->ema_rows;
+    hth_metric_add(s->m_rows, (int64_t)job->rows);
+}
+
+static void job_done(struct hth_job *base, enum hth_err err)
+{
+    struct srv_job *job = HTH_CONTAINER(base, struct srv_job, job);
+    struct hth_server *s = job->server;
+
+    s->jobs_running--;
+    if (err == HTH_OK)
+        measure(s, job);
+    for (uint32_t i = 0; i < job->batches; i++)
+        batch_done(job, &job->batch[i], err);
+    job_recycle(job);
+    if (!s->dead && err == HTH_OK) {
+        hth_srv_pump(s);
+        hth_srv_drain_check(s);
+    }
+    hth_srv_unref(s);
+}

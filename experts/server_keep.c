@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_keep.c: what keeps experts going between requests: steps by count and age, weights made or
+ * read at the start, checkpoints now and then and at the end, and the drain that ties them
+ * together.
+ */
+#include "experts/server_int.h"
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+void hth_srv_step_due(struct srv_expert *e)
+{
+    struct hth_server *s = e->server;
+
+    if (e->step_due || e->step_running)
+        return;
+    e->step_due = true;
+    e->due_next = NULL;
+    if (s->due_tail != NULL)
+        s->due_tail->due_next = e;
+    else
+        s->due_head = e;
+    s->due_tail = e;
+    hth_srv_pool_update(&e->pool[0]);
+    hth_srv_pool_update(&e->pool[1]);
+}
+
+struct srv_expert *hth_srv_step_take(struct hth_server *s)
+{
+    struct srv_expert *prev = NULL;
+
+    for (struct srv_expert *e = s->due_head; e != NULL; prev = e, e = e->due_next) {
+        if (e->readers > 0 || e->backward_running)
+            continue;
+        if (prev != NULL)
+            prev->due_next = e->due_next;
+        else
+            s->due_head = e->due_next;
+        if (s->due_tail == e)
+            s->due_tail = prev;
+        e->step_due = false;
+        return e;
+    }
+    return NULL;
+}
+
+static void arm_step_timer(struct hth_server *s, int64_t delay_us)
+{
+    if (s->step_timer_armed)
+        return;
+    s->step_timer_armed = true;
+    hth_timer_set(s->env, s->step_timer, delay_us);
+}
+
+void hth_srv_backward_done(struct srv_expert *e, uint32_t rows)
+{
+    struct hth_server *s = e->server;
+
+    if (e->weights == 0)
+        return;
+    if (e->pending_rows == 0)
+        e->pending_since_us = hth_now_us(s->env);
+    e->pending_rows += rows;
+    if (e->pending_rows >= s->opts.step_rows)
+        hth_srv_step_due(e);
+    else
+        arm_step_timer(s, s->opts.step_age_us);
+}
+
+void hth_srv_step_done(struct srv_expert *e, enum hth_err err)
+{
+    struct hth_server *s = e->server;
+
+    if (err == HTH_OK) {
+        e->steps++;
+        e->dirty = true;
+        s->stats.steps++;
+        hth_metric_add(s->m_steps, 1);
+    } else if (err == HTH_E_NOT_FINITE) {
+        s->stats.steps_not_finite++;
+        HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT, "%s: the gradient is not finite: step left out",
+                hth_expert_uid_text(e->expert));
+    } else if (!s->dead) {
+        arm_step_timer(s, s->opts.step_age_us); /* it did not run: what is pending stays so */
+        return;
+    }
+    e->pending_rows = 0;
+}
+
+/* Looks through all experts: they are as many as a host has, and this comes once a step age. */
+void hth_srv_on_step_timer(void *arg)
+{
+    struct hth_server *s = arg;
+    int64_t now = hth_now_us(s->env), next = INT64_MAX;
+
+    s->step_timer_armed = false;
+    for (uint32_t i = 0; i < s->experts_count; i++) {
+        struct srv_expert *e = s->experts[i];
+        int64_t at = e->pending_since_us + s->opts.step_age_us;
+        if (e->pending_rows == 0 || e->step_due || e->step_running)
+            continue;
+        if (at <= now)
+            hth_srv_step_due(e);
+        else
+            next = HTH_MIN(next, at);
+    }
+    if (next != INT64_MAX)
+        arm_step_timer(s, next - now);
+    hth_srv_pump(s);
+}
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+static void forget(struct srv_expert *e)
+{
+    const struct hth_uid *uid = hth_expert_uid(e->expert);
+    uint8_t key[HTH_EXPERT_KEY_MAX];
+    size_t len = hth_expert_key(uid->name, uid->ncoord, uid->coord, key);
+
+    hth_map_del(e->server->by_key, key, len);
+    for (int backward = 0; backward < 2; backward++) {
+        struct srv_part *part;
+        while ((part = e->pool[backward].head) != NULL) {
+            hth_srv_pool_remove(&e->pool[backward], part);
+            part->status = HTH_E_NO_SUCH_EXPERT;
+            hth_srv_part_done(part);
+        }
+    }
+}
+
+void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
+{
+    struct hth_server *s = e->server;
+
+    s->loading--;
+    if (s->dead)
+        return;
+    e->state = err == HTH_OK ? SRV_READY : SRV_FAILED;
+    if (err != HTH_OK) {
+        HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,
+                "%s is not hosted: %s (its file is left as it is)", hth_expert_uid_text(e->expert),
+                hth_err_text(err));
+        forget(e);
+    } else {
+        e->steps = restored ? hth_expert_steps(e->expert) : 0;
+        hth_srv_pool_update(&e->pool[0]);
+        hth_srv_pool_update(&e->pool[1]);
+    }
+    if (s->opts.on_expert != NULL)
+        s->opts.on_expert(s->opts.arg, hth_expert_uid(e->expert), err, restored);
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+static void save_next(struct hth_server *s);
+
+static void save_free(struct srv_save *save)
+{
+    struct hth_server *s = save->server;
+
+    hth_blob_unref(save->blob);
+    hth_free(save->path);
+    hth_free(save);
+    hth_srv_unref(s);
+}
+
+static void save_end(struct srv_save *save, enum hth_err err)
+{
+    struct hth_server *s = save->server;
+
+    if (err == HTH_OK) {
+        s->stats.checkpoints_written++;
+    } else {
+        save->expert->dirty = true;
+        s->stats.checkpoints_failed++;
+        if (!s->dead)
+            HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT, "%s: %s", save->path, hth_err_text(err));
+    }
+    if (!s->dead)
+        save_next(s);
+    save_free(save);
+}
+
+static void write_run(struct hth_job *job)
+{
+    struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
+    const struct hth_span span = {save->blob, 0, save->blob->size};
+
+    save->err = hth_file_write(save->server->env, save->path, &span, 1);
+}
+
+static void write_done(struct hth_job *job, enum hth_err err)
+{
+    struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
+
+    save_end(save, err != HTH_OK ? err : save->err);
+}
+
+static void snapshot_run(struct hth_job *job)
+{
+    struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
+
+    save->err = hth_expert_snapshot(save->expert->expert, &save->blob);
+}
+
+static void snapshot_done(struct hth_job *job, enum hth_err err)
+{
+    struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
+    struct hth_server *s = save->server;
+
+    save->expert->readers--;
+    if (!s->dead)
+        hth_srv_pump(s); /* a step may have waited for the snapshot */
+    err = err != HTH_OK ? err : save->err;
+    if (err == HTH_OK && save->blob != NULL && !s->dead) {
+        save->job = (struct hth_job){.lane = HTH_LANE_IO,
+                                     .run = write_run,
+                                     .done = write_done,
+                                     .bytes_moved = (double)save->blob->size};
+        err = hth_job_submit(s->env, &save->job);
+        if (err == HTH_OK)
+            return;
+    }
+    save_end(save, err);
+}
+
+static bool save_start(struct hth_server *s, struct srv_expert *e)
+{
+    struct srv_save *save;
+
+    if (e->state != SRV_READY || !e->dirty || e->step_running)
+        return false;
+    save = hth_new(struct srv_save);
+    save->server = s;
+    save->expert = e;
+    save->path = hth_expert_path(s->checkpoint_dir, e->expert);
+    save->job = (struct hth_job){.lane = HTH_LANE_IO,
+                                 .run = snapshot_run,
+                                 .done = snapshot_done,
+                                 .bytes_moved = 24.0 * (double)e->weights};
+    s->refs++;
+    if (hth_job_submit(s->env, &save->job) != HTH_OK) {
+        save_free(save);
+        return false;
+    }
+    e->dirty = false;
+    e->readers++;
+    return true;
+}
+
+/* One expert at a time, in order; what fails or is busy comes again with the next round. */
+static void save_next(struct hth_server *s)
+{
+    while (s->save_index < s->experts_count)
+        if (save_start(s, s->experts[s->save_index++]))
+            return;
+    s->saving = false;
+    if (s->draining)
+        hth_srv_drain_check(s);
+    else
+        hth_timer_set(s->env, s->save_timer, s->opts.checkpoint_period_us);
+}
+
+static void save_round(struct hth_server *s)
+{
+    s->saving = true;
+    s->save_index = 0;
+    save_next(s);
+}
+
+void hth_srv_on_save_timer(void *arg)
+{
+    struct hth_server *s = arg;
+
+    if (!s->saving)
+        save_round(s);
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+void hth_srv_drain_check(struct hth_server *s)
+{
+    if (!s->draining || s->drain_done || s->requests_count > 0 || s->loading > 0 ||
+        s->jobs_running > 0 || s->saving)
+        return;
+    for (uint32_t i = 0; i < s->experts_count; i++)
+        if (s->experts[i]->pending_rows > 0)
+            hth_srv_step_due(s->experts[i]);
+    if (s->due_head != NULL) {
+        hth_srv_pump(s);
+        return;
+    }
+    if (!s->drain_saved && s->checkpoint_dir != NULL) {
+        s->drain_saved = true;
+        save_round(s);
+        if (s->saving)
+            return;
+    }
+    s->drain_done = true;
+    hth_timer_set(s->env, s->drain_timer, 0);
+}
+
+void hth_srv_on_drained(void *arg)
+{
+    struct hth_server *s = arg;
+
+    if (s->drained != NULL)
+        s->drained(s->drained_arg);
+}
