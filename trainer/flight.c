@@ -30,7 +30,7 @@ static void drop(struct hth_flight *f, enum hth_err err)
             (unsigned long long)f->pass->step, hth_err_text(err));
     if (f->eval)
         hth_eval_landed(t, f, err);
-    else if (err == HTH_E_NOT_FINITE && ++t->drops >= HTH_DROPS_MAX)
+    else if (++t->drops >= HTH_DROPS_MAX)
         hth_trainer_fatal(t, err);
     hth_trainer_landed(t, f);
 }

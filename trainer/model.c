@@ -27,7 +27,7 @@ static struct hth_weight *declare(struct declarer *d, const char *name, uint32_t
         .rows = rows,
         .cols = cols,
         .init = init,
-        .scale = init == HTH_INIT_NORMAL ? 0.02f : 1.0f,
+        .scale = init == HTH_INIT_NORMAL ? 0.1f : 1.0f,
         .no_decay = rows == 1,
     };
 

@@ -91,6 +91,7 @@ static void carve_pass(struct hth_pass *p, struct carver *c)
     p->logits = carve_floats(c, rows * m->opts.classes);
     p->dx = carve_floats(c, rows * d);
     p->dh = carve_floats(c, rows * d);
+    p->spare = carve_floats(c, rows * d);
     p->dtables = carve_floats(c, (size_t)p->units * m->table_width);
     p->work = carve_floats(c, HTH_MAX(work, (size_t)p->units * d));
     p->dyptr = carve(c, slots, sizeof(float *));

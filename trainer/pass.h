@@ -73,7 +73,8 @@ struct hth_pass {
     /* head */
     float *x, *stats, *h, *logits;
     /* backward */
-    float *dx, *dh, *dtables, *work;
+    float *dx, *dh, *spare; /* [R, d] each; they change places */
+    float *dtables, *work;
     float **dyptr;
     float *grads; /* a flat buffer like the trunk's */
     struct hth_xent_result xent;

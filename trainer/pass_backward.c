@@ -8,6 +8,16 @@
 #include "gating/gate.h"
 #include "trainer/pass_steps.h"
 
+/* What was computed into the spare buffer takes the place of *buffer: residuals may not overlap their
+ * sum. */
+static void take_spare(struct hth_pass *p, float **buffer)
+{
+    float *old = *buffer;
+
+    *buffer = p->spare;
+    p->spare = old;
+}
+
 /* The gradients of one segment, which are one stretch of the flat buffer. */
 static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
 {
@@ -105,7 +115,9 @@ static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
                                        hth_view_f32(gate_in, p->units, d, d), dt));
     if (block == 1) {
         lin.residual = hth_pass_rows(p, p->dh);
-        return hth_linear_backward_data(m->exec, &lin, dt, hth_pass_rows(p, p->dh));
+        HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_pass_rows(p, p->spare)));
+        take_spare(p, &p->dh);
+        return HTH_OK;
     }
     HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_view_f32(p->work, p->units, d, d)));
     for (uint32_t r = 0; r < p->rows; r++)
@@ -144,7 +156,9 @@ static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
     HTH_TRY(hth_linear_backward_weight(m->exec, w->wqkv, w->bqkv, hth_pass_rows(p, a->attn_in),
                                        dqkv));
     HTH_TRY(hth_linear_backward_data(m->exec, &qkv, dqkv, dh));
-    return hth_layernorm_backward(m->exec, &ln, dh, dx);
+    HTH_TRY(hth_layernorm_backward(m->exec, &ln, dh, hth_pass_rows(p, p->spare)));
+    take_spare(p, &p->dx);
+    return HTH_OK;
 }
 
 static enum hth_err input_back(struct hth_pass *p)
@@ -165,19 +179,20 @@ enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
 {
     struct hth_model *m = p->model;
     struct hth_pass_layer *a = &p->layer[l];
-    struct hth_view dx = hth_pass_rows(p, p->dx);
     struct hth_layernorm_back ln = {
         .gamma = m->layer[l].gamma,
         .beta = m->layer[l].beta,
         .x = hth_pass_rows(p, a->x),
         .stats = hth_view_f32(a->stats, p->rows, 2, 2),
-        .residual = dx,
+        .residual = hth_pass_rows(p, p->dx),
     };
 
     hth_params_zero_grads(m->params);
     sum_answers(p, l);
     HTH_TRY(gate_back(p, l));
-    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), dx));
+    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh),
+                                   hth_pass_rows(p, p->spare)));
+    take_spare(p, &p->dx);
     if (m->opts.kind == HTH_MODEL_LM)
         HTH_TRY(attend_back(p, l));
     if (l == 0)

@@ -19,7 +19,7 @@
 #include "trainer/queue.h"
 #include "trainer/trainer.h"
 
-/* Flights in a row that were dropped as not finite before the trainer gives up. */
+/* Flights in a row that were dropped before the trainer gives up. */
 #define HTH_DROPS_MAX 100
 
 struct hth_flight {
@@ -77,7 +77,7 @@ struct hth_trainer {
     uint32_t in_air;       /* training and evaluation */
     uint32_t training;     /* of them training */
     uint64_t launched;     /* training flights ever: the position in the data */
-    uint32_t drops;        /* not finite in a row */
+    uint32_t drops;        /* in a row */
     struct hth_timer *pump_timer;
     struct hth_rng rng;
     bool started, stopping, finished, fatal;

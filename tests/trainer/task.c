@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/task.h"
+
+#include <string.h>
+
+static void be32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24);
+    p[1] = (uint8_t)(v >> 16);
+    p[2] = (uint8_t)(v >> 8);
+    p[3] = (uint8_t)v;
+}
+
+/* Class c lights the pixels whose number is c modulo 4, under noise. */
+static void make_images(struct task_files *f, struct hth_rng *rng)
+{
+    be32(f->images, 0x803);
+    be32(f->images + 4, TASK_ITEMS);
+    be32(f->images + 8, TASK_SIDE);
+    be32(f->images + 12, TASK_SIDE);
+    be32(f->labels, 0x801);
+    be32(f->labels + 4, TASK_ITEMS);
+    for (uint32_t i = 0; i < TASK_ITEMS; i++) {
+        uint32_t class = (uint32_t)hth_rng_below(rng, 4);
+
+        f->labels[8 + i] = (uint8_t)class;
+        for (uint32_t j = 0; j < TASK_PIXELS; j++)
+            f->images[16 + i * TASK_PIXELS + j] =
+                (uint8_t)(hth_rng_below(rng, 120) + (j % 4 == class ? 100 : 0));
+    }
+}
+
+void task_mount(struct hth_world *world, struct task_files *f, uint64_t seed)
+{
+    static const char words[] = "the sea of the stars and the sun over the land ";
+    struct hth_rng rng;
+
+    hth_rng_init(&rng, seed);
+    make_images(f, &rng);
+    for (uint32_t i = 0; i < TASK_TEXT_BYTES; i++)
+        f->text[i] = (uint8_t)words[i % (sizeof(words) - 1)];
+    hth_world_mount(world, "images", f->images, sizeof(f->images));
+    hth_world_mount(world, "labels", f->labels, sizeof(f->labels));
+    hth_world_mount(world, "text", f->text, sizeof(f->text));
+}
+
+static struct hth_trainer_opts common(void)
+{
+    struct hth_trainer_opts o = HTH_TRAINER_OPTS_INIT;
+
+    o.model.d = 16;
+    o.model.layers = 2;
+    o.model.grid_ndim = 2;
+    o.model.grid_dim[0] = 2;
+    o.model.grid_dim[1] = 2;
+    o.model.top_k = 2;
+    o.model.seed = 5;
+    o.optim.schedule.lr = 3e-3f;
+    o.local_optim = o.optim;
+    o.flights = 1;
+    o.micro_batch = 32;
+    o.updates_max = 60;
+    o.has_eval_data = true;
+    return o;
+}
+
+struct hth_trainer_opts task_classifier(void)
+{
+    struct hth_trainer_opts o = common();
+
+    o.model.kind = HTH_MODEL_CLASSIFIER;
+    o.model.features = TASK_PIXELS;
+    o.model.classes = 4;
+    o.data.images = "images";
+    o.data.labels = "labels";
+    o.data.classes = 4;
+    o.data.shuffle_rows = 0;
+    o.eval_data = o.data;
+    return o;
+}
+
+struct hth_trainer_opts task_lm(void)
+{
+    struct hth_trainer_opts o = common();
+
+    o.model.kind = HTH_MODEL_LM;
+    o.model.heads = 2;
+    o.model.classes = 256;
+    o.model.seq_len = 12;
+    o.data.kind = HTH_DATA_TEXT;
+    o.data.text = "text";
+    o.data.seq_len = 12;
+    o.data.shuffle_rows = 0;
+    o.micro_batch = 8;
+    o.eval_data = o.data;
+    return o;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * task.h: small tasks for trainers in the simulator: images of four classes that a few updates learn,
+ * and a text with a pattern; both mounted as files of the world.
+ */
+#ifndef HTH_TESTS_TRAINER_TASK_H
+#define HTH_TESTS_TRAINER_TASK_H
+
+#include "sim/world.h"
+#include "trainer/trainer.h"
+
+#define TASK_ITEMS 512
+#define TASK_SIDE 4
+#define TASK_PIXELS (TASK_SIDE * TASK_SIDE)
+#define TASK_TEXT_BYTES 8192
+
+struct task_files {
+    uint8_t images[16 + TASK_ITEMS * TASK_PIXELS];
+    uint8_t labels[8 + TASK_ITEMS];
+    uint8_t text[TASK_TEXT_BYTES];
+};
+
+/* Fills the files from the seed and mounts them; they must live as long as the world. */
+void task_mount(struct hth_world *world, struct task_files *files, uint64_t seed);
+/* A small classifier over the images: d 16, grid 2 x 2, 2 layers, k 2, no shuffling. */
+struct hth_trainer_opts task_classifier(void);
+/* A small language model over the text: d 16, 2 heads, 2 layers. */
+struct hth_trainer_opts task_lm(void);
+
+#endif

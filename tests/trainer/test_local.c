@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trainer with experts in its own process: every gradient of the trunk against central
+ * differences, learning, resume to the bit, evaluation, and what is not finite.
+ */
+#include "core/mem.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define LOSSES_MAX 256
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct task_files files;
+    /* what a run told */
+    double loss[LOSSES_MAX];
+    uint64_t updates;
+    double eval_loss, eval_accuracy;
+    uint64_t eval_samples;
+    bool evaluated, done, stopped, saved;
+    enum hth_err done_err;
+    struct hth_train_stats stats;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(1, &opts);
+    task_mount(f->world, &f->files, 3);
+    f->node = hth_world_node(f->world, "trainer", NULL);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_open_counts open;
+
+    hth_node_open(f->node, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct fixture *f = arg;
+
+    assert_true(stats->updates >= 1 && stats->updates < LOSSES_MAX);
+    f->loss[stats->updates - 1] = stats->loss;
+    f->updates = stats->updates;
+    f->stats = *stats;
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    struct fixture *f = arg;
+
+    f->evaluated = true;
+    f->eval_loss = result->loss;
+    f->eval_accuracy = result->accuracy;
+    f->eval_samples = result->samples;
+    assert_close(result->bits_per_byte, result->loss / log(2), 1e-12, 0);
+}
+
+static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
+{
+    struct fixture *f = arg;
+
+    (void)updates;
+    assert_int_equal(err, HTH_OK);
+    f->saved = true;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct fixture *f = arg;
+
+    assert_false(f->done);
+    f->done = true;
+    f->done_err = err;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct fixture *)arg)->stopped = true;
+}
+
+static bool flag(void *arg)
+{
+    return *(bool *)arg;
+}
+
+static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+
+    o.local = true;
+    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    f->done = f->stopped = f->evaluated = f->saved = false;
+    return t;
+}
+
+static void run_until(struct fixture *f, bool *what)
+{
+    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
+}
+
+/* Frees and lets a job that is still with the environment end. */
+static void put_down(struct fixture *f, struct hth_trainer *t)
+{
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+/* The loss of the first micro-batch with the trunk's values at `values`. */
+static double loss_at(struct fixture *f, const struct hth_trainer_opts *o, const float *values,
+                      size_t n)
+{
+    struct hth_trainer *t = make(f, *o);
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
+
+    memcpy(hth_params_flat(params, HTH_PART_VALUE), values, n * sizeof(float));
+    hth_params_touched(params);
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    run_until(f, &f->evaluated);
+    put_down(f, t);
+    assert_int_equal(f->eval_samples, o->micro_batch);
+    return f->eval_loss;
+}
+
+/* Plain SGD with rate 1 shows the gradient as old - new. Along each tensor's own gradient g the slope
+ * of the loss is |g|. */
+static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+    struct hth_params *params;
+    float *before, *grad, *at;
+    size_t n;
+
+    o.optim.optim = (struct hth_optim){.kind = HTH_OPTIM_SGD};
+    o.optim.schedule.lr = 1;
+    o.optim.clip_norm = 0;
+    o.local_optim = o.optim;
+    o.local_optim.schedule.lr = 0;
+    o.model.balance = 0;
+    o.updates_max = 1;
+    o.eval_samples = o.micro_batch;
+    t = make(f, o);
+    params = hth_model_params(hth_trainer_model(t));
+    n = hth_params_flat_len(params);
+    before = hth_new_array(float, n);
+    grad = hth_new_array(float, n);
+    at = hth_new_array(float, n);
+    memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->done_err, HTH_OK);
+    for (size_t i = 0; i < n; i++)
+        grad[i] = before[i] - hth_params_flat(params, HTH_PART_VALUE)[i];
+    for (uint32_t i = 0; i < hth_params_count(params); i++) {
+        struct hth_weight *w = hth_params_at(params, i);
+        size_t first = hth_weight_offset(w);
+        size_t count = (size_t)hth_weight_rows(w) * hth_weight_cols(w);
+        double norm = 0, h, slope = 0;
+
+        for (size_t j = 0; j < count; j++)
+            norm += (double)grad[first + j] * grad[first + j];
+        norm = sqrt(norm);
+        h = 4e-3 / fmax(1, norm);
+        assert_true(norm > 0);
+        for (int side = -1; side <= 1; side += 2) {
+            double loss;
+
+            memcpy(at, before, n * sizeof(float));
+            for (size_t j = 0; j < count; j++)
+                at[first + j] += (float)(side * h * grad[first + j] / norm);
+            loss = loss_at(f, &o, at, n);
+            slope = side < 0 ? -loss : slope + loss;
+        }
+        slope /= 2 * h;
+        if (fabs(slope - norm) > 0.02 * norm + 1e-4)
+            fail_msg("%s: slope %.6g, gradient %.6g", hth_weight_name(w), slope, norm);
+    }
+    put_down(f, t);
+    hth_free(before);
+    hth_free(grad);
+    hth_free(at);
+}
+
+static void test_gradients_classifier(void **state)
+{
+    check_gradients(*state, task_classifier());
+}
+
+static void test_gradients_lm(void **state)
+{
+    check_gradients(*state, task_lm());
+}
+
+static void test_gradients_lm_transformer(void **state)
+{
+    struct hth_trainer_opts o = task_lm();
+
+    o.model.expert_kind = "transformer";
+    check_gradients(*state, o);
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+static void test_classifier_learns(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+
+    o.eval_every = 60;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->done_err, HTH_OK);
+    assert_int_equal(f->updates, 60);
+    assert_true(f->loss[0] > 1.0);
+    assert_true(f->loss[59] < 0.5 * f->loss[0]);
+    assert_true(f->evaluated);
+    assert_int_equal(f->eval_samples, TASK_ITEMS);
+    assert_true(f->eval_accuracy > 0.8);
+    assert_int_equal(f->stats.rows_without_expert, 0);
+    assert_int_equal(f->stats.staleness[0], 60);
+    put_down(f, t);
+}
+
+static void test_lm_learns(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_lm();
+    struct hth_trainer *t;
+
+    o.updates_max = 80;
+    o.optim.schedule.lr = 1e-2f;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_true(f->loss[0] > 5.0);
+    assert_true(f->loss[79] < 0.5 * f->loss[0]);
+    put_down(f, t);
+}
+
+static void test_many_flights_learn(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+    uint64_t late = 0;
+
+    o.flights = 6;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->updates, 60);
+    assert_true(f->loss[59] < 0.6 * f->loss[0]);
+    for (int i = 1; i < HTH_STALENESS_BUCKETS; i++)
+        late += f->stats.staleness[i];
+    assert_true(late > 0);
+    put_down(f, t);
+}
+
+static void test_padding_of_evaluation(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+    double whole;
+
+    o.updates_max = 1;
+    o.eval_samples = 50;
+    t = make(f, o);
+    assert_ok(hth_trainer_eval(t));
+    assert_err(HTH_E_BUSY, hth_trainer_eval(t));
+    hth_trainer_start(t);
+    run_until(f, &f->evaluated);
+    put_down(f, t);
+    assert_int_equal(f->eval_samples, 50);
+    whole = f->eval_loss;
+    o.micro_batch = 25; /* without padding: the same mean */
+    t = make(f, o);
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    run_until(f, &f->evaluated);
+    put_down(f, t);
+    assert_close(f->eval_loss, whole, 1e-6, 0);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+/* Experts with rate 0 have no state of their own, so that the trunk's file is the whole run. */
+static struct hth_trainer_opts frozen_experts(void)
+{
+    struct hth_trainer_opts o = task_classifier();
+
+    o.local_optim.schedule.lr = 0;
+    o.model.noise_std = 0.1f;
+    o.data.shuffle_rows = 64;
+    o.updates_max = 40;
+    o.optim.schedule = (struct hth_schedule){HTH_SCHEDULE_COSINE, 3e-3f, 1e-4f, 5, 40};
+    return o;
+}
+
+static void test_resume_is_exact(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = frozen_experts();
+    struct hth_trainer *t;
+    double whole[40];
+
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    memcpy(whole, f->loss, sizeof(whole));
+    put_down(f, t);
+
+    o.checkpoint_path = "run/trunk.safetensors";
+    o.checkpoint_every = 15;
+    o.updates_max = 15;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_true(f->saved);
+    put_down(f, t);
+    assert_memory_equal(whole, f->loss, 15 * sizeof(double));
+
+    memset(f->loss, 0, sizeof(f->loss));
+    o.updates_max = 40;
+    o.resume = true;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->updates, 40);
+    assert_memory_equal(whole + 15, f->loss + 15, 25 * sizeof(double));
+    put_down(f, t);
+}
+
+static void test_stop_saves(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = frozen_experts();
+    struct hth_trainer *t;
+    struct hth_train_stats stats;
+    size_t len;
+
+    o.flights = 3;
+    o.checkpoint_path = "trunk.safetensors";
+    t = make(f, o);
+    hth_trainer_start(t);
+    hth_world_run_for(f->world, 5 * HTH_US_PER_MS);
+    hth_trainer_stop(t, on_stopped, f);
+    run_until(f, &f->stopped);
+    hth_trainer_stats(t, &stats);
+    assert_int_equal(stats.flights, 0);
+    assert_true(stats.updates > 0 && stats.updates < 40);
+    assert_int_equal(stats.checkpoints, 1);
+    assert_false(f->done);
+    assert_non_null(hth_node_disk_get(f->node, "trunk.safetensors", &len));
+    put_down(f, t);
+}
+
+static void test_bad_checkpoints(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = frozen_experts();
+    struct hth_trainer *t;
+    uint8_t *copy;
+    const uint8_t *bytes;
+    size_t len;
+
+    o.local = true;
+    o.checkpoint_path = "trunk";
+    o.updates_max = 2;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    put_down(f, t);
+    bytes = hth_node_disk_get(f->node, "trunk", &len);
+    assert_non_null(bytes);
+    copy = hth_calloc(1, len);
+    memcpy(copy, bytes, len);
+
+    o.resume = true;
+    o.model.d = 32; /* another model */
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
+    o.model.d = 16;
+    o.model.seed++;
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
+    o.model.seed--;
+    hth_node_disk_put(f->node, "trunk", copy, len - 1);
+    assert_int_not_equal(hth_trainer_new(f->env, &o, &t), HTH_OK);
+    copy[len - 5] ^= 4;
+    hth_node_disk_put(f->node, "trunk", copy, len);
+    assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
+    hth_free(copy);
+}
+
+/* ---- trouble --------------------------------------------------------------------------------- */
+
+static void test_not_finite_is_dropped(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+    struct hth_params *params;
+    struct hth_train_stats stats;
+
+    t = make(f, o);
+    params = hth_model_params(hth_trainer_model(t));
+    hth_params_flat(params, HTH_PART_VALUE)[0] = NAN;
+    hth_params_touched(params);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->done_err, HTH_E_NOT_FINITE);
+    hth_trainer_stats(t, &stats);
+    assert_int_equal(stats.updates, 0);
+    assert_true(stats.flights_not_finite >= 100);
+    put_down(f, t);
+}
+
+static void test_bad_data_stops(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+
+    f->files.labels[8 + 70] = 77;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->done_err, HTH_E_CORRUPT);
+    assert_int_equal(f->updates, 2);
+    put_down(f, t);
+}
+
+static void test_bad_options(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier(), bad;
+    struct hth_trainer *t;
+
+    o.local = true;
+    bad = o;
+    bad.flights = HTH_FLIGHTS_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.micro_batch = HTH_MICRO_BATCH_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.model.layers = HTH_MODEL_LAYERS_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.model.d = HTH_MODEL_DIM_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.model.features++;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.model.expert_kind = "transformer"; /* a classifier's rows have no neighbours */
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.local = false; /* and nobody to ask */
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.data.images = "absent";
+    assert_err(HTH_E_NO_FILE, hth_trainer_new(f->env, &bad, &t));
+    bad = o;
+    bad.has_eval_data = false;
+    assert_ok(hth_trainer_new(f->env, &bad, &t));
+    assert_err(HTH_E_CONFIG, hth_trainer_eval(t));
+    hth_trainer_free(t);
+}
+
+/* Freed at any moment: with data being read, a job running, or nothing begun. */
+static void test_freed_at_any_moment(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int64_t us = 0; us < 3000; us += 37) {
+        struct hth_trainer_opts o = task_classifier();
+        struct hth_trainer *t;
+
+        o.flights = 3;
+        t = make(f, o);
+        hth_trainer_start(t);
+        hth_world_run_for(f->world, us);
+        put_down(f, t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gradients_classifier, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gradients_lm, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gradients_lm_transformer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_classifier_learns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lm_learns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_flights_learn, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_padding_of_evaluation, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_resume_is_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stop_saves, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_finite_is_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_data_stops, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_freed_at_any_moment, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
