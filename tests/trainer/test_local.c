@@ -156,6 +156,7 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
     o.local_optim = o.optim;
     o.local_optim.schedule.lr = 0;
     o.model.balance = 0;
+    o.model.top_k = 4; /* all of them: a choice that changes is a step in the loss */
     o.updates_max = 1;
     o.eval_samples = o.micro_batch;
     t = make(f, o);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/scenario_swarm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "dht/announce.h"
+
+#define SWARM_NETWORK "sim"
+#define SWARM_PORT    4000
+
+struct swarm_host {
+    struct hth_swarm *swarm;
+    uint32_t index;
+    struct hth_node *node;
+    struct hth_rpc *rpc;
+    struct hth_server *server;
+    struct hth_announcer *announcer;
+};
+
+struct hth_swarm {
+    struct hth_world *world;
+    struct hth_swarm_opts opts;
+    struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
+    uint32_t layers;
+    struct swarm_host *hosts;
+    struct hth_node *trainer_node;
+    struct hth_rpc *rpc;
+    struct hth_directory *directory;
+    struct hth_trainer *trainer;
+    enum hth_err err;
+};
+
+static void remember(struct hth_swarm *swarm, enum hth_err err)
+{
+    if (swarm->err == HTH_OK)
+        swarm->err = err;
+}
+
+static uint32_t block_rows(const struct hth_model_opts *m)
+{
+    return strcmp(m->expert_kind, "transformer") == 0 ? m->seq_len : 1;
+}
+
+/* ---- a host ---------------------------------------------------------------------------------- */
+
+static bool serves(const struct swarm_host *host, uint32_t expert)
+{
+    uint32_t hosts = host->swarm->opts.hosts, copies = HTH_MAX(host->swarm->opts.copies, 1u);
+
+    return (host->index + hosts - expert % hosts) % hosts < copies;
+}
+
+static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *grid, uint32_t expert)
+{
+    const struct hth_swarm_opts *o = &host->swarm->opts;
+    struct hth_expert_opts e = HTH_EXPERT_OPTS_INIT;
+
+    memcpy(e.uid.name, grid->name, sizeof(e.uid.name));
+    e.uid.ncoord = grid->ndim;
+    hth_grid_coords(grid, expert, e.uid.coord);
+    e.kind = o->trainer.model.expert_kind;
+    e.shape.d = o->trainer.model.d;
+    e.shape.block_rows = block_rows(&o->trainer.model);
+    e.optim = o->expert_optim.optim;
+    e.schedule = o->expert_optim.schedule;
+    e.clip_norm = o->expert_optim.clip_norm;
+    e.backend = o->trainer.backend != NULL ? o->trainer.backend : hth_backend_ref();
+    e.run_seed = o->trainer.model.seed;
+    return hth_server_add(host->server, &e);
+}
+
+static enum hth_err add_layer(struct swarm_host *host, const struct hth_grid *grid)
+{
+    const struct hth_model_opts *m = &host->swarm->opts.trainer.model;
+    struct hth_layer_shape shape = {.d = m->d, .block_rows = block_rows(m)};
+    uint32_t size = hth_grid_size(grid);
+    uint32_t *mine = hth_new_array(uint32_t, size);
+    struct hth_expert_list list = {mine, 0};
+    enum hth_err err = HTH_OK;
+
+    snprintf(shape.kind, sizeof(shape.kind), "%s", m->expert_kind);
+    for (uint32_t i = 0; i < size; i++) {
+        if (!serves(host, i))
+            continue;
+        HTH_GOTO(out, add_expert(host, grid, i));
+        mine[list.count++] = i;
+    }
+    err = hth_announcer_set_layer(host->announcer, grid, &shape, &list);
+out:
+    hth_free(mine);
+    return err;
+}
+
+static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, struct hth_dht *dht)
+{
+    struct hth_swarm *swarm = host->swarm;
+    struct hth_addr addr = hth_node_addr(host->node, SWARM_PORT);
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_announcer_opts announcer = HTH_ANNOUNCER_OPTS_INIT;
+
+    rpc.network = SWARM_NETWORK;
+    rpc.listen = &addr;
+    announcer.network = SWARM_NETWORK;
+    announcer.role = HTH_ROLE_HOST;
+    announcer.life_us = swarm->opts.record_life_us;
+    announcer.info.addr[0] = addr;
+    announcer.info.addr_count = 1;
+    announcer.info.rows_per_s = 1000;
+    HTH_TRY(hth_rpc_new(env, &rpc, &host->rpc));
+    HTH_TRY(hth_server_new(env, host->rpc, &swarm->opts.server, &host->server));
+    HTH_TRY(hth_announcer_new(env, dht, &announcer, &host->announcer));
+    for (uint32_t l = 0; l < swarm->layers; l++)
+        HTH_TRY(add_layer(host, &swarm->grids[l]));
+    return HTH_OK;
+}
+
+static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct swarm_host *host = arg;
+
+    remember(host->swarm, start_host(host, env, dht));
+}
+
+static void host_halt(struct hth_env *env, void *arg)
+{
+    struct swarm_host *host = arg;
+
+    (void)env;
+    hth_announcer_free(host->announcer);
+    hth_server_free(host->server);
+    hth_rpc_free(host->rpc);
+    host->announcer = NULL;
+    host->server = NULL;
+    host->rpc = NULL;
+}
+
+/* ---- the trainer ----------------------------------------------------------------------------- */
+
+static enum hth_err start_trainer(struct hth_swarm *swarm, struct hth_env *env, struct hth_dht *dht)
+{
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
+    struct hth_trainer_opts trainer = swarm->opts.trainer;
+
+    rpc.network = SWARM_NETWORK;
+    directory.network = SWARM_NETWORK;
+    HTH_TRY(hth_rpc_new(env, &rpc, &swarm->rpc));
+    HTH_TRY(hth_directory_new(env, dht, &directory, &swarm->directory));
+    trainer.rpc = swarm->rpc;
+    trainer.directory = swarm->directory;
+    trainer.local = false;
+    HTH_TRY(hth_trainer_new(env, &trainer, &swarm->trainer));
+    hth_trainer_start(swarm->trainer);
+    return HTH_OK;
+}
+
+static void trainer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct hth_swarm *swarm = arg;
+
+    remember(swarm, start_trainer(swarm, env, dht));
+}
+
+static void trainer_halt(struct hth_env *env, void *arg)
+{
+    struct hth_swarm *swarm = arg;
+
+    (void)env;
+    hth_trainer_free(swarm->trainer);
+    hth_directory_free(swarm->directory);
+    hth_rpc_free(swarm->rpc);
+    swarm->trainer = NULL;
+    swarm->directory = NULL;
+    swarm->rpc = NULL;
+}
+
+/* ---- the swarm ------------------------------------------------------------------------------- */
+
+static void make_nodes(struct hth_swarm *swarm)
+{
+    struct hth_node_opts o = HTH_NODE_OPTS_INIT;
+    char name[24];
+
+    o.boot = host_boot;
+    o.halt = host_halt;
+    o.device = swarm->opts.host_device;
+    for (uint32_t i = 0; i < swarm->opts.hosts; i++) {
+        struct swarm_host *host = &swarm->hosts[i];
+
+        host->swarm = swarm;
+        host->index = i;
+        o.arg = host;
+        snprintf(name, sizeof(name), "host%u", i);
+        host->node = hth_world_node(swarm->world, name, &o);
+    }
+    o.boot = trainer_boot;
+    o.halt = trainer_halt;
+    o.device = swarm->opts.trainer_device;
+    o.arg = swarm;
+    swarm->trainer_node = hth_world_node(swarm->world, "trainer", &o);
+}
+
+struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_opts *opts)
+{
+    struct hth_swarm *swarm = hth_new(struct hth_swarm);
+    const struct hth_model_opts *m = &opts->trainer.model;
+    char name[HTH_NAME_LEN_MAX + 1];
+
+    swarm->world = world;
+    swarm->opts = *opts;
+    swarm->layers = HTH_MIN(m->layers, (uint32_t)HTH_MODEL_LAYERS_MAX);
+    swarm->hosts = hth_new_array(struct swarm_host, opts->hosts);
+    for (uint32_t l = 0; l < swarm->layers; l++) {
+        snprintf(name, sizeof(name), "%s%u", m->layer_prefix, l);
+        remember(swarm, hth_grid_init(&swarm->grids[l], name, m->grid_ndim, m->grid_dim));
+    }
+    if (swarm->err == HTH_OK)
+        make_nodes(swarm);
+    return swarm;
+}
+
+void hth_swarm_free(struct hth_swarm *swarm)
+{
+    if (swarm == NULL)
+        return;
+    hth_free(swarm->hosts);
+    hth_free(swarm);
+}
+
+struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i)
+{
+    return swarm->hosts[i].node;
+}
+
+struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i)
+{
+    return swarm->hosts[i].server;
+}
+
+struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm)
+{
+    return swarm->trainer_node;
+}
+
+struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm)
+{
+    return swarm->trainer;
+}
+
+struct hth_directory *hth_swarm_directory(struct hth_swarm *swarm)
+{
+    return swarm->directory;
+}
+
+enum hth_err hth_swarm_err(const struct hth_swarm *swarm)
+{
+    return swarm->err;
+}

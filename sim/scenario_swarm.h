@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scenario_swarm.h: hosts and one trainer in a simulated world, each made of the production parts.
+ *
+ *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`, in
+ *              every layer, and keeps their checkpoints on its disk
+ *   trainer    rpc + directory + trainer
+ *
+ * The nodes boot and halt by themselves, so that a scenario can crash and restart any of them. Data
+ * files must be mounted in the world first. One thread; the swarm lives as long as the world: free the
+ * world first, then the swarm.
+ */
+#ifndef HTH_SIM_SCENARIO_SWARM_H
+#define HTH_SIM_SCENARIO_SWARM_H
+
+#include "dht/directory.h"
+#include "experts/server.h"
+#include "sim/world.h"
+#include "trainer/trainer.h"
+
+struct hth_swarm;
+
+struct hth_swarm_opts {
+    uint32_t hosts;
+    uint32_t copies;                /* hosts that serve each expert; 0 means 1 */
+    struct hth_trainer_opts trainer; /* rpc, directory and callbacks' arg are filled in; not local */
+    struct hth_server_opts server;
+    struct hth_train_optim expert_optim;
+    int64_t record_life_us;
+    const struct hth_device *host_device, *trainer_device; /* NULL: the world's */
+};
+#define HTH_SWARM_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .hosts = 3, .trainer = HTH_TRAINER_OPTS_INIT, .server = HTH_SERVER_OPTS_INIT,              \
+        .expert_optim = HTH_TRAIN_OPTIM_INIT, .record_life_us = 60 * HTH_US_PER_S                  \
+    }
+
+/* The nodes are up when the world's clock has moved. Strings in opts must outlive the swarm. */
+struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_opts *opts);
+void hth_swarm_free(struct hth_swarm *swarm);
+
+struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i);
+/* NULL while that host is down. */
+struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i);
+struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm);
+/* NULL before its boot and while its node is down. */
+struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm);
+struct hth_directory *hth_swarm_directory(struct hth_swarm *swarm);
+/* The first error of any boot. */
+enum hth_err hth_swarm_err(const struct hth_swarm *swarm);
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The whole path in the simulator: announce, look up, gate, dispatch, batch, reply, backward. The
+ * network gives the same losses as experts in the trainer's process; a dead host costs its own rows
+ * only; the same seed gives the same trace.
+ */
+#include "core/mem.h"
+#include "sim/scenario_swarm.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define LOSSES_MAX 512
+
+struct run {
+    struct hth_world *world;
+    struct hth_swarm *swarm;
+    struct task_files files;
+    double loss[LOSSES_MAX];
+    struct hth_train_stats stats;
+    bool done;
+    enum hth_err err;
+    uint64_t trace;
+};
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct run *r = arg;
+
+    assert_true(stats->updates >= 1 && stats->updates <= LOSSES_MAX);
+    assert_true(isfinite(stats->loss) && isfinite(stats->grad_norm));
+    r->loss[stats->updates - 1] = stats->loss;
+    r->stats = *stats;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct run *r = arg;
+
+    r->done = true;
+    r->err = err;
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct run *)arg)->done;
+}
+
+static bool half_way(void *arg)
+{
+    return ((struct run *)arg)->stats.updates >= 30;
+}
+
+static struct run *open_run(uint64_t seed, const struct hth_world_opts *world)
+{
+    struct run *r = hth_new(struct run);
+
+    r->world = hth_world_new(seed, world);
+    task_mount(r->world, &r->files, 3);
+    return r;
+}
+
+static void start(struct run *r, struct hth_swarm_opts *o)
+{
+    o->trainer.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = r};
+    r->swarm = hth_swarm_new(r->world, o);
+}
+
+static void run_on(struct run *r, bool (*until)(void *arg))
+{
+    bool reached = hth_world_run_until_true(r->world, until, r, 3600 * HTH_US_PER_S);
+
+    assert_ok(hth_swarm_err(r->swarm));
+    if (!reached)
+        fail_msg("stuck after %llu updates", (unsigned long long)r->stats.updates);
+}
+
+static void close_run(struct run *r)
+{
+    struct hth_open_counts leaks;
+
+    r->trace = hth_world_trace_hash(r->world);
+    for (size_t i = 0; i < hth_world_node_count(r->world); i++)
+        hth_node_crash(hth_world_node_at(r->world, i), HTH_CRASH_RESET);
+    hth_world_run_for(r->world, HTH_US_PER_S);
+    hth_world_leaks(r->world, &leaks);
+    assert_int_equal(hth_open_total(&leaks), 0);
+    hth_world_free(r->world);
+    hth_swarm_free(r->swarm);
+}
+
+static struct hth_swarm_opts swarm_opts(void)
+{
+    struct hth_swarm_opts o = HTH_SWARM_OPTS_INIT;
+
+    o.trainer = task_classifier();
+    o.trainer.experts_min = 4; /* the whole grid: the first choice is not of a part of it */
+    o.expert_optim = o.trainer.local_optim;
+    o.server.step_rows = 1;
+    return o;
+}
+
+static struct hth_world_opts calm(void)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+
+    w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    return w;
+}
+
+/* ---- the reference --------------------------------------------------------------------------- */
+
+static void check_net_is_local(struct hth_trainer_opts task)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *net = open_run(1, &w), *local = open_run(1, &w);
+    struct hth_node *node;
+    struct hth_trainer *t;
+
+    task.experts_min = 4;
+    task.updates_max = 40;
+    o.trainer = task;
+    start(net, &o);
+    run_on(net, is_done);
+    assert_int_equal(net->err, HTH_OK);
+    assert_int_equal(net->stats.answers_missing, 0);
+    assert_true(net->stats.requests > 0);
+    close_run(net);
+
+    node = hth_world_node(local->world, "alone", NULL);
+    task.local = true;
+    task.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = local};
+    assert_ok(hth_trainer_new(hth_node_env(node), &task, &t));
+    hth_trainer_start(t);
+    assert_true(hth_world_run_until_true(local->world, is_done, local, 3600 * HTH_US_PER_S));
+    hth_trainer_free(t);
+    hth_world_free(local->world);
+    assert_memory_equal(net->loss, local->loss, 40 * sizeof(double));
+    assert_true(net->loss[39] < net->loss[0]);
+    hth_free(net);
+    hth_free(local);
+}
+
+static void test_net_is_local_classifier(void **state)
+{
+    (void)state;
+    check_net_is_local(task_classifier());
+}
+
+static void test_net_is_local_lm(void **state)
+{
+    (void)state;
+    check_net_is_local(task_lm());
+}
+
+static void test_net_is_local_transformer(void **state)
+{
+    struct hth_trainer_opts o = task_lm();
+
+    (void)state;
+    o.model.expert_kind = "transformer";
+    check_net_is_local(o);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static struct run *crash_run(uint64_t seed, enum hth_crash how)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(seed, &w);
+
+    o.trainer.flights = 4;
+    o.trainer.updates_max = 150;
+    o.trainer.experts_min = 1;
+    start(r, &o);
+    run_on(r, half_way);
+    hth_node_crash(hth_swarm_host(r->swarm, 1), how);
+    run_on(r, is_done);
+    assert_int_equal(r->err, HTH_OK);
+    return r;
+}
+
+static void test_dead_host(void **state)
+{
+    (void)state;
+    for (int how = HTH_CRASH_RESET; how <= HTH_CRASH_SILENT; how++) {
+        struct run *r = crash_run(7, (enum hth_crash)how);
+
+        assert_int_equal(r->stats.updates, 150);
+        assert_true(r->stats.requests_failed > 0);
+        assert_int_equal(r->stats.flights_not_finite, 0);
+        assert_int_equal(r->stats.flights_failed, 0);
+        assert_true(r->stats.live_experts < 8); /* 2 layers of 4, a third of them gone */
+        assert_true(r->stats.loss_ema < 0.5 * r->loss[0]);
+        close_run(r);
+        hth_free(r);
+    }
+}
+
+static void test_same_seed_same_trace(void **state)
+{
+    struct run *a = crash_run(11, HTH_CRASH_RESET), *b = crash_run(11, HTH_CRASH_RESET);
+    struct run *c = crash_run(12, HTH_CRASH_RESET);
+
+    (void)state;
+    close_run(a);
+    close_run(b);
+    close_run(c);
+    assert_true(a->trace == b->trace);
+    assert_true(a->trace != c->trace);
+    assert_memory_equal(a->loss, b->loss, sizeof(a->loss));
+    hth_free(a);
+    hth_free(b);
+    hth_free(c);
+}
+
+/* A host that returns is used again: its experts come back from their checkpoints. */
+static void test_host_returns(void **state)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(5, &w);
+    struct hth_server_stats stats;
+
+    (void)state;
+    o.trainer.flights = 4;
+    o.trainer.updates_max = 500;
+    o.trainer.experts_min = 1;
+    o.server.checkpoint_dir = "experts";
+    o.server.checkpoint_period_us = HTH_US_PER_S;
+    start(r, &o);
+    run_on(r, half_way);
+    hth_node_crash(hth_swarm_host(r->swarm, 1), HTH_CRASH_RESET);
+    hth_world_run_for(r->world, 3 * HTH_US_PER_S);
+    hth_node_restart(hth_swarm_host(r->swarm, 1));
+    run_on(r, is_done);
+    assert_int_equal(r->err, HTH_OK);
+    assert_int_equal(r->stats.live_experts, 8);
+    hth_server_stats(hth_swarm_server(r->swarm, 1), &stats);
+    assert_true(stats.rows_backward > 0);
+    close_run(r);
+    hth_free(r);
+}
+
+/* With two copies of each expert a crash costs nothing that lasts. */
+static void test_replicas(void **state)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(9, &w);
+
+    (void)state;
+    o.copies = 2;
+    o.trainer.flights = 2;
+    o.trainer.updates_max = 100;
+    start(r, &o);
+    run_on(r, half_way);
+    hth_node_crash(hth_swarm_host(r->swarm, 0), HTH_CRASH_RESET);
+    run_on(r, is_done);
+    assert_int_equal(r->stats.live_experts, 8);
+    assert_int_equal(r->stats.rows_without_expert, 0);
+    close_run(r);
+    hth_free(r);
+}
+
+/* Nobody is there: the trainer waits, says so, and goes on when a host appears. */
+static void test_waits_for_experts(void **state)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(2, &w);
+    struct hth_train_stats stats;
+
+    (void)state;
+    o.trainer.updates_max = 10;
+    start(r, &o);
+    for (uint32_t i = 0; i < 3; i++)
+        hth_node_crash(hth_swarm_host(r->swarm, i), HTH_CRASH_RESET);
+    hth_world_run_for(r->world, 10 * HTH_US_PER_S);
+    hth_trainer_stats(hth_swarm_trainer(r->swarm), &stats);
+    assert_true(stats.waiting);
+    assert_int_equal(stats.updates, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        hth_node_restart(hth_swarm_host(r->swarm, i));
+    run_on(r, is_done);
+    assert_int_equal(r->stats.updates, 10);
+    assert_true(r->stats.waiting_us > 5 * HTH_US_PER_S);
+    close_run(r);
+    hth_free(r);
+}
+
+/* The trainer itself dies at any moment: nothing of it is left behind. */
+static void test_trainer_crashes(void **state)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+
+    (void)state;
+    for (uint64_t i = 0; i < 12; i++) {
+        struct hth_swarm_opts o = swarm_opts();
+        struct run *r = open_run(100 + i, &w);
+
+        o.trainer.flights = 3;
+        start(r, &o);
+        hth_world_run_for(r->world, 2 * HTH_US_PER_S + (int64_t)i * 17777);
+        hth_node_crash(hth_swarm_trainer_node(r->swarm), HTH_CRASH_RESET);
+        hth_world_run_for(r->world, HTH_US_PER_S);
+        close_run(r);
+        hth_free(r);
+    }
+}
+
+/* Ghosts: payloads without bytes and jobs that are not run. The traffic is the same kind. */
+static void test_ghosts(void **state)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r;
+
+    (void)state;
+    w.ghost = true;
+    r = open_run(3, &w);
+    o.trainer.flights = 4;
+    start(r, &o);
+    run_on(r, is_done);
+    assert_int_equal(r->err, HTH_OK);
+    assert_int_equal(r->stats.updates, 60);
+    assert_true(r->stats.bytes_out > 60 * 2 * 2 * 32 * 16 * 4);
+    assert_int_equal(r->stats.answers_missing, 0);
+    close_run(r);
+    hth_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_net_is_local_classifier),
+        cmocka_unit_test(test_net_is_local_lm),
+        cmocka_unit_test(test_net_is_local_transformer),
+        cmocka_unit_test(test_dead_host),
+        cmocka_unit_test(test_same_seed_same_trace),
+        cmocka_unit_test(test_host_returns),
+        cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_waits_for_experts),
+        cmocka_unit_test(test_trainer_crashes),
+        cmocka_unit_test(test_ghosts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
