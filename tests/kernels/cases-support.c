@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases-support.c: matrices with guards, comparisons, and the runner of cases.h. */
+#include "kernels/cases.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define GUARD 16 /* floats before and after a matrix */
+#define GUARD_BITS UINT32_C(0x7fc0dead) /* a NaN that no arithmetic makes */
+
+static float guard_value(void)
+{
+    uint32_t bits = GUARD_BITS;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static bool is_guard(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits == GUARD_BITS;
+}
+
+void case_fail(struct case_run *run, const char *format, ...)
+{
+    if (run->error[0] != '\0')
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(run->error, sizeof(run->error), format, args);
+    va_end(args);
+}
+
+void case_ok(struct case_run *run, enum hth_err err, const char *what)
+{
+    if (err == HTH_OK)
+        err = hth_exec_sync(run->ex);
+    if (err != HTH_OK)
+        case_fail(run, "%s: %s", what, hth_err_name(err));
+}
+
+static struct mat mat_new(struct case_run *run, uint32_t rows, uint32_t cols)
+{
+    struct mat m;
+    uint32_t ld = cols + 1 + rows % 3; /* a gap after each row, often misaligned */
+    m.floats = (size_t)rows * ld + 2 * GUARD;
+    m.host = hth_calloc(m.floats, sizeof(float));
+    m.twin = hth_calloc((size_t)rows * cols, sizeof(double));
+    m.device = hth_backend_alloc(run->be, m.floats * sizeof(float));
+    HTH_ASSERT(m.device != NULL);
+    for (size_t i = 0; i < m.floats; i++)
+        m.host[i] = guard_value();
+    m.v = hth_view_f32((float *)m.device + GUARD, rows, cols, ld);
+    return m;
+}
+
+void mat_upload(struct case_run *run, struct mat *m)
+{
+    for (uint32_t r = 0; r < m->v.rows; r++) {
+        for (uint32_t c = 0; c < m->v.cols; c++)
+            m->twin[(size_t)r * m->v.cols + c] = (double)m->host[GUARD + (size_t)r * m->v.ld + c];
+    }
+    case_ok(run, hth_exec_upload(run->ex, m->device, m->host, m->floats * sizeof(float)), "upload");
+}
+
+struct mat mat_random(struct case_run *run, uint32_t rows, uint32_t cols, float scale)
+{
+    struct mat m = mat_new(run, rows, cols);
+    uint64_t key = hth_mix64(run->seed++);
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t c = 0; c < cols; c++) {
+            uint64_t word = hth_mix64(key + (uint64_t)r * cols + c);
+            m.host[GUARD + (size_t)r * m.v.ld + c] =
+                ((float)(int32_t)(word >> 40) * 0x1p-23f - 1.0f) * scale;
+        }
+    }
+    mat_upload(run, &m);
+    return m;
+}
+
+struct mat mat_poison(struct case_run *run, uint32_t rows, uint32_t cols)
+{
+    struct mat m = mat_new(run, rows, cols);
+    mat_upload(run, &m);
+    return m;
+}
+
+struct mat mat_indices(struct case_run *run, uint32_t rows, uint32_t bound)
+{
+    struct mat m = mat_new(run, rows, 1);
+    uint64_t key = hth_mix64(run->seed++);
+    for (uint32_t r = 0; r < rows; r++) {
+        int32_t index = (int32_t)(hth_mix64(key + r) % bound);
+        memcpy(&m.host[GUARD + (size_t)r * m.v.ld], &index, sizeof(index));
+    }
+    mat_upload(run, &m);
+    m.v.dtype = HTH_I32;
+    for (uint32_t r = 0; r < rows; r++) {
+        int32_t index;
+        memcpy(&index, &m.host[GUARD + (size_t)r * m.v.ld], sizeof(index));
+        m.twin[r] = index;
+    }
+    return m;
+}
+
+void mat_free(struct case_run *run, struct mat *m)
+{
+    hth_free(m->host);
+    hth_free(m->twin);
+    hth_backend_free(run->be, m->device);
+}
+
+/* ||a - b|| / ||b||, and the worst element for the message. */
+static double distance(const float *a, const double *b, size_t n, size_t *worst)
+{
+    double diff = 0, norm = 0, most = -1;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - b[i]);
+        if (!(d <= most)) { /* NaN counts as worst */
+            most = d;
+            *worst = i;
+        }
+        diff += d * d;
+        norm += b[i] * b[i];
+    }
+    double rel = sqrt(diff / (norm > 0 ? norm : 1));
+    return isnan(rel) ? INFINITY : rel;
+}
+
+static void against(struct case_run *run, const char *what, const char *whom, const float *got,
+                    const double *want, size_t n)
+{
+    size_t worst = 0;
+    double rel = distance(got, want, n, &worst);
+    if (!(rel <= run->tolerance)) {
+        case_fail(run, "%s: off %s by %.2e of its norm; element %zu of %zu is %.9g, not %.9g", what,
+                  whom, rel, worst, n, (double)got[worst], want[worst]);
+    }
+}
+
+void case_check_floats(struct case_run *run, const char *what, const float *got, const double *want,
+                       size_t count)
+{
+    against(run, what, "float64", got, want, count);
+    if (run->recording) {
+        if (run->kept_count == run->kept_cap) {
+            run->kept_cap = run->kept_cap > 0 ? 2 * run->kept_cap : 16;
+            run->kept = hth_realloc(run->kept, run->kept_cap, sizeof(run->kept[0]));
+        }
+        struct case_output out = {hth_calloc(count, sizeof(float)), count};
+        memcpy(out.data, got, count * sizeof(float));
+        run->kept[run->kept_count++] = out;
+        return;
+    }
+    if (run->next >= run->kept_count || run->kept[run->next].count != count) {
+        case_fail(run, "%s: ref gave no such output", what);
+        return;
+    }
+    const float *ref = run->kept[run->next++].data;
+    double *wide = hth_calloc(count, sizeof(double));
+    for (size_t i = 0; i < count; i++)
+        wide[i] = (double)ref[i];
+    against(run, what, "ref", got, wide, count);
+    hth_free(wide);
+}
+
+void case_check(struct case_run *run, const char *what, struct mat *m, const double *want)
+{
+    size_t cols = m->v.cols, count = (size_t)m->v.rows * cols;
+    float *dense = hth_calloc(count, sizeof(float));
+    case_ok(run, hth_exec_download(run->ex, m->host, m->device, m->floats * sizeof(float)), what);
+    for (size_t i = 0; i < m->floats; i++) {
+        size_t at = i - GUARD, row = at / m->v.ld, col = at % m->v.ld;
+        if (i >= GUARD && row < m->v.rows && col < cols)
+            dense[row * cols + col] = m->host[i];
+        else if (!is_guard(m->host[i]))
+            case_fail(run, "%s: wrote outside at float %zu", what, i);
+    }
+    case_check_floats(run, what, dense, want, count);
+    hth_free(dense);
+}
+
+double *twin_of_weight(struct case_run *run, struct hth_weight *w, enum hth_part part)
+{
+    size_t count = (size_t)hth_weight_rows(w) * hth_weight_cols(w);
+    float *values = hth_calloc(count, sizeof(float));
+    double *twin = hth_calloc(count, sizeof(double));
+    case_ok(run, hth_weight_export(run->ex, w, part, values), "export");
+    for (size_t i = 0; i < count; i++)
+        twin[i] = (double)values[i];
+    hth_free(values);
+    return twin;
+}
+
+void case_check_weight(struct case_run *run, const char *what, struct hth_weight *w,
+                       enum hth_part part, const double *want)
+{
+    size_t count = (size_t)hth_weight_rows(w) * hth_weight_cols(w);
+    float *values = hth_calloc(count, sizeof(float));
+    case_ok(run, hth_weight_export(run->ex, w, part, values), what);
+    case_check_floats(run, what, values, want, count);
+    hth_free(values);
+}
+
+#define CASE_SCRATCH ((size_t)24 << 20)
+
+static void run_on(struct case_run *run, const struct kernel_case *kase, struct case_shape shape,
+                   const struct hth_backend *be, uint64_t seed)
+{
+    run->be = be;
+    run->seed = seed;
+    enum hth_err err = hth_exec_new(be, CASE_SCRATCH, &run->ex);
+    if (err != HTH_OK) {
+        case_fail(run, "exec: %s", hth_err_name(err));
+        return;
+    }
+    kase->run(run, shape);
+    hth_exec_free(run->ex);
+}
+
+const char *kernel_case_run(const struct kernel_case *kase, struct case_shape shape,
+                            const struct hth_backend *be, double tolerance, uint64_t seed)
+{
+    static char text[400];
+    struct case_run run = {.tolerance = tolerance, .recording = true};
+    run_on(&run, kase, shape, hth_backend_ref(), seed);
+    if (be != hth_backend_ref()) {
+        run.recording = false;
+        run_on(&run, kase, shape, be, seed);
+    }
+    for (size_t i = 0; i < run.kept_count; i++)
+        hth_free(run.kept[i].data);
+    hth_free(run.kept);
+    if (run.error[0] == '\0')
+        return NULL;
+    snprintf(text, sizeof(text), "%s (%u, %u, %u, %u) on %s: %s", kase->name, shape.rows, shape.a,
+             shape.b, shape.c, run.recording ? "ref" : hth_backend_name(be), run.error);
+    return text;
+}

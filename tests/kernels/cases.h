@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases.h: the table of operation x shape that every back end has to pass.
+ *
+ * A case makes inputs (a pure function of the seed), runs operations, and hands each output to
+ * case_check together with what the float64 twin says. The runner runs a case on `ref` first and
+ * keeps its outputs; on another back end each output is also held against that of `ref`. Outputs are
+ * poisoned with NaN before and surrounded by guard values that must survive.
+ *
+ * Nothing here needs cmocka: a runner of a few lines (GPU machines) runs the very same cases.
+ */
+#ifndef HTH_TESTS_KERNELS_CASES_H
+#define HTH_TESTS_KERNELS_CASES_H
+
+#include <stdio.h>
+
+#include "kernels/ops.h"
+#include "kernels/optim.h"
+#include "kernels/params.h"
+
+struct case_output {
+    float *data;
+    size_t count;
+};
+
+/* What one run of a case works with. */
+struct case_run {
+    const struct hth_backend *be;
+    struct hth_exec *ex;
+    uint64_t seed;
+    double tolerance; /* ||a - b|| / ||b|| against float64 and against ref */
+    struct case_output *kept; /* ref's outputs in order, for the next run */
+    size_t kept_count, kept_cap, next;
+    bool recording;
+    char error[300]; /* the first thing that went wrong, or empty */
+};
+
+/* A shape; each case says what a, b and c mean to it. */
+struct case_shape {
+    uint32_t rows, a, b, c;
+};
+
+struct kernel_case {
+    const char *name;
+    void (*run)(struct case_run *run, struct case_shape shape);
+    const struct case_shape *shapes;
+    size_t shape_count;
+};
+
+extern const struct kernel_case kernel_cases[];
+extern const size_t kernel_case_count;
+
+/* Runs one case and shape on the back end. Returns NULL, or the text of the failure (static). */
+const char *kernel_case_run(const struct kernel_case *kase, struct case_shape shape,
+                            const struct hth_backend *be, double tolerance, uint64_t seed);
+
+/* -- for the cases ------------------------------------------------------------------------- */
+
+/* A matrix in memory of the back end with a copy here, in float and in double. */
+struct mat {
+    struct hth_view v;
+    float *host;
+    double *twin; /* dense [rows, cols] */
+    size_t floats;
+    void *device;
+};
+
+/* Random numbers in [-1, 1) times `scale`. */
+struct mat mat_random(struct case_run *run, uint32_t rows, uint32_t cols, float scale);
+/* Full of NaN, to be written. */
+struct mat mat_poison(struct case_run *run, uint32_t rows, uint32_t cols);
+/* int32 in [0, bound). */
+struct mat mat_indices(struct case_run *run, uint32_t rows, uint32_t bound);
+/* Sends the host's numbers again, after a case changed them; refreshes the twin. */
+void mat_upload(struct case_run *run, struct mat *m);
+void mat_free(struct case_run *run, struct mat *m);
+
+/* Fails the run with a text; the first one stays. */
+void case_fail(struct case_run *run, const char *format, ...) HTH_PRINTF(2, 3);
+/* The operation's result code. */
+void case_ok(struct case_run *run, enum hth_err err, const char *what);
+/* The output, downloaded, against the twin's [rows, cols]; guards and row gaps untouched. */
+void case_check(struct case_run *run, const char *what, struct mat *m, const double *want);
+/* Any floats. */
+void case_check_floats(struct case_run *run, const char *what, const float *got, const double *want,
+                       size_t count);
+/* One tensor of a parameter set. */
+void case_check_weight(struct case_run *run, const char *what, struct hth_weight *w,
+                       enum hth_part part, const double *want);
+double *twin_of_weight(struct case_run *run, struct hth_weight *w, enum hth_part part);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cases.c: the table of cases.h on every back end of this machine. */
+#include "support/test.h"
+
+#include "kernels/cases.h"
+
+static void run_all(const struct hth_backend *be)
+{
+    uint64_t seed = 1;
+    for (size_t i = 0; i < kernel_case_count; i++) {
+        for (size_t s = 0; s < kernel_cases[i].shape_count; s++) {
+            const char *error = kernel_case_run(&kernel_cases[i], kernel_cases[i].shapes[s], be,
+                                                5e-6, seed += 100);
+            if (error != NULL)
+                fail_msg("%s", error);
+        }
+    }
+}
+
+static void test_ref(void **state)
+{
+    (void)state;
+    run_all(hth_backend_ref());
+}
+
+static void test_blas(void **state)
+{
+    const struct hth_backend *be = NULL;
+    (void)state;
+    assert_ok(hth_backend_blas(NULL, &be));
+    run_all(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ref),
+        cmocka_unit_test(test_blas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

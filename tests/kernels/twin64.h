@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * twin64.h: every operation again, in double and as naively as can be read: the arbiter of the
+ * reference kernels. Matrices are dense and row-major. Backward functions add to weight gradients and
+ * overwrite the others. test_twin.c holds them against central differences.
+ */
+#ifndef HTH_TESTS_KERNELS_TWIN64_H
+#define HTH_TESTS_KERNELS_TWIN64_H
+
+#include <stddef.h>
+
+#include "kernels/ops.h"
+
+double twin_act(enum hth_act act, double x);
+double twin_act_slope(enum hth_act act, double x);
+
+/* y [m, n] = x [m, k] w [k, n] + b (b may be NULL). */
+void twin_linear(size_t m, size_t k, size_t n, const double *x, const double *w, const double *b,
+                 double *y);
+/* dx, dw, db may be NULL. */
+struct twin_linear_back {
+    const double *x, *w, *dy;
+    double *dx, *dw, *db;
+};
+void twin_linear_back(size_t m, size_t k, size_t n, const struct twin_linear_back *t);
+
+struct twin_norm {
+    const double *x, *gamma, *beta;
+    double eps;
+};
+void twin_layernorm(size_t m, size_t d, const struct twin_norm *t, double *y);
+void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const double *dy, double *dx,
+                         double *dgamma, double *dbeta);
+
+void twin_softmax(size_t m, size_t n, const double *x, double *y);
+void twin_softmax_back(size_t m, size_t n, const double *y, const double *dy, double *dx);
+/* Sum of the losses; dx = softmax - onehot (zero for rows labelled -1). dx may be NULL. */
+double twin_xent(size_t m, size_t n, const double *x, const int *labels, double *dx);
+
+struct twin_attention {
+    size_t batch, seq, heads, dim; /* dim of all heads together */
+    double rope_base;              /* 0: no rotation */
+};
+void twin_attention(const struct twin_attention *t, const double *qkv, double *out);
+void twin_attention_back(const struct twin_attention *t, const double *qkv, const double *dout,
+                         double *dqkv);
+
+struct twin_optim {
+    int kind; /* enum hth_optim_kind */
+    double lr, momentum, beta1, beta2, eps, decay;
+};
+/* Step number `t` (from 1) on one parameter. */
+void twin_optim(const struct twin_optim *o, int t, double g, double *w, double *m, double *v);
+
+#endif
