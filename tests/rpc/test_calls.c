@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls between honest peers in the simulator: verdicts, deadlines, cancel, connections, drain. */
+#include "support/test.h"
+
+#include "core/bytes.h"
+#include "core/mem.h"
+#include "core/rng.h"
+#include "rpc/swarm.h"
+
+static struct hth_world *w;
+static struct member a, b;
+static struct verdict v[64];
+
+static void start(struct hth_rpc_opts opts_a, struct hth_rpc_opts opts_b)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    w = hth_world_new(7, &opts);
+    member_start(&a, w, "a", opts_a);
+    member_start(&b, w, "b", opts_b);
+    memset(v, 0, sizeof(v));
+}
+
+static void start_default(void)
+{
+    start(member_opts(), member_opts());
+}
+
+/* Everything must be gone: objects of the env, requests, calls. */
+static void stop(void)
+{
+    struct hth_open_counts counts;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(v); i++)
+        verdict_clear(&v[i]);
+    if (a.rpc != NULL)
+        member_stop(&a);
+    if (b.rpc != NULL)
+        member_stop(&b);
+    for (uint32_t i = 0; i < a.held_count; i++)
+        hth_rpc_reply(a.held[i], NULL);
+    for (uint32_t i = 0; i < b.held_count; i++)
+        hth_rpc_reply(b.held[i], NULL);
+    hth_world_open(w, &counts);
+    assert_int_equal(hth_open_total(&counts), 0);
+    hth_world_free(w);
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------ */
+
+static void an_echo_takes_the_round_trips_it_must(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_ECHO, "hello", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    assert_int_equal(v[0].payload_len, 5);
+    assert_memory_equal(v[0].payload, "hello", 5);
+    /* One way is 10 ms: two round trips for the dial; their HELLO comes a round trip after it, as they
+     * first wait for the end of our handshake; one for the call. */
+    assert_in_range(v[0].at_us, 80000, 80100);
+    int64_t warm = v[0].at_us;
+    call_text(&a, &b, METHOD_ECHO, "again", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    assert_in_range(v[1].at_us - warm, 20000, 20500);
+    assert_in_range(v[1].rtt_us, 20000, 20500);
+    struct hth_rpc_stats stats;
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.dials, 1);
+    assert_int_equal(stats.calls_ok, 2);
+    assert_int_equal(stats.calls_now, 0);
+    assert_true(hth_metrics_get(a.env->metrics, "hearth_rpc_calls_total") == 2);
+    stop();
+}
+
+static void both_sides_call_over_one_connection(void **state)
+{
+    struct hth_rpc_stats stats;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    call_text(&b, &a, METHOD_ECHO, "y", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.dials, 0);
+    assert_int_equal(stats.conns, 1);
+    stop();
+}
+
+static void simultaneous_dials_are_tolerated(void **state)
+{
+    (void)state;
+    start_default();
+    for (int i = 0; i < 10; i++) {
+        call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[2 * i]);
+        call_text(&b, &a, METHOD_ECHO, "y", HTH_US_PER_S, &v[2 * i + 1]);
+    }
+    hth_world_run_for(w, HTH_US_PER_S);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(v[i].count, 1);
+        assert_int_equal(v[i].err, HTH_OK);
+    }
+    stop();
+}
+
+static void fill(struct hth_blob *blob, uint32_t seed)
+{
+    for (size_t i = 0; blob->data != NULL && i < blob->size; i++)
+        blob->data[i] = (uint8_t)hth_mix64(seed + i);
+}
+
+/* Tensors of odd sizes, an empty one among them, come back as they were, in one aligned blob. */
+static void tensors_come_back_bit_for_bit(void **state)
+{
+    struct hth_blob *blob;
+    struct hth_rpc_target target;
+    (void)state;
+    start_default();
+    target = member_target(&b);
+    assert_ok(hth_env_blob_new(a.env, 3 << 20, NULL, &blob));
+    fill(blob, 1);
+    struct hth_tensor t[4] = {
+        {HTH_F32, 2, {1000, 77}, blob, 0},
+        {HTH_U8, 1, {13}, blob, 512},
+        {HTH_BF16, 3, {4, 0, 9}, NULL, 0},
+        {HTH_I64, 4, {2, 3, 5, 7}, blob, 2 << 20},
+    };
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S * 10};
+    opts.body.tensors = t;
+    opts.body.tensor_count = 4;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    assert_int_equal(v[0].tensor_count, 4);
+    for (int i = 0; i < 4; i++) {
+        uint64_t bytes;
+        const struct hth_tensor *got = &v[0].tensors[i];
+        assert_ok(hth_tensor_bytes(&t[i], &bytes));
+        assert_int_equal(got->dtype, t[i].dtype);
+        assert_int_equal(got->ndim, t[i].ndim);
+        assert_memory_equal(got->dim, t[i].dim, sizeof(t[i].dim));
+        if (bytes == 0)
+            continue;
+        assert_int_equal((uintptr_t)(got->blob->data + got->offset) % 64, 0);
+        assert_memory_equal(got->blob->data + got->offset, blob->data + t[i].offset, bytes);
+    }
+    hth_blob_unref(blob);
+    stop();
+}
+
+static void ghosts_pass_without_bytes(void **state)
+{
+    struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
+    struct hth_blob *blob;
+    (void)state;
+    wopts.ghost = true;
+    wopts.chaos.short_read = 0.5;
+    w = hth_world_new(3, &wopts);
+    member_start(&a, w, "a", member_opts());
+    member_start(&b, w, "b", member_opts());
+    memset(v, 0, sizeof(v));
+    assert_ok(hth_env_blob_new(a.env, 5 << 20, NULL, &blob));
+    assert_null(blob->data);
+    struct hth_tensor t[2] = {{HTH_F32, 1, {999}, blob, 0}, {HTH_F32, 1, {1 << 20}, blob, 4096}};
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S * 10};
+    opts.body = (struct hth_rpc_body){"ghost", 5, t, 2};
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    assert_int_equal(v[0].tensor_count, 2);
+    assert_memory_equal(v[0].payload, "ghost", 5);
+    assert_null(v[0].body->data);
+    assert_int_equal(v[0].body->size, 4032 + (4 << 20)); /* 3996 up to the next 64 */
+    hth_blob_unref(blob);
+    stop();
+}
+
+static void refusals_carry_error_text_and_time(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_BUSY, "", HTH_US_PER_S, &v[0]);
+    call_text(&a, &b, 999, "", HTH_US_PER_S, &v[1]);
+    await(w, &v[0]);
+    await(w, &v[1]);
+    assert_int_equal(v[0].err, HTH_E_BUSY);
+    assert_int_equal(v[0].retry_after_us, 300 * HTH_US_PER_MS);
+    assert_string_equal(v[0].text, "come back later");
+    assert_true(v[0].remote);
+    assert_int_equal(v[1].err, HTH_E_NO_SUCH_METHOD);
+    stop();
+}
+
+static void the_key_and_the_trace_arrive(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_HOLD, .timeout_us = HTH_US_PER_S};
+    opts.idem = (struct hth_rpc_idem){1, 2};
+    opts.trace_id = 77;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    hth_world_run_for(w, 200000);
+    assert_int_equal(b.held_count, 1);
+    struct hth_rpc_idem key = hth_rpc_idem_key(b.held[0]);
+    assert_int_equal(key.hi, 1);
+    assert_int_equal(key.lo, 2);
+    assert_int_equal(hth_rpc_trace_id(b.held[0]), 77);
+    assert_int_equal(hth_rpc_method(b.held[0]), METHOD_HOLD);
+    assert_true(hth_peer_id_eq(hth_rpc_peer(b.held[0]), &a.env->self));
+    /* The deadline is what was left when it was sent, on our own clock. */
+    int64_t left = hth_rpc_deadline_us(b.held[0]) - hth_rpc_arrived_us(b.held[0]);
+    assert_in_range(left, 930000, 961000);
+    stop();
+}
+
+/* ---- deadlines and cancel ------------------------------------------------------------------ */
+
+static void a_deadline_ends_both_sides(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 500000, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_TIMEOUT);
+    assert_int_equal(v[0].at_us, 500000);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(b.cancels, 1);
+    assert_true(hth_rpc_is_canceled(b.held[0]));
+    /* The handler's answer is dropped, and its place is free again. */
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    hth_world_run_for(w, 100000);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_int_equal(info.in_flight, 0);
+    assert_int_equal(v[0].count, 1);
+    struct hth_rpc_stats stats;
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.late_replies, 1);
+    stop();
+}
+
+static void a_server_notices_a_deadline_by_itself(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_ECHO, "", 500000, &v[1]);
+    await(w, &v[1]);
+    int64_t from = hth_world_now_us(w);
+    call_text(&a, &b, METHOD_HOLD, "", 500000, &v[0]);
+    hth_world_run_for(w, 100000);
+    hth_world_block(w, a.node, b.node, true);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(b.cancels, 1);
+    assert_in_range(b.cancel_us - from, 500000, 520000);
+    stop();
+}
+
+static void cancel_tells_the_other_side(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_call *call = call_text(&a, &b, METHOD_HOLD, "", HTH_US_PER_S, &v[0]);
+    struct hth_rpc_call *waiting = call_text(&a, &b, METHOD_HOLD, "", HTH_US_PER_S, &v[1]);
+    hth_rpc_cancel(waiting); /* never sent */
+    hth_world_run_for(w, 100000);
+    assert_int_equal(b.held_count, 1);
+    hth_rpc_cancel(call);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(b.cancels, 1);
+    hth_rpc_refuse(b.held[0], HTH_E_CANCELED, 0, NULL);
+    b.held_count = 0;
+    hth_world_run_for(w, 2 * HTH_US_PER_S);
+    assert_int_equal(v[0].count + v[1].count, 0);
+    stop();
+}
+
+static void deadlines_adapt_to_the_peer(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    (void)state;
+    opts.timeout_min_us = 30000;
+    start(opts, member_opts());
+    struct hth_rpc_target target = member_target(&b);
+    assert_int_equal(hth_rpc_timeout_us(a.rpc, &target, METHOD_ECHO), 20 * HTH_US_PER_S);
+    for (int i = 0; i < 16; i++) {
+        call_text(&a, &b, METHOD_ECHO, "x", 0, &v[i]);
+        await(w, &v[i]);
+    }
+    assert_in_range(hth_rpc_timeout_us(a.rpc, &target, METHOD_ECHO), 30000, 40000);
+    int64_t from = hth_world_now_us(w);
+    hth_world_block(w, a.node, b.node, true);
+    call_text(&a, &b, METHOD_ECHO, "x", 0, &v[20]);
+    await(w, &v[20]);
+    assert_int_equal(v[20].err, HTH_E_TIMEOUT);
+    assert_in_range(v[20].at_us - from, 30000, 40000);
+    stop();
+}
+
+/* ---- connections --------------------------------------------------------------------------- */
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 10 * HTH_US_PER_S};
+    target.addr.port = 9;
+    v[0].env = v[1].env = a.env;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_REFUSED);
+    /* Fails fast while in back-off, but not inside the call. */
+    int64_t from = hth_world_now_us(w);
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[1], NULL));
+    assert_int_equal(v[1].count, 0);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_REFUSED);
+    assert_int_equal(v[1].at_us, from);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_true(info.retry_in_us > 0);
+    /* After the back-off it is dialled again. */
+    hth_world_run_for(w, info.retry_in_us + 1);
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[2], NULL));
+    await(w, &v[2]);
+    struct hth_rpc_stats stats;
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.dials, 2);
+    /* Known under another address it is tried at once. */
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[3]);
+    await(w, &v[3]);
+    assert_int_equal(v[3].err, HTH_OK);
+    stop();
+}
+
+static void backoff_doubles_up_to_its_maximum(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_rpc_peer_info info;
+    double want = 200000;
+    (void)state;
+    opts.backoff_max_us = 3 * HTH_US_PER_S;
+    start(opts, member_opts());
+    b.addr.port = 9;
+    for (int i = 0; i < 8; i++) {
+        call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[i]);
+        await(w, &v[i]);
+        assert_int_equal(v[i].err, HTH_E_REFUSED);
+        assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+        assert_in_range(info.retry_in_us, (uint64_t)(want * 0.74), (uint64_t)(want * 1.26));
+        want = HTH_MIN(2 * want, 3e6);
+        hth_world_run_for(w, info.retry_in_us + 1);
+    }
+    stop();
+}
+
+static void a_wrong_key_is_not_talked_to(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S};
+    target.peer.b[0] ^= 1;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_BAD_PEER_ID);
+    /* Without a key, whoever answers will do. */
+    memset(&target.peer, 0, sizeof(target.peer));
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[1], NULL));
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    /* Neither key nor address: nowhere to go. */
+    memset(&target.addr, 0, sizeof(target.addr));
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[2], NULL));
+    await(w, &v[2]);
+    assert_int_equal(v[2].err, HTH_E_UNREACHABLE);
+    stop();
+}
+
+static void another_network_is_told_apart(void **state)
+{
+    struct hth_rpc_opts other = member_opts();
+    (void)state;
+    other.network = "elsewhere";
+    start(member_opts(), other);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_WRONG_RUN);
+    assert_non_null(strstr(v[0].text, "'elsewhere'"));
+    assert_non_null(strstr(v[0].text, "'test'"));
+    assert_int_equal(b.seen, 0);
+    stop();
+}
+
+static void versions_must_meet(void **state)
+{
+    struct hth_rpc_opts newer = member_opts();
+    (void)state;
+    newer.version_min = 2;
+    newer.version_max = 3;
+    start(member_opts(), newer);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_VERSION);
+    stop();
+    newer.version_min = 1;
+    start(member_opts(), newer);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_int_equal(info.version, 1);
+    stop();
+}
+
+static void a_crash_fails_all_calls_at_once(void **state)
+{
+    (void)state;
+    start_default();
+    for (int i = 0; i < 10; i++)
+        call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[i]);
+    hth_world_run_for(w, 200000);
+    int64_t from = hth_world_now_us(w);
+    hth_node_crash(b.node, HTH_CRASH_RESET);
+    hth_world_run_for(w, 100000);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(v[i].count, 1);
+        assert_int_equal(v[i].err, HTH_E_CLOSED);
+        assert_true(v[i].at_us - from < 50000);
+    }
+    assert_int_equal(a.lost_count, 1);
+    assert_int_equal(a.lost_err, HTH_E_CLOSED);
+    stop();
+}
+
+static void a_silent_peer_is_found_dead_by_ping(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 55 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_node_crash(b.node, HTH_CRASH_SILENT);
+    int64_t from = hth_world_now_us(w);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    /* ping_after 5 s, ping_timeout 5 s, looked at every 2.5 s */
+    assert_in_range(v[0].at_us - from, 9 * HTH_US_PER_S, 16 * HTH_US_PER_S);
+    hth_world_run_for(w, 1000);
+    assert_int_equal(a.lost_err, HTH_E_TIMEOUT);
+    stop();
+}
+
+static void a_quiet_but_living_peer_is_kept(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 90 * HTH_US_PER_S);
+    assert_int_equal(v[0].count, 0);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_in_range(info.rtt_us, 20000, 21000);
+    stop();
+}
+
+static void idle_connections_are_closed_without_a_fuss(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_rpc_stats stats;
+    (void)state;
+    opts.idle_timeout_us = 10 * HTH_US_PER_S;
+    start(opts, opts);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    hth_world_run_for(w, 9 * HTH_US_PER_S);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 1);
+    hth_world_run_for(w, 10 * HTH_US_PER_S);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    assert_int_equal(stats.peers_dropped, 0);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    assert_int_equal(a.lost_count, 1);
+    assert_int_equal(a.lost_err, HTH_OK);
+    /* No back-off: the next call dials at once. */
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    stop();
+}
+
+static void set_flag(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void drain_finishes_what_is_under_way(void **state)
+{
+    bool drained = false;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_drain(b.rpc, 20 * HTH_US_PER_S, set_flag, &drained);
+    call_text(&a, &b, METHOD_ECHO, "crossing", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_DRAINING);
+    call_text(&a, &b, METHOD_ECHO, "later", HTH_US_PER_S, &v[2]);
+    await(w, &v[2]);
+    assert_int_equal(v[2].err, HTH_E_DRAINING);
+    assert_false(drained);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    hth_world_run_for(w, 200000);
+    assert_true(drained);
+    stop();
+}
+
+static void drain_does_not_wait_for_ever(void **state)
+{
+    bool drained = false;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_drain(b.rpc, 2 * HTH_US_PER_S, set_flag, &drained);
+    hth_world_run_for(w, 1900000);
+    assert_false(drained);
+    hth_world_run_for(w, 200000);
+    assert_true(drained);
+    assert_int_equal(b.cancels, 1);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    stop();
+}
+
+static void disconnect_fails_the_calls(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_disconnect(a.rpc, &b.env->self);
+    assert_int_equal(v[0].count, 0);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    stop();
+}
+
+/* ---- flow control -------------------------------------------------------------------------- */
+
+static void requests_beyond_the_peers_limit_wait(void **state)
+{
+    struct hth_rpc_opts small = member_opts();
+    struct hth_rpc_peer_info info;
+    (void)state;
+    small.requests_max = 4;
+    start(member_opts(), small);
+    for (int i = 0; i < 10; i++)
+        call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[i]);
+    hth_world_run_for(w, 500000);
+    assert_int_equal(b.held_count, 4);
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_int_equal(info.in_flight, 4);
+    assert_int_equal(info.waiting, 6);
+    for (int i = 0; i < 10; i++) {
+        assert_true(b.held_count > (uint32_t)i);
+        hth_rpc_reply(b.held[i], NULL);
+        hth_world_run_for(w, 100000);
+    }
+    b.held_count = 0;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(v[i].err + (v[i].count == 1 ? 0 : 99), HTH_OK);
+    stop();
+}
+
+static void call_blob(struct member *from, const struct member *to, uint32_t bytes,
+                      struct verdict *out)
+{
+    struct hth_rpc_target target = member_target(to);
+    struct hth_rpc_call_opts opts = {.method = METHOD_BLOB, .timeout_us = 50 * HTH_US_PER_S};
+    uint8_t size[4];
+    hth_store_u32le(size, bytes);
+    opts.body.payload = size;
+    opts.body.payload_len = 4;
+    out->env = from->env;
+    assert_ok(hth_rpc_call(from->rpc, &target, &opts, on_verdict, out, NULL));
+}
+
+/* Sixteen replies of half a window each go through a window that holds two. */
+static void replies_wait_for_credit(void **state)
+{
+    struct hth_rpc_opts small = member_opts();
+    (void)state;
+    small.body_bytes_max = 64 << 10;
+    small.reply_credit_bytes = small.request_credit_bytes = 128 << 10;
+    small.peer_bytes_max = 256 << 10;
+    start(small, member_opts());
+    for (int i = 0; i < 16; i++)
+        call_blob(&a, &b, 64 << 10, &v[i]);
+    hth_world_run_for(w, 5 * HTH_US_PER_S);
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(v[i].count, 1);
+        assert_int_equal(v[i].err, HTH_OK);
+        assert_int_equal(v[i].body->size, 64 << 10);
+        assert_int_equal(v[i].body->data[1000], (uint8_t)7000);
+    }
+    /* One byte more than we take is refused by the server, and nothing breaks. */
+    call_blob(&a, &b, (64 << 10) + 1, &v[20]);
+    await(w, &v[20]);
+    assert_int_equal(v[20].err, HTH_E_TOO_LARGE);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_true(info.connected);
+    assert_true(info.bytes_held <= 4096); /* the parser's own buffer */
+    stop();
+}
+
+static void bodies_wait_for_the_servers_credit(void **state)
+{
+    struct hth_rpc_opts small = member_opts();
+    struct hth_blob *blob;
+    (void)state;
+    small.body_bytes_max = 64 << 10;
+    small.reply_credit_bytes = small.request_credit_bytes = 128 << 10;
+    start(member_opts(), small);
+    assert_ok(hth_env_blob_new(a.env, (64 << 10) + 64, NULL, &blob));
+    fill(blob, 3);
+    struct hth_tensor t = {HTH_U8, 1, {64 << 10}, blob, 0};
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_HOLD, .timeout_us = 50 * HTH_US_PER_S};
+    opts.body.tensors = &t;
+    opts.body.tensor_count = 1;
+    for (int i = 0; i < 6; i++)
+        assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[i], NULL));
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(b.held_count, 2);
+    for (uint32_t i = 0; i < 6; i++) {
+        hth_rpc_reply(b.held[i], NULL);
+        hth_world_run_for(w, 200000);
+    }
+    b.held_count = 0;
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(v[i].count, 1);
+    t.dim[0]++;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[9], NULL));
+    await(w, &v[9]);
+    assert_int_equal(v[9].err, HTH_E_TOO_LARGE);
+    hth_blob_unref(blob);
+    stop();
+}
+
+static void memory_beyond_the_budget_means_busy(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_budget budget;
+    struct hth_blob *blob;
+    (void)state;
+    hth_budget_init(&budget, 100000, NULL);
+    opts.budget = &budget;
+    start(member_opts(), opts);
+    assert_ok(hth_env_blob_new(a.env, 200000, NULL, &blob));
+    fill(blob, 3);
+    struct hth_tensor t = {HTH_U8, 1, {200000}, blob, 0};
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts copts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S};
+    copts.body.tensors = &t;
+    copts.body.tensor_count = 1;
+    assert_ok(hth_rpc_call(a.rpc, &target, &copts, on_verdict, &v[0], NULL));
+    call_text(&a, &b, METHOD_ECHO, "small", HTH_US_PER_S, &v[1]);
+    await(w, &v[0]);
+    await(w, &v[1]);
+    assert_int_equal(v[0].err, HTH_E_BUSY);
+    assert_true(v[0].retry_after_us > 0);
+    assert_int_equal(v[1].err, HTH_OK); /* the connection did not suffer */
+    /* A reply that finds no room ends that call only. */
+    struct verdict *big = &v[2], *small = &v[3];
+    call_blob(&b, &a, 200000, big);
+    call_text(&b, &a, METHOD_ECHO, "small", HTH_US_PER_S, small);
+    await(w, big);
+    await(w, small);
+    assert_int_equal(big->err, HTH_E_BUDGET);
+    assert_int_equal(small->err, HTH_OK);
+    assert_int_equal(hth_budget_used(&budget), 0);
+    hth_blob_unref(blob);
+    stop();
+}
+
+static void arguments_are_checked_at_once(void **state)
+{
+    static char payload[HTH_FRAME_META_BYTES_MAX + 1];
+    struct hth_rpc_opts few = member_opts();
+    (void)state;
+    few.calls_max = 3;
+    start(few, member_opts());
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_HOLD, .timeout_us = HTH_US_PER_S};
+    opts.body.payload = payload;
+    opts.body.payload_len = sizeof(payload);
+    assert_err(HTH_E_TOO_LARGE, hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    struct hth_tensor t = {(enum hth_dtype)50, 1, {4}, NULL, 0};
+    opts.body = (struct hth_rpc_body){NULL, 0, &t, 1};
+    assert_err(HTH_E_BAD_SHAPE, hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    opts.body = (struct hth_rpc_body){0};
+    for (int i = 0; i < 3; i++)
+        assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[i], NULL));
+    assert_err(HTH_E_QUEUE_FULL, hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[3], NULL));
+    hth_world_run_for(w, 2 * HTH_US_PER_S);
+    assert_int_equal(v[3].count, 0);
+    struct hth_rpc *none;
+    struct hth_rpc_opts bad = member_opts();
+    bad.body_bytes_max = bad.reply_credit_bytes;
+    assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
+    stop();
+}
+
+static void freeing_with_everything_open(void **state)
+{
+    (void)state;
+    start_default();
+    for (int i = 0; i < 8; i++)
+        call_text(&a, &b, METHOD_HOLD, "kept", 50 * HTH_US_PER_S, &v[i]);
+    hth_world_run_for(w, 200000);
+    for (int i = 8; i < 12; i++) /* some under way, some to a peer that is not there */
+        call_text(&a, &b, METHOD_ECHO, "x", 50 * HTH_US_PER_S, &v[i]);
+    member_stop(&b);
+    size_t len;
+    assert_true(hth_rpc_is_canceled(b.held[0]));
+    assert_memory_equal(hth_rpc_payload(b.held[0], &len), "kept", 4);
+    member_stop(&a);
+    hth_world_run_for(w, HTH_US_PER_S);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(v[i].count, 0);
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_echo_takes_the_round_trips_it_must),
+        cmocka_unit_test(both_sides_call_over_one_connection),
+        cmocka_unit_test(simultaneous_dials_are_tolerated),
+        cmocka_unit_test(tensors_come_back_bit_for_bit),
+        cmocka_unit_test(ghosts_pass_without_bytes),
+        cmocka_unit_test(refusals_carry_error_text_and_time),
+        cmocka_unit_test(the_key_and_the_trace_arrive),
+        cmocka_unit_test(a_deadline_ends_both_sides),
+        cmocka_unit_test(a_server_notices_a_deadline_by_itself),
+        cmocka_unit_test(cancel_tells_the_other_side),
+        cmocka_unit_test(deadlines_adapt_to_the_peer),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(backoff_doubles_up_to_its_maximum),
+        cmocka_unit_test(a_wrong_key_is_not_talked_to),
+        cmocka_unit_test(another_network_is_told_apart),
+        cmocka_unit_test(versions_must_meet),
+        cmocka_unit_test(a_crash_fails_all_calls_at_once),
+        cmocka_unit_test(a_silent_peer_is_found_dead_by_ping),
+        cmocka_unit_test(a_quiet_but_living_peer_is_kept),
+        cmocka_unit_test(idle_connections_are_closed_without_a_fuss),
+        cmocka_unit_test(drain_finishes_what_is_under_way),
+        cmocka_unit_test(drain_does_not_wait_for_ever),
+        cmocka_unit_test(disconnect_fails_the_calls),
+        cmocka_unit_test(requests_beyond_the_peers_limit_wait),
+        cmocka_unit_test(replies_wait_for_credit),
+        cmocka_unit_test(bodies_wait_for_the_servers_credit),
+        cmocka_unit_test(memory_beyond_the_budget_means_busy),
+        cmocka_unit_test(arguments_are_checked_at_once),
+        cmocka_unit_test(freeing_with_everything_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

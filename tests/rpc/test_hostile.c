@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Peers that break the protocol, stall, flood or vanish: each is dropped with a named error, and a
+ * well-behaved bystander's call in the same minute is answered.
+ */
+#include "support/test.h"
+
+#include "core/bytes.h"
+#include "core/mem.h"
+#include "rpc/swarm.h"
+
+static struct hth_world *w;
+static struct member server, good;
+static struct hth_node *bad_node;
+static struct raw bad;
+static struct verdict v[8];
+
+static struct hth_rpc_opts small_opts(void)
+{
+    struct hth_rpc_opts opts = member_opts();
+    opts.requests_max = 4;
+    opts.body_bytes_max = 64 << 10;
+    opts.request_credit_bytes = opts.reply_credit_bytes = 128 << 10;
+    opts.queue_bytes_max = 256 << 10;
+    opts.peer_bytes_max = 1 << 20;
+    return opts;
+}
+
+static void start(void)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    opts.log_level = HTH_ERROR;
+    w = hth_world_new(11, &opts);
+    member_start(&server, w, "server", small_opts());
+    member_start(&good, w, "good", member_opts());
+    bad_node = hth_world_node(w, "bad", NULL);
+    memset(v, 0, sizeof(v));
+    memset(&bad, 0, sizeof(bad));
+}
+
+static void stop(void)
+{
+    struct hth_open_counts counts;
+    struct hth_rpc_peer_info info;
+    verdict_clear(&v[7]);
+    call_text(&good, &server, METHOD_ECHO, "still there?", 5 * HTH_US_PER_S, &v[7]);
+    await(w, &v[7]);
+    assert_int_equal(v[7].err, HTH_OK);
+    raw_clear(&bad);
+    hth_world_run_for(w, 200000);
+    if (hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info) == HTH_OK) {
+        assert_false(info.connected);
+        assert_true(info.bytes_held <= 256 << 10); /* what the test's handlers still hold */
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(v); i++)
+        verdict_clear(&v[i]);
+    for (uint32_t i = 0; i < server.held_count; i++)
+        hth_rpc_reply(server.held[i], NULL);
+    server.held_count = 0;
+    if (hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info) == HTH_OK)
+        assert_int_equal(info.bytes_held, 0);
+    member_stop(&good);
+    member_stop(&server);
+    hth_world_open(w, &counts);
+    assert_int_equal(hth_open_total(&counts), 0);
+    hth_world_free(w);
+}
+
+/* Connects and, when asked, exchanges HELLO. */
+static void connect_bad(bool hello)
+{
+    raw_dial(&bad, hth_node_env(bad_node), &server.addr);
+    hth_world_run_for(w, 100000);
+    assert_true(bad.open);
+    assert_int_equal(bad.seen[HTH_FRAME_HELLO], 1);
+    if (hello)
+        raw_hello(&bad);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(bad.closed, false);
+}
+
+static void expect_dropped(enum hth_err err)
+{
+    hth_world_run_for(w, 200000);
+    assert_true(bad.closed);
+    if (bad.goodbye_err != err)
+        fail_msg("goodbye was %s, not %s", hth_err_name(bad.goodbye_err), hth_err_name(err));
+}
+
+/* ---- broken frames ------------------------------------------------------------------------- */
+
+static void patched(int at, uint8_t value, enum hth_err want)
+{
+    uint8_t bytes[HTH_FRAME_HEADER_BYTES];
+    struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_PING, .id = 1};
+    hth_frame_header_write(&h, bytes);
+    bytes[at] = value;
+    start();
+    connect_bad(true);
+    raw_bytes(&bad, bytes, sizeof(bytes));
+    expect_dropped(want);
+    stop();
+}
+
+static void broken_headers(void **state)
+{
+    (void)state;
+    patched(HTH_FRAME_AT_MAGIC, 'X', HTH_E_BAD_MAGIC);
+    patched(HTH_FRAME_AT_VERSION, 9, HTH_E_VERSION);
+    patched(HTH_FRAME_AT_TYPE, 200, HTH_E_PROTOCOL);
+    patched(HTH_FRAME_AT_FLAGS, 1, HTH_E_PROTOCOL);
+    patched(HTH_FRAME_AT_META_LEN + 2, 0xff, HTH_E_TOO_LARGE);
+    patched(HTH_FRAME_AT_BODY_LEN + 3, 0xff, HTH_E_TOO_LARGE);
+}
+
+static void something_else_than_our_protocol(void **state)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
+    (void)state;
+    start();
+    connect_bad(false);
+    raw_bytes(&bad, http, strlen(http));
+    expect_dropped(HTH_E_BAD_MAGIC);
+    stop();
+}
+
+static void a_request_before_hello(void **state)
+{
+    (void)state;
+    start();
+    connect_bad(false);
+    raw_request(&bad, 1, METHOD_ECHO, "x", 1, 0);
+    expect_dropped(HTH_E_PROTOCOL);
+    assert_int_equal(server.seen, 0);
+    stop();
+}
+
+static void a_second_hello(void **state)
+{
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_hello(&bad);
+    expect_dropped(HTH_E_PROTOCOL);
+    assert_string_equal(bad.text, "a second HELLO");
+    stop();
+}
+
+static void hello_with_contradicting_limits(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
+    (void)state;
+    start();
+    connect_bad(false);
+    msg.u.hello.version_min = msg.u.hello.version_max = 1;
+    msg.u.hello.network = "test";
+    msg.u.hello.requests_max = 1;
+    msg.u.hello.body_bytes_max = 1000;
+    msg.u.hello.request_credit_bytes = 1999;
+    msg.u.hello.reply_credit_bytes = 5000;
+    raw_frame(&bad, &msg);
+    expect_dropped(HTH_E_PROTOCOL);
+    stop();
+}
+
+static void a_tensor_of_16_exbibytes(void **state)
+{
+    /* dtype u8, one dim of 2^64 - 1, as many bytes */
+    static const uint8_t meta[] = {0x08, 16,   0x10, 0xe8, 0x07, 0x32, 25,   0x08, 6,
+                                   0x12, 10,   0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                   0xff, 0xff, 1,    0x20, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                   0xff, 0xff, 0xff, 0xff, 1};
+    uint8_t head[HTH_FRAME_HEADER_BYTES];
+    struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_REQUEST, .id = 1};
+    (void)state;
+    h.meta_len = sizeof(meta);
+    h.body_len = 64;
+    hth_frame_header_write(&h, head);
+    start();
+    connect_bad(true);
+    raw_bytes(&bad, head, sizeof(head));
+    raw_bytes(&bad, meta, sizeof(meta));
+    expect_dropped(HTH_E_TOO_LARGE);
+    stop();
+}
+
+/* ---- broken promises ----------------------------------------------------------------------- */
+
+static void a_reply_nobody_asked_for(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_frame(&bad, &msg);
+    expect_dropped(HTH_E_PROTOCOL);
+    stop();
+}
+
+static void more_requests_than_allowed(void **state)
+{
+    (void)state;
+    start();
+    connect_bad(true);
+    for (uint64_t id = 1; id <= 4; id++)
+        raw_request(&bad, id, METHOD_HOLD, "x", 1, 0);
+    hth_world_run_for(w, 100000);
+    assert_false(bad.closed);
+    assert_int_equal(server.seen, 4);
+    raw_request(&bad, 5, METHOD_HOLD, "x", 1, 0);
+    expect_dropped(HTH_E_PROTOCOL);
+    hth_world_run_for(w, 1000);
+    assert_int_equal(server.seen, 4);
+    assert_int_equal(server.cancels, 4);
+    stop();
+}
+
+static void more_bytes_than_the_credit(void **state)
+{
+    static uint8_t body[64 << 10];
+    (void)state;
+    start();
+    connect_bad(true);
+    for (uint64_t id = 1; id <= 2; id++) {
+        raw_request(&bad, id, METHOD_HOLD, "x", 1, sizeof(body));
+        raw_bytes(&bad, body, sizeof(body));
+    }
+    hth_world_run_for(w, 100000);
+    assert_false(bad.closed);
+    assert_int_equal(server.seen, 2);
+    raw_request(&bad, 3, METHOD_HOLD, "x", 1, 1);
+    expect_dropped(HTH_E_PROTOCOL);
+    stop();
+}
+
+static void a_body_over_the_limit(void **state)
+{
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 1, METHOD_HOLD, "x", 1, (64 << 10) + 1);
+    expect_dropped(HTH_E_TOO_LARGE);
+    stop();
+}
+
+static void a_replayed_request(void **state)
+{
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 5, METHOD_ECHO, "x", 1, 0);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(bad.seen[HTH_FRAME_REPLY], 1);
+    raw_request(&bad, 5, METHOD_ECHO, "x", 1, 0);
+    expect_dropped(HTH_E_REPLAYED);
+    assert_int_equal(server.seen, 1);
+    stop();
+}
+
+static void credit_nobody_owes(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_CREDIT};
+    (void)state;
+    start();
+    connect_bad(true);
+    msg.u.credit.reply_bytes = 1;
+    raw_frame(&bad, &msg);
+    expect_dropped(HTH_E_PROTOCOL);
+    stop();
+}
+
+static void cancels_of_what_is_not_there(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_CANCEL, .id = 5};
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 5, METHOD_ECHO, "x", 1, 0);
+    raw_frame(&bad, &msg); /* answered already: crossed on the wire */
+    msg.id = 3;            /* skipped: as good as answered */
+    raw_frame(&bad, &msg);
+    hth_world_run_for(w, 100000);
+    assert_false(bad.closed);
+    msg.id = 6; /* not asked yet */
+    raw_frame(&bad, &msg);
+    expect_dropped(HTH_E_PROTOCOL);
+    stop();
+}
+
+static void a_request_without_time_is_not_run(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REQUEST, .id = 1};
+    (void)state;
+    start();
+    connect_bad(true);
+    msg.u.request.method = METHOD_ECHO;
+    raw_frame(&bad, &msg);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(bad.refuse_err, HTH_E_TIMEOUT);
+    assert_int_equal(server.seen, 0);
+    stop();
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+static void one_byte_a_minute(void **state)
+{
+    static const uint8_t magic[] = {'H', 'R', 'T', 'H'};
+    (void)state;
+    start();
+    connect_bad(true);
+    int64_t from = hth_world_now_us(w);
+    for (int i = 0; i < 4 && !bad.closed; i++) {
+        raw_bytes(&bad, magic + i, 1);
+        hth_world_run_for(w, 60 * HTH_US_PER_S);
+    }
+    assert_true(bad.closed);
+    assert_in_range(bad.closed_us - from, 19 * HTH_US_PER_S, 26 * HTH_US_PER_S);
+    assert_int_equal(bad.goodbye_err, HTH_E_TIMEOUT);
+    stop();
+}
+
+static void a_body_that_trickles(void **state)
+{
+    static uint8_t body[100];
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 1, METHOD_ECHO, "x", 1, 64 << 10);
+    int64_t from = hth_world_now_us(w);
+    for (int i = 0; i < 60 && !bad.closed; i++) {
+        raw_bytes(&bad, body, sizeof(body));
+        hth_world_run_for(w, HTH_US_PER_S);
+    }
+    assert_true(bad.closed);
+    assert_in_range(bad.closed_us - from, 19 * HTH_US_PER_S, 26 * HTH_US_PER_S);
+    assert_int_equal(server.seen, 0);
+    stop();
+}
+
+static void a_slow_line_is_not_an_attack(void **state)
+{
+    static uint8_t body[2048];
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 1, METHOD_ECHO, "x", 1, 64 << 10);
+    for (int i = 0; i < 32; i++) {
+        raw_bytes(&bad, body, sizeof(body));
+        hth_world_run_for(w, 3 * HTH_US_PER_S / 2);
+    }
+    assert_false(bad.closed);
+    assert_int_equal(bad.reply_bytes, 64 << 10);
+    stop();
+}
+
+static void no_hello_at_all(void **state)
+{
+    (void)state;
+    start();
+    int64_t from = hth_world_now_us(w);
+    connect_bad(false);
+    hth_world_run_for(w, 30 * HTH_US_PER_S);
+    assert_true(bad.closed);
+    assert_in_range(bad.closed_us - from, 10 * HTH_US_PER_S, 14 * HTH_US_PER_S);
+    stop();
+}
+
+/* Asks for replies that it has given credit for, and never reads. */
+static void a_client_that_stops_reading(void **state)
+{
+    struct hth_frame_msg hello = {.type = HTH_FRAME_HELLO};
+    uint8_t size[4];
+    (void)state;
+    start();
+    bad.deaf = true;
+    raw_dial(&bad, hth_node_env(bad_node), &server.addr);
+    hth_world_run_for(w, 100000);
+    hello.u.hello.version_min = hello.u.hello.version_max = 1;
+    hello.u.hello.network = "test";
+    hello.u.hello.requests_max = 1000;
+    hello.u.hello.body_bytes_max = 1u << 30;
+    hello.u.hello.request_credit_bytes = hello.u.hello.reply_credit_bytes = 1ull << 40;
+    raw_frame(&bad, &hello);
+    hth_store_u32le(size, 4 << 20);
+    for (uint64_t id = 1; id <= 100 && !bad.closed; id++) {
+        raw_request(&bad, id, METHOD_BLOB, size, 4, 0);
+        hth_world_run_for(w, 20000);
+    }
+    /* What the stream took (its window) and one that made the queue full; the others were refused. */
+    assert_in_range(server.seen, 1, 4);
+    hth_world_run_for(w, 40 * HTH_US_PER_S);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info));
+    assert_false(info.connected);
+    bad.deaf = false;
+    stop();
+}
+
+/* Replies wait for credit that never comes. */
+static void a_client_that_gives_no_credit(void **state)
+{
+    uint8_t size[4];
+    struct hth_rpc_peer_info info;
+    (void)state;
+    start();
+    connect_bad(true);
+    hth_store_u32le(size, 1 << 20);
+    for (uint64_t id = 1; id <= 3; id++) {
+        raw_request(&bad, id, METHOD_BLOB, size, 4, 0);
+        hth_world_run_for(w, HTH_US_PER_S);
+    }
+    assert_int_equal(bad.reply_bytes, 2 << 20);
+    assert_int_equal(bad.seen[HTH_FRAME_REPLY], 2);
+    hth_world_run_for(w, 30 * HTH_US_PER_S);
+    assert_true(bad.closed);
+    assert_ok(hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info));
+    assert_false(info.connected);
+    stop();
+}
+
+/* Cheap frames that each ask for an answer that is never read. */
+static void a_flood_of_pings(void **state)
+{
+    static uint8_t pings[HTH_FRAME_HEADER_BYTES * 2048];
+    struct hth_rpc_peer_info info;
+    (void)state;
+    for (uint64_t i = 0; i < 2048; i++) {
+        struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_PING, .id = i};
+        hth_frame_header_write(&h, pings + HTH_FRAME_HEADER_BYTES * i);
+    }
+    start();
+    bad.deaf = true;
+    raw_dial(&bad, hth_node_env(bad_node), &server.addr);
+    hth_world_run_for(w, 100000);
+    raw_hello(&bad);
+    for (int i = 0; i < 200 && !bad.closed; i++) {
+        raw_bytes(&bad, pings, sizeof(pings));
+        hth_world_run_for(w, 20000);
+    }
+    hth_world_run_for(w, 100000);
+    assert_ok(hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info));
+    assert_false(info.connected);
+    assert_int_equal(info.last_err, HTH_E_QUEUE_FULL);
+    bad.deaf = false;
+    stop();
+}
+
+/* ---- floods of connections ----------------------------------------------------------------- */
+
+#define FLOOD 40
+
+static void connections_are_bounded(void **state)
+{
+    struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
+    struct hth_rpc_opts opts = member_opts();
+    static struct raw raws[FLOOD];
+    struct hth_rpc_stats stats;
+    (void)state;
+    w = hth_world_new(5, &wopts);
+    opts.conns_max = 16;
+    member_start(&server, w, "server", opts);
+    struct hth_node *one = hth_world_node(w, "one", NULL);
+    memset(raws, 0, sizeof(raws));
+    for (int i = 0; i < 10; i++) /* one identity */
+        raw_dial(&raws[i], hth_node_env(one), &server.addr);
+    hth_world_run_for(w, 500000);
+    hth_rpc_stats(server.rpc, &stats);
+    assert_int_equal(stats.conns, HTH_RPC_CONNS_PER_PEER_MAX);
+    for (int i = 10; i < FLOOD; i++) /* many */
+        raw_dial(&raws[i], hth_node_env(hth_world_node(w, "n", NULL)), &server.addr);
+    hth_world_run_for(w, 500000);
+    hth_rpc_stats(server.rpc, &stats);
+    assert_int_equal(stats.conns, 16);
+    for (int i = 0; i < FLOOD; i++)
+        raw_clear(&raws[i]);
+    hth_world_run_for(w, 500000);
+    hth_rpc_stats(server.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    member_stop(&server);
+    hth_world_free(w);
+}
+
+/* The table of peers: those in use are never forgotten, the others make room. */
+static void peers_are_bounded(void **state)
+{
+    struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_rpc_call_opts copts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S};
+    struct hth_rpc_target target = {.peer = {{1}}};
+    struct verdict many = {0};
+    (void)state;
+    w = hth_world_new(5, &wopts);
+    opts.calls_max = UINT32_MAX;
+    member_start(&server, w, "server", opts);
+    many.env = server.env;
+    for (uint32_t i = 0; i < HTH_RPC_PEERS_MAX; i++) {
+        hth_store_u32le(target.peer.b + 4, i);
+        assert_ok(hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
+    }
+    hth_store_u32le(target.peer.b + 4, HTH_RPC_PEERS_MAX);
+    assert_err(HTH_E_BUDGET,
+               hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
+    hth_world_run_for(w, 1000);
+    assert_int_equal(many.count, HTH_RPC_PEERS_MAX);
+    assert_int_equal(many.err, HTH_E_UNREACHABLE);
+    assert_ok(hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
+    hth_world_run_for(w, 1000);
+    struct hth_rpc_stats stats;
+    hth_rpc_stats(server.rpc, &stats);
+    assert_true(stats.peers <= 2);
+    member_stop(&server);
+    hth_world_free(w);
+}
+
+/* ---- hostile servers ----------------------------------------------------------------------- */
+
+/* `good` calls the raw peer, which has said HELLO and seen the request. */
+static void call_bad(struct verdict *out)
+{
+    struct hth_rpc_target target = {hth_node_env(bad_node)->self, hth_node_addr(bad_node, 77)};
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 30 * HTH_US_PER_S};
+    raw_listen(&bad, hth_node_env(bad_node), 77);
+    out->env = good.env;
+    assert_ok(hth_rpc_call(good.rpc, &target, &opts, on_verdict, out, NULL));
+    hth_world_run_for(w, 100000);
+    assert_true(bad.open);
+    raw_hello(&bad);
+    hth_world_run_for(w, 100000);
+    assert_int_equal(bad.seen[HTH_FRAME_REQUEST], 1);
+}
+
+static void a_server_that_answers_twice(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
+    (void)state;
+    start();
+    call_bad(&v[0]);
+    raw_frame(&bad, &msg);
+    raw_frame(&bad, &msg);
+    hth_world_run_for(w, 200000);
+    assert_int_equal(v[0].count, 1);
+    assert_int_equal(v[0].err, HTH_OK);
+    assert_true(bad.closed);
+    assert_int_equal(bad.goodbye_err, HTH_E_PROTOCOL);
+    stop();
+}
+
+static void a_server_that_talks_nonsense(void **state)
+{
+    (void)state;
+    start();
+    call_bad(&v[0]);
+    raw_bytes(&bad, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", 40);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_BAD_MAGIC);
+    assert_false(v[0].remote);
+    stop();
+}
+
+static void a_server_that_says_goodbye_for_a_reason(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
+    (void)state;
+    start();
+    call_bad(&v[0]);
+    msg.u.refuse.err = HTH_E_DISK_FULL;
+    msg.u.refuse.text = "no room here";
+    raw_frame(&bad, &msg);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_DISK_FULL);
+    assert_string_equal(v[0].text, "no room here");
+    stop();
+}
+
+static void a_server_that_floods_its_caller(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
+    struct hth_blob *ghost = hth_blob_ghost((128u << 20) + 1, 1);
+    struct hth_tensor t = {HTH_U8, 1, {(128u << 20) + 1}, ghost, 0};
+    (void)state;
+    start();
+    call_bad(&v[0]);
+    msg.body.tensors = &t;
+    msg.body.tensor_count = 1;
+    raw_frame(&bad, &msg);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_TOO_LARGE);
+    hth_blob_unref(ghost);
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_headers),
+        cmocka_unit_test(something_else_than_our_protocol),
+        cmocka_unit_test(a_request_before_hello),
+        cmocka_unit_test(a_second_hello),
+        cmocka_unit_test(hello_with_contradicting_limits),
+        cmocka_unit_test(a_tensor_of_16_exbibytes),
+        cmocka_unit_test(a_reply_nobody_asked_for),
+        cmocka_unit_test(more_requests_than_allowed),
+        cmocka_unit_test(more_bytes_than_the_credit),
+        cmocka_unit_test(a_body_over_the_limit),
+        cmocka_unit_test(a_replayed_request),
+        cmocka_unit_test(credit_nobody_owes),
+        cmocka_unit_test(cancels_of_what_is_not_there),
+        cmocka_unit_test(a_request_without_time_is_not_run),
+        cmocka_unit_test(one_byte_a_minute),
+        cmocka_unit_test(a_body_that_trickles),
+        cmocka_unit_test(a_slow_line_is_not_an_attack),
+        cmocka_unit_test(no_hello_at_all),
+        cmocka_unit_test(a_client_that_stops_reading),
+        cmocka_unit_test(a_client_that_gives_no_credit),
+        cmocka_unit_test(a_flood_of_pings),
+        cmocka_unit_test(connections_are_bounded),
+        cmocka_unit_test(peers_are_bounded),
+        cmocka_unit_test(a_server_that_answers_twice),
+        cmocka_unit_test(a_server_that_talks_nonsense),
+        cmocka_unit_test(a_server_that_says_goodbye_for_a_reason),
+        cmocka_unit_test(a_server_that_floods_its_caller),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
