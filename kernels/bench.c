@@ -147,7 +147,8 @@ static enum hth_err bench_time(struct bench *b, struct hth_bench_result *out)
     for (uint32_t i = 0; i < repeats; i++) {
         int64_t start = o->clock_us(o->clock_arg);
         HTH_TRY(bench_once(b));
-        us[i] = (double)HTH_MAX(o->clock_us(o->clock_arg) - start, 1);
+        int64_t spent = o->clock_us(o->clock_arg) - start;
+        us[i] = (double)HTH_MAX(spent, 1);
     }
     qsort(us, repeats, sizeof(us[0]), by_value);
     double elements = (double)b->ffn.dim * b->ffn.hidden * o->rows; /* of one matrix product */

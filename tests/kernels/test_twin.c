@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_twin.c: the float64 twin's gradients against central differences of its forward functions.
+ * The twin is the arbiter of everything else, so this is where the chain of trust starts.
+ */
+#include "support/test.h"
+
+#include "core/mem.h"
+#include "core/rng.h"
+#include "kernels/twin64.h"
+
+/* A scalar function of a vector: L(x) = sum(weight * f(x)). */
+struct problem {
+    size_t n, outs;
+    double *x, *weight, *y;
+    void (*forward)(struct problem *p, const double *x, double *y);
+    size_t rows, a, b;
+    double *aux; /* fixed second input */
+    int labels[8];
+    struct twin_attention att;
+};
+
+static struct hth_rng rng;
+
+static double *random_vector(size_t n)
+{
+    double *x = hth_calloc(n, sizeof(double));
+    for (size_t i = 0; i < n; i++)
+        x[i] = 2 * hth_rng_unit(&rng) - 1;
+    return x;
+}
+
+static struct problem problem_new(size_t n, size_t outs, size_t aux)
+{
+    struct problem p = {.n = n, .outs = outs};
+    hth_rng_init(&rng, n + 1000 * outs);
+    p.x = random_vector(n);
+    p.weight = random_vector(outs);
+    p.y = hth_calloc(outs, sizeof(double));
+    p.aux = random_vector(aux + 1);
+    return p;
+}
+
+static double value(struct problem *p, const double *x)
+{
+    double sum = 0;
+    p->forward(p, x, p->y);
+    for (size_t i = 0; i < p->outs; i++)
+        sum += p->weight[i] * p->y[i];
+    return sum;
+}
+
+/* The gradient by central differences, all elements, and the analytic one's distance from it. */
+static void check(struct problem *p, const double *grad)
+{
+    double diff = 0, norm = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        double at = p->x[i], h = 1e-5 * fmax(1, fabs(at));
+        p->x[i] = at + h;
+        double up = value(p, p->x);
+        p->x[i] = at - h;
+        double down = value(p, p->x);
+        p->x[i] = at;
+        double slope = (up - down) / (2 * h);
+        diff += (slope - grad[i]) * (slope - grad[i]);
+        norm += slope * slope;
+    }
+    assert_true(norm > 1e-6);
+    if (!(sqrt(diff / norm) < 1e-7))
+        fail_msg("gradient of %zu inputs is off by %.3e", p->n, sqrt(diff / norm));
+    hth_free(p->x);
+    hth_free(p->weight);
+    hth_free(p->y);
+    hth_free(p->aux);
+}
+
+static void gelu_forward(struct problem *p, const double *x, double *y)
+{
+    for (size_t i = 0; i < p->n; i++)
+        y[i] = twin_act(HTH_ACT_GELU, 5 * x[i]);
+}
+
+static void test_gelu(void **state)
+{
+    (void)state;
+    struct problem p = problem_new(40, 40, 0);
+    double grad[40];
+    p.forward = gelu_forward;
+    for (size_t i = 0; i < 40; i++)
+        grad[i] = p.weight[i] * 5 * twin_act_slope(HTH_ACT_GELU, 5 * p.x[i]);
+    check(&p, grad);
+}
+
+/* x holds the input, the weight and the bias, one after the other. */
+static void linear_forward(struct problem *p, const double *x, double *y)
+{
+    const double *w = x + p->rows * p->a, *b = w + p->a * p->b;
+    twin_linear(p->rows, p->a, p->b, x, w, b, y);
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    enum { M = 3, K = 4, N = 5 };
+    struct problem p = problem_new(M * K + K * N + N, M * N, 0);
+    double grad[M * K + K * N + N] = {0};
+    p.rows = M;
+    p.a = K;
+    p.b = N;
+    p.forward = linear_forward;
+    struct twin_linear_back t = {p.x, p.x + M * K, p.weight, grad, grad + M * K,
+                                 grad + M * K + K * N};
+    twin_linear_back(M, K, N, &t);
+    check(&p, grad);
+}
+
+static void norm_forward(struct problem *p, const double *x, double *y)
+{
+    struct twin_norm t = {x, x + p->rows * p->a, x + (p->rows + 1) * p->a, 1e-3};
+    twin_layernorm(p->rows, p->a, &t, y);
+}
+
+static void test_layernorm(void **state)
+{
+    (void)state;
+    enum { M = 3, D = 7 };
+    struct problem p = problem_new((M + 2) * D, M * D, 0);
+    double grad[(M + 2) * D] = {0};
+    p.rows = M;
+    p.a = D;
+    p.forward = norm_forward;
+    struct twin_norm t = {p.x, p.x + M * D, p.x + (M + 1) * D, 1e-3};
+    twin_layernorm_back(M, D, &t, p.weight, grad, grad + M * D, grad + (M + 1) * D);
+    check(&p, grad);
+}
+
+static void softmax_forward(struct problem *p, const double *x, double *y)
+{
+    twin_softmax(p->rows, p->a, x, y);
+}
+
+static void test_softmax(void **state)
+{
+    (void)state;
+    enum { M = 3, N = 6 };
+    struct problem p = problem_new(M * N, M * N, 0);
+    double grad[M * N], y[M * N];
+    p.rows = M;
+    p.a = N;
+    p.forward = softmax_forward;
+    twin_softmax(M, N, p.x, y);
+    twin_softmax_back(M, N, y, p.weight, grad);
+    check(&p, grad);
+}
+
+static void xent_forward(struct problem *p, const double *x, double *y)
+{
+    y[0] = twin_xent(p->rows, p->a, x, p->labels, NULL);
+}
+
+static void test_xent(void **state)
+{
+    (void)state;
+    enum { M = 4, N = 6 };
+    struct problem p = problem_new(M * N, 1, 0);
+    double grad[M * N];
+    p.rows = M;
+    p.a = N;
+    p.forward = xent_forward;
+    p.weight[0] = 1;
+    int labels[] = {5, 0, -1, 3};
+    memcpy(p.labels, labels, sizeof(labels));
+    twin_xent(M, N, p.x, p.labels, grad);
+    check(&p, grad);
+}
+
+static void attention_forward(struct problem *p, const double *x, double *y)
+{
+    twin_attention(&p->att, x, y);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 5, D = 8 };
+    for (int rotary = 0; rotary < 2; rotary++) {
+        struct problem p = problem_new(B * T * 3 * D, B * T * D, 0);
+        double grad[B * T * 3 * D];
+        p.att = (struct twin_attention){B, T, 2, D, rotary ? 100 : 0};
+        p.forward = attention_forward;
+        twin_attention_back(&p.att, p.x, p.weight, grad);
+        check(&p, grad);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gelu),      cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_xent),      cmocka_unit_test(test_attention),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
