@@ -74,7 +74,7 @@
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20)       /* bytes of one item of an idx file */
 #define HTH_SEQ_LEN_MAX 65536                   /* bytes of one sample of text */
 #define HTH_SHUFFLE_BYTES_MAX (1u << 30)        /* what the shuffle buffer may hold */
-#define HTH_FLIGHTS_MAX 256                     /* micro-batches in the air of one trainer */
+#define HTH_FLIGHTS_MAX 1024                    /* micro-batches in the air of one trainer */
 #define HTH_MICRO_BATCH_MAX 65536               /* samples of one micro-batch */
 #define HTH_MODEL_LAYERS_MAX 64                 /* DMoE layers of one model */
 #define HTH_MODEL_DIM_MAX 65536                 /* width of a model */

@@ -145,6 +145,8 @@ static enum hth_err start_trainer(struct hth_swarm *swarm, struct hth_env *env, 
     struct hth_trainer_opts trainer = swarm->opts.trainer;
 
     rpc.network = SWARM_NETWORK;
+    if (swarm->opts.deadline_min_us > 0)
+        rpc.timeout_min_us = swarm->opts.deadline_min_us;
     directory.network = SWARM_NETWORK;
     HTH_TRY(hth_rpc_new(env, &rpc, &swarm->rpc));
     HTH_TRY(hth_directory_new(env, dht, &directory, &swarm->directory));

@@ -27,6 +27,7 @@ struct hth_swarm_opts {
     struct hth_server_opts server;
     struct hth_train_optim expert_optim;
     int64_t record_life_us;
+    int64_t deadline_min_us; /* floor of the trainer's adaptive deadlines; 0: rpc's own */
     const struct hth_device *host_device, *trainer_device; /* NULL: the world's */
 };
 #define HTH_SWARM_OPTS_INIT                                                                        \

@@ -41,6 +41,7 @@ static void submit(struct hth_flight *f, struct hth_queue *queue, void (*run)(st
 {
     f->work.run = run;
     f->work.done = done;
+    f->work.order = f->eval ? 0 : f->pass->step + 1; /* evaluations first */
     f->work.job.flops = flops;
     f->work.job.bytes_moved =
         4.0 * f->pass->rows * hth_model_opts_of(f->trainer->model)->d * sizeof(float);

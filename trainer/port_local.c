@@ -256,6 +256,7 @@ static enum hth_err local_call(struct hth_port *base, const struct hth_port_call
     memcpy(b->target_expert, call->target_expert,
            call->targets_count * sizeof(*b->target_expert));
     charge(b, call);
+    b->work.order = call->trace_id + 1;
     b->work.run = batch_run;
     b->work.done = batch_done;
     hth_queue_push(port->queue, &b->work);

@@ -56,20 +56,19 @@ static void queue_next(void *arg)
     }
     queue->running = work;
     queue->first = work->next;
-    if (queue->first == NULL)
-        queue->last = NULL;
     work->next = NULL;
 }
 
 void hth_queue_push(struct hth_queue *queue, struct hth_work *work)
 {
+    struct hth_work **at = &queue->first;
+
+    /* As many wait as there are flights, at most: a walk is cheaper than a heap. */
+    while (*at != NULL && (*at)->order <= work->order)
+        at = &(*at)->next;
     work->queue = queue;
-    work->next = NULL;
-    if (queue->last != NULL)
-        queue->last->next = work;
-    else
-        queue->first = work;
-    queue->last = work;
+    work->next = *at;
+    *at = work;
     queue_next(queue);
 }
 
@@ -79,7 +78,6 @@ bool hth_queue_close(struct hth_queue *queue, hth_fn *idle, void *arg)
     queue->idle = idle;
     queue->idle_arg = arg;
     queue->first = NULL;
-    queue->last = NULL;
     hth_timer_free(queue->env, queue->retry);
     queue->retry = NULL;
     return queue->running != NULL;

@@ -3,9 +3,12 @@
  * queue.h (internal): jobs that run one after the other.
  *
  * Jobs that touch the trunk's weights must not overlap, nor must two reads of one data stream. A queue
- * submits one job at a time to its lane, in the order of pushing. When the lane is full it tries again
- * a little later. The owner embeds struct hth_work; `ran` tells in `done` whether `run` was executed:
- * an environment with ghost payloads charges jobs without running them.
+ * submits one job at a time to its lane: the one with the lowest `order` first, and among equals in the
+ * order of pushing. With the number of its flight as order the oldest flight goes first: flights that
+ * began together then spread out over the stages, where first come, first served would keep them in
+ * step and let trunk and experts wait for each other in turns. When the lane is full it tries again a
+ * little later. The owner embeds struct hth_work; `ran` tells in `done` whether `run` was executed: an
+ * environment with ghost payloads charges jobs without running them.
  *
  * Freeing: hth_queue_close drops what waits (no done is called for it) and returns whether a job is
  * still with the environment; if so, `idle` is called after that job's done, and the owner keeps all
@@ -18,6 +21,7 @@
 
 struct hth_work {
     struct hth_job job; /* flops and bytes_moved are set by the owner */
+    uint64_t order;
     void (*run)(struct hth_work *work);
     void (*done)(struct hth_work *work, enum hth_err err); /* not called after a close */
     bool ran;
@@ -29,7 +33,7 @@ struct hth_work {
 struct hth_queue {
     struct hth_env *env;
     enum hth_lane lane;
-    struct hth_work *first, *last; /* waiting */
+    struct hth_work *first; /* waiting, by order */
     struct hth_work *running;
     struct hth_timer *retry;
     bool closed;

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/scenario_latency.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "sim/scenario_swarm.h"
+
+#define PIXELS 784
+#define ITEMS  64
+
+struct latency_run {
+    struct hth_world *world;
+    struct hth_swarm *swarm;
+    uint64_t goal; /* updates */
+    uint64_t updates;
+    bool done;
+    uint8_t images[16 + ITEMS * PIXELS];
+    uint8_t labels[8 + ITEMS];
+};
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    ((struct latency_run *)arg)->updates = stats->updates;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    (void)err;
+    ((struct latency_run *)arg)->done = true;
+}
+
+static bool reached(void *arg)
+{
+    const struct latency_run *run = arg;
+
+    return run->updates >= run->goal || run->done || hth_swarm_err(run->swarm) != HTH_OK;
+}
+
+static void be32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24);
+    p[1] = (uint8_t)(v >> 16);
+    p[2] = (uint8_t)(v >> 8);
+    p[3] = (uint8_t)v;
+}
+
+/* Ghosts need headers only: no job reads on. */
+static void mount_data(struct latency_run *run)
+{
+    be32(run->images, 0x803);
+    be32(run->images + 4, ITEMS);
+    be32(run->images + 8, 28);
+    be32(run->images + 12, 28);
+    be32(run->labels, 0x801);
+    be32(run->labels + 4, ITEMS);
+    hth_world_mount(run->world, "images", run->images, sizeof(run->images));
+    hth_world_mount(run->world, "labels", run->labels, sizeof(run->labels));
+}
+
+static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
+                                        struct latency_run *run, struct hth_device *host,
+                                        struct hth_device *trainer)
+{
+    struct hth_swarm_opts o = HTH_SWARM_OPTS_INIT;
+
+    /* The trunk's arithmetic takes about 50 ms a micro-batch; the hosts have time to spare. */
+    *host = (struct hth_device)HTH_DEVICE_INIT;
+    *trainer = (struct hth_device)HTH_DEVICE_INIT;
+    host->flops_per_s = 200e9;
+    trainer->flops_per_s = 400e6;
+    o.hosts = opts->hosts;
+    o.host_device = host;
+    o.trainer_device = trainer;
+    o.trainer.model.layers = opts->layers;
+    o.trainer.model.k_min = 0; /* wait for every answer: a delay is to be hidden, not cut off */
+    o.trainer.data.images = "images";
+    o.trainer.data.labels = "labels";
+    o.trainer.data.shuffle_rows = 0;
+    o.trainer.flights = opts->flights;
+    o.trainer.micro_batch = opts->micro_batch;
+    o.trainer.updates_max = UINT32_MAX;
+    o.trainer.experts_min = 16;
+    /* Nor given up: an adaptive deadline cuts the tail of an exponential distribution. */
+    o.deadline_min_us = 30 * HTH_US_PER_S;
+    o.trainer.timeout_us = 60 * HTH_US_PER_S;
+    o.trainer.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = run};
+    o.server.queue_us_max = 60 * HTH_US_PER_S;
+    return o;
+}
+
+static enum hth_err run_to(struct latency_run *run, uint64_t goal)
+{
+    run->goal = goal;
+    if (!hth_world_run_until_true(run->world, reached, run, 3600 * HTH_US_PER_S))
+        return HTH_E_TIMEOUT;
+    if (hth_swarm_err(run->swarm) != HTH_OK)
+        return hth_swarm_err(run->swarm);
+    return run->updates >= goal ? HTH_OK : HTH_E_BUG;
+}
+
+static double staleness_mean(const struct hth_train_stats *from, const struct hth_train_stats *to)
+{
+    double sum = 0, count = 0;
+
+    for (int i = 0; i < HTH_STALENESS_BUCKETS; i++) {
+        double n = (double)(to->staleness[i] - from->staleness[i]);
+
+        sum += n * i;
+        count += n;
+    }
+    return count > 0 ? sum / count : 0;
+}
+
+static enum hth_err measure(struct latency_run *run, const struct hth_latency_opts *opts,
+                            struct hth_latency_row *row)
+{
+    struct hth_train_stats from, to;
+    uint64_t warm = 2 * (uint64_t)opts->flights;
+    int64_t begin_us, end_us;
+
+    HTH_TRY(run_to(run, warm));
+    begin_us = hth_world_now_us(run->world);
+    hth_trainer_stats(hth_swarm_trainer(run->swarm), &from);
+    HTH_TRY(run_to(run, warm + opts->updates));
+    end_us = hth_world_now_us(run->world);
+    hth_trainer_stats(hth_swarm_trainer(run->swarm), &to);
+    row->delay_ms = opts->delay_ms;
+    row->flights = opts->flights;
+    row->virtual_s = (double)end_us / 1e6;
+    row->samples_per_s = (double)(to.samples - from.samples) / ((double)(end_us - begin_us) / 1e6);
+    row->staleness_mean = staleness_mean(&from, &to);
+    row->answers_missing = (double)to.answers_missing /
+                           (double)HTH_MAX(to.answers + to.answers_missing, (uint64_t)1);
+    row->trace = hth_world_trace_hash(run->world);
+    return HTH_OK;
+}
+
+enum hth_err hth_sim_latency(const struct hth_latency_opts *opts, struct hth_latency_row *row)
+{
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_device host, trainer;
+    struct hth_swarm_opts o;
+    struct latency_run *run;
+    enum hth_err err;
+
+    memset(row, 0, sizeof(*row));
+    if (opts->flights == 0 || opts->flights > HTH_FLIGHTS_MAX || opts->hosts == 0 ||
+        opts->updates == 0 || !(opts->delay_ms >= 0 && opts->delay_ms <= 10000))
+        return HTH_E_CONFIG;
+    w.ghost = true;
+    w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    w.link = (struct hth_link){
+        .latency_us = 100,
+        .jitter_us = (int64_t)(opts->delay_ms * 500),
+        .jitter = HTH_JITTER_EXPONENTIAL,
+    };
+    run = hth_new(struct latency_run);
+    run->world = hth_world_new(opts->seed, &w);
+    mount_data(run);
+    o = swarm_opts(opts, run, &host, &trainer);
+    run->swarm = hth_swarm_new(run->world, &o);
+    err = measure(run, opts, row);
+    hth_world_free(run->world);
+    hth_swarm_free(run->swarm);
+    hth_free(run);
+    return err;
+}
