@@ -301,6 +301,19 @@ static void deadlines_adapt_to_the_peer(void **state)
     stop();
 }
 
+/* A year is cut to a day, on both sides. */
+static void timeouts_are_bounded(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 365 * 86400 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    int64_t left = hth_rpc_deadline_us(b.held[0]) - hth_rpc_arrived_us(b.held[0]);
+    assert_true(left <= (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
+    assert_true(left > (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS - HTH_US_PER_S);
+    stop();
+}
+
 /* ---- connections --------------------------------------------------------------------------- */
 
 static void nobody_listens(void **state)
@@ -724,6 +737,13 @@ static void arguments_are_checked_at_once(void **state)
     struct hth_rpc_opts bad = member_opts();
     bad.body_bytes_max = bad.reply_credit_bytes;
     assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
+    bad = member_opts();
+    bad.requests_max = HTH_RPC_REQUESTS_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
+    bad = member_opts();
+    bad.network = "a name that is a good deal longer than the sixty-three characters allowed";
+    assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
+    assert_null(none);
     stop();
 }
 
@@ -747,6 +767,54 @@ static void freeing_with_everything_open(void **state)
     stop();
 }
 
+/* ---- torture ------------------------------------------------------------------------------- */
+
+/* One call with everything in it, while the n-th allocation that may fail does. */
+static bool tortured_call(struct hth_blob *blob, long fail_at)
+{
+    struct hth_tensor t[20];
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 5 * HTH_US_PER_S};
+    struct hth_rpc_target target = member_target(&b);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(t); i++)
+        t[i] = (struct hth_tensor){HTH_U8, 1, {1000 + i}, blob, 64 * i};
+    opts.body = (struct hth_rpc_body){"payload", 7, t, HTH_ARRAY_LEN(t)};
+    memset(&v[0], 0, sizeof(v[0]));
+    v[0].env = a.env;
+    hth_mem_fail_at(fail_at);
+    enum hth_err err = hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL);
+    hth_world_run_for(w, 10 * HTH_US_PER_S);
+    long made = hth_mem_try_count();
+    hth_mem_fail_at(0);
+    if (err != HTH_OK)
+        assert_int_equal(v[0].count, 0);
+    else
+        assert_int_equal(v[0].count, 1);
+    verdict_clear(&v[0]);
+    return made >= fail_at;
+}
+
+/* Whatever fails, the call has one verdict, and when memory is back the next one is answered. */
+static void memory_that_ends_anywhere(void **state)
+{
+    long n = 1;
+    bool reached = true;
+    (void)state;
+    for (; reached; n++) {
+        struct hth_blob *blob;
+        start_default();
+        assert_ok(hth_env_blob_new(a.env, 64 << 10, NULL, &blob));
+        fill(blob, 1);
+        reached = tortured_call(blob, n);
+        hth_world_run_for(w, 60 * HTH_US_PER_S); /* longer than any back-off */
+        call_text(&a, &b, METHOD_ECHO, "again", 5 * HTH_US_PER_S, &v[1]);
+        await(w, &v[1]);
+        assert_int_equal(v[1].err, HTH_OK);
+        hth_blob_unref(blob);
+        stop();
+    }
+    assert_true(n > 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -761,6 +829,7 @@ int main(void)
         cmocka_unit_test(a_server_notices_a_deadline_by_itself),
         cmocka_unit_test(cancel_tells_the_other_side),
         cmocka_unit_test(deadlines_adapt_to_the_peer),
+        cmocka_unit_test(timeouts_are_bounded),
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(backoff_doubles_up_to_its_maximum),
         cmocka_unit_test(a_wrong_key_is_not_talked_to),
@@ -779,6 +848,7 @@ int main(void)
         cmocka_unit_test(memory_beyond_the_budget_means_busy),
         cmocka_unit_test(arguments_are_checked_at_once),
         cmocka_unit_test(freeing_with_everything_open),
+        cmocka_unit_test(memory_that_ends_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
