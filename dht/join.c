@@ -9,16 +9,31 @@
 
 #include "core/mem.h"
 #include "dht/peers.h"
+#include "dht/record.h"
 
 #define LOOK_US (50 * HTH_US_PER_MS)
 /* If TCP is refused everywhere, an answer on UDP that did not come in this time will not come. */
 #define REFUSED_WAIT_US (3 * HTH_US_PER_S)
+
+/* Beacons change their key with the wall clock (record.h). If the DHT answers and the keys of now are
+ * empty, our clock may be so wrong that we look in the wrong place: then, and only then, the epochs
+ * up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
+#define SCAN_EPOCHS 60
+#define SCAN_WIDTH  6
+#define SCAN_US     (6 * HTH_US_PER_S)
 
 struct probe {
     struct hth_join *join;
     struct hth_stream *stream;
     bool over;
     bool listens; /* something took the connection, whatever it said then */
+};
+
+/* One query of the scan. */
+struct look {
+    struct hth_join *join;
+    struct hth_dht_get *get;
+    struct hth_dht_key key;
 };
 
 struct hth_join {
@@ -32,6 +47,10 @@ struct hth_join {
     struct hth_timer *timer;
     int64_t start_us;
     int64_t answered_us; /* when the DHT was first seen to answer; INT64_MAX: not yet */
+    int64_t scan_us;     /* when the scan began; INT64_MAX: not yet */
+    int scan_next;       /* 0 .. SCAN_EPOCHS */
+    struct look look[SCAN_WIDTH];
+    struct hth_census_stats scanned;
     hth_join_fn *done;
     void *arg;
 };
@@ -86,6 +105,67 @@ static void probes_stop(struct hth_join *j)
     }
 }
 
+/* ---- the scan of other epochs ---------------------------------------------------------------- */
+
+static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
+{
+    struct look *look = arg;
+    struct hth_join *j = look->join;
+    struct hth_record rec;
+    int64_t wall_us = hth_wall_us(j->env);
+    if (hth_record_peek(data, len, &rec) != HTH_OK || rec.kind != HTH_RECORD_BEACON ||
+        hth_record_verify(j->env, NULL, &look->key, data, len, &rec, NULL) != HTH_OK)
+        return true;
+    enum hth_err err = hth_record_check_time(&rec, wall_us);
+    if (rec.network != hth_network_tag(j->env->crypto, j->network))
+        j->scanned.wrong_network++;
+    else if (err == HTH_E_CLOCK_SKEW)
+        j->scanned.clock_ahead++;
+    else
+        j->scanned.expired++;
+    hth_record_explain(err, &rec, wall_us, j->scanned.refusal);
+    return true;
+}
+
+static void on_scan_done(void *arg, enum hth_err err)
+{
+    struct look *look = arg;
+    (void)err;
+    look->get = NULL;
+}
+
+/* Keeps SCAN_WIDTH queries in the air: the epochs 1, -1, 2, -2 ... away. False when all is done. */
+static bool scan_goes_on(struct hth_join *j)
+{
+    struct hth_topic topic;
+    bool busy = false;
+    hth_topic_init(&topic, j->env->crypto, j->network, HTH_RECORD_BEACON, "", 0);
+    for (size_t i = 0; i < SCAN_WIDTH; i++) {
+        struct look *look = &j->look[i];
+        if (look->get == NULL && j->scan_next < SCAN_EPOCHS) {
+            int away = (j->scan_next / 2 + 1) * (j->scan_next % 2 == 0 ? 1 : -1);
+            int64_t epoch = hth_topic_epoch(hth_wall_us(j->env)) + away;
+            j->scan_next++;
+            look->join = j;
+            hth_topic_key(&topic, j->env->crypto, epoch, &look->key);
+            if (hth_dht_get(j->dht, &look->key, on_scan_value, on_scan_done, look, &look->get) !=
+                HTH_OK)
+                look->get = NULL;
+        }
+        busy = busy || look->get != NULL;
+    }
+    return busy && hth_now_us(j->env) - j->scan_us < SCAN_US;
+}
+
+static void scan_stop(struct hth_join *j)
+{
+    for (size_t i = 0; i < SCAN_WIDTH; i++) {
+        if (j->look[i].get != NULL)
+            hth_dht_get_cancel(j->dht, j->look[i].get);
+        j->look[i].get = NULL;
+    }
+}
+
 /* ---- the verdict --------------------------------------------------------------------------- */
 
 static void finish(struct hth_join *j, enum hth_err err, const struct hth_census_stats *s,
@@ -97,6 +177,7 @@ static void finish(struct hth_join *j, enum hth_err err, const struct hth_census
     snprintf(result.text, sizeof(result.text), "%s%s%s",
              err == HTH_OK ? "" : hth_err_text(err), err == HTH_OK ? "" : ": ", advice);
     probes_stop(j);
+    scan_stop(j);
     hth_timer_free(j->env, j->timer);
     j->timer = NULL;
     j->done = NULL;
@@ -144,6 +225,26 @@ static void finish_strangers(struct hth_join *j, const struct hth_census_stats *
     }
 }
 
+static uint32_t strangers(const struct hth_census_stats *s)
+{
+    return s->wrong_network + s->clock_ahead + s->expired + s->version + s->damaged;
+}
+
+/* The DHT answers and no beacon of ours came: judge what came, or look further first. */
+static void judge_strangers(struct hth_join *j, const struct hth_census_stats *s)
+{
+    if (strangers(s) > 0) {
+        finish_strangers(j, s);
+        return;
+    }
+    if (j->scan_us == INT64_MAX)
+        j->scan_us = hth_now_us(j->env);
+    if (scan_goes_on(j) && strangers(&j->scanned) == 0)
+        hth_timer_set(j->env, j->timer, LOOK_US);
+    else
+        finish_strangers(j, &j->scanned);
+}
+
 static bool all_refused(const struct hth_join *j)
 {
     for (size_t i = 0; i < j->opts.bootstrap_count; i++)
@@ -160,7 +261,7 @@ static void on_look(void *arg)
     int64_t waited_us = hth_now_us(j->env) - j->start_us;
     hth_census_stats(j->census, &s);
     hth_dht_stats(j->dht, &dht);
-    bool heard = s.nodes + s.wrong_network + s.clock_ahead + s.expired + s.version + s.damaged > 0;
+    bool heard = s.nodes + strangers(&s) > 0;
     if ((heard || dht.nodes_good > 0) && j->answered_us == INT64_MAX)
         j->answered_us = hth_now_us(j->env);
     if (j->opts.bootstrap_count == 0)
@@ -169,7 +270,7 @@ static void on_look(void *arg)
         finish(j, HTH_OK, &s, "the swarm was found");
     else if (j->answered_us != INT64_MAX &&
              hth_now_us(j->env) - j->answered_us >= j->opts.beacon_us)
-        finish_strangers(j, &s);
+        judge_strangers(j, &s);
     else if (j->answered_us == INT64_MAX &&
              (waited_us >= j->opts.timeout_us || (waited_us >= REFUSED_WAIT_US && all_refused(j))))
         finish_unanswered(j, &s);
@@ -192,6 +293,7 @@ enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
     j->arg = arg;
     j->start_us = hth_now_us(env);
     j->answered_us = INT64_MAX;
+    j->scan_us = INT64_MAX;
     for (size_t i = 0; i < opts->bootstrap_count; i++)
         j->bootstrap[i] = opts->bootstrap[i];
     enum hth_err err = hth_census_new(env, dht, opts->network, &j->census);
@@ -212,6 +314,7 @@ void hth_join_free(struct hth_join *j)
     if (j == NULL)
         return;
     probes_stop(j);
+    scan_stop(j);
     hth_timer_free(j->env, j->timer);
     hth_census_free(j->census);
     hth_free(j);

@@ -14,17 +14,17 @@
 #define MAGIC         "hearth-peers "
 #define CHECKSUM_SEED 1
 /* Address, id, time of 20 digits, two blanks, the line's end. */
-#define LINE_MAX (HTH_ADDR_TEXT_MAX + 2 * HTH_HASH_LEN + 24)
+#define PEER_LINE_MAX (HTH_ADDR_TEXT_MAX + 2 * HTH_HASH_LEN + 24)
 
 struct cursor {
     const char *p, *end;
 };
 
 /* The next line without its end, copied and terminated; false when there is none or it is too long. */
-static bool take_line(struct cursor *c, char out[LINE_MAX])
+static bool take_line(struct cursor *c, char out[PEER_LINE_MAX])
 {
     const char *nl = memchr(c->p, '\n', (size_t)(c->end - c->p));
-    if (nl == NULL || nl - c->p >= LINE_MAX || memchr(c->p, '\0', (size_t)(nl - c->p)) != NULL)
+    if (nl == NULL || nl - c->p >= PEER_LINE_MAX || memchr(c->p, '\0', (size_t)(nl - c->p)) != NULL)
         return false;
     size_t len = (size_t)(nl - c->p);
     memcpy(out, c->p, len);
@@ -64,7 +64,7 @@ static bool parse_peer(char *line, struct hth_peer_entry *out)
 
 static enum hth_err read_head(struct cursor *c, int64_t *peers)
 {
-    char line[LINE_MAX];
+    char line[PEER_LINE_MAX];
     if ((size_t)(c->end - c->p) < strlen(MAGIC) || memcmp(c->p, MAGIC, strlen(MAGIC)) != 0)
         return HTH_E_BAD_MAGIC;
     if (!take_line(c, line))
@@ -78,7 +78,7 @@ static enum hth_err read_head(struct cursor *c, int64_t *peers)
 /* The last line covers everything before it. */
 static bool checksum_ok(struct cursor *c, const char *begin)
 {
-    char line[LINE_MAX], want[2 * 8 + 5];
+    char line[PEER_LINE_MAX], want[2 * 8 + 5];
     uint8_t sum[8];
     hth_store_u64le(sum, hth_hash64(begin, (size_t)(c->p - begin), CHECKSUM_SEED));
     memcpy(want, "end ", 4);
@@ -108,7 +108,7 @@ static enum hth_err read_all(const uint8_t *data, size_t len, struct hth_peer_en
     int64_t want;
     HTH_TRY(read_head(&c, &want));
     for (; *count < (size_t)want; ++*count) {
-        char line[LINE_MAX];
+        char line[PEER_LINE_MAX];
         if (!take_line(&c, line) || !parse_peer(line, &peers[*count]))
             return HTH_E_CORRUPT;
     }
@@ -156,7 +156,7 @@ enum hth_err hth_peercache_save(struct hth_env *env, const char *path,
     uint8_t sum[8];
     char hex[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
     count = HTH_MIN(count, (size_t)HTH_PEERCACHE_PEERS_MAX);
-    size_t room = (count + 2) * LINE_MAX;
+    size_t room = (count + 2) * PEER_LINE_MAX;
     char *text = hth_calloc(room, 1);
     size_t at = (size_t)snprintf(text, room, MAGIC "1 %zu\n", count);
     for (size_t i = 0; i < count; i++) {

@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_directory.c: announcers and directories over the simulated DHT, and the view against brute
+ * force.
+ */
+#include "dht/directory.h"
+
+#include <stdlib.h>
+
+#include "core/mem.h"
+#include "dht/record.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S         HTH_US_PER_S
+#define HOSTS_MAX 8
+
+static const struct hth_layer_shape FFN = {.kind = "ffn", .d = 256, .block_rows = 1};
+
+struct host {
+    struct hth_node *node;
+    struct hth_announcer *ann;
+    struct hth_peer_id id;
+    uint32_t *experts; /* what it serves in layer 0 */
+    size_t count;
+    bool silent; /* crashed */
+};
+
+static struct {
+    struct hth_world *world;
+    struct hth_node *trainer;
+    struct hth_directory *dir;
+    struct hth_grid grid;
+    uint32_t layer;
+    struct host host[HOSTS_MAX];
+    int changes;
+} fx;
+
+static void boot_host(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct host *h = arg;
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    struct hth_expert_list list = {h->experts, h->count};
+    opts.network = "net";
+    opts.role = HTH_ROLE_HOST;
+    opts.info.addr_count = 1;
+    opts.info.addr[0] = hth_node_addr(h->node, 4000);
+    opts.info.rows_per_s = 1000;
+    memcpy(opts.info.version, "0.1.0", 6);
+    h->id = env->self;
+    assert_ok(hth_announcer_new(env, dht, &opts, &h->ann));
+    if (h->count > 0)
+        assert_ok(hth_announcer_set_layer(h->ann, &fx.grid, &FFN, &list));
+}
+
+static void halt_host(struct hth_env *env, void *arg)
+{
+    struct host *h = arg;
+    (void)env;
+    hth_announcer_free(h->ann);
+    h->ann = NULL;
+}
+
+static void on_change(void *arg)
+{
+    (void)arg;
+    fx.changes++;
+}
+
+static void start(const char *grid, uint64_t seed)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    struct hth_directory_opts dir = HTH_DIRECTORY_OPTS_INIT;
+    memset(&fx, 0, sizeof(fx));
+    assert_ok(hth_grid_parse(grid, strlen(grid), &fx.grid));
+    fx.world = hth_world_new(seed, &opts);
+    fx.trainer = hth_world_node(fx.world, "trainer", NULL);
+    dir.network = "net";
+    assert_ok(
+        hth_directory_new(hth_node_env(fx.trainer), hth_node_dht(fx.trainer), &dir, &fx.dir));
+    assert_ok(hth_directory_open_layer(fx.dir, &fx.grid, &FFN, &fx.layer));
+    hth_directory_on_change(fx.dir, on_change, NULL);
+}
+
+static void stop(void)
+{
+    struct hth_open_counts open;
+    hth_directory_free(fx.dir);
+    for (size_t i = 0; i < HOSTS_MAX; i++)
+        halt_host(NULL, &fx.host[i]);
+    hth_world_open(fx.world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(fx.world);
+    for (size_t i = 0; i < HOSTS_MAX; i++)
+        hth_free(fx.host[i].experts);
+}
+
+/* Gives host i these experts, which it then owns, and boots it if it is new. */
+static void serve(size_t i, uint32_t *experts, size_t count)
+{
+    struct host *h = &fx.host[i];
+    hth_free(h->experts);
+    h->experts = experts;
+    h->count = count;
+    if (h->node == NULL) {
+        h->node = hth_world_node(fx.world, "host", NULL);
+        boot_host(hth_node_env(h->node), hth_node_dht(h->node), h);
+        return;
+    }
+    struct hth_expert_list list = {experts, count};
+    assert_ok(hth_announcer_set_layer(h->ann, &fx.grid, &FFN, &list));
+}
+
+static uint32_t *range(uint32_t first, uint32_t count)
+{
+    uint32_t *out = hth_new_array(uint32_t, count + 1);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = first + i;
+    return out;
+}
+
+static void random_set(struct hth_rng *rng, double density, uint32_t **out, size_t *count)
+{
+    uint32_t size = hth_grid_size(&fx.grid);
+    *out = hth_new_array(uint32_t, size + 1);
+    *count = 0;
+    for (uint32_t e = 0; e < size; e++)
+        if (hth_rng_chance(rng, density))
+            (*out)[(*count)++] = e;
+}
+
+static bool serves(const struct host *h, uint32_t e)
+{
+    for (size_t i = 0; !h->silent && h->ann != NULL && i < h->count; i++)
+        if (h->experts[i] == e)
+            return true;
+    return false;
+}
+
+/* The view is a correct tree of exactly these experts. */
+static void check_tree(const struct hth_grid_view *v, const bool *live)
+{
+    uint32_t size = hth_grid_size(&fx.grid), n = 0;
+    for (uint32_t e = 0; e < size; e++) {
+        assert_int_equal(hth_grid_view_is_live(v, e), live[e]);
+        if (!live[e])
+            continue;
+        assert_int_equal(v->expert[n], e);
+        n++;
+    }
+    assert_int_equal(v->live_count, n);
+    assert_int_equal(v->count[v->ndim - 1], n);
+    /* Walking down from every root node meets every expert once, in order. */
+    uint32_t seen = 0;
+    for (uint32_t a = 0; a < v->count[0]; a++) {
+        uint32_t c[3] = {v->coord[0][a], 0, 0};
+        assert_true(a == 0 || v->coord[0][a] > v->coord[0][a - 1]);
+        if (v->ndim == 1) {
+            assert_int_equal(v->expert[seen++], hth_grid_index(&fx.grid, c));
+            continue;
+        }
+        assert_true(v->start[0][a] < v->start[0][a + 1]); /* no prefix without children */
+        for (uint32_t b = v->start[0][a]; b < v->start[0][a + 1]; b++) {
+            c[1] = v->coord[1][b];
+            assert_true(b == v->start[0][a] || c[1] > v->coord[1][b - 1]);
+            if (v->ndim == 2) {
+                assert_int_equal(v->expert[seen++], hth_grid_index(&fx.grid, c));
+                continue;
+            }
+            assert_true(v->start[1][b] < v->start[1][b + 1]);
+            for (uint32_t d = v->start[1][b]; d < v->start[1][b + 1]; d++) {
+                c[2] = v->coord[2][d];
+                assert_int_equal(v->expert[seen++], hth_grid_index(&fx.grid, c));
+            }
+        }
+    }
+    assert_int_equal(seen, n);
+    for (uint32_t l = 0; l + 1 < v->ndim; l++)
+        assert_int_equal(v->start[l][v->count[l]], v->count[l + 1]);
+}
+
+/* Directory against the truth of who serves what. */
+static void check_all(void)
+{
+    uint32_t size = hth_grid_size(&fx.grid);
+    bool *live = hth_new_array(bool, size);
+    struct hth_host_ref refs[HOSTS_MAX];
+    for (uint32_t e = 0; e < size; e++) {
+        size_t want = 0, got = hth_directory_hosts_of(fx.dir, fx.layer, e, refs, HOSTS_MAX);
+        for (size_t i = 0; i < HOSTS_MAX; i++) {
+            bool found = false;
+            for (size_t k = 0; k < got; k++)
+                found = found || hth_peer_id_eq(&refs[k].id, &fx.host[i].id);
+            if (found != serves(&fx.host[i], e))
+                fail_msg("expert %u host %zu: in directory %d", e, i, found);
+            want += found;
+        }
+        assert_int_equal(got, want);
+        live[e] = want > 0;
+    }
+    check_tree(hth_directory_view(fx.dir, fx.layer), live);
+    hth_free(live);
+}
+
+static void view_of_any_set_is_a_correct_tree(void **state)
+{
+    static const char *const GRIDS[] = {"a.1",     "a.64",     "a.130",      "a.1.1",
+                                        "a.7.13",  "a.64.64",  "a.1.1.1",    "a.3.5.7",
+                                        "a.16.1.9", "a.1.40.3", "a.20.20.20", "a.2.64.64"};
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 3);
+    for (size_t g = 0; g < HTH_ARRAY_LEN(GRIDS); g++) {
+        for (int round = 0; round < 8; round++) {
+            struct hth_grid_view *v;
+            uint32_t *set;
+            size_t count;
+            assert_ok(hth_grid_parse(GRIDS[g], strlen(GRIDS[g]), &fx.grid));
+            random_set(&rng, round == 0 ? 0 : round == 1 ? 1 : hth_rng_unit(&rng), &set, &count);
+            bool *live = hth_new_array(bool, hth_grid_size(&fx.grid));
+            for (size_t i = 0; i < count; i++)
+                live[set[i]] = true;
+            if (count > 0)
+                set[count++] = set[0]; /* a repeat */
+            hth_rng_shuffle(&rng, set, count, sizeof(*set));
+            assert_ok(hth_grid_view_new(&fx.grid, set, count, &v));
+            check_tree(v, live);
+            hth_grid_view_unref(v);
+            hth_free(live);
+            hth_free(set);
+        }
+    }
+    struct hth_grid_view *v;
+    uint32_t outside = hth_grid_size(&fx.grid);
+    assert_err(HTH_E_RANGE, hth_grid_view_new(&fx.grid, &outside, 1, &v));
+    assert_null(v);
+    for (long n = 1;; n++) {
+        hth_mem_fail_at(n);
+        enum hth_err err = hth_grid_view_new(&fx.grid, &(uint32_t){5}, 1, &v);
+        hth_mem_fail_at(0);
+        if (err == HTH_OK)
+            break;
+        assert_err(HTH_E_NO_MEMORY, err);
+    }
+    hth_grid_view_unref(v);
+}
+
+static void found_in_a_second_and_forgotten_after_its_life(void **state)
+{
+    struct hth_host_status st;
+    (void)state;
+    start("ffn0.16.16", 1);
+    hth_world_run_for(fx.world, 3 * S);
+    serve(0, range(0, 64), 64);
+    hth_world_run_for(fx.world, 1 * S);
+    check_all();
+    assert_true(fx.changes > 0);
+    assert_true(hth_directory_host_find(fx.dir, &fx.host[0].id, &st));
+    assert_int_equal(st.experts, 64);
+    assert_int_equal(st.layers, 1);
+    assert_int_equal(st.info.addr[0].port, 4000);
+    assert_string_equal(st.info.version, "0.1.0");
+    assert_close(st.ref.rows_per_s, 1000, 0, 0);
+    hth_world_run_for(fx.world, 300 * S);
+    check_all();
+    /* Renewals change nothing that a reader of views would notice. */
+    uint64_t generation = hth_directory_generation(fx.dir, fx.layer);
+    hth_world_run_for(fx.world, 300 * S);
+    assert_int_equal(hth_directory_generation(fx.dir, fx.layer), generation);
+    /* Its power fails: 60 s after its last record at most, it is gone. */
+    halt_host(NULL, &fx.host[0]);
+    fx.host[0].silent = true;
+    hth_world_run_for(fx.world, 61 * S);
+    check_all();
+    assert_false(hth_directory_host_at(fx.dir, 0, &st));
+    stop();
+}
+
+static void done_flag(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void a_withdrawn_host_vanishes_at_once(void **state)
+{
+    int done = 0;
+    (void)state;
+    start("ffn0.16.16", 2);
+    serve(0, range(0, 64), 64);
+    serve(1, range(32, 64), 64);
+    hth_world_run_for(fx.world, 2 * S);
+    check_all();
+    hth_announcer_withdraw(fx.host[0].ann, done_flag, &done);
+    fx.host[0].silent = true;
+    hth_world_run_for(fx.world, 1 * S);
+    assert_int_equal(done, 1);
+    check_all();
+    /* And stays away, though the DHT keeps copies of its records. */
+    halt_host(NULL, &fx.host[0]);
+    hth_world_run_for(fx.world, 30 * S);
+    check_all();
+    stop();
+}
+
+static void a_dead_host_is_hidden_until_it_speaks_or_time_passes(void **state)
+{
+    struct hth_directory_stats s;
+    struct hth_host_ref ref;
+    (void)state;
+    start("ffn0.16.16", 4);
+    serve(0, range(0, 64), 64);
+    serve(1, range(32, 64), 64);
+    hth_world_run_for(fx.world, 2 * S);
+    struct hth_grid_view *before =
+        hth_grid_view_ref(hth_directory_view(fx.dir, fx.layer));
+    assert_int_equal(before->live_count, 96);
+    hth_directory_mark_dead(fx.dir, &fx.host[0].id, 8 * S);
+    struct hth_grid_view *after = hth_directory_view(fx.dir, fx.layer);
+    assert_int_equal(after->live_count, 64);
+    assert_true(after->generation > before->generation);
+    assert_ptr_not_equal(before, after);
+    assert_int_equal(before->live_count, 96); /* a snapshot never changes */
+    assert_true(hth_grid_view_is_live(before, 0));
+    hth_grid_view_unref(before);
+    assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 0, &ref, 1), 0);
+    assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 40, &ref, 1), 1);
+    assert_true(hth_peer_id_eq(&ref.id, &fx.host[1].id));
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.hosts_dead, 1);
+    hth_world_run_for(fx.world, 7 * S);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 64);
+    hth_world_run_for(fx.world, 2 * S);
+    check_all();
+    /* A record newer than the mark is a sign of life. */
+    hth_directory_mark_dead(fx.dir, &fx.host[0].id, 1000 * S);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 64);
+    hth_world_run_for(fx.world, 25 * S);
+    check_all();
+    /* So is an answer. */
+    hth_directory_mark_dead(fx.dir, &fx.host[0].id, 1000 * S);
+    hth_directory_mark_alive(fx.dir, &fx.host[0].id);
+    check_all();
+    /* Nobody knows this one. */
+    struct hth_peer_id nobody = {{1, 2, 3}};
+    hth_directory_mark_dead(fx.dir, &nobody, 0);
+    stop();
+}
+
+static void changes_of_a_host_replace_each_other(void **state)
+{
+    (void)state;
+    start("ffn0.16.16", 5);
+    serve(0, range(0, 64), 64);
+    hth_world_run_for(fx.world, 2 * S);
+    serve(0, range(32, 64), 64);
+    hth_world_run_for(fx.world, 1 * S);
+    check_all();
+    serve(0, range(0, 0), 0);
+    hth_world_run_for(fx.world, 1 * S);
+    check_all();
+    /* Gone and back within one turn of the loop. */
+    serve(0, range(7, 9), 9);
+    serve(0, range(0, 0), 0);
+    serve(0, range(7, 9), 9);
+    hth_world_run_for(fx.world, 1 * S);
+    check_all();
+    stop();
+}
+
+/* Sets of all sizes: one record, several parts, and a layer that is cut into prefixes. */
+static void large_hosts_are_split(void **state)
+{
+    struct hth_rng rng;
+    struct hth_announcer_stats s;
+    (void)state;
+    hth_rng_init(&rng, 9);
+    start("ffn0.4.64.64", 6);
+    uint32_t *set;
+    size_t count;
+    random_set(&rng, 0.004, &set, &count);
+    serve(0, set, count);
+    random_set(&rng, 0.03, &set, &count);
+    serve(1, set, count);
+    random_set(&rng, 0.5, &set, &count);
+    serve(2, set, count);
+    serve(3, range(0, 16384), 16384);
+    hth_world_run_for(fx.world, 5 * S);
+    check_all();
+    hth_announcer_stats(fx.host[0].ann, &s);
+    assert_int_equal(s.records, 2); /* the layer's and the beacon */
+    hth_announcer_stats(fx.host[2].ann, &s);
+    assert_true(s.records >= 10); /* root, two parts of each of 4 prefixes, beacon */
+    for (size_t i = 0; i < 4; i++) {
+        hth_announcer_stats(fx.host[i].ann, &s);
+        assert_true(s.bytes_max <= HTH_RECORD_AIM_BYTES);
+    }
+    /* From cut to whole and back; nobody else notices. */
+    serve(2, range(100, 50), 50);
+    hth_world_run_for(fx.world, 5 * S);
+    check_all();
+    random_set(&rng, 0.4, &set, &count);
+    serve(2, set, count);
+    hth_world_run_for(fx.world, 5 * S);
+    check_all();
+    hth_world_run_for(fx.world, 200 * S);
+    check_all();
+    stop();
+}
+
+static void the_largest_host_fits(void **state)
+{
+    struct hth_rng rng;
+    struct hth_announcer_stats s;
+    (void)state;
+    hth_rng_init(&rng, 10);
+    start("ffn0.65536", 7);
+    uint32_t *set;
+    size_t count;
+    random_set(&rng, 0.5, &set, &count);
+    serve(0, set, count);
+    hth_world_run_for(fx.world, 5 * S);
+    struct hth_grid_view *v = hth_directory_view(fx.dir, fx.layer);
+    assert_int_equal(v->live_count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(v->expert[i], fx.host[0].experts[i]);
+    hth_announcer_stats(fx.host[0].ann, &s);
+    assert_true(s.bytes_max <= HTH_DHT_VALUE_BYTES_MAX);
+    struct hth_expert_list too_many = {fx.host[0].experts, HTH_ANNOUNCE_EXPERTS_MAX + 1};
+    assert_err(HTH_E_BUDGET, hth_announcer_set_layer(fx.host[0].ann, &fx.grid, &FFN, &too_many));
+    stop();
+}
+
+/* The property: whatever the swarm does, after it calms down the directory says what is true. */
+static void churn(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 20; seed < 24; seed++) {
+        struct hth_rng rng;
+        struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
+        hth_rng_init(&rng, seed);
+        start(seed % 2 ? "ffn0.8.4.8" : "ffn0.16.16", seed);
+        params.partial = 0.1;
+        params.lost_put = 0.1;
+        params.repeat = 0.2;
+        hth_world_set_dht(fx.world, &params);
+        for (int step = 0; step < 60; step++) {
+            size_t i = hth_rng_below(&rng, HOSTS_MAX);
+            struct host *h = &fx.host[i];
+            uint32_t *set;
+            size_t count;
+            if (h->node != NULL && h->ann != NULL && hth_rng_chance(&rng, 0.2)) {
+                halt_host(NULL, h); /* as by SIGKILL: its records stay behind */
+                h->silent = true;
+            } else if (h->silent) {
+                h->silent = false;
+                boot_host(hth_node_env(h->node), hth_node_dht(h->node), h);
+            } else {
+                random_set(&rng, 0.3, &set, &count);
+                serve(i, set, count);
+            }
+            if (h->node != NULL && hth_rng_chance(&rng, 0.2))
+                hth_directory_mark_dead(fx.dir, &h->id, 5 * S);
+            hth_world_run_for(fx.world, (int64_t)hth_rng_below(&rng, 10 * S));
+        }
+        hth_world_set_dht(fx.world, &(struct hth_dht_params)HTH_DHT_PARAMS_INIT);
+        hth_world_run_for(fx.world, 130 * S);
+        check_all();
+        stop();
+    }
+}
+
+static void wrong_shapes_stay_out(void **state)
+{
+    struct hth_directory_stats s;
+    struct hth_layer_shape other = {.kind = "ffn", .d = 512, .block_rows = 1};
+    uint32_t ids[1] = {3};
+    struct hth_expert_list list = {ids, 1};
+    (void)state;
+    start("ffn0.16.16", 8);
+    serve(0, range(0, 4), 4);
+    serve(1, range(0, 0), 0);
+    assert_ok(hth_announcer_set_layer(fx.host[1].ann, &fx.grid, &other, &list));
+    hth_world_run_for(fx.world, 2 * S);
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.hosts, 1);
+    assert_true(s.records_bad_shape >= 1);
+    check_all();
+    /* Opening again: the same, or an error that says the run files differ. */
+    uint32_t layer;
+    struct hth_grid grid;
+    assert_ok(hth_directory_open_layer(fx.dir, &fx.grid, &FFN, &layer));
+    assert_int_equal(layer, fx.layer);
+    assert_err(HTH_E_CONFIG, hth_directory_open_layer(fx.dir, &fx.grid, &other, &layer));
+    assert_ok(hth_grid_parse("ffn0.16.8", 9, &grid));
+    assert_err(HTH_E_CONFIG, hth_directory_open_layer(fx.dir, &grid, &FFN, &layer));
+    assert_err(HTH_E_CONFIG, hth_announcer_set_layer(fx.host[0].ann, &grid, &FFN, &list));
+    uint32_t unordered[2] = {5, 5};
+    list = (struct hth_expert_list){unordered, 2};
+    assert_err(HTH_E_CONFIG, hth_announcer_set_layer(fx.host[0].ann, &fx.grid, &FFN, &list));
+    uint32_t outside[1] = {256};
+    list = (struct hth_expert_list){outside, 1};
+    assert_err(HTH_E_CONFIG, hth_announcer_set_layer(fx.host[0].ann, &fx.grid, &FFN, &list));
+    for (uint32_t i = 1; i < HTH_DIR_LAYERS_MAX; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "l%u.2", i);
+        assert_ok(hth_grid_parse(name, strlen(name), &grid));
+        assert_ok(hth_directory_open_layer(fx.dir, &grid, NULL, &layer));
+        assert_int_equal(layer, i);
+    }
+    assert_ok(hth_grid_parse("more.2", 6, &grid));
+    assert_err(HTH_E_BUDGET, hth_directory_open_layer(fx.dir, &grid, NULL, &layer));
+    stop();
+}
+
+static void load_moves_the_choice(void **state)
+{
+    struct hth_host_ref refs[2];
+    (void)state;
+    start("ffn0.16.16", 12);
+    serve(0, range(0, 16), 16);
+    serve(1, range(0, 16), 16);
+    hth_world_run_for(fx.world, 2 * S);
+    for (size_t i = 0; i < 2; i++) {
+        hth_announcer_set_load(fx.host[i].ann, 500, 900);
+        hth_announcer_set_load(fx.host[1 - i].ann, 0, 900);
+        hth_world_run_for(fx.world, 2 * S);
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 3, refs, 2), 2);
+        assert_true(hth_peer_id_eq(&refs[1].id, &fx.host[i].id));
+        assert_int_equal(refs[1].queue_ms, 500);
+        assert_int_not_equal(refs[0].slot, refs[1].slot);
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 3, refs, 1), 1);
+        assert_true(hth_peer_id_eq(&refs[0].id, &fx.host[1 - i].id));
+    }
+    stop();
+}
+
+static void free_coordinates_are_picked(void **state)
+{
+    uint32_t out[256];
+    (void)state;
+    start("ffn0.16.16", 13);
+    serve(0, range(16, 64), 64);
+    serve(1, range(100, 100), 100);
+    hth_world_run_for(fx.world, 2 * S);
+    for (int round = 0; round < 50; round++) {
+        size_t n = hth_directory_pick_free(fx.dir, fx.layer, 16, out);
+        assert_int_equal(n, 16);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(out[i] < 16 || (out[i] >= 80 && out[i] < 100) || out[i] >= 200);
+            assert_true(i == 0 || out[i] == out[i - 1] + 1); /* one run */
+        }
+    }
+    assert_int_equal(hth_directory_pick_free(fx.dir, fx.layer, 256, out), 92);
+    for (size_t i = 1; i < 92; i++)
+        assert_true(out[i] > out[i - 1]);
+    assert_int_equal(hth_directory_host_experts(fx.dir, &fx.host[1].id, fx.layer, out, 256), 100);
+    assert_int_equal(out[0], 100);
+    assert_int_equal(out[99], 199);
+    stop();
+}
+
+static void reading_costs_no_traffic(void **state)
+{
+    struct hth_directory_stats before, after;
+    struct hth_host_ref refs[4];
+    (void)state;
+    start("ffn0.1024.1024", 14);
+    struct hth_host_info info = {.addr_count = 1};
+    for (uint32_t i = 0; i < 64; i++) {
+        struct hth_peer_id id = {{(uint8_t)i, 1}};
+        uint32_t *set = range(i * 16384, 16384);
+        struct hth_expert_list list = {set, 16384};
+        assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 100 * S));
+        hth_free(set);
+    }
+    hth_directory_stats(fx.dir, &before);
+    struct hth_grid_view *v = hth_directory_view(fx.dir, fx.layer);
+    assert_int_equal(v->live_count, 1u << 20);
+    assert_int_equal(v->count[0], 1024);
+    for (uint32_t e = 0; e < 1u << 20; e += 1000)
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, e, refs, 4), 1);
+    hth_directory_stats(fx.dir, &after);
+    assert_int_equal(before.dht_requests, after.dht_requests);
+    assert_int_equal(after.hosts, 64);
+    hth_world_run_for(fx.world, 101 * S);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+    stop();
+}
+
+static void loading_is_bounded(void **state)
+{
+    struct hth_host_info info = {.addr_count = 1};
+    uint32_t *all;
+    (void)state;
+    start("ffn0.4096.4096", 15);
+    all = range(0, HTH_ANNOUNCE_EXPERTS_MAX + 1);
+    struct hth_expert_list list = {all, HTH_ANNOUNCE_EXPERTS_MAX + 1};
+    struct hth_peer_id id = {{9}};
+    assert_err(HTH_E_BUDGET, hth_directory_load(fx.dir, fx.layer, &id, &info, &list, S));
+    list.count--;
+    for (uint32_t i = 0; i < HTH_DIR_POSTINGS_MAX / HTH_ANNOUNCE_EXPERTS_MAX; i++) {
+        id.b[1] = (uint8_t)i;
+        assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+    }
+    id.b[0] = 10;
+    assert_err(HTH_E_BUDGET, hth_directory_load(fx.dir, fx.layer, &id, &info, &list, S));
+    struct hth_host_ref refs[100];
+    assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 0, refs, 100), HTH_DIR_REPLICAS_MAX);
+    all[0] = all[1];
+    list.count = 2;
+    assert_err(HTH_E_RANGE, hth_directory_load(fx.dir, fx.layer, &id, &info, &list, S));
+    hth_free(all);
+    stop();
+}
+
+static void asking_again(void **state)
+{
+    struct hth_directory_stats s;
+    (void)state;
+    start("ffn0.16.16", 16);
+    assert_ok(hth_directory_ask(fx.dir, fx.layer));
+    hth_world_run_for(fx.world, 1 * S);
+    assert_err(HTH_E_NOT_FOUND, hth_directory_ask(fx.dir, fx.layer));
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.negative_hits, 1);
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(view_of_any_set_is_a_correct_tree),
+        cmocka_unit_test(found_in_a_second_and_forgotten_after_its_life),
+        cmocka_unit_test(a_withdrawn_host_vanishes_at_once),
+        cmocka_unit_test(a_dead_host_is_hidden_until_it_speaks_or_time_passes),
+        cmocka_unit_test(changes_of_a_host_replace_each_other),
+        cmocka_unit_test(large_hosts_are_split),
+        cmocka_unit_test(the_largest_host_fits),
+        cmocka_unit_test(churn),
+        cmocka_unit_test(wrong_shapes_stay_out),
+        cmocka_unit_test(load_moves_the_choice),
+        cmocka_unit_test(free_coordinates_are_picked),
+        cmocka_unit_test(reading_costs_no_traffic),
+        cmocka_unit_test(loading_is_bounded),
+        cmocka_unit_test(asking_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_join.c: every way a join can end, the census, and the peer cache with every kind of damage.
+ */
+#include "dht/peers.h"
+
+#include "core/bytes.h"
+#include "core/mem.h"
+#include "dht/board.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S HTH_US_PER_S
+
+static struct {
+    struct hth_world *world;
+    struct hth_node *boot, *newcomer;
+    struct hth_announcer *ann;
+    struct hth_join *join;
+    struct hth_listener *listener;
+    struct hth_join_result result;
+    int done;
+} fx;
+
+static void on_done(void *arg, const struct hth_join_result *result)
+{
+    (void)arg;
+    fx.result = *result;
+    fx.done++;
+}
+
+static void begin(int64_t boot_skew_us)
+{
+    struct hth_node_opts skewed = HTH_NODE_OPTS_INIT;
+    memset(&fx, 0, sizeof(fx));
+    skewed.wall_skew_us = boot_skew_us;
+    fx.world = hth_world_new(5, NULL);
+    fx.boot = hth_world_node(fx.world, "boot", &skewed);
+    fx.newcomer = hth_world_node(fx.world, "newcomer", NULL);
+}
+
+static void announce(const char *network)
+{
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    opts.network = network;
+    opts.info.addr_count = 1;
+    opts.info.addr[0] = hth_node_addr(fx.boot, 4000);
+    assert_ok(hth_announcer_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &opts, &fx.ann));
+    hth_world_run_for(fx.world, 2 * S);
+}
+
+static bool is_done(void *arg)
+{
+    (void)arg;
+    return fx.done > 0;
+}
+
+static void join(const char *network, size_t bootstraps)
+{
+    struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
+    struct hth_addr addr = hth_node_addr(fx.boot, 4000);
+    opts.network = network;
+    opts.bootstrap = &addr;
+    opts.bootstrap_count = bootstraps;
+    assert_ok(hth_join_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), &opts, on_done,
+                           NULL, &fx.join));
+    assert_int_equal(fx.done, 0);
+    hth_world_run_until_true(fx.world, is_done, NULL, 60 * S);
+    assert_int_equal(fx.done, 1);
+}
+
+static void end(void)
+{
+    struct hth_open_counts open;
+    hth_join_free(fx.join);
+    hth_announcer_free(fx.ann);
+    hth_listener_free(hth_node_env(fx.boot), fx.listener);
+    hth_world_open(fx.world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(fx.world);
+}
+
+static void into_a_living_swarm(void **state)
+{
+    (void)state;
+    begin(0);
+    announce("net");
+    join("net", 1);
+    assert_ok(fx.result.err);
+    assert_int_equal(fx.result.nodes, 1);
+    assert_true(fx.result.took_us < S);
+    end();
+}
+
+static void as_the_first_node(void **state)
+{
+    (void)state;
+    begin(0);
+    join("net", 0);
+    assert_ok(fx.result.err);
+    end();
+}
+
+static void into_another_network(void **state)
+{
+    (void)state;
+    begin(0);
+    announce("other");
+    join("net", 1);
+    assert_err(HTH_E_JOIN_WRONG_NETWORK, fx.result.err);
+    assert_non_null(strstr(fx.result.text, "\"net\""));
+    end();
+}
+
+static void with_clocks_apart(void **state)
+{
+    static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000,
+                                    200 * S, -1800 * S, 3400 * S};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(skews); i++) {
+        begin(skews[i]);
+        /* The newest record is 2 s old when it is read: clocks 6 s apart show as 4 s. Skews of
+         * minutes put the beacon under a key of another epoch, which the scan must find. */
+        hth_world_run_for(fx.world, 65 * S);
+        announce("net");
+        join("net", 1);
+        assert_err(HTH_E_JOIN_CLOCK, fx.result.err);
+        assert_non_null(strstr(fx.result.text, "clock"));
+        assert_non_null(strstr(fx.result.text, "issued at"));
+        end();
+    }
+    begin(2900 * HTH_US_PER_MS);
+    hth_world_run_for(fx.world, 65 * S);
+    announce("net");
+    join("net", 1);
+    assert_ok(fx.result.err);
+    end();
+}
+
+static enum hth_err fill_future(void *arg, struct hth_writer *w)
+{
+    struct hth_beacon beacon = {.protocol_min = HTH_PROTOCOL_MAX + 1,
+                                .protocol_max = HTH_PROTOCOL_MAX + 2};
+    (void)arg;
+    return hth_beacon_write(w, &beacon, 400);
+}
+
+static void with_a_program_too_old(void **state)
+{
+    struct hth_topic topic;
+    struct hth_note *note;
+    (void)state;
+    begin(0);
+    hth_topic_init(&topic, hth_node_env(fx.boot)->crypto, "net", HTH_RECORD_BEACON, "", 0);
+    assert_ok(hth_note_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &topic, NULL, fill_future,
+                           NULL, &note));
+    hth_world_run_for(fx.world, 2 * S);
+    join("net", 1);
+    assert_err(HTH_E_JOIN_VERSION, fx.result.err);
+    hth_note_free(note);
+    end();
+}
+
+static void where_nothing_listens(void **state)
+{
+    (void)state;
+    begin(0);
+    hth_node_set_side(fx.boot, 1);
+    join("net", 1);
+    assert_err(HTH_E_JOIN_NOTHING_LISTENS, fx.result.err);
+    end();
+}
+
+static void accept_nobody(void *arg, struct hth_stream *s)
+{
+    (void)arg;
+    (void)s;
+}
+
+/* A DHT that reaches nobody, beside a network that works for streams. */
+static void no_nodes(void *self, struct hth_dht_stats *out)
+{
+    (void)self;
+    memset(out, 0, sizeof(*out));
+}
+
+static enum hth_err deaf_watch(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
+                               void *arg, struct hth_dht_watch **watch)
+{
+    (void)key;
+    (void)value;
+    (void)arg;
+    *watch = self;
+    return HTH_OK;
+}
+
+static void deaf_unwatch(void *self, struct hth_dht_watch *watch)
+{
+    (void)self;
+    (void)watch;
+}
+
+static void where_udp_is_closed(void **state)
+{
+    static const struct hth_dht_ops deaf_ops = {
+        .watch = deaf_watch, .unwatch = deaf_unwatch, .stats = no_nodes};
+    struct hth_dht deaf = {.ops = &deaf_ops, .self = &fx};
+    struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
+    struct hth_addr addr;
+    (void)state;
+    for (int listens = 0; listens < 2; listens++) {
+        begin(0);
+        addr = hth_node_addr(fx.boot, 4000);
+        if (listens)
+            assert_ok(hth_listen(hth_node_env(fx.boot), &addr, accept_nobody, NULL, &fx.listener));
+        opts.network = "net";
+        opts.bootstrap = &addr;
+        opts.bootstrap_count = 1;
+        assert_ok(hth_join_new(hth_node_env(fx.newcomer), &deaf, &opts, on_done, NULL, &fx.join));
+        hth_world_run_until_true(fx.world, is_done, NULL, 60 * S);
+        assert_err(listens ? HTH_E_JOIN_UDP_CLOSED : HTH_E_JOIN_NOTHING_LISTENS, fx.result.err);
+        /* Refused connections settle it sooner than silence does. */
+        assert_true(listens ? fx.result.took_us >= 10 * S : fx.result.took_us < 4 * S);
+        end();
+    }
+}
+
+static void bad_options(void **state)
+{
+    struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
+    struct hth_addr many[HTH_BOOTSTRAP_MAX + 1] = {{0}};
+    (void)state;
+    begin(0);
+    struct hth_env *env = hth_node_env(fx.newcomer);
+    struct hth_dht *dht = hth_node_dht(fx.newcomer);
+    opts.bootstrap = many;
+    assert_err(HTH_E_CONFIG, hth_join_new(env, dht, &opts, on_done, NULL, &fx.join));
+    opts.network = "a b";
+    assert_err(HTH_E_CONFIG, hth_join_new(env, dht, &opts, on_done, NULL, &fx.join));
+    opts.network = "net";
+    opts.bootstrap_count = HTH_BOOTSTRAP_MAX + 1;
+    assert_err(HTH_E_BUDGET, hth_join_new(env, dht, &opts, on_done, NULL, &fx.join));
+    end();
+}
+
+static void the_census_lists_roles_and_layers(void **state)
+{
+    struct hth_census *census;
+    struct hth_census_node node;
+    struct hth_census_stats stats;
+    struct hth_layer_shape shape = {.kind = "ffn", .d = 64, .block_rows = 1};
+    struct hth_peer_entry peers[4];
+    struct hth_grid grid;
+    uint32_t experts[3] = {1, 2, 3};
+    struct hth_expert_list list = {experts, 3};
+    (void)state;
+    begin(0);
+    announce("net");
+    assert_ok(hth_grid_parse("ffn0.4.4", 8, &grid));
+    assert_ok(hth_announcer_set_layer(fx.ann, &grid, &shape, &list));
+    assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), "net", &census));
+    hth_world_run_for(fx.world, 2 * S);
+    hth_census_stats(census, &stats);
+    assert_int_equal(stats.nodes, 1);
+    assert_true(hth_census_at(census, 0, &node));
+    assert_false(hth_census_at(census, 1, &node));
+    assert_true(hth_peer_id_eq(&node.id, &hth_node_env(fx.boot)->self));
+    assert_int_equal(node.role, HTH_ROLE_NODE);
+    assert_int_equal(node.layer_count, 1);
+    assert_true(hth_grid_eq(&node.layers[0].grid, &grid));
+    assert_int_equal(node.layers[0].experts, 3);
+    assert_int_equal(hth_census_peers(census, peers, 4), 1);
+    assert_int_equal(peers[0].addr.port, 4000);
+    hth_announcer_withdraw(fx.ann, NULL, NULL);
+    hth_world_run_for(fx.world, 1 * S);
+    hth_census_stats(census, &stats);
+    assert_int_equal(stats.nodes, 0);
+    hth_census_free(census);
+    end();
+}
+
+/* ---- the peer cache ------------------------------------------------------------------------ */
+
+static void peers_for(struct hth_peer_entry *peers, size_t count)
+{
+    memset(peers, 0, count * sizeof(*peers));
+    for (size_t i = 0; i < count; i++) {
+        peers[i].addr.family = i % 2 ? 6 : 4;
+        peers[i].addr.ip[0] = 10;
+        peers[i].addr.ip[3] = (uint8_t)i;
+        peers[i].addr.port = (uint16_t)(1000 + i);
+        peers[i].id.b[0] = (uint8_t)i;
+        peers[i].seen_us = (int64_t)(i * 7 % 300) * S;
+    }
+}
+
+static void the_cache_comes_back_newest_first(void **state)
+{
+    struct hth_peer_entry in[300], out[300];
+    size_t count;
+    (void)state;
+    begin(0);
+    struct hth_env *env = hth_node_env(fx.newcomer);
+    assert_err(HTH_E_NO_FILE, hth_peercache_load(env, "peers", out, 300, &count));
+    peers_for(in, 300);
+    assert_ok(hth_peercache_save(env, "peers", in, 300));
+    assert_ok(hth_peercache_load(env, "peers", out, 300, &count));
+    assert_int_equal(count, HTH_PEERCACHE_PEERS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const struct hth_peer_entry *want = &in[out[i].id.b[0]];
+        assert_true(i == 0 || out[i].seen_us <= out[i - 1].seen_us);
+        assert_true(hth_addr_eq(&out[i].addr, &want->addr));
+        assert_int_equal(out[i].seen_us, want->seen_us);
+    }
+    assert_ok(hth_peercache_load(env, "peers", out, 3, &count));
+    assert_int_equal(count, 3);
+    assert_ok(hth_peercache_save(env, "peers", in, 0));
+    assert_ok(hth_peercache_load(env, "peers", out, 3, &count));
+    assert_int_equal(count, 0);
+    end();
+}
+
+static void damage_is_named_and_nothing_is_believed(void **state)
+{
+    struct hth_peer_entry peers[5], out[300];
+    size_t len, count;
+    (void)state;
+    begin(0);
+    struct hth_env *env = hth_node_env(fx.newcomer);
+    peers_for(peers, 5);
+    assert_ok(hth_peercache_save(env, "peers", peers, 5));
+    const uint8_t *file = hth_node_disk_get(fx.newcomer, "peers", &len);
+    uint8_t *copy = hth_calloc(len + 1, 1);
+    for (size_t cut = 0; cut < len; cut++) {
+        enum hth_err err = hth_peercache_read(file, cut, out, 300, &count);
+        assert_true(err == HTH_E_CORRUPT || (cut < 13 && err == HTH_E_BAD_MAGIC));
+        assert_int_equal(count, 0);
+    }
+    for (size_t i = 0; i < len; i++) {
+        memcpy(copy, file, len);
+        copy[i] ^= 0x11;
+        enum hth_err err = hth_peercache_read(copy, len, out, 300, &count);
+        assert_true(err == HTH_E_CORRUPT || (i < 13 && err == HTH_E_BAD_MAGIC) ||
+                    ((i == 13 || i == 14) && err == HTH_E_VERSION));
+        assert_int_equal(count, 0);
+    }
+    memcpy(copy, file, len);
+    copy[len] = 'x';
+    assert_err(HTH_E_CORRUPT, hth_peercache_read(copy, len + 1, out, 300, &count));
+    hth_free(copy);
+    const char *many = "hearth-peers 1 257\n";
+    assert_err(HTH_E_CORRUPT,
+               hth_peercache_read((const uint8_t *)many, strlen(many), out, 300, &count));
+    uint8_t *large = hth_calloc(HTH_PEERCACHE_BYTES_MAX + 1, 1);
+    assert_err(HTH_E_TOO_LARGE,
+               hth_peercache_read(large, HTH_PEERCACHE_BYTES_MAX + 1, out, 300, &count));
+    hth_node_disk_put(fx.newcomer, "peers", large, HTH_PEERCACHE_BYTES_MAX + 1);
+    assert_err(HTH_E_TOO_LARGE, hth_peercache_load(env, "peers", out, 300, &count));
+    hth_free(large);
+    /* The next save repairs it. */
+    assert_ok(hth_peercache_save(env, "peers", peers, 5));
+    assert_ok(hth_peercache_load(env, "peers", out, 300, &count));
+    assert_int_equal(count, 5);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(into_a_living_swarm),
+        cmocka_unit_test(as_the_first_node),
+        cmocka_unit_test(into_another_network),
+        cmocka_unit_test(with_clocks_apart),
+        cmocka_unit_test(with_a_program_too_old),
+        cmocka_unit_test(where_nothing_listens),
+        cmocka_unit_test(where_udp_is_closed),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(the_census_lists_roles_and_layers),
+        cmocka_unit_test(the_cache_comes_back_newest_first),
+        cmocka_unit_test(damage_is_named_and_nothing_is_believed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_record.c: the bytes of a record, and what happens to each of them when somebody touches it.
+ */
+#include "dht/record.h"
+
+#include "core/bytes.h"
+#include "net/crypto.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define WALL_US (INT64_C(1700000000) * HTH_US_PER_S)
+
+/* Header, payload "hello", Ed25519 signature with the secret 00 01 02 .. 1f, for topic
+ * (network "golden", root of "ffn0."), issued at WALL_US. Laid down by hand from the picture in
+ * record.h; the signature comes from an independent implementation (golden_record.py). */
+#include "golden_record.h"
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_topic topic;
+    struct hth_dht_key key;
+    struct hth_record rec;
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    size_t len;
+};
+
+static void seal(struct fixture *f)
+{
+    assert_ok(hth_record_seal(f->env, &f->key, &f->rec, f->bytes, sizeof(f->bytes), &f->len));
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    memset(&f, 0, sizeof(f));
+    opts.crypto = hth_crypto_openssl();
+    opts.wall_start_us = WALL_US;
+    f.world = hth_world_new(1, &opts);
+    f.node = hth_world_node(f.world, "a", NULL);
+    f.env = hth_node_env(f.node);
+    for (uint8_t i = 0; i < 32; i++)
+        f.env->secret.b[i] = i;
+    f.env->crypto->public_of(&f.env->secret, &f.env->pubkey);
+    f.env->self = hth_peer_id_of(f.env->crypto, &f.env->pubkey);
+    hth_topic_init(&f.topic, f.env->crypto, "golden", HTH_RECORD_ROOT, "ffn0.", 5);
+    hth_topic_key(&f.topic, f.env->crypto, hth_topic_epoch(WALL_US), &f.key);
+    f.rec = (struct hth_record){.kind = HTH_RECORD_ROOT,
+                                .part = 3,
+                                .network = f.topic.network,
+                                .seq = (uint64_t)WALL_US,
+                                .issued_us = WALL_US,
+                                .life_ms = 60000,
+                                .payload = (const uint8_t *)"hello",
+                                .payload_len = 5};
+    seal(&f);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    hth_world_free(f->world);
+    return 0;
+}
+
+static enum hth_err open_at(struct fixture *f, const uint8_t *data, size_t len)
+{
+    struct hth_record rec;
+    return hth_record_open(f->env, NULL, &f->topic, &f->key, data, len, &rec);
+}
+
+static void golden_bytes(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_record rec;
+    assert_memory_equal(f->key.b, GOLDEN_KEY, sizeof(f->key.b));
+    assert_int_equal(f->len, sizeof(GOLDEN_RECORD));
+    assert_memory_equal(f->bytes, GOLDEN_RECORD, sizeof(GOLDEN_RECORD));
+    assert_ok(hth_record_open(f->env, NULL, &f->topic, &f->key, GOLDEN_RECORD,
+                              sizeof(GOLDEN_RECORD), &rec));
+    assert_int_equal(rec.part, 3);
+    assert_int_equal(rec.seq, WALL_US);
+    assert_int_equal(rec.life_ms, 60000);
+    assert_int_equal(rec.payload_len, 5);
+    assert_memory_equal(rec.payload, "hello", 5);
+    assert_true(hth_peer_id_eq(&rec.owner_id, &f->env->self));
+}
+
+/* No byte can change unnoticed, and each change has a name. */
+static void every_byte_is_covered(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t i = 0; i < f->len; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            f->bytes[i] ^= (uint8_t)(1 << bit);
+            enum hth_err err = open_at(f, f->bytes, f->len);
+            f->bytes[i] ^= (uint8_t)(1 << bit);
+            bool named = err == HTH_E_BAD_SIGNATURE ||
+                         (i < 4 && err == HTH_E_BAD_MAGIC) || (i == 4 && err == HTH_E_VERSION) ||
+                         (i == 5 && err == HTH_E_MALFORMED) || (i == 6 && err == HTH_E_RANGE) ||
+                         (i == 7 && err == HTH_E_MALFORMED) ||
+                         (i >= 8 && i < 16 && err == HTH_E_WRONG_RUN) ||
+                         (i >= 24 && i < 32 && (err == HTH_E_CLOCK_SKEW || err == HTH_E_EXPIRED ||
+                                                err == HTH_E_RANGE)) ||
+                         (i >= 32 && i < 36 && err == HTH_E_RANGE) ||
+                         (i >= 36 && i < 40 && (err == HTH_E_TRUNCATED || err == HTH_E_MALFORMED));
+            if (!named)
+                fail_msg("byte %zu bit %d: %s", i, bit, hth_err_name(err));
+        }
+    }
+    assert_ok(open_at(f, f->bytes, f->len));
+}
+
+static void cut_and_padded_ones_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t len = 0; len < f->len; len++)
+        assert_err(HTH_E_TRUNCATED, open_at(f, f->bytes, len));
+    assert_err(HTH_E_MALFORMED, open_at(f, f->bytes, f->len + 1));
+    assert_err(HTH_E_TOO_LARGE, open_at(f, f->bytes, HTH_DHT_VALUE_BYTES_MAX + 1));
+}
+
+static void a_copy_under_another_key_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_topic other;
+    struct hth_record rec;
+    struct hth_dht_key key;
+    hth_topic_key(&f->topic, f->env->crypto, hth_topic_epoch(WALL_US) + 1, &key);
+    assert_err(HTH_E_BAD_SIGNATURE,
+               hth_record_open(f->env, NULL, &f->topic, &key, f->bytes, f->len, &rec));
+    hth_topic_init(&other, f->env->crypto, "golden", HTH_RECORD_ROOT, "ffn1.", 5);
+    hth_topic_key(&other, f->env->crypto, hth_topic_epoch(WALL_US), &key);
+    assert_err(HTH_E_BAD_SIGNATURE,
+               hth_record_open(f->env, NULL, &other, &key, f->bytes, f->len, &rec));
+    hth_topic_init(&other, f->env->crypto, "golden", HTH_RECORD_PREFIX, "ffn0.", 5);
+    assert_err(HTH_E_MALFORMED,
+               hth_record_open(f->env, NULL, &other, &f->key, f->bytes, f->len, &rec));
+    hth_topic_init(&other, f->env->crypto, "golden2", HTH_RECORD_ROOT, "ffn0.", 5);
+    assert_err(HTH_E_WRONG_RUN,
+               hth_record_open(f->env, NULL, &other, &f->key, f->bytes, f->len, &rec));
+}
+
+struct clock_case {
+    int64_t issued_us; /* from now */
+    uint32_t life_ms;
+    enum hth_err err;
+};
+
+static void clocks(void **state)
+{
+    struct fixture *f = *state;
+    static const struct clock_case CASES[] = {
+        {0, 60000, HTH_OK},
+        {2900000, 60000, HTH_OK},
+        {3000000, 60000, HTH_OK},
+        {3000001, 60000, HTH_E_CLOCK_SKEW},
+        {3100000, 60000, HTH_E_CLOCK_SKEW},
+        {-59000000, 60000, HTH_OK},
+        {-62900000, 60000, HTH_OK},
+        {-63000000, 60000, HTH_OK},
+        {-63000001, 60000, HTH_E_EXPIRED},
+        {-1000000 - 3000001, 1000, HTH_E_EXPIRED},
+        {-600000000, 600000, HTH_OK},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(CASES); i++) {
+        f->rec.issued_us = WALL_US + CASES[i].issued_us;
+        f->rec.life_ms = CASES[i].life_ms;
+        seal(f);
+        assert_err(CASES[i].err, open_at(f, f->bytes, f->len));
+    }
+    struct hth_record rec;
+    char text[200];
+    f->rec.issued_us = WALL_US + 3100000;
+    f->rec.life_ms = 60000;
+    seal(f);
+    assert_ok(hth_record_peek(f->bytes, f->len, &rec));
+    hth_record_explain(HTH_E_CLOCK_SKEW, &rec, WALL_US, text);
+    assert_non_null(strstr(text, "22:13:23.100")); /* 1700000003.1 s since 1970 */
+    assert_non_null(strstr(text, "22:13:20.000"));
+    assert_non_null(strstr(text, "3.1 s"));
+}
+
+static void limits_of_sealing(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t payload[HTH_RECORD_PAYLOAD_MAX + 1] = {0};
+    f->rec.payload = payload;
+    f->rec.payload_len = HTH_RECORD_PAYLOAD_MAX;
+    seal(f);
+    assert_int_equal(f->len, HTH_DHT_VALUE_BYTES_MAX);
+    assert_ok(open_at(f, f->bytes, f->len));
+    f->rec.payload_len++;
+    assert_err(HTH_E_TOO_LARGE,
+               hth_record_seal(f->env, &f->key, &f->rec, f->bytes, sizeof(f->bytes), &f->len));
+    f->rec.payload_len = 0;
+    assert_err(HTH_E_TOO_LARGE, hth_record_seal(f->env, &f->key, &f->rec, f->bytes,
+                                                HTH_RECORD_OVERHEAD_BYTES - 1, &f->len));
+    seal(f);
+    f->rec.part = HTH_BOARD_RECORDS_PER_OWNER_MAX;
+    assert_err(HTH_E_RANGE,
+               hth_record_seal(f->env, &f->key, &f->rec, f->bytes, sizeof(f->bytes), &f->len));
+    f->rec.part = 0;
+    const uint32_t bad_ms[] = {0, 999, 600001, UINT32_MAX};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad_ms); i++) {
+        f->rec.life_ms = bad_ms[i];
+        assert_err(HTH_E_RANGE,
+                   hth_record_seal(f->env, &f->key, &f->rec, f->bytes, sizeof(f->bytes), &f->len));
+    }
+}
+
+static void the_cache_remembers_both_verdicts(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_record_cache *cache = hth_record_cache_new();
+    struct hth_record rec;
+    for (int i = 0; i < 3; i++)
+        assert_ok(hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
+    assert_int_equal(hth_record_cache_verified(cache), 1);
+    f->bytes[f->len - 1] ^= 1;
+    for (int i = 0; i < 3; i++)
+        assert_err(HTH_E_BAD_SIGNATURE,
+                   hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
+    assert_int_equal(hth_record_cache_verified(cache), 2);
+    f->bytes[f->len - 1] ^= 1;
+    /* Its size is bounded: after that many others, the first is judged again. */
+    for (uint64_t i = 0; i < HTH_RECORD_CACHE_MAX; i++) {
+        hth_store_u64le(f->bytes + f->len - 8, i);
+        assert_err(HTH_E_BAD_SIGNATURE,
+                   hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
+    }
+    seal(f);
+    assert_int_equal(hth_record_cache_verified(cache), 2 + HTH_RECORD_CACHE_MAX);
+    assert_ok(hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
+    assert_int_equal(hth_record_cache_verified(cache), 3 + HTH_RECORD_CACHE_MAX);
+    hth_record_cache_free(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(golden_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_byte_is_covered, setup, teardown),
+        cmocka_unit_test_setup_teardown(cut_and_padded_ones_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_copy_under_another_key_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(clocks, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_of_sealing, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_cache_remembers_both_verdicts, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
