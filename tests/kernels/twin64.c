@@ -144,9 +144,9 @@ double twin_xent(size_t m, size_t n, const double *x, const int *labels, double 
 static double rotated(const struct twin_attention *a, const double *x, size_t t, size_t c,
                       double sign)
 {
-    size_t dh = a->dim / a->heads, half = dh / 2, i = c % half;
     if (a->rope_base == 0)
         return x[c];
+    size_t dh = a->dim / a->heads, half = dh / 2, i = c % half;
     double angle = (double)t * pow(a->rope_base, -2.0 * (double)i / (double)dh);
     if (c < half)
         return x[i] * cos(angle) - sign * x[i + half] * sin(angle);

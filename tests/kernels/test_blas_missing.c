@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_blas_missing.c: a machine without OpenBLAS: a reason, and the reference instead. */
+#include "support/test.h"
+
+#include "kernels/backend.h"
+
+static void test_missing(void **state)
+{
+    (void)state;
+    struct hth_blas_options options = HTH_BLAS_OPTIONS_INIT;
+    struct hth_backend_info info[2];
+    const struct hth_backend *be = NULL;
+    options.library = "libhearth-no-such-library.so";
+    assert_err(HTH_E_UNSUPPORTED, hth_backend_blas(&options, &be));
+    assert_null(be);
+    /* The answer stays for the life of the process. */
+    assert_err(HTH_E_UNSUPPORTED, hth_backend_blas(NULL, &be));
+    assert_err(HTH_E_UNSUPPORTED, hth_backend_by_name("blas", &be));
+    assert_ok(hth_backend_by_name("auto", &be));
+    assert_ptr_equal(be, hth_backend_ref());
+    assert_int_equal(hth_backend_list(info, 2), 2);
+    assert_false(info[1].usable);
+    assert_non_null(strstr(info[1].detail, "libhearth-no-such-library.so"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_missing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
