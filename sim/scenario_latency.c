@@ -99,19 +99,6 @@ static enum hth_err run_to(struct latency_run *run, uint64_t goal)
     return run->updates >= goal ? HTH_OK : HTH_E_BUG;
 }
 
-static double staleness_mean(const struct hth_train_stats *from, const struct hth_train_stats *to)
-{
-    double sum = 0, count = 0;
-
-    for (int i = 0; i < HTH_STALENESS_BUCKETS; i++) {
-        double n = (double)(to->staleness[i] - from->staleness[i]);
-
-        sum += n * i;
-        count += n;
-    }
-    return count > 0 ? sum / count : 0;
-}
-
 static enum hth_err measure(struct latency_run *run, const struct hth_latency_opts *opts,
                             struct hth_latency_row *row)
 {
@@ -129,7 +116,7 @@ static enum hth_err measure(struct latency_run *run, const struct hth_latency_op
     row->flights = opts->flights;
     row->virtual_s = (double)end_us / 1e6;
     row->samples_per_s = (double)(to.samples - from.samples) / ((double)(end_us - begin_us) / 1e6);
-    row->staleness_mean = staleness_mean(&from, &to);
+    row->staleness_mean = to.staleness_mean;
     row->answers_missing = (double)to.answers_missing /
                            (double)HTH_MAX(to.answers + to.answers_missing, (uint64_t)1);
     row->trace = hth_world_trace_hash(run->world);

@@ -67,7 +67,8 @@ struct hth_train_stats {
     uint32_t flights;            /* in the air now */
     uint32_t live_experts;       /* in all layers */
     uint32_t hosts, hosts_dead;
-    uint64_t staleness[HTH_STALENESS_BUCKETS];
+    uint64_t staleness[HTH_STALENESS_BUCKETS]; /* updates of this process by their staleness */
+    double staleness_mean;
     uint64_t rounds, rounds_failed; /* of the averager */
     double averaged_distance;       /* norm of the last difference */
     bool waiting;                   /* for experts to appear */

@@ -89,6 +89,7 @@ struct hth_trainer {
     struct hth_ckpt ckpt;
     struct hth_average average;
     struct hth_train_stats stats;
+    double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */
     double rate_samples, rate_s; /* decaying sums: their quotient is the rate */
     int64_t last_update_us, waiting_since_us;
     bool freed;

@@ -70,7 +70,7 @@ static void count_update(struct hth_flight *f)
     struct hth_trainer *t = f->trainer;
     struct hth_train_stats *s = &t->stats;
     const struct hth_xent_result *x = &f->pass->xent;
-    uint64_t stale = HTH_MIN(s->updates - f->born, (uint64_t)HTH_STALENESS_BUCKETS - 1);
+    uint64_t stale = s->updates - f->born;
     double counted = x->counted > 0 ? x->counted : 1;
 
     s->loss = x->loss_sum / counted;
@@ -79,7 +79,9 @@ static void count_update(struct hth_flight *f)
     s->accuracy_ema = ema(s->accuracy_ema, s->accuracy, s->updates == 0);
     s->grad_norm = f->grad_norm;
     s->lr = f->lr;
-    s->staleness[stale]++;
+    s->staleness[HTH_MIN(stale, (uint64_t)HTH_STALENESS_BUCKETS - 1)]++;
+    t->stale_sum += (double)stale;
+    s->staleness_mean = t->stale_sum / ++t->stale_count;
     s->updates++;
     s->samples += t->opts.micro_batch;
     s->rows = s->samples * t->model->opts.seq_len;
