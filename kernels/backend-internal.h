@@ -3,9 +3,9 @@
  * backend-internal.h: the table that a back end fills, and the structs behind the opaque names.
  *
  * ops.c has checked shapes, types and limits before it calls through the table, so that a back end
- * holds arithmetic only: views are fp32 unless the slot says otherwise, rows > 0, leading dimensions
- * at least the columns. A slot takes scratch from its context and may return E_NO_MEMORY; a device
- * back end otherwise returns at once and keeps its errors for `exec_sync`.
+ * holds arithmetic only: views are fp32 unless the slot says otherwise, rows > 0, leading
+ * dimensions at least the columns. A slot takes scratch from its context and may return
+ * E_NO_MEMORY; a device back end otherwise returns at once and keeps its errors for `exec_sync`.
  *
  * A plug-in exports one function that returns such a table; `abi` and `size` are checked first.
  */
@@ -126,8 +126,7 @@ struct hth_backend {
     enum hth_err (*softmax_backward)(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
                                      struct hth_view dx);
     enum hth_err (*xent)(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
-                         float grad_scale, struct hth_view dlogits,
-                         struct hth_xent_result *result);
+                         float grad_scale, struct hth_view dlogits, struct hth_xent_result *result);
     /* dst[i] = src[index[i]] for a dense table of `src_rows` rows; embedding's forward too. */
     enum hth_err (*gather_rows)(struct hth_exec *ex, struct hth_view src, struct hth_view index,
                                 struct hth_view dst);

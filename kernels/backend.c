@@ -19,7 +19,8 @@ uint32_t hth_ld_f32(uint32_t cols)
 const struct hth_rowops *hth_rowops_fast(void)
 {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &hth_rowops_avx2 : NULL;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &hth_rowops_avx2
+                                                                           : NULL;
 #else
     return NULL;
 #endif

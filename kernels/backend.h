@@ -3,23 +3,24 @@
  * backend.h: where arithmetic runs.
  *
  * A back end is a table of operations for one kind of device: `ref` (plain loops, bit-reproducible
- * on any x86-64, the arbiter of the others) and `blas` (OpenBLAS, loaded at run time, one thread per
- * call). Packed CPU kernels and a CUDA plug-in fit the same table. Everything above kernels/ calls
- * the operations through ops.h, blocks.h and optim.h and never sees the table.
+ * on any x86-64, the arbiter of the others) and `blas` (OpenBLAS, loaded at run time, one thread
+ * per call). Packed CPU kernels and a CUDA plug-in fit the same table. Everything above kernels/
+ * calls the operations through ops.h, blocks.h and optim.h and never sees the table.
  *
- * An *execution context* (hth_exec) is one caller's seat on a back end: its scratch memory and, on a
- * device, its stream. One thread uses it at a time; any number of contexts run side by side. Scratch
- * is sized ahead (blocks.h and ops.h have the queries), so that no step allocates; an operation that
- * finds too little answers E_NO_MEMORY and touches nothing. On a device, operations return at once:
- * results are valid and errors surface at hth_exec_sync. On a CPU sync has nothing to do, but callers
- * call it all the same.
+ * An *execution context* (hth_exec) is one caller's seat on a back end: its scratch memory and, on
+ * a device, its stream. One thread uses it at a time; any number of contexts run side by side.
+ * Scratch is sized ahead (blocks.h and ops.h have the queries), so that no step allocates; an
+ * operation that finds too little answers E_NO_MEMORY and touches nothing. On a device, operations
+ * return at once: results are valid and errors surface at hth_exec_sync. On a CPU sync has nothing
+ * to do, but callers call it all the same.
  *
  * A *view* says where a matrix of activations lies: plain, passed by value, borrowed. Its data is
- * memory of the back end: on the CPU any pointer will do, and rows that start on 64 bytes are faster.
+ * memory of the back end: on the CPU any pointer will do, and rows that start on 64 bytes are
+ * faster.
  *
  * The bit rule: each row of an operation that works by rows (all but those that reduce over rows,
- * such as weight gradients) gets the same bits whatever batch it travels in. It holds per back end on
- * one machine; between back ends only tolerances hold.
+ * such as weight gradients) gets the same bits whatever batch it travels in. It holds per back end
+ * on one machine; between back ends only tolerances hold.
  */
 #ifndef HTH_KERNELS_BACKEND_H
 #define HTH_KERNELS_BACKEND_H
@@ -71,12 +72,12 @@ struct hth_blas_options {
 const struct hth_backend *hth_backend_ref(void);
 
 /*
- * Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It sets
- * OPENBLAS_NUM_THREADS=1 and OPENBLAS_CORETYPE in the environment before loading, because OpenBLAS
- * reads them while it is loaded: call it before other threads that use the environment run.
- * A core type is taken only after a self-check: rows of batches of 1 to 61, bit for bit.
- * Errors: E_UNSUPPORTED (no library, or no core type that keeps the bit rule); hth_backend_list says
- * why. Safe to call from several threads.
+ * Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It
+ * sets OPENBLAS_NUM_THREADS=1 and OPENBLAS_CORETYPE in the environment before loading, because
+ * OpenBLAS reads them while it is loaded: call it before other threads that use the environment
+ * run. A core type is taken only after a self-check: rows of batches of 1 to 61, bit for bit.
+ * Errors: E_UNSUPPORTED (no library, or no core type that keeps the bit rule); hth_backend_list
+ * says why. Safe to call from several threads.
  */
 enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out) HTH_MUST;
@@ -116,7 +117,8 @@ const struct hth_backend *hth_exec_backend(const struct hth_exec *ex);
 /* Grows the scratch to at least that many bytes; between steps only. Errors: E_NO_MEMORY. */
 enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUST;
 
-/* Waits for everything given to this context. Errors: the first that happened since the last sync. */
+/* Waits for everything given to this context. Errors: the first that happened since the last sync.
+ */
 enum hth_err hth_exec_sync(struct hth_exec *ex) HTH_MUST;
 
 /* Scratch is a stack: take bytes (64-byte aligned, NULL when there are too few left), and give back

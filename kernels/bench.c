@@ -11,9 +11,9 @@
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
 
-#define REPEATS_MAX 101
+#define REPEATS_MAX     101
 #define CHECK_TOLERANCE 2e-5
-#define CHECKED_ROWS 4
+#define CHECKED_ROWS    4
 
 struct bench {
     const struct hth_bench_options *options;
@@ -84,8 +84,10 @@ static void ffn64(const struct bench *b, const float *flat, const float *x, doub
 {
     uint32_t d = b->ffn.dim, h = b->ffn.hidden;
     double *hidden = scratch, *y = scratch + h, mean = 0, spread = 0;
-    const float *w1 = flat + hth_weight_offset(b->ffn.w1), *b1 = flat + hth_weight_offset(b->ffn.b1);
-    const float *w2 = flat + hth_weight_offset(b->ffn.w2), *b2 = flat + hth_weight_offset(b->ffn.b2);
+    const float *w1 = flat + hth_weight_offset(b->ffn.w1),
+                *b1 = flat + hth_weight_offset(b->ffn.b1);
+    const float *w2 = flat + hth_weight_offset(b->ffn.w2),
+                *b2 = flat + hth_weight_offset(b->ffn.b2);
     for (uint32_t j = 0; j < h; j++)
         hidden[j] = (double)b1[j];
     for (uint32_t k = 0; k < d; k++) {

@@ -5,12 +5,12 @@
  * OpenBLAS does not promise that a row of A gives the same row of C whatever M is, and three of its
  * habits break it (0.3.21, measured):
  *
- *   - The FMA kernels of core types Haswell and Zen sum in an order that depends on the row's place in
- *     a tile of 12. No padding cures that: these core types are never chosen.
+ *   - The FMA kernels of core types Haswell and Zen sum in an order that depends on the row's place
+ * in a tile of 12. No padding cures that: these core types are never chosen.
  *   - SkylakeX (and Cooperlake) take other kernels for small products: `direct` ones for row-major
  *     NN with beta = 0, and `small matrix` ones where M N K <= 100^3. So products are given in
- *     column-major form (C^T = B^T A^T), which has no direct kernel, and a product that is too small
- *     is padded with zero rows until M N K > 100^3: at most a million multiply-adds, some 10 us.
+ *     column-major form (C^T = B^T A^T), which has no direct kernel, and a product that is too
+ * small is padded with zero rows until M N K > 100^3: at most a million multiply-adds, some 10 us.
  *   - For tiny weights (N K < 32768) padding would cost more than the product: those use our own
  *     loops. The choice depends on N and K only, never on M.
  *
@@ -171,8 +171,15 @@ static bool self_check(void)
     for (size_t s = 0; s < HTH_ARRAY_LEN(shapes) && good; s++) {
         uint32_t k = shapes[s][0], n = shapes[s][1];
         for (int nt = 0; nt < 2 && good; nt++) {
-            struct hth_gemm g = {.form = nt ? HTH_GEMM_NT : HTH_GEMM_NN, .m = CHECK_ROWS, .n = n,
-                                 .k = k, .a = a, .lda = k, .b = b, .ldb = nt ? k : n, .c = c,
+            struct hth_gemm g = {.form = nt ? HTH_GEMM_NT : HTH_GEMM_NN,
+                                 .m = CHECK_ROWS,
+                                 .n = n,
+                                 .k = k,
+                                 .a = a,
+                                 .lda = k,
+                                 .b = b,
+                                 .ldb = nt ? k : n,
+                                 .c = c,
                                  .ldc = n};
             good = blas_gemm(ex, &g) == HTH_OK && same_rows(ex, g, d);
         }
@@ -252,7 +259,8 @@ static void blas_load(const struct hth_blas_options *options)
     blas.err = good ? HTH_OK : HTH_E_UNSUPPORTED;
 }
 
-enum hth_err hth_backend_blas(const struct hth_blas_options *options, const struct hth_backend **out)
+enum hth_err hth_backend_blas(const struct hth_blas_options *options,
+                              const struct hth_backend **out)
 {
     const struct hth_blas_options defaults = HTH_BLAS_OPTIONS_INIT;
     pthread_mutex_lock(&blas.lock);

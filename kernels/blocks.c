@@ -46,8 +46,11 @@ static enum hth_err declare(struct hth_params *p, const char *prefix, const stru
         int len = snprintf(name, sizeof(name), "%s%s", prefix != NULL ? prefix : "", t->name);
         if (len < 0 || len > HTH_PARAM_NAME_MAX)
             return HTH_E_CONFIG;
-        struct hth_param_spec spec = {.name = name, .rows = t->rows, .cols = t->cols,
-                                      .init = t->init, .no_decay = t->no_decay};
+        struct hth_param_spec spec = {.name = name,
+                                      .rows = t->rows,
+                                      .cols = t->cols,
+                                      .init = t->init,
+                                      .no_decay = t->no_decay};
         if (t->fan_in > 0) {
             /* LINEAR on a [1, n] bias would use one input: give the bound itself. */
             spec.init = HTH_INIT_UNIFORM;
@@ -151,8 +154,8 @@ enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, stru
     enum hth_err err = HTH_E_NO_MEMORY;
     if (dsum.data == NULL || dpre.data == NULL)
         goto out;
-    struct hth_layernorm_back norm = {.gamma = f->gamma, .beta = f->beta, .x = s.sum,
-                                      .stats = s.stats};
+    struct hth_layernorm_back norm = {
+        .gamma = f->gamma, .beta = f->beta, .x = s.sum, .stats = s.stats};
     HTH_GOTO(out, hth_layernorm_backward(ex, &norm, dy, dsum));
     HTH_GOTO(out, hth_linear_backward_weight(ex, f->w2, f->b2, s.act, dsum));
     struct hth_linear_back down = {.w = f->w2, .act = HTH_ACT_GELU, .pre = s.pre};
@@ -175,8 +178,11 @@ enum hth_err hth_tblock_declare(struct hth_params *p, const struct hth_tblock_op
         (options->rope != NULL && options->rope->half * 2 != d / options->heads))
         return HTH_E_CONFIG;
     uint32_t h = options->hidden > 0 ? options->hidden : 4 * d;
-    struct hth_tblock t = {.dim = d, .hidden = h, .heads = options->heads,
-                           .eps = options->eps > 0 ? options->eps : 1e-5f, .rope = options->rope};
+    struct hth_tblock t = {.dim = d,
+                           .hidden = h,
+                           .heads = options->heads,
+                           .eps = options->eps > 0 ? options->eps : 1e-5f,
+                           .rope = options->rope};
     const struct tensor tensors[] = {
         {&t.ln1_gamma, "norm1.weight", 1, d, HTH_INIT_ONES, true, 0},
         {&t.ln1_beta, "norm1.bias", 1, d, HTH_INIT_ZEROS, true, 0},
@@ -287,8 +293,11 @@ static enum hth_err tblock_back_ffn(struct hth_exec *ex, const struct hth_tblock
     HTH_TRY(hth_linear_backward_weight(ex, t->w1, t->b1, s->norm2, dpre));
     struct hth_linear_back up = {.w = t->w1};
     HTH_TRY(hth_linear_backward_data(ex, &up, dpre, dnorm));
-    struct hth_layernorm_back norm = {.gamma = t->ln2_gamma, .beta = t->ln2_beta, .x = s->mid,
-                                      .stats = s->stats2, .residual = dy};
+    struct hth_layernorm_back norm = {.gamma = t->ln2_gamma,
+                                      .beta = t->ln2_beta,
+                                      .x = s->mid,
+                                      .stats = s->stats2,
+                                      .residual = dy};
     return hth_layernorm_backward(ex, &norm, dnorm, dmid);
 }
 
@@ -311,8 +320,11 @@ static enum hth_err tblock_back_attention(struct hth_exec *ex, const struct hth_
     HTH_TRY(hth_linear_backward_weight(ex, t->wqkv, t->bqkv, s->norm1, dqkv));
     struct hth_linear_back qkv = {.w = t->wqkv};
     HTH_TRY(hth_linear_backward_data(ex, &qkv, dqkv, datt));
-    struct hth_layernorm_back norm = {.gamma = t->ln1_gamma, .beta = t->ln1_beta, .x = back->x,
-                                      .stats = s->stats1, .residual = dmid};
+    struct hth_layernorm_back norm = {.gamma = t->ln1_gamma,
+                                      .beta = t->ln1_beta,
+                                      .x = back->x,
+                                      .stats = s->stats1,
+                                      .residual = dmid};
     return hth_layernorm_backward(ex, &norm, datt, dx);
 }
 

@@ -3,10 +3,10 @@
  * blocks.h: what experts and trunks are made of: the FFN block and the transformer block.
  *
  * A block is a handful of weights of a parameter set: declare it before the set is sealed, run it
- * afterwards. Forward without `saved` is inference; with `saved` it leaves there what backward needs.
- * Both sizes are asked ahead (bytes of saved for M rows, bytes of scratch of the context for M rows),
- * so that a step allocates nothing. `saved` is memory of the back end, 64-byte aligned, and
- * belongs to the caller: one per batch in flight.
+ * afterwards. Forward without `saved` is inference; with `saved` it leaves there what backward
+ * needs. Both sizes are asked ahead (bytes of saved for M rows, bytes of scratch of the context for
+ * M rows), so that a step allocates nothing. `saved` is memory of the back end, 64-byte aligned,
+ * and belongs to the caller: one per batch in flight.
  *
  * backward gives dx (not dx += ) and adds to the gradients of the weights. x must be the forward's.
  * dx may be dy. The same context thread rules as in ops.h; a block itself is read-only.
@@ -38,8 +38,8 @@ struct hth_ffn_options {
     const char *prefix; /* put before the tensors' names; NULL: none */
 };
 
-/* Tensors: layers.0.weight [d, h], layers.0.bias, layers.2.weight [h, d], layers.2.bias, norm.weight,
- * norm.bias. Errors: those of hth_params_add; E_CONFIG (no dim). */
+/* Tensors: layers.0.weight [d, h], layers.0.bias, layers.2.weight [h, d], layers.2.bias,
+ * norm.weight, norm.bias. Errors: those of hth_params_add; E_CONFIG (no dim). */
 enum hth_err hth_ffn_declare(struct hth_params *p, const struct hth_ffn_options *options,
                              struct hth_ffn *out) HTH_MUST;
 size_t hth_ffn_saved_bytes(const struct hth_ffn *f, uint32_t rows);
@@ -59,10 +59,10 @@ struct hth_tblock {
 };
 
 struct hth_tblock_options {
-    uint32_t dim;            /* a multiple of heads; dim / heads even when there is a rope */
-    uint32_t hidden;         /* 0: 4 * dim */
+    uint32_t dim;    /* a multiple of heads; dim / heads even when there is a rope */
+    uint32_t hidden; /* 0: 4 * dim */
     uint32_t heads;
-    float eps;               /* 0: 1e-5 */
+    float eps;                   /* 0: 1e-5 */
     const struct hth_rope *rope; /* borrowed, outlives the block; NULL: no positions */
     const char *prefix;
 };

@@ -2,8 +2,8 @@
 /*
  * cpu-attention.c: causal attention of one head of one sequence at a time, in blocks of queries.
  *
- * For queries q0 .. q1 only keys 0 .. q1 matter, so each block multiplies by a growing slice of K and
- * V and the upper triangle is never computed but for the last tile:
+ * For queries q0 .. q1 only keys 0 .. q1 matter, so each block multiplies by a growing slice of K
+ * and V and the upper triangle is never computed but for the last tile:
  *
  *         keys 0 ......... q1
  *   q0  [ x x x x x x .     ]      S = Q K^T / sqrt(dh), row t keeps keys 0 .. t
@@ -27,10 +27,10 @@
 struct head {
     uint32_t seq, dh;
     float scale;
-    float *q, *k, *v;        /* rotated where there is a rope */
-    float *out, *dout;       /* backward only */
-    float *dq, *dk, *dv;     /* backward only */
-    float *p, *dp;           /* [QUERY_BLOCK, seq]; dp backward only */
+    float *q, *k, *v;    /* rotated where there is a rope */
+    float *out, *dout;   /* backward only */
+    float *dq, *dk, *dv; /* backward only */
+    float *p, *dp;       /* [QUERY_BLOCK, seq]; dp backward only */
 };
 
 size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
@@ -57,8 +57,8 @@ static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward
 }
 
 /* Copies columns first .. first + dh of the sequence's rows, rotated where there is a rope. */
-static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope, const struct head *h,
-                        const float *src, size_t ld, float *dst)
+static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope,
+                        const struct head *h, const float *src, size_t ld, float *dst)
 {
     for (uint32_t t = 0; t < h->seq; t++) {
         const float *x = src + t * ld;
@@ -90,9 +90,16 @@ static void head_scatter(const struct hth_exec *ex, const struct hth_rope *rope,
 /* p = Q[q0 .. q1) K[0 .. q1)^T, unscaled. */
 static enum hth_err head_scores(struct hth_exec *ex, const struct head *h, uint32_t q0, uint32_t q1)
 {
-    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = q1 - q0, .n = q1, .k = h->dh,
-                         .a = h->q + (size_t)q0 * h->dh, .lda = h->dh, .b = h->k, .ldb = h->dh,
-                         .c = h->p, .ldc = h->seq};
+    struct hth_gemm g = {.form = HTH_GEMM_NT,
+                         .m = q1 - q0,
+                         .n = q1,
+                         .k = h->dh,
+                         .a = h->q + (size_t)q0 * h->dh,
+                         .lda = h->dh,
+                         .b = h->k,
+                         .ldb = h->dh,
+                         .c = h->p,
+                         .ldc = h->seq};
     return hth_cpu_of(ex)->gemm(ex, &g);
 }
 
@@ -113,9 +120,16 @@ static enum hth_err head_forward(struct hth_exec *ex, const struct head *h, floa
             if (lse != NULL)
                 lse[t * ld_lse] = total;
         }
-        struct hth_gemm g = {.form = HTH_GEMM_NN, .m = q1 - q0, .n = h->dh, .k = q1,
-                             .a = h->p, .lda = h->seq, .b = h->v, .ldb = h->dh,
-                             .c = out + q0 * ldo, .ldc = ldo};
+        struct hth_gemm g = {.form = HTH_GEMM_NN,
+                             .m = q1 - q0,
+                             .n = h->dh,
+                             .k = q1,
+                             .a = h->p,
+                             .lda = h->seq,
+                             .b = h->v,
+                             .ldb = h->dh,
+                             .c = out + q0 * ldo,
+                             .ldc = ldo};
         HTH_TRY(cpu->gemm(ex, &g));
     }
     return HTH_OK;
@@ -127,9 +141,16 @@ static enum hth_err block_gradient(struct hth_exec *ex, const struct head *h, ui
 {
     const struct hth_rowops *row = hth_cpu_of(ex)->row;
     HTH_TRY(head_scores(ex, h, q0, q1));
-    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = q1 - q0, .n = q1, .k = h->dh,
-                         .a = h->dout + (size_t)q0 * h->dh, .lda = h->dh, .b = h->v, .ldb = h->dh,
-                         .c = h->dp, .ldc = h->seq};
+    struct hth_gemm g = {.form = HTH_GEMM_NT,
+                         .m = q1 - q0,
+                         .n = q1,
+                         .k = h->dh,
+                         .a = h->dout + (size_t)q0 * h->dh,
+                         .lda = h->dh,
+                         .b = h->v,
+                         .ldb = h->dh,
+                         .c = h->dp,
+                         .ldc = h->seq};
     HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
     for (uint32_t t = q0; t < q1; t++) {
         float *p = h->p + (size_t)(t - q0) * h->seq, *dp = h->dp + (size_t)(t - q0) * h->seq;
@@ -155,17 +176,32 @@ static enum hth_err head_backward(struct hth_exec *ex, const struct head *h, con
     for (uint32_t q0 = 0; q0 < h->seq; q0 += QUERY_BLOCK) {
         uint32_t q1 = HTH_MIN(h->seq, q0 + QUERY_BLOCK);
         HTH_TRY(block_gradient(ex, h, q0, q1, lse, ld_lse));
-        struct hth_gemm g = {.form = HTH_GEMM_TN, .accumulate = true, .m = q1, .n = h->dh,
-                             .k = q1 - q0, .a = h->p, .lda = h->seq, .b = h->dout + q0 * dh,
-                             .ldb = dh, .c = h->dv, .ldc = dh};
+        struct hth_gemm g = {.form = HTH_GEMM_TN,
+                             .accumulate = true,
+                             .m = q1,
+                             .n = h->dh,
+                             .k = q1 - q0,
+                             .a = h->p,
+                             .lda = h->seq,
+                             .b = h->dout + q0 * dh,
+                             .ldb = dh,
+                             .c = h->dv,
+                             .ldc = dh};
         HTH_TRY(cpu->gemm(ex, &g));
         g.a = h->dp;
         g.b = h->q + q0 * dh;
         g.c = h->dk;
         HTH_TRY(cpu->gemm(ex, &g));
-        struct hth_gemm dq = {.form = HTH_GEMM_NN, .m = q1 - q0, .n = h->dh, .k = q1,
-                              .a = h->dp, .lda = h->seq, .b = h->k, .ldb = dh,
-                              .c = h->dq + q0 * dh, .ldc = dh};
+        struct hth_gemm dq = {.form = HTH_GEMM_NN,
+                              .m = q1 - q0,
+                              .n = h->dh,
+                              .k = q1,
+                              .a = h->dp,
+                              .lda = h->seq,
+                              .b = h->k,
+                              .ldb = dh,
+                              .c = h->dq + q0 * dh,
+                              .ldc = dh};
         HTH_TRY(cpu->gemm(ex, &dq));
     }
     return HTH_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu-internal.h: what the CPU back ends share. A CPU back end is a matrix product and a table of row
- * loops; everything else (cpu.c, cpu-attention.c) is written once over these two.
+ * cpu-internal.h: what the CPU back ends share. A CPU back end is a matrix product and a table of
+ * row loops; everything else (cpu.c, cpu-attention.c) is written once over these two.
  */
 #ifndef HTH_KERNELS_CPU_INTERNAL_H
 #define HTH_KERNELS_CPU_INTERNAL_H

@@ -111,9 +111,16 @@ static enum hth_err cpu_linear_forward(struct hth_exec *ex, const struct hth_lin
                                        struct hth_view x, struct hth_view y)
 {
     const struct hth_cpu *cpu = hth_cpu_of(ex);
-    struct hth_gemm g = {.form = HTH_GEMM_NN, .m = x.rows, .n = y.cols, .k = x.cols,
-                         .a = x.data, .lda = x.ld, .b = lin->w->value, .ldb = lin->w->cols,
-                         .c = y.data, .ldc = y.ld};
+    struct hth_gemm g = {.form = HTH_GEMM_NN,
+                         .m = x.rows,
+                         .n = y.cols,
+                         .k = x.cols,
+                         .a = x.data,
+                         .lda = x.ld,
+                         .b = lin->w->value,
+                         .ldb = lin->w->cols,
+                         .c = y.data,
+                         .ldc = y.ld};
     HTH_TRY(cpu->gemm(ex, &g));
     const float *bias = lin->bias != NULL ? lin->bias->value : NULL;
     if (bias == NULL && lin->act == HTH_ACT_NONE && lin->pre.data == NULL &&
@@ -121,8 +128,9 @@ static enum hth_err cpu_linear_forward(struct hth_exec *ex, const struct hth_lin
         return HTH_OK;
     for (uint32_t r = 0; r < y.rows; r++) {
         float *row = hth_row(y, r);
-        cpu->row->epilogue(y.cols, row, bias, lin->act, hth_row_or_null(lin->pre, r),
-                           hth_row_or_null(lin->residual, r), row);
+        struct hth_row_epilogue e = {bias, lin->act, hth_row_or_null(lin->pre, r),
+                                     hth_row_or_null(lin->residual, r)};
+        cpu->row->epilogue(y.cols, row, &e, row);
     }
     return HTH_OK;
 }
@@ -131,9 +139,16 @@ static enum hth_err cpu_linear_backward_data(struct hth_exec *ex, const struct h
                                              struct hth_view dy, struct hth_view dx)
 {
     const struct hth_cpu *cpu = hth_cpu_of(ex);
-    struct hth_gemm g = {.form = HTH_GEMM_NT, .m = dy.rows, .n = dx.cols, .k = dy.cols,
-                         .a = dy.data, .lda = dy.ld, .b = lin->w->value, .ldb = lin->w->cols,
-                         .c = dx.data, .ldc = dx.ld};
+    struct hth_gemm g = {.form = HTH_GEMM_NT,
+                         .m = dy.rows,
+                         .n = dx.cols,
+                         .k = dy.cols,
+                         .a = dy.data,
+                         .lda = dy.ld,
+                         .b = lin->w->value,
+                         .ldb = lin->w->cols,
+                         .c = dx.data,
+                         .ldc = dx.ld};
     HTH_TRY(cpu->gemm(ex, &g));
     for (uint32_t r = 0; r < dx.rows; r++) {
         float *row = hth_row(dx, r);
@@ -150,9 +165,17 @@ static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_w
                                                struct hth_view dy)
 {
     const struct hth_cpu *cpu = hth_cpu_of(ex);
-    struct hth_gemm g = {.form = HTH_GEMM_TN, .accumulate = !w->grad_zero, .m = x.cols,
-                         .n = dy.cols, .k = x.rows, .a = x.data, .lda = x.ld, .b = dy.data,
-                         .ldb = dy.ld, .c = w->grad, .ldc = w->cols};
+    struct hth_gemm g = {.form = HTH_GEMM_TN,
+                         .accumulate = !w->grad_zero,
+                         .m = x.cols,
+                         .n = dy.cols,
+                         .k = x.rows,
+                         .a = x.data,
+                         .lda = x.ld,
+                         .b = dy.data,
+                         .ldb = dy.ld,
+                         .c = w->grad,
+                         .ldc = w->cols};
     HTH_TRY(cpu->gemm(ex, &g));
     w->grad_zero = false;
     if (bias == NULL)
@@ -187,9 +210,10 @@ static enum hth_err cpu_layernorm_forward(struct hth_exec *ex, const struct hth_
                                           struct hth_view x, struct hth_view y,
                                           struct hth_view stats)
 {
+    struct hth_row_norm norm = {ln->gamma->value, ln->beta->value, ln->eps};
     for (uint32_t r = 0; r < x.rows; r++) {
-        hth_cpu_of(ex)->row->layernorm(x.cols, hth_row(x, r), ln->gamma->value, ln->beta->value,
-                                       ln->eps, hth_row(y, r), hth_row_or_null(stats, r));
+        hth_cpu_of(ex)->row->layernorm(x.cols, hth_row(x, r), &norm, hth_row(y, r),
+                                       hth_row_or_null(stats, r));
     }
     return HTH_OK;
 }
@@ -202,8 +226,10 @@ static enum hth_err cpu_layernorm_backward(struct hth_exec *ex, const struct hth
     HTH_TRY(hth_weight_grad_ready(ln->beta));
     for (uint32_t r = 0; r < dy.rows; r++) {
         float *out = hth_row(dx, r);
-        row->layernorm_back(dy.cols, hth_row(ln->x, r), ln->gamma->value, hth_row(ln->stats, r),
-                            hth_row(dy, r), out, ln->gamma->grad, ln->beta->grad);
+        struct hth_row_norm_back b = {
+            hth_row(ln->x, r), ln->gamma->value, hth_row(ln->stats, r), hth_row(dy, r), out,
+            ln->gamma->grad,   ln->beta->grad};
+        row->layernorm_back(dy.cols, &b);
         if (ln->residual.data != NULL)
             row->combine(dy.cols, 1.0f, out, 1.0f, hth_row(ln->residual, r), out);
     }

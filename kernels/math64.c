@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math64.c: textbook series after argument reduction; see math64.h for why. Compiled with contraction
- * off. */
+/* math64.c: textbook series after argument reduction; see math64.h for why. Compiled with
+ * contraction off. */
 #include "kernels/math64.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#define LN2_HI  0x1.62e42fee00000p-1 /* the leading 32 bits: n * LN2_HI is exact */
-#define LN2_LO  0x1.a39ef35793c76p-33
-#define PIO2_HI 0x1.921fb54400000p+0 /* 33 bits of pi / 2 */
-#define PIO2_MI 0x1.0b4611a600000p-34
-#define PIO2_LO 0x1.3198a2e037073p-69
+#define LN2_HI      0x1.62e42fee00000p-1 /* the leading 32 bits: n * LN2_HI is exact */
+#define LN2_LO      0x1.a39ef35793c76p-33
+#define PIO2_HI     0x1.921fb54400000p+0 /* 33 bits of pi / 2 */
+#define PIO2_MI     0x1.0b4611a600000p-34
+#define PIO2_LO     0x1.3198a2e037073p-69
 #define ROUND_MAGIC 0x1.8p52 /* adding and subtracting it rounds to an integer */
 
 static double power_of_two(int n)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c: the doors of the back ends: everything is checked here, once, before the table is called. */
+/* ops.c: the doors of the back ends: everything is checked here, once, before the table is called.
+ */
 #include <math.h>
 
 #include "core/mem.h"
@@ -49,8 +50,8 @@ static bool is_vector(const struct hth_exec *ex, const struct hth_weight *w, uin
             return HTH_OK;                                                                         \
     } while (0)
 
-enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin, struct hth_view x,
-                                struct hth_view y)
+enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                struct hth_view x, struct hth_view y)
 {
     NOTHING_TO_DO(x);
     REQUIRE(is_weight(ex, lin->w, x.cols, y.cols) && is_f32(x, x.rows, x.cols));

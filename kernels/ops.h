@@ -3,13 +3,13 @@
  * ops.h: the operations. Each is a pure function of its views, forward and backward in pairs.
  *
  * Shapes are written [rows, cols]; M counts the rows of a batch. Activations are fp32 unless said.
- * Output views are overwritten unless the text says "added to"; gradients of weights are always added
- * to. An output may be the very same view as an input where the text says "in place"; views never
- * overlap otherwise. Zero rows are fine and do nothing.
+ * Output views are overwritten unless the text says "added to"; gradients of weights are always
+ * added to. An output may be the very same view as an input where the text says "in place"; views
+ * never overlap otherwise. Zero rows are fine and do nothing.
  *
- * Every function checks shapes and types first: E_BAD_SHAPE, and nothing is written. Operations that
- * need scratch take it from the context: E_NO_MEMORY when it was sized too small. NaN and infinity
- * are numbers like others: they spread within their own row and never beyond it.
+ * Every function checks shapes and types first: E_BAD_SHAPE, and nothing is written. Operations
+ * that need scratch take it from the context: E_NO_MEMORY when it was sized too small. NaN and
+ * infinity are numbers like others: they spread within their own row and never beyond it.
  */
 #ifndef HTH_KERNELS_OPS_H
 #define HTH_KERNELS_OPS_H
@@ -26,7 +26,7 @@ enum hth_act { HTH_ACT_NONE, HTH_ACT_GELU, HTH_ACT_RELU };
 /* y = act(x W + bias) + residual. x [M, in], W [in, out], y [M, out]. */
 struct hth_linear {
     struct hth_weight *w;
-    struct hth_weight *bias;  /* [1, out] or NULL */
+    struct hth_weight *bias; /* [1, out] or NULL */
     enum hth_act act;
     struct hth_view pre;      /* gets x W + bias, for the backward pass; or HTH_VIEW_NONE */
     struct hth_view residual; /* [M, out], not y; or HTH_VIEW_NONE */
@@ -34,8 +34,8 @@ struct hth_linear {
 enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
                                 struct hth_view x, struct hth_view y) HTH_MUST;
 
-/* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, carried on through the activation
- * that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in]. */
+/* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, carried on through the
+ * activation that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in]. */
 struct hth_linear_back {
     struct hth_weight *w;
     enum hth_act act;
@@ -62,8 +62,8 @@ enum hth_err hth_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_v
 enum hth_err hth_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
                               struct hth_view dy, struct hth_view dx) HTH_MUST;
 
-/* y = gamma * (x - mean) / sqrt(var + eps) + beta over each row; in place allowed. gamma, beta [1, d].
- * stats [M, 2] gets mean and 1 / sqrt(var + eps), or HTH_VIEW_NONE. */
+/* y = gamma * (x - mean) / sqrt(var + eps) + beta over each row; in place allowed. gamma, beta [1,
+ * d]. stats [M, 2] gets mean and 1 / sqrt(var + eps), or HTH_VIEW_NONE. */
 struct hth_layernorm {
     struct hth_weight *gamma, *beta;
     float eps;
@@ -71,7 +71,8 @@ struct hth_layernorm {
 enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
                                    struct hth_view x, struct hth_view y,
                                    struct hth_view stats) HTH_MUST;
-/* dx from dy, x and stats, + residual if given (not dx); dgamma, dbeta are added to. dx may be dy. */
+/* dx from dy, x and stats, + residual if given (not dx); dgamma, dbeta are added to. dx may be dy.
+ */
 struct hth_layernorm_back {
     struct hth_weight *gamma, *beta;
     struct hth_view x, stats;
@@ -81,7 +82,8 @@ enum hth_err hth_layernorm_backward(struct hth_exec *ex, const struct hth_layern
                                     struct hth_view dy, struct hth_view dx) HTH_MUST;
 
 /* Over each row, in place allowed. */
-enum hth_err hth_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y) HTH_MUST;
+enum hth_err hth_softmax_forward(struct hth_exec *ex, struct hth_view x,
+                                 struct hth_view y) HTH_MUST;
 /* dx = y * (dy - sum(y * dy)), dx may be dy. */
 enum hth_err hth_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
                                   struct hth_view dx) HTH_MUST;
@@ -115,15 +117,15 @@ enum hth_err hth_embed_backward(struct hth_exec *ex, struct hth_weight *w, struc
 /* dst[i] = src[index[i]]: index [M, 1] int32, dst [M, d]. Errors: E_RANGE. */
 enum hth_err hth_gather_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
                              struct hth_view dst) HTH_MUST;
-/* dst[index[i]] += weight[i] * src[i], in order of i: the same index may come twice. weight [M, 1] or
- * HTH_VIEW_NONE for ones. Errors: E_RANGE. */
+/* dst[index[i]] += weight[i] * src[i], in order of i: the same index may come twice. weight [M, 1]
+ * or HTH_VIEW_NONE for ones. Errors: E_RANGE. */
 enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
                                   struct hth_view weight, struct hth_view dst) HTH_MUST;
 
 /* -- attention ----------------------------------------------------------------------------- */
 
-/* Cosines and sines of rotary positions, made ahead. head_dim is even; element i of the first half of
- * a head turns with element i of the second half by the angle position * base^(-2 i / head_dim).
+/* Cosines and sines of rotary positions, made ahead. head_dim is even; element i of the first half
+ * of a head turns with element i of the second half by the angle position * base^(-2 i / head_dim).
  * Errors: E_CONFIG, E_TOO_LARGE (over HTH_SEQ_MAX positions), E_NO_MEMORY. */
 struct hth_rope;
 enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
@@ -153,14 +155,15 @@ size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_
 
 /* -- elementwise and reductions ------------------------------------------------------------ */
 
-/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with either. */
+/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with either.
+ */
 enum hth_err hth_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
                          struct hth_view b, struct hth_view y) HTH_MUST;
 enum hth_err hth_fill(struct hth_exec *ex, struct hth_view y, float value) HTH_MUST;
 
-/* y = keep ? x / (1 - p) : 0, in place allowed. Element (r, c) is kept as a pure function of the seed,
- * the stream words and (r, c): the backward pass is the same call on the gradient. 0 <= p < 1.
- * Errors: E_RANGE. */
+/* y = keep ? x / (1 - p) : 0, in place allowed. Element (r, c) is kept as a pure function of the
+ * seed, the stream words and (r, c): the backward pass is the same call on the gradient. 0 <= p
+ * < 1. Errors: E_RANGE. */
 struct hth_dropout {
     float p;
     uint64_t seed;

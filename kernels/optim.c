@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.c: optimiser steps over flat buffers, clipping, schedules; the equations stand in optim.h. */
+/* optim.c: optimiser steps over flat buffers, clipping, schedules; the equations stand in optim.h.
+ */
 #include <math.h>
 
 #include "kernels/backend-internal.h"
@@ -41,8 +42,8 @@ static double power(double base, uint64_t n)
     return result;
 }
 
-static enum hth_err step_adam(struct hth_exec *ex, struct hth_params *p, const struct hth_optim *opt,
-                              float grad_scale)
+static enum hth_err step_adam(struct hth_exec *ex, struct hth_params *p,
+                              const struct hth_optim *opt, float grad_scale)
 {
     struct hth_adam_args args = {
         .grad_scale = grad_scale,
@@ -70,8 +71,7 @@ static enum hth_err step_adam(struct hth_exec *ex, struct hth_params *p, const s
 static enum hth_err step_sgd(struct hth_exec *ex, struct hth_params *p, const struct hth_optim *opt,
                              float grad_scale)
 {
-    struct hth_sgd_args args = {
-        .grad_scale = grad_scale, .lr = opt->lr, .momentum = opt->momentum};
+    struct hth_sgd_args args = {.grad_scale = grad_scale, .lr = opt->lr, .momentum = opt->momentum};
     for (uint32_t i = 0; i < p->count; i++) {
         const struct hth_weight *w = p->weights[i];
         args.w = w->value;

@@ -51,8 +51,8 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
 enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *norm,
                            bool *finite) HTH_MUST;
 
-/* The factor that brings a norm down to max_norm: PyTorch's min(1, max_norm / (norm + 1e-6)); 1 when
- * max_norm <= 0 (no clipping). Pass factor * scale as grad_scale. */
+/* The factor that brings a norm down to max_norm: PyTorch's min(1, max_norm / (norm + 1e-6)); 1
+ * when max_norm <= 0 (no clipping). Pass factor * scale as grad_scale. */
 float hth_clip_scale(double norm, double max_norm);
 
 enum hth_schedule_kind { HTH_SCHEDULE_CONSTANT, HTH_SCHEDULE_LINEAR, HTH_SCHEDULE_COSINE };

@@ -3,8 +3,9 @@
  * params.c: flat parameter sets.
  *
  *   value  [ w1 ........ | pad | b1 .. | pad | w2 ........ | pad ]
- *   grad   [ the same layout                                     ]   written from the first backward
- *   state  [ the same layout, once or twice                      ]   written from the first step
+ *   grad   [ the same layout                                     ]   written from the first
+ * backward state  [ the same layout, once or twice                      ]   written from the first
+ * step
  *
  * Gradients and states start *logically* zero: their pages are not touched before somebody needs
  * them, so that a server with many experts starts at once and forward-only use costs a quarter.
@@ -92,9 +93,13 @@ static enum hth_err zero_pad(const struct hth_params *p, const struct hth_weight
 static enum hth_err weight_init(struct hth_params *p, struct hth_weight *w,
                                 const struct hth_seal_options *options)
 {
-    struct hth_init_args args = {.dst = w->value, .count = (size_t)w->rows * w->cols,
-                                 .init = w->init, .scale = w->scale, .seed = options->seed,
-                                 .stream = options->stream, .tensor = w->index};
+    struct hth_init_args args = {.dst = w->value,
+                                 .count = (size_t)w->rows * w->cols,
+                                 .init = w->init,
+                                 .scale = w->scale,
+                                 .seed = options->seed,
+                                 .stream = options->stream,
+                                 .tensor = w->index};
     if (w->init == HTH_INIT_KAIMING) {
         args.init = HTH_INIT_NORMAL;
         args.scale = (float)((double)w->scale * sqrt(2.0 / (double)w->rows));

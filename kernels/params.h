@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * params.h: the weights of one model part (an expert, a trunk), their gradients and optimiser state.
+ * params.h: the weights of one model part (an expert, a trunk), their gradients and optimiser
+ * state.
  *
  * A set of parameters is a named list of matrices over flat buffers of floats: one for the values
- * (the fp32 master), one for the gradients, and one per optimiser state (Adam has two). All have the
- * same layout: tensor i starts at hth_weight_offset(i), a multiple of 16 floats, and is dense and
- * row-major; the few floats between tensors stay zero. So averaging, checkpoints and norms work on
- * one flat vector, while operations work on *weights*.
+ * (the fp32 master), one for the gradients, and one per optimiser state (Adam has two). All have
+ * the same layout: tensor i starts at hth_weight_offset(i), a multiple of 16 floats, and is dense
+ * and row-major; the few floats between tensors stay zero. So averaging, checkpoints and norms work
+ * on one flat vector, while operations work on *weights*.
  *
  * A weight is opaque because a back end may keep other images of it (packed panels, bf16, device
  * memory). Whoever changes values from outside - averaging, a restored checkpoint - calls
  * hth_params_touched, and the images are rebuilt before the next use.
  *
  * Life: hth_params_new, hth_params_add for each tensor, hth_params_seal once; then use. Gradients
- * start as zero and accumulate over backward calls until hth_params_zero_grads, which costs nothing:
- * the first gradient written afterwards overwrites.
+ * start as zero and accumulate over backward calls until hth_params_zero_grads, which costs
+ * nothing: the first gradient written afterwards overwrites.
  *
  * Thread: one at a time per set. The set owns everything; weights live as long as it does.
  */
@@ -30,10 +31,10 @@ struct hth_weight;
 enum hth_init {
     HTH_INIT_ZEROS,
     HTH_INIT_ONES,
-    HTH_INIT_UNIFORM,       /* in [-scale, scale) */
-    HTH_INIT_NORMAL,        /* mean 0, deviation `scale` */
-    HTH_INIT_KAIMING,       /* normal with deviation scale * sqrt(2 / rows); rows are the inputs */
-    HTH_INIT_LINEAR,        /* uniform within scale / sqrt(rows): what PyTorch gives nn.Linear */
+    HTH_INIT_UNIFORM, /* in [-scale, scale) */
+    HTH_INIT_NORMAL,  /* mean 0, deviation `scale` */
+    HTH_INIT_KAIMING, /* normal with deviation scale * sqrt(2 / rows); rows are the inputs */
+    HTH_INIT_LINEAR,  /* uniform within scale / sqrt(rows): what PyTorch gives nn.Linear */
 };
 
 struct hth_param_spec {
@@ -41,8 +42,8 @@ struct hth_param_spec {
     uint32_t rows;    /* inputs of a linear layer; 1 for biases and norms */
     uint32_t cols;
     enum hth_init init;
-    float scale;      /* 0 means 1 */
-    bool no_decay;    /* weight decay leaves it alone */
+    float scale;   /* 0 means 1 */
+    bool no_decay; /* weight decay leaves it alone */
 };
 
 /* Which of the flat buffers. */

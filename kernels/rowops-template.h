@@ -34,136 +34,7 @@ static inline void store(float *p, vec v)
     *(vec *)p = v;
 }
 
-/* -- matrix product ------------------------------------------------------------------------
- *
- * Element (i, j) is the sum over k in rising order, started from 0 or from C's old value. Tiles of
- * MR x NR elements stay in registers over a chunk of k; between chunks they rest in C, which changes
- * no bit. Which tile an element falls into depends on its column only, so a row's bits do not depend
- * on its neighbours.
- */
-#define MR 4
-#define NR (2 * W)
-#define KC 256
-
-struct tile {
-    const float *a; /* element (r, k) at a[r * ars + k * aks] */
-    size_t ars, aks;
-    const float *b; /* row k at b + k * ldb */
-    size_t ldb;
-    float *c;
-    size_t ldc;
-    size_t kc;
-    bool fresh; /* start from 0 */
-};
-
-static inline __attribute__((always_inline)) void tile_rows(const struct tile *t, int rows)
-{
-    vec acc[MR][2];
-    for (int r = 0; r < rows; r++) {
-        for (int q = 0; q < 2; q++)
-            acc[r][q] = t->fresh ? (vec){0} : load(t->c + (size_t)r * t->ldc + (size_t)(q * W));
-    }
-    const float *a = t->a, *b = t->b;
-    for (size_t k = 0; k < t->kc; k++) {
-        vec b0 = load(b), b1 = load(b + W);
-        for (int r = 0; r < rows; r++) {
-            float x = a[(size_t)r * t->ars];
-            acc[r][0] += x * b0;
-            acc[r][1] += x * b1;
-        }
-        a += t->aks;
-        b += t->ldb;
-    }
-    for (int r = 0; r < rows; r++) {
-        for (int q = 0; q < 2; q++)
-            store(t->c + (size_t)r * t->ldc + (size_t)(q * W), acc[r][q]);
-    }
-}
-
-static void tile_full(const struct tile *t)
-{
-    tile_rows(t, MR);
-}
-
-static void tile_one(const struct tile *t)
-{
-    tile_rows(t, 1);
-}
-
-/* The last n mod NR columns: the panel is padded with zeros, the result is cut. */
-static void tile_edge(const struct tile *t, size_t rows, size_t cols)
-{
-    float c[NR] = {0}; /* only the first `cols` are C's: the others are computed and thrown away */
-    for (size_t r = 0; r < rows; r++) {
-        struct tile one = *t;
-        float *out = t->c + r * t->ldc;
-        memcpy(c, out, cols * sizeof(float));
-        one.a = t->a + r * t->ars;
-        one.c = c;
-        one.ldc = NR;
-        tile_one(&one);
-        memcpy(out, c, cols * sizeof(float));
-    }
-}
-
-/* panel[k][j] for kc rows and NR columns of B (or of B^T), zeros beyond the last column. */
-static void pack_panel(const struct hth_gemm *g, size_t k0, size_t kc, size_t j0, float *panel)
-{
-    size_t cols = g->n - j0 < NR ? g->n - j0 : NR;
-    for (size_t k = 0; k < kc; k++) {
-        float *row = panel + k * NR;
-        for (size_t j = 0; j < cols; j++) {
-            row[j] = g->form == HTH_GEMM_NT ? g->b[(j0 + j) * g->ldb + k0 + k]
-                                            : g->b[(k0 + k) * g->ldb + j0 + j];
-        }
-        for (size_t j = cols; j < NR; j++)
-            row[j] = 0;
-    }
-}
-
-static void gemm_panel(const struct hth_gemm *g, struct tile *t, size_t j0, size_t k0)
-{
-    size_t i = 0, cols = g->n - j0;
-    const float *a = g->a + k0 * t->aks;
-    for (; cols >= NR && i + MR <= g->m; i += MR) {
-        t->a = a + i * t->ars;
-        t->c = g->c + i * g->ldc + j0;
-        tile_full(t);
-    }
-    t->a = a + i * t->ars;
-    t->c = g->c + i * g->ldc + j0;
-    if (cols < NR) {
-        tile_edge(t, g->m, cols);
-        return;
-    }
-    for (; i < g->m; i++, t->a += t->ars, t->c += t->ldc)
-        tile_one(t);
-}
-
-static void row_gemm(const struct hth_gemm *g)
-{
-    float panel[KC * NR] __attribute__((aligned(64)));
-    struct tile t = {.ldc = g->ldc, .fresh = !g->accumulate};
-    t.ars = g->form == HTH_GEMM_TN ? 1 : g->lda;
-    t.aks = g->form == HTH_GEMM_TN ? g->lda : 1;
-    if (g->k == 0 && !g->accumulate) {
-        for (size_t i = 0; i < g->m; i++)
-            memset(g->c + i * g->ldc, 0, g->n * sizeof(float));
-    }
-    for (size_t k0 = 0; k0 < g->k; k0 += KC) {
-        t.kc = g->k - k0 < KC ? g->k - k0 : KC;
-        for (size_t j0 = 0; j0 < g->n; j0 += NR) {
-            /* Rows of B that are used once are read where they lie. */
-            bool direct = g->form != HTH_GEMM_NT && j0 + NR <= g->n && g->m <= MR;
-            if (!direct)
-                pack_panel(g, k0, t.kc, j0, panel);
-            t.b = direct ? g->b + k0 * g->ldb + j0 : panel;
-            t.ldb = direct ? g->ldb : NR;
-            gemm_panel(g, &t, j0, k0);
-        }
-        t.fresh = false;
-    }
-}
+#include "kernels/rowops-gemm-template.h"
 
 /* -- sums over a row ----------------------------------------------------------------------- */
 
@@ -217,7 +88,8 @@ static float row_spread(size_t n, const float *x, float mean)
     return fold(lane);
 }
 
-/* In double, so that no finite float overflows the sum: it is finite exactly when all elements are. */
+/* In double, so that no finite float overflows the sum: it is finite exactly when all elements are.
+ */
 static double row_sumsq(size_t n, const float *x)
 {
     double lane[LANES] = {0};
@@ -238,8 +110,9 @@ static double row_sumsq(size_t n, const float *x)
 /* -- activations --------------------------------------------------------------------------- */
 
 /*
- * e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place; exactly
- * 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is that of Cephes' expf.
+ * e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place;
+ * exactly 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is that of
+ * Cephes' expf.
  */
 static inline __attribute__((always_inline)) float exp_negative(float x)
 {
@@ -332,16 +205,18 @@ static void row_combine(size_t n, float alpha, const float *a, float beta, const
     }
 }
 
-static void row_epilogue(size_t n, const float *x, const float *bias, enum hth_act act, float *pre,
-                         const float *residual, float *y)
+static void row_epilogue(size_t n, const float *x, const struct hth_row_epilogue *e, float *y)
 {
-    if (bias != NULL && pre == NULL && act == HTH_ACT_GELU && residual == NULL) {
+    const float *bias = e->bias;
+    float *pre = e->pre;
+    /* The two forms of an FFN's first layer go over the row once. */
+    if (bias != NULL && pre == NULL && e->act == HTH_ACT_GELU && e->residual == NULL) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
             y[i] = gelu(x[i] + bias[i]);
         return;
     }
-    if (bias != NULL && pre != NULL && act == HTH_ACT_GELU && residual == NULL) {
+    if (bias != NULL && pre != NULL && e->act == HTH_ACT_GELU && e->residual == NULL) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++) {
             float p = x[i] + bias[i];
@@ -356,18 +231,19 @@ static void row_epilogue(size_t n, const float *x, const float *bias, enum hth_a
         memcpy(y, x, n * sizeof(float));
     if (pre != NULL)
         memcpy(pre, y, n * sizeof(float));
-    row_act_forward(n, act, y, y);
-    if (residual != NULL)
-        row_combine(n, 1.0f, y, 1.0f, residual, y);
+    row_act_forward(n, e->act, y, y);
+    if (e->residual != NULL)
+        row_combine(n, 1.0f, y, 1.0f, e->residual, y);
 }
 
 /* -- layer norm ---------------------------------------------------------------------------- */
 
-static void row_layernorm(size_t n, const float *x, const float *gamma, const float *beta, float eps,
-                          float *y, float stats[2])
+static void row_layernorm(size_t n, const float *x, const struct hth_row_norm *norm, float *y,
+                          float *stats)
 {
+    const float *gamma = norm->gamma, *beta = norm->beta;
     float mean = row_sum(n, x) / (float)n;
-    float rstd = 1.0f / sqrtf(row_spread(n, x, mean) / (float)n + eps);
+    float rstd = 1.0f / sqrtf(row_spread(n, x, mean) / (float)n + norm->eps);
     VECTOR_LOOP
     for (size_t i = 0; i < n; i++)
         y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
@@ -378,10 +254,11 @@ static void row_layernorm(size_t n, const float *x, const float *gamma, const fl
 }
 
 /* With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). */
-static void row_layernorm_back(size_t n, const float *x, const float *gamma, const float stats[2],
-                               const float *dy, float *dx, float *dgamma, float *dbeta)
+static void row_layernorm_back(size_t n, const struct hth_row_norm_back *b)
 {
-    float mean = stats[0], rstd = stats[1], lane[LANES], lane_h[LANES];
+    const float *x = b->x, *dy = b->dy, *gamma = b->gamma;
+    float *dx = b->dx, *dgamma = b->dgamma, *dbeta = b->dbeta;
+    float mean = b->stats[0], rstd = b->stats[1], lane[LANES], lane_h[LANES];
     ROW_SUM(n, lane, load(dy + at) * load(gamma + at), dy[i] * gamma[i]);
     ROW_SUM(n, lane_h, load(dy + at) * load(gamma + at) * ((load(x + at) - mean) * rstd),
             dy[i] * gamma[i] * ((x[i] - mean) * rstd));

@@ -6,7 +6,8 @@
  * contraction off, whose bits never change, and `fast` for AVX2 and FMA, chosen when the CPU has
  * them. Each works row by row with an order of operations that depends on the row's length only, so
  * the bit rule holds by construction. Sums over a row use 16 partial sums (element i goes to sum
- * i mod 16) that are added pairwise in a fixed tree: fast, and a more accurate order than one by one.
+ * i mod 16) that are added pairwise in a fixed tree: fast, and a more accurate order than one by
+ * one.
  */
 #ifndef HTH_KERNELS_ROWOPS_H
 #define HTH_KERNELS_ROWOPS_H
@@ -29,18 +30,35 @@ struct hth_gemm {
     size_t lda, ldb, ldc;
 };
 
+/* y = act(x + bias) + residual; pre gets x + bias. Each pointer may be NULL. */
+struct hth_row_epilogue {
+    const float *bias;
+    enum hth_act act;
+    float *pre;
+    const float *residual;
+};
+
+struct hth_row_norm {
+    const float *gamma, *beta;
+    float eps;
+};
+
+/* dgamma and dbeta are added to; dx may be dy. */
+struct hth_row_norm_back {
+    const float *x, *gamma, *stats, *dy;
+    float *dx, *dgamma, *dbeta;
+};
+
 struct hth_rowops {
     void (*gemm)(const struct hth_gemm *g);
-    /* y = act(x + bias) + residual; pre gets x + bias. bias, pre, residual may be NULL; y may be x. */
-    void (*epilogue)(size_t n, const float *x, const float *bias, enum hth_act act, float *pre,
-                     const float *residual, float *y);
+    void (*epilogue)(size_t n, const float *x, const struct hth_row_epilogue *e,
+                     float *y); /* y may be x */
     void (*act_forward)(size_t n, enum hth_act act, const float *x, float *y);
     void (*act_backward)(size_t n, enum hth_act act, const float *x, const float *dy, float *dx);
-    void (*layernorm)(size_t n, const float *x, const float *gamma, const float *beta, float eps,
-                      float *y, float stats[2]);
-    /* dgamma and dbeta are added to. */
-    void (*layernorm_back)(size_t n, const float *x, const float *gamma, const float stats[2],
-                           const float *dy, float *dx, float *dgamma, float *dbeta);
+    /* stats (mean, 1 / deviation) may be NULL. */
+    void (*layernorm)(size_t n, const float *x, const struct hth_row_norm *norm, float *y,
+                      float *stats);
+    void (*layernorm_back)(size_t n, const struct hth_row_norm_back *b);
     void (*softmax)(size_t n, const float *x, float *y);
     void (*softmax_back)(size_t n, const float *y, const float *dy, float *dx);
     /* y = exp(x - lse), the probabilities again. */
@@ -52,11 +70,11 @@ struct hth_rowops {
     void (*axpy)(size_t n, float alpha, const float *x, float *y); /* y += alpha x */
     void (*combine)(size_t n, float alpha, const float *a, float beta, const float *b, float *y);
     /* The two halves of a head turned by the angles; sign -1 turns back. y may be x. */
-    void (*rotate)(size_t half, const float *x, const float *cosines, const float *sines, float sign,
-                   float *y);
+    void (*rotate)(size_t half, const float *x, const float *cosines, const float *sines,
+                   float sign, float *y);
     /* Columns first .. first + n of a row whose element number starts at `element`. */
-    void (*dropout)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float scale,
-                    float *y);
+    void (*dropout)(size_t n, const float *x, const uint32_t *words, uint32_t threshold,
+                    float scale, float *y);
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*to_f16)(size_t n, const float *x, uint16_t *y);

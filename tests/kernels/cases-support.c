@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 
-#define GUARD 16 /* floats before and after a matrix */
+#define GUARD      16                   /* floats before and after a matrix */
 #define GUARD_BITS UINT32_C(0x7fc0dead) /* a NaN that no arithmetic makes */
 
 static float guard_value(void)
@@ -207,6 +207,34 @@ void case_check_weight(struct case_run *run, const char *what, struct hth_weight
     case_ok(run, hth_weight_export(run->ex, w, part, values), what);
     case_check_floats(run, what, values, want, count);
     hth_free(values);
+}
+
+double *case_zeros(size_t n)
+{
+    return hth_calloc(n, sizeof(double));
+}
+
+struct case_pair case_pair_new(struct case_run *run, uint32_t rows, uint32_t cols, uint32_t rows2,
+                               uint32_t cols2)
+{
+    struct case_pair q = {0};
+    struct hth_param_spec w = {.name = "w", .rows = rows, .cols = cols, .init = HTH_INIT_UNIFORM};
+    struct hth_param_spec b = {.name = "b", .rows = rows2, .cols = cols2, .init = HTH_INIT_UNIFORM};
+    struct hth_seal_options seal = {.seed = run->seed++, .state_slots = 2};
+    case_ok(run, hth_params_new(run->be, &q.p), "params");
+    case_ok(run, hth_params_add(q.p, &w, &q.w), "add");
+    case_ok(run, hth_params_add(q.p, &b, &q.b), "add");
+    case_ok(run, hth_params_seal(q.p, &seal), "seal");
+    q.tw = twin_of_weight(run, q.w, HTH_PART_VALUE);
+    q.tb = twin_of_weight(run, q.b, HTH_PART_VALUE);
+    return q;
+}
+
+void case_pair_free(struct case_pair *q)
+{
+    hth_params_free(q->p);
+    hth_free(q->tw);
+    hth_free(q->tb);
 }
 
 #define CASE_SCRATCH ((size_t)24 << 20)

@@ -1,49 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.c: the cases; see cases.h. To add an operation, write its twin, a function here, its shapes,
- * and a line in the table at the end. */
+/* cases.c: the cases; see cases.h. To add an operation, write its twin, a function here, its
+ * shapes, and a line in the table at the end. */
 #include "kernels/cases.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "kernels/blocks.h"
 #include "kernels/twin64.h"
-
-static double *zeros(size_t n)
-{
-    return hth_calloc(n, sizeof(double));
-}
-
-/* A sealed set of one or two random matrices. */
-struct pair {
-    struct hth_params *p;
-    struct hth_weight *w, *b;
-    double *tw, *tb; /* twins of the values */
-};
-
-static struct pair pair_new(struct case_run *run, uint32_t rows, uint32_t cols, uint32_t rows2,
-                            uint32_t cols2)
-{
-    struct pair q = {0};
-    struct hth_param_spec w = {.name = "w", .rows = rows, .cols = cols, .init = HTH_INIT_UNIFORM};
-    struct hth_param_spec b = {.name = "b", .rows = rows2, .cols = cols2, .init = HTH_INIT_UNIFORM};
-    struct hth_seal_options seal = {.seed = run->seed++, .state_slots = 2};
-    case_ok(run, hth_params_new(run->be, &q.p), "params");
-    case_ok(run, hth_params_add(q.p, &w, &q.w), "add");
-    case_ok(run, hth_params_add(q.p, &b, &q.b), "add");
-    case_ok(run, hth_params_seal(q.p, &seal), "seal");
-    q.tw = twin_of_weight(run, q.w, HTH_PART_VALUE);
-    q.tb = twin_of_weight(run, q.b, HTH_PART_VALUE);
-    return q;
-}
-
-static void pair_free(struct pair *q)
-{
-    hth_params_free(q->p);
-    hth_free(q->tw);
-    hth_free(q->tb);
-}
 
 /* -- linear: rows, in, out, variant (bit 0 bias, bits 1-2 activation, bit 3 residual, 4 pre) --- */
 
@@ -51,18 +15,18 @@ static void linear_forward(struct case_run *run, struct case_shape s)
 {
     enum hth_act act = (enum hth_act)(s.c >> 1 & 3);
     bool bias = s.c & 1, residual = s.c & 8, keep = s.c & 16;
-    struct pair q = pair_new(run, s.a, s.b, 1, s.b);
+    struct case_pair q = case_pair_new(run, s.a, s.b, 1, s.b);
     struct mat x = mat_random(run, s.rows, s.a, 1), res = mat_random(run, s.rows, s.b, 1);
     struct mat y = mat_poison(run, s.rows, s.b), pre = mat_poison(run, s.rows, s.b);
     size_t n = (size_t)s.rows * s.b;
-    double *want = zeros(n), *want_pre = zeros(n);
+    double *want = case_zeros(n), *want_pre = case_zeros(n);
     struct hth_linear lin = {.w = q.w, .bias = bias ? q.b : NULL, .act = act};
     if (residual)
         lin.residual = res.v;
     if (keep)
         lin.pre = pre.v;
     case_ok(run, hth_linear_forward(run->ex, &lin, x.v, y.v), "linear_forward");
-    twin_linear(s.rows, s.a, s.b, x.twin, q.tw, bias ? q.tb : NULL, want_pre);
+    twin_linear((struct twin_dims){s.rows, s.a, s.b}, x.twin, q.tw, bias ? q.tb : NULL, want_pre);
     for (size_t i = 0; i < n; i++)
         want[i] = twin_act(act, want_pre[i]) + (residual ? res.twin[i] : 0);
     case_check(run, "y", &y, want);
@@ -74,24 +38,25 @@ static void linear_forward(struct case_run *run, struct case_shape s)
     mat_free(run, &res);
     mat_free(run, &y);
     mat_free(run, &pre);
-    pair_free(&q);
+    case_pair_free(&q);
 }
 
 static void linear_backward(struct case_run *run, struct case_shape s)
 {
     enum hth_act act = (enum hth_act)(s.c >> 1 & 3);
     bool residual = s.c & 8;
-    struct pair q = pair_new(run, s.a, s.b, 1, s.b);
+    struct case_pair q = case_pair_new(run, s.a, s.b, 1, s.b);
     struct mat x = mat_random(run, s.rows, s.a, 1), dy = mat_random(run, s.rows, s.b, 1);
     struct mat pre = mat_random(run, s.rows, s.a, 2), res = mat_random(run, s.rows, s.a, 1);
     struct mat dx = mat_poison(run, s.rows, s.a);
-    double *want = zeros((size_t)s.rows * s.a), *dw = zeros((size_t)s.a * s.b), *db = zeros(s.b);
+    double *want = case_zeros((size_t)s.rows * s.a), *dw = case_zeros((size_t)s.a * s.b),
+           *db = case_zeros(s.b);
     struct hth_linear_back lin = {.w = q.w, .act = act, .pre = pre.v};
     if (residual)
         lin.residual = res.v;
     case_ok(run, hth_linear_backward_data(run->ex, &lin, dy.v, dx.v), "backward_data");
     struct twin_linear_back t = {x.twin, q.tw, dy.twin, want, dw, db};
-    twin_linear_back(s.rows, s.a, s.b, &t);
+    twin_linear_back((struct twin_dims){s.rows, s.a, s.b}, &t);
     for (size_t i = 0; i < (size_t)s.rows * s.a; i++) {
         want[i] = want[i] * (act == HTH_ACT_NONE ? 1 : twin_act_slope(act, pre.twin[i])) +
                   (residual ? res.twin[i] : 0);
@@ -124,7 +89,7 @@ static void linear_backward(struct case_run *run, struct case_shape s)
     mat_free(run, &pre);
     mat_free(run, &res);
     mat_free(run, &dx);
-    pair_free(&q);
+    case_pair_free(&q);
 }
 
 /* -- activation: rows, cols, act ----------------------------------------------------------- */
@@ -135,7 +100,7 @@ static void activation(struct case_run *run, struct case_shape s)
     size_t n = (size_t)s.rows * s.a;
     struct mat x = mat_random(run, s.rows, s.a, 6), dy = mat_random(run, s.rows, s.a, 1);
     struct mat y = mat_poison(run, s.rows, s.a), dx = mat_poison(run, s.rows, s.a);
-    double *want = zeros(n), *dwant = zeros(n);
+    double *want = case_zeros(n), *dwant = case_zeros(n);
     for (size_t i = 0; i < n; i++) {
         want[i] = twin_act(act, x.twin[i]);
         dwant[i] = dy.twin[i] * (act == HTH_ACT_NONE ? 1 : twin_act_slope(act, x.twin[i]));
@@ -160,13 +125,14 @@ static void activation(struct case_run *run, struct case_shape s)
 
 static void layernorm(struct case_run *run, struct case_shape s)
 {
-    struct pair q = pair_new(run, 1, s.a, s.a, 1);
+    struct case_pair q = case_pair_new(run, 1, s.a, s.a, 1);
     size_t n = (size_t)s.rows * s.a;
     struct mat x = mat_random(run, s.rows, s.a, 3), dy = mat_random(run, s.rows, s.a, 1);
     struct mat y = mat_poison(run, s.rows, s.a), dx = mat_poison(run, s.rows, s.a);
     struct mat stats = mat_poison(run, s.rows, 2), res = mat_random(run, s.rows, s.a, 1);
-    double *want = zeros(n), *dg = zeros(s.a), *db = zeros(s.a), *want_stats = zeros(2 * s.rows);
-    struct twin_norm t = {x.twin, q.tw, q.tb, (double)1e-5f};
+    double *want = case_zeros(n), *dg = case_zeros(s.a), *db = case_zeros(s.a),
+           *want_stats = case_zeros(2 * s.rows);
+    struct twin_norm t = {x.twin, q.tw, q.tb, (double)1e-5f, dg, db};
     struct hth_layernorm ln = {q.w, q.b, 1e-5f};
     case_ok(run, hth_layernorm_forward(run->ex, &ln, x.v, y.v, stats.v), "layernorm_forward");
     twin_layernorm(s.rows, s.a, &t, want);
@@ -185,7 +151,7 @@ static void layernorm(struct case_run *run, struct case_shape s)
     if (s.b)
         back.residual = res.v;
     case_ok(run, hth_layernorm_backward(run->ex, &back, dy.v, dx.v), "layernorm_backward");
-    twin_layernorm_back(s.rows, s.a, &t, dy.twin, want, dg, db);
+    twin_layernorm_back(s.rows, s.a, &t, dy.twin, want);
     for (size_t i = 0; i < n && s.b; i++)
         want[i] += res.twin[i];
     case_check(run, "dx", &dx, want);
@@ -204,7 +170,7 @@ static void layernorm(struct case_run *run, struct case_shape s)
     mat_free(run, &dx);
     mat_free(run, &stats);
     mat_free(run, &res);
-    pair_free(&q);
+    case_pair_free(&q);
 }
 
 /* -- softmax, cross-entropy: rows, cols ---------------------------------------------------- */
@@ -214,7 +180,7 @@ static void softmax(struct case_run *run, struct case_shape s)
     size_t n = (size_t)s.rows * s.a;
     struct mat x = mat_random(run, s.rows, s.a, 20), dy = mat_random(run, s.rows, s.a, 1);
     struct mat y = mat_poison(run, s.rows, s.a), dx = mat_poison(run, s.rows, s.a);
-    double *want = zeros(n), *dwant = zeros(n);
+    double *want = case_zeros(n), *dwant = case_zeros(n);
     twin_softmax(s.rows, s.a, x.twin, want);
     twin_softmax_back(s.rows, s.a, want, dy.twin, dwant);
     case_ok(run, hth_softmax_forward(run->ex, x.v, y.v), "softmax_forward");
@@ -235,7 +201,7 @@ static void cross_entropy(struct case_run *run, struct case_shape s)
     size_t n = (size_t)s.rows * s.a;
     struct mat x = mat_random(run, s.rows, s.a, 9), labels = mat_indices(run, s.rows, s.a);
     struct mat dx = mat_poison(run, s.rows, s.a);
-    double *want = zeros(n);
+    double *want = case_zeros(n);
     int *ints = hth_calloc(s.rows, sizeof(int));
     for (uint32_t r = 0; r < s.rows; r++) {
         ints[r] = r % 5 == 4 ? HTH_LABEL_NONE : (int)labels.twin[r];
@@ -278,10 +244,10 @@ static void cross_entropy(struct case_run *run, struct case_shape s)
 
 static void embedding(struct case_run *run, struct case_shape s)
 {
-    struct pair q = pair_new(run, s.b, s.a, 1, 1);
+    struct case_pair q = case_pair_new(run, s.b, s.a, 1, 1);
     struct mat tokens = mat_indices(run, s.rows, s.b), dy = mat_random(run, s.rows, s.a, 1);
     struct mat y = mat_poison(run, s.rows, s.a);
-    double *want = zeros((size_t)s.rows * s.a), *dw = zeros((size_t)s.b * s.a);
+    double *want = case_zeros((size_t)s.rows * s.a), *dw = case_zeros((size_t)s.b * s.a);
     for (uint32_t r = 0; r < s.rows; r++) {
         for (uint32_t c = 0; c < s.a; c++) {
             size_t at = (size_t)tokens.twin[r] * s.a + c;
@@ -298,7 +264,7 @@ static void embedding(struct case_run *run, struct case_shape s)
     mat_free(run, &tokens);
     mat_free(run, &dy);
     mat_free(run, &y);
-    pair_free(&q);
+    case_pair_free(&q);
 }
 
 static void gather_scatter(struct case_run *run, struct case_shape s)
@@ -306,7 +272,7 @@ static void gather_scatter(struct case_run *run, struct case_shape s)
     struct mat index = mat_indices(run, s.rows, s.b), table = mat_random(run, s.b, s.a, 1);
     struct mat dst = mat_poison(run, s.rows, s.a), weight = mat_random(run, s.rows, 1, 1);
     struct mat src = mat_random(run, s.rows, s.a, 1);
-    double *want = zeros((size_t)s.rows * s.a), *sum = zeros((size_t)s.b * s.a);
+    double *want = case_zeros((size_t)s.rows * s.a), *sum = case_zeros((size_t)s.b * s.a);
     memcpy(sum, table.twin, (size_t)s.b * s.a * sizeof(double));
     for (uint32_t r = 0; r < s.rows; r++) {
         for (uint32_t c = 0; c < s.a; c++) {
@@ -329,38 +295,6 @@ static void gather_scatter(struct case_run *run, struct case_shape s)
     mat_free(run, &src);
 }
 
-/* -- attention: sequences, seq, heads, head_dim (negative sense: odd `rows` has no rope) ---- */
-
-static void attention(struct case_run *run, struct case_shape s)
-{
-    uint32_t d = s.b * s.c, rows = s.rows * s.a;
-    bool rotary = s.rows % 2 == 0;
-    struct mat qkv = mat_random(run, rows, 3 * d, 2), dout = mat_random(run, rows, d, 1);
-    struct mat out = mat_poison(run, rows, d), lse = mat_poison(run, rows, s.b);
-    struct mat dqkv = mat_poison(run, rows, 3 * d);
-    double *want = zeros((size_t)rows * d), *dwant = zeros((size_t)rows * 3 * d);
-    struct hth_rope *rope = NULL;
-    if (rotary)
-        case_ok(run, hth_rope_new(run->be, s.a + 3, s.c, 10000, &rope), "rope");
-    struct hth_attention att = {.seq = s.a, .heads = s.b, .rope = rope};
-    struct twin_attention t = {s.rows, s.a, s.b, d, rotary ? 10000 : 0};
-    case_ok(run, hth_attention_forward(run->ex, &att, qkv.v, out.v, lse.v), "attention_forward");
-    twin_attention(&t, qkv.twin, want);
-    case_check(run, "out", &out, want);
-    struct hth_attention_saved saved = {qkv.v, out.v, lse.v};
-    case_ok(run, hth_attention_backward(run->ex, &att, &saved, dout.v, dqkv.v), "backward");
-    twin_attention_back(&t, qkv.twin, dout.twin, dwant);
-    case_check(run, "dqkv", &dqkv, dwant);
-    hth_rope_free(rope);
-    hth_free(want);
-    hth_free(dwant);
-    mat_free(run, &qkv);
-    mat_free(run, &dout);
-    mat_free(run, &out);
-    mat_free(run, &lse);
-    mat_free(run, &dqkv);
-}
-
 /* -- elementwise: rows, cols --------------------------------------------------------------- */
 
 static void elementwise(struct case_run *run, struct case_shape s)
@@ -368,7 +302,7 @@ static void elementwise(struct case_run *run, struct case_shape s)
     size_t n = (size_t)s.rows * s.a;
     struct mat a = mat_random(run, s.rows, s.a, 1), b = mat_random(run, s.rows, s.a, 1);
     struct mat y = mat_poison(run, s.rows, s.a);
-    double *want = zeros(n), sum = 0;
+    double *want = case_zeros(n), sum = 0;
     for (size_t i = 0; i < n; i++) {
         want[i] = 0.5 * a.twin[i] - 3 * b.twin[i];
         sum += b.twin[i] * b.twin[i];
@@ -397,114 +331,12 @@ static void elementwise(struct case_run *run, struct case_shape s)
     mat_free(run, &y);
 }
 
-/* -- blocks -------------------------------------------------------------------------------- */
-
-/* FFN: rows, d, hidden. */
-static void ffn(struct case_run *run, struct case_shape s)
-{
-    size_t n = (size_t)s.rows * s.a, nh = (size_t)s.rows * s.b;
-    struct hth_ffn f;
-    struct hth_params *p;
-    struct hth_seal_options seal = {.seed = run->seed++, .state_slots = 0};
-    struct hth_ffn_options options = {.dim = s.a, .hidden = s.b, .eps = 1e-5f, .prefix = "e."};
-    case_ok(run, hth_params_new(run->be, &p), "params");
-    case_ok(run, hth_ffn_declare(p, &options, &f), "declare");
-    case_ok(run, hth_params_seal(p, &seal), "seal");
-    struct hth_weight *w[6] = {f.w1, f.b1, f.w2, f.b2, f.gamma, f.beta};
-    double *v[6], *g[6];
-    for (int i = 0; i < 6; i++) {
-        v[i] = twin_of_weight(run, w[i], HTH_PART_VALUE);
-        g[i] = zeros((size_t)hth_weight_rows(w[i]) * hth_weight_cols(w[i]));
-    }
-    struct mat x = mat_random(run, s.rows, s.a, 1), dy = mat_random(run, s.rows, s.a, 1);
-    struct mat y = mat_poison(run, s.rows, s.a), dx = mat_poison(run, s.rows, s.a);
-    double *pre = zeros(nh), *act = zeros(nh), *sum = zeros(n), *want = zeros(n), *dh = zeros(nh);
-    twin_linear(s.rows, s.a, s.b, x.twin, v[0], v[1], pre);
-    for (size_t i = 0; i < nh; i++)
-        act[i] = twin_act(HTH_ACT_GELU, pre[i]);
-    twin_linear(s.rows, s.b, s.a, act, v[2], v[3], sum);
-    for (size_t i = 0; i < n; i++)
-        sum[i] += x.twin[i];
-    struct twin_norm norm = {sum, v[4], v[5], (double)1e-5f};
-    twin_layernorm(s.rows, s.a, &norm, want);
-    void *saved = hth_backend_alloc(run->be, hth_ffn_saved_bytes(&f, s.rows));
-    case_ok(run, hth_ffn_forward(run->ex, &f, x.v, y.v, NULL), "inference");
-    case_check(run, "y", &y, want);
-    case_ok(run, hth_ffn_forward(run->ex, &f, x.v, y.v, saved), "forward");
-    case_check(run, "y saved", &y, want);
-    double *dsum = zeros(n);
-    twin_layernorm_back(s.rows, s.a, &norm, dy.twin, dsum, g[4], g[5]);
-    struct twin_linear_back down = {act, v[2], dsum, dh, g[2], g[3]};
-    twin_linear_back(s.rows, s.b, s.a, &down);
-    for (size_t i = 0; i < nh; i++)
-        dh[i] *= twin_act_slope(HTH_ACT_GELU, pre[i]);
-    struct twin_linear_back up = {x.twin, v[0], dh, want, g[0], g[1]};
-    twin_linear_back(s.rows, s.a, s.b, &up);
-    for (size_t i = 0; i < n; i++)
-        want[i] += dsum[i];
-    case_ok(run, hth_ffn_backward(run->ex, &f, x.v, saved, dy.v, dx.v), "backward");
-    case_check(run, "dx", &dx, want);
-    for (int i = 0; i < 6; i++) {
-        case_check_weight(run, hth_weight_name(w[i]), w[i], HTH_PART_GRAD, g[i]);
-        hth_free(v[i]);
-        hth_free(g[i]);
-    }
-    double *all[] = {pre, act, sum, want, dh, dsum};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(all); i++)
-        hth_free(all[i]);
-    hth_backend_free(run->be, saved);
-    mat_free(run, &x);
-    mat_free(run, &dy);
-    mat_free(run, &y);
-    mat_free(run, &dx);
-    hth_params_free(p);
-}
-
-/* -- optimisers: tensor rows, cols, kind, variant ------------------------------------------ */
-
-static void optimiser(struct case_run *run, struct case_shape s)
-{
-    struct pair q = pair_new(run, s.rows, s.a, 1, 5);
-    size_t n = (size_t)s.rows * s.a;
-    double *m = zeros(n), *v = zeros(n);
-    struct hth_optim o = HTH_OPTIM_INIT;
-    o.kind = (enum hth_optim_kind)s.b;
-    o.lr = 0.01f;
-    o.weight_decay = s.c & 1 ? 0.1f : 0;
-    o.momentum = s.c & 2 ? 0 : 0.9f;
-    struct twin_optim t = {(int)o.kind, (double)o.lr, (double)o.momentum, (double)o.beta1,
-                           (double)o.beta2, (double)o.eps, (double)o.weight_decay};
-    for (int step = 1; step <= 3; step++) {
-        struct mat g = mat_random(run, s.rows, s.a, step == 2 ? 100 : 1);
-        float *dense = hth_calloc(n, sizeof(float));
-        for (size_t i = 0; i < n; i++) {
-            dense[i] = (float)g.twin[i];
-            twin_optim(&t, step, g.twin[i] * 0.125, &q.tw[i], &m[i], &v[i]);
-        }
-        case_ok(run, hth_weight_import(run->ex, q.w, HTH_PART_GRAD, dense), "import");
-        case_ok(run, hth_optim_step(run->ex, q.p, &o, 0.125f), "step");
-        case_check_weight(run, "w", q.w, HTH_PART_VALUE, q.tw);
-        hth_free(dense);
-        mat_free(run, &g);
-    }
-    if (hth_optim_slots(&o) > 0)
-        case_check_weight(run, "m", q.w, HTH_PART_STATE0, m);
-    if (hth_optim_slots(&o) > 1)
-        case_check_weight(run, "v", q.w, HTH_PART_STATE1, v);
-    if (hth_params_steps(q.p) != 3)
-        case_fail(run, "%llu steps", (unsigned long long)hth_params_steps(q.p));
-    hth_free(m);
-    hth_free(v);
-    pair_free(&q);
-}
-
 /* -- the table ----------------------------------------------------------------------------- */
 
 static const struct case_shape linear_shapes[] = {
-    {1, 1, 1, 0},       {1, 5, 3, 1},       {3, 7, 16, 3},      {7, 33, 65, 17},
-    {17, 130, 257, 27}, {17, 16, 8, 5},     {64, 64, 512, 19},  {3, 64, 512, 11},
-    {1, 100, 330, 13},  {7, 333, 101, 31},  {33, 300, 300, 1},  {2, 512, 70, 9},
-    {5, 15, 4000, 1},   {61, 4000, 15, 2},  {5, 600, 20, 4},
+    {1, 1, 1, 0},      {1, 5, 3, 1},      {3, 7, 16, 3},    {7, 33, 65, 17},   {17, 130, 257, 27},
+    {17, 16, 8, 5},    {64, 64, 512, 19}, {3, 64, 512, 11}, {1, 100, 330, 13}, {7, 333, 101, 31},
+    {33, 300, 300, 1}, {2, 512, 70, 9},   {5, 15, 4000, 1}, {61, 4000, 15, 2}, {5, 600, 20, 4},
 };
 static const struct case_shape act_shapes[] = {
     {1, 1, HTH_ACT_GELU, 0},  {3, 7, HTH_ACT_GELU, 0},  {17, 130, HTH_ACT_GELU, 0},
@@ -517,25 +349,35 @@ static const struct case_shape class_shapes[] = {
     {1, 1, 0, 0}, {3, 7, 0, 0}, {17, 10, 0, 0}, {7, 33, 0, 0}, {5, 256, 0, 0}, {9, 1001, 0, 0},
 };
 static const struct case_shape row_shapes[] = {
-    {1, 1, 1, 0}, {3, 7, 5, 0}, {17, 33, 4, 0}, {64, 130, 300, 0},
+    {1, 1, 1, 0},
+    {3, 7, 5, 0},
+    {17, 33, 4, 0},
+    {64, 130, 300, 0},
 };
 static const struct case_shape attention_shapes[] = {
-    {1, 1, 1, 1}, {2, 3, 1, 2},    {1, 7, 3, 5},    {2, 17, 2, 8},
+    {1, 1, 1, 1},  {2, 3, 1, 2},   {1, 7, 3, 5},    {2, 17, 2, 8},
     {2, 65, 2, 6}, {3, 64, 1, 16}, {2, 130, 2, 32}, {2, 550, 1, 64},
 };
 static const struct case_shape plain_shapes[] = {
-    {1, 1, 0, 0}, {3, 7, 0, 0}, {17, 33, 0, 0}, {2, 1000, 0, 0},
+    {1, 1, 0, 0},
+    {3, 7, 0, 0},
+    {17, 33, 0, 0},
+    {2, 1000, 0, 0},
 };
 static const struct case_shape ffn_shapes[] = {
-    {1, 5, 3, 0}, {3, 7, 28, 0}, {17, 33, 65, 0}, {7, 64, 256, 0}, {5, 128, 512, 0}, {33, 96, 384, 0},
+    {1, 5, 3, 0},    {3, 7, 28, 0},    {17, 33, 65, 0},
+    {7, 64, 256, 0}, {5, 128, 512, 0}, {33, 96, 384, 0},
 };
 static const struct case_shape optim_shapes[] = {
-    {1, 1, HTH_OPTIM_ADAM, 0},  {7, 13, HTH_OPTIM_ADAM, 1},  {33, 65, HTH_OPTIM_ADAMW, 1},
-    {3, 5, HTH_OPTIM_ADAMW, 0}, {7, 13, HTH_OPTIM_SGD, 1},   {3, 17, HTH_OPTIM_SGD, 0},
+    {1, 1, HTH_OPTIM_ADAM, 0},  {7, 13, HTH_OPTIM_ADAM, 1}, {33, 65, HTH_OPTIM_ADAMW, 1},
+    {3, 5, HTH_OPTIM_ADAMW, 0}, {7, 13, HTH_OPTIM_SGD, 1},  {3, 17, HTH_OPTIM_SGD, 0},
     {3, 17, HTH_OPTIM_SGD, 2},  {16, 16, HTH_OPTIM_SGD, 3},
 };
 
-#define CASE(fn, shapes) {#fn, fn, shapes, HTH_ARRAY_LEN(shapes)}
+#define CASE(fn, shapes)                                                                           \
+    {                                                                                              \
+#fn, fn, shapes, HTH_ARRAY_LEN(shapes)                                                     \
+    }
 
 const struct kernel_case kernel_cases[] = {
     CASE(linear_forward, linear_shapes),
@@ -546,9 +388,9 @@ const struct kernel_case kernel_cases[] = {
     CASE(cross_entropy, class_shapes),
     CASE(embedding, row_shapes),
     CASE(gather_scatter, row_shapes),
-    CASE(attention, attention_shapes),
+    CASE(case_attention, attention_shapes),
     CASE(elementwise, plain_shapes),
-    CASE(ffn, ffn_shapes),
-    CASE(optimiser, optim_shapes),
+    CASE(case_ffn, ffn_shapes),
+    CASE(case_optimiser, optim_shapes),
 };
 const size_t kernel_case_count = HTH_ARRAY_LEN(kernel_cases);

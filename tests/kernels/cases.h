@@ -4,8 +4,8 @@
  *
  * A case makes inputs (a pure function of the seed), runs operations, and hands each output to
  * case_check together with what the float64 twin says. The runner runs a case on `ref` first and
- * keeps its outputs; on another back end each output is also held against that of `ref`. Outputs are
- * poisoned with NaN before and surrounded by guard values that must survive.
+ * keeps its outputs; on another back end each output is also held against that of `ref`. Outputs
+ * are poisoned with NaN before and surrounded by guard values that must survive.
  *
  * Nothing here needs cmocka: a runner of a few lines (GPU machines) runs the very same cases.
  */
@@ -28,7 +28,7 @@ struct case_run {
     const struct hth_backend *be;
     struct hth_exec *ex;
     uint64_t seed;
-    double tolerance; /* ||a - b|| / ||b|| against float64 and against ref */
+    double tolerance;         /* ||a - b|| / ||b|| against float64 and against ref */
     struct case_output *kept; /* ref's outputs in order, for the next run */
     size_t kept_count, kept_cap, next;
     bool recording;
@@ -88,5 +88,22 @@ void case_check_floats(struct case_run *run, const char *what, const float *got,
 void case_check_weight(struct case_run *run, const char *what, struct hth_weight *w,
                        enum hth_part part, const double *want);
 double *twin_of_weight(struct case_run *run, struct hth_weight *w, enum hth_part part);
+
+/* A sealed set of one or two random matrices. */
+struct case_pair {
+    struct hth_params *p;
+    struct hth_weight *w, *b;
+    double *tw, *tb; /* twins of the values */
+};
+struct case_pair case_pair_new(struct case_run *run, uint32_t rows, uint32_t cols, uint32_t rows2,
+                               uint32_t cols2);
+void case_pair_free(struct case_pair *q);
+/* n doubles. */
+double *case_zeros(size_t n);
+
+/* The cases of cases-blocks.c. */
+void case_attention(struct case_run *run, struct case_shape s);
+void case_ffn(struct case_run *run, struct case_shape s);
+void case_optimiser(struct case_run *run, struct case_shape s);
 
 #endif

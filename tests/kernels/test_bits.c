@@ -57,8 +57,8 @@ static void ffn_free(struct ffn_box *b, const struct hth_backend *be)
 }
 
 /* Forward and input gradient of `rows` rows from row `first` on, against the whole batch's. */
-static void batch_repeats(struct ffn_box *b, const struct hth_backend *be, const float *const all[4],
-                          uint32_t first, uint32_t rows)
+static void batch_repeats(struct ffn_box *b, const struct hth_backend *be,
+                          const float *const all[4], uint32_t first, uint32_t rows)
 {
     uint32_t d = b->f.dim;
     size_t at = (size_t)first * d, bytes = (size_t)rows * d * sizeof(float);
@@ -70,7 +70,8 @@ static void batch_repeats(struct ffn_box *b, const struct hth_backend *be, const
     struct hth_view vdy = hth_view_f32(dy, rows, d, d), vdx = hth_view_f32(dx, rows, d, d);
     assert_ok(hth_ffn_forward(b->ex, &b->f, vx, vy, NULL));
     if (memcmp(y, all[2] + at, bytes) != 0)
-        fail_msg("%s: d %u, %u rows from %u: forward differs", hth_backend_name(be), d, rows, first);
+        fail_msg("%s: d %u, %u rows from %u: forward differs", hth_backend_name(be), d, rows,
+                 first);
     assert_ok(hth_ffn_forward(b->ex, &b->f, vx, vy, b->saved));
     if (memcmp(y, all[2] + at, bytes) != 0)
         fail_msg("%s: d %u: forward that saves differs", hth_backend_name(be), d);
@@ -84,7 +85,7 @@ static void batch_repeats(struct ffn_box *b, const struct hth_backend *be, const
 static void test_batch_invariance(void **state)
 {
     (void)state;
-    static const uint32_t shapes[][2] = {{5, 7},    {16, 64},   {64, 256},  {96, 384},
+    static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},  {96, 384},
                                          {100, 330}, {333, 101}, {128, 512}, {256, 1024}};
     static const uint32_t batches[] = {1, 2, 3, 5, 8, 13, 31, 32, 33, 64, 69};
     for (size_t k = 0; k < 2; k++) {
@@ -299,9 +300,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_sequence_invariance),
+        cmocka_unit_test(test_batch_invariance),    cmocka_unit_test(test_sequence_invariance),
         cmocka_unit_test(test_bad_rows_stay_alone), cmocka_unit_test(test_ref_hash),
-        cmocka_unit_test(test_ref_hash_attention), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_ref_hash_attention),  cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

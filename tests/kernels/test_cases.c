@@ -9,8 +9,8 @@ static void run_all(const struct hth_backend *be)
     uint64_t seed = 1;
     for (size_t i = 0; i < kernel_case_count; i++) {
         for (size_t s = 0; s < kernel_cases[i].shape_count; s++) {
-            const char *error = kernel_case_run(&kernel_cases[i], kernel_cases[i].shapes[s], be,
-                                                5e-6, seed += 100);
+            const char *error =
+                kernel_case_run(&kernel_cases[i], kernel_cases[i].shapes[s], be, 5e-6, seed += 100);
             if (error != NULL)
                 fail_msg("%s", error);
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_golden.c: every back end of this machine against PyTorch's answers (golden/make_golden.py). */
+/* test_golden.c: every back end of this machine against PyTorch's answers (golden/make_golden.py).
+ */
 #include "support/test.h"
 
 #include "core/mem.h"
@@ -80,8 +81,8 @@ static void check_layernorm(void)
     set(ln.beta, norm_beta);
     assert_ok(hth_layernorm_forward(ex, &ln, in(norm_x, 5, 19), out(y, 5, 19), out(stats, 5, 2)));
     close_to("layernorm", y, norm_out, 95);
-    struct hth_layernorm_back back = {.gamma = ln.gamma, .beta = ln.beta, .x = in(norm_x, 5, 19),
-                                      .stats = out(stats, 5, 2)};
+    struct hth_layernorm_back back = {
+        .gamma = ln.gamma, .beta = ln.beta, .x = in(norm_x, 5, 19), .stats = out(stats, 5, 2)};
     assert_ok(hth_layernorm_backward(ex, &back, in(norm_dout, 5, 19), out(dx, 5, 19)));
     close_to("layernorm dx", dx, norm_dx, 95);
     grad_close("layernorm dgamma", ln.gamma, norm_dgamma);
@@ -177,8 +178,8 @@ static void check_xent(void)
     int32_t labels[] = {0, 10, 3, HTH_LABEL_NONE, 7, 3};
     float dx[66];
     struct hth_xent_result r;
-    assert_ok(hth_xent(ex, in(xent_x, 6, 11), hth_view_i32(labels, 6), 1.0f / 5, out(dx, 6, 11),
-                       &r));
+    assert_ok(
+        hth_xent(ex, in(xent_x, 6, 11), hth_view_i32(labels, 6), 1.0f / 5, out(dx, 6, 11), &r));
     close_to("xent dx", dx, xent_dx, 66);
     assert_int_equal(r.counted, 5);
     assert_close(r.loss_sum / r.counted, xent_loss[0], 1e-6, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_params.c: parameter sets: layout, initial values, import and export, limits, failing memory. */
+/* test_params.c: parameter sets: layout, initial values, import and export, limits, failing memory.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -236,8 +237,8 @@ static void test_flat_writes_are_seen(void **state)
         for (float value = 1; value < 4; value++) {
             hth_params_flat(p, HTH_PART_VALUE)[1] = value;
             hth_params_touched(p);
-            assert_ok(hth_linear_forward(ex, &lin, hth_view_f32(x, 1, 2, 2),
-                                         hth_view_f32(&y, 1, 1, 1)));
+            assert_ok(
+                hth_linear_forward(ex, &lin, hth_view_f32(x, 1, 2, 2), hth_view_f32(&y, 1, 1, 1)));
             assert_true(y == 5 * value);
         }
         hth_exec_free(ex);
@@ -260,7 +261,8 @@ static void test_forward_only(void **state)
     assert_ok(hth_params_new(hth_backend_ref(), &p));
     assert_ok(hth_ffn_declare(p, &options, &f));
     assert_ok(hth_params_seal(p, &seal));
-    assert_ok(hth_exec_new(hth_backend_ref(), hth_ffn_scratch_bytes(hth_backend_ref(), &f, 1), &ex));
+    assert_ok(
+        hth_exec_new(hth_backend_ref(), hth_ffn_scratch_bytes(hth_backend_ref(), &f, 1), &ex));
     void *saved = hth_backend_alloc(hth_backend_ref(), hth_ffn_saved_bytes(&f, 1));
     struct hth_view vx = hth_view_f32(x, 1, 4, 4), vy = hth_view_f32(y, 1, 4, 4);
     assert_ok(hth_ffn_forward(ex, &f, vx, vy, saved));

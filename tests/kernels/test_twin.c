@@ -95,7 +95,7 @@ static void test_gelu(void **state)
 static void linear_forward(struct problem *p, const double *x, double *y)
 {
     const double *w = x + p->rows * p->a, *b = w + p->a * p->b;
-    twin_linear(p->rows, p->a, p->b, x, w, b, y);
+    twin_linear((struct twin_dims){p->rows, p->a, p->b}, x, w, b, y);
 }
 
 static void test_linear(void **state)
@@ -108,15 +108,15 @@ static void test_linear(void **state)
     p.a = K;
     p.b = N;
     p.forward = linear_forward;
-    struct twin_linear_back t = {p.x, p.x + M * K, p.weight, grad, grad + M * K,
-                                 grad + M * K + K * N};
-    twin_linear_back(M, K, N, &t);
+    struct twin_linear_back t = {p.x,  p.x + M * K,  p.weight,
+                                 grad, grad + M * K, grad + M * K + K * N};
+    twin_linear_back((struct twin_dims){M, K, N}, &t);
     check(&p, grad);
 }
 
 static void norm_forward(struct problem *p, const double *x, double *y)
 {
-    struct twin_norm t = {x, x + p->rows * p->a, x + (p->rows + 1) * p->a, 1e-3};
+    struct twin_norm t = {x, x + p->rows * p->a, x + (p->rows + 1) * p->a, 1e-3, NULL, NULL};
     twin_layernorm(p->rows, p->a, &t, y);
 }
 
@@ -129,8 +129,9 @@ static void test_layernorm(void **state)
     p.rows = M;
     p.a = D;
     p.forward = norm_forward;
-    struct twin_norm t = {p.x, p.x + M * D, p.x + (M + 1) * D, 1e-3};
-    twin_layernorm_back(M, D, &t, p.weight, grad, grad + M * D, grad + (M + 1) * D);
+    struct twin_norm t = {p.x,  p.x + M * D,  p.x + (M + 1) * D,
+                          1e-3, grad + M * D, grad + (M + 1) * D};
+    twin_layernorm_back(M, D, &t, p.weight, grad);
     check(&p, grad);
 }
 

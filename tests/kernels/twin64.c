@@ -20,15 +20,14 @@ double twin_act_slope(enum hth_act act, double x)
 {
     if (act == HTH_ACT_GELU) {
         double t = tanh(0.7978845608 * (x + 0.044715 * x * x * x));
-        return 0.5 * (1 + t) +
-               0.5 * x * (1 - t * t) * 0.7978845608 * (1 + 3 * 0.044715 * x * x);
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608 * (1 + 3 * 0.044715 * x * x);
     }
     return act == HTH_ACT_RELU && x <= 0 ? 0 : 1;
 }
 
-void twin_linear(size_t m, size_t k, size_t n, const double *x, const double *w, const double *b,
-                 double *y)
+void twin_linear(struct twin_dims d, const double *x, const double *w, const double *b, double *y)
 {
+    size_t m = d.m, k = d.k, n = d.n;
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
             double sum = b != NULL ? b[j] : 0;
@@ -39,8 +38,9 @@ void twin_linear(size_t m, size_t k, size_t n, const double *x, const double *w,
     }
 }
 
-void twin_linear_back(size_t m, size_t k, size_t n, const struct twin_linear_back *t)
+void twin_linear_back(struct twin_dims d, const struct twin_linear_back *t)
 {
+    size_t m = d.m, k = d.k, n = d.n;
     for (size_t i = 0; i < m && t->dx != NULL; i++) {
         for (size_t l = 0; l < k; l++) {
             double sum = 0;
@@ -81,8 +81,8 @@ void twin_layernorm(size_t m, size_t d, const struct twin_norm *t, double *y)
     }
 }
 
-void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const double *dy, double *dx,
-                         double *dgamma, double *dbeta)
+void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const double *dy,
+                         double *dx)
 {
     for (size_t i = 0; i < m; i++) {
         double mean, rstd, g = 0, gh = 0;
@@ -94,8 +94,8 @@ void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const do
         }
         for (size_t j = 0; j < d; j++) {
             double h = (t->x[i * d + j] - mean) * rstd, dyj = dy[i * d + j];
-            dgamma[j] += dyj * h;
-            dbeta[j] += dyj;
+            t->dgamma[j] += dyj * h;
+            t->dbeta[j] += dyj;
             dx[i * d + j] = rstd * (dyj * t->gamma[j] - g - h * gh);
         }
     }

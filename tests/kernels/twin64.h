@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * twin64.h: every operation again, in double and as naively as can be read: the arbiter of the
- * reference kernels. Matrices are dense and row-major. Backward functions add to weight gradients and
- * overwrite the others. test_twin.c holds them against central differences.
+ * reference kernels. Matrices are dense and row-major. Backward functions add to weight gradients
+ * and overwrite the others. test_twin.c holds them against central differences.
  */
 #ifndef HTH_TESTS_KERNELS_TWIN64_H
 #define HTH_TESTS_KERNELS_TWIN64_H
@@ -15,22 +15,25 @@ double twin_act(enum hth_act act, double x);
 double twin_act_slope(enum hth_act act, double x);
 
 /* y [m, n] = x [m, k] w [k, n] + b (b may be NULL). */
-void twin_linear(size_t m, size_t k, size_t n, const double *x, const double *w, const double *b,
-                 double *y);
+struct twin_dims {
+    size_t m, k, n;
+};
+void twin_linear(struct twin_dims d, const double *x, const double *w, const double *b, double *y);
 /* dx, dw, db may be NULL. */
 struct twin_linear_back {
     const double *x, *w, *dy;
     double *dx, *dw, *db;
 };
-void twin_linear_back(size_t m, size_t k, size_t n, const struct twin_linear_back *t);
+void twin_linear_back(struct twin_dims d, const struct twin_linear_back *t);
 
 struct twin_norm {
     const double *x, *gamma, *beta;
     double eps;
+    double *dgamma, *dbeta; /* of the backward pass */
 };
 void twin_layernorm(size_t m, size_t d, const struct twin_norm *t, double *y);
-void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const double *dy, double *dx,
-                         double *dgamma, double *dbeta);
+void twin_layernorm_back(size_t m, size_t d, const struct twin_norm *t, const double *dy,
+                         double *dx);
 
 void twin_softmax(size_t m, size_t n, const double *x, double *y);
 void twin_softmax_back(size_t m, size_t n, const double *y, const double *dy, double *dx);
