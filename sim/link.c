@@ -58,6 +58,11 @@ bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
     return hth_map_get_u64(w->blocked, (uint64_t)from->index << 32 | to->index) == NULL;
 }
 
+void hth_world_set_link(struct hth_world *w, const struct hth_link *link)
+{
+    w->opts.link = *link;
+}
+
 static void set_link(struct hth_map *map, uint64_t key, const struct hth_link *link)
 {
     struct hth_link *copy = hth_new(struct hth_link);

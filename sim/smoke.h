@@ -9,11 +9,15 @@
  * messages are lost, DHT answers are partial, and neighbourhoods are cut in two (safety phase). Then
  * all faults stop (liveness phase). The run passes when
  *
- *   - every call got exactly one verdict, or vanished with its caller,
+ *   - every call (a lost connection's is made once more) got exactly one verdict, or vanished with
+ *     its caller,
  *   - every reply carried the payload that was sent (by its digest),
  *   - at the end every directory shows exactly the hosts of its neighbourhood, and the calls of the
  *     last tenth of the time all succeeded,
  *   - after the end no timer, stream, job or DHT handle is left.
+ *
+ * Some patience is shortened so that a minute shows recovery too: a peer that failed is dialled again
+ * after at most 2 s and a host that was marked dead is tried again after 3 s.
  *
  * Nothing here reads a clock: the caller measures and passes wall time to hth_smoke_line.
  */
@@ -25,7 +29,7 @@
 struct hth_smoke_opts {
     uint32_t peers;         /* 2..100000 */
     uint64_t seed;
-    int64_t duration_us;    /* virtual; at least 30 s */
+    int64_t duration_us;    /* virtual; at least 60 s */
     uint32_t payload_bytes; /* of each request and reply */
     bool real_payloads;     /* bytes instead of ghosts: a hundred times slower, and compared */
     bool calm;              /* no faults at all */
@@ -46,7 +50,7 @@ struct hth_smoke_report {
     uint64_t hash; /* of the trace */
     int64_t virtual_us;
     uint64_t events;
-    uint64_t calls, calls_ok, calls_failed, calls_vanished;
+    uint64_t calls, calls_ok, calls_failed, calls_again, calls_vanished;
     uint64_t calls_without_host; /* ticks on which nobody was known */
     uint64_t crashes, partitions;
     uint64_t bytes_delivered;

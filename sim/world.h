@@ -141,6 +141,7 @@ void hth_node_set_device(struct hth_node *node, const struct hth_device *device)
 /* ---- links --------------------------------------------------------------------------------- */
 
 /* The most specific wins: between two nodes, between two zones, the world's. Both directions. */
+void hth_world_set_link(struct hth_world *world, const struct hth_link *link);
 void hth_world_link(struct hth_world *world, struct hth_node *a, struct hth_node *b,
                     const struct hth_link *link);
 void hth_world_zone_link(struct hth_world *world, uint32_t zone_a, uint32_t zone_b,
