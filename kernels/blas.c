@@ -21,7 +21,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +43,15 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
 /* OpenBLAS takes its small-matrix kernels up to this M N K. */
 #define SMALL_PRODUCT 1000000
 
+/* Written by the one thread that loads, read by all once `stage` is LOADED. */
+enum { UNTRIED, LOADING, LOADED };
 static struct {
-    pthread_mutex_t lock;
-    bool tried;
+    atomic_int stage;
     enum hth_err err;
     char detail[160];
     sgemm_fn *sgemm;
-    struct hth_cpu cpu;
-    struct hth_backend backend;
-} blas = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} blas;
+struct hth_cpu hth_cpu_blas;
 
 static bool own_loops(size_t n, size_t k)
 {
@@ -108,13 +108,13 @@ static enum hth_err blas_gemm(struct hth_exec *ex, const struct hth_gemm *g)
     if (g->form == HTH_GEMM_TN) {
         /* A sum over rows: only its shape decides, no row has to match another batch's. */
         if ((size_t)g->n * g->m < OWN_WEIGHT_MAX)
-            blas.cpu.row->gemm(g);
+            hth_cpu_blas.row->gemm(g);
         else
             sgemm(g);
         return HTH_OK;
     }
     if (own_loops(g->n, g->k)) {
-        blas.cpu.row->gemm(g);
+        hth_cpu_blas.row->gemm(g);
         return HTH_OK;
     }
     size_t rows = rows_min(g->n, g->k);
@@ -161,7 +161,7 @@ static bool self_check(void)
     bool good = false;
     struct hth_exec *ex = NULL;
     float *a = hth_try_aligned((3 * area + weight) * sizeof(float));
-    if (a == NULL || hth_exec_new(&blas.backend, 4 * area * sizeof(float), &ex) != HTH_OK)
+    if (a == NULL || hth_exec_new(&hth_cpu_blas_backend, 4 * area * sizeof(float), &ex) != HTH_OK)
         goto out;
     float *b = a + area, *c = b + weight, *d = c + area;
     /* Any numbers with full mantissas will do: a Weyl sequence in [-1/2, 1/2). */
@@ -240,7 +240,7 @@ static void blas_load(const struct hth_blas_options *options)
 {
     const char *library = options->library != NULL ? options->library : "libopenblas.so.0";
     const struct hth_rowops *fast = hth_rowops_fast();
-    blas.cpu = (struct hth_cpu){
+    hth_cpu_blas = (struct hth_cpu){
         .row = fast != NULL ? fast : &hth_rowops_ref,
         .gemm = blas_gemm,
         .gemm_scratch = blas_gemm_scratch,
@@ -248,7 +248,6 @@ static void blas_load(const struct hth_blas_options *options)
         .gemm_scratch_max = blas_gemm_scratch(OWN_SIDE_MAX, HTH_SEQ_MAX) +
                             blas_gemm_scratch(OWN_SIDE_MAX, OWN_WEIGHT_MAX / OWN_SIDE_MAX),
     };
-    hth_cpu_fill(&blas.backend, "blas", &blas.cpu);
     bool good;
     if (options->core_type != NULL) {
         good = try_core(library, options->core_type);
@@ -263,21 +262,21 @@ enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out)
 {
     const struct hth_blas_options defaults = HTH_BLAS_OPTIONS_INIT;
-    pthread_mutex_lock(&blas.lock);
-    if (!blas.tried) {
+    int stage = UNTRIED;
+    if (atomic_compare_exchange_strong(&blas.stage, &stage, LOADING)) {
         blas_load(options != NULL ? options : &defaults);
-        blas.tried = true;
+        atomic_store(&blas.stage, LOADED);
     }
-    enum hth_err err = blas.err;
-    pthread_mutex_unlock(&blas.lock);
-    if (err == HTH_OK)
-        *out = &blas.backend;
-    return err;
+    /* Another thread is loading: some 10 ms, once in a process. kernels/ knows no locks. */
+    while (atomic_load(&blas.stage) != LOADED)
+        continue;
+    if (blas.err == HTH_OK)
+        *out = &hth_cpu_blas_backend;
+    return blas.err;
 }
 
 void hth_blas_describe(char *buf, size_t size)
 {
-    pthread_mutex_lock(&blas.lock);
-    snprintf(buf, size, "%s", blas.detail);
-    pthread_mutex_unlock(&blas.lock);
+    bool known = atomic_load(&blas.stage) == LOADED;
+    snprintf(buf, size, "%s", known ? blas.detail : "not loaded yet");
 }

@@ -17,8 +17,11 @@ struct hth_cpu {
     size_t gemm_scratch_max; /* over all n and k: for products whose shape varies */
 };
 
-/* Fills every slot of the table for a CPU back end. */
-void hth_cpu_fill(struct hth_backend *be, const char *name, const struct hth_cpu *cpu);
+/* hth_cpu_blas is filled when OpenBLAS is loaded, before anybody gets its back end. */
+extern const struct hth_cpu hth_cpu_ref;
+extern struct hth_cpu hth_cpu_blas;
+extern const struct hth_backend hth_cpu_ref_backend;
+extern const struct hth_backend hth_cpu_blas_backend;
 
 enum hth_err hth_cpu_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
                                        struct hth_view qkv, struct hth_view out,

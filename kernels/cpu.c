@@ -407,44 +407,26 @@ static enum hth_err cpu_sgd(struct hth_exec *ex, const struct hth_sgd_args *args
     return HTH_OK;
 }
 
-void hth_cpu_fill(struct hth_backend *be, const char *name, const struct hth_cpu *cpu)
-{
-    *be = (struct hth_backend){
-        .abi = HTH_BACKEND_ABI,
-        .size = sizeof(*be),
-        .name = name,
-        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT,
-        .impl = cpu,
-        .alloc = cpu_alloc,
-        .free = cpu_free,
-        .exec_open = cpu_exec_open,
-        .exec_close = cpu_exec_close,
-        .exec_sync = cpu_exec_sync,
-        .upload = cpu_copy,
-        .download = cpu_copy,
-        .init = cpu_init,
-        .linear_scratch = cpu_linear_scratch,
-        .linear_forward = cpu_linear_forward,
-        .linear_backward_data = cpu_linear_backward_data,
-        .linear_backward_weight = cpu_linear_backward_weight,
-        .act_forward = cpu_act_forward,
-        .act_backward = cpu_act_backward,
-        .layernorm_forward = cpu_layernorm_forward,
-        .layernorm_backward = cpu_layernorm_backward,
-        .softmax_forward = cpu_softmax_forward,
-        .softmax_backward = cpu_softmax_backward,
-        .xent = cpu_xent,
-        .gather_rows = cpu_gather_rows,
-        .scatter_add_rows = cpu_scatter_add_rows,
-        .attention_scratch = hth_cpu_attention_scratch,
-        .attention_forward = hth_cpu_attention_forward,
-        .attention_backward = hth_cpu_attention_backward,
-        .combine = cpu_combine,
-        .fill = cpu_fill,
-        .dropout = cpu_dropout,
-        .cast = cpu_cast,
-        .sumsq = cpu_sumsq,
-        .adam = cpu_adam,
-        .sgd = cpu_sgd,
-    };
-}
+/* The whole table of a CPU back end; the two differ in what stands behind `impl`. */
+#define CPU_TABLE(name_, cpu_, caps_)                                                              \
+    {                                                                                              \
+        .abi = HTH_BACKEND_ABI, .size = sizeof(struct hth_backend), .name = (name_),               \
+        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | (caps_), .impl = (cpu_),             \
+        .alloc = cpu_alloc, .free = cpu_free, .exec_open = cpu_exec_open,                          \
+        .exec_close = cpu_exec_close, .exec_sync = cpu_exec_sync, .upload = cpu_copy,              \
+        .download = cpu_copy, .init = cpu_init, .linear_scratch = cpu_linear_scratch,              \
+        .linear_forward = cpu_linear_forward, .linear_backward_data = cpu_linear_backward_data,    \
+        .linear_backward_weight = cpu_linear_backward_weight, .act_forward = cpu_act_forward,      \
+        .act_backward = cpu_act_backward, .layernorm_forward = cpu_layernorm_forward,              \
+        .layernorm_backward = cpu_layernorm_backward, .softmax_forward = cpu_softmax_forward,      \
+        .softmax_backward = cpu_softmax_backward, .xent = cpu_xent,                                \
+        .gather_rows = cpu_gather_rows, .scatter_add_rows = cpu_scatter_add_rows,                  \
+        .attention_scratch = hth_cpu_attention_scratch,                                            \
+        .attention_forward = hth_cpu_attention_forward,                                            \
+        .attention_backward = hth_cpu_attention_backward, .combine = cpu_combine,                  \
+        .fill = cpu_fill, .dropout = cpu_dropout, .cast = cpu_cast, .sumsq = cpu_sumsq,            \
+        .adam = cpu_adam, .sgd = cpu_sgd,                                                          \
+    }
+
+const struct hth_backend hth_cpu_ref_backend = CPU_TABLE("ref", &hth_cpu_ref, HTH_CAP_REPRODUCIBLE);
+const struct hth_backend hth_cpu_blas_backend = CPU_TABLE("blas", &hth_cpu_blas, 0);

@@ -62,7 +62,7 @@ enum hth_err hth_params_add(struct hth_params *p, const struct hth_param_spec *s
     struct hth_weight *w = hth_new(struct hth_weight);
     w->owner = p;
     w->index = p->count;
-    strcpy(w->name, spec->name); /* its length was checked above */
+    memcpy(w->name, spec->name, strlen(spec->name) + 1); /* its length was checked above */
     w->rows = spec->rows;
     w->cols = spec->cols;
     w->offset = p->flat_len;

@@ -5,6 +5,7 @@
 
 #include "core/mem.h"
 #include "kernels/blocks.h"
+#include "kernels/golden/golden-block.h"
 #include "kernels/golden/golden.h"
 #include "kernels/optim.h"
 

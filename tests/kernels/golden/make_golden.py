@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes golden.h: inputs and PyTorch's answers for test_golden.c.
+"""Writes golden.h and golden-block.h: inputs and PyTorch's answers for test_golden.c.
 
 Inputs are float32 numbers; the answers are computed in float64 (torch's own layers and autograd)
 and rounded once, so that the comparison shows our error and not torch's. Made with Debian 12's
 python3-torch 1.13.1; any later version gives the same to the tolerance of the test.
 
-    python3 make_golden.py > golden.h
+    python3 make_golden.py golden.h > golden.h
+    python3 make_golden.py golden-block.h > golden-block.h
 """
 import math
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -126,13 +128,16 @@ def optimiser(name, make):
 
 
 print("/* SPDX-License-Identifier: Apache-2.0 */")
-print("/* golden.h: written by make_golden.py; do not edit. */")
-gelu()
-layernorm()
-attention()
-ffn()
-tblock()
-cross_entropy()
-optimiser("adam", lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1))
-optimiser("adamw", lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, betas=(0.8, 0.95)))
-optimiser("sgd", lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01))
+print(f"/* {sys.argv[1]}: written by make_golden.py; do not edit. */")
+if sys.argv[1] == "golden-block.h":
+    tblock()
+else:
+    gelu()
+    layernorm()
+    attention()
+    ffn()
+    cross_entropy()
+    optimiser("adam", lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1))
+    optimiser("adamw",
+              lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, betas=(0.8, 0.95)))
+    optimiser("sgd", lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01))
