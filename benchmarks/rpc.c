@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rpc.c: what a call costs: two endpoints in one process, each on its own loop thread, over loopback
- * TLS. The server answers inside its handler with what it got.
+ * rpc.c: what a call costs: two endpoints in one process, each on its own loop thread, over
+ * loopback TLS. The server answers inside its handler with what it got.
  *
  * usage: bench_rpc [--plain] [CALLERS [BYTES [SECONDS]]]      (64 callers, 0 bytes, 2 s)
  */
@@ -117,9 +117,9 @@ int main(int argc, char **argv)
     bool plain = argc > 1 && strcmp(argv[1], "--plain") == 0;
     argv += plain ? 1 : 0;
     argc -= plain ? 1 : 0;
-    int callers = argc > 1 ? atoi(argv[1]) : 64;
-    long bytes = argc > 2 ? atol(argv[2]) : 0;
-    int64_t seconds = argc > 3 ? atol(argv[3]) : 2;
+    int callers = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 64;
+    long bytes = argc > 2 ? strtol(argv[2], NULL, 10) : 0;
+    int64_t seconds = argc > 3 ? strtol(argv[3], NULL, 10) : 2;
     pthread_t thread;
     start(&server, plain, true);
     start(&client, plain, false);

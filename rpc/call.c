@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.c: the calling side. A call waits at its peer, then occupies a slot of a connection, then has
- * its verdict; a canceled or expired one leaves its slot behind, because the other side still owes a
- * verdict frame for it: so a frame for an id that is not in its slot is always a broken protocol.
+ * call.c: the calling side. A call waits at its peer, then occupies a slot of a connection, then
+ * has its verdict; a canceled or expired one leaves its slot behind, because the other side still
+ * owes a verdict frame for it: so a frame for an id that is not in its slot is always a broken
+ * protocol.
  *
  *   request id = count of ids given on this connection << 16 | index of the slot
  */
@@ -215,8 +216,8 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->trace_id = opts->trace_id;
     call->body_len = body_len;
     call->started_us = hth_now_us(rpc->env);
-    int64_t timeout = opts->timeout_us > 0 ? opts->timeout_us
-                                           : hth_deadline_get(peer_deadline(p, opts->method));
+    int64_t timeout =
+        opts->timeout_us > 0 ? opts->timeout_us : hth_deadline_get(peer_deadline(p, opts->method));
     timeout = HTH_MIN(timeout, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
     call->deadline_us = call->started_us + timeout;
     due_set(rpc, &call->due, call->deadline_us);
@@ -391,7 +392,7 @@ void call_on_complete(struct conn *c, struct hth_frame *f)
     c->had_verdict = true;
     c->peer->failures = 0;
     c->active_us = hth_now_us(rpc->env);
-    /* The callback may do anything, ending this connection included: the frame is ours until then. */
+    /* The callback may do anything, ending this connection included: the frame is ours. */
     c->parser.frame = NULL;
     if (call != NULL)
         deliver(call, f, body_err);

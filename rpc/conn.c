@@ -81,7 +81,7 @@ enum hth_err conn_dial(struct peer *p)
     if (rpc->conn_count >= rpc->opts.conns_max)
         return HTH_E_BUDGET;
     struct conn *c = conn_new(p, false);
-    const struct hth_peer_id *want = hth_peer_id_is_zero(&p->id) ? NULL : &p->id;
+    const struct hth_peer_id *want = p->anonymous ? NULL : &p->id;
     enum hth_err err = hth_dial(rpc->env, &p->addr, want, &stream_ops, c, &c->stream);
     rpc->stats.dials++;
     if (err != HTH_OK) {
@@ -117,7 +117,7 @@ static void on_open(struct hth_stream *s, void *arg)
     struct conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     struct hth_addr addr;
-    if (hth_peer_id_is_zero(&c->peer->id))
+    if (c->peer->anonymous)
         hth_stream_peer(rpc->env, s, &c->peer->id, &addr);
     rpc_enter(rpc);
     say_hello(c);
@@ -290,8 +290,7 @@ static enum hth_err on_hello(struct conn *c, const struct hth_frame_msg *m)
     }
     c->version = high;
     c->features = m->u.hello.features;
-    c->their_requests_max =
-        HTH_MIN(m->u.hello.requests_max, (uint32_t)HTH_RPC_REQUESTS_MAX);
+    c->their_requests_max = HTH_MIN(m->u.hello.requests_max, (uint32_t)HTH_RPC_REQUESTS_MAX);
     c->their_body_max = body_max;
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
@@ -480,7 +479,7 @@ static const struct hth_stream_ops stream_ops = {
 
 /* ---- keep-alive and stalls ----------------------------------------------------------------- */
 
-/* A frame once begun must go on: a byte a minute would hold a connection and its memory for ever. */
+/* A frame once begun must go on: a byte a minute would hold its memory for ever. */
 static bool rx_stalled(struct conn *c, int64_t now)
 {
     bool same = hth_frame_parser_busy(&c->parser) && c->rx_window_frames == c->rx_frames;
@@ -543,8 +542,7 @@ static void idle_check(struct conn *c, int64_t now)
         c->active_us = now;
         return;
     }
-    if (c->goodbye_out && now - c->goodbye_us >= o->stall_timeout_us &&
-        !c->rpc->draining) {
+    if (c->goodbye_out && now - c->goodbye_us >= o->stall_timeout_us && !c->rpc->draining) {
         conn_kill(c, HTH_OK, "idle", false);
         return;
     }
@@ -554,12 +552,29 @@ static void idle_check(struct conn *c, int64_t now)
         conn_goodbye(c, HTH_OK, "idle");
 }
 
+/* Nothing came or went since the last check: a thousand such connections should cost little. */
+static void rest_check(struct conn *c)
+{
+    uint64_t bytes = c->rx_bytes + c->tx_written;
+    if (bytes == c->rest_bytes && !hth_frame_parser_busy(&c->parser)) {
+        tx_rest(c);
+        hth_frame_parser_clear(&c->parser);
+        frame_put(c->rpc, c->parser.frame);
+        c->parser.frame = NULL;
+    }
+    c->rest_bytes = bytes;
+}
+
 void conn_check(struct conn *c)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
     int64_t now = hth_now_us(c->rpc->env);
     if (c->state == CONN_HELLO && now - c->opened_us >= o->hello_timeout_us) {
         conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
+        return;
+    }
+    if (hth_fault(c->rpc->env, "rpc.conn_lost")) {
+        conn_kill(c, HTH_E_CLOSED, NULL, false);
         return;
     }
     if (rx_stalled(c, now)) {
@@ -582,5 +597,6 @@ void conn_check(struct conn *c)
         if (dead)
             return;
     }
+    rest_check(c);
     due_set(c->rpc, &c->check, now + check_period(c->rpc));
 }

@@ -4,8 +4,8 @@
  *
  *   deadline = clamp(median + k * 1.4826 * MAD, floor, ceiling)
  *
- * over the last HTH_DEADLINE_WINDOW durations; MAD is the median of |x - median|, and 1.4826 makes it
- * the standard deviation of a normal distribution. The median forgets a few stragglers, which a
+ * over the last HTH_DEADLINE_WINDOW durations; MAD is the median of |x - median|, and 1.4826 makes
+ * it the standard deviation of a normal distribution. The median forgets a few stragglers, which a
  * mean would not. A missed deadline enters the window as one and a half of itself: when everything
  * becomes slower, the deadline follows within half a window instead of failing for ever.
  * A plain value, no allocation, for one thread.

@@ -71,8 +71,8 @@ enum hth_err hth_frame_body_len(const struct hth_tensor *tensors, size_t count, 
         uint64_t start = (end + HTH_FRAME_ALIGN - 1) / HTH_FRAME_ALIGN * HTH_FRAME_ALIGN;
         if (bytes > HTH_FRAME_BODY_BYTES_MAX || start + bytes > HTH_FRAME_BODY_BYTES_MAX)
             return HTH_E_TOO_LARGE;
-        if (bytes > 0 && (t->blob == NULL || t->offset > t->blob->size ||
-                          bytes > t->blob->size - t->offset))
+        if (bytes > 0 &&
+            (t->blob == NULL || t->offset > t->blob->size || bytes > t->blob->size - t->offset))
             return HTH_E_BAD_SHAPE;
         /* An empty section takes no room, and so no padding that nothing would follow. */
         end = bytes > 0 ? start + bytes : end;

@@ -21,14 +21,14 @@
 #include "rpc/rpc.h"
 
 #define HTH_FRAME_HEADER_BYTES 32
-#define HTH_FRAME_ALIGN 64
+#define HTH_FRAME_ALIGN        64
 /* Offsets in the header. */
-#define HTH_FRAME_AT_MAGIC 0
-#define HTH_FRAME_AT_VERSION 4
-#define HTH_FRAME_AT_TYPE 5
-#define HTH_FRAME_AT_FLAGS 6
-#define HTH_FRAME_AT_ID 8
-#define HTH_FRAME_AT_TRACE 16
+#define HTH_FRAME_AT_MAGIC    0
+#define HTH_FRAME_AT_VERSION  4
+#define HTH_FRAME_AT_TYPE     5
+#define HTH_FRAME_AT_FLAGS    6
+#define HTH_FRAME_AT_ID       8
+#define HTH_FRAME_AT_TRACE    16
 #define HTH_FRAME_AT_META_LEN 24
 #define HTH_FRAME_AT_BODY_LEN 28
 
@@ -55,8 +55,8 @@ struct hth_frame_header {
 };
 
 void hth_frame_header_write(const struct hth_frame_header *h, uint8_t out[HTH_FRAME_HEADER_BYTES]);
-/* Errors: E_BAD_MAGIC, E_VERSION (not between HTH_RPC_VERSION_MIN and _MAX), E_PROTOCOL (unknown type
- * or flag, a body where none may be), E_TOO_LARGE (meta or body beyond core/limits.h). */
+/* Errors: E_BAD_MAGIC, E_VERSION (not between HTH_RPC_VERSION_MIN and _MAX), E_PROTOCOL (unknown
+ * type or flag, a body where none may be), E_TOO_LARGE (meta or body beyond core/limits.h). */
 enum hth_err hth_frame_header_read(const uint8_t in[HTH_FRAME_HEADER_BYTES],
                                    struct hth_frame_header *h) HTH_MUST;
 
@@ -157,7 +157,7 @@ struct hth_frame_parser {
     struct hth_budget *budget;
     enum hth_frame_phase phase;
     enum hth_err err;
-    size_t have, need; /* of the current phase */
+    size_t have, need;        /* of the current phase */
     struct hth_blob *rx;      /* header and meta */
     struct hth_blob *scratch; /* where skipped bodies go */
 };
@@ -165,7 +165,8 @@ struct hth_frame_parser {
 void hth_frame_parser_init(struct hth_frame_parser *p, struct hth_budget *budget);
 /* Does not free p->frame. */
 void hth_frame_parser_clear(struct hth_frame_parser *p);
-/* Where the next bytes belong: read at most *max to *into at *offset. Errors: E_NO_MEMORY, E_BUDGET. */
+/* Where the next bytes belong: read at most *max to *into at *offset. Errors: E_NO_MEMORY,
+ * E_BUDGET. */
 enum hth_err hth_frame_parser_want(struct hth_frame_parser *p, struct hth_blob **into,
                                    size_t *offset, size_t *max) HTH_MUST;
 /* n bytes were put there. p->frame must be set. */

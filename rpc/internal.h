@@ -6,10 +6,10 @@
  *     |                           `--- requests (theirs, with our handlers)
  *     `--- due: one heap and one timer for all deadlines and checks
  *
- * Who frees what. A call belongs to the endpoint until its verdict. A request belongs to its handler
- * until it answers. A conn lives until conn_kill, which takes it off every list, and its memory until
- * nobody on the stack works with it (pins). A peer is counted: the table, conns, calls and requests
- * hold it, because frames in its budget may outlive the endpoint.
+ * Who frees what. A call belongs to the endpoint until its verdict. A request belongs to its
+ * handler until it answers. A conn lives until conn_kill, which takes it off every list, and its
+ * memory until nobody on the stack works with it (pins). A peer is counted: the table, conns, calls
+ * and requests hold it, because frames in its budget may outlive the endpoint.
  *
  * Callbacks into other modules come from three places only: on_readable (verdicts and handlers),
  * rpc_tick (deadlines, and everything found out inside a call of ours, through the `soon` lists).
@@ -78,12 +78,13 @@ struct peer {
     int refs;
     uint8_t key[PEER_KEY_MAX];
     size_t key_len;
-    struct hth_peer_id id; /* zero until known */
+    bool anonymous;        /* known by its address: whoever answers there */
+    struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
     struct hth_addr addr;
     /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
      * budget, because a handler may keep one longer than this peer is remembered. */
     struct hth_budget held;
-    struct node conns;      /* newest last */
+    struct node conns; /* newest last */
     uint32_t conn_count;
     struct node waiting; /* calls to be sent */
     uint32_t waiting_count;
@@ -136,22 +137,22 @@ struct conn {
     uint64_t request_in; /* body bytes of requests not answered */
     struct node replies; /* answered; wait for credit */
     uint64_t replies_bytes;
-    uint64_t reply_out;   /* body bytes of replies that credit has not come back for */
-    uint64_t reply_in;    /* the same, theirs to us */
-    uint64_t reply_owed;  /* of those: consumed, to be given back */
+    uint64_t reply_out;  /* body bytes of replies that credit has not come back for */
+    uint64_t reply_in;   /* the same, theirs to us */
+    uint64_t reply_owed; /* of those: consumed, to be given back */
     /* receiving */
     struct hth_frame_parser parser;
-    uint32_t rx_slot;                /* whose reply is coming in: index + 1 */
-    struct hth_rpc_request *rx_req;  /* which request is coming in */
-    uint64_t rx_held;                /* of peer->held, for the body coming in */
-    enum hth_err rx_err;             /* why that body is skipped */
+    uint32_t rx_slot;               /* whose reply is coming in: index + 1 */
+    struct hth_rpc_request *rx_req; /* which request is coming in */
+    uint64_t rx_held;               /* of peer->held, for the body coming in */
+    enum hth_err rx_err;            /* why that body is skipped */
     uint64_t rx_bytes, rx_frames;
     int64_t rx_last_us;
     /* sending: a queue of spans */
     struct hth_span *tx;
     size_t tx_first, tx_count, tx_capacity;
-    uint64_t tx_bytes;   /* in the queue */
-    uint64_t tx_written; /* handed to the stream, ever */
+    uint64_t tx_bytes;        /* in the queue */
+    uint64_t tx_written;      /* handed to the stream, ever */
     struct hth_blob *tx_blob; /* where small frames are put one after the other */
     size_t tx_blob_used;
     /* checks */
@@ -161,6 +162,7 @@ struct conn {
     int64_t rx_window_us, tx_window_us;
     uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
     int64_t goodbye_us;
+    uint64_t rest_bytes; /* traffic at the last check */
 };
 
 struct hth_rpc_call {
@@ -193,7 +195,7 @@ struct hth_rpc_request {
     struct conn *conn; /* NULL once the connection is gone */
     struct hth_frame *frame;
     uint64_t body_len;
-    uint64_t held; /* of peer->held */
+    uint64_t held;         /* of peer->held */
     enum hth_err body_err; /* why the body was thrown away */
     int64_t arrived_us, deadline_us;
     bool canceled;
@@ -231,7 +233,7 @@ struct hth_rpc {
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_listener *listener;
     struct hth_addr addr;
-    struct hth_blob *pad; /* zeros between tensors */
+    struct hth_blob *pad;                /* zeros between tensors */
     struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
     struct hth_map *handlers;
     struct hth_map *peers;
@@ -299,8 +301,8 @@ struct hth_deadline *peer_deadline(struct peer *p, uint16_t method);
 
 enum hth_err conn_dial(struct peer *p) HTH_MUST;
 void conn_accept(void *arg, struct hth_stream *s);
-/* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text` is
- * told to the other side in a GOODBYE when tell is set. */
+/* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
+ * is told to the other side in a GOODBYE when tell is set. */
 void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell);
 void conn_unpin(struct conn *c);
 /* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
@@ -319,6 +321,8 @@ enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg) HTH_MUST;
 void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id);
 void tx_flush(struct conn *c);
 void tx_clear(struct conn *c);
+/* Gives back what an idle connection does not need. */
+void tx_rest(struct conn *c);
 /* Bytes not yet sent, here and in the stream. */
 uint64_t tx_backlog(const struct conn *c);
 

@@ -213,8 +213,7 @@ static enum hth_err take_refuse(struct hth_frame *f, const Hth__Rpc__Refuse *m)
     if (m->error == HTH_OK)
         return HTH_E_RANGE;
     f->msg.u.refuse.err = hth_err_from_wire(m->error);
-    f->msg.u.refuse.retry_after_ms =
-        HTH_MIN(m->retry_after_ms, (uint32_t)HTH_RPC_TIMEOUT_MS_MAX);
+    f->msg.u.refuse.retry_after_ms = HTH_MIN(m->retry_after_ms, (uint32_t)HTH_RPC_TIMEOUT_MS_MAX);
     f->msg.u.refuse.text = clean_text(m->text);
     return HTH_OK;
 }
@@ -286,7 +285,8 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
 
 /* ---- parser -------------------------------------------------------------------------------- */
 
-/* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a while. */
+/* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a while.
+ */
 #define RX_BYTES 2048
 
 void hth_frame_parser_init(struct hth_frame_parser *p, struct hth_budget *budget)

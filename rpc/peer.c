@@ -78,7 +78,8 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
         p->rpc = rpc;
         p->refs = 1;
         p->key_len = make_key(id, addr != NULL ? addr : &none, p->key);
-        if (id != NULL)
+        p->anonymous = id == NULL || hth_peer_id_is_zero(id);
+        if (!p->anonymous)
             p->id = *id;
         hth_budget_init(&p->held, (int64_t)rpc->opts.peer_bytes_max, NULL);
         list_init(&p->conns);

@@ -214,7 +214,8 @@ void request_run_soon(struct hth_rpc_request *req)
         req->on_cancel(req->cancel_arg);
 }
 
-/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max. */
+/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max.
+ */
 static struct hth_rpc_request *find(struct node *list, uint64_t id)
 {
     for (struct node *n = list->next; n != list; n = n->next) {
@@ -278,8 +279,7 @@ enum hth_err request_on_head(struct conn *c, struct hth_frame *f)
         return HTH_E_REPLAYED;
     if (body_len > o->body_bytes_max)
         return HTH_E_TOO_LARGE;
-    if (c->request_count >= o->requests_max ||
-        c->request_in + body_len > o->request_credit_bytes)
+    if (c->request_count >= o->requests_max || c->request_in + body_len > o->request_credit_bytes)
         return HTH_E_PROTOCOL;
     c->last_id = f->header.id;
     struct hth_rpc_request *req = request_new(c);
@@ -302,7 +302,7 @@ static enum hth_err admit(const struct conn *c, const struct hth_rpc_request *re
                           const struct handler *h)
 {
     const struct hth_rpc *rpc = c->rpc;
-    if (c->rx_err != HTH_OK)
+    if (c->rx_err != HTH_OK || hth_fault(rpc->env, "rpc.busy"))
         return HTH_E_BUSY;
     if (rpc->draining)
         return HTH_E_DRAINING;

@@ -183,8 +183,8 @@ void frame_put(struct hth_rpc *rpc, struct hth_frame *f)
 
 static enum hth_err check_opts(const struct hth_rpc_opts *o)
 {
-    bool ok = o->network != NULL && strlen(o->network) <= HTH_NAME_LEN_MAX &&
-              o->version_min >= 1 && o->version_min <= o->version_max && o->requests_max >= 1 &&
+    bool ok = o->network != NULL && strlen(o->network) <= HTH_NAME_LEN_MAX && o->version_min >= 1 &&
+              o->version_min <= o->version_max && o->requests_max >= 1 &&
               o->requests_max <= HTH_RPC_REQUESTS_MAX && o->calls_max >= 1 && o->conns_max >= 1 &&
               o->body_bytes_max <= HTH_FRAME_BODY_BYTES_MAX &&
               o->body_bytes_max <= o->request_credit_bytes / 2 &&

@@ -2,35 +2,36 @@
 /*
  * rpc.h: calls between peers: a request with a deadline goes out, exactly one verdict comes back.
  *
- * One `struct hth_rpc` is one node's endpoint. It listens, dials on demand, keeps one connection per
- * peer and reuses it for calls in both directions, whoever dialled. A message is a small Protocol
- * Buffers payload and any number of tensors; tensors are references to blobs: they are gathered from
- * the caller's blobs into the socket and arrive in one blob, never copied in between and never looked
- * at. docs/protocol.md has the bytes.
+ * One `struct hth_rpc` is one node's endpoint. It listens, dials on demand, keeps one connection
+ * per peer and reuses it for calls in both directions, whoever dialled. A message is a small
+ * Protocol Buffers payload and any number of tensors; tensors are references to blobs: they are
+ * gathered from the caller's blobs into the socket and arrive in one blob, never copied in between
+ * and never looked at. docs/protocol.md has the bytes.
  *
  * Threads: everything here, callbacks too, happens on the loop thread. No callback runs inside the
  * function that caused it, except that a handler may answer inside itself. hth_rpc_free must not be
  * called from a callback.
  *
  * A call's life. hth_rpc_call copies or references what it was given, so the caller's arguments may
- * go. Unless it returned an error, the callback comes exactly once: with the reply, with the server's
- * refusal (its error, a text, when to come back), or with a local error:
- *   E_TIMEOUT      the deadline passed; the server was told to forget the request
- *   E_CLOSED       the connection was lost while the request was out: it may or may not have run
- *   E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID, E_WRONG_RUN, E_VERSION, ...   no connection came about;
- *                  while the peer is in back-off later calls fail fast with the same error
- *   E_BUDGET, E_NO_MEMORY  the reply's body did not fit in this peer's byte budget
- * Whether to try again, and where, is the caller's decision; it sends the same idempotency key.
+ * go. Unless it returned an error, the callback comes exactly once: with the reply, with the
+ * server's refusal (its error, a text, when to come back), or with a local error: E_TIMEOUT the
+ * deadline passed; the server was told to forget the request E_CLOSED       the connection was lost
+ * while the request was out: it may or may not have run E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID,
+ * E_WRONG_RUN, E_VERSION, ...   no connection came about; while the peer is in back-off later calls
+ * fail fast with the same error E_BUDGET, E_NO_MEMORY  the reply's body did not fit in this peer's
+ * byte budget Whether to try again, and where, is the caller's decision; it sends the same
+ * idempotency key.
  *
  * A request's life. The handler owns the request until it answers, once, with hth_rpc_reply or
  * hth_rpc_refuse, now or much later; the views that the accessors give are valid until then. When
- * the caller cancels, leaves, or its deadline passes, hth_rpc_is_canceled becomes true and the cancel
- * callback comes; the handler must still answer (the answer is dropped), soon.
+ * the caller cancels, leaves, or its deadline passes, hth_rpc_is_canceled becomes true and the
+ * cancel callback comes; the handler must still answer (the answer is dropped), soon.
  *
- * Flow control. Each side says in its HELLO how many requests it takes at once and how many body bytes
- * of requests and of replies may be under way to it. Calls beyond that wait in the endpoint, in order,
- * bounded by `calls_max`. All memory that a peer makes us hold draws on its byte budget. A peer that
- * breaks the protocol, stalls or goes silent is dropped with a named error; nobody else notices.
+ * Flow control. Each side says in its HELLO how many requests it takes at once and how many body
+ * bytes of requests and of replies may be under way to it. Calls beyond that wait in the endpoint,
+ * in order, bounded by `calls_max`. All memory that a peer makes us hold draws on its byte budget.
+ * A peer that breaks the protocol, stalls or goes silent is dropped with a named error; nobody else
+ * notices.
  */
 #ifndef HTH_RPC_RPC_H
 #define HTH_RPC_RPC_H
@@ -50,7 +51,7 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    const char *network;           /* run or network name, at most HTH_NAME_LEN_MAX; peers must agree */
+    const char *network; /* run or network name, at most HTH_NAME_LEN_MAX; peers must agree */
     const struct hth_addr *listen; /* NULL: only dials (and serves over what it dialled) */
     uint64_t features;             /* bits told in HELLO; see hth_rpc_peer_info */
     uint32_t version_min, version_max;
@@ -62,7 +63,7 @@ struct hth_rpc_opts {
     uint64_t reply_credit_bytes;   /* bodies of replies under way from one peer */
     uint64_t queue_bytes_max;      /* answers that wait for one peer to read them; beyond: BUSY */
     uint64_t peer_bytes_max;       /* everything one peer makes us hold */
-    struct hth_budget *budget;     /* the process's, or NULL */
+    struct hth_budget *budget;     /* the process's, or NULL; must outlive all bodies */
     int64_t idle_timeout_us;       /* a connection without calls is closed; 0: never */
     int64_t hello_timeout_us;      /* from connected to HELLO */
     int64_t stall_timeout_us;      /* a frame or a send queue must move within this time */
@@ -79,7 +80,7 @@ struct hth_rpc_opts {
         .version_min = HTH_RPC_VERSION_MIN, .version_max = HTH_RPC_VERSION_MAX,                    \
         .requests_max = 1024, .calls_max = 65536, .conns_max = HTH_STREAMS_MAX,                    \
         .body_bytes_max = 128u << 20, .request_credit_bytes = 256u << 20,                          \
-        .reply_credit_bytes = 256u << 20, .queue_bytes_max = 256u << 20,                            \
+        .reply_credit_bytes = 256u << 20, .queue_bytes_max = 256u << 20,                           \
         .peer_bytes_max = 768u << 20, .idle_timeout_us = 300 * HTH_US_PER_S,                       \
         .hello_timeout_us = 10 * HTH_US_PER_S, .stall_timeout_us = 20 * HTH_US_PER_S,              \
         .ping_after_us = 5 * HTH_US_PER_S, .ping_timeout_us = 5 * HTH_US_PER_S,                    \
@@ -115,7 +116,8 @@ struct hth_rpc_idem {
 
 uint16_t hth_rpc_method(const struct hth_rpc_request *req);
 const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
-/* The tensors lie in one blob; keep it with hth_blob_ref beyond the answer. */
+/* The tensors lie in one blob; keep it with hth_blob_ref beyond the answer. When none of them has
+ * an element there is no blob: it is NULL. */
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 /* On this node's clock. */
@@ -136,11 +138,11 @@ struct hth_rpc_body {
     size_t tensor_count;
 };
 
-/* Answers and frees the request. What does not fit in a frame or the peer's limits becomes a refusal
- * with E_TOO_LARGE and a line in the log. body NULL: empty. */
+/* Answers and frees the request. What does not fit in a frame or the peer's limits becomes a
+ * refusal with E_TOO_LARGE and a line in the log. body NULL: empty. */
 void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
-/* err must not be HTH_OK; E_BUSY with retry_after_us > 0 says when to come back. text may be NULL and
- * is cut at HTH_RPC_TEXT_MAX. */
+/* err must not be HTH_OK; E_BUSY with retry_after_us > 0 says when to come back. text may be NULL
+ * and is cut at HTH_RPC_TEXT_MAX. */
 void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
                     const char *text);
 
@@ -163,7 +165,7 @@ struct hth_rpc_result {
     enum hth_err err;
     const uint8_t *payload; /* everything here is valid during the callback */
     size_t payload_len;
-    const struct hth_tensor *tensors; /* in one blob; keep it with hth_blob_ref */
+    const struct hth_tensor *tensors; /* in one blob, as of a request */
     size_t tensor_count;
     int64_t retry_after_us; /* of a refusal; 0: not said */
     const char *text;       /* of a refusal, never NULL; printable, from the peer */

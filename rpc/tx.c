@@ -10,9 +10,10 @@
  */
 #include "rpc/internal.h"
 
-#define TX_BLOB_BYTES 16384
-#define TX_WINDOW     (1u << 20)
-#define TX_SPANS      64
+#define TX_BLOB_BYTES_MIN 1024
+#define TX_BLOB_BYTES_MAX 16384
+#define TX_WINDOW         (1u << 20)
+#define TX_SPANS          64
 
 _Static_assert(TX_WINDOW >= HTH_STREAM_LOW_BYTES, "on_drained must come after a full window");
 
@@ -77,7 +78,10 @@ static enum hth_err reserve(struct conn *c, size_t bound)
 {
     if (c->tx_blob != NULL && bound <= c->tx_blob->size - c->tx_blob_used)
         return HTH_OK;
-    struct hth_blob *fresh = hth_blob_try_new(HTH_MAX(bound, (size_t)TX_BLOB_BYTES));
+    /* Small at first: most connections of a large swarm say little. */
+    size_t size = c->tx_blob != NULL ? 2 * c->tx_blob->size : TX_BLOB_BYTES_MIN;
+    size = HTH_MIN(size, (size_t)TX_BLOB_BYTES_MAX);
+    struct hth_blob *fresh = hth_blob_try_new(HTH_MAX(bound, size));
     if (fresh == NULL)
         return HTH_E_NO_MEMORY;
     hth_blob_unref(c->tx_blob);
@@ -166,6 +170,18 @@ void tx_flush(struct conn *c)
             return;
         consume(c, bytes);
     }
+}
+
+void tx_rest(struct conn *c)
+{
+    if (c->tx_count > 0)
+        return;
+    hth_free(c->tx);
+    hth_blob_unref(c->tx_blob);
+    c->tx = NULL;
+    c->tx_capacity = 0;
+    c->tx_first = 0;
+    c->tx_blob = NULL;
 }
 
 void tx_clear(struct conn *c)

@@ -85,8 +85,7 @@ static void halt(struct hth_env *env, void *arg)
     m->held_count = 0;
 }
 
-void member_start(struct member *m, struct hth_world *w, const char *name,
-                  struct hth_rpc_opts opts)
+void member_start(struct member *m, struct hth_world *w, const char *name, struct hth_rpc_opts opts)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     memset(m, 0, sizeof(*m));

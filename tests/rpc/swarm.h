@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * swarm.h: what the tests of the endpoint share: nodes of a simulated world with an rpc endpoint each,
- * results that are kept, and a raw stream for peers that do not follow the protocol.
+ * swarm.h: what the tests of the endpoint share: nodes of a simulated world with an rpc endpoint
+ * each, results that are kept, and a raw stream for peers that do not follow the protocol.
  */
 #ifndef HTH_TESTS_RPC_SWARM_H
 #define HTH_TESTS_RPC_SWARM_H
@@ -10,11 +10,11 @@
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
-#define METHOD_ECHO  16 /* payload and tensors come back */
-#define METHOD_HOLD  17 /* kept until the test answers */
-#define METHOD_BLOB  18 /* replies with as many bytes as the payload's u32 says */
-#define METHOD_BUSY  19 /* refused with E_BUSY, 300 ms */
-#define HELD_MAX     4096
+#define METHOD_ECHO 16 /* payload and tensors come back */
+#define METHOD_HOLD 17 /* kept until the test answers */
+#define METHOD_BLOB 18 /* replies with as many bytes as the payload's u32 says */
+#define METHOD_BUSY 19 /* refused with E_BUSY, 300 ms */
+#define HELD_MAX    4096
 
 struct member {
     struct hth_node *node;

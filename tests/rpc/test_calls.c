@@ -55,8 +55,8 @@ static void an_echo_takes_the_round_trips_it_must(void **state)
     assert_int_equal(v[0].err, HTH_OK);
     assert_int_equal(v[0].payload_len, 5);
     assert_memory_equal(v[0].payload, "hello", 5);
-    /* One way is 10 ms: two round trips for the dial; their HELLO comes a round trip after it, as they
-     * first wait for the end of our handshake; one for the call. */
+    /* One way is 10 ms: two round trips for the dial; their HELLO comes a round trip after it, as
+     * they first wait for the end of our handshake; one for the call. */
     assert_in_range(v[0].at_us, 80000, 80100);
     int64_t warm = v[0].at_us;
     call_text(&a, &b, METHOD_ECHO, "again", HTH_US_PER_S, &v[1]);
@@ -191,6 +191,23 @@ static void refusals_carry_error_text_and_time(void **state)
     assert_string_equal(v[0].text, "come back later");
     assert_true(v[0].remote);
     assert_int_equal(v[1].err, HTH_E_NO_SUCH_METHOD);
+    stop();
+}
+
+static void fault_sites_fire(void **state)
+{
+    (void)state;
+    start_default();
+    hth_world_set_fault(w, "rpc.busy", 1.0);
+    call_text(&a, &b, METHOD_ECHO, "", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_BUSY);
+    hth_world_set_fault(w, "rpc.busy", 0.0);
+    hth_world_set_fault(w, "rpc.conn_lost", 1.0);
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_CLOSED);
+    hth_world_set_fault(w, "rpc.conn_lost", 0.0);
     stop();
 }
 
@@ -824,6 +841,7 @@ int main(void)
         cmocka_unit_test(tensors_come_back_bit_for_bit),
         cmocka_unit_test(ghosts_pass_without_bytes),
         cmocka_unit_test(refusals_carry_error_text_and_time),
+        cmocka_unit_test(fault_sites_fire),
         cmocka_unit_test(the_key_and_the_trace_arrive),
         cmocka_unit_test(a_deadline_ends_both_sides),
         cmocka_unit_test(a_server_notices_a_deadline_by_itself),

@@ -86,8 +86,8 @@ static struct hth_frame_msg golden_msg(const char *name, struct hth_tensor tenso
     return m;
 }
 
-static const char *const names[] = {"hello", "request", "reply",  "refuse", "cancel",
-                                    "credit", "ping",   "pong",   "goodbye"};
+static const char *const names[] = {"hello",  "request", "reply", "refuse", "cancel",
+                                    "credit", "ping",    "pong",  "goodbye"};
 
 static void packs_golden_bytes(void **state)
 {
@@ -110,6 +110,30 @@ static void packs_golden_bytes(void **state)
         assert_memory_equal(got, want, want_len);
     }
     hth_blob_unref(blob);
+}
+
+/* docs/protocol.md shows the same bytes. */
+static void the_documentation_shows_the_golden_bytes(void **state)
+{
+    static char doc[BYTES_MAX], hex[8192];
+    char path[512];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/../docs/protocol.md", HTH_TEST_SOURCE_DIR);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t n = fread(doc, 1, sizeof(doc) - 1, file);
+    fclose(file);
+    doc[n] = '\0';
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+        snprintf(path, sizeof(path), "%s/rpc/golden/%s.hex", HTH_TEST_SOURCE_DIR, names[i]);
+        file = fopen(path, "r");
+        assert_non_null(file);
+        n = fread(hex, 1, sizeof(hex) - 1, file);
+        fclose(file);
+        hex[n] = '\0';
+        if (n == 0 || strstr(doc, hex) == NULL)
+            fail_msg("docs/protocol.md does not show %s.hex", names[i]);
+    }
 }
 
 /* ---- parsing ------------------------------------------------------------------------------- */
@@ -323,8 +347,11 @@ static enum hth_err feed_request(const Hth__Rpc__Request *m, uint32_t body_len)
     struct feeder f;
     size_t len = hth__rpc__request__get_packed_size(m);
     assert_true(len < BYTES_MAX - 64);
-    struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_REQUEST, .id = 1,
-                                 .meta_len = (uint32_t)len, .body_len = body_len};
+    struct hth_frame_header h = {.version = 1,
+                                 .type = HTH_FRAME_REQUEST,
+                                 .id = 1,
+                                 .meta_len = (uint32_t)len,
+                                 .body_len = body_len};
     hth_frame_header_write(&h, bytes);
     hth__rpc__request__pack(m, bytes + HTH_FRAME_HEADER_BYTES);
     feeder_init(&f, 8 << 20, 100000);
@@ -374,9 +401,9 @@ static void tensor_sections_are_checked(void **state)
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 0, 23)); /* outside */
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 0, 28)); /* bytes left over */
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 64, 24, 0, 88));
-    assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 24, 28));  /* unaligned */
+    assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 24, 28));   /* unaligned */
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 128, 132)); /* a gap */
-    assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 1, 24));   /* overlap */
+    assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, 0, 24, 1, 24));    /* overlap */
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(HTH_F32, 2, d6, UINT64_MAX, 24, 0, 24));
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(0, 2, d6, 0, 24, 0, 24));
     assert_err(HTH_E_BAD_SHAPE, feed_tensors(99, 2, d6, 0, 24, 0, 24));
@@ -430,10 +457,10 @@ static enum hth_err feed_raw_meta(uint8_t type, const uint8_t *meta, size_t len,
 static void metas_that_make_no_sense(void **state)
 {
     static uint8_t many[60000];
-    const uint8_t open_end[] = {0x2a, 0x7f, 'x'};    /* a payload of 127 bytes, one there */
-    const uint8_t bad_wire[] = {0x0f, 0x01};         /* wire type 7 */
-    const uint8_t method[] = {0x08, 0x80, 0x80, 4};  /* 65536 */
-    const uint8_t ok_refused[] = {0x08, 0x00};       /* refused with "success" */
+    const uint8_t open_end[] = {0x2a, 0x7f, 'x'};   /* a payload of 127 bytes, one there */
+    const uint8_t bad_wire[] = {0x0f, 0x01};        /* wire type 7 */
+    const uint8_t method[] = {0x08, 0x80, 0x80, 4}; /* 65536 */
+    const uint8_t ok_refused[] = {0x08, 0x00};      /* refused with "success" */
     const uint8_t versions[] = {0x08, 0x03, 0x10, 2};
     (void)state;
     assert_err(HTH_E_MALFORMED, feed_raw_meta(HTH_FRAME_REQUEST, open_end, 3, 1 << 20));
@@ -549,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_golden_bytes),
+        cmocka_unit_test(the_documentation_shows_the_golden_bytes),
         cmocka_unit_test(parses_golden_bytes_in_any_pieces),
         cmocka_unit_test(skipping_a_body_keeps_the_place),
         cmocka_unit_test(header_errors_have_names),

@@ -166,10 +166,9 @@ static void hello_with_contradicting_limits(void **state)
 static void a_tensor_of_16_exbibytes(void **state)
 {
     /* dtype u8, one dim of 2^64 - 1, as many bytes */
-    static const uint8_t meta[] = {0x08, 16,   0x10, 0xe8, 0x07, 0x32, 25,   0x08, 6,
-                                   0x12, 10,   0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-                                   0xff, 0xff, 1,    0x20, 0xff, 0xff, 0xff, 0xff, 0xff,
-                                   0xff, 0xff, 0xff, 0xff, 1};
+    static const uint8_t meta[] = {0x08, 16,   0x10, 0xe8, 0x07, 0x32, 25,   0x08, 6,    0x12, 10,
+                                   0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1,    0x20,
+                                   0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1};
     uint8_t head[HTH_FRAME_HEADER_BYTES];
     struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_REQUEST, .id = 1};
     (void)state;
@@ -387,7 +386,8 @@ static void a_client_that_stops_reading(void **state)
         raw_request(&bad, id, METHOD_BLOB, size, 4, 0);
         hth_world_run_for(w, 20000);
     }
-    /* What the stream took (its window) and one that made the queue full; the others were refused. */
+    /* What the stream took (its window) and one that made the queue full; the others were refused.
+     */
     assert_in_range(server.seen, 1, 4);
     hth_world_run_for(w, 40 * HTH_US_PER_S);
     struct hth_rpc_peer_info info;
@@ -499,8 +499,7 @@ static void peers_are_bounded(void **state)
         assert_ok(hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
     }
     hth_store_u32le(target.peer.b + 4, HTH_RPC_PEERS_MAX);
-    assert_err(HTH_E_BUDGET,
-               hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
+    assert_err(HTH_E_BUDGET, hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
     hth_world_run_for(w, 1000);
     assert_int_equal(many.count, HTH_RPC_PEERS_MAX);
     assert_int_equal(many.err, HTH_E_UNREACHABLE);

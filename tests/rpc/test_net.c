@@ -100,8 +100,7 @@ static void small_call(void)
     opts.body.payload = &asked;
     opts.body.payload_len = sizeof(asked);
     asked++;
-    assert_ok(hth_rpc_call(client.rpc, &target, &opts, small_done,
-                           (void *)(uintptr_t)asked, NULL));
+    assert_ok(hth_rpc_call(client.rpc, &target, &opts, small_done, (void *)(uintptr_t)asked, NULL));
 }
 
 static void small_done(void *arg, const struct hth_rpc_result *r)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random swarms under loss, short reads, crashes, partitions and impatient callers: every call gets
- * exactly one verdict or, when it was canceled, none; every request is answered; nothing is left over;
- * and the same seed gives the same history.
+ * exactly one verdict or, when it was canceled, none; every request is answered; nothing is left
+ * over; and the same seed gives the same history.
  */
 #include "support/test.h"
 
@@ -10,9 +10,9 @@
 #include "core/mem.h"
 #include "rpc/swarm.h"
 
-#define NODES  8
-#define CALLS  1000
-#define SEEDS  12
+#define NODES 8
+#define CALLS 1000
+#define SEEDS 12
 
 struct swarm;
 
