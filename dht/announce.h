@@ -24,8 +24,8 @@
 #include "core/env.h"
 #include "dht/uid.h"
 
-#define HTH_HOST_ADDRS_MAX 4
-#define HTH_KIND_LEN_MAX 15
+#define HTH_HOST_ADDRS_MAX  4
+#define HTH_KIND_LEN_MAX    15
 #define HTH_VERSION_LEN_MAX 31
 
 /* Wire protocols this program speaks; beacons carry both. */
@@ -70,7 +70,10 @@ struct hth_announcer_opts {
     int64_t life_us; /* of each record; HTH_RECORD_LIFE_MIN_US..MAX_US */
     bool beacon;     /* also say "I am here" under the beacon key */
 };
-#define HTH_ANNOUNCER_OPTS_INIT {.life_us = 60 * 1000000, .beacon = true}
+#define HTH_ANNOUNCER_OPTS_INIT                                                                    \
+    {                                                                                              \
+        .life_us = 60 * 1000000, .beacon = true                                                    \
+    }
 
 /* Nothing is put before the first turn of the loop. Errors: E_CONFIG (network, life, addresses). */
 enum hth_err hth_announcer_new(struct hth_env *env, struct hth_dht *dht,
@@ -97,10 +100,10 @@ enum hth_err hth_announcer_set_addrs(struct hth_announcer *ann, const struct hth
 void hth_announcer_withdraw(struct hth_announcer *ann, hth_fn *done, void *arg);
 
 struct hth_announcer_stats {
-    uint32_t records;     /* alive now */
-    uint32_t bytes_max;   /* of the largest */
-    uint64_t puts;        /* ever */
-    uint64_t put_errors;  /* puts that no node accepted */
+    uint32_t records;    /* alive now */
+    uint32_t bytes_max;  /* of the largest */
+    uint64_t puts;       /* ever */
+    uint64_t put_errors; /* puts that no node accepted */
 };
 void hth_announcer_stats(const struct hth_announcer *ann, struct hth_announcer_stats *out);
 

@@ -29,8 +29,8 @@ struct window {
     struct hth_dht_watch *watch; /* NULL: free */
 };
 
-/* What is known of one (owner, part). A husk is not believed any more, but its sequence number still
- * keeps older copies out until those would be refused as expired. */
+/* What is known of one (owner, part). A husk is not believed any more, but its sequence number
+ * still keeps older copies out until those would be refused as expired. */
 struct entry {
     struct hth_heap_node heap;
     uint8_t key[HTH_PUBKEY_LEN + 1]; /* owner's public key, part */
@@ -110,7 +110,8 @@ static void entry_time(struct hth_board *b, struct entry *e, const struct hth_re
     hth_heap_push(&b->by_deadline, &e->heap);
 }
 
-static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec, const uint8_t *key)
+static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec,
+                               const uint8_t *key)
 {
     struct entry *e = hth_new(struct entry);
     memcpy(e->key, key, sizeof(e->key));

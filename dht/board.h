@@ -2,14 +2,14 @@
 /*
  * board.h: a board is a topic that is watched; a note is a record that is kept pinned on it.
  *
- * A board keeps, per owner and part, the newest valid record, tells when one appears, is replaced or
- * goes, and refuses the rest by name. It acts on the first valid copy and does not wait for a query
- * to end. What others can make it hold or compute is bounded: records, bytes, signatures a second
- * (limits.h). The order of its checks is by price: format, kind, network, time, sequence, and the
- * signature last.
+ * A board keeps, per owner and part, the newest valid record, tells when one appears, is replaced
+ * or goes, and refuses the rest by name. It acts on the first valid copy and does not wait for a
+ * query to end. What others can make it hold or compute is bounded: records, bytes, signatures a
+ * second (limits.h). The order of its checks is by price: format, kind, network, time, sequence,
+ * and the signature last.
  *
- * A note publishes what its owner's `fill` writes, again at a third of its life with jitter, at once
- * on hth_note_update, and a goodbye on request.
+ * A note publishes what its owner's `fill` writes, again at a third of its life with jitter, at
+ * once on hth_note_update, and a goodbye on request.
  *
  * Both are generic: the announcer, the directory, joining and averaging's declarations and progress
  * stand on them. Loop thread only. Callbacks may not free the board or note that calls them.
@@ -26,8 +26,8 @@ struct hth_board;
 
 struct hth_board_ops {
     /* A record that is new, or newer than the one of the same owner and part. *user belongs to the
-     * caller and stays with this owner and part until on_gone. An error refuses the record and keeps
-     * the older one. `rec` and its payload are valid during the call. */
+     * caller and stays with this owner and part until on_gone. An error refuses the record and
+     * keeps the older one. `rec` and its payload are valid during the call. */
     enum hth_err (*on_record)(void *arg, const struct hth_record *rec, void **user);
     /* It expired, said goodbye, or the board is freed. */
     void (*on_gone)(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user);
@@ -42,8 +42,10 @@ struct hth_board_opts {
     struct hth_record_cache *cache; /* shared between boards; NULL: none */
 };
 #define HTH_BOARD_OPTS_INIT                                                                        \
-    {.records_max = HTH_BOARD_RECORDS_MAX, .bytes_max = HTH_BOARD_BYTES_MAX,                       \
-     .negative_us = 5 * 1000000}
+    {                                                                                              \
+        .records_max = HTH_BOARD_RECORDS_MAX, .bytes_max = HTH_BOARD_BYTES_MAX,                    \
+        .negative_us = 5 * 1000000                                                                 \
+    }
 
 struct hth_board_stats {
     uint64_t accepted, known, stale, refused; /* values seen, by verdict */
@@ -75,7 +77,10 @@ struct hth_note_opts {
     uint8_t part;
     int64_t life_us;
 };
-#define HTH_NOTE_OPTS_INIT {.life_us = 60 * 1000000}
+#define HTH_NOTE_OPTS_INIT                                                                         \
+    {                                                                                              \
+        .life_us = 60 * 1000000                                                                    \
+    }
 
 struct hth_note_stats {
     uint64_t puts, put_errors;

@@ -56,8 +56,8 @@ struct layer {
     struct hth_directory *dir;
     struct hth_grid grid;
     struct hth_layer_shape shape;
-    bool wanted;  /* the shape is ours: others are refused */
-    bool shaped;  /* the shape is known */
+    bool wanted; /* the shape is ours: others are refused */
+    bool shaped; /* the shape is known */
     struct hth_board *board;
     struct hth_map *branches; /* c0 -> branch */
     struct hth_postings *postings;
@@ -237,8 +237,7 @@ static enum hth_err branch_ref(struct layer *layer, uint32_t c0)
         b = hth_new(struct branch);
         b->layer = layer;
         b->c0 = c0;
-        enum hth_err err =
-            board_open(layer, HTH_RECORD_PREFIX, c0, &BRANCH_OPS, b, &b->board);
+        enum hth_err err = board_open(layer, HTH_RECORD_PREFIX, c0, &BRANCH_OPS, b, &b->board);
         if (err != HTH_OK) {
             hth_free(b);
             return err;
@@ -332,8 +331,8 @@ static bool same_runs(const struct hth_run *a, size_t a_count, const struct hth_
     return a_count == b_count && (a_count == 0 || memcmp(a, b, a_count * sizeof(*a)) == 0);
 }
 
-/* Takes over the listing's runs: the new ones are in place before the old ones go, so that an expert
- * named by both never blinks. Nothing changes on an error. */
+/* Takes over the listing's runs: the new ones are in place before the old ones go, so that an
+ * expert named by both never blinks. Nothing changes on an error. */
 static enum hth_err claim_set(struct claim *c, struct hth_listing *l)
 {
     bool firsts = (l->flags & HTH_LISTING_FIRSTS) != 0;
@@ -432,8 +431,8 @@ static enum hth_err on_branch_record(void *arg, const struct hth_record *rec, vo
     struct branch *b = arg;
     struct hth_listing l;
     HTH_TRY(hth_listing_read(rec->payload, rec->payload_len, &l));
-    enum hth_err err = l.depth == 1 && l.c0 == b->c0 ? check_listing(b->layer, &l)
-                                                     : HTH_E_MALFORMED;
+    enum hth_err err =
+        l.depth == 1 && l.c0 == b->c0 ? check_listing(b->layer, &l) : HTH_E_MALFORMED;
     if (err == HTH_OK) {
         /* Numbers below the prefix become indices in the grid. */
         uint32_t base = l.c0 * hth_listing_universe(&l);
@@ -500,9 +499,10 @@ static void layer_free(struct layer *layer)
     hth_free(layer);
 }
 
+/* The youngest first: its nodes are at the front of the postings' lists. */
 static struct claim *any_loaded(const struct hth_directory *dir)
 {
-    for (uint32_t i = 0; i < dir->host_count; i++)
+    for (uint32_t i = dir->host_count; i-- > 0;)
         for (struct claim *c = dir->order[i]->claims; c != NULL; c = c->next)
             if (c->timer != NULL)
                 return c;

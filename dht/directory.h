@@ -77,7 +77,7 @@ struct hth_host_ref {
     struct hth_peer_id id;
     struct hth_addr addr;
     enum hth_compute compute;
-    uint32_t queue_ms;   /* its own estimate of the wait */
+    uint32_t queue_ms; /* its own estimate of the wait */
     float rows_per_s;
 };
 
@@ -93,11 +93,11 @@ struct hth_host_status {
 };
 
 struct hth_directory_stats {
-    uint64_t dht_requests;     /* gets and watches ever started: does not move while a view is read */
+    uint64_t dht_requests; /* gets and watches ever started: does not move while a view is read */
     uint64_t records_accepted; /* new or newer ones */
     uint64_t records_ignored;  /* known, older, foreign or damaged */
     uint64_t records_bad_shape;
-    uint64_t negative_hits;    /* asks answered by "empty a moment ago" */
+    uint64_t negative_hits; /* asks answered by "empty a moment ago" */
     uint32_t hosts, hosts_dead;
     uint32_t boards; /* keys watched */
 };
@@ -107,7 +107,10 @@ struct hth_directory_opts {
     int64_t negative_us;   /* an empty answer is believed that long */
     int64_t dead_retry_us; /* a host marked dead comes back after this */
 };
-#define HTH_DIRECTORY_OPTS_INIT {.negative_us = 5 * 1000000, .dead_retry_us = 30 * 1000000}
+#define HTH_DIRECTORY_OPTS_INIT                                                                    \
+    {                                                                                              \
+        .negative_us = 5 * 1000000, .dead_retry_us = 30 * 1000000                                  \
+    }
 
 /* Errors: E_CONFIG (network name). env and dht must outlive it. */
 enum hth_err hth_directory_new(struct hth_env *env, struct hth_dht *dht,
@@ -125,8 +128,7 @@ void hth_directory_on_change(struct hth_directory *dir, hth_fn *fn, void *arg);
  * Errors: E_CONFIG (same name with another grid or shape), E_BUDGET (HTH_DIR_LAYERS_MAX),
  * E_NO_MEMORY, and those of a watch. */
 enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct hth_grid *grid,
-                                      const struct hth_layer_shape *want,
-                                      uint32_t *layer) HTH_MUST;
+                                      const struct hth_layer_shape *want, uint32_t *layer) HTH_MUST;
 uint32_t hth_directory_layer_count(const struct hth_directory *dir);
 /* The grid, and the shape most recently announced by a host (or wanted by us). */
 const struct hth_grid *hth_directory_grid(const struct hth_directory *dir, uint32_t layer);
@@ -140,7 +142,8 @@ struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t lay
 /* Moves whenever the next view would differ. */
 uint64_t hth_directory_generation(const struct hth_directory *dir, uint32_t layer);
 
-/* The live hosts of one expert: the least loaded first, then by id. Returns how many were written. */
+/* The live hosts of one expert: the least loaded first, then by id. Returns how many were written.
+ */
 size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, uint32_t expert,
                               struct hth_host_ref *out, size_t max);
 

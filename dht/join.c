@@ -15,9 +15,9 @@
 /* If TCP is refused everywhere, an answer on UDP that did not come in this time will not come. */
 #define REFUSED_WAIT_US (3 * HTH_US_PER_S)
 
-/* Beacons change their key with the wall clock (record.h). If the DHT answers and the keys of now are
- * empty, our clock may be so wrong that we look in the wrong place: then, and only then, the epochs
- * up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
+/* Beacons change their key with the wall clock (record.h). If the DHT answers and the keys of now
+ * are empty, our clock may be so wrong that we look in the wrong place: then, and only then, the
+ * epochs up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
 #define SCAN_EPOCHS 60
 #define SCAN_WIDTH  6
 #define SCAN_US     (6 * HTH_US_PER_S)
@@ -90,8 +90,7 @@ static void probes_start(struct hth_join *j)
     for (size_t i = 0; i < j->opts.bootstrap_count; i++) {
         struct probe *p = &j->probe[i];
         p->join = j;
-        enum hth_err err =
-            hth_dial(j->env, &j->bootstrap[i], NULL, &PROBE_OPS, p, &p->stream);
+        enum hth_err err = hth_dial(j->env, &j->bootstrap[i], NULL, &PROBE_OPS, p, &p->stream);
         p->over = err != HTH_OK;
     }
 }
@@ -174,8 +173,8 @@ static void finish(struct hth_join *j, enum hth_err err, const struct hth_census
     struct hth_join_result result = {.err = err, .nodes = s->nodes};
     hth_join_fn *done = j->done;
     result.took_us = hth_now_us(j->env) - j->start_us;
-    snprintf(result.text, sizeof(result.text), "%s%s%s",
-             err == HTH_OK ? "" : hth_err_text(err), err == HTH_OK ? "" : ": ", advice);
+    snprintf(result.text, sizeof(result.text), "%s%s%s", err == HTH_OK ? "" : hth_err_text(err),
+             err == HTH_OK ? "" : ": ", advice);
     probes_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
@@ -200,10 +199,11 @@ static void finish_unanswered(struct hth_join *j, const struct hth_census_stats 
         finish(j, HTH_E_JOIN_UDP_CLOSED, s, advice);
         return;
     }
-    snprintf(advice, sizeof(advice),
-             "neither UDP nor TCP is answered at %s%s; is the node running, and is that the address "
-             "and port it printed?",
-             addr, j->opts.bootstrap_count > 1 ? " and the other bootstrap addresses" : "");
+    snprintf(
+        advice, sizeof(advice),
+        "neither UDP nor TCP is answered at %s%s; is the node running, and is that the address "
+        "and port it printed?",
+        addr, j->opts.bootstrap_count > 1 ? " and the other bootstrap addresses" : "");
     finish(j, HTH_E_JOIN_NOTHING_LISTENS, s, advice);
 }
 

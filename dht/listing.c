@@ -214,8 +214,8 @@ static struct plan plan_runs(const uint32_t *number, size_t count, size_t bytes_
     uint32_t last = 0;
     while (plan.taken < count) {
         size_t end = run_end(number, count, plan.taken);
-        used += varint_len(number[plan.taken] - last) +
-                varint_len((uint32_t)(end - plan.taken - 1));
+        used +=
+            varint_len(number[plan.taken] - last) + varint_len((uint32_t)(end - plan.taken - 1));
         if (used > bytes_max)
             break;
         last = number[end - 1] + 1;

@@ -2,8 +2,8 @@
 /*
  * listing.h: the payloads of a host's records: which experts of a layer it serves, and its beacon.
  *
- * Fields are little-endian; `v` is a LEB128 number of at most 32 bits in its shortest form; `s` is a
- * length byte and that many bytes of text.
+ * Fields are little-endian; `v` is a LEB128 number of at most 32 bits in its shortest form; `s` is
+ * a length byte and that many bytes of text.
  *
  *   host    count 1, then per address: family 1 (4 or 6), ip 4 or 16, port 2
  *           compute 1, rows/s 4, queue in ms 4, version s
@@ -68,9 +68,9 @@ uint32_t hth_listing_universe(const struct hth_listing *listing);
 /* Writes everything before the set. Errors: E_TOO_LARGE (capacity). */
 enum hth_err hth_listing_write_head(struct hth_writer *w,
                                     const struct hth_listing *listing) HTH_MUST;
-/* Writes as many of the ascending numbers as fit in bytes_max, by the codec that takes more of them;
- * *taken is at least 1 when count > 0 and bytes_max >= 16. w NULL only counts.
- * Errors: E_TOO_LARGE (the writer's capacity). */
+/* Writes as many of the ascending numbers as fit in bytes_max, by the codec that takes more of
+ * them; *taken is at least 1 when count > 0 and bytes_max >= 16. w NULL only counts. Errors:
+ * E_TOO_LARGE (the writer's capacity). */
 enum hth_err hth_listing_write_set(struct hth_writer *w, const uint32_t *number, size_t count,
                                    size_t bytes_max, size_t *taken) HTH_MUST;
 /* Errors: E_TRUNCATED, E_VERSION (format), E_MALFORMED, E_RANGE, E_TOO_LARGE (more experts than
@@ -84,7 +84,8 @@ enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *bea
 enum hth_err hth_beacon_read(const uint8_t *data, size_t len, struct hth_beacon *out) HTH_MUST;
 void hth_beacon_clear(struct hth_beacon *beacon);
 
-/* Whether these addresses and figures may be published or believed. Errors: E_MALFORMED, E_RANGE. */
+/* Whether these addresses and figures may be published or believed. Errors: E_MALFORMED, E_RANGE.
+ */
 enum hth_err hth_host_info_check(const struct hth_host_info *info) HTH_MUST;
 bool hth_layer_shape_eq(const struct hth_layer_shape *a, const struct hth_layer_shape *b);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * note.c: writing side of board.h. An update is a new value; the superseded one stops being announced
- * and fades in the DHT, where its lower sequence number makes readers pass over it.
+ * note.c: writing side of board.h. An update is a new value; the superseded one stops being
+ * announced and fades in the DHT, where its lower sequence number makes readers pass over it.
  */
 #include <string.h>
 
@@ -61,8 +61,8 @@ static int64_t renew_after_us(struct hth_note *n, int64_t wall_us)
     if (n->topic.kind == HTH_RECORD_DECLARE)
         return renew_us;
     int64_t epoch_end_us = (hth_topic_epoch(wall_us) + 1) * HTH_TOPIC_EPOCH_US;
-    int64_t repin_us = epoch_end_us - wall_us +
-                       (int64_t)(hth_rng_unit(&n->env->rng) * (double)HTH_NOTE_REPIN_US);
+    int64_t repin_us =
+        epoch_end_us - wall_us + (int64_t)(hth_rng_unit(&n->env->rng) * (double)HTH_NOTE_REPIN_US);
     return HTH_MIN(renew_us, repin_us);
 }
 
@@ -84,7 +84,8 @@ static enum hth_err publish(struct hth_note *n, int64_t wall_us)
         HTH_TRY(n->fill(n->arg, &w));
         HTH_TRY(w.err);
     }
-    /* The wall clock as sequence survives a restart; two records in one microsecond still differ. */
+    /* The wall clock as sequence survives a restart; two records in one microsecond still differ.
+     */
     rec.seq = HTH_MAX((uint64_t)wall_us, n->seq + 1);
     rec.payload = payload;
     rec.payload_len = w.pos;

@@ -5,9 +5,9 @@
  *   OpenDHT's threads                          |          our loop
  *   callback(op) -> copy -> inbox (locked) ----|-post-> drain: op's callbacks, op freed
  *
- * An `op` is a put, get, watch or ping under way. Its address is given to OpenDHT as user data, so it
- * must live until OpenDHT has dropped the callback: a get, put or ping until its done callback, a
- * watch until its shutdown callback. The caller may let go of it earlier; it is then only marked.
+ * An `op` is a put, get, watch or ping under way. Its address is given to OpenDHT as user data, so
+ * it must live until OpenDHT has dropped the callback: a get, put or ping until its done callback,
+ * a watch until its shutdown callback. The caller may let go of it earlier; it is then only marked.
  * OpenDHT drops some callbacks without calling them (a put that is canceled before it was sent);
  * such ops are freed with the node. After dht_runner_delete no callback runs any more.
  */
@@ -25,12 +25,12 @@
 #include "core/mem.h"
 #include "dht/opendht_bind.h"
 
-#define GET_TIMEOUT_US     (15 * HTH_US_PER_S)
-#define PING_RETRY_US      (1 * HTH_US_PER_S)
-#define PING_AGAIN_US      (30 * HTH_US_PER_S)
-#define PING_GOOD_US       (100 * HTH_US_PER_S)
-#define PUT_GOOD_US        (600 * HTH_US_PER_S)
-#define INBOX_BYTES_MAX    (8u << 20)
+#define GET_TIMEOUT_US  (15 * HTH_US_PER_S)
+#define PING_RETRY_US   (1 * HTH_US_PER_S)
+#define PING_AGAIN_US   (30 * HTH_US_PER_S)
+#define PING_GOOD_US    (100 * HTH_US_PER_S)
+#define PUT_GOOD_US     (600 * HTH_US_PER_S)
+#define INBOX_BYTES_MAX (8u << 20)
 
 enum op_kind { OP_PUT, OP_GET, OP_WATCH, OP_PING };
 
@@ -445,8 +445,7 @@ static enum hth_err o_watch(void *self, const struct hth_dht_key *key, hth_dht_v
     op->on_value = value;
     op->arg = arg;
     o->stats.watches++;
-    op->token =
-        dht_runner_listen(o->runner, hash_of(&op->key), cb_watch_value, cb_ended, op);
+    op->token = dht_runner_listen(o->runner, hash_of(&op->key), cb_watch_value, cb_ended, op);
     *watch = (struct hth_dht_watch *)op;
     return HTH_OK;
 }

@@ -7,15 +7,15 @@
  * number of nodes may live in one process; all calls are for the env's loop thread.
  *
  * All of hearth's swarms share one OpenDHT network number, and a swarm's name is part of every key
- * and record (record.h). So a peer that joins with the wrong name still reaches somebody, and can be
- * told so (peers.h), instead of waiting at a wall that does not answer.
+ * and record (record.h). So a peer that joins with the wrong name still reaches somebody, and can
+ * be told so (peers.h), instead of waiting at a wall that does not answer.
  *
  * The C API has no way to choose the address to listen on, only the port. hearth does not want to
- * answer the whole world from a laptop that said 127.0.0.1, so the library wraps bind(2) while a node
- * is being made; opendht_bind.c says how.
+ * answer the whole world from a laptop that said 127.0.0.1, so the library wraps bind(2) while a
+ * node is being made; opendht_bind.c says how.
  *
- * `nodes_good` in the statistics is a floor, as the C API gives no routing table: bootstrap nodes that
- * answered their last ping, or 1 when another node accepted a value lately.
+ * `nodes_good` in the statistics is a floor, as the C API gives no routing table: bootstrap nodes
+ * that answered their last ping, or 1 when another node accepted a value lately.
  */
 #ifndef HTH_DHT_OPENDHT_H
 #define HTH_DHT_OPENDHT_H
@@ -35,7 +35,10 @@ struct hth_opendht_opts {
     uint32_t network;                 /* OpenDHT's own number */
     const char *persist_path;         /* keeps the routing table there; NULL: nowhere */
 };
-#define HTH_OPENDHT_OPTS_INIT {.network = HTH_OPENDHT_NETWORK}
+#define HTH_OPENDHT_OPTS_INIT                                                                      \
+    {                                                                                              \
+        .network = HTH_OPENDHT_NETWORK                                                             \
+    }
 
 /* Errors: E_ADDR_IN_USE (the port can't be bound), E_BUDGET (too many bootstrap addresses). */
 enum hth_err hth_opendht_new(struct hth_env *env, const struct hth_opendht_opts *opts,

@@ -3,11 +3,11 @@
  * opendht_bind.c: lets a caller decide on which address OpenDHT's sockets listen.
  *
  * OpenDHT's C API takes a port and always binds to every address. This file defines bind(2) for the
- * program: the dynamic linker resolves libopendht's call to it, as the program's symbols come before
- * the C library's. It hands every call to the kernel as it is, except on a thread that is inside
- * dht_runner_run_config with an address of its own (opendht.c): there a wildcard IPv4 address becomes
- * that address, and sockets of the other family are refused, which OpenDHT takes for a machine
- * without that family.
+ * program: the dynamic linker resolves libopendht's call to it, as the program's symbols come
+ * before the C library's. It hands every call to the kernel as it is, except on a thread that is
+ * inside dht_runner_run_config with an address of its own (opendht.c): there a wildcard IPv4
+ * address becomes that address, and sockets of the other family are refused, which OpenDHT takes
+ * for a machine without that family.
  */
 #define _DEFAULT_SOURCE /* syscall */
 #include "dht/opendht_bind.h"

@@ -2,11 +2,12 @@
 /*
  * peers.h: who is there, how to get in, and whom to ask next time.
  *
- * The *census* watches the beacons of all nodes (announce.h) and lists those of this network: roles,
- * addresses, layers. `hearth status` and the choice of bootstrap peers for later come from it.
+ * The *census* watches the beacons of all nodes (announce.h) and lists those of this network:
+ * roles, addresses, layers. `hearth status` and the choice of bootstrap peers for later come from
+ * it.
  *
- * *Joining* finds out whether the DHT answers and whether the swarm behind it is ours, and names each
- * way it can fail:
+ * *Joining* finds out whether the DHT answers and whether the swarm behind it is ours, and names
+ * each way it can fail:
  *
  *   nothing answers on UDP, and TCP is refused too          E_JOIN_NOTHING_LISTENS
  *   nothing answers on UDP, but TCP at that address does    E_JOIN_UDP_CLOSED
@@ -14,11 +15,11 @@
  *   only beacons from the future or the past                E_JOIN_CLOCK
  *   only beacons of newer versions                          E_JOIN_VERSION
  *
- * It relies on one convention: a node's rpc (TCP) and DHT (UDP) use the same port number, so that one
- * ADDRESS:PORT is all that people pass around.
+ * It relies on one convention: a node's rpc (TCP) and DHT (UDP) use the same port number, so that
+ * one ADDRESS:PORT is all that people pass around.
  *
- * The *peer cache* is a small text file of peers that were alive, tried beside the bootstrap list at
- * the next start. A damaged one is named, ignored and rewritten.
+ * The *peer cache* is a small text file of peers that were alive, tried beside the bootstrap list
+ * at the next start. A damaged one is named, ignored and rewritten.
  *
  * Loop thread only; callbacks never come inside a call and may free the object that calls.
  */
@@ -45,7 +46,7 @@ struct hth_census_node {
 };
 
 struct hth_census_stats {
-    uint32_t nodes;        /* of this network, ourselves not counted */
+    uint32_t nodes;         /* of this network, ourselves not counted */
     uint32_t wrong_network; /* beacons seen that were refused, by reason */
     uint32_t clock_ahead;
     uint32_t expired;
@@ -75,7 +76,10 @@ struct hth_join_opts {
     int64_t timeout_us;               /* for the DHT to answer */
     int64_t beacon_us;                /* and then for a beacon of ours among others */
 };
-#define HTH_JOIN_OPTS_INIT {.timeout_us = 10 * 1000000, .beacon_us = 3 * 1000000}
+#define HTH_JOIN_OPTS_INIT                                                                         \
+    {                                                                                              \
+        .timeout_us = 10 * 1000000, .beacon_us = 3 * 1000000                                       \
+    }
 
 struct hth_join_result {
     enum hth_err err; /* HTH_OK, or one of E_JOIN_* */

@@ -3,10 +3,10 @@
  * record.h: signed statements in a table that anyone may write to.
  *
  * The DHT promises nothing about its values, so each carries what its reader needs to judge it: the
- * owner's key, a sequence number, when it was issued and how long it lives, and a signature over all
- * of that and over the key it was put under (which is not sent: a record copied to another key has a
- * wrong signature there). Of several records with the same owner and part the one with the highest
- * sequence counts; sequences are wall-clock microseconds, so they survive a restart.
+ * owner's key, a sequence number, when it was issued and how long it lives, and a signature over
+ * all of that and over the key it was put under (which is not sent: a record copied to another key
+ * has a wrong signature there). Of several records with the same owner and part the one with the
+ * highest sequence counts; sequences are wall-clock microseconds, so they survive a restart.
  *
  *    0  magic "HREC"        8  network tag (8)   32  life in ms (4)     72  payload (n)
  *    4  version             16 sequence (8)      36  n (4)           72+n  Ed25519 signature (64)
@@ -32,10 +32,10 @@
 #include "core/env.h"
 #include "core/limits.h"
 
-#define HTH_RECORD_VERSION 1
-#define HTH_RECORD_HEAD_BYTES 72
+#define HTH_RECORD_VERSION        1
+#define HTH_RECORD_HEAD_BYTES     72
 #define HTH_RECORD_OVERHEAD_BYTES (HTH_RECORD_HEAD_BYTES + HTH_SIG_LEN)
-#define HTH_RECORD_PAYLOAD_MAX (HTH_DHT_VALUE_BYTES_MAX - HTH_RECORD_OVERHEAD_BYTES)
+#define HTH_RECORD_PAYLOAD_MAX    (HTH_DHT_VALUE_BYTES_MAX - HTH_RECORD_OVERHEAD_BYTES)
 
 /* On the wire: append, never renumber. The last three serve averaging. */
 enum hth_record_kind {

@@ -12,7 +12,8 @@
  * zero, and has no sign. Nothing may follow: a trailing newline or blank is an error.
  *
  * Inside a grid an expert has an *index*: its coordinates in row-major order, the last one fastest.
- * Indices are what the directory, the gate and the records work with; uids are for people and files.
+ * Indices are what the directory, the gate and the records work with; uids are for people and
+ * files.
  *
  * Plain values and pure functions: any thread.
  */
@@ -48,8 +49,9 @@ struct hth_grid {
 enum hth_err hth_name_check(const char *name, size_t len) HTH_MUST;
 
 /* Errors of the four parsers: E_MALFORMED (grammar), E_RANGE (a coordinate or size beyond
- * HTH_GRID_DIM_MAX, an empty range, a grid beyond HTH_GRID_EXPERTS_MAX), E_TOO_LARGE (name or number
- * of coordinates). `out` is all zero then. `len` bytes are looked at; no terminator is needed. */
+ * HTH_GRID_DIM_MAX, an empty range, a grid beyond HTH_GRID_EXPERTS_MAX), E_TOO_LARGE (name or
+ * number of coordinates). `out` is all zero then. `len` bytes are looked at; no terminator is
+ * needed. */
 enum hth_err hth_uid_parse(const char *text, size_t len, struct hth_uid *out) HTH_MUST;
 enum hth_err hth_prefix_parse(const char *text, size_t len, struct hth_uid *out) HTH_MUST;
 enum hth_err hth_pattern_parse(const char *text, size_t len, struct hth_pattern *out) HTH_MUST;

@@ -114,8 +114,7 @@ static void into_another_network(void **state)
 
 static void with_clocks_apart(void **state)
 {
-    static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000,
-                                    200 * S, -1800 * S, 3400 * S};
+    static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000, 200 * S, -1800 * S, 3400 * S};
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(skews); i++) {
         begin(skews[i]);

@@ -133,11 +133,11 @@ static void hostile_sets_are_named(void **state)
 {
     (void)state;
     assert_ok(read_set("a.8.8", 0, SET(1, 2, 1, 3, 1)));
-    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(3, 2, 1, 3, 1)));    /* codec */
-    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 3, 1, 3, 1)));    /* count */
-    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 2, 1, 3, 1, 0))); /* left over */
+    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(3, 2, 1, 3, 1)));       /* codec */
+    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 3, 1, 3, 1)));       /* count */
+    assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 2, 1, 3, 1, 0)));    /* left over */
     assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 2, 2, 3, 0, 0, 0))); /* touching */
-    assert_err(HTH_E_RANGE, read_set("a.8.8", 0, SET(1, 2, 1, 63, 1)));       /* beyond the grid */
+    assert_err(HTH_E_RANGE, read_set("a.8.8", 0, SET(1, 2, 1, 63, 1))); /* beyond the grid */
     assert_err(HTH_E_MALFORMED, read_set("a.8.8", 0, SET(1, 2, 1, 0x83, 0, 1))); /* long form */
     assert_err(HTH_E_MALFORMED,
                read_set("a.8.8", 0, SET(1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 3, 1))); /* 35 bits */

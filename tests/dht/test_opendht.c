@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_opendht.c: the OpenDHT back end with many nodes in one process, each on a loopback address of
- * its own (OpenDHT limits requests per address), all on one real loop.
+ * test_opendht.c: the OpenDHT back end with many nodes in one process, each on a loopback address
+ * of its own (OpenDHT limits requests per address), all on one real loop.
  */
 #include "dht/opendht.h"
 
@@ -197,8 +197,7 @@ static void put_get_watch_withdraw(void **state)
     hth_dht_withdraw(a, hasty);
     assert_ok(hth_dht_get(b, &none, on_value, on_got, NULL, &get));
     hth_dht_get_cancel(b, get);
-    assert_err(HTH_E_TOO_LARGE,
-               hth_dht_put(a, &key, large, sizeof(large), on_put, NULL, &hasty));
+    assert_err(HTH_E_TOO_LARGE, hth_dht_put(a, &key, large, sizeof(large), on_put, NULL, &hasty));
     seen.puts = 0;
     assert_ok(hth_dht_put(a, &key, large, HTH_DHT_VALUE_BYTES_MAX, on_put, NULL, &hasty));
     run_until(put_done, 15 * S);
@@ -286,8 +285,8 @@ static enum hth_err join(struct hth_opendht *o, const char *network, const struc
     opts.network = network;
     opts.bootstrap = at;
     opts.bootstrap_count = 1;
-    opts.timeout_us = 4 * S;
-    opts.beacon_us = 2 * S;
+    opts.timeout_us = 3 * S / 2;
+    opts.beacon_us = S / 2;
     joined = false;
     assert_ok(hth_join_new(fx.env, hth_opendht_dht(o), &opts, on_joined, NULL, &j));
     run_until(is_joined, 20 * S);

@@ -100,15 +100,15 @@ static void every_byte_is_covered(void **state)
             f->bytes[i] ^= (uint8_t)(1 << bit);
             enum hth_err err = open_at(f, f->bytes, f->len);
             f->bytes[i] ^= (uint8_t)(1 << bit);
-            bool named = err == HTH_E_BAD_SIGNATURE ||
-                         (i < 4 && err == HTH_E_BAD_MAGIC) || (i == 4 && err == HTH_E_VERSION) ||
-                         (i == 5 && err == HTH_E_MALFORMED) || (i == 6 && err == HTH_E_RANGE) ||
-                         (i == 7 && err == HTH_E_MALFORMED) ||
-                         (i >= 8 && i < 16 && err == HTH_E_WRONG_RUN) ||
-                         (i >= 24 && i < 32 && (err == HTH_E_CLOCK_SKEW || err == HTH_E_EXPIRED ||
-                                                err == HTH_E_RANGE)) ||
-                         (i >= 32 && i < 36 && err == HTH_E_RANGE) ||
-                         (i >= 36 && i < 40 && (err == HTH_E_TRUNCATED || err == HTH_E_MALFORMED));
+            bool named =
+                err == HTH_E_BAD_SIGNATURE || (i < 4 && err == HTH_E_BAD_MAGIC) ||
+                (i == 4 && err == HTH_E_VERSION) || (i == 5 && err == HTH_E_MALFORMED) ||
+                (i == 6 && err == HTH_E_RANGE) || (i == 7 && err == HTH_E_MALFORMED) ||
+                (i >= 8 && i < 16 && err == HTH_E_WRONG_RUN) ||
+                (i >= 24 && i < 32 &&
+                 (err == HTH_E_CLOCK_SKEW || err == HTH_E_EXPIRED || err == HTH_E_RANGE)) ||
+                (i >= 32 && i < 36 && err == HTH_E_RANGE) ||
+                (i >= 36 && i < 40 && (err == HTH_E_TRUNCATED || err == HTH_E_MALFORMED));
             if (!named)
                 fail_msg("byte %zu bit %d: %s", i, bit, hth_err_name(err));
         }
