@@ -11,8 +11,8 @@
  * so that the local steps made during the round survive. Snapshots count by their weight, which is
  * the number of samples behind them since the last round.
  *
- * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round never
- * runs inside hth_averager_offer.
+ * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
+ * never runs inside hth_averager_offer.
  *
  * hth_averager_nobody is the averager of a trainer that is alone: every offer is refused with a
  * reason, and training goes on.
@@ -29,9 +29,9 @@ struct hth_env;
 struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen */
     size_t count;
-    double weight;       /* samples since the last round; > 0 */
-    uint64_t step;       /* trunk updates applied so far */
-    uint64_t schema;     /* hash of the tensors' names and shapes: only equals are averaged */
+    double weight;   /* samples since the last round; > 0 */
+    uint64_t step;   /* trunk updates applied so far */
+    uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
 };
 
 /* How a round ended. Borrowed by the callback: ref the blob to keep it. */

@@ -84,7 +84,8 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
     /* Nor given up: an adaptive deadline cuts the tail of an exponential distribution. */
     o.deadline_min_us = 30 * HTH_US_PER_S;
     o.trainer.timeout_us = 60 * HTH_US_PER_S;
-    o.trainer.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = run};
+    o.trainer.on =
+        (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = run};
     o.server.queue_us_max = 60 * HTH_US_PER_S;
     return o;
 }
@@ -117,8 +118,8 @@ static enum hth_err measure(struct latency_run *run, const struct hth_latency_op
     row->virtual_s = (double)end_us / 1e6;
     row->samples_per_s = (double)(to.samples - from.samples) / ((double)(end_us - begin_us) / 1e6);
     row->staleness_mean = to.staleness_mean;
-    row->answers_missing = (double)to.answers_missing /
-                           (double)HTH_MAX(to.answers + to.answers_missing, (uint64_t)1);
+    row->answers_missing =
+        (double)to.answers_missing / (double)HTH_MAX(to.answers + to.answers_missing, (uint64_t)1);
     row->trace = hth_world_trace_hash(run->world);
     return HTH_OK;
 }

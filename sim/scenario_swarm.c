@@ -52,7 +52,8 @@ static bool serves(const struct swarm_host *host, uint32_t expert)
     return (host->index + hosts - expert % hosts) % hosts < copies;
 }
 
-static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *grid, uint32_t expert)
+static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *grid,
+                               uint32_t expert)
 {
     const struct hth_swarm_opts *o = &host->swarm->opts;
     struct hth_expert_opts e = HTH_EXPERT_OPTS_INIT;

@@ -2,13 +2,12 @@
 /*
  * scenario_swarm.h: hosts and one trainer in a simulated world, each made of the production parts.
  *
- *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`, in
- *              every layer, and keeps their checkpoints on its disk
- *   trainer    rpc + directory + trainer
+ *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`,
+ * in every layer, and keeps their checkpoints on its disk trainer    rpc + directory + trainer
  *
  * The nodes boot and halt by themselves, so that a scenario can crash and restart any of them. Data
- * files must be mounted in the world first. One thread; the swarm lives as long as the world: free the
- * world first, then the swarm.
+ * files must be mounted in the world first. One thread; the swarm lives as long as the world: free
+ * the world first, then the swarm.
  */
 #ifndef HTH_SIM_SCENARIO_SWARM_H
 #define HTH_SIM_SCENARIO_SWARM_H
@@ -22,8 +21,9 @@ struct hth_swarm;
 
 struct hth_swarm_opts {
     uint32_t hosts;
-    uint32_t copies;                /* hosts that serve each expert; 0 means 1 */
-    struct hth_trainer_opts trainer; /* rpc, directory and callbacks' arg are filled in; not local */
+    uint32_t copies; /* hosts that serve each expert; 0 means 1 */
+    struct hth_trainer_opts
+        trainer; /* rpc, directory and callbacks' arg are filled in; not local */
     struct hth_server_opts server;
     struct hth_train_optim expert_optim;
     int64_t record_life_us;

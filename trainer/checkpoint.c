@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trunk's checkpoint: a safetensors file with each tensor under its name, its moments as name.m and
- * name.v, and in the metadata where the run stands:
+ * The trunk's checkpoint: a safetensors file with each tensor under its name, its moments as name.m
+ * and name.v, and in the metadata where the run stands:
  *
  *   hearth.kind = "trunk", hearth.schema, hearth.seed, hearth.updates, hearth.launched,
  *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits)
  *
- * It is taken while nothing is in the air, so that `launched` is the exact position in the data and in
- * the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside training.
+ * It is taken while nothing is in the air, so that `launched` is the exact position in the data and
+ * in the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside
+ * training.
  */
 #include <stdio.h>
 #include <string.h>

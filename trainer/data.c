@@ -25,13 +25,13 @@ struct hth_data {
     uint64_t position; /* the next sample of the endless sequence */
     bool valid;        /* the buffer is the one of `position` */
     struct hth_rng rng;
-    uint64_t taken;    /* records of this epoch that have entered the buffer */
-    uint64_t start;    /* this epoch's first record */
+    uint64_t taken; /* records of this epoch that have entered the buffer */
+    uint64_t start; /* this epoch's first record */
     uint32_t phase;
-    uint32_t held;     /* records in the buffer */
+    uint32_t held; /* records in the buffer */
     uint32_t capacity;
-    uint8_t *buffer;   /* capacity records */
-    uint8_t *record;   /* the one delivered last */
+    uint8_t *buffer; /* capacity records */
+    uint8_t *record; /* the one delivered last */
 };
 
 static enum hth_err file_pread(void *arg, uint64_t offset, void *buf, size_t len, size_t *got)
@@ -225,7 +225,8 @@ enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t co
     size_t features = data->reader.record_bytes - 1;
 
     HTH_TRY(go_to(data, position));
-    data->valid = false; /* until all of it went well: an error leaves a buffer that is not trusted */
+    data->valid =
+        false; /* until all of it went well: an error leaves a buffer that is not trusted */
     for (uint32_t i = 0; i < count; i++) {
         HTH_TRY(next_sample(data));
         if (data->opts.kind == HTH_DATA_IMAGES)

@@ -3,16 +3,17 @@
  * data.h: samples from a file, streamed in bounded memory and shuffled so that the order can be
  * computed again.
  *
- * Two kinds of data: images with labels (the idx files of MNIST and Fashion-MNIST, plain or gzip) and
- * byte text (a sample is a window of seq_len bytes; its labels are the bytes that follow each).
+ * Two kinds of data: images with labels (the idx files of MNIST and Fashion-MNIST, plain or gzip)
+ * and byte text (a sample is a window of seq_len bytes; its labels are the bytes that follow each).
  *
  * The order of samples is a pure function of (seed, epoch, peer): an epoch starts at a drawn place,
- * runs round the file once and passes through a shuffle buffer. So the whole state of a reader is one
- * number, the count of samples delivered so far; a resumed run asks for sample `position` and the
- * reader computes the way there again. Every sample appears once in every epoch.
+ * runs round the file once and passes through a shuffle buffer. So the whole state of a reader is
+ * one number, the count of samples delivered so far; a resumed run asks for sample `position` and
+ * the reader computes the way there again. Every sample appears once in every epoch.
  *
- * Threads: hth_data_open and _free on the loop at start and end; hth_data_read in jobs of the io lane,
- * one at a time. Files are hostile input: every header, count, length and checksum is verified.
+ * Threads: hth_data_open and _free on the loop at start and end; hth_data_read in jobs of the io
+ * lane, one at a time. Files are hostile input: every header, count, length and checksum is
+ * verified.
  */
 #ifndef HTH_TRAINER_DATA_H
 #define HTH_TRAINER_DATA_H
@@ -29,12 +30,13 @@ struct hth_data_opts {
     enum hth_data_kind kind;
     const char *images; /* IMAGES: the two idx files */
     const char *labels;
-    float mean, std;       /* pixels in 0..1 become (p - mean) / std */
-    uint32_t classes;      /* labels must be below */
-    const char *text;      /* TEXT: the file */
-    uint32_t seq_len;      /* 1..HTH_SEQ_LEN_MAX */
-    double begin, end;     /* the part of the file that is used, as fractions */
-    uint32_t shuffle_rows; /* samples in the shuffle buffer; 0 = the file's order, every epoch alike */
+    float mean, std;   /* pixels in 0..1 become (p - mean) / std */
+    uint32_t classes;  /* labels must be below */
+    const char *text;  /* TEXT: the file */
+    uint32_t seq_len;  /* 1..HTH_SEQ_LEN_MAX */
+    double begin, end; /* the part of the file that is used, as fractions */
+    uint32_t
+        shuffle_rows; /* samples in the shuffle buffer; 0 = the file's order, every epoch alike */
     uint64_t seed;
     uint64_t peer; /* which trainer of the run: each has its own order */
 };

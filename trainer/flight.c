@@ -2,7 +2,8 @@
 /*
  * One flight. Every arrow is a callback; between two of them the flight holds no thread.
  *
- *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) .. -> head -> head_done
+ *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) .. -> head ->
+ * head_done
  *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
  *
  * [experts] is left out when nobody could be asked: the units then take the residual path.
@@ -26,8 +27,10 @@ static void drop(struct hth_flight *f, enum hth_err err)
         t->stats.flights_not_finite++;
     else
         t->stats.flights_failed++;
-    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "micro-batch %llu dropped: %s",
-            (unsigned long long)f->pass->step, hth_err_text(err));
+    hth_metric_add(t->metrics.dropped, 1);
+    /* Canceled jobs mean that the program ends: nothing to warn of. */
+    HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_WARN, HTH_SUB_TRAIN,
+            "micro-batch %llu dropped: %s", (unsigned long long)f->pass->step, hth_err_text(err));
     if (f->eval)
         hth_eval_landed(t, f, err);
     else if (++t->drops >= HTH_DROPS_MAX)
@@ -229,6 +232,7 @@ static void count_mixtures(struct hth_flight *f)
         const struct hth_pass_layer *layer = &f->pass->layer[l];
 
         stats->rows_without_expert += layer->mixed.rows_empty;
+        hth_metric_add(f->trainer->metrics.lost_rows, (int64_t)layer->mixed.rows_empty);
         stats->rows_below_k_min += layer->mixed.rows_below_k_min;
         stats->not_finite_answers += layer->not_finite;
     }

@@ -52,8 +52,8 @@ static enum hth_err idx_seek(void *self, uint64_t index, uint32_t phase)
     struct idx_reader *r = self;
 
     (void)phase;
-    HTH_TRY(hth_source_seek(r->images,
-                            r->image_head.header_bytes + index * r->image_head.item_bytes));
+    HTH_TRY(
+        hth_source_seek(r->images, r->image_head.header_bytes + index * r->image_head.item_bytes));
     HTH_TRY(hth_source_seek(r->labels, r->label_head.header_bytes + index));
     r->index = index;
     return HTH_OK;
@@ -104,8 +104,9 @@ static enum hth_err read_header(const struct hth_file_bytes *file, uint32_t dims
     return hth_idx_parse(bytes, sizeof(bytes), dims, head);
 }
 
-enum hth_err hth_reader_idx(const struct hth_file_bytes *images, const struct hth_file_bytes *labels,
-                            uint32_t classes, struct hth_record_reader *out)
+enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
+                            const struct hth_file_bytes *labels, uint32_t classes,
+                            struct hth_record_reader *out)
 {
     struct idx_reader *r = hth_new(struct idx_reader);
     enum hth_err err;

@@ -17,8 +17,8 @@ struct declarer {
     enum hth_err err;
 };
 
-static struct hth_weight *declare(struct declarer *d, const char *name, uint32_t rows, uint32_t cols,
-                                  enum hth_init init)
+static struct hth_weight *declare(struct declarer *d, const char *name, uint32_t rows,
+                                  uint32_t cols, enum hth_init init)
 {
     struct hth_weight *w = NULL;
     char full[96];
@@ -80,7 +80,8 @@ static enum hth_err declare_all(struct hth_model *m)
     return dc.err;
 }
 
-/* Segment 0 begins with the input's tensors; segment l > 0 with its layer's; the last with the norm. */
+/* Segment 0 begins with the input's tensors; segment l > 0 with its layer's; the last with the
+ * norm. */
 static void find_segments(struct hth_model *m)
 {
     uint32_t n = m->opts.layers;
@@ -89,8 +90,8 @@ static void find_segments(struct hth_model *m)
     for (uint32_t l = 1; l < n; l++) {
         const struct hth_model_layer *layer = &m->layer[l];
 
-        m->segment[l] = hth_weight_offset(layer->attn_gamma != NULL ? layer->attn_gamma
-                                                                    : layer->gamma);
+        m->segment[l] =
+            hth_weight_offset(layer->attn_gamma != NULL ? layer->attn_gamma : layer->gamma);
     }
     m->segment[n] = hth_weight_offset(m->gamma);
     m->segment[n + 1] = hth_params_flat_len(m->params);
@@ -247,8 +248,8 @@ uint32_t hth_model_block_rows(const struct hth_model *model)
 uint64_t hth_model_schema(const struct hth_model *model)
 {
     const struct hth_model_opts *o = &model->opts;
-    uint64_t numbers[] = {o->kind,  o->d,         o->layers,      o->heads, o->features,
-                          o->classes, o->seq_len, model->block_rows};
+    uint64_t numbers[] = {o->kind,     o->d,       o->layers,  o->heads,
+                          o->features, o->classes, o->seq_len, model->block_rows};
     uint64_t hash = hth_hash64(numbers, sizeof(numbers), 0);
 
     for (uint32_t i = 0; i < hth_params_count(model->params); i++) {

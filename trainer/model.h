@@ -8,8 +8,8 @@
  *   lm           x = embedding[token];     N times { x += attention(LayerNorm(x)); DMoE layer };
  *                logits = W_out LayerNorm(x) + b_out
  *
- *   DMoE layer   h = LayerNorm(x);  tables = W_gate pool(h) + b_gate;  experts are chosen by the beam
- *                x += sum over survivors of w_j expert_j(h)
+ *   DMoE layer   h = LayerNorm(x);  tables = W_gate pool(h) + b_gate;  experts are chosen by the
+ * beam x += sum over survivors of w_j expert_j(h)
  *
  * where pool takes the mean over the rows of a unit (a unit is one row, or a whole sequence for
  * transformer experts). A unit without a survivor keeps x: the residual path.
@@ -20,7 +20,8 @@
  *   backward N: loss .. mixture N-1 | l: gate l .. mixture l-1 | 0: gate 0 .. input
  *
  * All parameters lie in one flat hth_params; those of a segment are contiguous in it, so that the
- * gradients of one segment are one stretch. A `struct hth_pass` holds the activations of one flight.
+ * gradients of one segment are one stretch. A `struct hth_pass` holds the activations of one
+ * flight.
  *
  * Threads: a model is used by one job at a time (the trainer keeps a queue); a pass belongs to its
  * flight. Nothing here allocates after _new, or waits.
@@ -40,12 +41,12 @@ enum hth_model_kind { HTH_MODEL_CLASSIFIER, HTH_MODEL_LM };
 
 struct hth_model_opts {
     enum hth_model_kind kind;
-    uint32_t d;        /* width of trunk and experts */
-    uint32_t layers;   /* DMoE layers, 1..HTH_MODEL_LAYERS_MAX */
-    uint32_t heads;    /* LM; divides d, d / heads is even; 0: d / 32, at least 1 */
-    uint32_t features; /* CLASSIFIER: numbers of one sample */
-    uint32_t classes;  /* outputs; 256 for bytes */
-    uint32_t seq_len;  /* LM: rows of one sample */
+    uint32_t d;               /* width of trunk and experts */
+    uint32_t layers;          /* DMoE layers, 1..HTH_MODEL_LAYERS_MAX */
+    uint32_t heads;           /* LM; divides d, d / heads is even; 0: d / 32, at least 1 */
+    uint32_t features;        /* CLASSIFIER: numbers of one sample */
+    uint32_t classes;         /* outputs; 256 for bytes */
+    uint32_t seq_len;         /* LM: rows of one sample */
     const char *layer_prefix; /* layer l's grid is named <prefix><l> */
     uint32_t grid_ndim;
     uint32_t grid_dim[HTH_GRID_DIMS_MAX];

@@ -2,8 +2,8 @@
 /*
  * pass.h (internal): one flight's activations, and the arithmetic of the segments (model.h).
  *
- * Shapes: R rows of one micro-batch, U = R / B units, k choices per unit, D = B * d floats per unit, W
- * entries of the score tables, P pairs that were asked.
+ * Shapes: R rows of one micro-batch, U = R / B units, k choices per unit, D = B * d floats per
+ * unit, W entries of the score tables, P pairs that were asked.
  *
  *   layer l    xa [R, d]  residual stream as it enters (lm only: before attention)
  *              x [R, d]   the same before the experts           h [R, d] = LayerNorm(x), a blob
@@ -67,9 +67,9 @@ struct hth_pass {
     uint64_t step; /* number of the flight: key of the gate's noise */
     bool train;
     /* input */
-    float *input;                   /* classifier: [R, features] */
-    int32_t *tokens, *labels;       /* lm: [R]; both: [R] */
-    struct hth_pass_layer *layer;   /* [layers] */
+    float *input;                 /* classifier: [R, features] */
+    int32_t *tokens, *labels;     /* lm: [R]; both: [R] */
+    struct hth_pass_layer *layer; /* [layers] */
     /* head */
     float *x, *stats, *h, *logits;
     /* backward */
@@ -84,7 +84,8 @@ struct hth_pass {
 };
 
 /* Errors: E_NO_MEMORY, E_TOO_LARGE. */
-enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out) HTH_MUST;
+enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples,
+                          struct hth_pass **out) HTH_MUST;
 void hth_pass_free(struct hth_pass *pass);
 /* Drops what the last flight left: blobs, views and batches. */
 void hth_pass_reset(struct hth_pass *pass);
@@ -96,8 +97,8 @@ void hth_pass_reset(struct hth_pass *pass);
 enum hth_err hth_pass_forward(struct hth_pass *pass, uint32_t l) HTH_MUST;
 /* (job) The last segment: loss; in training also its way back and the mixture of the last layer. */
 enum hth_err hth_pass_head(struct hth_pass *pass) HTH_MUST;
-/* (job) Back through the trunk part of layer l and the mixture of layer l - 1, or the input. Before:
- * dy of layer l - 1 is allocated. */
+/* (job) Back through the trunk part of layer l and the mixture of layer l - 1, or the input.
+ * Before: dy of layer l - 1 is allocated. */
 enum hth_err hth_pass_backward(struct hth_pass *pass, uint32_t l) HTH_MUST;
 
 /* For the simulator's clock. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way back. Each segment's weight gradients are computed in the model's gradient buffer, which is
- * zeroed first, and then copied to the flight's own: other flights' segments run in between.
+ * The way back. Each segment's weight gradients are computed in the model's gradient buffer, which
+ * is zeroed first, and then copied to the flight's own: other flights' segments run in between.
  */
 #include <string.h>
 
 #include "gating/gate.h"
 #include "trainer/pass_steps.h"
 
-/* What was computed into the spare buffer takes the place of *buffer: residuals may not overlap their
- * sum. */
+/* What was computed into the spare buffer takes the place of *buffer: residuals may not overlap
+ * their sum. */
 static void take_spare(struct hth_pass *p, float **buffer)
 {
     float *old = *buffer;
@@ -70,7 +70,8 @@ enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
     return HTH_OK;
 }
 
-/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the pairs. */
+/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the pairs.
+ */
 static void sum_answers(struct hth_pass *p, uint32_t l)
 {
     struct hth_pass_layer *layer = &p->layer[l];
@@ -90,7 +91,8 @@ static void sum_answers(struct hth_pass *p, uint32_t l)
     }
 }
 
-/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's rows. */
+/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's rows.
+ */
 static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;
@@ -153,8 +155,8 @@ static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
     HTH_TRY(hth_linear_backward_weight(m->exec, w->wo, w->bo, hth_pass_rows(p, a->att), dx));
     HTH_TRY(hth_linear_backward_data(m->exec, &out, dx, dh));
     HTH_TRY(hth_attention_backward(m->exec, &att, &saved, dh, dqkv));
-    HTH_TRY(hth_linear_backward_weight(m->exec, w->wqkv, w->bqkv, hth_pass_rows(p, a->attn_in),
-                                       dqkv));
+    HTH_TRY(
+        hth_linear_backward_weight(m->exec, w->wqkv, w->bqkv, hth_pass_rows(p, a->attn_in), dqkv));
     HTH_TRY(hth_linear_backward_data(m->exec, &qkv, dqkv, dh));
     HTH_TRY(hth_layernorm_backward(m->exec, &ln, dh, hth_pass_rows(p, p->spare)));
     take_spare(p, &p->dx);
@@ -190,8 +192,8 @@ enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
     hth_params_zero_grads(m->params);
     sum_answers(p, l);
     HTH_TRY(gate_back(p, l));
-    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh),
-                                   hth_pass_rows(p, p->spare)));
+    HTH_TRY(
+        hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->spare)));
     take_spare(p, &p->dx);
     if (m->opts.kind == HTH_MODEL_LM)
         HTH_TRY(attend_back(p, l));

@@ -3,8 +3,8 @@
  * port.h (internal): where a trainer's experts are: behind the network, or in this process.
  *
  * Both answer the same three questions: which experts are alive (a view for the beam search), who
- * serves this one (a target), and what do these pairs of (unit, target) give. So a flight is the same
- * code in both, and the local one is the reference that the network is compared to.
+ * serves this one (a target), and what do these pairs of (unit, target) give. So a flight is the
+ * same code in both, and the local one is the reference that the network is compared to.
  *
  *   net    the directory's view, the breaker's opinion of each host, experts/client.h
  *   local  a full view; every call is one job in the trainer's queue
@@ -26,8 +26,8 @@ struct hth_port_batch;
 struct hth_port_call {
     uint32_t layer;
     uint32_t units, block_rows, d;
-    struct hth_blob *x;           /* fp32 [units * block_rows, d] */
-    struct hth_blob *dy;          /* backward: fp32 [pairs * block_rows, d]; NULL: forward */
+    struct hth_blob *x;  /* fp32 [units * block_rows, d] */
+    struct hth_blob *dy; /* backward: fp32 [pairs * block_rows, d]; NULL: forward */
     uint32_t rows_in_microbatch;
     const struct hth_expert_target *targets;
     const uint32_t *target_expert; /* grid index of each target */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experts in this process. A call is one job in the trainer's queue: for each target the rows of its
- * pairs are gathered in order of their units, as the server would get them in one request, and the
- * expert steps by the server's rule; so that both ports give the same bits when nothing fails.
+ * Experts in this process. A call is one job in the trainer's queue: for each target the rows of
+ * its pairs are gathered in order of their units, as the server would get them in one request, and
+ * the expert steps by the server's rule; so that both ports give the same bits when nothing fails.
  */
 #include <math.h>
 #include <string.h>
@@ -253,8 +253,7 @@ static enum hth_err local_call(struct hth_port *base, const struct hth_port_call
         return HTH_E_NO_MEMORY;
     }
     memcpy(b->pairs, call->pairs, call->pairs_count * sizeof(*b->pairs));
-    memcpy(b->target_expert, call->target_expert,
-           call->targets_count * sizeof(*b->target_expert));
+    memcpy(b->target_expert, call->target_expert, call->targets_count * sizeof(*b->target_expert));
     charge(b, call);
     b->work.order = call->trace_id + 1;
     b->work.run = batch_run;

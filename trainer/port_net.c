@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides the
- * host until the breaker would let a probe through, so that the beam search of the next step does not
- * see its experts at all.
+ * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides
+ * the host until the breaker would let a probe through, so that the beam search of the next step
+ * does not see its experts at all.
  */
 #include <string.h>
 
@@ -281,8 +281,8 @@ static enum hth_err open_layers(struct net_port *port, const struct hth_port_opt
     strncpy(shape.kind, opts->expert_kind, HTH_KIND_LEN_MAX);
     for (uint32_t l = 0; l < opts->layers; l++) {
         port->grid[l] = opts->grids[l];
-        HTH_TRY(hth_directory_open_layer(port->directory, &port->grid[l], &shape,
-                                         &port->layer_no[l]));
+        HTH_TRY(
+            hth_directory_open_layer(port->directory, &port->grid[l], &shape, &port->layer_no[l]));
     }
     return HTH_OK;
 }

@@ -2,17 +2,18 @@
 /*
  * queue.h (internal): jobs that run one after the other.
  *
- * Jobs that touch the trunk's weights must not overlap, nor must two reads of one data stream. A queue
- * submits one job at a time to its lane: the one with the lowest `order` first, and among equals in the
- * order of pushing. With the number of its flight as order the oldest flight goes first: flights that
- * began together then spread out over the stages, where first come, first served would keep them in
- * step and let trunk and experts wait for each other in turns. When the lane is full it tries again a
- * little later. The owner embeds struct hth_work; `ran` tells in `done` whether `run` was executed: an
- * environment with ghost payloads charges jobs without running them.
+ * Jobs that touch the trunk's weights must not overlap, nor must two reads of one data stream. A
+ * queue submits one job at a time to its lane: the one with the lowest `order` first, and among
+ * equals in the order of pushing. With the number of its flight as order the oldest flight goes
+ * first: flights that began together then spread out over the stages, where first come, first
+ * served would keep them in step and let trunk and experts wait for each other in turns. When the
+ * lane is full it tries again a little later. The owner embeds struct hth_work; `ran` tells in
+ * `done` whether `run` was executed: an environment with ghost payloads charges jobs without
+ * running them.
  *
  * Freeing: hth_queue_close drops what waits (no done is called for it) and returns whether a job is
- * still with the environment; if so, `idle` is called after that job's done, and the owner keeps all
- * memory until then. Loop thread.
+ * still with the environment; if so, `idle` is called after that job's done, and the owner keeps
+ * all memory until then. Loop thread.
  */
 #ifndef HTH_TRAINER_QUEUE_H
 #define HTH_TRAINER_QUEUE_H

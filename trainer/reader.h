@@ -29,8 +29,9 @@ struct hth_file_bytes {
     uint64_t size; /* of the file as stored */
 };
 
-enum hth_err hth_reader_idx(const struct hth_file_bytes *images, const struct hth_file_bytes *labels,
-                            uint32_t classes, struct hth_record_reader *out) HTH_MUST;
+enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
+                            const struct hth_file_bytes *labels, uint32_t classes,
+                            struct hth_record_reader *out) HTH_MUST;
 enum hth_err hth_reader_text(const struct hth_file_bytes *text, uint32_t seq_len, double begin,
                              double end, struct hth_record_reader *out) HTH_MUST;
 

@@ -28,7 +28,8 @@ enum hth_err hth_source_read(struct hth_source *source, void *buf, size_t len,
                              size_t *got) HTH_MUST;
 /* Exactly len bytes. Errors: also E_TRUNCATED. */
 enum hth_err hth_source_read_all(struct hth_source *source, void *buf, size_t len) HTH_MUST;
-/* Moves to byte `offset` of the content: at once in a plain file, by inflating in a compressed one. */
+/* Moves to byte `offset` of the content: at once in a plain file, by inflating in a compressed one.
+ */
 enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset) HTH_MUST;
 
 #endif

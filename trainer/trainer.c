@@ -298,9 +298,9 @@ static void queue_idle(void *arg)
         destroy(t);
 }
 
-/* Calls under way are canceled now, for rpc may be freed next. A job that runs uses its flight's memory
- * and maybe finished batches, which stay until it has ended; all else can go. Local batches are jobs
- * themselves and wait with it. */
+/* Calls under way are canceled now, for rpc may be freed next. A job that runs uses its flight's
+ * memory and maybe finished batches, which stay until it has ended; all else can go. Local batches
+ * are jobs themselves and wait with it. */
 static void release_flights(struct hth_trainer *t)
 {
     for (uint32_t i = 0; i < t->opts.flights; i++) {
@@ -330,6 +330,23 @@ void hth_trainer_free(struct hth_trainer *t)
         release_flights(t);
 }
 
+static void make_metrics(struct hth_trainer *t)
+{
+    struct hth_metrics *m = t->env->metrics;
+
+    t->metrics = (struct hth_train_metrics){
+        .updates = hth_counter(m, "hearth_train_updates_total", "Gradients applied to the trunk"),
+        .samples = hth_counter(m, "hearth_train_samples_total", "Samples behind these updates"),
+        .dropped = hth_counter(m, "hearth_train_flights_dropped_total",
+                               "Micro-batches that gave no update"),
+        .lost_rows = hth_counter(m, "hearth_train_rows_without_expert_total",
+                                 "Rows that took the residual path for want of an answer"),
+        .loss = hth_gauge(m, "hearth_train_loss", "Moving average of the loss, in nats per row"),
+        .staleness = hth_histogram(m, "hearth_train_staleness_updates",
+                                   "Updates between a micro-batch's start and its gradient", 1),
+    };
+}
+
 enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
                              struct hth_trainer **out)
 {
@@ -348,6 +365,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     hth_queue_init(&t->trunk, env, HTH_LANE_COMPUTE);
     hth_queue_init(&t->io, env, HTH_LANE_IO);
     t->pump_timer = hth_timer_new(env, pump_timer, t);
+    make_metrics(t);
     if (opts->averager != NULL) {
         t->average.averager = *opts->averager;
     } else {

@@ -4,25 +4,27 @@
  *
  * A *flight* is one micro-batch on its way: data, then for each layer gate, experts, mixture; loss;
  * then the way back. Each flight is a state machine that advances when a job is done, when the
- * experts of a layer have answered, or when their deadline has passed; nothing ever waits. While one
- * flight's rows travel, the trunk works for the others: that is how latency is hidden.
+ * experts of a layer have answered, or when their deadline has passed; nothing ever waits. While
+ * one flight's rows travel, the trunk works for the others: that is how latency is hidden.
  *
  *   DATA -> FORWARD 0 -> EXPERTS 0 -> FORWARD 1 -> ... -> EXPERTS N-1 -> FORWARD N and loss
  *        -> EXPERTS' N-1 -> BACKWARD N-1 -> ... -> EXPERTS' 0 -> BACKWARD 0 -> APPLY
  *
- * Trunk updates are asynchronous: a flight uses the weights it finds at the start of each segment, and
- * its gradient is applied when it is ready, `staleness` updates later. A gradient is the mean over the
- * rows of its micro-batch; the experts receive the same mean with its row count (experts/store.h says
- * how they scale). A flight whose loss or gradient is not finite is dropped and counted.
+ * Trunk updates are asynchronous: a flight uses the weights it finds at the start of each segment,
+ * and its gradient is applied when it is ready, `staleness` updates later. A gradient is the mean
+ * over the rows of its micro-batch; the experts receive the same mean with its row count
+ * (experts/store.h says how they scale). A flight whose loss or gradient is not finite is dropped
+ * and counted.
  *
- * With `rpc` and `directory` the experts are found in the directory and called over the network. With
- * `local` they live in this process: the same model, the reference that the network is compared to.
+ * With `rpc` and `directory` the experts are found in the directory and called over the network.
+ * With `local` they live in this process: the same model, the reference that the network is
+ * compared to.
  *
  * With one flight everything is a function of the seed: a run that was stopped at a checkpoint and
  * resumed gives the same losses as an unbroken one (as far as the experts kept their state).
  *
- * Loop thread only. The trainer borrows env, rpc, directory, averager and backend, which must outlive
- * it. Callbacks never run inside a call of this header.
+ * Loop thread only. The trainer borrows env, rpc, directory, averager and backend, which must
+ * outlive it. Callbacks never run inside a call of this header.
  */
 #ifndef HTH_TRAINER_TRAINER_H
 #define HTH_TRAINER_TRAINER_H
@@ -44,17 +46,17 @@ struct hth_trainer;
 #define HTH_STALENESS_BUCKETS 16 /* 0, 1, 2, .. 14, 15 and more */
 
 struct hth_train_stats {
-    uint64_t updates;        /* gradients applied to the trunk, since the very first start */
-    uint64_t samples;        /* behind these updates */
-    uint64_t rows;           /* samples times rows per sample */
-    uint64_t epoch;          /* of the data */
-    double loss, accuracy;   /* of the last flight; accuracy is a fraction */
+    uint64_t updates;      /* gradients applied to the trunk, since the very first start */
+    uint64_t samples;      /* behind these updates */
+    uint64_t rows;         /* samples times rows per sample */
+    uint64_t epoch;        /* of the data */
+    double loss, accuracy; /* of the last flight; accuracy is a fraction */
     double loss_ema, accuracy_ema;
-    double grad_norm;        /* of the trunk, before clipping */
+    double grad_norm; /* of the trunk, before clipping */
     double lr;
-    double samples_per_s;    /* moving average over about 10 s */
-    double eta_s;            /* until the last update; 0 when unknown */
-    uint64_t requests;       /* sent to hosts, retries included */
+    double samples_per_s;     /* moving average over about 10 s */
+    double eta_s;             /* until the last update; 0 when unknown */
+    uint64_t requests;        /* sent to hosts, retries included */
     uint64_t requests_failed; /* (batch, host) pairs that ended without an answer */
     uint64_t retries;
     uint64_t answers, answers_missing; /* (unit, expert) pairs asked in forward, by verdict */
@@ -118,21 +120,21 @@ struct hth_trainer_opts {
     struct hth_data_opts data;
     struct hth_data_opts eval_data; /* used when eval_every > 0 or hth_trainer_eval is called */
     bool has_eval_data;
-    struct hth_train_optim optim;       /* of the trunk */
-    uint32_t micro_batch;               /* samples of one flight */
-    uint32_t flights;                   /* in the air at once */
-    uint64_t updates_max;               /* total, a resumed run's earlier ones included */
-    uint64_t eval_every;                /* updates; 0: never by itself */
-    uint64_t eval_samples;              /* 0: all */
-    const char *checkpoint_path;        /* NULL: none */
-    uint64_t checkpoint_every;          /* updates; 0: only in hth_trainer_stop */
-    bool resume;                        /* from checkpoint_path, if there is one */
-    uint64_t average_every;             /* updates between offers to the averager */
-    uint32_t experts_min;               /* live ones per layer before flights start */
-    int64_t grace_us, timeout_us;       /* 0: the client's */
-    enum hth_dtype wire;                /* of rows on the wire; 0: fp32 */
-    struct hth_budget *budget;          /* of requests, or NULL */
-    bool local;                         /* experts in this process */
+    struct hth_train_optim optim; /* of the trunk */
+    uint32_t micro_batch;         /* samples of one flight */
+    uint32_t flights;             /* in the air at once */
+    uint64_t updates_max;         /* total, a resumed run's earlier ones included */
+    uint64_t eval_every;          /* updates; 0: never by itself */
+    uint64_t eval_samples;        /* 0: all */
+    const char *checkpoint_path;  /* NULL: none */
+    uint64_t checkpoint_every;    /* updates; 0: only in hth_trainer_stop */
+    bool resume;                  /* from checkpoint_path, if there is one */
+    uint64_t average_every;       /* updates between offers to the averager */
+    uint32_t experts_min;         /* live ones per layer before flights start */
+    int64_t grace_us, timeout_us; /* 0: the client's */
+    enum hth_dtype wire;          /* of rows on the wire; 0: fp32 */
+    struct hth_budget *budget;    /* of requests, or NULL */
+    bool local;                   /* experts in this process */
     struct hth_train_optim local_optim;
     uint64_t local_step_rows; /* as the server's step_rows; 1: every request */
     struct hth_train_callbacks on;
@@ -140,14 +142,14 @@ struct hth_trainer_opts {
 #define HTH_TRAINER_OPTS_INIT                                                                      \
     {                                                                                              \
         .model = HTH_MODEL_OPTS_INIT, .data = HTH_DATA_OPTS_INIT, .eval_data = HTH_DATA_OPTS_INIT, \
-        .optim = HTH_TRAIN_OPTIM_INIT, .micro_batch = 64, .flights = 4,                      \
-        .updates_max = 1000, .average_every = 1, .experts_min = 1,                                 \
-        .local_optim = HTH_TRAIN_OPTIM_INIT, .local_step_rows = 1                            \
+        .optim = HTH_TRAIN_OPTIM_INIT, .micro_batch = 64, .flights = 4, .updates_max = 1000,       \
+        .average_every = 1, .experts_min = 1, .local_optim = HTH_TRAIN_OPTIM_INIT,                 \
+        .local_step_rows = 1                                                                       \
     }
 
 /* Opens the data, makes (or resumes) the trunk; at the start of a program. Flights start with
- * hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new, and for a checkpoint
- * those of hth_st_open and E_WRONG_RUN (it is of another model). */
+ * hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new, and for a
+ * checkpoint those of hth_st_open and E_WRONG_RUN (it is of another model). */
 enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
                              struct hth_trainer **out) HTH_MUST;
 /* Gives up flights at once. NULL is fine. Not from a callback. */
@@ -156,8 +158,8 @@ void hth_trainer_free(struct hth_trainer *trainer);
 void hth_trainer_start(struct hth_trainer *trainer);
 /* Lets the flights land, writes a checkpoint when there is a path, then calls done once. */
 void hth_trainer_stop(struct hth_trainer *trainer, hth_fn *done, void *arg);
-/* An evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data), E_BUSY (one
- * is under way). */
+/* An evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data), E_BUSY
+ * (one is under way). */
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);

@@ -46,9 +46,9 @@ struct hth_eval {
 };
 
 struct hth_ckpt {
-    bool wanted;          /* no flight starts until it is taken */
-    bool busy;            /* being taken or written */
-    uint64_t at;          /* updates when the last one was taken */
+    bool wanted; /* no flight starts until it is taken */
+    bool busy;   /* being taken or written */
+    uint64_t at; /* updates when the last one was taken */
     struct hth_work take, write;
     struct hth_blob *bytes;
     enum hth_err err;
@@ -57,11 +57,16 @@ struct hth_ckpt {
 struct hth_average {
     struct hth_averager averager; /* the caller's, or nobody */
     bool own;
-    bool busy;                    /* a snapshot is being made or a difference applied */
+    bool busy; /* a snapshot is being made or a difference applied */
     uint64_t at, samples_at;
     struct hth_work snapshot, apply;
     struct hth_blob *values, *difference;
     double distance;
+};
+
+/* What the node's metrics show of a trainer. */
+struct hth_train_metrics {
+    struct hth_metric *updates, *samples, *dropped, *lost_rows, *loss, *staleness;
 };
 
 struct hth_trainer {
@@ -74,10 +79,10 @@ struct hth_trainer {
     struct hth_port *port;
     struct hth_queue trunk, io;
     struct hth_flight *flights;
-    uint32_t in_air;       /* training and evaluation */
-    uint32_t training;     /* of them training */
-    uint64_t launched;     /* training flights ever: the position in the data */
-    uint32_t drops;        /* in a row */
+    uint32_t in_air;   /* training and evaluation */
+    uint32_t training; /* of them training */
+    uint64_t launched; /* training flights ever: the position in the data */
+    uint32_t drops;    /* in a row */
     struct hth_timer *pump_timer;
     struct hth_rng rng;
     bool started, stopping, finished, fatal;
@@ -89,8 +94,9 @@ struct hth_trainer {
     struct hth_ckpt ckpt;
     struct hth_average average;
     struct hth_train_stats stats;
+    struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */
-    double rate_samples, rate_s; /* decaying sums: their quotient is the rate */
+    double rate_samples, rate_s;   /* decaying sums: their quotient is the rate */
     int64_t last_update_us, waiting_since_us;
     bool freed;
     int closing; /* queues that still have a job */

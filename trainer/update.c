@@ -2,8 +2,8 @@
 /*
  * Updates of the trunk: a flight's gradient, and the differences that averaging rounds bring.
  *
- * Both are jobs of the trunk's queue, so that no segment sees half an update. A flight's gradient was
- * computed on weights that were up to `staleness` updates younger; it is applied as it is.
+ * Both are jobs of the trunk's queue, so that no segment sees half an update. A flight's gradient
+ * was computed on weights that were up to `staleness` updates younger; it is applied as it is.
  */
 #include <math.h>
 #include <string.h>
@@ -87,6 +87,10 @@ static void count_update(struct hth_flight *f)
     s->rows = s->samples * t->model->opts.seq_len;
     s->epoch = s->samples / t->data_info.samples;
     t->drops = 0;
+    hth_metric_add(t->metrics.updates, 1);
+    hth_metric_add(t->metrics.samples, t->opts.micro_batch);
+    hth_metric_set(t->metrics.loss, s->loss_ema);
+    hth_metric_observe(t->metrics.staleness, (double)stale);
     update_rate(t);
 }
 
@@ -102,6 +106,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
         hth_average_offer(t);
     } else if (err == HTH_E_NOT_FINITE) {
         t->stats.flights_not_finite++;
+        hth_metric_add(t->metrics.dropped, 1);
         if (++t->drops >= HTH_DROPS_MAX)
             hth_trainer_fatal(t, err);
     } else {
@@ -167,8 +172,7 @@ void hth_average_offer(struct hth_trainer *t)
     size_t bytes = hth_params_flat_len(t->model->params) * sizeof(float);
     const char *reason;
 
-    if (a->busy || t->opts.average_every == 0 ||
-        t->stats.updates - a->at < t->opts.average_every)
+    if (a->busy || t->opts.average_every == 0 || t->stats.updates - a->at < t->opts.average_every)
         return;
     a->at = t->stats.updates;
     if (hth_averager_ready(&a->averager, &reason) != HTH_OK)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A pair of idx files, plain or gzip, and a text. The first byte says where the input is split into
- * images and labels. Whatever the bytes say, reading ends, stays in bounds and holds bounded memory.
+ * images and labels. Whatever the bytes say, reading ends, stays in bounds and holds bounded
+ * memory.
  */
 #include <string.h>
 

@@ -23,7 +23,7 @@ static void make_images(struct task_files *f, struct hth_rng *rng)
     for (uint32_t i = 0; i < TASK_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(rng, 4);
 
-        f->labels[8 + i] = (uint8_t)class;
+        f->labels[8 + i] = (uint8_t) class;
         for (uint32_t j = 0; j < TASK_PIXELS; j++)
             f->images[16 + i * TASK_PIXELS + j] =
                 (uint8_t)(hth_rng_below(rng, 120) + (j % 4 == class ? 100 : 0));

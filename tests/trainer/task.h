@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * task.h: small tasks for trainers in the simulator: images of four classes that a few updates learn,
- * and a text with a pattern; both mounted as files of the world.
+ * task.h: small tasks for trainers in the simulator: images of four classes that a few updates
+ * learn, and a text with a pattern; both mounted as files of the world.
  */
 #ifndef HTH_TESTS_TRAINER_TASK_H
 #define HTH_TESTS_TRAINER_TASK_H
@@ -9,9 +9,9 @@
 #include "sim/world.h"
 #include "trainer/trainer.h"
 
-#define TASK_ITEMS 512
-#define TASK_SIDE 4
-#define TASK_PIXELS (TASK_SIDE * TASK_SIDE)
+#define TASK_ITEMS      512
+#define TASK_SIDE       4
+#define TASK_PIXELS     (TASK_SIDE * TASK_SIDE)
 #define TASK_TEXT_BYTES 8192
 
 struct task_files {

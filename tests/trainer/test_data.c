@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can be
- * reached again, hostile files are refused by name. */
+/* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can
+ * be reached again, hostile files are refused by name. */
 #include <zlib.h>
 
 #include "core/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth of
- * the throughput; with one flight it costs most of it. */
+/* Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth
+ * of the throughput; with one flight it costs most of it. */
 #include "sim/scenario_latency.h"
 #include "support/test.h"
 
@@ -13,8 +13,8 @@ static struct hth_latency_row row_of(double delay_ms, uint32_t flights, uint32_t
     o.flights = flights;
     o.updates = updates;
     assert_ok(hth_sim_latency(&o, &row));
-    print_message("delay %.0f ms, %u flights: %.1f samples/s, staleness %.2f, missing %.4f\n", delay_ms,
-                  flights, row.samples_per_s, row.staleness_mean, row.answers_missing);
+    print_message("delay %.0f ms, %u flights: %.1f samples/s, staleness %.2f, missing %.4f\n",
+                  delay_ms, flights, row.samples_per_s, row.staleness_mean, row.answers_missing);
     return row;
 }
 

@@ -141,8 +141,8 @@ static double loss_at(struct fixture *f, const struct hth_trainer_opts *o, const
     return f->eval_loss;
 }
 
-/* Plain SGD with rate 1 shows the gradient as old - new. Along each tensor's own gradient g the slope
- * of the loss is |g|. */
+/* Plain SGD with rate 1 shows the gradient as old - new. Along each tensor's own gradient g the
+ * slope of the loss is |g|. */
 static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t;
@@ -240,6 +240,8 @@ static void test_classifier_learns(void **state)
     assert_true(f->eval_accuracy > 0.8);
     assert_int_equal(f->stats.rows_without_expert, 0);
     assert_int_equal(f->stats.staleness[0], 60);
+    assert_true(hth_metrics_get(f->env->metrics, "hearth_train_updates_total") == 60);
+    assert_true(hth_metrics_get(f->env->metrics, "hearth_train_samples_total") == 60 * 32);
     put_down(f, t);
 }
 
@@ -413,6 +415,117 @@ static void test_bad_checkpoints(void **state)
     hth_free(copy);
 }
 
+/* ---- averaging ------------------------------------------------------------------------------- */
+
+/* Averages with a twin whose every weight is `shift` higher: the difference is shift / 2. Rounds
+ * end a second after the offer, while training has gone on. */
+struct twin {
+    struct fixture *f;
+    struct hth_timer *timer;
+    hth_avg_round_fn *fn;
+    void *arg;
+    struct hth_blob *difference;
+    float shift;
+    bool busy, stopped;
+    uint64_t offers;
+    double weight;
+};
+
+static enum hth_err twin_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    struct twin *twin = self;
+
+    twin->fn = fn;
+    twin->arg = arg;
+    return HTH_OK;
+}
+
+static enum hth_err twin_ready(void *self, const char **reason)
+{
+    struct twin *twin = self;
+
+    *reason = "busy";
+    return twin->busy || twin->offers >= 3 ? HTH_E_BUSY : HTH_OK;
+}
+
+static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
+{
+    struct twin *twin = self;
+
+    assert_true(offer->weight > 0 && offer->schema != 0);
+    twin->offers++;
+    twin->weight += offer->weight;
+    twin->busy = true;
+    twin->difference = hth_blob_try_new(offer->count * sizeof(float));
+    assert_non_null(twin->difference);
+    for (size_t i = 0; i < offer->count; i++)
+        ((float *)twin->difference->data)[i] = twin->shift / 2;
+    hth_timer_set(twin->f->env, twin->timer, 20 * HTH_US_PER_MS);
+    return HTH_OK;
+}
+
+static void twin_round(void *arg)
+{
+    struct twin *twin = arg;
+    struct hth_avg_result result = {
+        .reason = "", .difference = twin->difference, .weight_fraction = 1, .members = 2};
+
+    twin->busy = false;
+    twin->fn(twin->arg, &result);
+    hth_blob_unref(twin->difference);
+    twin->difference = NULL;
+}
+
+static void twin_stop(void *self)
+{
+    ((struct twin *)self)->stopped = true;
+}
+
+static void twin_stats(const void *self, struct hth_averager_stats *out)
+{
+    (void)self;
+    memset(out, 0, sizeof(*out));
+}
+
+static void test_averager_shifts_the_trunk(void **state)
+{
+    static const struct hth_averager_ops ops = {
+        .name = "twin",
+        .start = twin_start,
+        .ready = twin_ready,
+        .offer = twin_offer,
+        .stop = twin_stop,
+        .stats = twin_stats,
+    };
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct twin twin = {.f = f, .shift = 0.5f};
+    struct hth_averager averager = {&ops, &twin};
+    struct hth_params *params;
+    struct hth_trainer *t;
+    float before;
+
+    twin.timer = hth_timer_new(f->env, twin_round, &twin);
+    o.averager = &averager;
+    o.optim.schedule.lr = 0; /* only the rounds move the trunk */
+    o.updates_max = 200;
+    t = make(f, o);
+    params = hth_model_params(hth_trainer_model(t));
+    before = hth_params_flat(params, HTH_PART_VALUE)[3];
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->done_err, HTH_OK);
+    assert_int_equal(twin.offers, 3);
+    assert_int_equal(f->stats.rounds, 3);
+    assert_true(twin.weight <= (double)f->stats.samples);
+    assert_close(hth_params_flat(params, HTH_PART_VALUE)[3], before + 3 * 0.25, 1e-6, 0);
+    assert_close(f->stats.averaged_distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
+                 0);
+    put_down(f, t);
+    assert_true(twin.stopped);
+    hth_timer_free(f->env, twin.timer);
+}
+
 /* ---- trouble --------------------------------------------------------------------------------- */
 
 static void test_not_finite_is_dropped(void **state)
@@ -519,6 +632,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_resume_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop_saves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_averager_shifts_the_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_finite_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_data_stops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),

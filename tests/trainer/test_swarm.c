@@ -61,7 +61,8 @@ static struct run *open_run(uint64_t seed, const struct hth_world_opts *world)
 
 static void start(struct run *r, struct hth_swarm_opts *o)
 {
-    o->trainer.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = r};
+    o->trainer.on =
+        (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = r};
     r->swarm = hth_swarm_new(r->world, o);
 }
 
@@ -129,7 +130,8 @@ static void check_net_is_local(struct hth_trainer_opts task)
 
     node = hth_world_node(local->world, "alone", NULL);
     task.local = true;
-    task.on = (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = local};
+    task.on =
+        (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = local};
     assert_ok(hth_trainer_new(hth_node_env(node), &task, &t));
     hth_trainer_start(t);
     assert_true(hth_world_run_until_true(local->world, is_done, local, 3600 * HTH_US_PER_S));
@@ -264,6 +266,28 @@ static void test_replicas(void **state)
     hth_free(r);
 }
 
+/* Rows in half the bytes: the losses stay close to those of fp32, and the traffic shrinks. */
+static void test_half_bytes(void **state)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *full = open_run(4, &w), *half = open_run(4, &w);
+
+    (void)state;
+    start(full, &o);
+    run_on(full, is_done);
+    o.trainer.wire = HTH_BF16;
+    start(half, &o);
+    run_on(half, is_done);
+    assert_true(half->stats.bytes_out < full->stats.bytes_out * 6 / 10);
+    assert_close(half->loss[0], full->loss[0], 1e-2, 0);
+    assert_close(half->stats.loss_ema, full->stats.loss_ema, 5e-2, 0);
+    close_run(full);
+    close_run(half);
+    hth_free(full);
+    hth_free(half);
+}
+
 /* Nobody is there: the trainer waits, says so, and goes on when a host appears. */
 static void test_waits_for_experts(void **state)
 {
@@ -341,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_same_seed_same_trace),
         cmocka_unit_test(test_host_returns),
         cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_half_bytes),
         cmocka_unit_test(test_waits_for_experts),
         cmocka_unit_test(test_trainer_crashes),
         cmocka_unit_test(test_ghosts),
