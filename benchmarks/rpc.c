@@ -142,6 +142,16 @@ int main(int argc, char **argv)
            (unsigned long long)failed);
     hth_net_stop(server.env);
     pthread_join(thread, NULL);
+    /* Each answer counted above must have been a request over there. */
+    struct hth_rpc_stats there, here;
+    hth_rpc_stats(server.rpc, &there);
+    hth_rpc_stats(client.rpc, &here);
+    if (there.requests != here.calls || here.calls_ok != here.calls) {
+        fprintf(stderr, "bench_rpc: %llu calls, %llu requests, %llu answers\n",
+                (unsigned long long)here.calls, (unsigned long long)there.requests,
+                (unsigned long long)here.calls_ok);
+        failed++;
+    }
     hth_timer_free(client.env, quit);
     hth_rpc_free(client.rpc);
     hth_rpc_free(server.rpc);
