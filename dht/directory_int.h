@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * directory_int.h: private to dht/directory*.c. Records come in through boards, claims go into
+ * postings, views come out.
+ *
+ *   root board of a layer --- record ---> claim --- names all experts -------------> postings
+ *                                             \--- names first  coordinates only -> branches
+ *   branch (layer.c0.) board - record --> claim of the experts below c0 -----------> postings
+ *
+ * A host exists while it has claims. What it says about itself is taken from its newest record.
+ * directory_claims.c takes records in, directory.c owns layers, directory_query.c answers.
+ */
+#ifndef HTH_DHT_DIRECTORY_INT_H
+#define HTH_DHT_DIRECTORY_INT_H
+
+#include "dht/board.h"
+#include "dht/directory.h"
+#include "dht/listing.h"
+#include "dht/postings.h"
+#include "dht/view.h"
+
+struct hth_map;
+
+struct hth_dir_host {
+    struct hth_peer_id id;
+    struct hth_host_info info;
+    uint32_t slot;
+    int64_t issued_us; /* wall clock of its newest record */
+    bool down;         /* marked dead */
+    int64_t down_wall_us;
+    int64_t down_until_us;
+    struct hth_dir_claim *claims; /* list */
+};
+
+/* One believed record. */
+struct hth_dir_claim {
+    struct hth_dir_host *host;
+    struct hth_dir_layer *layer;
+    struct hth_dir_claim *next, **link; /* in host->claims */
+    bool firsts; /* the runs are first coordinates, held here; else in `posted` */
+    struct hth_run *runs;
+    size_t run_count;
+    struct hth_claim *posted;
+    int64_t until_us;
+    struct hth_timer *timer; /* of a claim that hth_directory_load made */
+};
+
+/* A prefix whose records are read besides the root's, while a root record names it. */
+struct hth_dir_branch {
+    struct hth_dir_layer *layer;
+    uint32_t c0;
+    uint32_t refs;
+    struct hth_board *board;
+};
+
+struct hth_dir_layer {
+    struct hth_directory *dir;
+    struct hth_grid grid;
+    struct hth_layer_shape shape;
+    bool wanted; /* the shape is ours: others are refused */
+    bool shaped; /* the shape is known */
+    struct hth_board *board;
+    struct hth_map *branches; /* c0 -> branch */
+    struct hth_postings *postings;
+    uint64_t seen_version; /* of the postings, when the view was made */
+    struct hth_grid_view *view;
+};
+
+struct hth_directory {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    char network[HTH_NAME_LEN_MAX + 1];
+    struct hth_directory_opts opts;
+    struct hth_record_cache *cache;
+    struct hth_dir_layer *layers[HTH_DIR_LAYERS_MAX];
+    uint32_t layer_count;
+    struct hth_map *by_id;       /* peer id -> host */
+    struct hth_dir_host **order; /* in order of arrival */
+    struct hth_dir_host **slots; /* by slot number; NULL: free */
+    uint32_t host_count, host_capacity;
+    uint32_t down_count;
+    struct hth_timer *down_timer;
+    struct hth_timer *notify;
+    bool notify_set;
+    hth_fn *change;
+    void *change_arg;
+    struct hth_directory_stats stats;
+};
+
+/* The change callback comes on the next turn. */
+void hth_dir_notify(struct hth_directory *dir);
+void hth_dir_on_notify(void *arg);
+
+struct hth_dir_host *hth_dir_host_get(const struct hth_directory *dir,
+                                      const struct hth_peer_id *id);
+/* Finds or makes it; one without claims must get one at once. Errors: E_BUDGET. */
+enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_id *id,
+                               struct hth_dir_host **out) HTH_MUST;
+void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down);
+void hth_dir_arm_down_timer(struct hth_directory *dir);
+void hth_dir_on_down_timer(void *arg);
+void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_host *h,
+                       const struct hth_host_info *info, int64_t issued_us);
+
+/* A board of the layer's root (c0 is not looked at) or of a prefix. Errors: those of a watch. */
+enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kind kind, uint32_t c0,
+                                const struct hth_board_ops *ops, void *arg,
+                                struct hth_board **out) HTH_MUST;
+extern const struct hth_board_ops HTH_DIR_ROOT_OPS; /* their arg is the layer */
+
+struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_layer *layer);
+/* Takes over the listing's runs: the new ones are in place before the old ones go, so that an
+ * expert named by both never blinks. Errors: E_BUDGET, E_NO_MEMORY, and nothing changed. */
+enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l) HTH_MUST;
+/* And the host, when it was its last. */
+void hth_dir_claim_free(struct hth_dir_claim *c);
+
+#endif
