@@ -46,7 +46,7 @@ struct train {
     struct hth_timer *timer;
     char *checkpoint;
     FILE *metrics;
-    bool tty, started, finishing, final_eval;
+    bool tty, started, finishing;
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
     struct hth_eval_result last_eval;
     int code;
@@ -197,7 +197,7 @@ static void on_timer(void *arg)
     struct train *t = arg;
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
-    if (t->started) {
+    if (t->started && !t->finishing) {
         write_progress(t, &stats);
         print_progress(t, &stats);
         notice_waiting(t, &stats);
@@ -286,8 +286,6 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
         printf("%stest after %llu updates: %.2f %% right\n", t->tty ? "\n" : "",
                (unsigned long long)r->updates, 100 * r->accuracy);
     fflush(stdout);
-    if (t->final_eval)
-        finish(t, HTH_EXIT_OK);
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -298,11 +296,7 @@ static void on_done(void *arg, enum hth_err err)
         finish(t, hth_exit_of(err));
         return;
     }
-    /* The last word is an evaluation of the final trunk. One that is under way saw an older one, so
-     * its result is let pass first. */
-    t->final_eval = hth_trainer_eval(t->trainer) == HTH_OK;
-    if (!t->final_eval)
-        finish(t, HTH_EXIT_OK);
+    finish(t, HTH_EXIT_OK); /* the final evaluation came before */
 }
 
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)

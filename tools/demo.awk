@@ -14,7 +14,7 @@ FNR == 1 { who++; begun[who] = num("t") }
     t = num("t")
     if (!start || t < start) start = t
     if ($0 ~ /"kind":"eval"/) {
-        accuracy[who] = num("accuracy"); eval_loss[who] = num("loss"); bits[who] = num("bits_per_byte")
+        accuracy[who] = num("accuracy"); tested[who] = num("samples"); eval_loss[who] = num("loss"); bits[who] = num("bits_per_byte")
         evals++; e_who[evals] = who; e_t[evals] = t; e_acc[evals] = num("accuracy"); e_bits[evals] = num("bits_per_byte")
         next
     }
@@ -57,7 +57,7 @@ END {
     print "Report"
     for (w = 1; w <= who; w++) {
         if (data == "fashion")
-            printf "  trainer %d          %.1f %% of the 10,000 test pictures right (must be at least 82 %%)\n", w, 100 * accuracy[w]
+            printf "  trainer %d          %.1f %% of %d test pictures right (must be at least 82 %%)\n", w, 100 * accuracy[w], tested[w]
         else
             printf "  trainer %d          %.3f bits per byte on held-out text (must be at most 2.6)\n", w, bits[w]
         if (data == "fashion" && !(accuracy[w] >= 0.82)) bad = 1
