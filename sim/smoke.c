@@ -23,6 +23,7 @@
 #define CALL_EVERY_US    HTH_US_PER_S
 #define CALL_TIMEOUT_US  (5 * HTH_US_PER_S)
 #define RETRY_US         HTH_US_PER_S
+#define ATTEMPTS         3
 #define PARTITION_US     (5 * HTH_US_PER_S)
 
 struct smoke;
@@ -34,8 +35,9 @@ struct call { /* under way */
     struct hth_rpc_target to;
     uint64_t digest;
     int64_t begun_us;
-    struct hth_timer *timer; /* of the second attempt */
+    struct hth_timer *timer; /* of the next attempt */
     bool waits;              /* for it */
+    int attempts;
 };
 
 struct serving { /* a request in its job */
@@ -217,11 +219,12 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
     struct peer *p = c->from;
     struct smoke *s = p->smoke;
     /* A connection that was idle while its host crashed and came back is only found out by using
-     * it; the second attempt, with the same idempotency key, dials anew after rpc's back-off. */
-    if (result->err == HTH_E_CLOSED && c->timer == NULL) {
+     * it, and two peers may have two: one that each dialled. The idempotency key stays the same. */
+    if (result->err == HTH_E_CLOSED && ++c->attempts < ATTEMPTS) {
         s->report->calls_again++;
-        c->timer = hth_timer_new(p->env, on_retry, c);
         c->waits = true;
+        if (c->timer == NULL)
+            c->timer = hth_timer_new(p->env, on_retry, c);
         hth_timer_set(p->env, c->timer, RETRY_US);
         return;
     }

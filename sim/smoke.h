@@ -9,7 +9,7 @@
  * messages are lost, DHT answers are partial, and neighbourhoods are cut in two (safety phase). Then
  * all faults stop (liveness phase). The run passes when
  *
- *   - every call (a lost connection's is made once more) got exactly one verdict, or vanished with
+ *   - every call (a lost connection's is made up to twice more) got exactly one verdict, or vanished with
  *     its caller,
  *   - every reply carried the payload that was sent (by its digest),
  *   - at the end every directory shows exactly the hosts of its neighbourhood, and the calls of the
