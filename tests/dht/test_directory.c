@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 #include "core/mem.h"
-#include "dht/record.h"
+#include "dht/board.h"
+#include "dht/listing.h"
 #include "sim/world.h"
 #include "support/test.h"
 
@@ -616,6 +617,80 @@ static void loading_is_bounded(void **state)
     stop();
 }
 
+/* Somebody's root names more first coordinates than anyone should watch. */
+static enum hth_err fill_firsts(void *arg, struct hth_writer *w)
+{
+    struct hth_listing l = {.flags = HTH_LISTING_FIRSTS, .grid = fx.grid, .shape = FFN};
+    uint32_t *all = range(0, HTH_DIR_BRANCHES_MAX + 1);
+    size_t taken;
+    enum hth_err err = hth_listing_write_head(w, &l);
+    if (err == HTH_OK)
+        err = hth_listing_write_set(w, all, *(const size_t *)arg, 500, &taken);
+    hth_free(all);
+    return err;
+}
+
+static void branches_are_bounded(void **state)
+{
+    struct hth_directory_stats s;
+    struct hth_topic topic;
+    struct hth_note *note;
+    size_t count = HTH_DIR_BRANCHES_MAX;
+    (void)state;
+    start("ffn0.2048.16", 17);
+    struct hth_node *node = hth_world_node(fx.world, "greedy", NULL);
+    hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_ROOT, "ffn0.", 5);
+    assert_ok(hth_note_new(hth_node_env(node), hth_node_dht(node), &topic, NULL, fill_firsts,
+                           &count, &note));
+    hth_world_run_for(fx.world, 2 * S);
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.boards, 1 + HTH_DIR_BRANCHES_MAX);
+    /* One more is refused as a whole, and what was believed before stays. */
+    count++;
+    hth_note_update(note, 0);
+    hth_world_run_for(fx.world, 2 * S);
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.boards, 1 + HTH_DIR_BRANCHES_MAX);
+    hth_note_goodbye(note, NULL, NULL);
+    hth_world_run_for(fx.world, 2 * S);
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.boards, 1);
+    assert_int_equal(s.hosts, 0);
+    hth_note_free(note);
+    stop();
+}
+
+static void hosts_and_layers_are_bounded(void **state)
+{
+    struct hth_host_info info = {.addr_count = 1};
+    struct hth_directory_stats s;
+    uint32_t expert = 7;
+    struct hth_expert_list list = {&expert, 1};
+    struct hth_peer_id id = {{0}};
+    struct hth_grid grid;
+    (void)state;
+    start("ffn0.16.16", 18);
+    for (uint32_t i = 0; i < HTH_DIR_HOSTS_MAX; i++) {
+        id.b[0] = (uint8_t)i;
+        id.b[1] = (uint8_t)(i >> 8);
+        assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, S));
+    }
+    id.b[2] = 1;
+    assert_err(HTH_E_BUDGET, hth_directory_load(fx.dir, fx.layer, &id, &info, &list, S));
+    hth_directory_stats(fx.dir, &s);
+    assert_int_equal(s.hosts, HTH_DIR_HOSTS_MAX);
+    serve(0, range(0, 0), 0);
+    for (uint32_t i = 1; i <= HTH_ANNOUNCE_LAYERS_MAX; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "l%u.16", i);
+        assert_ok(hth_grid_parse(name, strlen(name), &grid));
+        assert_ok(hth_announcer_set_layer(fx.host[0].ann, &grid, &FFN, &list));
+    }
+    assert_ok(hth_grid_parse("more.16", 7, &grid));
+    assert_err(HTH_E_BUDGET, hth_announcer_set_layer(fx.host[0].ann, &grid, &FFN, &list));
+    stop();
+}
+
 static void asking_again(void **state)
 {
     struct hth_directory_stats s;
@@ -645,6 +720,8 @@ int main(void)
         cmocka_unit_test(free_coordinates_are_picked),
         cmocka_unit_test(reading_costs_no_traffic),
         cmocka_unit_test(loading_is_bounded),
+        cmocka_unit_test(branches_are_bounded),
+        cmocka_unit_test(hosts_and_layers_are_bounded),
         cmocka_unit_test(asking_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
