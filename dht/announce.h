@@ -14,6 +14,10 @@
  * early when the load moved much. hth_announcer_withdraw publishes goodbyes, so that the host
  * vanishes from every directory without waiting for the expiry.
  *
+ * One announcer per identity and network: two would overwrite each other's records. After a crash
+ * and a restart with fewer experts, surplus parts of the former life fade with their expiry; until
+ * then callers are told E_NO_SUCH_EXPERT by the host.
+ *
  * Loop thread only. The announcer copies what it is given.
  */
 #ifndef HTH_DHT_ANNOUNCE_H

@@ -15,7 +15,8 @@
  *
  * A *topic* is a subject to speak about: (network, kind, name). Its DHT key changes every
  * HTH_TOPIC_EPOCH_US of wall time, because OpenDHT keeps every value for 10 minutes, superseded or
- * not: without the change, a newcomer would read 30 dead copies of each record.
+ * not: without the change, a newcomer would read 30 dead copies of each record. Only topics of
+ * HTH_RECORD_DECLARE keep one key (epoch 0), as they are short-lived themselves.
  *
  * Time: a record is believed until issued + life. Clocks may differ by HTH_CLOCK_SKEW_MAX_US: a
  * record that says it was issued further in the future is refused with E_CLOCK_SKEW, and an old one
