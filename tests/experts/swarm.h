@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * swarm.h: what the tests of server and client share: hosts and a trainer in a simulated world, an
+ * rpc call with its verdict, and batches of rows.
+ */
+#ifndef HTH_TESTS_EXPERTS_SWARM_H
+#define HTH_TESTS_EXPERTS_SWARM_H
+
+#include "experts/client.h"
+#include "experts/server.h"
+#include "sim/world.h"
+
+#define PORT      4000
+#define HOSTS_MAX 8
+
+struct host {
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_server *server;
+    struct hth_server_opts opts;
+    struct hth_expert_opts expert;     /* what host_add changes only the uid of */
+    uint32_t layer_first, layer_count; /* experts ffn0.first .. on every boot */
+    uint32_t loaded, restored, failed;
+    enum hth_err failed_err;
+    bool drained;
+};
+
+/* A node that starts a server whenever it boots, with experts ffn0.first.. of the given options. */
+void host_start(struct host *h, struct hth_world *w, const char *name);
+struct host host_init(void);
+void host_stop(struct host *h);
+struct hth_rpc_target host_target(const struct host *h);
+struct hth_server_stats host_stats(const struct host *h);
+/* The i-th expert's object. */
+const struct hth_expert *host_expert(const struct host *h, uint32_t i);
+struct hth_uid uid_of(uint32_t coord);
+
+/* A peer that calls: rpc and client on a node of its own. */
+struct caller {
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_expert_client *client;
+    uint32_t host_ok, host_failed;
+};
+
+void caller_start(struct caller *c, struct hth_world *w, const char *name,
+                  const struct hth_expert_client_opts *opts);
+void caller_stop(struct caller *c);
+
+/* A raw call of a method, for what the client would never send. */
+struct answer {
+    uint32_t count, parts;
+    enum hth_err err;
+    bool remote;
+    int64_t retry_after_us;
+    enum hth_err status[16];
+    uint32_t tensors;
+    struct hth_blob *blob;
+    const float *rows; /* of the tensor, fp32 */
+    struct hth_tensor tensor;
+};
+
+struct ask {
+    uint32_t coord[16];
+    uint32_t rows[16];
+    uint32_t parts;
+    uint32_t d;
+    const float *x, *dy; /* dy NULL: forward */
+    uint32_t microbatch; /* 0: the sum of rows */
+    uint64_t key;        /* of a backward */
+    int64_t timeout_us;
+    enum hth_dtype dtype; /* 0: F32; x and dy are converted */
+};
+
+struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct ask *a,
+                         struct answer *out);
+void answer_clear(struct answer *a);
+bool answered(void *answer);
+/* Asks and waits; fails the test after a virtual minute. */
+void ask_wait(struct hth_world *w, struct caller *c, const struct host *h, const struct ask *a,
+              struct answer *out);
+
+/* count floats, normal, the same for the same seed. */
+float *normals(uint64_t seed, size_t count);
+/* Kernels alone: y, or dx, of an expert of the same options; also steps when told. */
+struct reference {
+    struct hth_expert *expert;
+    struct hth_exec *ex;
+};
+void reference_start(struct reference *r, const struct hth_expert_opts *opts);
+void reference_forward(struct reference *r, uint32_t rows, const float *x, float *y);
+void reference_backward(struct reference *r, uint32_t rows, uint32_t microbatch, const float *x,
+                        const float *dy, float *dx);
+void reference_stop(struct reference *r);
+/* Whether all weights and moments have the same bits. */
+bool experts_equal(const struct hth_expert *a, const struct hth_expert *b);
+
+#endif

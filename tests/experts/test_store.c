@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_store.c: kinds, the equation of the step, and checkpoints to the bit. */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "experts/rows.h"
+#include "experts/safetensors.h"
+
+#define D 16
+
+/* ||a - b|| / ||b|| */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double diff = 0, norm = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        diff += pow((double)a[i] - b[i], 2);
+        norm += pow(b[i], 2);
+    }
+    return sqrt(diff / norm);
+}
+
+static struct hth_expert_opts opts_of(const char *kind)
+{
+    struct host h = host_init();
+
+    h.expert.kind = kind;
+    h.expert.uid = uid_of(3);
+    if (strcmp(kind, "transformer") == 0) {
+        h.expert.shape.heads = 2;
+        h.expert.shape.block_rows = 4;
+    }
+    return h.expert;
+}
+
+static void kinds_have_shapes(void **state)
+{
+    static const char *const kinds[] = {"ffn", "transformer", "nop"};
+    struct hth_expert_shape s = {.d = 128};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++)
+        assert_string_equal(hth_expert_kind_at(i)->name, kinds[i]);
+    assert_null(hth_expert_kind_at(3));
+    assert_null(hth_expert_kind_find("resnet"));
+    assert_ok(hth_kind_ffn.shape(&s));
+    assert_int_equal(s.inner, 512);
+    assert_int_equal(s.block_rows, 1);
+    assert_err(HTH_E_BAD_SHAPE, hth_kind_ffn.shape(&(struct hth_expert_shape){.d = 0}));
+    assert_err(HTH_E_TOO_LARGE,
+               hth_kind_ffn.shape(&(struct hth_expert_shape){.d = HTH_EXPERT_D_MAX + 1}));
+    assert_err(HTH_E_TOO_LARGE, hth_kind_ffn.shape(&(struct hth_expert_shape){
+                                    .d = 8, .inner = HTH_EXPERT_INNER_MAX + 1}));
+    assert_err(HTH_E_TOO_LARGE, hth_kind_transformer.shape(&(struct hth_expert_shape){
+                                    .d = 8, .block_rows = HTH_EXPERT_BLOCK_ROWS_MAX + 1}));
+    assert_err(HTH_E_BAD_SHAPE,
+               hth_kind_ffn.shape(&(struct hth_expert_shape){.d = 8, .block_rows = 2}));
+    assert_err(HTH_E_BAD_SHAPE,
+               hth_kind_transformer.shape(&(struct hth_expert_shape){.d = 10, .heads = 3}));
+    assert_err(HTH_E_BAD_SHAPE,
+               hth_kind_transformer.shape(&(struct hth_expert_shape){.d = 9, .heads = 3}));
+}
+
+static void options_are_checked(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    struct hth_expert *e;
+
+    (void)state;
+    o.kind = "resnet";
+    assert_err(HTH_E_CONFIG, hth_expert_new(&o, &e));
+    o = opts_of("ffn");
+    o.schedule.lr = -1;
+    assert_err(HTH_E_CONFIG, hth_expert_new(&o, &e));
+    o = opts_of("ffn");
+    o.clip_norm = NAN;
+    assert_err(HTH_E_CONFIG, hth_expert_new(&o, &e));
+    o = opts_of("ffn");
+    o.optim.beta1 = 1.5f;
+    assert_err(HTH_E_CONFIG, hth_expert_new(&o, &e));
+    o = opts_of("ffn");
+    o.shape = (struct hth_expert_shape){.d = HTH_EXPERT_D_MAX, .inner = HTH_EXPERT_INNER_MAX};
+    assert_err(HTH_E_TOO_LARGE, hth_expert_new(&o, &e));
+}
+
+static void weight_counts_are_true(void **state)
+{
+    static const char *const kinds[] = {"ffn", "transformer"};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+        struct hth_expert_opts o = opts_of(kinds[i]);
+        struct reference r;
+        reference_start(&r, &o);
+        assert_int_equal(hth_params_elements(hth_expert_params(r.expert)),
+                         hth_expert_kind_of(r.expert)->weights(hth_expert_shape_of(r.expert)));
+        reference_stop(&r);
+    }
+}
+
+/* Replicas start equal, other experts and other runs differ. */
+static void weights_follow_the_seed(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn"), other = o, run = o;
+    struct reference a, b, c, d;
+
+    (void)state;
+    other.uid = uid_of(4);
+    run.run_seed++;
+    reference_start(&a, &o);
+    reference_start(&b, &o);
+    reference_start(&c, &other);
+    reference_start(&d, &run);
+    assert_true(experts_equal(a.expert, b.expert));
+    assert_memory_not_equal(hth_params_flat(hth_expert_params(a.expert), HTH_PART_VALUE),
+                            hth_params_flat(hth_expert_params(c.expert), HTH_PART_VALUE), 1024);
+    assert_memory_not_equal(hth_params_flat(hth_expert_params(a.expert), HTH_PART_VALUE),
+                            hth_params_flat(hth_expert_params(d.expert), HTH_PART_VALUE), 1024);
+    reference_stop(&a);
+    reference_stop(&b);
+    reference_stop(&c);
+    reference_stop(&d);
+}
+
+static void rows_must_fit(void **state)
+{
+    struct hth_expert_opts o = opts_of("transformer");
+    float *x = normals(1, 8 * D);
+    struct reference r;
+    struct hth_view six = hth_view_f32(x, 6, D, D), wide = hth_view_f32(x, 4, D - 1, D);
+    struct hth_view four = hth_view_f32(x, 4, D, D);
+
+    (void)state;
+    reference_start(&r, &o);
+    assert_ok(hth_exec_reserve(r.ex, hth_expert_scratch_bytes(r.expert, 8, true)));
+    assert_err(HTH_E_BAD_SHAPE, hth_expert_forward(r.expert, r.ex, six, six));
+    assert_err(HTH_E_BAD_SHAPE, hth_expert_forward(r.expert, r.ex, wide, wide));
+    assert_err(HTH_E_BAD_SHAPE, hth_expert_forward(r.expert, r.ex, four, six));
+    assert_err(HTH_E_RANGE, hth_expert_backward(r.expert, r.ex, 0, four, four, four));
+    reference_stop(&r);
+    hth_aligned_free(x);
+}
+
+/* One request of 10 rows, 10 requests of one row, and requests of trainers with other
+ * micro-batches, whose gradients are as much larger as their batches are smaller: one and the same
+ * step. */
+static void step_does_not_depend_on_load(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    float *x = normals(1, 10 * D), *dy = normals(2, 10 * D), dx[10 * D], scaled[D];
+    struct reference whole, single, mixed;
+
+    (void)state;
+    reference_start(&whole, &o);
+    reference_start(&single, &o);
+    reference_start(&mixed, &o);
+    reference_backward(&whole, 10, 64, x, dy, dx);
+    assert_int_equal(hth_expert_pending_rows(whole.expert), 10);
+    assert_ok(hth_expert_step(whole.expert, whole.ex));
+    for (int i = 0; i < 10; i++) {
+        uint32_t m = i % 2 == 0 ? 64 : 16;
+        reference_backward(&single, 1, 64, x + i * D, dy + i * D, dx);
+        for (int j = 0; j < D; j++)
+            scaled[j] = dy[i * D + j] * 64.0f / (float)m;
+        reference_backward(&mixed, 1, m, x + i * D, scaled, dx);
+    }
+    assert_ok(hth_expert_step(single.expert, single.ex));
+    assert_ok(hth_expert_step(mixed.expert, mixed.ex));
+    assert_int_equal(hth_expert_steps(mixed.expert), 1);
+    assert_int_equal(hth_expert_pending_rows(mixed.expert), 0);
+    for (int part = HTH_PART_VALUE; part <= HTH_PART_STATE1; part++) {
+        size_t n = hth_params_flat_len(hth_expert_params(whole.expert));
+        const float *want = hth_params_flat(hth_expert_params(whole.expert), (enum hth_part)part);
+        if (part == HTH_PART_GRAD)
+            continue;
+        assert_true(distance(hth_params_flat(hth_expert_params(single.expert), (enum hth_part)part),
+                             want, n) < 1e-5);
+        assert_true(distance(hth_params_flat(hth_expert_params(mixed.expert), (enum hth_part)part),
+                             want, n) < 1e-5);
+    }
+    reference_stop(&whole);
+    reference_stop(&single);
+    reference_stop(&mixed);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
+/* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
+static void step_is_the_equation(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    float *x = normals(1, 5 * D), *dy = normals(2, 5 * D), dx[5 * D];
+    struct reference r;
+    size_t n;
+    double norm = 0, clip;
+    float *before, *grad, *after;
+
+    (void)state;
+    o.optim = (struct hth_optim){.kind = HTH_OPTIM_SGD};
+    o.schedule = (struct hth_schedule){
+        .kind = HTH_SCHEDULE_LINEAR, .lr = 0.5f, .warmup_steps = 2, .total_steps = 10};
+    o.clip_norm = 0.75f;
+    reference_start(&r, &o);
+    n = hth_params_flat_len(hth_expert_params(r.expert));
+    before = hth_calloc(n, sizeof(float));
+    grad = hth_calloc(n, sizeof(float));
+    reference_backward(&r, 5, 40, x, dy, dx);
+    after = hth_params_flat(hth_expert_params(r.expert), HTH_PART_VALUE);
+    memcpy(before, after, n * sizeof(float));
+    memcpy(grad, hth_params_flat(hth_expert_params(r.expert), HTH_PART_GRAD), n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        norm += pow(grad[i] * 8.0, 2);
+    clip = fmin(1.0, 0.75 / (sqrt(norm) + 1e-6));
+    assert_true(clip < 1);
+    assert_close(hth_expert_lr(r.expert), 0.25, 1e-6, 0);
+    assert_ok(hth_expert_step(r.expert, r.ex));
+    for (size_t i = 0; i < n; i++)
+        assert_close(after[i], before[i] - 0.25 * clip * 8.0 * grad[i], 1e-5, 1e-7);
+    assert_close(hth_expert_lr(r.expert), 0.5, 1e-6, 0);
+    hth_free(before);
+    hth_free(grad);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
+static void infinite_gradient_is_dropped(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    float *x = normals(1, D), dy[D] = {INFINITY}, dx[D];
+    struct reference r, fresh;
+
+    (void)state;
+    reference_start(&r, &o);
+    reference_start(&fresh, &o);
+    reference_backward(&r, 1, 1, x, dy, dx);
+    assert_err(HTH_E_NOT_FINITE, hth_expert_step(r.expert, r.ex));
+    assert_true(experts_equal(r.expert, fresh.expert));
+    assert_ok(hth_expert_step(r.expert, r.ex)); /* nothing is pending any more */
+    assert_int_equal(hth_expert_steps(r.expert), 0);
+    reference_stop(&r);
+    reference_stop(&fresh);
+    hth_aligned_free(x);
+}
+
+static void train_some(struct reference *r, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        float *x = normals(i, 8 * D), *dy = normals(100 + i, 8 * D), dx[8 * D];
+        reference_backward(r, 8, 8, x, dy, dx);
+        assert_ok(hth_expert_step(r->expert, r->ex));
+        hth_aligned_free(x);
+        hth_aligned_free(dy);
+    }
+}
+
+/* Saved, loaded and trained on equals trained on without a stop, bit for bit. */
+static void checkpoint_goes_on_exactly(void **state)
+{
+    static const char *const kinds[] = {"ffn", "transformer"};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+        struct hth_expert_opts o = opts_of(kinds[i]);
+        struct reference a, b;
+        struct hth_blob *blob;
+        o.schedule.warmup_steps = 10;
+        o.optim.weight_decay = 0.01f;
+        reference_start(&a, &o);
+        reference_start(&b, &o);
+        train_some(&a, 0, 4);
+        assert_ok(hth_expert_snapshot(a.expert, &blob));
+        assert_ok(hth_expert_load_blob(b.expert, blob->data, blob->size));
+        assert_int_equal(hth_expert_steps(b.expert), 4);
+        assert_true(experts_equal(a.expert, b.expert));
+        train_some(&a, 4, 8);
+        train_some(&b, 4, 8);
+        assert_true(experts_equal(a.expert, b.expert));
+        hth_blob_unref(blob);
+        reference_stop(&a);
+        reference_stop(&b);
+    }
+}
+
+static enum hth_err load_as(const struct hth_expert_opts *o, const struct hth_blob *blob,
+                            size_t len)
+{
+    struct hth_expert *e;
+    enum hth_err err;
+
+    assert_ok(hth_expert_new(o, &e));
+    err = hth_expert_load_blob(e, blob->data, len);
+    if (err != HTH_OK)
+        assert_null(hth_expert_params(e));
+    hth_expert_free(e);
+    return err;
+}
+
+static void wrong_checkpoints_are_named(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn"), other;
+    struct hth_rng rng;
+    struct reference r;
+    struct hth_blob *blob;
+
+    (void)state;
+    reference_start(&r, &o);
+    train_some(&r, 0, 1);
+    assert_ok(hth_expert_snapshot(r.expert, &blob));
+    assert_ok(load_as(&o, blob, blob->size));
+    other = o;
+    other.uid = uid_of(9);
+    assert_err(HTH_E_WRONG_RUN, load_as(&other, blob, blob->size));
+    other = o;
+    other.shape.inner = 64;
+    assert_err(HTH_E_BAD_SHAPE, load_as(&other, blob, blob->size));
+    other = o;
+    other.kind = "transformer";
+    assert_err(HTH_E_BAD_SHAPE, load_as(&other, blob, blob->size));
+    other = o;
+    other.optim.kind = HTH_OPTIM_ADAMW;
+    assert_err(HTH_E_CONFIG, load_as(&other, blob, blob->size));
+    hth_rng_init(&rng, 3);
+    for (int i = 0; i < 200; i++) {
+        size_t at = hth_rng_below(&rng, blob->size), bit = hth_rng_below(&rng, 8);
+        assert_err(HTH_E_CORRUPT, load_as(&o, blob, hth_rng_below(&rng, blob->size)));
+        blob->data[at] ^= (uint8_t)(1u << bit);
+        assert_err(HTH_E_CORRUPT, load_as(&o, blob, blob->size));
+        blob->data[at] ^= (uint8_t)(1u << bit);
+    }
+    hth_blob_unref(blob);
+    reference_stop(&r);
+}
+
+static void halves_convert(void **state)
+{
+    static const float exact[] = {0, -0.0f, 1, -2, 0.5f, 65504, 6.103515625e-05f, 5.9604645e-08f};
+    float back[HTH_ARRAY_LEN(exact)], special[3] = {INFINITY, -INFINITY, NAN};
+    uint16_t half[HTH_ARRAY_LEN(exact)];
+    struct hth_rng rng;
+
+    (void)state;
+    hth_rows_from_f32(exact, HTH_F16, HTH_ARRAY_LEN(exact), half);
+    hth_rows_to_f32(half, HTH_F16, HTH_ARRAY_LEN(exact), back);
+    assert_memory_equal(exact, back, sizeof(exact));
+    hth_rows_from_f32(special, HTH_F16, 3, half);
+    hth_rows_to_f32(half, HTH_F16, 3, back);
+    assert_true(isinf(back[0]) && isinf(back[1]) && back[1] < 0 && isnan(back[2]));
+    assert_false(hth_rows_finite(back, 3));
+    hth_rng_init(&rng, 4);
+    for (int i = 0; i < 20000; i++) {
+        float v = (float)(hth_rng_normal(&rng) * pow(10, (double)hth_rng_below(&rng, 8) - 4)), r;
+        uint16_t h;
+        hth_rows_from_f32(&v, HTH_F16, 1, &h);
+        hth_rows_to_f32(&h, HTH_F16, 1, &r);
+        if (fabsf(v) < 65504)
+            assert_close(r, v, 1.0 / 2048, 3e-8);
+        hth_rows_from_f32(&v, HTH_BF16, 1, &h);
+        hth_rows_to_f32(&h, HTH_BF16, 1, &r);
+        assert_close(r, v, 1.0 / 256, 0);
+    }
+    for (uint32_t h = 0; h < 65536; h++) { /* every half survives the trip */
+        uint16_t in = (uint16_t)h, out;
+        float v;
+        hth_rows_to_f32(&in, HTH_F16, 1, &v);
+        hth_rows_from_f32(&v, HTH_F16, 1, &out);
+        if (!isnan(v))
+            assert_int_equal(in, out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kinds_have_shapes),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(weight_counts_are_true),
+        cmocka_unit_test(weights_follow_the_seed),
+        cmocka_unit_test(rows_must_fit),
+        cmocka_unit_test(step_does_not_depend_on_load),
+        cmocka_unit_test(step_is_the_equation),
+        cmocka_unit_test(infinite_gradient_is_dropped),
+        cmocka_unit_test(checkpoint_goes_on_exactly),
+        cmocka_unit_test(wrong_checkpoints_are_named),
+        cmocka_unit_test(halves_convert),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
