@@ -232,6 +232,11 @@ void hth_swarm_free(struct hth_swarm *swarm)
     hth_free(swarm);
 }
 
+struct hth_swarm_opts *hth_swarm_edit(struct hth_swarm *swarm)
+{
+    return &swarm->opts;
+}
+
 struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i)
 {
     return swarm->hosts[i].node;

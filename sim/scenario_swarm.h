@@ -39,6 +39,8 @@ struct hth_swarm_opts {
 /* The nodes are up when the world's clock has moved. Strings in opts must outlive the swarm. */
 struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_opts *opts);
 void hth_swarm_free(struct hth_swarm *swarm);
+/* What the next boot of a node goes by. */
+struct hth_swarm_opts *hth_swarm_edit(struct hth_swarm *swarm);
 
 struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i);
 /* NULL while that host is down. */

@@ -11,11 +11,12 @@
 void hth_eval_begin(struct hth_trainer *t)
 {
     struct hth_eval *e = &t->eval;
+    bool last = t->stats.updates >= t->opts.updates_max && t->opts.eval_samples_last > 0;
+    uint64_t wanted = last ? t->opts.eval_samples_last : t->opts.eval_samples;
 
     memset(e, 0, sizeof(*e));
     e->active = true;
-    e->total = t->opts.eval_samples > 0 ? HTH_MIN(t->opts.eval_samples, t->eval_info.samples)
-                                        : t->eval_info.samples;
+    e->total = wanted > 0 ? HTH_MIN(wanted, t->eval_info.samples) : t->eval_info.samples;
     e->result.updates = t->stats.updates;
     t->evaluated_at = t->stats.updates;
 }

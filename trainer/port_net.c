@@ -16,6 +16,8 @@
 struct decision {
     uint64_t route;
     bool allowed;
+    bool tripped; /* its breaker opened, at that time */
+    int64_t opened_us;
 };
 
 struct net_port {
@@ -38,6 +40,32 @@ struct net_batch {
     struct hth_expert_batch *batch;
 };
 
+/* By the directory's number of the host. */
+static struct decision *decision_of(struct net_port *port, uint32_t slot)
+{
+    if (slot >= port->decisions_count) {
+        size_t count = HTH_MAX((size_t)slot + 1, 2 * port->decisions_count);
+
+        port->decisions = hth_realloc(port->decisions, count, sizeof(*port->decisions));
+        memset(port->decisions + port->decisions_count, 0,
+               (count - port->decisions_count) * sizeof(*port->decisions));
+        port->decisions_count = count;
+    }
+    return &port->decisions[slot];
+}
+
+static void remember_opening(struct net_port *port, const struct hth_peer_id *host, int64_t now)
+{
+    struct hth_host_status status;
+    struct decision *decision;
+
+    if (!hth_directory_host_find(port->directory, host, &status))
+        return;
+    decision = decision_of(port, status.ref.slot);
+    decision->tripped = true;
+    decision->opened_us = now;
+}
+
 static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
 {
     struct net_port *port = arg;
@@ -51,6 +79,7 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
 
         HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
                 hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
+        remember_opening(port, host, now);
         hth_directory_mark_dead(port->directory, host, HTH_MAX(retry_us, 1));
     } else if (err == HTH_OK && before != HTH_BREAKER_CLOSED) {
         HTH_LOG(port->env, HTH_INFO, HTH_SUB_TRAIN, "host %s answers again",
@@ -66,22 +95,30 @@ static struct hth_grid_view *net_view(struct hth_port *base, uint32_t layer)
     return hth_directory_view(port->directory, port->layer_no[layer]);
 }
 
+/* A host that was restarted says so with a new record: what it did before its breaker opened then
+ * no longer counts, and nobody waits for the end of a back-off that has doubled many times. */
+static bool announced_anew(struct net_port *port, const struct hth_host_ref *host,
+                           const struct decision *decision)
+{
+    struct hth_host_status status;
+
+    return decision->tripped && hth_directory_host_find(port->directory, &host->id, &status) &&
+           hth_now_us(port->env) - status.age_us > decision->opened_us;
+}
+
 static bool allowed(struct net_port *port, const struct hth_host_ref *host)
 {
-    struct decision *decision;
+    struct decision *decision = decision_of(port, host->slot);
+    int64_t now = hth_now_us(port->env);
 
-    if (host->slot >= port->decisions_count) {
-        size_t count = HTH_MAX((size_t)host->slot + 1, 2 * port->decisions_count);
-
-        port->decisions = hth_realloc(port->decisions, count, sizeof(*port->decisions));
-        memset(port->decisions + port->decisions_count, 0,
-               (count - port->decisions_count) * sizeof(*port->decisions));
-        port->decisions_count = count;
-    }
-    decision = &port->decisions[host->slot];
-    if (decision->route != port->base.route) {
-        decision->route = port->base.route;
-        decision->allowed = hth_breaker_allow(port->breaker, &host->id, hth_now_us(port->env));
+    if (decision->route == port->base.route)
+        return decision->allowed;
+    decision->route = port->base.route;
+    decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
+    if (!decision->allowed && announced_anew(port, host, decision)) {
+        decision->tripped = false;
+        hth_breaker_forget(port->breaker, &host->id);
+        decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
     }
     return decision->allowed;
 }
