@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dht.c: the shared table as its users see it. There is one table, not N nodes that route: what a
- * user can observe of a Kademlia network (how long things take, what is missing, what is stale, what
- * lingers) is drawn from the numbers of struct hth_dht_params.
+ * user can observe of a Kademlia network (how long things take, what is missing, what is stale,
+ * what lingers) is drawn from the numbers of struct hth_dht_params.
  *
  * A value stays as long as its publisher lives and holds the put, and then until the last
  * announcement is life_us old; so a withdrawn value lingers, as in the real network.
@@ -207,8 +207,8 @@ struct hth_dht_put *sim_put_of(struct sim_event *event)
     return HTH_CONTAINER(event, struct hth_dht_put, event);
 }
 
-static enum hth_err dht_put(void *self, const struct hth_dht_key *key, const void *data,
-                            size_t len, hth_dht_done_fn *done, void *arg, struct hth_dht_put **out)
+static enum hth_err dht_put(void *self, const struct hth_dht_key *key, const void *data, size_t len,
+                            hth_dht_done_fn *done, void *arg, struct hth_dht_put **out)
 {
     struct hth_node *node = self;
     struct hth_world *w = node->world;
@@ -314,8 +314,8 @@ static void retire(struct hth_dht_put *put)
     put->value = NULL;
     if (v->stored) {
         int64_t age_us = w->now_us - v->stored_us;
-        int64_t announced_us = v->stored_us + age_us / w->opts.dht.announce_us *
-                                                  w->opts.dht.announce_us;
+        int64_t announced_us =
+            v->stored_us + age_us / w->opts.dht.announce_us * w->opts.dht.announce_us;
         v->expires_us = announced_us + w->opts.dht.life_us;
     }
     value_unref(v);

@@ -296,13 +296,13 @@ struct hth_world {
     struct sim_list conns;
     struct sim_list ats;
 
-    struct hth_map *pair_links;  /* (low index, high index) -> struct hth_link */
-    struct hth_map *zone_links;  /* the same of zones */
-    struct hth_map *blocked;     /* (from, to) -> anything */
-    bool sided;                  /* some node is not on side 0 */
-    struct hth_map *mounts;      /* path -> struct sim_file */
-    struct hth_map *sites;       /* name -> struct sim_site */
-    struct hth_map *table;       /* dht key -> struct sim_key */
+    struct hth_map *pair_links; /* (low index, high index) -> struct hth_link */
+    struct hth_map *zone_links; /* the same of zones */
+    struct hth_map *blocked;    /* (from, to) -> anything */
+    bool sided;                 /* some node is not on side 0 */
+    struct hth_map *mounts;     /* path -> struct sim_file */
+    struct hth_map *sites;      /* name -> struct sim_site */
+    struct hth_map *table;      /* dht key -> struct sim_key */
     struct sim_event sweep;
 
     struct hth_world_stats stats;

@@ -238,7 +238,8 @@ struct hth_node *sim_node_new(struct hth_world *w, const char *name,
     static const struct hth_node_opts none = HTH_NODE_OPTS_INIT;
     if (opts == NULL)
         opts = &none;
-    HTH_ASSERT(w->node_count < (1u << 24) - 1 && strlen(name) < sizeof(((struct hth_node *)0)->name));
+    HTH_ASSERT(w->node_count < (1u << 24) - 1 &&
+               strlen(name) < sizeof(((struct hth_node *)0)->name));
     struct hth_node *node = hth_new(struct hth_node);
     node->world = w;
     node->index = (uint32_t)w->node_count;

@@ -24,7 +24,10 @@ struct hth_link {
     enum hth_jitter jitter;
     double loss;
 };
-#define HTH_LINK_INIT {.latency_us = 10000}
+#define HTH_LINK_INIT                                                                              \
+    {                                                                                              \
+        .latency_us = 10000                                                                        \
+    }
 
 /* What a node is made of. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s)
  * + job_overhead_us on one of compute_workers; an io job bytes_moved / disk_bytes_per_s +
@@ -41,9 +44,11 @@ struct hth_device {
     double down_bytes_per_s;
 };
 #define HTH_DEVICE_INIT                                                                            \
-    {.flops_per_s = 50e9, .bytes_per_s = 10e9, .job_overhead_us = 20, .compute_workers = 1,        \
-     .disk_bytes_per_s = 500e6, .disk_latency_us = 100, .up_bytes_per_s = 125e6,                   \
-     .down_bytes_per_s = 125e6}
+    {                                                                                              \
+        .flops_per_s = 50e9, .bytes_per_s = 10e9, .job_overhead_us = 20, .compute_workers = 1,     \
+        .disk_bytes_per_s = 500e6, .disk_latency_us = 100, .up_bytes_per_s = 125e6,                \
+        .down_bytes_per_s = 125e6                                                                  \
+    }
 
 /* The shared table. The delays follow what OpenDHT showed on 64 nodes over 25 ms links: a put is
  * done after 1 + log2(N)/2 round trips, a get sees its first value after 1/2 + log2(N)/4 and ends
@@ -60,20 +65,29 @@ struct hth_dht_params {
     double repeat;            /* a value is given twice */
 };
 #define HTH_DHT_PARAMS_INIT                                                                        \
-    {.life_us = 600 * HTH_US_PER_S, .announce_us = 540 * HTH_US_PER_S,                             \
-     .watch_refresh_us = 30 * HTH_US_PER_S, .get_timeout_us = 10 * HTH_US_PER_S}
+    {                                                                                              \
+        .life_us = 600 * HTH_US_PER_S, .announce_us = 540 * HTH_US_PER_S,                          \
+        .watch_refresh_us = 30 * HTH_US_PER_S, .get_timeout_us = 10 * HTH_US_PER_S                 \
+    }
 
 /* What the world does to try its inhabitants. */
 struct hth_chaos {
-    double short_read;   /* a read gives fewer bytes than have arrived */
-    double short_write;  /* a segment is cut at an arbitrary byte */
-    double io_error;     /* a file operation fails with E_IO */
-    double torn_file;    /* a file written in the last 5 s before a crash comes back cut short */
-    double site_enabled; /* each named fault site is enabled for the whole run with this, and then */
-    double site_fires;   /* fires with this whenever it is asked (Buggify: 0.25 and 0.25) */
+    double short_read;  /* a read gives fewer bytes than have arrived */
+    double short_write; /* a segment is cut at an arbitrary byte */
+    double io_error;    /* a file operation fails with E_IO */
+    double torn_file;   /* a file written in the last 5 s before a crash comes back cut short */
+    double
+        site_enabled;  /* each named fault site is enabled for the whole run with this, and then */
+    double site_fires; /* fires with this whenever it is asked (Buggify: 0.25 and 0.25) */
 };
-#define HTH_CHAOS_INIT {.short_read = 0.05, .short_write = 0.05}
+#define HTH_CHAOS_INIT                                                                             \
+    {                                                                                              \
+        .short_read = 0.05, .short_write = 0.05                                                    \
+    }
 /* Nothing unexpected: for tests that compute times and counts by hand. */
-#define HTH_CHAOS_NONE {.short_read = 0}
+#define HTH_CHAOS_NONE                                                                             \
+    {                                                                                              \
+        .short_read = 0                                                                            \
+    }
 
 #endif

@@ -239,8 +239,8 @@ static void send_segment(struct hth_stream *s)
     }
 }
 
-/* Pipes take turns, a segment each. A segment that starts within the current microsecond still goes,
- * so that small ones do not waste the rest of it. */
+/* Pipes take turns, a segment each. A segment that starts within the current microsecond still
+ * goes, so that small ones do not waste the rest of it. */
 static void uplink_line(struct hth_node *node)
 {
     struct hth_world *w = node->world;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* smoke.c: neighbourhoods of peers that announce, look up and call, first under faults, then not. */
+/* smoke.c: neighbourhoods of peers that announce, look up and call, first under faults, then not.
+ */
 #include "sim/smoke.h"
 
 #include "core/mem.h"
@@ -142,8 +143,10 @@ static void serve_echo(void *arg, struct hth_rpc_request *req)
     struct peer *p = arg;
     struct serving *serving = hth_new(struct serving);
     serving->req = req;
-    serving->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = serve_run,
-                                    .done = serve_done, .flops = 5e7,
+    serving->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                                    .run = serve_run,
+                                    .done = serve_done,
+                                    .flops = 5e7,
                                     .bytes_moved = 2.0 * p->smoke->opts->payload_bytes};
     enum hth_err err = hth_job_submit(p->env, &serving->job);
     if (err != HTH_OK) {
@@ -194,8 +197,7 @@ static bool call_send(struct call *c)
         hth_blob_unref(blob);
     }
     if (err != HTH_OK) {
-        broken(p->smoke, "%s: a call was not taken: %s", hth_node_name(p->node),
-               hth_err_name(err));
+        broken(p->smoke, "%s: a call was not taken: %s", hth_node_name(p->node), hth_err_name(err));
         return false;
     }
     p->smoke->report->calls++;
@@ -343,8 +345,8 @@ static void peer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct peer *p = arg;
     p->env = env;
     p->timer = hth_timer_new(env, on_tick, p);
-    hth_timer_set(env, p->timer, 2 * HTH_US_PER_S +
-                                     (int64_t)hth_rng_below(&env->rng, CALL_EVERY_US));
+    hth_timer_set(env, p->timer,
+                  2 * HTH_US_PER_S + (int64_t)hth_rng_below(&env->rng, CALL_EVERY_US));
     enum hth_err err = start_rpc(p);
     if (err == HTH_OK)
         err = start_records(p, dht);
@@ -421,8 +423,11 @@ static struct hth_world_opts world_opts(const struct hth_smoke_opts *opts, bool 
     struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
     o.ghost = !opts->real_payloads;
     o.log_level = opts->log_level;
-    o.link = (struct hth_link){.latency_us = 20000, .jitter_us = 5000,
-                               .jitter = HTH_JITTER_EXPONENTIAL, .loss = faults ? 0.001 : 0.0};
+    o.segment_bytes = 512u << 10; /* a payload in one piece: a third of the events */
+    o.link = (struct hth_link){.latency_us = 20000,
+                               .jitter_us = 5000,
+                               .jitter = HTH_JITTER_EXPONENTIAL,
+                               .loss = faults ? 0.001 : 0.0};
     o.dht.watch_refresh_us = 10 * HTH_US_PER_S;
     if (faults) {
         o.dht.lost_put = o.dht.lost_get = 0.02;
@@ -455,9 +460,8 @@ static void check_directories(struct smoke *s)
         struct peer *p = &s->peers[i];
         uint32_t first = i / HOOD_PEERS * HOOD_PEERS;
         uint32_t hood = HTH_MIN(s->opts->peers - first, (uint32_t)HOOD_PEERS);
-        uint32_t live = p->directory == NULL
-                            ? 0
-                            : hth_directory_view(p->directory, p->layer)->live_count;
+        uint32_t live =
+            p->directory == NULL ? 0 : hth_directory_view(p->directory, p->layer)->live_count;
         if (live != hood * EXPERTS_PER_PEER)
             broken(s, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults",
                    hth_node_name(p->node), live, hood * EXPERTS_PER_PEER);
@@ -578,13 +582,14 @@ static size_t append(char *out, size_t at, const char *fmt, ...)
     return HTH_MIN(at + (size_t)HTH_MAX(n, 0), (size_t)HTH_SMOKE_LINE_MAX - 1);
 }
 
-const char *hth_smoke_line(const struct hth_smoke_report *r, int64_t wall_us,
-                           uint64_t memory_bytes, char out[HTH_SMOKE_LINE_MAX])
+const char *hth_smoke_line(const struct hth_smoke_report *r, int64_t wall_us, uint64_t memory_bytes,
+                           char out[HTH_SMOKE_LINE_MAX])
 {
     double virtual_s = (double)r->virtual_us / 1e6;
     size_t at = append(out, 0, "%s seed=%" PRIu64 " hash=%016" PRIx64 " peers=%" PRIu32,
                        r->pass ? "PASS" : "FAIL", r->seed, r->hash, r->peers);
-    at = append(out, at, " virtual_s=%.1f events=%" PRIu64 " calls=%" PRIu64 " ok=%" PRIu64
+    at = append(out, at,
+                " virtual_s=%.1f events=%" PRIu64 " calls=%" PRIu64 " ok=%" PRIu64
                 " failed=%" PRIu64 " again=%" PRIu64 " vanished=%" PRIu64 " crashes=%" PRIu64,
                 virtual_s, r->events, r->calls, r->calls_ok, r->calls_failed, r->calls_again,
                 r->calls_vanished, r->crashes);
@@ -598,7 +603,8 @@ const char *hth_smoke_line(const struct hth_smoke_report *r, int64_t wall_us,
     if (memory_bytes > 0)
         at = append(out, at, " memory_mib=%.0f", (double)memory_bytes / 1048576.0);
     if (!r->pass)
-        append(out, at, " why=\"%s\" again=\"hearth sim smoke --peers %" PRIu32 " --seed %" PRIu64
-               "\"", r->why, r->peers, r->seed);
+        append(out, at,
+               " why=\"%s\" again=\"hearth sim smoke --peers %" PRIu32 " --seed %" PRIu64 "\"",
+               r->why, r->peers, r->seed);
     return out;
 }

@@ -5,19 +5,19 @@
  *
  * Peers form neighbourhoods of 32. Each announces two experts of its neighbourhood's layer, follows
  * that layer in a directory, and once a second calls a random live host of it with a payload, which
- * the host sends back after a job. During the first two thirds of the time nodes crash and come back,
- * messages are lost, DHT answers are partial, and neighbourhoods are cut in two (safety phase). Then
- * all faults stop (liveness phase). The run passes when
+ * the host sends back after a job. During the first two thirds of the time nodes crash and come
+ * back, messages are lost, DHT answers are partial, and neighbourhoods are cut in two (safety
+ * phase). Then all faults stop (liveness phase). The run passes when
  *
- *   - every call (a lost connection's is made up to twice more) got exactly one verdict, or vanished with
- *     its caller,
+ *   - every call (a lost connection's is made up to twice more) got exactly one verdict, or
+ * vanished with its caller,
  *   - every reply carried the payload that was sent (by its digest),
  *   - at the end every directory shows exactly the hosts of its neighbourhood, and the calls of the
  *     last tenth of the time all succeeded,
  *   - after the end no timer, stream, job or DHT handle is left.
  *
- * Some patience is shortened so that a minute shows recovery too: a peer that failed is dialled again
- * after at most 2 s and a host that was marked dead is tried again after 3 s.
+ * Some patience is shortened so that a minute shows recovery too: a peer that failed is dialled
+ * again after at most 2 s and a host that was marked dead is tried again after 3 s.
  *
  * Nothing here reads a clock: the caller measures and passes wall time to hth_smoke_line.
  */
@@ -27,7 +27,7 @@
 #include "core/log.h"
 
 struct hth_smoke_opts {
-    uint32_t peers;         /* 2..100000 */
+    uint32_t peers; /* 2..100000 */
     uint64_t seed;
     int64_t duration_us;    /* virtual; at least 60 s */
     uint32_t payload_bytes; /* of each request and reply */
@@ -39,8 +39,10 @@ struct hth_smoke_opts {
     void *arg;
 };
 #define HTH_SMOKE_OPTS_INIT                                                                        \
-    {.peers = 1000, .seed = 1, .duration_us = 60 * 1000000, .payload_bytes = 256u << 10,           \
-     .log_level = HTH_ERROR}
+    {                                                                                              \
+        .peers = 1000, .seed = 1, .duration_us = 60 * 1000000, .payload_bytes = 256u << 10,        \
+        .log_level = HTH_ERROR                                                                     \
+    }
 
 struct hth_smoke_report {
     bool pass;

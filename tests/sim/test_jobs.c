@@ -42,8 +42,8 @@ static void submit(struct work *work, struct hth_env *env, enum hth_lane lane, d
 {
     const char *path = work->path;
     *work = (struct work){.env = env, .path = path};
-    work->job = (struct hth_job){.lane = lane, .run = work_run, .done = work_done,
-                                 .flops = flops, .bytes_moved = bytes};
+    work->job = (struct hth_job){
+        .lane = lane, .run = work_run, .done = work_done, .flops = flops, .bytes_moved = bytes};
     assert_ok(hth_job_submit(env, &work->job));
     assert_int_equal(work->runs + work->dones, 0);
 }
@@ -52,9 +52,12 @@ static struct hth_world_opts machine(uint32_t workers)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    opts.device = (struct hth_device){.flops_per_s = 1e9, .bytes_per_s = 1e8,
-                                      .job_overhead_us = 10, .compute_workers = workers,
-                                      .disk_bytes_per_s = 1e6, .disk_latency_us = 50};
+    opts.device = (struct hth_device){.flops_per_s = 1e9,
+                                      .bytes_per_s = 1e8,
+                                      .job_overhead_us = 10,
+                                      .compute_workers = workers,
+                                      .disk_bytes_per_s = 1e6,
+                                      .disk_latency_us = 50};
     return opts;
 }
 

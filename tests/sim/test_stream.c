@@ -13,8 +13,8 @@ struct end {
     struct hth_stream *stream;
     uint8_t *bytes;
     size_t bytes_len, bytes_room;
-    uint64_t count;    /* bytes read, when not kept */
-    uint64_t digest;   /* of a ghost that was read */
+    uint64_t count;  /* bytes read, when not kept */
+    uint64_t digest; /* of a ghost that was read */
     int64_t opened_us, first_us, last_us, closed_us;
     int opens, reads, drains, closes;
     enum hth_err err;
@@ -248,7 +248,9 @@ static void short_reads_and_writes_lose_nothing(void **state)
     for (uint64_t seed = 0; seed < 5; seed++) {
         struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
         opts.chaos.short_read = opts.chaos.short_write = 0.7;
-        opts.link = (struct hth_link){.latency_us = 3000, .jitter_us = 9000, .loss = 0.01,
+        opts.link = (struct hth_link){.latency_us = 3000,
+                                      .jitter_us = 9000,
+                                      .loss = 0.01,
                                       .jitter = (enum hth_jitter)(seed % 4)};
         struct pair p;
         pair_init(&p, seed, &opts);
@@ -375,8 +377,7 @@ static void dials_that_fail(void **state)
     assert_int_equal(p.ea.opens, 0);
     assert_int_equal(p.eb.opens, 0);
     p.addr.family = 0;
-    assert_err(HTH_E_UNSUPPORTED,
-               hth_dial(p.ea.env, &p.addr, NULL, &end_ops, &p.ea, &p.ea.stream));
+    assert_err(HTH_E_UNSUPPORTED, hth_dial(p.ea.env, &p.addr, NULL, &end_ops, &p.ea, &p.ea.stream));
     p.addr = hth_node_addr(p.b, 1);
     hth_node_set_side(p.b, 1);
     int64_t start_us = hth_world_now_us(p.w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_swarm.c: fifty nodes talk at random while nodes crash, links lose and partitions come and go.
- * On every stream every byte arrives in order and once until the stream ends, everything is freed,
- * and the same seed gives the same trace.
+ * test_swarm.c: fifty nodes talk at random while nodes crash, links lose and partitions come and
+ * go. On every stream every byte arrives in order and once until the stream ends, everything is
+ * freed, and the same seed gives the same trace.
  */
 #include "support/test.h"
 
@@ -10,7 +10,7 @@
 #include "core/rng.h"
 #include "sim/world.h"
 
-#define NODES 50
+#define NODES         50
 #define CONVERSATIONS 8 /* that a node tries to keep up */
 
 /* A stream carries the sequence hash(stream number, position): the first 8 bytes say the number. */
@@ -205,8 +205,8 @@ static void mischief(void *arg)
 static uint64_t run_soup(uint64_t seed, struct soup *soup)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
-    opts.link = (struct hth_link){.latency_us = 5000, .jitter_us = 20000, .loss = 0.002,
-                                  .jitter = HTH_JITTER_EXPONENTIAL};
+    opts.link = (struct hth_link){
+        .latency_us = 5000, .jitter_us = 20000, .loss = 0.002, .jitter = HTH_JITTER_EXPONENTIAL};
     opts.device.up_bytes_per_s = 3e6;
     opts.device.down_bytes_per_s = 3e6;
     opts.window_bytes = 128u << 10;

@@ -332,8 +332,8 @@ static enum hth_err write_pattern(struct end *e, uint64_t from, size_t len)
     for (size_t i = 0; i < len; i++)
         blob->data[5 + i] = pattern(from + i);
     size_t cut = len / 3;
-    struct hth_span spans[4] = {{blob, 5, cut}, {blob, 0, 0}, {blob, 5 + cut, 1},
-                                {blob, 6 + cut, len - cut - 1}};
+    struct hth_span spans[4] = {
+        {blob, 5, cut}, {blob, 0, 0}, {blob, 5 + cut, 1}, {blob, 6 + cut, len - cut - 1}};
     e->inside = true;
     enum hth_err err = hth_stream_write(e->env, e->s, spans, 4);
     e->inside = false;

@@ -12,9 +12,9 @@
 #include "core/env.h"
 
 struct conform {
-    struct hth_env *a; /* dials */
-    struct hth_env *b; /* listens */
-    struct hth_addr listen; /* of b, port 0 */
+    struct hth_env *a;       /* dials */
+    struct hth_env *b;       /* listens */
+    struct hth_addr listen;  /* of b, port 0 */
     const char *file_prefix; /* for paths, with its slash */
     /* Lets the world run until done(arg), or max_us of its time have passed; returns done(arg). */
     bool (*run)(struct conform *c, bool (*done)(void *arg), void *arg, int64_t max_us);
