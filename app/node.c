@@ -72,7 +72,7 @@ int hth_verb_node(int argc, char **argv)
     n.peer.on_drain = on_drain;
     n.peer.status_json = status_json;
     n.peer.arg = &n;
-    if (n.peer.network[0] != '\0') {
+    if (n.net.network != NULL) {
         struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
         opts.network = n.peer.network;
         opts.role = HTH_ROLE_NODE;

@@ -156,8 +156,9 @@ static void print_table(struct status *s)
                hth_grid_text(grid, text) + strlen(grid->name) + 1, size, served, twice,
                100.0 * served / size);
     }
-    if (seen.refusal[0] != '\0')
-        printf("\nrefused records: %s\n", seen.refusal);
+    if (seen.clock_ahead + seen.version + seen.damaged > 0)
+        printf("\n%u records refused, the last one: %s\n",
+               seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
 }
 
 static json_t *node_json(struct status *s, const struct hth_census_node *node)

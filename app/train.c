@@ -370,6 +370,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.updates_max = t->run->train.steps;
     opts.eval_every = t->run->train.eval_every;
     opts.eval_samples = t->run->train.eval_rows;
+    opts.eval_samples_last = UINT64_MAX; /* the last word is about the whole test set */
     opts.checkpoint_path = t->checkpoint;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->resume;

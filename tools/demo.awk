@@ -88,7 +88,8 @@ END {
     }
     for (w = 1; w <= who; w++) {
         file = out "/curve-" w ".dat"
-        for (i = 1; i <= n[w]; i++) print pt[w, i] - start, pl[w, i] > file
+        for (i = 1; i <= n[w]; i++)
+            if (ps[w, i] > 0) print pt[w, i] - start, pl[w, i] > file
         close(file)
         file = out "/eval-" w ".dat"
         for (i = 1; i <= evals; i++)
