@@ -4,6 +4,7 @@
  * differences, learning, resume to the bit, evaluation, and what is not finite.
  */
 #include "core/mem.h"
+#include "experts/store.h"
 #include "support/test.h"
 #include "trainer/task.h"
 
@@ -219,6 +220,60 @@ static void test_gradients_lm_transformer(void **state)
     check_gradients(*state, o);
 }
 
+/* With one expert per layer every row goes to it, so that the step of plain SGD with rate 1 is the
+ * gradient of the mean loss: what the flight sends, and how the expert scales it, agree. */
+static void test_gradients_of_experts(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    double h = 2e-3;
+
+    o.model.grid_ndim = 1;
+    o.model.grid_dim[0] = 1;
+    o.model.top_k = 1;
+    o.model.balance = 0;
+    o.optim.schedule.lr = 0;
+    o.local_optim.optim = (struct hth_optim){.kind = HTH_OPTIM_SGD};
+    o.local_optim.schedule.lr = 1;
+    o.local_optim.clip_norm = 0;
+    o.updates_max = 1;
+    o.eval_samples = o.micro_batch;
+    for (uint32_t l = 0; l < 2; l++) {
+        struct hth_trainer *t = make(f, o);
+        struct hth_params *params = hth_expert_params(hth_trainer_local_expert(t, l, 0));
+        size_t n = hth_params_flat_len(params);
+        float *before = hth_new_array(float, n), *grad = hth_new_array(float, n);
+        double norm = 0, loss[2];
+
+        memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+        hth_trainer_start(t);
+        run_until(f, &f->done);
+        for (size_t i = 0; i < n; i++) {
+            grad[i] = before[i] - hth_params_flat(params, HTH_PART_VALUE)[i];
+            norm += (double)grad[i] * grad[i];
+        }
+        norm = sqrt(norm);
+        assert_true(norm > 1e-3);
+        put_down(f, t);
+        for (int side = 0; side < 2; side++) {
+            t = make(f, o);
+            params = hth_expert_params(hth_trainer_local_expert(t, l, 0));
+            for (size_t i = 0; i < n; i++)
+                hth_params_flat(params, HTH_PART_VALUE)[i] +=
+                    (float)((side ? h : -h) * grad[i] / norm);
+            hth_params_touched(params);
+            assert_ok(hth_trainer_eval(t));
+            hth_trainer_start(t);
+            run_until(f, &f->evaluated);
+            loss[side] = f->eval_loss;
+            put_down(f, t);
+        }
+        assert_close((loss[1] - loss[0]) / (2 * h), norm, 0.02, 1e-4);
+        hth_free(before);
+        hth_free(grad);
+    }
+}
+
 /* ---- learning -------------------------------------------------------------------------------- */
 
 static void test_classifier_learns(void **state)
@@ -227,7 +282,9 @@ static void test_classifier_learns(void **state)
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
 
-    o.eval_every = 60;
+    o.eval_every = 30;
+    o.eval_samples = 50;
+    o.eval_samples_last = UINT64_MAX;
     t = make(f, o);
     hth_trainer_start(t);
     run_until(f, &f->done);
@@ -238,6 +295,7 @@ static void test_classifier_learns(void **state)
     assert_true(f->evaluated);
     assert_int_equal(f->eval_samples, TASK_ITEMS);
     assert_true(f->eval_accuracy > 0.8);
+    assert_int_equal(f->stats.evals, 1); /* as the last update saw it; the last word came after */
     assert_int_equal(f->stats.rows_without_expert, 0);
     assert_int_equal(f->stats.staleness[0], 60);
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_updates_total") == 60);
@@ -625,6 +683,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gradients_classifier, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gradients_lm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gradients_lm_transformer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gradients_of_experts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_classifier_learns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lm_learns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_flights_learn, setup, teardown),

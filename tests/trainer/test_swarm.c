@@ -220,7 +220,7 @@ static void test_same_seed_same_trace(void **state)
     hth_free(c);
 }
 
-/* A host that returns after half a minute is used again within seconds, with its checkpoints:
+/* A host that returns after most of a minute is used again within seconds, with its checkpoints:
  * nobody waits for the end of the breaker's back-off, which has doubled several times by then. */
 static void test_host_returns(void **state)
 {
@@ -241,7 +241,7 @@ static void test_host_returns(void **state)
     hth_world_run_for(r->world, 10 * HTH_US_PER_S);
     assert_true(hth_server_expert_at(hth_swarm_server(r->swarm, 1), 0, &before));
     hth_node_crash(hth_swarm_host(r->swarm, 1), HTH_CRASH_RESET);
-    hth_world_run_for(r->world, 30 * HTH_US_PER_S);
+    hth_world_run_for(r->world, 42 * HTH_US_PER_S);
     assert_true(r->stats.live_experts < 8);
     hth_node_restart(hth_swarm_host(r->swarm, 1));
     hth_world_run_for(r->world, 5 * HTH_US_PER_S);
