@@ -126,6 +126,7 @@ struct hth_trainer_opts {
     uint64_t updates_max;         /* total, a resumed run's earlier ones included */
     uint64_t eval_every;          /* updates; 0: never by itself */
     uint64_t eval_samples;        /* 0: all */
+    uint64_t eval_samples_last;   /* of the one after the last update; 0: as the others */
     const char *checkpoint_path;  /* NULL: none */
     uint64_t checkpoint_every;    /* updates; 0: only in hth_trainer_stop */
     bool resume;                  /* from checkpoint_path, if there is one */
