@@ -146,7 +146,7 @@ void caller_stop(struct caller *c)
     c->rpc = NULL;
 }
 
-static void on_answer(void *arg, const struct hth_rpc_result *r)
+void on_answer(void *arg, const struct hth_rpc_result *r)
 {
     struct answer *a = arg;
 

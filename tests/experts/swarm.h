@@ -76,6 +76,8 @@ struct ask {
 
 struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct ask *a,
                          struct answer *out);
+/* An rpc callback whose arg is a struct answer. */
+void on_answer(void *answer, const struct hth_rpc_result *result);
 void answer_clear(struct answer *a);
 bool answered(void *answer);
 /* Asks and waits; fails the test after a virtual minute. */

@@ -1,0 +1,966 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_server.c: the server alone, in a simulated world: what it computes, batches, refuses,
+ * repeats, steps, keeps and survives.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+#include "experts/message.h"
+
+#define D 16
+
+static struct hth_world *world_new(uint64_t seed)
+{
+    return hth_world_new(seed, NULL);
+}
+
+static void world_end(struct hth_world *w, struct caller *c)
+{
+    caller_stop(c);
+    hth_world_free(w);
+}
+
+/* ---- results ------------------------------------------------------------------------------- */
+
+static void answers_equal_the_kernels(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 7 * D), *dy = normals(2, 7 * D), y[7 * D], dx[7 * D];
+    struct ask a = {.coord = {0, 1}, .rows = {3, 4}, .parts = 2, .d = D, .x = x};
+    struct hth_expert_opts second;
+    struct reference r0, r1;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.layer_count = 2;
+    h.opts.step_rows = 1;
+    host_start(&h, w, "host");
+    assert_int_equal(h.loaded, 2);
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    second = h.expert;
+    second.uid = uid_of(1);
+    reference_start(&r0, &h.expert);
+    reference_start(&r1, &second);
+    for (uint64_t round = 0; round < 3; round++) {
+        reference_forward(&r0, 3, x, y);
+        reference_forward(&r1, 4, x + 3 * D, y + 3 * D);
+        a.dy = NULL;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_memory_equal(out.rows, y, sizeof(y));
+        answer_clear(&out);
+        reference_backward(&r0, 3, 7, x, dy, dx);
+        reference_backward(&r1, 4, 7, x + 3 * D, dy + 3 * D, dx + 3 * D);
+        assert_ok(hth_expert_step(r0.expert, r0.ex));
+        assert_ok(hth_expert_step(r1.expert, r1.ex));
+        a.dy = dy;
+        a.key = 1 + round;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_memory_equal(out.rows, dx, sizeof(dx));
+        answer_clear(&out);
+    }
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_true(experts_equal(host_expert(&h, 0), r0.expert));
+    assert_true(experts_equal(host_expert(&h, 1), r1.expert));
+    assert_int_equal(host_stats(&h).steps, 6);
+    assert_int_equal(host_stats(&h).rows_forward, 21);
+    assert_int_equal(host_stats(&h).rows_backward, 21);
+    assert_int_equal(host_stats(&h).bytes_held, 0);
+    reference_stop(&r0);
+    reference_stop(&r1);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
+/* Forty callers at once: rows travel in merged batches, some bad parts among them, and every row
+ * has the bits it has alone. */
+static void rows_do_not_see_their_batch(void **state)
+{
+    enum { N = 40 };
+    struct hth_world *w = world_new(2);
+    struct host h = host_init();
+    float *x[N], y[5 * D];
+    struct answer out[N];
+    struct reference r;
+    struct caller c;
+
+    (void)state;
+    h.opts.batch_rows_max = 64;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    for (uint32_t i = 0; i < N; i++) {
+        struct ask a = {.coord = {0}, .rows = {1 + i % 5}, .parts = 1, .d = D};
+        x[i] = normals(i, 5 * D);
+        if (i % 7 == 3)
+            x[i][2] = i % 2 == 0 ? NAN : -INFINITY;
+        a.x = x[i];
+        ask(&c, &h, &a, &out[i]);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(hth_world_run_until_true(w, answered, &out[i], HTH_US_PER_S * 60));
+    for (uint32_t i = 0; i < N; i++) {
+        assert_ok(out[i].err);
+        if (i % 7 == 3) {
+            assert_int_equal(out[i].status[0], HTH_E_NOT_FINITE);
+            assert_int_equal(out[i].tensors, 0);
+        } else {
+            reference_forward(&r, 1 + i % 5, x[i], y);
+            assert_memory_equal(out[i].rows, y, (1 + i % 5) * D * sizeof(float));
+        }
+        answer_clear(&out[i]);
+        hth_aligned_free(x[i]);
+    }
+    assert_true(host_stats(&h).batches < N / 2);
+    assert_int_equal(host_stats(&h).parts_not_finite, 6);
+    reference_stop(&r);
+    world_end(w, &c);
+}
+
+/* A large forward is cut over idle workers, a request beyond batch_rows_max into batches: same
+ * bits. */
+static void large_parts_are_cut(void **state)
+{
+    enum { ROWS = 1000 };
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, ROWS * D), *y = normals(2, ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x};
+    struct reference r;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    wo.device.compute_workers = 3;
+    w = hth_world_new(1, &wo);
+    h.opts.split_flops = 1000;
+    h.opts.batch_rows_max = 400;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    reference_forward(&r, ROWS, x, y);
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    assert_memory_equal(out.rows, y, ROWS * D * sizeof(float));
+    assert_true(host_stats(&h).batches >= 4);
+    answer_clear(&out);
+    a.dy = x;
+    a.key = 1;
+    ask_wait(w, &c, &h, &a, &out); /* a backward is never cut */
+    assert_ok(out.err);
+    reference_backward(&r, ROWS, ROWS, x, x, y);
+    assert_memory_equal(out.rows, y, ROWS * D * sizeof(float));
+    answer_clear(&out);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    hth_aligned_free(y);
+    world_end(w, &c);
+}
+
+static void narrow_types_travel(void **state)
+{
+    static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 6 * D), y[6 * D];
+    struct ask a = {.coord = {0}, .rows = {6}, .parts = 1, .d = D, .x = x};
+    struct reference r;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    reference_forward(&r, 6, x, y);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(types); i++) {
+        const uint16_t *half;
+        a.dtype = types[i];
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_int_equal(out.tensor.dtype, types[i]);
+        half = (const uint16_t *)(const void *)out.rows;
+        for (int j = 0; j < 6 * D; j++) {
+            union {
+                uint32_t u;
+                float f;
+            } bits = {.u = (uint32_t)half[j] << 16};
+            if (types[i] == HTH_BF16)
+                assert_close(bits.f, y[j], 0.02, 0.03);
+        }
+        answer_clear(&out);
+    }
+    reference_stop(&r);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static void nop_gives_back_the_very_bytes(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 5 * D), *dy = normals(2, 5 * D);
+    struct ask a = {.coord = {0, 1}, .rows = {2, 3}, .parts = 2, .d = D, .x = x};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.expert.kind = "nop";
+    h.layer_count = 2;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    x[3] = NAN; /* nobody computes with it */
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    assert_memory_equal(out.rows, x, 5 * D * sizeof(float));
+    answer_clear(&out);
+    a.dy = dy;
+    a.key = 1;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_memory_equal(out.rows, dy, 5 * D * sizeof(float));
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).batches, 0);
+    a = (struct ask){.coord = {0, 7}, .rows = {1, 1}, .parts = 2, .d = D, .x = dy};
+    ask_wait(w, &c, &h, &a, &out); /* beside a missing one it takes the long way */
+    assert_int_equal(out.status[0], HTH_OK);
+    assert_int_equal(out.status[1], HTH_E_NO_SUCH_EXPERT);
+    assert_memory_equal(out.rows, dy, D * sizeof(float));
+    answer_clear(&out);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void parts_have_their_own_verdicts(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 5 * D), y[D];
+    struct ask a = {.coord = {0, 9, 1, 0}, .rows = {1, 1, 1, 1}, .parts = 4, .d = D, .x = x};
+    struct reference r;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.layer_count = 2;
+    h.opts.grad_norm_max = 100;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    x[2 * D + 5] = NAN;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    assert_int_equal(out.status[0], HTH_OK);
+    assert_int_equal(out.status[1], HTH_E_NO_SUCH_EXPERT);
+    assert_int_equal(out.status[2], HTH_E_NOT_FINITE);
+    assert_int_equal(out.status[3], HTH_OK);
+    reference_forward(&r, 1, x + 3 * D, y);
+    assert_memory_equal(out.rows + 3 * D, y, sizeof(y));
+    answer_clear(&out);
+    a.parts = 1;
+    a.dy = x + 3 * D;
+    x[3 * D] = 101;
+    a.key = 1;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_int_equal(out.status[0], HTH_E_NORM);
+    answer_clear(&out);
+    a.d = D / 2;
+    a.dy = NULL;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_int_equal(out.status[0], HTH_E_BAD_SHAPE);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).parts_no_expert, 1);
+    assert_int_equal(host_stats(&h).parts_norm, 1);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static enum hth_err raw_call(struct hth_world *w, struct caller *c, const struct host *h,
+                             const struct hth_rpc_call_opts *opts)
+{
+    struct hth_rpc_target to = host_target(h);
+    struct hth_rpc_call_opts o = *opts;
+    struct answer out = {0};
+    enum hth_err err;
+
+    o.timeout_us = HTH_US_PER_S;
+    assert_ok(hth_rpc_call(c->rpc, &to, &o, on_answer, &out, NULL));
+    assert_true(hth_world_run_until_true(w, answered, &out, 60 * HTH_US_PER_S));
+    err = out.err;
+    answer_clear(&out);
+    return err;
+}
+
+struct hostile {
+    struct hth_work work;
+    uint64_t rows, cols;
+    size_t tensors;
+    enum hth_dtype dtype;
+    bool backward;
+    uint64_t key;
+    enum hth_err want;
+};
+
+static void hostile_requests_are_refused(void **state)
+{
+    static const uint32_t coord[3] = {0, 0, 0}, far[1] = {HTH_GRID_DIM_MAX};
+    static const uint32_t one[3] = {1, 1, 1}, zero[1] = {0}, many[2] = {UINT32_MAX, UINT32_MAX};
+    static const struct hth_work good = {
+        .layer = "ffn0", .ndim = 1, .parts = 1, .coord = coord, .rows = one};
+    struct hostile cases[] = {
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_OK},
+        {good, 1, D, 0, HTH_F32, false, 0, HTH_E_BAD_SHAPE},
+        {good, 1, D, 2, HTH_F32, false, 0, HTH_E_BAD_SHAPE},
+        {good, 2, D, 1, HTH_F32, false, 0, HTH_E_BAD_SHAPE},
+        {good, 1, D, 1, HTH_I32, false, 0, HTH_E_BAD_SHAPE},
+        {good, 1, HTH_EXPERT_D_MAX + 1, 1, HTH_F32, false, 0, HTH_E_BAD_SHAPE},
+        {good, 1, D, 1, HTH_F32, true, 1, HTH_E_BAD_SHAPE},
+        {good, 1, D, 2, HTH_F32, true, 1, HTH_E_RANGE}, /* no rows_in_microbatch */
+        {good, 1, D, 2, HTH_F32, true, 0, HTH_E_MALFORMED},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_MALFORMED},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_MALFORMED},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
+        {good, 1, D, 1, HTH_F32, false, 0, HTH_E_TOO_LARGE},
+        {good, 1, D, 2, HTH_F32, true, 2, HTH_E_TOO_LARGE},
+    };
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    struct caller c;
+
+    (void)state;
+    cases[8].work.rows_in_microbatch = 1;
+    cases[9].work.layer = "";
+    cases[10].work.layer = "a.b";
+    cases[11].work.coord = far;
+    cases[12].work.rows = zero;
+    cases[13].work.ndim = 4;
+    cases[14].work.parts = 0;
+    cases[15].work.parts = 2;
+    cases[15].work.rows = many;
+    cases[16].work.rows_in_microbatch = HTH_EXPERT_MICROBATCH_ROWS_MAX + 1;
+    cases[13].work.coord = (const uint32_t[4]){0};
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        const struct hostile *k = &cases[i];
+        struct hth_tensor t[2] = {{.dtype = k->dtype, .ndim = 2, .dim = {k->rows, k->cols}}};
+        struct hth_rpc_call_opts o = {.method = k->backward ? HTH_METHOD_EXPERT_BACKWARD
+                                                            : HTH_METHOD_EXPERT_FORWARD,
+                                      .idem = {.lo = k->key}};
+        uint8_t *payload;
+        enum hth_err err;
+        t[0].blob = hth_blob_try_new(k->rows * k->cols * 4);
+        memset(t[0].blob->data, 0, t[0].blob->size);
+        t[1] = t[0];
+        assert_ok(hth_work_pack(&k->work, &payload, &o.body.payload_len));
+        o.body.payload = payload;
+        o.body.tensors = t;
+        o.body.tensor_count = k->tensors;
+        err = raw_call(w, &c, &h, &o);
+        if (err != k->want)
+            fail_msg("case %zu: %s, not %s", i, hth_err_name(err), hth_err_name(k->want));
+        hth_free(payload);
+        hth_blob_unref(t[0].blob);
+    }
+    assert_int_equal(host_stats(&h).refused_bad, HTH_ARRAY_LEN(cases) - 1);
+    world_end(w, &c);
+}
+
+static void too_many_parts_and_rows(void **state)
+{
+    struct hth_work work = {.layer = "f", .ndim = 1, .parts = HTH_EXPERT_PARTS_MAX + 1}, out;
+    uint32_t *ones = hth_new_array(uint32_t, HTH_EXPERT_PARTS_MAX + 1);
+    uint8_t *payload;
+    size_t len;
+
+    (void)state;
+    for (uint32_t i = 0; i <= HTH_EXPERT_PARTS_MAX; i++)
+        ones[i] = 1;
+    work.coord = work.rows = ones;
+    assert_ok(hth_work_pack(&work, &payload, &len));
+    assert_err(HTH_E_TOO_LARGE, hth_work_open(payload, len, 1u << 20, &out));
+    hth_free(payload);
+    work.parts--;
+    assert_ok(hth_work_pack(&work, &payload, &len));
+    assert_err(HTH_E_TOO_LARGE, hth_work_open(payload, len, HTH_EXPERT_PARTS_MAX - 1, &out));
+    assert_ok(hth_work_open(payload, len, HTH_EXPERT_PARTS_MAX, &out));
+    assert_int_equal(out.rows_total, HTH_EXPERT_PARTS_MAX);
+    hth_work_close(&out);
+    hth_free(payload);
+    hth_free(ones);
+}
+
+/* A slow host with a queue admits what it can do in time and tells the others when to come back. */
+static void busy_when_the_queue_is_long(void **state)
+{
+    enum { N = 30 };
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 64 * D);
+    struct ask a = {.coord = {0}, .rows = {64}, .parts = 1, .d = D, .x = x};
+    struct answer out[N];
+    struct caller c;
+    uint32_t busy = 0, ok = 0;
+
+    (void)state;
+    wo.device.flops_per_s = 1e6; /* 64 rows take 131 ms */
+    w = hth_world_new(1, &wo);
+    h.opts.queue_us_max = HTH_US_PER_S;
+    h.opts.batch_rows_max = 64;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out[0]);
+    assert_ok(out[0].err);
+    answer_clear(&out[0]);
+    for (int i = 0; i < N; i++)
+        ask(&c, &h, &a, &out[i]);
+    for (int i = 0; i < N; i++) {
+        assert_true(hth_world_run_until_true(w, answered, &out[i], 60 * HTH_US_PER_S));
+        busy += out[i].err == HTH_E_BUSY ? 1 : 0;
+        ok += out[i].err == HTH_OK ? 1 : 0;
+        assert_true(out[i].err != HTH_E_BUSY || out[i].retry_after_us >= HTH_US_PER_MS);
+        answer_clear(&out[i]);
+    }
+    assert_int_equal(busy + ok, N);
+    if (ok < 6 || ok > 9)
+        fail_msg("%u were let in", ok);
+    assert_int_equal(host_stats(&h).refused_busy, busy);
+    a.timeout_us = 50 * HTH_US_PER_MS; /* alone it is let in, and drops out at its deadline */
+    ask_wait(w, &c, &h, &a, &out[0]);
+    assert_err(HTH_E_TIMEOUT, out[0].err);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).refused_expired + host_stats(&h).refused_canceled, 1);
+    assert_int_equal(host_stats(&h).bytes_held, 0);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static void busy_when_the_bytes_are_used(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 64 * D);
+    struct ask a = {.coord = {0}, .rows = {64}, .parts = 1, .d = D, .x = x};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.opts.queue_bytes_max = 2 * 64 * D * 4 - 1;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out);
+    assert_err(HTH_E_BUSY, out.err);
+    answer_clear(&out);
+    a.rows[0] = 63;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    answer_clear(&out);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* ---- backward, once ------------------------------------------------------------------------ */
+
+static void backward_is_applied_once(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 4 * D), *dy = normals(2, 4 * D), dx[4 * D];
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = dy, .key = 77};
+    struct answer first, again, late;
+    struct reference r;
+    struct caller c;
+
+    (void)state;
+    h.opts.step_rows = 1;
+    h.opts.result_age_us = 10 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    reference_backward(&r, 4, 4, x, dy, dx);
+    assert_ok(hth_expert_step(r.expert, r.ex));
+    ask(&c, &h, &a, &first); /* two at once: the second waits for the first */
+    ask_wait(w, &c, &h, &a, &again);
+    assert_true(hth_world_run_until_true(w, answered, &first, 60 * HTH_US_PER_S));
+    assert_ok(first.err);
+    assert_ok(again.err);
+    assert_memory_equal(first.rows, dx, sizeof(dx));
+    assert_memory_equal(again.rows, dx, sizeof(dx));
+    answer_clear(&again);
+    hth_rpc_disconnect(c.rpc, &hth_node_env(h.node)->self);
+    ask_wait(w, &c, &h, &a, &late); /* over another connection, after it was stepped */
+    assert_ok(late.err);
+    assert_memory_equal(late.rows, dx, sizeof(dx));
+    answer_clear(&late);
+    assert_true(experts_equal(host_expert(&h, 0), r.expert));
+    assert_int_equal(host_stats(&h).replays_joined, 1);
+    assert_int_equal(host_stats(&h).replays_answered, 1);
+    assert_int_equal(host_stats(&h).rows_backward, 4);
+    a.rows[0] = 3; /* the same key for something else */
+    ask_wait(w, &c, &h, &a, &late);
+    assert_err(HTH_E_REPLAYED, late.err);
+    a.rows[0] = 4;
+    hth_world_run_for(w, 11 * HTH_US_PER_S); /* forgotten by age */
+    ask_wait(w, &c, &h, &a, &late);
+    assert_ok(late.err);
+    assert_int_equal(host_stats(&h).rows_backward, 8);
+    answer_clear(&late);
+    answer_clear(&first);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
+static void answers_are_kept_within_bounds(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.opts.result_bytes_max = 4000;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (a.key = 1; a.key <= 20; a.key++) {
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+    }
+    a.key = 20;
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).replays_answered, 1);
+    a.key = 1; /* had to make room: counts as new */
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).replays_answered, 1);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* More repeats than may wait: BUSY, and everyone has an answer in the end. */
+static void repeats_that_wait_are_bounded(void **state)
+{
+    enum { N = HTH_SERVER_WAITERS_MAX + 5 };
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 3};
+    struct answer out[N];
+    struct caller c;
+    uint32_t ok = 0, busy = 0;
+
+    (void)state;
+    wo.device.job_overhead_us = 500 * HTH_US_PER_MS;
+    w = hth_world_new(1, &wo);
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    for (int i = 0; i < N; i++)
+        ask(&c, &h, &a, &out[i]);
+    for (int i = 0; i < N; i++) {
+        assert_true(hth_world_run_until_true(w, answered, &out[i], 60 * HTH_US_PER_S));
+        ok += out[i].err == HTH_OK ? 1 : 0;
+        busy += out[i].err == HTH_E_BUSY ? 1 : 0;
+        answer_clear(&out[i]);
+    }
+    assert_int_equal(ok, 1 + HTH_SERVER_WAITERS_MAX);
+    assert_int_equal(busy, N - ok);
+    assert_int_equal(host_stats(&h).rows_backward, 4);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static void steps_by_count_and_by_age(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 8 * D);
+    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.opts.step_rows = 24;
+    h.opts.step_age_us = 2 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (a.key = 1; a.key <= 3; a.key++) {
+        assert_int_equal(host_stats(&h).steps, 0);
+        ask_wait(w, &c, &h, &a, &out);
+        answer_clear(&out);
+    }
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    assert_int_equal(host_stats(&h).steps, 1);
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    hth_world_run_for(w, 1500 * HTH_US_PER_MS);
+    assert_int_equal(host_stats(&h).steps, 1);
+    hth_world_run_for(w, 1000 * HTH_US_PER_MS);
+    assert_int_equal(host_stats(&h).steps, 2);
+    hth_world_run_for(w, 10 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).steps, 2);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* ---- cancel, crash, drain, checkpoints ----------------------------------------------------- */
+
+static void canceled_work_is_dropped(void **state)
+{
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
+    struct answer out[4];
+    struct hth_rpc_call *call[4];
+    struct caller c;
+
+    (void)state;
+    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
+    w = hth_world_new(1, &wo);
+    h.opts.batch_rows_max = 4;
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    for (int i = 0; i < 4; i++) {
+        a.dy = i >= 2 ? x : NULL;
+        a.key = (uint64_t)i;
+        call[i] = ask(&c, &h, &a, &out[i]);
+    }
+    hth_world_run_for(w, 100 * HTH_US_PER_MS); /* the first runs, three wait */
+    hth_rpc_cancel(call[1]);
+    hth_rpc_cancel(call[2]);
+    assert_true(hth_world_run_until_true(w, answered, &out[3], 60 * HTH_US_PER_S));
+    assert_ok(out[0].err);
+    assert_ok(out[3].err);
+    hth_world_run_for(w, 3 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).refused_canceled, 2);
+    assert_int_equal(host_stats(&h).rows_forward, 4);
+    assert_int_equal(host_stats(&h).rows_backward, 4);
+    assert_int_equal(host_stats(&h).bytes_held, 0);
+    assert_int_equal(host_stats(&h).parts_waiting, 0);
+    a.key = 2; /* it was never applied, so it is new now */
+    ask_wait(w, &c, &h, &a, &out[2]);
+    assert_ok(out[2].err);
+    assert_int_equal(host_stats(&h).rows_backward, 8);
+    answer_clear(&out[0]);
+    answer_clear(&out[2]);
+    answer_clear(&out[3]);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* A caller dies while its backward runs: the work is finished, and its next life finds the answer.
+ */
+static void caller_dies_in_the_middle(void **state)
+{
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 5};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
+    w = hth_world_new(1, &wo);
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    ask(&c, &h, &a, &out);
+    hth_world_run_for(w, 200 * HTH_US_PER_MS);
+    hth_rpc_disconnect(c.rpc, &hth_node_env(h.node)->self);
+    hth_world_run_for(w, 2 * HTH_US_PER_S);
+    assert_err(HTH_E_CLOSED, out.err);
+    assert_int_equal(host_stats(&h).rows_backward, 4);
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    assert_int_equal(host_stats(&h).rows_backward, 4);
+    assert_int_equal(host_stats(&h).replays_answered, 1);
+    answer_clear(&out);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static void on_drained(void *arg)
+{
+    ((struct host *)arg)->drained = true;
+}
+
+static bool is_drained(void *arg)
+{
+    return ((struct host *)arg)->drained;
+}
+
+/* Drained, stopped and started again, a host goes on with the same bits: weights, moments, steps.
+ */
+static void drain_saves_and_start_restores(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), dx[8 * D];
+    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = dy};
+    struct reference r;
+    struct answer out, late;
+    struct caller c;
+
+    (void)state;
+    h.layer_count = 2;
+    h.opts.step_rows = 16;
+    h.opts.step_age_us = 3600 * HTH_US_PER_S;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 3600 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    for (a.key = 1; a.key <= 3; a.key++) {
+        ask_wait(w, &c, &h, &a, &out);
+        answer_clear(&out);
+        reference_backward(&r, 8, 8, x, dy, dx);
+        if (a.key != 1)
+            assert_ok(hth_expert_step(r.expert, r.ex)); /* the drain steps what is pending */
+    }
+    a.key = 9;
+    a.dy = NULL;
+    ask(&c, &h, &a, &out);
+    hth_world_run_for(w, 12 * HTH_US_PER_MS);
+    hth_server_drain(h.server, on_drained, &h);
+    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
+    ask_wait(w, &c, &h, &a, &late);
+    assert_err(HTH_E_DRAINING, late.err);
+    assert_true(out.count == 1);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).steps, 2);
+    assert_int_equal(host_stats(&h).checkpoints_written, 1); /* the other one never changed */
+    hth_node_crash(h.node, HTH_CRASH_RESET);
+    hth_world_run_for(w, HTH_US_PER_S);
+    hth_node_restart(h.node);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.restored, 1);
+    assert_true(experts_equal(host_expert(&h, 0), r.expert));
+    assert_int_equal(hth_expert_steps(host_expert(&h, 0)), 2);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
+/* A power cut between checkpoints: the last one is there, whole, and a step after it is lost. */
+static void crash_goes_back_to_the_last_checkpoint(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 8 * D);
+    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
+    struct answer out;
+    struct caller c;
+    size_t len;
+
+    (void)state;
+    h.opts.step_rows = 1;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 5 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    hth_world_run_for(w, 6 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).checkpoints_written, 1);
+    assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.0.safetensors", &len));
+    hth_world_run_for(w, 20 * HTH_US_PER_S); /* nothing changed: nothing is written */
+    assert_int_equal(host_stats(&h).checkpoints_written, 1);
+    a.key = 2;
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    hth_node_crash(h.node, HTH_CRASH_SILENT);
+    hth_node_restart(h.node);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.restored, 1);
+    assert_int_equal(hth_expert_steps(host_expert(&h, 0)), 1);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+/* Damaged files: the expert is refused by name, its file stays, the others are served. */
+static void damaged_checkpoints_are_refused(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, D);
+    struct ask a = {.coord = {0, 1}, .rows = {1, 1}, .parts = 2, .d = D, .x = x};
+    struct answer out;
+    struct caller c;
+    size_t len;
+
+    (void)state;
+    hth_aligned_free(x);
+    a.x = x = normals(1, 2 * D);
+    h.layer_count = 2;
+    h.opts.checkpoint_dir = "ckpt";
+    h.node = NULL;
+    host_start(&h, w, "host");
+    hth_node_crash(h.node, HTH_CRASH_RESET);
+    hth_world_run_for(w, HTH_US_PER_S);
+    hth_node_disk_put(h.node, "ckpt/ffn0.1.safetensors", "\x09\0\0\0\0\0\0\0torn", 12);
+    hth_node_restart(h.node);
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    assert_int_equal(h.failed, 1);
+    assert_int_equal(h.failed_err, HTH_E_CORRUPT);
+    ask_wait(w, &c, &h, &a, &out);
+    assert_int_equal(out.status[0], HTH_OK);
+    assert_int_equal(out.status[1], HTH_E_NO_SUCH_EXPERT);
+    answer_clear(&out);
+    hth_server_drain(h.server, on_drained, &h);
+    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
+    assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.1.safetensors", &len));
+    assert_int_equal(len, 12);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static void freed_while_jobs_run(void **state)
+{
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
+    struct answer out[6];
+    struct caller c;
+
+    (void)state;
+    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
+    w = hth_world_new(1, &wo);
+    h.opts.batch_rows_max = 4;
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    for (uint64_t i = 0; i < 6; i++) {
+        a.dy = i % 2 == 1 ? x : NULL;
+        a.key = i / 4 + 1; /* one of them waits for another */
+        ask(&c, &h, &a, &out[i]);
+    }
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    hth_server_free(h.server);
+    h.server = NULL;
+    for (int i = 0; i < 6; i++) {
+        assert_true(hth_world_run_until_true(w, answered, &out[i], 60 * HTH_US_PER_S));
+        assert_err(HTH_E_DRAINING, out[i].err);
+    }
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+static void options_make_sense(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    struct hth_server_opts o = HTH_SERVER_OPTS_INIT;
+    struct hth_expert_opts e;
+    struct hth_server *s;
+
+    (void)state;
+    host_start(&h, w, "host");
+    e = h.expert;
+    e.uid = uid_of(0);
+    assert_err(HTH_E_DUPLICATE, hth_server_add(h.server, &e));
+    e.uid = uid_of(5);
+    e.kind = "resnet";
+    assert_err(HTH_E_CONFIG, hth_server_add(h.server, &e));
+    o.step_rows = 0;
+    assert_err(HTH_E_CONFIG, hth_server_new(h.env, h.rpc, &o, &s));
+    hth_world_free(w);
+}
+
+/* Company: with batch_age_us a lone row waits for others, but not longer than that. */
+static void rows_wait_for_company(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, D);
+    struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
+    struct answer out[4];
+    struct caller c;
+
+    (void)state;
+    h.opts.batch_age_us = 200 * HTH_US_PER_MS;
+    h.opts.batch_rows_min = 4;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out[0]);
+    answer_clear(&out[0]);
+    assert_true(host_stats(&h).queue_ms_mean > 9); /* a twentieth of 200 ms */
+    for (int i = 0; i < 4; i++)
+        ask(&c, &h, &a, &out[i]);
+    hth_world_run_for(w, 150 * HTH_US_PER_MS); /* four are enough */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(out[i].count, 1);
+        answer_clear(&out[i]);
+    }
+    assert_int_equal(host_stats(&h).batches, 2);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_equal_the_kernels),
+        cmocka_unit_test(rows_do_not_see_their_batch),
+        cmocka_unit_test(large_parts_are_cut),
+        cmocka_unit_test(narrow_types_travel),
+        cmocka_unit_test(nop_gives_back_the_very_bytes),
+        cmocka_unit_test(parts_have_their_own_verdicts),
+        cmocka_unit_test(hostile_requests_are_refused),
+        cmocka_unit_test(too_many_parts_and_rows),
+        cmocka_unit_test(busy_when_the_queue_is_long),
+        cmocka_unit_test(busy_when_the_bytes_are_used),
+        cmocka_unit_test(backward_is_applied_once),
+        cmocka_unit_test(answers_are_kept_within_bounds),
+        cmocka_unit_test(repeats_that_wait_are_bounded),
+        cmocka_unit_test(steps_by_count_and_by_age),
+        cmocka_unit_test(canceled_work_is_dropped),
+        cmocka_unit_test(caller_dies_in_the_middle),
+        cmocka_unit_test(drain_saves_and_start_restores),
+        cmocka_unit_test(crash_goes_back_to_the_last_checkpoint),
+        cmocka_unit_test(damaged_checkpoints_are_refused),
+        cmocka_unit_test(freed_while_jobs_run),
+        cmocka_unit_test(options_make_sense),
+        cmocka_unit_test(rows_wait_for_company),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
