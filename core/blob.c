@@ -14,7 +14,7 @@ static struct hth_blob *blob_alloc(size_t size)
 {
     if (size > SIZE_MAX / 2)
         return NULL;
-    struct hth_blob *blob = hth_try_aligned(HEADER_BYTES + size);
+    struct hth_blob *blob = hth_try_block(HEADER_BYTES + size);
     if (blob == NULL)
         return NULL;
     memset(blob, 0, sizeof(*blob));
@@ -22,6 +22,12 @@ static struct hth_blob *blob_alloc(size_t size)
     blob->size = size;
     blob->refs = 1;
     return blob;
+}
+
+/* Where the bytes of a blob lie that were allocated with it. */
+static const uint8_t *own_data(const struct hth_blob *blob)
+{
+    return (const uint8_t *)blob + HEADER_BYTES;
 }
 
 struct hth_blob *hth_blob_try_new(size_t size)
@@ -94,5 +100,6 @@ void hth_blob_unref(struct hth_blob *blob)
         hth_budget_give(blob->budget, blob->size);
     if (blob->release != NULL)
         blob->release(blob->release_arg, blob->data);
-    hth_aligned_free(blob);
+    /* A ghost and a wrapper have only the header. */
+    hth_block_free(blob, HEADER_BYTES + (blob->data == own_data(blob) ? blob->size : 0));
 }

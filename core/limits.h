@@ -6,6 +6,9 @@
 #ifndef HTH_CORE_LIMITS_H
 #define HTH_CORE_LIMITS_H
 
+/* core */
+#define HTH_BLOCKS_BYTES_MAX (256u << 20)       /* freed blocks that wait for their next use */
+
 /* env: streams and jobs */
 #define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20) /* waiting to be sent on one stream */
 #define HTH_STREAM_LOW_BYTES (256u << 10)       /* on_drained below this */

@@ -3,11 +3,21 @@
 #define _DEFAULT_SOURCE
 #include "core/mem.h"
 
+#include "core/limits.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#define KEEP_NO_BLOCKS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define KEEP_NO_BLOCKS
+#endif
+#endif
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
@@ -91,9 +101,9 @@ void *hth_try_realloc(void *old, size_t count, size_t size)
     return realloc(old, bytes > 0 ? bytes : 1);
 }
 
-void *hth_try_aligned(size_t bytes)
+static void *aligned(size_t bytes)
 {
-    if (injected_failure() || bytes > (size_t)PTRDIFF_MAX - HUGE_PAGE_BYTES)
+    if (bytes > (size_t)PTRDIFF_MAX - HUGE_PAGE_BYTES)
         return NULL;
     size_t align = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
     size_t rounded = (bytes + 63) / 64 * 64;
@@ -107,10 +117,91 @@ void *hth_try_aligned(size_t bytes)
     return p;
 }
 
+void *hth_try_aligned(size_t bytes)
+{
+    return injected_failure() ? NULL : aligned(bytes);
+}
+
 void hth_aligned_free(void *p)
 {
     free(p);
 }
+
+/* ---- blocks that come and go --------------------------------------------------------------- */
+
+/*
+ * Size classes have four steps per power of two, so at most a fifth of a block is not asked for, and
+ * untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a compare
+ * and swap: a block is owned by whoever took the pointer out, so there is nothing to lock.
+ */
+#define BLOCK_SHIFT_MIN 18
+#define BLOCK_SHIFT_MAX 27
+#define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)
+#define BLOCK_SLOTS     16
+
+static void *block_slot[BLOCK_CLASSES][BLOCK_SLOTS];
+static size_t block_bytes_kept;
+
+/* The class whose blocks hold that many bytes, and their size; -1 when such blocks are not kept. */
+static int block_class(size_t bytes, size_t *size)
+{
+#ifdef KEEP_NO_BLOCKS
+    /* A kept block would hide a use after free. */
+    (void)bytes;
+    (void)size;
+    return -1;
+#else
+    if (bytes <= (size_t)1 << BLOCK_SHIFT_MIN || bytes > (size_t)1 << BLOCK_SHIFT_MAX)
+        return -1;
+    int shift = BLOCK_SHIFT_MIN;
+    while (bytes > (size_t)2 << shift)
+        shift++;
+    size_t step = (size_t)1 << (shift - 2), base = (size_t)1 << shift;
+    size_t steps = (bytes - base + step - 1) / step; /* 1 .. 4 */
+    *size = base + steps * step;
+    return (shift - BLOCK_SHIFT_MIN) * 4 + (int)steps - 1;
+#endif
+}
+
+void *hth_try_block(size_t bytes)
+{
+    size_t size = bytes;
+    int class = block_class(bytes, &size);
+    if (class < 0)
+        return hth_try_aligned(bytes);
+    if (injected_failure())
+        return NULL;
+    for (int i = 0; i < BLOCK_SLOTS; i++) {
+        void *p = __atomic_exchange_n(&block_slot[class][i], NULL, __ATOMIC_ACQUIRE);
+        if (p != NULL) {
+            __atomic_fetch_sub(&block_bytes_kept, size, __ATOMIC_RELAXED);
+            return p;
+        }
+    }
+    return aligned(size);
+}
+
+void hth_block_free(void *p, size_t bytes)
+{
+    size_t size = bytes;
+    int class = block_class(bytes, &size);
+    if (p == NULL || class < 0) {
+        free(p);
+        return;
+    }
+    if (__atomic_add_fetch(&block_bytes_kept, size, __ATOMIC_RELAXED) <= HTH_BLOCKS_BYTES_MAX) {
+        for (int i = 0; i < BLOCK_SLOTS; i++) {
+            void *none = NULL;
+            if (__atomic_compare_exchange_n(&block_slot[class][i], &none, p, false,
+                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+                return;
+        }
+    }
+    __atomic_fetch_sub(&block_bytes_kept, size, __ATOMIC_RELAXED);
+    free(p);
+}
+
+/* ---- torture ------------------------------------------------------------------------------- */
 
 void hth_mem_fail_at(long n)
 {

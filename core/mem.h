@@ -28,6 +28,11 @@ void *hth_try_realloc(void *old, size_t count, size_t size) HTH_MUST;
  * memory is gone. Free with hth_aligned_free. */
 void *hth_try_aligned(size_t bytes) HTH_MUST;
 void hth_aligned_free(void *p);
+/* The same for blocks that come and go, such as the bodies of messages: large ones are kept when
+ * freed, at most HTH_BLOCKS_BYTES_MAX of them, because getting zeroed pages from the kernel costs
+ * more than all else that happens to a message. Any thread; `bytes` must be the same in both. */
+void *hth_try_block(size_t bytes) HTH_MUST;
+void hth_block_free(void *p, size_t bytes);
 
 #define hth_new(type)              ((type *)hth_calloc(1, sizeof(type)))
 #define hth_new_array(type, count) ((type *)hth_calloc((count), sizeof(type)))

@@ -6,6 +6,7 @@
 #include "core/budget.h"
 #include "core/bytes.h"
 #include "core/ident.h"
+#include "core/limits.h"
 #include "core/mem.h"
 #include "core/tensor.h"
 
@@ -182,6 +183,38 @@ static void test_try_allocations_can_fail(void **state)
     assert_null(hth_try_aligned(SIZE_MAX));
 }
 
+/* Blocks of every class, kept and fresh ones, are aligned, writable to their end and never handed
+ * out twice; more than the limit is given back instead of kept. */
+static void test_blocks_come_and_go(void **state)
+{
+    (void)state;
+    enum { HELD = 24 };
+    static const size_t sizes[] = {1,       (256u << 10) - 1, 256u << 10, (256u << 10) + 1,
+                                   3000000, 8u << 20,         48u << 20,  (128u << 20) + 1};
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < HTH_ARRAY_LEN(sizes); i++) {
+            size_t held = HTH_MIN((size_t)HELD, 1 + 2 * (size_t)HTH_BLOCKS_BYTES_MAX / sizes[i]);
+            uint8_t *p[HELD];
+            for (size_t j = 0; j < held; j++) {
+                p[j] = hth_try_block(sizes[i]);
+                assert_non_null(p[j]);
+                assert_int_equal((uintptr_t)p[j] % 64, 0);
+                p[j][0] = (uint8_t)j;
+                p[j][sizes[i] - 1] = (uint8_t)j;
+            }
+            for (size_t j = 0; j < held; j++) {
+                assert_int_equal(p[j][0], j);
+                assert_int_equal(p[j][sizes[i] - 1], j);
+                hth_block_free(p[j], sizes[i]);
+            }
+        }
+    }
+    hth_block_free(NULL, 8u << 20);
+    hth_mem_fail_at(1);
+    assert_null(hth_try_block(8u << 20));
+    hth_mem_fail_at(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_tensor_bytes),
         cmocka_unit_test(test_budgets_nest),
         cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
