@@ -197,17 +197,18 @@ static enum hth_err begin_part(struct srv_part *part)
     return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype), NULL, &r->out);
 }
 
-/* How many rows one batch of this pool may take, when several workers are idle and it is large. */
+/* How many rows one batch of this pool may take. Much work for one expert is cut, so that the other
+ * workers get a share even when they become free a moment later; backwards take turns anyway. */
 static uint64_t rows_wanted(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
     struct hth_server *s = e->server;
     uint64_t rows = HTH_MIN(pool->rows, s->opts.batch_rows_max);
     uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
-    uint32_t idle = width > s->jobs_running ? width - s->jobs_running : 1;
+    uint64_t enough = (uint64_t)(s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0)) + 1;
 
-    if (!pool->backward && idle > 1 && (double)rows * e->flops_row[0] > s->opts.split_flops)
-        rows = (rows + idle - 1) / idle;
+    if (!pool->backward && width > 1 && rows > enough)
+        rows = HTH_MAX((rows + width - 1) / width, enough);
     return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
 }
 
