@@ -56,7 +56,7 @@ struct hth_expert_client_opts {
 
 #define HTH_EXPERT_CLIENT_OPTS_INIT                                                                \
     {                                                                                              \
-        .timeout_us = 20 * HTH_US_PER_S, .grace_us = 500 * HTH_US_PER_MS, .busy_retries_max = 8,   \
+        .timeout_us = 20 * HTH_US_PER_S, .grace_us = 500 * HTH_US_PER_MS, .busy_retries_max = 30,  \
         .lost_retries_max = 1,                                                                     \
     }
 

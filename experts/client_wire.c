@@ -122,6 +122,17 @@ static bool is_lost(enum hth_err err)
            err == HTH_E_UNREACHABLE || err == HTH_E_DRAINING;
 }
 
+/* After a lost connection the endpoint waits before it dials again; calls until then fail at once.
+ */
+static int64_t backoff_us(const struct cl_group *g)
+{
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(g->batch->client->rpc, &g->to.peer, &info) != HTH_OK)
+        return 0;
+    return info.retry_in_us;
+}
+
 /* Whether the group gets another chance, and arranges it. */
 static bool try_again(struct cl_group *g, const struct hth_rpc_result *r)
 {
@@ -144,10 +155,11 @@ static bool try_again(struct cl_group *g, const struct hth_rpc_result *r)
         return false;
     if (go_to_replicas(g))
         return true;
-    if ((r->err != HTH_E_CLOSED && r->err != HTH_E_TIMEOUT) ||
+    wait_us = RETRY_MIN_US + backoff_us(g);
+    if ((r->err != HTH_E_CLOSED && r->err != HTH_E_TIMEOUT) || wait_us >= left_us ||
         g->lost_retries++ >= o->lost_retries_max)
         return false;
-    retry_later(g, RETRY_MIN_US);
+    retry_later(g, wait_us);
     return true;
 }
 

@@ -1,0 +1,805 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_client.c: batches over several hosts in a simulated world: the right rows to the right
+ * experts, one request per host, and exactly one verdict per pair whatever happens to the hosts.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+#include "experts/message.h"
+
+#define D 16
+
+/* Hosts with `per_host` experts each, a caller, and reference experts for all. */
+struct scene {
+    struct hth_world *w;
+    struct host host[HOSTS_MAX];
+    struct caller c;
+    struct reference ref[64];
+    struct hth_expert_target target[64];
+    uint32_t hosts, experts;
+};
+
+static void scene_start(struct scene *s, const struct hth_world_opts *wo, uint32_t hosts,
+                        uint32_t per_host, const struct host *like)
+{
+    memset(s, 0, sizeof(*s));
+    s->w = hth_world_new(11, wo);
+    s->hosts = hosts;
+    for (uint32_t i = 0; i < hosts; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "host%u", i);
+        s->host[i] = like != NULL ? *like : host_init();
+        s->host[i].layer_first = i * per_host;
+        s->host[i].layer_count = per_host;
+        host_start(&s->host[i], s->w, name);
+        for (uint32_t e = 0; e < per_host; e++, s->experts++) {
+            struct hth_expert_opts o = s->host[i].expert;
+            struct hth_rpc_target to = host_target(&s->host[i]);
+            o.uid = uid_of(s->experts);
+            reference_start(&s->ref[s->experts], &o);
+            s->target[s->experts] =
+                (struct hth_expert_target){.coord = {s->experts}, .host = to.peer, .addr = to.addr};
+        }
+    }
+    hth_world_run_for(s->w, HTH_US_PER_S);
+    caller_start(&s->c, s->w, "caller", NULL);
+}
+
+static void scene_end(struct scene *s)
+{
+    caller_stop(&s->c);
+    hth_world_free(s->w);
+    for (uint32_t i = 0; i < s->experts; i++)
+        reference_stop(&s->ref[i]);
+}
+
+struct outcome {
+    uint32_t count;
+    struct hth_expert_batch *batch;
+    int64_t at_us;
+    struct hth_env *env;
+};
+
+static void on_batch(void *arg, struct hth_expert_batch *batch)
+{
+    struct outcome *o = arg;
+
+    o->count++;
+    o->batch = batch;
+    if (o->env != NULL)
+        o->at_us = hth_now_us(o->env);
+}
+
+static bool has_outcome(void *arg)
+{
+    return ((struct outcome *)arg)->count > 0;
+}
+
+static struct hth_tensor tensor_of(const float *rows, uint64_t count)
+{
+    struct hth_tensor t = {.dtype = HTH_F32, .ndim = 2, .dim = {count, D}};
+
+    t.blob = hth_blob_try_new(count * D * sizeof(float));
+    assert_non_null(t.blob);
+    memcpy(t.blob->data, rows, count * D * sizeof(float));
+    return t;
+}
+
+/* Every unit goes to k experts that are spread over all. */
+static uint32_t deal_pairs(struct hth_expert_pair *pairs, uint32_t units, uint32_t k,
+                           uint32_t experts)
+{
+    uint32_t n = 0;
+
+    for (uint32_t u = 0; u < units; u++)
+        for (uint32_t j = 0; j < k; j++)
+            pairs[n++] = (struct hth_expert_pair){u, (u * 7 + j * 5) % experts};
+    return n;
+}
+
+static struct hth_expert_call call_of(const struct scene *s, const struct hth_tensor *x,
+                                      const struct hth_expert_pair *pairs, uint32_t n)
+{
+    return (struct hth_expert_call){.layer = "ffn0",
+                                    .ndim = 1,
+                                    .x = *x,
+                                    .targets = s->target,
+                                    .targets_count = s->experts,
+                                    .pairs = pairs,
+                                    .pairs_count = n};
+}
+
+static void run_call(struct scene *s, const struct hth_expert_call *call, struct outcome *o)
+{
+    struct hth_expert_batch *b;
+
+    memset(o, 0, sizeof(*o));
+    o->env = s->c.env;
+    assert_ok(hth_experts_call(s->c.client, call, on_batch, o, &b));
+    assert_int_equal(o->count, 0);
+    assert_true(hth_world_run_until_true(s->w, has_outcome, o, 120 * HTH_US_PER_S));
+    assert_int_equal(o->count, 1);
+    assert_ptr_equal(o->batch, b);
+}
+
+/* ---- the rows ------------------------------------------------------------------------------ */
+
+static void rows_come_back_to_their_pairs(void **state)
+{
+    enum { UNITS = 12, K = 3, N = UNITS * K };
+    struct hth_expert_pair pairs[N];
+    float *x = normals(1, UNITS * D), *dy = normals(2, N * D), out[N * D], want[D];
+    struct hth_expert_batch_info info;
+    struct host like = host_init();
+    struct hth_expert_call call;
+    struct hth_tensor tx, tdy;
+    struct outcome o;
+    uint8_t ok[N];
+    struct scene s;
+
+    (void)state;
+    like.opts.step_rows = 1000000;
+    scene_start(&s, NULL, 4, 2, &like);
+    assert_int_equal(deal_pairs(pairs, UNITS, K, 8), N);
+    tx = tensor_of(x, UNITS);
+    tdy = tensor_of(dy, N);
+    call = call_of(&s, &tx, pairs, N);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    assert_int_equal(hth_expert_batch_pairs(o.batch), N);
+    hth_expert_batch_info(o.batch, &info);
+    assert_int_equal(info.requests, 4); /* one per host */
+    assert_int_equal(info.hosts, 4);
+    assert_int_equal(info.bytes_out, N * D * 4);
+    assert_int_equal(info.bytes_in, N * D * 4);
+    assert_int_equal(hth_expert_batch_unpack(o.batch, out, D, ok), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(ok[i], 1);
+        reference_forward(&s.ref[pairs[i].target], 1, x + pairs[i].unit * D, want);
+        assert_memory_equal(out + i * D, want, sizeof(want));
+    }
+    hth_expert_batch_free(o.batch);
+    call.dy = tdy;
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    assert_int_equal(hth_expert_batch_unpack(o.batch, out, D, ok), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        reference_backward(&s.ref[pairs[i].target], 1, UNITS, x + pairs[i].unit * D, dy + i * D,
+                           want);
+        assert_memory_equal(out + i * D, want, sizeof(want));
+    }
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_blob_unref(tdy.blob);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    scene_end(&s);
+}
+
+static void sequences_travel_whole(void **state)
+{
+    enum { T = 4, UNITS = 3, N = 6 };
+    struct hth_expert_pair pairs[N];
+    float *x = normals(1, UNITS * T * D), out[N * (T * D + 5)], want[T * D];
+    struct host like = host_init();
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint8_t ok[N];
+    struct scene s;
+
+    (void)state;
+    like.expert.kind = "transformer";
+    like.expert.shape.heads = 2;
+    like.expert.shape.block_rows = T;
+    scene_start(&s, NULL, 2, 2, &like);
+    deal_pairs(pairs, UNITS, 2, 4);
+    tx = tensor_of(x, UNITS * T);
+    call = call_of(&s, &tx, pairs, N);
+    call.block_rows = T;
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    hth_expert_batch_unpack(o.batch, out, T * D + 5, ok);
+    for (uint32_t i = 0; i < N; i++) {
+        reference_forward(&s.ref[pairs[i].target], T, x + pairs[i].unit * T * D, want);
+        assert_memory_equal(out + i * (T * D + 5), want, sizeof(want));
+    }
+    hth_expert_batch_free(o.batch);
+    call.block_rows = 1; /* half a sequence is refused by the host, not computed */
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 0);
+    assert_int_equal(hth_expert_batch_verdicts(o.batch)[0], HTH_E_BAD_SHAPE);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+static void narrow_wire_is_close(void **state)
+{
+    enum { UNITS = 6, N = 12 };
+    struct hth_expert_pair pairs[N];
+    float *x = normals(1, UNITS * D), out[N * D], want[D];
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint8_t ok[N];
+    struct scene s;
+
+    (void)state;
+    scene_start(&s, NULL, 2, 2, NULL);
+    deal_pairs(pairs, UNITS, 2, 4);
+    tx = tensor_of(x, UNITS);
+    call = call_of(&s, &tx, pairs, N);
+    call.wire = HTH_F16;
+    run_call(&s, &call, &o);
+    hth_expert_batch_unpack(o.batch, out, D, ok);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(ok[i], 1);
+        reference_forward(&s.ref[pairs[i].target], 1, x + pairs[i].unit * D, want);
+        for (int j = 0; j < D; j++)
+            assert_close(out[i * D + j], want[j], 0.01, 0.01);
+    }
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+/* An expert whose weights overflow: its rows are told apart and read as zeros. */
+static void infinite_answers_are_found(void **state)
+{
+    struct hth_expert_pair pairs[2] = {{0, 0}, {0, 1}};
+    float *x = normals(1, D), out[2 * D];
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint8_t ok[2];
+    struct scene s;
+    struct hth_params *p;
+
+    (void)state;
+    scene_start(&s, NULL, 1, 2, NULL);
+    p = hth_expert_params((struct hth_expert *)(uintptr_t)host_expert(&s.host[0], 1));
+    hth_params_flat(p, HTH_PART_VALUE)[0] = NAN;
+    hth_params_touched(p);
+    tx = tensor_of(x, 1);
+    call = call_of(&s, &tx, pairs, 2);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 2);
+    assert_int_equal(hth_expert_batch_unpack(o.batch, out, D, ok), 1);
+    assert_int_equal(ok[0], 1);
+    assert_int_equal(ok[1], 0);
+    for (int j = 0; j < D; j++)
+        assert_close(out[D + j], 0, 0, 0);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+/* ---- failures ------------------------------------------------------------------------------ */
+
+static void a_dead_host_costs_only_its_pairs(void **state)
+{
+    enum { UNITS = 16, K = 4, N = UNITS * K };
+    struct hth_expert_pair pairs[N];
+    float *x = normals(1, UNITS * D), out[N * D], want[D];
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint32_t lost = 0;
+    uint8_t ok[N];
+    struct scene s;
+
+    (void)state;
+    for (int silent = 0; silent < 2; silent++) {
+        scene_start(&s, NULL, 4, 2, NULL);
+        deal_pairs(pairs, UNITS, K, 8);
+        hth_node_crash(s.host[2].node, silent ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
+        hth_world_run_for(s.w, 100 * HTH_US_PER_MS);
+        tx = tensor_of(x, UNITS);
+        call = call_of(&s, &tx, pairs, N);
+        call.k_min = 1;
+        call.grace_us = 300 * HTH_US_PER_MS;
+        run_call(&s, &call, &o);
+        hth_expert_batch_unpack(o.batch, out, D, ok);
+        for (uint32_t i = 0; i < N; i++) {
+            bool dead = pairs[i].target / 2 == 2;
+            assert_int_equal(ok[i], dead ? 0 : 1);
+            assert_true(!dead || hth_expert_batch_verdicts(o.batch)[i] != HTH_OK);
+            lost += dead ? 1 : 0;
+            if (!dead) {
+                reference_forward(&s.ref[pairs[i].target], 1, x + pairs[i].unit * D, want);
+                assert_memory_equal(out + i * D, want, sizeof(want));
+            }
+        }
+        assert_true(lost > 0);
+        assert_int_equal(s.c.host_ok, 3);
+        assert_int_equal(s.c.host_failed, 1);
+        hth_expert_batch_free(o.batch);
+        hth_blob_unref(tx.blob);
+        scene_end(&s);
+    }
+    hth_aligned_free(x);
+}
+
+/* One slow host: with k_min the batch ends a grace period after the others, without it at the slow
+ * one's time. */
+static void grace_ends_the_wait(void **state)
+{
+    struct hth_expert_pair pairs[8];
+    float *x = normals(1, 4 * D);
+    struct hth_link slow = HTH_LINK_INIT;
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    int64_t start;
+    struct scene s;
+
+    (void)state;
+    scene_start(&s, NULL, 2, 1, NULL);
+    slow.latency_us = 400 * HTH_US_PER_MS;
+    hth_world_link(s.w, s.host[1].node, s.c.node, &slow);
+    deal_pairs(pairs, 4, 2, 2);
+    tx = tensor_of(x, 4);
+    call = call_of(&s, &tx, pairs, 8);
+    run_call(&s, &call, &o); /* also connects both */
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 8);
+    hth_expert_batch_free(o.batch);
+    start = hth_world_now_us(s.w);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 8);
+    assert_true(hth_world_now_us(s.w) - start >= 800 * HTH_US_PER_MS);
+    hth_expert_batch_free(o.batch);
+    call.k_min = 1;
+    call.grace_us = 100 * HTH_US_PER_MS;
+    start = hth_world_now_us(s.w);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 4);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(hth_expert_batch_verdicts(o.batch)[i],
+                         pairs[i].target == 0 ? HTH_OK : HTH_E_TIMEOUT);
+    assert_true(hth_world_now_us(s.w) - start >= 100 * HTH_US_PER_MS);
+    assert_true(hth_world_now_us(s.w) - start <= 150 * HTH_US_PER_MS);
+    hth_expert_batch_free(o.batch);
+    call.k_min = 2; /* not reached before the slow one: it is waited for */
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 8);
+    hth_expert_batch_free(o.batch);
+    call.timeout_us = 200 * HTH_US_PER_MS;
+    start = hth_world_now_us(s.w);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 4);
+    assert_int_equal(hth_world_now_us(s.w) - start, 200 * HTH_US_PER_MS);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+static void replicas_step_in(void **state)
+{
+    enum { UNITS = 8, K = 2, N = UNITS * K };
+    struct hth_expert_pair pairs[N];
+    float *x = normals(1, UNITS * D), out[N * D], want[D];
+    struct host like = host_init(), mirror;
+    struct hth_expert_batch_info info;
+    struct hth_expert_call call;
+    struct hth_peer_id peer;
+    struct hth_addr addr;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint8_t ok[N];
+    struct scene s;
+
+    (void)state;
+    scene_start(&s, NULL, 2, 2, &like);
+    mirror = like;
+    mirror.layer_count = 4;
+    host_start(&mirror, s.w, "mirror");
+    for (uint32_t i = 0; i < 4; i++) {
+        s.target[i].has_replica = true;
+        s.target[i].replica_host = host_target(&mirror).peer;
+        s.target[i].replica_addr = host_target(&mirror).addr;
+    }
+    hth_node_crash(s.host[0].node, HTH_CRASH_RESET);
+    hth_world_run_for(s.w, 100 * HTH_US_PER_MS);
+    deal_pairs(pairs, UNITS, K, 4);
+    tx = tensor_of(x, UNITS);
+    call = call_of(&s, &tx, pairs, N);
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    hth_expert_batch_unpack(o.batch, out, D, ok);
+    for (uint32_t i = 0; i < N; i++) {
+        reference_forward(&s.ref[pairs[i].target], 1, x + pairs[i].unit * D, want);
+        assert_memory_equal(out + i * D, want, sizeof(want));
+        hth_expert_batch_host(o.batch, pairs[i].target, &peer, &addr);
+        assert_true(hth_peer_id_eq(&peer, pairs[i].target < 2 ? &s.target[0].replica_host
+                                                              : &s.target[2].host));
+    }
+    hth_expert_batch_info(o.batch, &info);
+    assert_int_equal(info.retries, 1);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+/* A host that is too busy at first is asked again when it said, and all is well in the end. */
+static void busy_is_tried_again(void **state)
+{
+    enum { CALLS = 12 };
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_expert_pair pairs[64];
+    float *x = normals(1, 64 * D);
+    struct host like = host_init();
+    struct hth_expert_batch *b;
+    struct hth_expert_batch_info info;
+    struct outcome o[CALLS] = {0};
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    uint32_t retries = 0;
+    struct scene s;
+
+    (void)state;
+    wo.device.flops_per_s = 1e6;
+    like.opts.queue_us_max = 400 * HTH_US_PER_MS;
+    like.opts.batch_rows_max = 64;
+    scene_start(&s, &wo, 1, 1, &like);
+    deal_pairs(pairs, 64, 1, 1);
+    tx = tensor_of(x, 64);
+    call = call_of(&s, &tx, pairs, 64);
+    call.dy = tx;
+    run_call(&s, &call, &o[0]);
+    hth_expert_batch_free(o[0].batch);
+    o[0].count = 0;
+    for (int i = 0; i < CALLS; i++)
+        assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o[i], &b));
+    for (int i = 0; i < CALLS; i++) {
+        assert_true(hth_world_run_until_true(s.w, has_outcome, &o[i], 120 * HTH_US_PER_S));
+        assert_int_equal(hth_expert_batch_verdicts(o[i].batch)[0], HTH_OK);
+        assert_int_equal(hth_expert_batch_ok_count(o[i].batch), 64);
+        hth_expert_batch_info(o[i].batch, &info);
+        retries += info.retries;
+        hth_expert_batch_free(o[i].batch);
+    }
+    assert_true(retries > 0);
+    assert_int_equal(host_stats(&s.host[0]).rows_backward, (CALLS + 1) * 64);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+/* The connection breaks while a backward runs: the retry carries the same key and nothing is
+ * applied twice. */
+static void lost_backward_is_not_repeated(void **state)
+{
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_expert_pair pairs[4];
+    float *x = normals(1, 4 * D);
+    struct host like = host_init();
+    struct hth_expert_batch *b;
+    struct outcome o = {0};
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct scene s;
+
+    (void)state;
+    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
+    scene_start(&s, &wo, 1, 1, &like);
+    deal_pairs(pairs, 4, 1, 1);
+    tx = tensor_of(x, 4);
+    call = call_of(&s, &tx, pairs, 4);
+    call.dy = tx;
+    assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b));
+    hth_world_run_for(s.w, 250 * HTH_US_PER_MS);
+    hth_rpc_disconnect(s.c.rpc, &s.target[0].host);
+    assert_true(hth_world_run_until_true(s.w, has_outcome, &o, 120 * HTH_US_PER_S));
+    assert_int_equal(hth_expert_batch_verdicts(o.batch)[0], HTH_OK);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), 4);
+    assert_int_equal(host_stats(&s.host[0]).rows_backward, 4);
+    assert_int_equal(
+        host_stats(&s.host[0]).replays_answered + host_stats(&s.host[0]).replays_joined, 1);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+static void given_up_batches_vanish(void **state)
+{
+    struct hth_expert_pair pairs[8], spread[4] = {{3, 0}, {1, 0}, {0, 1}, {2, 1}};
+    float *x = normals(1, 4 * D);
+    struct outcome o = {0};
+    struct hth_expert_batch *b[3];
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct scene s;
+
+    (void)state;
+    scene_start(&s, NULL, 2, 1, NULL);
+    deal_pairs(pairs, 4, 2, 2);
+    tx = tensor_of(x, 4);
+    call = call_of(&s, &tx, pairs, 8);
+    assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b[0]));
+    call.pairs = spread;
+    call.pairs_count = 4;
+    assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b[1]));
+    hth_expert_batch_free(b[1]); /* its rows are still being gathered */
+    hth_world_run_for(s.w, 15 * HTH_US_PER_MS);
+    hth_expert_batch_free(b[0]); /* its requests are on the way */
+    assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b[2]));
+    hth_world_run_for(s.w, 5 * HTH_US_PER_MS);
+    hth_expert_client_free(s.c.client);
+    s.c.client = NULL;
+    hth_world_run_for(s.w, 10 * HTH_US_PER_S);
+    assert_int_equal(o.count, 0);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+static void wrong_calls_are_named(void **state)
+{
+    struct hth_expert_pair pairs[2] = {{0, 0}, {0, 0}};
+    float *x = normals(1, 4 * D);
+    struct hth_expert_call good, c;
+    struct hth_expert_batch *b;
+    struct outcome o = {0};
+    struct hth_tensor tx;
+    struct scene s;
+
+    (void)state;
+    scene_start(&s, NULL, 1, 1, NULL);
+    tx = tensor_of(x, 4);
+    good = call_of(&s, &tx, pairs, 2);
+    assert_err(HTH_E_DUPLICATE, hth_experts_call(s.c.client, &good, on_batch, &o, &b));
+    good.pairs_count = 1;
+#define REFUSED(want, change)                                                                      \
+    c = good;                                                                                      \
+    change;                                                                                        \
+    assert_err(want, hth_experts_call(s.c.client, &c, on_batch, &o, &b))
+    REFUSED(HTH_E_RANGE, c.ndim = 4);
+    REFUSED(HTH_E_RANGE, c.layer = "");
+    REFUSED(HTH_E_RANGE, c.pairs_count = 0);
+    REFUSED(HTH_E_RANGE, c.targets_count = 0);
+    REFUSED(HTH_E_RANGE, c.pairs = &((struct hth_expert_pair){4, 0}));
+    REFUSED(HTH_E_TOO_LARGE, c.pairs_count = HTH_EXPERT_PAIRS_MAX + 1);
+    REFUSED(HTH_E_TOO_LARGE, c.block_rows = HTH_EXPERT_BLOCK_ROWS_MAX + 1);
+    REFUSED(HTH_E_BAD_SHAPE, c.block_rows = 3);
+    REFUSED(HTH_E_BAD_SHAPE, c.x.dim[0] = 5);
+    REFUSED(HTH_E_BAD_SHAPE, c.x.dtype = HTH_I32);
+    REFUSED(HTH_E_BAD_SHAPE, c.wire = HTH_I8);
+    REFUSED(HTH_E_BAD_SHAPE, c.dy = tx); /* as many rows as pairs, please */
+    hth_world_run_for(s.w, HTH_US_PER_S);
+    assert_int_equal(o.count, 0);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+}
+
+/* More rows than one request takes become several. */
+static void large_batches_are_cut(void **state)
+{
+    enum { N = HTH_EXPERT_CALL_ROWS_MAX + 5 };
+    struct hth_expert_pair *pairs = hth_new_array(struct hth_expert_pair, N);
+    float *x = normals(1, (size_t)N * D);
+    struct hth_expert_batch_info info;
+    struct host like = host_init();
+    struct hth_expert_call call;
+    struct hth_tensor tx;
+    struct outcome o;
+    struct scene s;
+
+    (void)state;
+    like.expert.kind = "nop";
+    scene_start(&s, NULL, 1, 1, &like);
+    deal_pairs(pairs, N, 1, 1);
+    tx = tensor_of(x, N);
+    call = call_of(&s, &tx, pairs, N);
+    run_call(&s, &call, &o);
+    hth_expert_batch_info(o.batch, &info);
+    assert_int_equal(info.requests, 2);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    hth_free(pairs);
+    scene_end(&s);
+}
+
+struct told {
+    uint32_t count, total, calls;
+    enum hth_err err;
+    char last[HTH_UID_TEXT_MAX];
+};
+
+static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *infos,
+                    uint32_t count, uint32_t total)
+{
+    struct told *t = arg;
+
+    t->calls++;
+    t->err = err;
+    t->count = count;
+    t->total = total;
+    if (count > 0)
+        snprintf(t->last, sizeof(t->last), "%s", infos[count - 1].uid);
+}
+
+static void hosts_tell_what_they_have(void **state)
+{
+    struct host like = host_init();
+    struct hth_rpc_target to;
+    struct told t = {0};
+    struct scene s;
+
+    (void)state;
+    like.expert.kind = "nop";
+    scene_start(&s, NULL, 1, 1, &like);
+    for (uint32_t i = 1; i < HTH_EXPERT_INFO_PAGE_MAX + 10; i++) {
+        struct hth_expert_opts o = like.expert;
+        o.uid = uid_of(i);
+        assert_ok(hth_server_add(s.host[0].server, &o));
+    }
+    to = host_target(&s.host[0]);
+    assert_ok(hth_expert_client_info(s.c.client, &to, 0, HTH_US_PER_S, on_info, &t));
+    hth_world_run_for(s.w, HTH_US_PER_S);
+    assert_int_equal(t.calls, 1);
+    assert_ok(t.err);
+    assert_int_equal(t.count, HTH_EXPERT_INFO_PAGE_MAX);
+    assert_int_equal(t.total, HTH_EXPERT_INFO_PAGE_MAX + 10);
+    assert_ok(hth_expert_client_info(s.c.client, &to, t.count, HTH_US_PER_S, on_info, &t));
+    hth_world_run_for(s.w, HTH_US_PER_S);
+    assert_int_equal(t.count, 10);
+    assert_string_equal(t.last, "ffn0.265");
+    assert_ok(hth_expert_client_info(s.c.client, &to, UINT32_MAX, HTH_US_PER_S, on_info, &t));
+    hth_world_run_for(s.w, HTH_US_PER_S);
+    assert_int_equal(t.count, 0);
+    assert_ok(hth_expert_client_info(s.c.client, &to, 0, HTH_US_PER_S, on_info, &t));
+    scene_end(&s); /* with a question still open */
+}
+
+/* ---- the property -------------------------------------------------------------------------- */
+
+struct storm {
+    struct scene *s;
+    struct hth_rng rng;
+    uint32_t live, started, finished;
+    uint32_t ok, failed;
+    struct hth_tensor tx[40], tdy[40];
+    struct hth_expert_pair pairs[40][48];
+    uint32_t n[40];
+    uint8_t backward[40];
+};
+
+struct one {
+    struct storm *st;
+    uint32_t i;
+    bool done;
+};
+
+static void on_storm_batch(void *arg, struct hth_expert_batch *batch)
+{
+    struct one *one = arg;
+    struct storm *st = one->st;
+    static float out[48 * D];
+    uint8_t ok[48];
+    const enum hth_err *v = hth_expert_batch_verdicts(batch);
+
+    assert_false(one->done); /* exactly once */
+    one->done = true;
+    st->finished++;
+    assert_int_equal(hth_expert_batch_pairs(batch), st->n[one->i]);
+    hth_expert_batch_unpack(batch, out, D, ok);
+    for (uint32_t p = 0; p < st->n[one->i]; p++) {
+        float want[D];
+        assert_true((v[p] == HTH_OK) == (ok[p] == 1));
+        st->ok += ok[p];
+        st->failed += 1 - ok[p];
+        if (!ok[p] || st->backward[one->i])
+            continue;
+        /* No expert steps in this storm, so a forward answer is known to the bit. */
+        reference_forward(&st->s->ref[st->pairs[one->i][p].target], 1,
+                          (const float *)(const void *)st->tx[one->i].blob->data +
+                              st->pairs[one->i][p].unit * D,
+                          want);
+        assert_memory_equal(out + p * D, want, sizeof(want));
+    }
+    hth_expert_batch_free(batch);
+}
+
+/* Loss, jitter, short reads, hosts that crash and come back: every batch ends once, every pair has
+ * one verdict, every answered row is the right one. */
+static void storm(uint64_t seed)
+{
+    enum { CALLS = 40, UNITS = 12, K = 4 };
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct host like = host_init();
+    struct storm *st = hth_new(struct storm);
+    struct one one[CALLS];
+    struct hth_expert_batch *b;
+    float *x = normals(seed, UNITS * D), *dy = normals(seed + 1, UNITS * K * D);
+    struct scene s;
+
+    wo.link.jitter_us = 20000;
+    wo.link.jitter = HTH_JITTER_EXPONENTIAL;
+    wo.link.loss = 0.02;
+    wo.chaos.short_read = 0.3;
+    wo.chaos.short_write = 0.3;
+    wo.device.compute_workers = 2;
+    like.opts.step_rows = UINT64_C(1) << 40;
+    like.opts.step_age_us = INT64_C(1) << 50;
+    scene_start(&s, &wo, 4, 3, &like);
+    st->s = &s;
+    hth_rng_init(&st->rng, seed);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct hth_expert_call call;
+        st->tx[i] = tensor_of(x, UNITS);
+        st->n[i] = deal_pairs(st->pairs[i], UNITS, K, 12);
+        st->backward[i] = hth_rng_chance(&st->rng, 0.5);
+        call = call_of(&s, &st->tx[i], st->pairs[i], st->n[i]);
+        call.k_min = (uint32_t)hth_rng_below(&st->rng, 4);
+        call.grace_us = 200 * HTH_US_PER_MS;
+        call.timeout_us = 8 * HTH_US_PER_S;
+        if (st->backward[i]) {
+            st->tdy[i] = tensor_of(dy, st->n[i]);
+            call.dy = st->tdy[i];
+        }
+        one[i] = (struct one){.st = st, .i = i};
+        assert_ok(hth_experts_call(s.c.client, &call, on_storm_batch, &one[i], &b));
+        st->started++;
+        hth_world_run_for(s.w, (int64_t)hth_rng_below(&st->rng, 300) * HTH_US_PER_MS);
+        if (hth_rng_chance(&st->rng, 0.3)) {
+            struct host *h = &s.host[hth_rng_below(&st->rng, 4)];
+            if (hth_node_is_up(h->node))
+                hth_node_crash(h->node,
+                               hth_rng_chance(&st->rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+            else
+                hth_node_restart(h->node);
+        }
+    }
+    hth_world_run_for(s.w, 30 * HTH_US_PER_S);
+    assert_int_equal(st->finished, CALLS);
+    assert_true(st->ok > 0 && st->failed > 0);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        hth_blob_unref(st->tx[i].blob);
+        hth_blob_unref(st->tdy[i].blob);
+    }
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    scene_end(&s);
+    hth_free(st);
+}
+
+static void every_pair_has_one_verdict(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++)
+        storm(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_come_back_to_their_pairs),
+        cmocka_unit_test(sequences_travel_whole),
+        cmocka_unit_test(narrow_wire_is_close),
+        cmocka_unit_test(infinite_answers_are_found),
+        cmocka_unit_test(a_dead_host_costs_only_its_pairs),
+        cmocka_unit_test(grace_ends_the_wait),
+        cmocka_unit_test(replicas_step_in),
+        cmocka_unit_test(busy_is_tried_again),
+        cmocka_unit_test(lost_backward_is_not_repeated),
+        cmocka_unit_test(given_up_batches_vanish),
+        cmocka_unit_test(wrong_calls_are_named),
+        cmocka_unit_test(large_batches_are_cut),
+        cmocka_unit_test(hosts_tell_what_they_have),
+        cmocka_unit_test(every_pair_has_one_verdict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
