@@ -148,6 +148,31 @@ static const char *nearest_key(const char *key)
     return best;
 }
 
+/* The word of any enumeration that looks most like `value`. */
+static const char *nearest_value(const char *value)
+{
+    static const struct {
+        const cyaml_strval_t *words;
+        size_t count;
+    } tables[] = {
+        {model_kinds, HTH_ARRAY_LEN(model_kinds)}, {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},
+        {data_kinds, HTH_ARRAY_LEN(data_kinds)},   {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},
+        {schedules, HTH_ARRAY_LEN(schedules)},
+    };
+    const char *best = "";
+    size_t best_distance = SIZE_MAX;
+    for (size_t t = 0; t < HTH_ARRAY_LEN(tables); t++) {
+        for (size_t i = 0; i < tables[t].count; i++) {
+            size_t distance = hth_text_distance(value, tables[t].words[i].str);
+            if (distance < best_distance) {
+                best_distance = distance;
+                best = tables[t].words[i].str;
+            }
+        }
+    }
+    return best;
+}
+
 struct parse_log {
     char message[256]; /* what libcyaml says first */
     char where[128];   /* the innermost place of its backtrace */
@@ -175,12 +200,18 @@ static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args
 static void explain(const struct parse_log *log, cyaml_err_t cyaml_error, const char *name,
                     char *error)
 {
-    static const char unknown[] = "Unexpected key: ";
+    static const char unknown[] = "Unexpected key: ", no_word[] = "Invalid ENUM value: ";
     const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(cyaml_error);
     if (strncmp(message, unknown, strlen(unknown)) == 0) {
         const char *key = message + strlen(unknown);
         snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown key '%.64s' %s; did you mean '%s'?",
                  name, key, log->where, nearest_key(key));
+        return;
+    }
+    if (strncmp(message, no_word, strlen(no_word)) == 0) {
+        const char *value = message + strlen(no_word);
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown value '%.64s' %s; did you mean '%s'?",
+                 name, value, log->where, nearest_value(value));
         return;
     }
     snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s %s", name, message, log->where);
