@@ -39,14 +39,16 @@ static void format(const struct hth_secret *secret, char text[FILE_LEN + 1])
 }
 
 /* The public key in the file is a checksum: a damaged secret would be another identity. */
-static enum hth_err parse(const char text[FILE_LEN], struct hth_secret *out)
+enum hth_err hth_identity_parse(const void *data, size_t len, struct hth_secret *out)
 {
+    const char *text = data;
     char hex[HEX_LEN + 1] = {0};
     struct hth_pubkey pub, want;
     enum hth_err err = HTH_E_BAD_KEY;
-    if (memcmp(text, MAGIC_LINE, MAGIC_LEN) != 0 || text[MAGIC_LEN + HEX_LEN] != '\n' ||
+    explicit_bzero(out, sizeof(*out));
+    if (len != FILE_LEN || memcmp(text, MAGIC_LINE, MAGIC_LEN) != 0 || text[MAGIC_LEN + HEX_LEN] != '\n' ||
         text[FILE_LEN - 1] != '\n')
-        return HTH_E_BAD_KEY;
+        return err;
     memcpy(hex, text + MAGIC_LEN, HEX_LEN);
     if (hth_unhex(hex, out->b, sizeof(out->b)) != HTH_OK)
         goto out;
@@ -109,7 +111,7 @@ static enum hth_err load(const char *path, struct hth_secret *out, char *why)
     }
     close(fd);
     if (err == HTH_OK) {
-        err = len == FILE_LEN ? parse(text, out) : HTH_E_BAD_KEY;
+        err = hth_identity_parse(text, len, out);
         if (err != HTH_OK)
             snprintf(why, HTH_IDENTITY_WHY_MAX,
                      "%s is damaged or is not a key: restore it, or move it away to get a new one",

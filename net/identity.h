@@ -28,6 +28,9 @@
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX]) HTH_MUST;
 
+/* The content of such a file. Errors: E_BAD_KEY, and *out is zero. */
+enum hth_err hth_identity_parse(const void *text, size_t len, struct hth_secret *out) HTH_MUST;
+
 /* A fresh secret from the kernel. Errors: E_IO. */
 enum hth_err hth_identity_random(struct hth_secret *out) HTH_MUST;
 

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hostile.c: peers that are absent, wrong, silent, slow, many, or that speak something else.
+ * Raw clients are plain sockets on loopback, driven from the same thread between runs of the loop.
+ */
+#define _GNU_SOURCE
+#include "net/pair.h"
+
+#include "net/crypto.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RAW_MAX 300
+
+struct raw {
+    int fd[RAW_MAX];
+    int count;
+};
+
+static int raw_connect(const struct hth_addr *addr)
+{
+    struct sockaddr_in sin = {.sin_family = AF_INET, .sin_port = htons(addr->port)};
+    memcpy(&sin.sin_addr, addr->ip, 4);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+    return fd;
+}
+
+/* True when the other side has closed: everything it sent is read and thrown away. */
+static bool raw_is_closed(int fd)
+{
+    uint8_t buf[4096];
+    for (;;) {
+        ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+        if (n == 0)
+            return true;
+        if (n < 0)
+            return errno != EAGAIN;
+    }
+}
+
+static double metric(struct pair *p, const char *name)
+{
+    return hth_metrics_get(p->env->metrics, name);
+}
+
+static bool one_failed(struct pair *p)
+{
+    return metric(p, "hearth_net_handshake_failed_total") >= 1 && no_streams(p);
+}
+
+/* ---- dialling ------------------------------------------------------------------------------------ */
+
+static void wrong_peer_id(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct pair p;
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        opts.plain = plain == 1;
+        pair_open(&p, &opts);
+        struct hth_peer_id other = p.env->self;
+        other.b[31] ^= 1;
+        assert_ok(hth_dial(p.env, &p.addr, &other, &end_ops, &p.client, &p.client.s));
+        pair_run(&p, client_closed);
+        assert_int_equal(p.client.err, HTH_E_BAD_PEER_ID);
+        assert_int_equal(p.client.opened, 0);
+        if (!opts.plain) {
+            pair_run(&p, no_streams);
+            assert_int_equal(p.accepted, 0); /* our key was not even shown */
+        }
+        pair_close(&p);
+    }
+}
+
+static void any_peer_id(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    assert_ok(hth_dial(p.env, &p.addr, NULL, &end_ops, &p.client, &p.client.s));
+    pair_run(&p, both_open);
+    struct hth_peer_id id;
+    hth_stream_peer(p.env, p.server.s, &id, NULL);
+    assert_true(hth_peer_id_eq(&id, &p.env->self));
+    assert_string_equal(hth_net_stream_cipher(p.client.s), "TLS_AES_128_GCM_SHA256");
+    pair_close(&p);
+}
+
+static void refused(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    hth_listener_free(p.env, p.listener); /* now nothing listens on that port */
+    p.listener = NULL;
+    pair_dial(&p);
+    pair_run(&p, client_closed);
+    assert_int_equal(p.client.err, HTH_E_REFUSED);
+    assert_int_equal(p.client.opened, 0);
+    pair_close(&p);
+}
+
+/* A backlog that is full makes the kernel drop further SYNs: nobody answers. */
+static void dial_timeout(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(sin);
+    int fill[8];
+    struct pair p;
+    (void)state;
+    opts.dial_timeout_us = 60000;
+    pair_open(&p, &opts);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &len), 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(fill); i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(fill[i], (struct sockaddr *)&sin, sizeof(sin));
+    }
+    p.addr.port = ntohs(sin.sin_port);
+    int64_t start = hth_now_us(p.env);
+    pair_dial(&p);
+    pair_run(&p, client_closed);
+    assert_int_equal(p.client.err, HTH_E_TIMEOUT);
+    assert_true(hth_now_us(p.env) - start >= 60000);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(fill); i++)
+        close(fill[i]);
+    close(fd);
+    pair_close(&p);
+}
+
+/* The other side accepts the connection and never says a word. */
+static void silent_server(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(sin);
+    struct pair p;
+    (void)state;
+    opts.handshake_timeout_us = 60000;
+    pair_open(&p, &opts);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &len), 0);
+    p.addr.port = ntohs(sin.sin_port);
+    pair_dial(&p);
+    pair_run(&p, client_closed);
+    assert_int_equal(p.client.err, HTH_E_TIMEOUT);
+    close(fd);
+    pair_close(&p);
+}
+
+static void bad_addresses(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct hth_addr none = {0};
+    struct hth_listener *l;
+    struct hth_stream *s;
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    assert_err(HTH_E_UNSUPPORTED, hth_dial(p.env, &none, NULL, &end_ops, &p.client, &s));
+    assert_null(s);
+    assert_err(HTH_E_UNSUPPORTED, hth_listen(p.env, &none, pair_accept, &p, &l));
+    /* A documentation address (RFC 5737) that no interface of this machine has. */
+    struct hth_addr foreign = {.family = 4, .ip = {192, 0, 2, 1}};
+    assert_err(HTH_E_UNREACHABLE, hth_listen(p.env, &foreign, pair_accept, &p, &l));
+    pair_close(&p);
+}
+
+/* ---- listening ------------------------------------------------------------------------------------ */
+
+static bool raw_all_closed(struct pair *p)
+{
+    struct raw *r = p->user;
+    for (int i = 0; i < r->count; i++) {
+        if (!raw_is_closed(r->fd[i]))
+            return false;
+    }
+    return true;
+}
+
+static void run_garbage(const struct hth_net_opts *opts, const void *data, size_t len)
+{
+    struct raw r = {.count = 1};
+    struct pair p;
+    pair_open(&p, opts);
+    p.user = &r;
+    r.fd[0] = raw_connect(&p.addr);
+    assert_int_equal(send(r.fd[0], data, len, MSG_NOSIGNAL), (ssize_t)len);
+    pair_run(&p, one_failed);
+    pair_run(&p, raw_all_closed);
+    assert_int_equal(p.accepted, 0);
+    /* Nothing else is disturbed: the next peer gets in. */
+    pair_dial(&p);
+    pair_run(&p, both_open);
+    close(r.fd[0]);
+    pair_close(&p);
+}
+
+static void garbage(void **state)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    /* A record header of a handshake message that would be 16 MB long. */
+    static const uint8_t huge[] = {0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff, 3, 3};
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    uint8_t noise[4096];
+    struct hth_rng rng;
+    (void)state;
+    opts.handshake_timeout_us = 100000; /* for noise that announces more than it sends */
+    run_garbage(&opts, http, sizeof(http) - 1);
+    run_garbage(&opts, huge, sizeof(huge));
+    hth_rng_init(&rng, 1);
+    for (int round = 0; round < 12; round++) {
+        for (size_t i = 0; i < sizeof(noise); i++)
+            noise[i] = (uint8_t)hth_rng_u64(&rng);
+        if (round % 2 == 1)
+            noise[0] = 0x16; /* looks like a TLS handshake a little longer */
+        run_garbage(&opts, noise, sizeof(noise));
+    }
+    opts.plain = true;
+    run_garbage(&opts, http, sizeof(http) - 1);
+    run_garbage(&opts, noise, sizeof(noise));
+}
+
+/* Bytes that break the stream after a good handshake: the peer hears E_PROTOCOL or E_CLOSED, and
+ * keeps what arrived whole before. A proxy between the two ends flips one bit. */
+struct proxy {
+    int listen_fd, up, down; /* up: towards the real listener */
+    bool corrupt;
+    struct hth_addr addr;
+};
+
+static void proxy_pass(int from, int to, bool corrupt)
+{
+    uint8_t buf[65536];
+    ssize_t n = recv(from, buf, sizeof(buf), MSG_DONTWAIT);
+    if (n <= 0)
+        return;
+    if (corrupt)
+        buf[n - 1] ^= 1;
+    assert_int_equal(send(to, buf, (size_t)n, MSG_NOSIGNAL), n);
+}
+
+static void proxy_turn(struct proxy *x, const struct hth_addr *real)
+{
+    if (x->down < 0) {
+        x->down = accept4(x->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (x->down >= 0)
+            x->up = raw_connect(real);
+        return;
+    }
+    proxy_pass(x->down, x->up, x->corrupt);
+    proxy_pass(x->up, x->down, false);
+}
+
+static bool proxied_open(struct pair *p)
+{
+    proxy_turn(p->user, &p->addr);
+    return both_open(p);
+}
+
+static bool proxied_server_closed(struct pair *p)
+{
+    proxy_turn(p->user, &p->addr);
+    return p->server.closed == 1;
+}
+
+static void flipped_bit(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(sin);
+    struct proxy x = {.down = -1, .up = -1};
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    p.user = &x;
+    x.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(x.listen_fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+    assert_int_equal(listen(x.listen_fd, 4), 0);
+    assert_int_equal(getsockname(x.listen_fd, (struct sockaddr *)&sin, &len), 0);
+    struct hth_addr via = p.addr;
+    via.port = ntohs(sin.sin_port);
+    assert_ok(hth_dial(p.env, &via, &p.env->self, &end_ops, &p.client, &p.client.s));
+    pair_run(&p, proxied_open);
+    x.corrupt = true;
+    assert_ok(end_write(&p.client, "does not arrive", 15));
+    pair_run(&p, proxied_server_closed);
+    assert_int_equal(p.server.err, HTH_E_PROTOCOL);
+    assert_int_equal(p.server.got, 0);
+    close(x.listen_fd);
+    close(x.up);
+    close(x.down);
+    pair_close(&p);
+}
+
+/* One byte now and then is no way to stay: the timeout covers the whole handshake. */
+static bool trickle(struct pair *p)
+{
+    static const uint8_t hello[] = {0x16, 3, 1, 1, 0, 1, 0, 0, 0xfc, 3, 3};
+    static size_t at;
+    struct raw *r = p->user;
+    if (at < sizeof(hello))
+        (void)send(r->fd[0], &hello[at++], 1, MSG_NOSIGNAL);
+    return one_failed(p);
+}
+
+static void slow_handshake(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = 1};
+    struct pair p;
+    (void)state;
+    opts.handshake_timeout_us = 60000;
+    pair_open(&p, &opts);
+    p.user = &r;
+    r.fd[0] = raw_connect(&p.addr);
+    int64_t start = hth_now_us(p.env);
+    pair_run(&p, trickle);
+    assert_true(hth_now_us(p.env) - start >= 60000);
+    assert_int_equal(p.accepted, 0);
+    assert_true(raw_is_closed(r.fd[0]));
+    close(r.fd[0]);
+    pair_close(&p);
+}
+
+static bool all_seen(struct pair *p)
+{
+    struct raw *r = p->user;
+    return hth_net_stream_count(p->env) + (uint32_t)metric(p, "hearth_net_refused_total") ==
+           (uint32_t)r->count;
+}
+
+/* 300 connections from one address: 256 may try, the others are closed at once; when they are gone
+ * the address may come again. */
+static void limit_per_address(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = RAW_MAX};
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    p.user = &r;
+    for (int i = 0; i < RAW_MAX; i++)
+        r.fd[i] = raw_connect(&p.addr);
+    pair_run(&p, all_seen);
+    assert_int_equal(hth_net_stream_count(p.env), HTH_STREAMS_PER_ADDR_MAX);
+    int closed = 0;
+    for (int i = 0; i < RAW_MAX; i++)
+        closed += raw_is_closed(r.fd[i]);
+    assert_int_equal(closed, RAW_MAX - HTH_STREAMS_PER_ADDR_MAX);
+    for (int i = 0; i < RAW_MAX; i++)
+        close(r.fd[i]);
+    pair_run(&p, no_streams);
+    pair_dial(&p);
+    pair_run(&p, both_open);
+    pair_close(&p);
+}
+
+/* Streams beyond the environment's limit: dialling gives E_BUDGET. Nothing runs meanwhile, so each
+ * dial stays one stream. */
+static void limit_of_streams(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    enum hth_err err = HTH_OK;
+    struct hth_stream *s;
+    struct rlimit lim;
+    struct pair p;
+    uint32_t n = 0;
+    (void)state;
+    pair_open(&p, &opts);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &lim), 0);
+    while (err == HTH_OK && n <= HTH_STREAMS_MAX) {
+        err = hth_dial(p.env, &p.addr, NULL, &end_ops, &p.client, &s);
+        n += err == HTH_OK;
+    }
+    assert_int_equal(err, HTH_E_BUDGET);
+    if (lim.rlim_cur > HTH_STREAMS_MAX + 64)
+        assert_int_equal(n, HTH_STREAMS_MAX);
+    assert_int_equal(hth_net_stream_count(p.env), n);
+    pair_close(&p);
+
+    opts.streams_max = 3;
+    pair_open(&p, &opts);
+    struct raw r = {.count = 5};
+    p.user = &r;
+    for (int i = 0; i < r.count; i++)
+        r.fd[i] = raw_connect(&p.addr);
+    pair_run(&p, all_seen);
+    assert_int_equal(hth_net_stream_count(p.env), 3);
+    assert_err(HTH_E_BUDGET, hth_dial(p.env, &p.addr, NULL, &end_ops, &p.client, &s));
+    for (int i = 0; i < r.count; i++)
+        close(r.fd[i]);
+    pair_close(&p);
+}
+
+/* The listener goes while a handshake is under way. */
+static bool one_stream(struct pair *p)
+{
+    return hth_net_stream_count(p->env) == 1;
+}
+
+static void listener_goes(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    int fd = raw_connect(&p.addr);
+    pair_run(&p, one_stream);
+    hth_listener_free(p.env, p.listener);
+    p.listener = NULL;
+    pair_run(&p, no_streams);
+    assert_true(raw_is_closed(fd));
+    close(fd);
+    pair_close(&p);
+}
+
+static void identity_is_the_key(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct hth_secret secret = {{1, 2, 3}};
+    struct hth_pubkey pub;
+    struct pair p;
+    (void)state;
+    opts.secret = &secret;
+    pair_open(&p, &opts);
+    hth_crypto_openssl()->public_of(&secret, &pub);
+    struct hth_peer_id want = hth_peer_id_of(hth_crypto_openssl(), &pub);
+    assert_true(hth_peer_id_eq(&want, &p.env->self));
+    assert_ok(hth_dial(p.env, &p.addr, &want, &end_ops, &p.client, &p.client.s));
+    pair_run(&p, both_open);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_peer_id),
+        cmocka_unit_test(any_peer_id),
+        cmocka_unit_test(identity_is_the_key),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(dial_timeout),
+        cmocka_unit_test(silent_server),
+        cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(flipped_bit),
+        cmocka_unit_test(slow_handshake),
+        cmocka_unit_test(limit_per_address),
+        cmocka_unit_test(limit_of_streams),
+        cmocka_unit_test(listener_goes),
+    };
+    return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
+}
