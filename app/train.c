@@ -135,16 +135,6 @@ static double wall_s(struct train *t)
     return (double)hth_wall_us(t->peer.env) / 1e6;
 }
 
-static double staleness_mean(const struct hth_train_stats *stats)
-{
-    double sum = 0, count = 0;
-    for (int i = 0; i < HTH_STALENESS_BUCKETS; i++) {
-        sum += (double)i * (double)stats->staleness[i];
-        count += (double)stats->staleness[i];
-    }
-    return count > 0 ? sum / count : 0;
-}
-
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
     if (t->metrics == NULL)
@@ -162,7 +152,7 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
             (unsigned long long)s->requests, (unsigned long long)s->requests_failed,
             (unsigned long long)s->retries, (unsigned long long)(s->bytes_in + s->bytes_out),
             (unsigned long long)s->rows_without_expert, (unsigned long long)s->flights_not_finite,
-            s->live_experts, staleness_mean(s));
+            s->live_experts, s->staleness_mean);
     fflush(t->metrics);
     t->gap_us = 0;
 }

@@ -74,7 +74,7 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
         {"run: a\nmodel: {kind: clasifier}\n", "did you mean 'classifier'?"},
         {"run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"},
-        {"run: a\noptimizer: {rate: .nan}\n", "rate is nan"},
+        {"run: a\noptimizer: {rate: .nan}\n", "Invalid FLOAT value: .nan"},
         {"run: a\nexperts: {optimizer: {schedule: cosine}}\n", "needs 'total' steps"},
         {"", "at least 'run: NAME'"},
         {"run: [", "x.yaml: "},
