@@ -178,6 +178,7 @@ struct parse_log {
     char where[128];   /* the innermost place of its backtrace */
 };
 
+HTH_PRINTF(3, 0)
 static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
 {
     static const char noise[] = "Load: ";
