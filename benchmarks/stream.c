@@ -62,7 +62,8 @@ static double seconds(clockid_t clock)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* ---- server: echoes, or swallows what start_sinking said ----------------------------------------- */
+/* ---- server: echoes, or swallows what start_sinking said
+ * ----------------------------------------- */
 
 static void server_readable(struct hth_stream *s, void *arg)
 {
@@ -111,7 +112,7 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* ---- client ------------------------------------------------------------------------------------ */
+/* ---- client --------------------------------------------------------------------------------- */
 
 static void client_fill(struct client *c)
 {

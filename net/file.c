@@ -3,8 +3,8 @@
  * file.c: whole small files. Stateless: any job may call these at the same time.
  *
  * A write goes to a new file beside the target, is synced, and takes the target's name; then the
- * folder is synced, because the name lives there. A crash at any point leaves the old content or the
- * new one under the name, and at worst a file "NAME.tmp-..." beside it.
+ * folder is synced, because the name lives there. A crash at any point leaves the old content or
+ * the new one under the name, and at worst a file "NAME.tmp-..." beside it.
  */
 #define _GNU_SOURCE
 #include "net/net-internal.h"
@@ -158,8 +158,8 @@ enum hth_err hth_net_temp_open(const char *path, mode_t mode, char **tmp, int *f
     return HTH_E_IO;
 }
 
-enum hth_err hth_net_file_write(struct hth_env *env, const char *path,
-                                const struct hth_span *spans, size_t count)
+enum hth_err hth_net_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
+                                size_t count)
 {
     char *tmp = NULL;
     int fd = -1;

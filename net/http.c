@@ -59,8 +59,8 @@ static bool host_is_local(struct evhttp_request *req)
     return false;
 }
 
-static void answer(struct evhttp_request *req, int code, const char *content_type,
-                   const void *data, size_t len)
+static void answer(struct evhttp_request *req, int code, const char *content_type, const void *data,
+                   size_t len)
 {
     struct evbuffer *body = evbuffer_new();
     struct evkeyvalq *headers = evhttp_request_get_output_headers(req);

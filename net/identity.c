@@ -46,8 +46,8 @@ enum hth_err hth_identity_parse(const void *data, size_t len, struct hth_secret 
     struct hth_pubkey pub, want;
     enum hth_err err = HTH_E_BAD_KEY;
     explicit_bzero(out, sizeof(*out));
-    if (len != FILE_LEN || memcmp(text, MAGIC_LINE, MAGIC_LEN) != 0 || text[MAGIC_LEN + HEX_LEN] != '\n' ||
-        text[FILE_LEN - 1] != '\n')
+    if (len != FILE_LEN || memcmp(text, MAGIC_LINE, MAGIC_LEN) != 0 ||
+        text[MAGIC_LEN + HEX_LEN] != '\n' || text[FILE_LEN - 1] != '\n')
         return err;
     memcpy(hex, text + MAGIC_LEN, HEX_LEN);
     if (hth_unhex(hex, out->b, sizeof(out->b)) != HTH_OK)

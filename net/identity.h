@@ -8,9 +8,9 @@
  *     <64 hex digits: the secret>
  *     <64 hex digits: the public key, which must belong to the secret>
  *
- * It is made at the first start with mode 0600, whole or not at all; when two processes start at the
- * same time, both end up with the same key. A file that others may read is refused, because whoever
- * holds the secret is this node.
+ * It is made at the first start with mode 0600, whole or not at all; when two processes start at
+ * the same time, both end up with the same key. A file that others may read is refused, because
+ * whoever holds the secret is this node.
  */
 #ifndef HTH_NET_IDENTITY_H
 #define HTH_NET_IDENTITY_H
@@ -22,8 +22,8 @@
 /*
  * Loads the key, or makes one when there is no file. *created (may be NULL) tells which. On error
  * `why` says in one sentence what is wrong and what to do.
- * Errors: E_PERMISSION (unreadable, not ours, or readable by others), E_BAD_KEY (not such a file, or
- * damaged), E_IO, E_DISK_FULL.
+ * Errors: E_PERMISSION (unreadable, not ours, or readable by others), E_BAD_KEY (not such a file,
+ * or damaged), E_IO, E_DISK_FULL.
  */
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX]) HTH_MUST;

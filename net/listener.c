@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 /* Connections taken in one turn. */
-#define ACCEPT_BATCH  64
-#define BACKLOG       512
-#define REST_US       100000
+#define ACCEPT_BATCH 64
+#define BACKLOG      512
+#define REST_US      100000
 
 struct addr_count {
     uint32_t streams;

@@ -9,11 +9,11 @@
  *   tls.c       bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
  *   file.c      whole small files
  *
- * Turns. Every entry from libevent is wrapped in hth_net_enter/leave. Writes that callbacks queue are
- * pumped once in leave, so that all small messages of one turn share records and system calls. What
- * must be told later goes to the ready list, which a zero timer drains in the next turn of the loop;
- * so no callback runs inside the call that caused it, and one busy stream can't starve the others.
- * Streams die in leave of the outermost turn, when nobody up the stack can hold them.
+ * Turns. Every entry from libevent is wrapped in hth_net_enter/leave. Writes that callbacks queue
+ * are pumped once in leave, so that all small messages of one turn share records and system calls.
+ * What must be told later goes to the ready list, which a zero timer drains in the next turn of the
+ * loop; so no callback runs inside the call that caused it, and one busy stream can't starve the
+ * others. Streams die in leave of the outermost turn, when nobody up the stack can hold them.
  */
 #ifndef HTH_NET_NET_INTERNAL_H
 #define HTH_NET_NET_INTERNAL_H
@@ -107,7 +107,7 @@ struct hth_net {
     struct hth_metric *m_handshake_failed;
 };
 
-/* ---- streams ------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 enum hth_net_state {
     HTH_NET_CONNECTING, /* TCP */
@@ -131,7 +131,7 @@ struct hth_stream {
     int fd;
     bool dialed;
     bool paused;
-    bool counted; /* in per_addr */
+    bool counted;  /* in per_addr */
     uint8_t ready; /* enum hth_net_ready bits; non-zero: in the ready list */
     bool dirty;    /* in the dirty list */
 
@@ -151,10 +151,10 @@ struct hth_stream {
     size_t plain_off, plain_len;
 
     /* reading */
-    bool dry;      /* the last recv emptied the socket: ask epoll before the next one */
-    bool eof;      /* recv gave 0 */
+    bool dry;       /* the last recv emptied the socket: ask epoll before the next one */
+    bool eof;       /* recv gave 0 */
     int sock_errno; /* the socket failed */
-    bool ended;    /* nothing more can be read; end_err says why */
+    bool ended;     /* nothing more can be read; end_err says why */
     enum hth_err end_err;
     size_t read_left; /* of this turn */
 
@@ -165,9 +165,9 @@ struct hth_stream {
     uint8_t *left;
     size_t left_off, left_len, left_cap;
     bool want_drained;
-    bool end_sealed;         /* the end mark is among them or sent */
-    enum hth_err write_err;  /* nothing can be sent any more */
-    uint64_t records;        /* sealed under the current key */
+    bool end_sealed;        /* the end mark is among them or sent */
+    enum hth_err write_err; /* nothing can be sent any more */
+    uint64_t records;       /* sealed under the current key */
 
     struct hth_stream *prev, *next; /* of net->streams */
     struct hth_stream *ready_next, *dirty_next, *grave_next;
@@ -211,7 +211,8 @@ enum hth_err hth_net_sock_err(const struct hth_stream *s, enum hth_err otherwise
 enum hth_err hth_net_errno_err(int e);
 void hth_net_peer_from_key(struct hth_stream *s, const uint8_t key[HTH_PUBKEY_LEN]);
 
-/* Sends net->out, and keeps for later what the socket does not take. Failures go to s->write_err. */
+/* Sends net->out, and keeps for later what the socket does not take. Failures go to s->write_err.
+ */
 void hth_net_out_flush(struct hth_stream *s);
 /* Seals and sends what waits, as far as the socket and this turn's share allow. */
 void hth_net_pump(struct hth_stream *s);
@@ -232,7 +233,7 @@ void hth_net_streams_pump(struct hth_net *net);  /* the dirty list */
 void hth_net_streams_ready(struct hth_net *net); /* the ready list */
 void hth_net_streams_bury(struct hth_net *net);  /* the grave */
 
-/* ---- listeners ----------------------------------------------------------------------------- */
+/* ---- listeners ------------------------------------------------------------------------------ */
 
 struct hth_listener {
     struct hth_net *net;
@@ -256,28 +257,26 @@ struct sockaddr_storage;
 socklen_t hth_net_sockaddr(const struct hth_addr *addr, struct sockaddr_storage *out);
 bool hth_net_addr_of(const struct sockaddr_storage *ss, struct hth_addr *out);
 
-/* ---- the table's stream entries (stream.c) ---------------------------------------------------- */
+/* ---- the table's stream entries (stream.c) -------------------------------------------------- */
 
 enum hth_err hth_net_dial(struct hth_env *env, const struct hth_addr *addr,
                           const struct hth_peer_id *want, const struct hth_stream_ops *ops,
                           void *arg, struct hth_stream **out);
 void hth_net_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg);
-enum hth_err hth_net_stream_write(struct hth_stream *s, const struct hth_span *spans,
-                                  size_t count);
+enum hth_err hth_net_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count);
 size_t hth_net_stream_queued(const struct hth_stream *s);
 size_t hth_net_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
 void hth_net_stream_pause(struct hth_stream *s, bool paused);
-void hth_net_stream_peer(const struct hth_stream *s, struct hth_peer_id *id,
-                         struct hth_addr *addr);
+void hth_net_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
 void hth_net_stream_close(struct hth_stream *s, bool flush);
 
-/* ---- files (file.c): any thread ---------------------------------------------------------------- */
+/* ---- files (file.c): any thread ------------------------------------------------------------- */
 
 enum hth_err hth_net_file_size(struct hth_env *env, const char *path, uint64_t *size);
 enum hth_err hth_net_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
                                 size_t len, size_t *got);
-enum hth_err hth_net_file_write(struct hth_env *env, const char *path,
-                                const struct hth_span *spans, size_t count);
+enum hth_err hth_net_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
+                                size_t count);
 enum hth_err hth_net_file_remove(struct hth_env *env, const char *path);
 enum hth_err hth_net_file_errno(int e);
 /* Makes the folders above path. */
@@ -288,7 +287,7 @@ enum hth_err hth_net_sync_dir(const char *path) HTH_MUST;
 enum hth_err hth_net_temp_open(const char *path, mode_t mode, char **tmp, int *fd) HTH_MUST;
 enum hth_err hth_net_write_all(int fd, const void *data, size_t len) HTH_MUST;
 
-/* ---- lanes (lanes.c) ---------------------------------------------------------------------------- */
+/* ---- lanes (lanes.c) ------------------------------------------------------------------------ */
 
 enum hth_err hth_net_lane_start(struct hth_net *net, enum hth_lane lane, uint32_t threads) HTH_MUST;
 /* Lets the running jobs end and joins the threads; waiting jobs go to the inbox as canceled. */
@@ -296,7 +295,7 @@ void hth_net_lane_end(struct hth_net_lane *lane);
 enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job);
 uint32_t hth_net_lane_width(struct hth_env *env, enum hth_lane lane);
 
-/* ---- turns (net.c) ------------------------------------------------------------------------------ */
+/* ---- turns (net.c) -------------------------------------------------------------------------- */
 
 static inline struct hth_net *hth_net_of(struct hth_env *env)
 {

@@ -40,7 +40,7 @@ struct hth_net_signal {
     struct hth_net_signal *next;
 };
 
-/* ---- turns --------------------------------------------------------------------------------- */
+/* ---- turns ---------------------------------------------------------------------------------- */
 
 static int64_t clock_us(clockid_t clock)
 {
@@ -102,7 +102,7 @@ static int64_t net_wall_us(struct hth_env *env)
     return clock_us(CLOCK_REALTIME);
 }
 
-/* ---- timers -------------------------------------------------------------------------------- */
+/* ---- timers --------------------------------------------------------------------------------- */
 
 static void timer_cb(evutil_socket_t fd, short what, void *arg)
 {
@@ -144,7 +144,7 @@ static void net_timer_free(struct hth_timer *t)
     hth_free(t);
 }
 
-/* ---- the inbox: from other threads ----------------------------------------------------------- */
+/* ---- the inbox: from other threads ---------------------------------------------------------- */
 
 /* Call with the lock held; true when the eventfd has to be written after unlocking. */
 static bool inbox_mark(struct hth_net *net)
@@ -253,7 +253,7 @@ void hth_net_jobs_end(struct hth_env *env)
     HTH_ASSERT(net->job_count == 0);
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void stop_now(void *arg)
 {
@@ -341,7 +341,7 @@ static const struct hth_env_ops net_ops = {
     .wall_us = net_wall_us,
 };
 
-/* ---- birth and death ------------------------------------------------------------------------- */
+/* ---- birth and death ------------------------------------------------------------------------ */
 
 /* The cores this process may use (a container may allow fewer than the machine has), less the one
  * that the loop needs. */
@@ -431,8 +431,8 @@ static void set_up_metrics(struct hth_net *net)
     net->m_bytes_in = hth_counter(m, "hearth_net_received_bytes", "Bytes received, as on the wire");
     net->m_bytes_out = hth_counter(m, "hearth_net_sent_bytes", "Bytes sent, as on the wire");
     net->m_refused = hth_counter(m, "hearth_net_refused_total", "Connections beyond a limit");
-    net->m_handshake_failed = hth_counter(m, "hearth_net_handshake_failed_total",
-                                          "Connections that never proved a key");
+    net->m_handshake_failed =
+        hth_counter(m, "hearth_net_handshake_failed_total", "Connections that never proved a key");
     net->m_slow_turns = hth_counter(m, "hearth_net_slow_turns_total", "Loop turns above 50 ms");
 }
 

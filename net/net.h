@@ -13,19 +13,21 @@
  *     hth_net_free(env);
  *
  * Threads. The thread that calls hth_net_run is the loop thread; building and freeing happen on it
- * too, before and after. Any number of environments may live in one process, each on a thread of its
- * own. Compute lanes and the io lane are threads of the environment; they run jobs and nothing else.
+ * too, before and after. Any number of environments may live in one process, each on a thread of
+ * its own. Compute lanes and the io lane are threads of the environment; they run jobs and nothing
+ * else.
  *
  * Streams. The bytes of a stream are TLS 1.3 records. Both sides show a self-signed certificate of
- * their Ed25519 key, made in memory; a peer's id is the SHA-256 of its raw public key and is compared
- * with what the dialler wants before anything is sent. Nothing else of the certificate counts: no
- * name, no date, no authority. Plain mode (opts.plain) exists to measure what TLS costs: both sides
- * send their key in clear text and prove nothing, so it must never leave a benchmark.
+ * their Ed25519 key, made in memory; a peer's id is the SHA-256 of its raw public key and is
+ * compared with what the dialler wants before anything is sent. Nothing else of the certificate
+ * counts: no name, no date, no authority. Plain mode (opts.plain) exists to measure what TLS costs:
+ * both sides send their key in clear text and prove nothing, so it must never leave a benchmark.
  *
  * What hth_stream_close means here: with flush, everything queued is sent, then the end mark
- * (close_notify), and the other side gets on_closed(HTH_OK). Without flush the connection is cut and
- * the other side gets on_closed(HTH_E_CLOSED), as it does when a process dies. A stream that is not
- * open yet is cut in both cases. A paused stream notices its end when it is resumed or written to.
+ * (close_notify), and the other side gets on_closed(HTH_OK). Without flush the connection is cut
+ * and the other side gets on_closed(HTH_E_CLOSED), as it does when a process dies. A stream that is
+ * not open yet is cut in both cases. A paused stream notices its end when it is resumed or written
+ * to.
  *
  * Turns. A turn is one call from libevent into us; hth_now_us is constant during a callback. Turns
  * longer than 50 ms are logged (WARN, subsystem net) and counted: somebody blocked the loop.
@@ -59,17 +61,20 @@ struct hth_net_opts {
 enum hth_err hth_net_new(const struct hth_net_opts *opts, struct hth_env **out) HTH_MUST;
 
 /* Ends the jobs (as hth_net_jobs_end), cuts streams and listeners that are left without calling
- * anybody, joins the threads. Timers belong to their owners and must be freed before. NULL is fine. */
+ * anybody, joins the threads. Timers belong to their owners and must be freed before. NULL is fine.
+ */
 void hth_net_free(struct hth_env *env);
 
-/* Runs the loop until hth_net_stop; may be called again afterwards. Errors: E_IO (the loop failed). */
+/* Runs the loop until hth_net_stop; may be called again afterwards. Errors: E_IO (the loop failed).
+ */
 enum hth_err hth_net_run(struct hth_env *env) HTH_MUST;
 
 /* Makes hth_net_run return soon, or at once when it has not started. Any thread. */
 void hth_net_stop(struct hth_env *env);
 
-/* From now on hth_job_submit gives E_CANCELED. Jobs that wait get done(E_CANCELED), running ones are
- * waited for and get done(HTH_OK), all before this returns. Loop thread, outside of callbacks. */
+/* From now on hth_job_submit gives E_CANCELED. Jobs that wait get done(E_CANCELED), running ones
+ * are waited for and get done(HTH_OK), all before this returns. Loop thread, outside of callbacks.
+ */
 void hth_net_jobs_end(struct hth_env *env);
 
 /* Calls fn(arg) on the loop thread whenever the signal arrives. One environment per process may do
@@ -78,8 +83,9 @@ enum hth_err hth_net_on_signal(struct hth_env *env, int signo, hth_fn *fn, void 
 
 /*
  * "host:port" to addresses: numeric forms at once, names through the system's resolver, which may
- * block for seconds: before the loop runs or in a job. At most `max` are stored, without repeats, in
- * the resolver's order of preference.
+ * block for seconds: before the loop runs or in a job. At most `max` are stored, without repeats,
+ * in the resolver's order of preference.
+ *
  * Errors: E_MALFORMED, E_NOT_FOUND (no such name), E_AGAIN (the name server does not answer).
  */
 enum hth_err hth_net_resolve(const char *text, struct hth_addr *out, size_t max,

@@ -25,7 +25,7 @@
  * peer that makes us answer more without reading any of it is cut off. */
 #define LEFT_BYTES_MAX (4 * HTH_NET_OUT_BYTES)
 
-/* ---- socket -------------------------------------------------------------------------------- */
+/* ---- socket --------------------------------------------------------------------------------- */
 
 size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len)
 {
@@ -101,7 +101,7 @@ void hth_net_want_write(struct hth_stream *s, bool on)
         event_del(&s->write_event);
 }
 
-/* ---- sending ------------------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 bool hth_net_out(struct hth_net *net, const void *data, size_t len)
 {
@@ -206,7 +206,7 @@ static bool send_left(struct hth_stream *s)
     return true;
 }
 
-/* ---- the ring of spans ------------------------------------------------------------------------ */
+/* ---- the ring of spans ---------------------------------------------------------------------- */
 
 static void ring_push(struct hth_stream *s, const struct hth_span *span)
 {
@@ -285,7 +285,7 @@ void hth_net_pump(struct hth_stream *s)
         hth_net_ready_later(s, HTH_NET_READY_DRAINED);
 }
 
-/* ---- what the owner calls ---------------------------------------------------------------------- */
+/* ---- what the owner calls ------------------------------------------------------------------- */
 
 enum hth_err hth_net_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count)
 {

@@ -12,9 +12,9 @@
  *                           |                            |           |
  *                           +--> DEAD <------------------+-----------+   at most flush_timeout
  *
- * LINGER: everything is sent, our direction is shut, and we wait until the other side closes. Closing
- * at once could make the kernel answer late bytes with a reset, and a reset destroys what the other
- * side has received and not yet read.
+ * LINGER: everything is sent, our direction is shut, and we wait until the other side closes.
+ * Closing at once could make the kernel answer late bytes with a reset, and a reset destroys what
+ * the other side has received and not yet read.
  *
  * A dead stream keeps its memory until the outermost turn ends, so that code up the stack may still
  * look at its state; every entry of the table tolerates a dead stream within that turn.
@@ -38,7 +38,7 @@
 /* Reads of unwanted bytes in one turn. */
 #define DISCARD_READS 16
 
-/* ---- lists --------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------------- */
 
 void hth_net_ready_later(struct hth_stream *s, unsigned what)
 {
@@ -149,7 +149,7 @@ static void set_timeout(struct hth_stream *s, int64_t us)
     event_add(&s->timer, &tv);
 }
 
-/* ---- delivering ---------------------------------------------------------------------------- */
+/* ---- delivering ----------------------------------------------------------------------------- */
 
 /* After the owner read: whatever waits above the socket will never make it readable again. */
 static void look_for_more(struct hth_stream *s)
@@ -210,7 +210,7 @@ static void deliver(struct hth_stream *s)
     }
 }
 
-/* ---- opening ------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 void hth_net_peer_from_key(struct hth_stream *s, const uint8_t key[HTH_PUBKEY_LEN])
 {
@@ -291,7 +291,7 @@ static void connected(struct hth_stream *s)
         shake(s);
 }
 
-/* ---- closing ------------------------------------------------------------------------------- */
+/* ---- closing -------------------------------------------------------------------------------- */
 
 /* Throws away what arrives; true when the stream is over. */
 static bool discard(struct hth_stream *s)
@@ -343,7 +343,7 @@ void hth_net_stream_close(struct hth_stream *s, bool flush)
     hth_net_dirty(s);
 }
 
-/* ---- from libevent ------------------------------------------------------------------------- */
+/* ---- from libevent -------------------------------------------------------------------------- */
 
 static void read_cb(evutil_socket_t fd, short what, void *arg)
 {
@@ -444,7 +444,7 @@ void hth_net_streams_ready(struct hth_net *net)
     }
 }
 
-/* ---- making them --------------------------------------------------------------------------- */
+/* ---- making them ---------------------------------------------------------------------------- */
 
 static struct hth_stream *stream_new(struct hth_net *net, int fd, const struct hth_addr *addr)
 {
@@ -533,8 +533,7 @@ void hth_net_stream_pause(struct hth_stream *s, bool paused)
         hth_net_ready_later(s, HTH_NET_READY_READ);
 }
 
-void hth_net_stream_peer(const struct hth_stream *s, struct hth_peer_id *id,
-                         struct hth_addr *addr)
+void hth_net_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr)
 {
     static const struct hth_peer_id nobody;
     if (id != NULL)

@@ -2,14 +2,14 @@
 /*
  * tls.c: TLS 1.3 between keys, not names.
  *
- * Both sides present a certificate that signs itself with the node's Ed25519 key. TLS proves that the
- * other side holds the key; we accept any such key, compute the peer's id from it and, when dialling,
- * compare it with the id that is wanted before our own certificate is sent. Names, dates and chains
- * mean nothing here and are not looked at. No tickets, no resumption, no early data: every connection
- * proves its key anew.
+ * Both sides present a certificate that signs itself with the node's Ed25519 key. TLS proves that
+ * the other side holds the key; we accept any such key, compute the peer's id from it and, when
+ * dialling, compare it with the id that is wanted before our own certificate is sent. Names, dates
+ * and chains mean nothing here and are not looked at. No tickets, no resumption, no early data:
+ * every connection proves its key anew.
  *
- * OpenSSL reads and writes through a BIO of our own: writes collect in net->out until the pump sends
- * them in large pieces, reads take from the socket as much as the read-ahead buffer holds.
+ * OpenSSL reads and writes through a BIO of our own: writes collect in net->out until the pump
+ * sends them in large pieces, reads take from the socket as much as the read-ahead buffer holds.
  */
 #include "net/net-internal.h"
 
@@ -29,7 +29,7 @@
 /* Ours has about 300 bytes. */
 #define CERT_BYTES_MAX 4096
 
-/* ---- the BIO ------------------------------------------------------------------------------- */
+/* ---- the BIO -------------------------------------------------------------------------------- */
 
 static int bio_write(BIO *bio, const char *data, size_t len, size_t *written)
 {
@@ -70,7 +70,7 @@ static int bio_create(BIO *bio)
     return 1;
 }
 
-/* ---- certificates -------------------------------------------------------------------------- */
+/* ---- certificates --------------------------------------------------------------------------- */
 
 static bool key_of(X509 *cert, uint8_t key[HTH_PUBKEY_LEN])
 {
@@ -160,8 +160,7 @@ enum hth_err hth_net_tls_setup(struct hth_net *net)
                 BIO_meth_set_write_ex(net->bio_method, bio_write) == 1 &&
                 BIO_meth_set_read_ex(net->bio_method, bio_read) == 1 &&
                 BIO_meth_set_ctrl(net->bio_method, bio_ctrl) == 1 &&
-                BIO_meth_set_create(net->bio_method, bio_create) == 1 &&
-                configure(net, net->ctx);
+                BIO_meth_set_create(net->bio_method, bio_create) == 1 && configure(net, net->ctx);
     ERR_clear_error();
     return fine ? HTH_OK : HTH_E_BAD_KEY;
 }
@@ -174,7 +173,7 @@ void hth_net_tls_teardown(struct hth_net *net)
     net->bio_method = NULL;
 }
 
-/* ---- the codec ----------------------------------------------------------------------------- */
+/* ---- the codec ------------------------------------------------------------------------------ */
 
 static enum hth_err tls_open(struct hth_stream *s)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pair.h: what the tests of streams share: an environment that dials itself, and two ends that
- * record what happened to them. Nothing sleeps: a test runs the loop until its condition holds, and a
- * guard timer turns a condition that never holds into a failure.
+ * record what happened to them. Nothing sleeps: a test runs the loop until its condition holds, and
+ * a guard timer turns a condition that never holds into a failure.
  */
 #ifndef HTH_TESTS_NET_PAIR_H
 #define HTH_TESTS_NET_PAIR_H
@@ -13,10 +13,10 @@
 #include "core/mem.h"
 #include "net/net.h"
 
-#define GUARD_US   (30 * HTH_US_PER_S)
-#define POLL_US    200
-#define QUIET_US   30000
-#define NEVER_ERR  ((enum hth_err)999)
+#define GUARD_US  (30 * HTH_US_PER_S)
+#define POLL_US   200
+#define QUIET_US  30000
+#define NEVER_ERR ((enum hth_err)999)
 
 struct pair;
 

@@ -35,7 +35,8 @@ static int set_up(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct disk *d = hth_new(struct disk);
-    strcpy(d->dir, "/tmp/hearth-test-XXXXXX");
+    int at = snprintf(d->dir, sizeof(d->dir), "/tmp/hearth-test-");
+    memset(d->dir + at, 'X', 6); /* the part that mkdtemp chooses */
     if (mkdtemp(d->dir) == NULL || hth_net_new(&opts, &d->env) != HTH_OK)
         return -1;
     snprintf(d->path, sizeof(d->path), "%s/a/b/file", d->dir);
@@ -101,7 +102,8 @@ static void assert_text(struct disk *d, const char *path, const char *text)
     hth_blob_unref(blob);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files
+ * ------------------------------------------------------------------------------------------ */
 
 static void files(void **state)
 {
@@ -211,7 +213,8 @@ static void failed_write(void **state)
     hth_blob_unref(blob);
 }
 
-/* ---- identity ---------------------------------------------------------------------------------------- */
+/* ---- identity
+ * ---------------------------------------------------------------------------------------- */
 
 static void identity_made_once(void **state)
 {
@@ -342,7 +345,8 @@ static void identity_race(void **state)
     pthread_barrier_destroy(&start);
 }
 
-/* ---- crypto: published vectors ------------------------------------------------------------------------- */
+/* ---- crypto: published vectors
+ * ------------------------------------------------------------------------- */
 
 static void sha256_fips(void **state)
 {

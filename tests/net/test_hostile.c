@@ -56,7 +56,8 @@ static bool one_failed(struct pair *p)
     return metric(p, "hearth_net_handshake_failed_total") >= 1 && no_streams(p);
 }
 
-/* ---- dialling ------------------------------------------------------------------------------------ */
+/* ---- dialling
+ * ------------------------------------------------------------------------------------ */
 
 static void wrong_peer_id(void **state)
 {
@@ -181,7 +182,8 @@ static void bad_addresses(void **state)
     pair_close(&p);
 }
 
-/* ---- listening ------------------------------------------------------------------------------------ */
+/* ---- listening
+ * ------------------------------------------------------------------------------------ */
 
 static bool raw_all_closed(struct pair *p)
 {
@@ -450,18 +452,12 @@ static void identity_is_the_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_peer_id),
-        cmocka_unit_test(any_peer_id),
-        cmocka_unit_test(identity_is_the_key),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(dial_timeout),
-        cmocka_unit_test(silent_server),
-        cmocka_unit_test(bad_addresses),
-        cmocka_unit_test(garbage),
-        cmocka_unit_test(flipped_bit),
-        cmocka_unit_test(slow_handshake),
-        cmocka_unit_test(limit_per_address),
-        cmocka_unit_test(limit_of_streams),
+        cmocka_unit_test(wrong_peer_id),       cmocka_unit_test(any_peer_id),
+        cmocka_unit_test(identity_is_the_key), cmocka_unit_test(refused),
+        cmocka_unit_test(dial_timeout),        cmocka_unit_test(silent_server),
+        cmocka_unit_test(bad_addresses),       cmocka_unit_test(garbage),
+        cmocka_unit_test(flipped_bit),         cmocka_unit_test(slow_handshake),
+        cmocka_unit_test(limit_per_address),   cmocka_unit_test(limit_of_streams),
         cmocka_unit_test(listener_goes),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);

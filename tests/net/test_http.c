@@ -38,8 +38,7 @@ static bool visit_over(struct pair *p)
 }
 
 /* One request over a fresh connection; the reply is in v->text. */
-static void visit(struct pair *p, struct visit *v, const struct hth_addr *addr,
-                  const char *request)
+static void visit(struct pair *p, struct visit *v, const struct hth_addr *addr, const char *request)
 {
     struct sockaddr_in sin = {.sin_family = AF_INET,
                               .sin_port = htons(addr->port),

@@ -8,7 +8,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* ---- timers ---------------------------------------------------------------------------------------- */
+/* ---- timers
+ * ---------------------------------------------------------------------------------------- */
 
 struct tick {
     struct pair *p;
@@ -117,7 +118,8 @@ static void slow_turn(void **state)
     pair_close(&p);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------ */
+/* ---- jobs
+ * ------------------------------------------------------------------------------------------ */
 
 #define JOBS 1000
 
@@ -276,7 +278,8 @@ static void jobs_limit(void **state)
     sem_destroy(&b.gate);
 }
 
-/* ---- posts ------------------------------------------------------------------------------------------ */
+/* ---- posts
+ * ------------------------------------------------------------------------------------------ */
 
 #define POST_THREADS 4
 #define POSTS        10000
@@ -365,7 +368,8 @@ static void posts_around_run(void **state)
     assert_int_equal(called, 1);
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------- */
+/* ---- the rest
+ * --------------------------------------------------------------------------------------- */
 
 static bool signaled(struct pair *p)
 {
@@ -410,9 +414,9 @@ static void seeds(void **state)
 
 static void resolve(void **state)
 {
-    static const char *const bad[] = {"",          "localhost",     ":80",        "localhost:",
-                                      "::1:80",    "[::1]",         "a b:1",      "localhost:66000",
-                                      "localhost:-1", "localhost:x", "http://a:80"};
+    static const char *const bad[] = {
+        "",      "localhost",       ":80",          "localhost:",  "::1:80",     "[::1]",
+        "a b:1", "localhost:66000", "localhost:-1", "localhost:x", "http://a:80"};
     struct hth_addr addr[8];
     char text[HTH_ADDR_TEXT_MAX];
     size_t count;

@@ -11,7 +11,8 @@ static uint8_t pattern_at(uint64_t pos, uint64_t salt)
     return (uint8_t)(hth_mix64((pos >> 3) + salt) >> ((pos & 7) * 8));
 }
 
-/* ---- echo: both directions at once, random pieces ------------------------------------------------ */
+/* ---- echo: both directions at once, random pieces
+ * ------------------------------------------------ */
 
 struct flow {
     struct end *from, *to;
@@ -173,7 +174,8 @@ static void dual_listen(void **state)
     pair_close(&p);
 }
 
-/* ---- back-pressure ------------------------------------------------------------------------------- */
+/* ---- back-pressure
+ * ------------------------------------------------------------------------------- */
 
 static bool client_drained(struct pair *p)
 {
@@ -247,7 +249,8 @@ static void pause_stops_the_sender(void **state)
     hth_blob_unref(blob);
 }
 
-/* ---- endings --------------------------------------------------------------------------------------- */
+/* ---- endings
+ * --------------------------------------------------------------------------------------- */
 
 static bool server_closed_client_gone(struct pair *p)
 {
@@ -502,7 +505,8 @@ static void free_with_open_streams(void **state)
     hth_blob_unref(p.server.into);
 }
 
-/* ---- two environments, two threads ------------------------------------------------------------------- */
+/* ---- two environments, two threads
+ * ------------------------------------------------------------------- */
 
 struct far {
     struct hth_env *env;
@@ -529,8 +533,7 @@ static void far_closed(struct hth_stream *s, enum hth_err err, void *arg)
     hth_net_stop(f->env);
 }
 
-static const struct hth_stream_ops far_ops = {.on_readable = far_readable,
-                                              .on_closed = far_closed};
+static const struct hth_stream_ops far_ops = {.on_readable = far_readable, .on_closed = far_closed};
 
 static void far_accept(void *arg, struct hth_stream *s)
 {
