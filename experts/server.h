@@ -57,7 +57,7 @@ struct hth_server_opts {
     int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
     uint32_t batch_rows_min;   /* ... unless its pool has this many rows */
     double job_flops_min;      /* pools are bundled until a job holds this much work */
-    double split_flops;        /* forward batches above are split over idle workers */
+    double split_flops;        /* forward batches above are split over the workers */
     int64_t queue_bytes_max;   /* of requests and replies held */
     int64_t queue_us_max;      /* longest estimated wait that is admitted */
     uint64_t step_rows;        /* an expert steps when this many rows are pending; 1: each batch */
@@ -75,7 +75,7 @@ struct hth_server_opts {
 #define HTH_SERVER_OPTS_INIT                                                                       \
     {                                                                                              \
         .batch_rows_max = 8192, .request_rows_max = 65536, .batch_age_us = 0, .batch_rows_min = 1, \
-        .job_flops_min = 2e8, .split_flops = 2e9, .queue_bytes_max = INT64_C(1) << 30,             \
+        .job_flops_min = 2e8, .split_flops = 8e9, .queue_bytes_max = INT64_C(1) << 30,             \
         .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256, .step_age_us = 2 * HTH_US_PER_S,      \
         .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
         .result_age_us = 60 * HTH_US_PER_S, .checkpoint_period_us = 30 * HTH_US_PER_S,             \

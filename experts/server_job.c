@@ -205,7 +205,8 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
     struct hth_server *s = e->server;
     uint64_t rows = HTH_MIN(pool->rows, s->opts.batch_rows_max);
     uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
-    uint64_t enough = (uint64_t)(s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0)) + 1;
+    double rows_enough = s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0);
+    uint64_t enough = (uint64_t)HTH_MIN(rows_enough, 1e9) + 1;
 
     if (!pool->backward && width > 1 && rows > enough)
         rows = HTH_MAX((rows + width - 1) / width, enough);
