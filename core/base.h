@@ -14,18 +14,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HTH_MUST __attribute__((warn_unused_result))
+#define HTH_MUST               __attribute__((warn_unused_result))
 #define HTH_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
-#define HTH_NORETURN __attribute__((noreturn))
+#define HTH_NORETURN           __attribute__((noreturn))
 
-#define HTH_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define HTH_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define HTH_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define HTH_ARRAY_LEN(a)       (sizeof(a) / sizeof((a)[0]))
+#define HTH_MIN(a, b)          ((a) < (b) ? (a) : (b))
+#define HTH_MAX(a, b)          ((a) > (b) ? (a) : (b))
 /* The struct that embeds `member` at address `ptr`. */
 #define HTH_CONTAINER(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define HTH_US_PER_MS INT64_C(1000)
-#define HTH_US_PER_S INT64_C(1000000)
+#define HTH_US_PER_MS                    INT64_C(1000)
+#define HTH_US_PER_S                     INT64_C(1000000)
 
 #define HTH_TRY(expr)                                                                              \
     do {                                                                                           \

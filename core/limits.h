@@ -7,115 +7,115 @@
 #define HTH_CORE_LIMITS_H
 
 /* core */
-#define HTH_BLOCKS_BYTES_MAX (256u << 20)       /* freed blocks that wait for their next use */
+#define HTH_BLOCKS_BYTES_MAX (256u << 20) /* freed blocks that wait for their next use */
 
 /* env: streams and jobs */
 #define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20) /* waiting to be sent on one stream */
-#define HTH_STREAM_LOW_BYTES (256u << 10)       /* on_drained below this */
-#define HTH_STREAMS_MAX 4096                    /* open at once in one environment */
-#define HTH_STREAMS_PER_ADDR_MAX 256            /* accepted from one address */
-#define HTH_LANE_JOBS_MAX 16384                 /* jobs that wait in one lane */
-#define HTH_HANDSHAKE_TIMEOUT_US (10 * 1000000)
-#define HTH_DIAL_TIMEOUT_US (5 * 1000000)
-#define HTH_FLUSH_TIMEOUT_US (5 * 1000000)
+#define HTH_STREAM_LOW_BYTES       (256u << 10) /* on_drained below this */
+#define HTH_STREAMS_MAX            4096         /* open at once in one environment */
+#define HTH_STREAMS_PER_ADDR_MAX   256          /* accepted from one address */
+#define HTH_LANE_JOBS_MAX          16384        /* jobs that wait in one lane */
+#define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000)
+#define HTH_DIAL_TIMEOUT_US        (5 * 1000000)
+#define HTH_FLUSH_TIMEOUT_US       (5 * 1000000)
 /* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); then the key is changed. */
 #define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
 /* rpc */
-#define HTH_FRAME_META_BYTES_MAX (64u << 10)    /* the Protocol Buffers part of a frame */
-#define HTH_FRAME_BODY_BYTES_MAX (1u << 30)     /* the tensors of a frame */
-#define HTH_FRAME_TENSORS_MAX 4096
+#define HTH_FRAME_META_BYTES_MAX (64u << 10) /* the Protocol Buffers part of a frame */
+#define HTH_FRAME_BODY_BYTES_MAX (1u << 30)  /* the tensors of a frame */
+#define HTH_FRAME_TENSORS_MAX    4096
 
 /* rpc endpoint */
-#define HTH_RPC_VERSION_MIN 1
-#define HTH_RPC_VERSION_MAX 1
-#define HTH_RPC_TEXT_MAX 200                    /* a refusal's or goodbye's text */
-#define HTH_RPC_CONNS_PER_PEER_MAX 4            /* connections of one identity */
-#define HTH_RPC_PEERS_MAX 65536                 /* peers remembered */
-#define HTH_RPC_REQUESTS_MAX 65536              /* in flight on one connection, whatever HELLO says */
-#define HTH_RPC_TIMEOUT_MS_MAX (24u * 3600 * 1000) /* of one request */
-#define HTH_RPC_ARENA_BYTES_MAX (1u << 20)      /* one frame's meta after unpacking */
-#define HTH_RPC_PROGRESS_BYTES_MIN 4096         /* per stall timeout, in the middle of a frame */
+#define HTH_RPC_VERSION_MIN        1
+#define HTH_RPC_VERSION_MAX        1
+#define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
+#define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
+#define HTH_RPC_PEERS_MAX          65536 /* peers remembered */
+#define HTH_RPC_REQUESTS_MAX       65536 /* in flight on one connection, whatever HELLO says */
+#define HTH_RPC_TIMEOUT_MS_MAX     (24u * 3600 * 1000) /* of one request */
+#define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
+#define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
 
 /* dht */
-#define HTH_DHT_VALUE_BYTES_MAX 4096            /* one record as stored */
-#define HTH_CLOCK_SKEW_MAX_US (3 * 1000000)
+#define HTH_DHT_VALUE_BYTES_MAX 4096 /* one record as stored */
+#define HTH_CLOCK_SKEW_MAX_US   (3 * 1000000)
 
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3
-#define HTH_GRID_DIM_MAX 65536                  /* coordinates along one axis */
-#define HTH_NAME_LEN_MAX 63                     /* a run's or layer's name */
-#define HTH_TOP_K_MAX 64
+#define HTH_GRID_DIM_MAX  65536 /* coordinates along one axis */
+#define HTH_NAME_LEN_MAX  63    /* a run's or layer's name */
+#define HTH_TOP_K_MAX     64
 
 /* dht: records, boards, announcer, directory, joining */
-#define HTH_GRID_EXPERTS_MAX (1u << 24)         /* experts of one layer */
-#define HTH_RECORD_AIM_BYTES 500                /* longer ones lose their speed under jitter */
-#define HTH_RECORD_LIFE_MIN_US (1 * 1000000)
-#define HTH_RECORD_LIFE_MAX_US (600 * 1000000)
-#define HTH_TOPIC_EPOCH_US (120 * INT64_C(1000000)) /* a topic's key changes that often */
-#define HTH_RECORD_CACHE_MAX 8192               /* digests whose signature was judged */
-#define HTH_BOARD_RECORDS_MAX 4096              /* believed under one key */
-#define HTH_BOARD_RECORDS_PER_OWNER_MAX 64      /* of them by one owner */
-#define HTH_BOARD_BYTES_MAX (2u << 20)          /* and their bytes */
-#define HTH_BOARD_VERIFY_PER_S_MAX 2000         /* signatures checked under one key in a second */
-#define HTH_ANNOUNCE_LAYERS_MAX 256
-#define HTH_ANNOUNCE_EXPERTS_MAX 65536          /* of one host in one layer */
-#define HTH_ANNOUNCE_ROOT_PARTS_MAX 4
-#define HTH_ANNOUNCE_LOAD_STEP_MS 20
-#define HTH_ANNOUNCE_GOODBYE_US (2 * 1000000)
-#define HTH_DIR_LAYERS_MAX 256
-#define HTH_DIR_HOSTS_MAX 16384
-#define HTH_DIR_BRANCHES_MAX 1024               /* prefixes of one layer watched besides its root */
-#define HTH_DIR_REPLICAS_MAX 64                 /* claims looked at when an expert's hosts are asked */
-#define HTH_DIR_POSTINGS_MAX (8u << 20)         /* (expert, record) pairs of one layer */
-#define HTH_PEERCACHE_PEERS_MAX 256
-#define HTH_PEERCACHE_BYTES_MAX (64u << 10)
-#define HTH_BOOTSTRAP_MAX 64
+#define HTH_GRID_EXPERTS_MAX            (1u << 24) /* experts of one layer */
+#define HTH_RECORD_AIM_BYTES            500        /* longer ones lose their speed under jitter */
+#define HTH_RECORD_LIFE_MIN_US          (1 * 1000000)
+#define HTH_RECORD_LIFE_MAX_US          (600 * 1000000)
+#define HTH_TOPIC_EPOCH_US              (120 * INT64_C(1000000)) /* a topic's key changes that often */
+#define HTH_RECORD_CACHE_MAX            8192       /* digests whose signature was judged */
+#define HTH_BOARD_RECORDS_MAX           4096       /* believed under one key */
+#define HTH_BOARD_RECORDS_PER_OWNER_MAX 64         /* of them by one owner */
+#define HTH_BOARD_BYTES_MAX             (2u << 20) /* and their bytes */
+#define HTH_BOARD_VERIFY_PER_S_MAX      2000 /* signatures checked under one key in a second */
+#define HTH_ANNOUNCE_LAYERS_MAX         256
+#define HTH_ANNOUNCE_EXPERTS_MAX        65536 /* of one host in one layer */
+#define HTH_ANNOUNCE_ROOT_PARTS_MAX     4
+#define HTH_ANNOUNCE_LOAD_STEP_MS       20
+#define HTH_ANNOUNCE_GOODBYE_US         (2 * 1000000)
+#define HTH_DIR_LAYERS_MAX              256
+#define HTH_DIR_HOSTS_MAX               16384
+#define HTH_DIR_BRANCHES_MAX            1024 /* prefixes of one layer watched besides its root */
+#define HTH_DIR_REPLICAS_MAX            64   /* claims looked at when an expert's hosts are asked */
+#define HTH_DIR_POSTINGS_MAX            (8u << 20) /* (expert, record) pairs of one layer */
+#define HTH_PEERCACHE_PEERS_MAX         256
+#define HTH_PEERCACHE_BYTES_MAX         (64u << 10)
+#define HTH_BOOTSTRAP_MAX               64
 
 /* trainer */
-#define HTH_IDX_ITEMS_MAX (1u << 27)            /* items of one idx file */
-#define HTH_IDX_ITEM_BYTES_MAX (1u << 20)       /* bytes of one item of an idx file */
-#define HTH_SEQ_LEN_MAX 65536                   /* bytes of one sample of text */
-#define HTH_SHUFFLE_BYTES_MAX (1u << 30)        /* what the shuffle buffer may hold */
-#define HTH_FLIGHTS_MAX 1024                    /* micro-batches in the air of one trainer */
-#define HTH_MICRO_BATCH_MAX 65536               /* samples of one micro-batch */
-#define HTH_MODEL_LAYERS_MAX 64                 /* DMoE layers of one model */
-#define HTH_MODEL_DIM_MAX 65536                 /* width of a model */
+#define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
+#define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */
+#define HTH_SEQ_LEN_MAX        65536      /* bytes of one sample of text */
+#define HTH_SHUFFLE_BYTES_MAX  (1u << 30) /* what the shuffle buffer may hold */
+#define HTH_FLIGHTS_MAX        1024       /* micro-batches in the air of one trainer */
+#define HTH_MICRO_BATCH_MAX    65536      /* samples of one micro-batch */
+#define HTH_MODEL_LAYERS_MAX   64         /* DMoE layers of one model */
+#define HTH_MODEL_DIM_MAX      65536      /* width of a model */
 
 /* gating */
-#define HTH_BEAM_WIDTH_DEFAULT 64               /* prefixes kept per level */
-#define HTH_BEAM_WIDTH_MAX 65536
-#define HTH_BREAKER_HOSTS_MAX 65536             /* hosts in trouble that are remembered */
-#define HTH_BENCH_GATE_ROWS_MAX 65536           /* rows of a batch that the benchmark makes */
+#define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */
+#define HTH_BEAM_WIDTH_MAX        65536
+#define HTH_BREAKER_HOSTS_MAX     65536 /* hosts in trouble that are remembered */
+#define HTH_BENCH_GATE_ROWS_MAX   65536 /* rows of a batch that the benchmark makes */
 #define HTH_BENCH_GATE_ROUNDS_MAX 10000
 
 /* experts */
-#define HTH_ST_HEADER_BYTES_MAX (2u << 20)      /* JSON header of a safetensors file */
-#define HTH_ST_TENSORS_MAX 32768                /* tensors of one file */
-#define HTH_ST_NAME_MAX 255                     /* bytes of a tensor's name or a metadata key */
-#define HTH_ST_TEXT_MAX 4096                    /* bytes of a metadata text that we write */
-#define HTH_EXPERT_D_MAX 65536                  /* width of a row */
-#define HTH_EXPERT_INNER_MAX (1u << 20)         /* width of an expert's hidden layer */
-#define HTH_EXPERT_BLOCK_ROWS_MAX 65536         /* rows of one sequence */
-#define HTH_EXPERT_PARAMS_MAX (1u << 30)        /* weights of one expert */
-#define HTH_EXPERT_PARTS_MAX 8192               /* experts named by one request */
-#define HTH_EXPERT_CALL_PARTS_MAX 4096          /* ... by a request of our client: 60 KiB at most */
-#define HTH_EXPERT_CALL_BYTES_MAX (96u << 20)   /* tensors of a request of our client */
-#define HTH_EXPERT_CALL_ROWS_MAX 65536          /* rows of a request of our client */
-#define HTH_EXPERT_PAIRS_MAX (1u << 22)         /* pairs of one batch of the client */
-#define HTH_EXPERT_INFO_PAGE_MAX 256            /* experts told by one INFO reply */
-#define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24) /* declared by a backward */
-#define HTH_SERVER_EXPERTS_MAX 65536            /* hosted by one server */
-#define HTH_SERVER_BATCH_PARTS_MAX 1024         /* parts merged into one batch */
-#define HTH_SERVER_JOB_BATCHES_MAX 64           /* batches bundled into one job */
-#define HTH_SERVER_WAITERS_MAX 16               /* repeats that wait for one running backward */
-#define HTH_CHECKPOINT_BYTES_MAX (UINT64_C(16) << 30) /* of one expert */
+#define HTH_ST_HEADER_BYTES_MAX        (2u << 20) /* JSON header of a safetensors file */
+#define HTH_ST_TENSORS_MAX             32768      /* tensors of one file */
+#define HTH_ST_NAME_MAX                255        /* bytes of a tensor's name or a metadata key */
+#define HTH_ST_TEXT_MAX                4096       /* bytes of a metadata text that we write */
+#define HTH_EXPERT_D_MAX               65536      /* width of a row */
+#define HTH_EXPERT_INNER_MAX           (1u << 20) /* width of an expert's hidden layer */
+#define HTH_EXPERT_BLOCK_ROWS_MAX      65536      /* rows of one sequence */
+#define HTH_EXPERT_PARAMS_MAX          (1u << 30) /* weights of one expert */
+#define HTH_EXPERT_PARTS_MAX           8192       /* experts named by one request */
+#define HTH_EXPERT_CALL_PARTS_MAX      4096 /* ... by a request of our client: 60 KiB at most */
+#define HTH_EXPERT_CALL_BYTES_MAX      (96u << 20) /* tensors of a request of our client */
+#define HTH_EXPERT_CALL_ROWS_MAX       65536       /* rows of a request of our client */
+#define HTH_EXPERT_PAIRS_MAX           (1u << 22)  /* pairs of one batch of the client */
+#define HTH_EXPERT_INFO_PAGE_MAX       256         /* experts told by one INFO reply */
+#define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24)  /* declared by a backward */
+#define HTH_SERVER_EXPERTS_MAX         65536       /* hosted by one server */
+#define HTH_SERVER_BATCH_PARTS_MAX     1024        /* parts merged into one batch */
+#define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */
+#define HTH_SERVER_WAITERS_MAX         16          /* repeats that wait for one running backward */
+#define HTH_CHECKPOINT_BYTES_MAX       (UINT64_C(16) << 30) /* of one expert */
 
 /* kernels */
-#define HTH_PARAMS_TENSORS_MAX 4096             /* tensors of one parameter set */
-#define HTH_PARAMS_FLOATS_MAX (UINT64_C(1) << 33) /* floats of one parameter set */
-#define HTH_PARAM_NAME_MAX 95                   /* bytes of a tensor's name */
-#define HTH_SEQ_MAX 65536                       /* positions of a sequence */
-#define HTH_HEAD_DIM_MAX 4096                   /* columns of an attention head */
+#define HTH_PARAMS_TENSORS_MAX 4096                /* tensors of one parameter set */
+#define HTH_PARAMS_FLOATS_MAX  (UINT64_C(1) << 33) /* floats of one parameter set */
+#define HTH_PARAM_NAME_MAX     95                  /* bytes of a tensor's name */
+#define HTH_SEQ_MAX            65536               /* positions of a sequence */
+#define HTH_HEAD_DIM_MAX       4096                /* columns of an attention head */
 
 #endif

@@ -140,7 +140,7 @@ void hth_log_write(struct hth_env *env, struct hth_log_site *site, enum hth_log_
         site->count = 0;
     }
     if (++site->count > REPEATS_PER_S) {
-        env->log.dropped++;
+        __atomic_fetch_add(&env->log.dropped, 1, __ATOMIC_RELAXED);
         return;
     }
     va_list args;

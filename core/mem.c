@@ -130,9 +130,9 @@ void hth_aligned_free(void *p)
 /* ---- blocks that come and go --------------------------------------------------------------- */
 
 /*
- * Size classes have four steps per power of two, so at most a fifth of a block is not asked for, and
- * untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a compare
- * and swap: a block is owned by whoever took the pointer out, so there is nothing to lock.
+ * Size classes have four steps per power of two, so at most a fifth of a block is not asked for,
+ * and untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a
+ * compare and swap: a block is owned by whoever took the pointer out, so there is nothing to lock.
  */
 #define BLOCK_SHIFT_MIN 18
 #define BLOCK_SHIFT_MAX 27

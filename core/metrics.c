@@ -18,7 +18,7 @@ struct hth_metric {
     const char *name;
     const char *help;
     enum metric_kind kind;
-    int64_t count;      /* counter value, or observations */
+    int64_t count;       /* counter value, or observations */
     uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
     double lowest;
     int64_t buckets[BUCKETS + 1]; /* the last one holds what is larger than all bounds */
