@@ -49,12 +49,12 @@ static void remove_tree(const char *path, int depth)
     DIR *dir = depth < 8 ? opendir(path) : NULL;
     struct dirent *e;
     while (dir != NULL && (e = readdir(dir)) != NULL) {
-        char sub[512];
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        snprintf(sub, sizeof(sub), "%s/%s", path, e->d_name);
+        char *sub = hth_asprintf("%s/%s", path, e->d_name);
         if (unlink(sub) != 0)
             remove_tree(sub, depth + 1);
+        hth_free(sub);
     }
     if (dir != NULL)
         closedir(dir);
