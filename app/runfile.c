@@ -313,24 +313,51 @@ static bool check_optimizer(const struct hth_run_optimizer *o, const char *where
     return check_ranges(ranges, HTH_ARRAY_LEN(ranges), at, error);
 }
 
-static bool check_model(const struct hth_run_model *m, const char *name,
-                        char error[HTH_RUNFILE_ERROR_MAX])
+static bool check_grid(const struct hth_run_model *m, const char *name,
+                       char error[HTH_RUNFILE_ERROR_MAX])
 {
-    const struct range ranges[] = {
-        {"model.dim", m->dim, 1, 65536},
-        {"model.layers", m->layers, 1, 256},
-        {"model.heads", m->heads, 1, 1024},
-        {"model.context", m->context, 2, 65536},
-        {"model.top_k", m->top_k, 1, HTH_TOP_K_MAX},
-        {"model.balance", m->balance, 0, 1000},
-        {"model.noise", m->noise, 0, 1000},
-    };
-    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))
-        return false;
+    double experts = 1;
     for (uint32_t i = 0; i < m->grid_count; i++) {
         const struct range r = {"model.grid", m->grid[i], 1, HTH_GRID_DIM_MAX};
         if (!in_range(&r, name, error))
             return false;
+        experts *= m->grid[i];
+    }
+    const struct range all = {"experts in model.grid", experts, 1, HTH_GRID_EXPERTS_MAX};
+    return in_range(&all, name, error);
+}
+
+/* Two settings that are fine alone and say different things together. */
+static bool check_pairing(const struct hth_runfile *run, const char *name,
+                          char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if ((run->model.kind == HTH_RUN_LM) == (run->data.kind == HTH_RUN_TEXT))
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: model.kind '%s' learns from data.kind '%s'", name,
+             model_kinds[run->model.kind].str,
+             run->model.kind == HTH_RUN_LM ? "text" : "fashion-mnist");
+    return false;
+}
+
+static bool check_model(const struct hth_run_model *m, const char *name,
+                        char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"model.dim", m->dim, 1, HTH_MODEL_DIM_MAX},
+        {"model.layers", m->layers, 1, HTH_MODEL_LAYERS_MAX},
+        {"model.heads", m->heads, 1, 1024},
+        {"model.context", m->context, 2, HTH_SEQ_LEN_MAX},
+        {"model.top_k", m->top_k, 1, HTH_TOP_K_MAX},
+        {"model.balance", m->balance, 0, 1000},
+        {"model.noise", m->noise, 0, 1000},
+    };
+    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) || !check_grid(m, name, error))
+        return false;
+    if (m->kind == HTH_RUN_CLASSIFIER && m->expert == HTH_RUN_TRANSFORMER) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: model.expert 'transformer' works on sequences: it needs model.kind 'lm'",
+                 name);
+        return false;
     }
     if (m->kind == HTH_RUN_LM && (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)) {
         snprintf(error, HTH_RUNFILE_ERROR_MAX,
@@ -346,8 +373,8 @@ enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
 {
     const struct range ranges[] = {
         {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
-        {"train.rows", run->train.rows, 1, 1 << 20},
-        {"train.flights", run->train.flights, 1, 1024},
+        {"train.rows", run->train.rows, 1, HTH_MICRO_BATCH_MAX},
+        {"train.flights", run->train.flights, 1, HTH_FLIGHTS_MAX},
         {"train.k_min", run->train.k_min, 1, run->model.top_k},
         {"train.grace_s", run->train.grace_s, 0.001, 3600},
         {"train.timeout_s", run->train.timeout_s, 0.01, 3600},
@@ -357,7 +384,7 @@ enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
         {"experts.norm_max", run->experts.norm_max, 0, 1e12},
     };
     error[0] = '\0';
-    bool good = check_model(&run->model, name, error) &&
+    bool good = check_model(&run->model, name, error) && check_pairing(run, name, error) &&
                 check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) &&
                 check_optimizer(&run->optimizer, "optimizer", name, error) &&
                 check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error);
