@@ -52,7 +52,7 @@
 #define HTH_RECORD_AIM_BYTES            500        /* longer ones lose their speed under jitter */
 #define HTH_RECORD_LIFE_MIN_US          (1 * 1000000)
 #define HTH_RECORD_LIFE_MAX_US          (600 * 1000000)
-#define HTH_TOPIC_EPOCH_US              (120 * INT64_C(1000000)) /* a topic's key changes that often */
+#define HTH_TOPIC_EPOCH_US              (120 * INT64_C(1000000)) /* a topic's key's life */
 #define HTH_RECORD_CACHE_MAX            8192       /* digests whose signature was judged */
 #define HTH_BOARD_RECORDS_MAX           4096       /* believed under one key */
 #define HTH_BOARD_RECORDS_PER_OWNER_MAX 64         /* of them by one owner */

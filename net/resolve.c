@@ -77,6 +77,19 @@ static enum hth_err gai_err(int code)
     return HTH_E_NOT_FOUND;
 }
 
+/* RFC 6761, 6.3: localhost is the loopback addresses, whatever a resolver or a missing hosts file
+ * says. */
+static size_t localhost(uint16_t port, struct hth_addr *out, size_t max)
+{
+    const struct hth_addr loopback[] = {
+        {.family = 4, .ip = {127, 0, 0, 1}, .port = port},
+        {.family = 6, .ip = {[15] = 1}, .port = port},
+    };
+    size_t count = HTH_MIN(max, HTH_ARRAY_LEN(loopback));
+    memcpy(out, loopback, count * sizeof(*out));
+    return count;
+}
+
 enum hth_err hth_net_resolve(const char *text, struct hth_addr *out, size_t max, size_t *count)
 {
     char host[256];
@@ -92,6 +105,10 @@ enum hth_err hth_net_resolve(const char *text, struct hth_addr *out, size_t max,
         return HTH_OK;
     }
     HTH_TRY(split(text, host, sizeof(host), &port));
+    if (strcmp(host, "localhost") == 0) {
+        *count = localhost(port, out, max);
+        return HTH_OK;
+    }
     int code = getaddrinfo(host, NULL, &hints, &list);
     if (code != 0)
         return gai_err(code);
