@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * place.h: where a test of several processes happens: a folder of its own, addresses of its own,
+ * and the processes it started.
+ *
+ * A place takes a 127.X.Y.0/24 of loopback by the test's process id, so that tests run side by
+ * side; process number N listens on 127.X.Y.N with a port that was free a moment ago. Everything
+ * that is written lies in one folder below /tmp. A test waits for a line of a process's output, for
+ * a condition or for an end, never for a time; WAIT_S bounds each wait, and a wait that ends badly
+ * fails the test and prints what the process said last.
+ *
+ * place_setup and place_teardown are cmocka's; a test that ends calls place_end, which stops what
+ * runs and checks that all went well. After a failed test the teardown kills what is left, by pid.
+ * Single-threaded.
+ */
+#ifndef HTH_TESTS_INTEGRATION_PLACE_H
+#define HTH_TESTS_INTEGRATION_PLACE_H
+
+#include "support/test.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define PLACE_PROCS_MAX 32
+#define PLACE_TEXTS     64
+#define PLACE_TEXT_MAX  256
+#define WAIT_S          60 /* sanitizers and a busy machine included */
+#define STILL_RUNS      (-1)
+
+struct place;
+
+struct proc {
+    struct place *place;
+    char name[24];
+    char out[PLACE_TEXT_MAX], err[PLACE_TEXT_MAX]; /* files with what it said */
+    pid_t pid;
+    int code; /* exit code, 128 + signal, or STILL_RUNS */
+};
+
+struct place {
+    char *root; /* the folder */
+    uint8_t x, y;
+    struct proc proc[PLACE_PROCS_MAX];
+    size_t proc_count;
+    char text[PLACE_TEXTS][PLACE_TEXT_MAX];
+    size_t text_next;
+};
+
+int place_setup(void **state);
+int place_teardown(void **state);
+/* Stops the processes that run, the latest first, each with SIGTERM; all must exit with 0. */
+void place_end(struct place *p);
+
+/* A formatted text that lives until PLACE_TEXTS more were made. */
+const char *place_text(struct place *p, const char *fmt, ...) HTH_PRINTF(2, 3);
+/* The path of a file of this place. */
+const char *place_path(struct place *p, const char *name);
+/* "127.X.Y.N:PORT" with a port free for TCP and UDP. */
+const char *place_addr(struct place *p, unsigned n);
+
+void place_write(struct place *p, const char *name, const void *data, size_t len);
+/* A whole file as text; NULL when it can't be read. Free it with free(). */
+char *place_read(const char *path, size_t *len);
+bool place_exists(struct place *p, const char *name);
+/* The number of files in a folder of this place whose name ends so; 0 without the folder. */
+size_t place_count(struct place *p, const char *folder, const char *ending);
+
+/* Starts `hearth ARGS...`. args ends with NULL. `name` names its logs. */
+struct proc *place_start(struct place *p, const char *name, const char *const *args);
+#define START(p, name, ...) place_start(p, name, (const char *const[]){__VA_ARGS__, NULL})
+/* Starts it, waits for its end and returns its exit code. */
+#define RUN(p, name, ...) proc_wait(START(p, name, __VA_ARGS__))
+
+void proc_signal(struct proc *proc, int signal);
+bool proc_runs(struct proc *proc);
+/* Until it ended; returns the code. */
+int proc_wait(struct proc *proc);
+/* SIGTERM, then proc_wait. */
+int proc_stop(struct proc *proc);
+/* Until its output or its talk holds `text`; it must be running or have said it. */
+void proc_wait_text(struct proc *proc, const char *text);
+bool proc_said(struct proc *proc, const char *text);
+/* Fails unless it said this. */
+void proc_must_say(struct proc *proc, const char *text);
+/* Resident kilobytes. */
+long proc_rss_kib(const struct proc *proc);
+
+/* `while (!condition) wait_step(&w, "what")`: a short pause; fails when WAIT_S are over. */
+struct wait {
+    int64_t begin_us;
+};
+void wait_step(struct wait *w, const char *what);
+int64_t place_now_us(void);
+
+/* A TCP connection to "127.X.Y.N:PORT", from the address `from` when it isn't NULL; nonblocking.
+ * -1 with errno when it failed. */
+int place_dial(const char *to, const char *from);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * toy.h: a run that learns in a second: ten noisy patterns of 28 x 28 pixels as idx.gz files, a
+ * small classifier with one mixture layer of 2 x 4 experts, and its processes.
+ *
+ * The patterns come from a fixed generator, so every machine sees the same data. A swarm is process
+ * 1 (the node), 2 and 3 (hosts of four experts each) and 4 (the trainer), as far as a test starts
+ * them.
+ */
+#ifndef HTH_TESTS_INTEGRATION_TOY_H
+#define HTH_TESTS_INTEGRATION_TOY_H
+
+#include "integration/place.h"
+
+#include <jansson.h>
+
+#define TOY_TEST_IMAGES 500
+#define TOY_HALF_1      "ffn0.[0:1].[0:4]"
+#define TOY_HALF_2      "ffn0.[1:2].[0:4]"
+
+struct toy {
+    struct place *place;
+    const char *addr[5]; /* by the numbers above */
+    char addr_text[5][64];
+    char run[PLACE_TEXT_MAX]; /* the run file */
+    struct proc *node, *host[2], *trainer;
+};
+
+/* Writes data and run file (`steps` updates) and chooses the addresses. */
+void toy_init(struct toy *t, struct place *p, unsigned steps);
+/* The node, and wait until it listens. */
+void toy_start_node(struct toy *t);
+/* Host 0 or 1 in the folder host0 or host1, and wait until it serves. */
+void toy_start_host(struct toy *t, int i);
+/* The trainer in the folder `name`, with its metrics in NAME.jsonl. more ends with NULL; may be
+ * NULL. Waits for nothing. */
+void toy_start_trainer(struct toy *t, const char *name, const char *const *more);
+
+/* What a trainer's metrics file says. Every line must be an object with the fields of its kind, all
+ * numbers finite, and steps must not go back. */
+struct toy_metrics {
+    size_t progress, evals, ends;
+    double first_step;                       /* of the first line */
+    json_t *last_progress, *last_eval, *end; /* NULL: none */
+};
+void toy_metrics_load(struct toy *t, const char *name, struct toy_metrics *m);
+void toy_metrics_clear(struct toy_metrics *m);
+double toy_number(const json_t *object, const char *key);
+/* The step of the last progress line written so far; 0 before the first. */
+double toy_step(struct toy *t, const char *name);
+
+/* `hearth status --json` about this run; the object must be freed with json_decref. */
+json_t *toy_status(struct toy *t);
+/* The nodes of a role in it. */
+size_t toy_status_count(const json_t *status, const char *role);
+/* What share of the layer is served. */
+double toy_status_coverage(const json_t *status);
+
+#endif
