@@ -6,6 +6,15 @@
 
 #include <string.h>
 
+/* A clone per instruction set, chosen when the program starts; all give the same bits. A function
+ * with clones needs a name that is unique in the program: clang gives its resolver external linkage.
+ */
+#ifdef HTH_EXPERTS_CLONES
+#define ROWS_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define ROWS_CLONES
+#endif
+
 bool hth_rows_dtype_ok(enum hth_dtype dtype)
 {
     return dtype == HTH_F32 || dtype == HTH_BF16 || dtype == HTH_F16;
@@ -30,10 +39,9 @@ static float float_of(uint32_t u)
 static uint16_t to_bf16(float f)
 {
     uint32_t u = bits_of(f);
+    uint32_t nan = u >> 16 | 0x40, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
 
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(u >> 16 | 0x40); /* stays a NaN */
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
 /* Half precision by scaling: multiplying by 2^112 moves the exponents, subnormals come out right.
@@ -41,29 +49,27 @@ static uint16_t to_bf16(float f)
 static float from_f16(uint16_t h)
 {
     uint32_t u = (uint32_t)(h & 0x7fff) << 13;
-    float f = float_of(u) * float_of(0x77800000);
+    uint32_t finite = bits_of(float_of(u) * float_of(0x77800000));
+    uint32_t mag = (h & 0x7c00) == 0x7c00 ? u | 0x7f800000 : finite;
 
-    if ((h & 0x7c00) == 0x7c00)
-        f = float_of(u | 0x7f800000);
-    return float_of(bits_of(f) | (uint32_t)(h & 0x8000) << 16);
+    return float_of(mag | (uint32_t)(h & 0x8000) << 16);
 }
 
+/* Every case is computed and one selected, so that the loop has no branches. */
 static uint16_t to_f16(float f)
 {
     uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
+    /* Subnormal or zero: adding 0.5 lets the FPU round at the right bit. */
+    uint32_t small = bits_of(float_of(mag) + 0.5f) - 0x3f000000;
+    uint32_t normal = (mag + 0xfff + (mag >> 13 & 1) - 0x38000000) >> 13;
+    uint32_t half = mag < 0x38800000 ? small : normal;
 
-    if (mag > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00);
-    if (mag >= 0x47800000) /* 65536 and beyond, infinity too */
-        return (uint16_t)(sign | 0x7c00);
-    if (mag < 0x38800000) { /* subnormal or zero: adding 0.5 lets the FPU round at the right bit */
-        return (uint16_t)(sign | (bits_of(float_of(mag) + 0.5f) - 0x3f000000));
-    }
-    mag += 0xfff + (mag >> 13 & 1);
-    return (uint16_t)(sign | (mag - 0x38000000) >> 13);
+    half = mag >= 0x47800000 ? 0x7c00 : half; /* 65536 and beyond, infinity too */
+    half = mag > 0x7f800000 ? 0x7e00 : half;
+    return (uint16_t)(sign | half);
 }
 
-void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float *dst)
+ROWS_CLONES void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float *dst)
 {
     const uint16_t *half = src;
 
@@ -77,7 +83,7 @@ void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float 
             dst[i] = from_f16(half[i]);
 }
 
-void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst)
+ROWS_CLONES void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst)
 {
     uint16_t *half = dst;
 
@@ -91,13 +97,23 @@ void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, voi
             half[i] = to_f16(src[i]);
 }
 
-bool hth_rows_finite(const float *src, size_t count)
+ROWS_CLONES bool hth_rows_finite(const float *src, size_t count)
 {
     uint32_t bad = 0;
 
     /* An exponent of all ones overflows into the sign bit when one more is added to it. */
     for (size_t i = 0; i < count; i++)
         bad |= (bits_of(src[i]) & 0x7fffffff) + 0x00800000;
+    return (bad & 0x80000000) == 0;
+}
+
+bool hth_rows_below(const float *src, size_t count, float limit)
+{
+    uint32_t most = bits_of(limit), bad = 0;
+
+    /* Without their signs floats order as their bits do. */
+    for (size_t i = 0; i < count; i++)
+        bad |= most - (bits_of(src[i]) & 0x7fffffff);
     return (bad & 0x80000000) == 0;
 }
 

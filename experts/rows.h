@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rows.h: moving rows between the wire's types and the kernels' floats, and looking whether they
- * are finite. Pure loops that jobs of server and client share. Private to experts/.
+ * are finite. Pure loops that jobs of server and client share; besides experts/ only the benchmark of
+ * the wire's types calls them.
  */
 #ifndef HTH_EXPERTS_ROWS_H
 #define HTH_EXPERTS_ROWS_H
@@ -17,6 +18,8 @@ void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float 
 void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst);
 /* No NaN, no infinity. */
 bool hth_rows_finite(const float *src, size_t count);
+/* Every magnitude at most `limit`, which is positive; NaN is not. */
+bool hth_rows_below(const float *src, size_t count, float limit);
 /* Sum of squares in double, in a fixed order. */
 double hth_rows_sumsq(const float *src, size_t count);
 

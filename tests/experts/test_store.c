@@ -188,6 +188,47 @@ static void step_does_not_depend_on_load(void **state)
     hth_aligned_free(dy);
 }
 
+/* A second worker's gradients count like the first's, over steps, changes of M, and long pauses. */
+static void backwards_beside_one_another(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), one[8 * D], two[8 * D], scaled[4 * D];
+    struct reference a, b;
+
+    (void)state;
+    reference_start(&a, &o);
+    reference_start(&b, &o);
+    assert_ok(hth_exec_reserve(b.ex, hth_expert_scratch_bytes(b.expert, 8, true)));
+    for (int i = 0; i < 4 * D; i++)
+        scaled[i] = dy[4 * D + i] * 2;
+    for (int step = 0; step < 40; step++) {
+        struct hth_view bx = hth_view_f32(x + 4 * D, 4, D, D),
+                        bdx = hth_view_f32(two + 4 * D, 4, D, D);
+        reference_backward(&a, 8, 8, x, dy, one);
+        if (step < 3 || step > 36) {
+            reference_backward(&b, 4, 8, x, dy, two);
+            assert_ok(hth_expert_backward_beside(b.expert, b.ex, 4, bx,
+                                                 hth_view_f32(scaled, 4, D, D), bdx));
+            for (int i = 4 * D; i < 8 * D; i++)
+                two[i] /= 2;
+        } else {
+            reference_backward(&b, 8, 8, x, dy, two);
+        }
+        assert_true(distance(two, one, 8 * D) < 1e-4);
+        assert_int_equal(hth_expert_pending_rows(b.expert), 8);
+        assert_ok(hth_expert_step(a.expert, a.ex));
+        assert_ok(hth_expert_step(b.expert, b.ex));
+    }
+    assert_true(distance(hth_params_flat(hth_expert_params(b.expert), HTH_PART_VALUE),
+                         hth_params_flat(hth_expert_params(a.expert), HTH_PART_VALUE),
+                         hth_params_flat_len(hth_expert_params(a.expert))) < 1e-4);
+    assert_int_equal(hth_expert_steps(b.expert), 40);
+    reference_stop(&a);
+    reference_stop(&b);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
 /* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
 static void step_is_the_equation(void **state)
 {
@@ -372,6 +413,39 @@ static void halves_convert(void **state)
     }
 }
 
+/* Long rows take other instructions than single numbers and must give the same bits. */
+static void long_rows_convert_as_single_numbers(void **state)
+{
+    enum { COUNT = 1 << 16 };
+    static float wide[COUNT], back[COUNT];
+    static uint16_t half[COUNT];
+
+    (void)state;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t bits = i << 16 | (uint32_t)(hth_mix64(i) & 0xffff); /* all exponents, NaNs too */
+        memcpy(&wide[i], &bits, sizeof(bits));
+    }
+    for (int type = 0; type < 2; type++) {
+        enum hth_dtype dtype = type == 0 ? HTH_F16 : HTH_BF16;
+        hth_rows_from_f32(wide, dtype, COUNT, half);
+        hth_rows_to_f32(half, dtype, COUNT, back);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            uint16_t h;
+            float f;
+            hth_rows_from_f32(&wide[i], dtype, 1, &h);
+            hth_rows_to_f32(&h, dtype, 1, &f);
+            assert_int_equal(h, half[i]);
+            assert_memory_equal(&f, &back[i], sizeof(f));
+        }
+    }
+    assert_false(hth_rows_finite(wide, COUNT));
+    for (uint32_t i = 0; i < COUNT; i++)
+        back[i] = (float)i;
+    assert_true(hth_rows_finite(back, COUNT));
+    back[COUNT - 1] = INFINITY;
+    assert_false(hth_rows_finite(back, COUNT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,11 +455,13 @@ int main(void)
         cmocka_unit_test(weights_follow_the_seed),
         cmocka_unit_test(rows_must_fit),
         cmocka_unit_test(step_does_not_depend_on_load),
+        cmocka_unit_test(backwards_beside_one_another),
         cmocka_unit_test(step_is_the_equation),
         cmocka_unit_test(infinite_gradient_is_dropped),
         cmocka_unit_test(checkpoint_goes_on_exactly),
         cmocka_unit_test(wrong_checkpoints_are_named),
         cmocka_unit_test(halves_convert),
+        cmocka_unit_test(long_rows_convert_as_single_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
