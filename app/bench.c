@@ -88,8 +88,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         b->plain = true;
         break;
     case KEY_REPEATS:
-        b->repeats =
-            (uint32_t)hth_cli_number(state, "--repeats", arg, 1, HTH_BENCH_REPEATS_MAX);
+        b->repeats = (uint32_t)hth_cli_number(state, "--repeats", arg, 1, HTH_BENCH_REPEATS_MAX);
         break;
     case KEY_BUDGET:
         if (hth_cli_parse_time(arg, &b->budget_us) != HTH_OK)

@@ -4,9 +4,9 @@
  *
  * A question is one function and one line in bench.c's table. Every question compares results with
  * an independent computation first, then warms up, then times. Figures are medians over repeats;
- * `spread` is (slowest - fastest) / median. A row is a JSON object: with --json it is printed as one
- * line, otherwise as a line of a table with the same names. Rows go to standard output, the line that
- * describes the machine to standard error.
+ * `spread` is (slowest - fastest) / median. A row is a JSON object: with --json it is printed as
+ * one line, otherwise as a line of a table with the same names. Rows go to standard output, the
+ * line that describes the machine to standard error.
  */
 #ifndef HTH_APP_BENCH_H
 #define HTH_APP_BENCH_H
@@ -20,10 +20,10 @@
 
 struct hth_bench {
     bool json;
-    bool plain;           /* no TLS, to see what it costs */
-    uint32_t repeats;     /* 0: each question's own */
-    uint32_t threads;     /* compute threads of all hosts together; 0: one per core */
-    int64_t budget_us;    /* repeats stop when they took so long, but not before the first */
+    bool plain;        /* no TLS, to see what it costs */
+    uint32_t repeats;  /* 0: each question's own */
+    uint32_t threads;  /* compute threads of all hosts together; 0: one per core */
+    int64_t budget_us; /* repeats stop when they took so long, but not before the first */
     uint64_t seed;
     const char *backend_name;
     const struct hth_backend *backend;
@@ -34,8 +34,9 @@ struct hth_bench {
 /* Child of each question's argp; its input is a struct hth_bench. */
 extern const struct argp hth_bench_argp;
 
-/* A question's flags: defaults, parsing, the back end, the machine's line. `own` (may be NULL) is the
- * argp of further flags with `input` as its input. Returns an exit code; then call hth_bench_close. */
+/* A question's flags: defaults, parsing, the back end, the machine's line. `own` (may be NULL) is
+ * the argp of further flags with `input` as its input. Returns an exit code; then call
+ * hth_bench_close. */
 int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
                    const struct argp *own, void *input);
 void hth_bench_close(struct hth_bench *b);

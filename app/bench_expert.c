@@ -137,14 +137,15 @@ static void emit(struct expert *e, const struct figure *f, const struct hth_benc
 {
     double rate = hth_bench_median(rows);
     bool nop = strcmp(f->kind, "nop") == 0;
-    json_t *row = json_pack(
-        "{s:s, s:i, s:i, s:i, s:s, s:f, s:f}", "kind", f->kind, "d", (int)e->d, "rows",
-        (int)f->rows, "callers", (int)f->callers, "direction",
-        f->backward ? "forward_backward" : "forward", "rows_per_s", hth_bench_round(rate),
-        "requests_per_s", hth_bench_round(hth_bench_median(requests)));
+    json_t *row =
+        json_pack("{s:s, s:i, s:i, s:i, s:s, s:f, s:f}", "kind", f->kind, "d", (int)e->d, "rows",
+                  (int)f->rows, "callers", (int)f->callers, "direction",
+                  f->backward ? "forward_backward" : "forward", "rows_per_s", hth_bench_round(rate),
+                  "requests_per_s", hth_bench_round(hth_bench_median(requests)));
     json_object_set_new(row, "bare_rows_per_s",
                         nop ? json_null() : json_real(hth_bench_round(bare[1])));
-    json_object_set_new(row, "bare_1_thread", nop ? json_null() : json_real(hth_bench_round(bare[0])));
+    json_object_set_new(row, "bare_1_thread",
+                        nop ? json_null() : json_real(hth_bench_round(bare[0])));
     json_object_set_new(row, "of_bare",
                         nop ? json_null() : json_real(hth_bench_round(rate / bare[1])));
     json_object_set_new(row, "threads", json_integer(hth_bench_threads(&e->bench)));
@@ -153,8 +154,7 @@ static void emit(struct expert *e, const struct figure *f, const struct hth_benc
     hth_bench_row_take(&e->bench, row);
 }
 
-static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm,
-                            const struct figure *f)
+static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm, const struct figure *f)
 {
     struct hth_bench_samples rows, requests;
     struct hth_bench_load load = {

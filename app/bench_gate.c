@@ -100,12 +100,12 @@ static enum hth_err measure(struct gate *g, uint32_t experts)
     };
     struct hth_bench_gate_figure f;
     HTH_TRY(hth_bench_gate_measure(&c, &f));
-    hth_bench_row_take(
-        &g->bench,
-        json_pack("{s:I, s:i, s:i, s:f, s:I, s:f, s:f}", "experts", (json_int_t)f.experts, "rows",
-                  (int)g->rows, "k", (int)g->k, "ms_per_batch", hth_bench_round(f.ms_median),
-                  "dht_requests", (json_int_t)f.dht_requests, "ms_best",
-                  hth_bench_round(f.ms_best), "ms_worst", hth_bench_round(f.ms_worst)));
+    hth_bench_row_take(&g->bench,
+                       json_pack("{s:I, s:i, s:i, s:f, s:I, s:f, s:f}", "experts",
+                                 (json_int_t)f.experts, "rows", (int)g->rows, "k", (int)g->k,
+                                 "ms_per_batch", hth_bench_round(f.ms_median), "dht_requests",
+                                 (json_int_t)f.dht_requests, "ms_best", hth_bench_round(f.ms_best),
+                                 "ms_worst", hth_bench_round(f.ms_worst)));
     return HTH_OK;
 }
 

@@ -222,9 +222,9 @@ static enum hth_err update_gate(struct hth_bench_layer *l)
     memset(l->dtables, 0, (size_t)l->rows * l->width * sizeof(float));
     hth_gate_backward(&batch, l->dscores, l->dtables);
     hth_params_zero_grads(l->params);
-    HTH_TRY(hth_linear_backward_weight(
-        l->ex, l->gate, NULL, hth_view_f32(hth_bench_floats(&l->x), l->rows, l->d, l->d),
-        hth_view_f32(l->dtables, l->rows, l->width, l->width)));
+    HTH_TRY(hth_linear_backward_weight(l->ex, l->gate, NULL,
+                                       hth_view_f32(hth_bench_floats(&l->x), l->rows, l->d, l->d),
+                                       hth_view_f32(l->dtables, l->rows, l->width, l->width)));
     return hth_optim_step(l->ex, l->params, &sgd, 1.0f);
 }
 

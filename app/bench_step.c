@@ -72,11 +72,11 @@ static enum hth_err measure(struct args *a, struct hth_bench_layer *layer)
     hth_bench_row_take(
         &a->bench,
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:b}", "rows",
-                  (int)a->rows, "k", (int)a->k, "experts", (int)a->experts, "d", (int)a->d,
-                  "hosts", (int)a->hosts, "forward_requests", (int)step.requests_forward,
-                  "backward_requests", (int)step.requests_backward, "bytes",
-                  (json_int_t)step.bytes, "ms", hth_bench_round(hth_bench_median(&ms)),
-                  "ms_forward", hth_bench_round(middle.ms_forward), "ms_backward",
+                  (int)a->rows, "k", (int)a->k, "experts", (int)a->experts, "d", (int)a->d, "hosts",
+                  (int)a->hosts, "forward_requests", (int)step.requests_forward,
+                  "backward_requests", (int)step.requests_backward, "bytes", (json_int_t)step.bytes,
+                  "ms", hth_bench_round(hth_bench_median(&ms)), "ms_forward",
+                  hth_bench_round(middle.ms_forward), "ms_backward",
                   hth_bench_round(middle.ms_backward), "spread", hth_bench_spread(&ms), "tls",
                   !a->bench.plain));
     return HTH_OK;
@@ -112,8 +112,8 @@ out:
 int hth_bench_step_main(int argc, char **argv)
 {
     struct args a = {.rows = 256, .k = 4, .experts = 1024, .hosts = 8, .d = 256};
-    int code = hth_bench_open(&a.bench, argc, argv, "One mixture-of-experts layer's step.", &argp,
-                              &a);
+    int code =
+        hth_bench_open(&a.bench, argc, argv, "One mixture-of-experts layer's step.", &argp, &a);
     if (code != HTH_EXIT_OK)
         return code;
     return hth_bench_finish(&a.bench, "measuring a layer's step", run(&a));

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NETWORK      "bench"
-#define LAYER        "bench"
-#define TIMEOUT_US   (120 * HTH_US_PER_S)
+#define NETWORK    "bench"
+#define LAYER      "bench"
+#define TIMEOUT_US (120 * HTH_US_PER_S)
 /* Same kernels, same rows: only the order of a gradient's sum may differ. */
 #define DISTANCE_MAX 1e-5
 #define VERIFY_MAX   3
@@ -360,8 +360,8 @@ enum hth_err hth_bench_twin_expert(const struct hth_bench_swarm *swarm, uint32_t
 }
 
 /* What expert `index` gives for x (and dy, when not NULL) without a network. */
-static enum hth_err direct(const struct hth_bench_swarm *s, uint32_t index, uint32_t rows,
-                           float *x, float *dy, float *out)
+static enum hth_err direct(const struct hth_bench_swarm *s, uint32_t index, uint32_t rows, float *x,
+                           float *dy, float *out)
 {
     uint32_t d = s->opts.d;
     struct hth_expert *expert;
@@ -374,9 +374,9 @@ static enum hth_err direct(const struct hth_bench_swarm *s, uint32_t index, uint
         HTH_GOTO(out, hth_expert_forward(expert, ex, hth_view_f32(x, rows, d, d),
                                          hth_view_f32(out, rows, d, d)));
     else
-        HTH_GOTO(out, hth_expert_backward(expert, ex, rows, hth_view_f32(x, rows, d, d),
-                                          hth_view_f32(dy, rows, d, d),
-                                          hth_view_f32(out, rows, d, d)));
+        HTH_GOTO(out,
+                 hth_expert_backward(expert, ex, rows, hth_view_f32(x, rows, d, d),
+                                     hth_view_f32(dy, rows, d, d), hth_view_f32(out, rows, d, d)));
     err = hth_exec_sync(ex);
 out:
     hth_exec_free(ex);

@@ -2,10 +2,10 @@
 /*
  * bench_swarm.h: a swarm inside the benchmark's process: hosts and clients on loopback.
  *
- * Each host is a real environment (sockets, TLS, worker threads) on a thread of its own, with an rpc
- * endpoint and a server. Each client is an environment with an rpc endpoint and an expert client; its
- * loop runs only while somebody waits for it: in hth_bench_ask on the caller's thread, in
- * hth_bench_drive on a thread per client. There is no DHT: targets are known.
+ * Each host is a real environment (sockets, TLS, worker threads) on a thread of its own, with an
+ * rpc endpoint and a server. Each client is an environment with an rpc endpoint and an expert
+ * client; its loop runs only while somebody waits for it: in hth_bench_ask on the caller's thread,
+ * in hth_bench_drive on a thread per client. There is no DHT: targets are known.
  *
  * Experts are dealt to hosts in runs: expert i of n lives on host i * hosts / n.
  */
@@ -63,7 +63,8 @@ enum hth_err hth_bench_swarm_verify(struct hth_bench_swarm *swarm, uint32_t rows
                                     bool backward) HTH_MUST;
 
 /* Makes a call and runs the client's loop until its verdicts are there; every pair must have been
- * answered. The batch belongs to the caller. Errors: those of the call and the first bad verdict. */
+ * answered. The batch belongs to the caller. Errors: those of the call and the first bad verdict.
+ */
 enum hth_err hth_bench_ask(struct hth_bench_client *client, const struct hth_expert_call *call,
                            struct hth_expert_batch **out) HTH_MUST;
 

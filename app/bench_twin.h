@@ -27,10 +27,14 @@ struct hth_bench_twin_case {
 void hth_bench_twin_emit(struct hth_bench *b, const struct hth_bench_twin_case *c,
                          const char *variant, const struct hth_bench_samples *samples);
 
-enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
-enum hth_err hth_bench_twin_layer(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
-enum hth_err hth_bench_twin_start(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
+enum hth_err hth_bench_twin_calls(struct hth_bench *b,
+                                  const struct hth_bench_twin_case *c) HTH_MUST;
+enum hth_err hth_bench_twin_layer(struct hth_bench *b,
+                                  const struct hth_bench_twin_case *c) HTH_MUST;
+enum hth_err hth_bench_twin_start(struct hth_bench *b,
+                                  const struct hth_bench_twin_case *c) HTH_MUST;
 enum hth_err hth_bench_twin_beam(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
-enum hth_err hth_bench_twin_codec(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
+enum hth_err hth_bench_twin_codec(struct hth_bench *b,
+                                  const struct hth_bench_twin_case *c) HTH_MUST;
 
 #endif

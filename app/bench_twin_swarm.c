@@ -26,8 +26,11 @@ enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_tw
         .batch_rows_max = 8192,
         .step_rows = 1,
     };
-    struct hth_bench_load warm = {.callers = c->clients, .batches = 1, .rows = c->rows,
-                                  .backward = c->backward, .seed = b->seed + 1};
+    struct hth_bench_load warm = {.callers = c->clients,
+                                  .batches = 1,
+                                  .rows = c->rows,
+                                  .backward = c->backward,
+                                  .seed = b->seed + 1};
     struct hth_bench_load load = warm;
     struct hth_bench_load_result result;
     struct hth_bench_samples samples;
