@@ -3,7 +3,8 @@
  * tensor.h: what a tensor is outside the kernels: a type, a shape, and bytes in a shared blob.
  *
  * Rows are dense and row-major; the first dimension counts rows. Kernels look at the same bytes
- * through plain views (kernels/view.h); the wire carries them as they lie in memory, little-endian.
+ * through plain views (kernels/backend.h); the wire carries them as they lie in memory,
+ * little-endian.
  */
 #ifndef HTH_CORE_TENSOR_H
 #define HTH_CORE_TENSOR_H
