@@ -36,6 +36,7 @@
 #define HTH_RPC_TIMEOUT_MS_MAX     (24u * 3600 * 1000) /* of one request */
 #define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
 #define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
+#define HTH_RPC_STALL_WINDOWS_MAX  128  /* stall timeouts that a body or a backlog may take */
 
 /* dht */
 #define HTH_DHT_VALUE_BYTES_MAX 4096 /* one record as stored */
@@ -105,6 +106,7 @@
 #define HTH_EXPERT_PAIRS_MAX           (1u << 22)  /* pairs of one batch of the client */
 #define HTH_EXPERT_INFO_PAGE_MAX       256         /* experts told by one INFO reply */
 #define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24)  /* declared by a backward */
+#define HTH_EXPERT_NUMBER_MAX          1e15f       /* in rows that arrive: squares still add up */
 #define HTH_SERVER_EXPERTS_MAX         65536       /* hosted by one server */
 #define HTH_SERVER_BATCH_PARTS_MAX     1024        /* parts merged into one batch */
 #define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */

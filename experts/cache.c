@@ -14,6 +14,7 @@
 struct hth_cache {
     struct hth_map *map;
     struct hth_cache_entry *oldest, *newest;
+    struct hth_cache_entry *oldest_answer; /* the oldest that still has its answer */
     int64_t bytes, bytes_max, age_us;
 };
 
@@ -36,10 +37,23 @@ struct hth_cache *hth_cache_new(int64_t bytes_max, int64_t age_us)
     return c;
 }
 
+static void answer_free(struct hth_cache_entry *e)
+{
+    if (e->cache->oldest_answer == e)
+        e->cache->oldest_answer = e->next;
+    if (e->has_tensor)
+        hth_blob_unref(e->tensor.blob);
+    hth_free(e->payload);
+    e->payload = NULL;
+    e->has_tensor = false;
+    e->spent = true;
+}
+
 static void entry_free(struct hth_cache_entry *e)
 {
     struct hth_cache *c = e->cache;
 
+    answer_free(e);
     if (e->done) {
         if (e->prev != NULL)
             e->prev->next = e->next;
@@ -52,9 +66,6 @@ static void entry_free(struct hth_cache_entry *e)
         c->bytes -= e->bytes;
     }
     hth_map_del(c->map, e->key, sizeof(e->key));
-    if (e->has_tensor)
-        hth_blob_unref(e->tensor.blob);
-    hth_free(e->payload);
     hth_free(e);
 }
 
@@ -128,6 +139,23 @@ void hth_cache_answer(const struct hth_cache_entry *entry, struct hth_rpc_reques
     hth_rpc_reply(req, &body);
 }
 
+/* Answers go first, the oldest first: without its key a repeat would be applied again, and a flood
+ * of large answers by one peer would make that happen to the others. Keys go when they alone are
+ * too much. */
+static void make_room(struct hth_cache *c)
+{
+    while (c->bytes > c->bytes_max && c->oldest != NULL) {
+        struct hth_cache_entry *e = c->oldest_answer;
+        if (e == NULL) {
+            entry_free(c->oldest);
+            continue;
+        }
+        answer_free(e);
+        c->bytes -= e->bytes - ENTRY_BYTES;
+        e->bytes = ENTRY_BYTES;
+    }
+}
+
 void hth_cache_done_take(struct hth_cache_entry *entry, uint8_t *payload, size_t payload_len,
                          const struct hth_tensor *tensor, int64_t now_us)
 {
@@ -150,11 +178,12 @@ void hth_cache_done_take(struct hth_cache_entry *entry, uint8_t *payload, size_t
     else
         c->oldest = entry;
     c->newest = entry;
+    if (c->oldest_answer == NULL)
+        c->oldest_answer = entry;
     c->bytes += entry->bytes;
     while (entry->waiters_count > 0)
         hth_cache_answer(entry, entry->waiters[--entry->waiters_count]);
-    while (c->bytes > c->bytes_max && c->oldest != NULL)
-        entry_free(c->oldest);
+    make_room(c);
 }
 
 void hth_cache_drop(struct hth_cache_entry *entry, enum hth_err err)

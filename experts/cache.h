@@ -4,8 +4,9 @@
  *
  * An entry is made when a backward is admitted and found again by (peer, idempotency key). While it
  * runs, repeats wait at it; when it is done it keeps the answer until it is too old or newer
- * answers need the room. `digest` says what was asked: the same key with another question is
- * refused. Loop thread. Private to experts/.
+ * answers need the room; the key is kept longer, so that a repeat is refused, not applied. `digest`
+ * says what was asked: the same key with another question is refused. Loop thread. Private to
+ * experts/.
  */
 #ifndef HTH_EXPERTS_CACHE_H
 #define HTH_EXPERTS_CACHE_H
@@ -22,6 +23,7 @@ struct hth_cache_entry {
     uint8_t key[HTH_HASH_LEN + 16];
     uint64_t digest;
     bool done;
+    bool spent; /* done, but the answer had to make room: only the key is left */
     struct hth_rpc_request *waiters[HTH_SERVER_WAITERS_MAX];
     uint32_t waiters_count;
     uint8_t *payload;

@@ -76,6 +76,22 @@ static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len,
     hth_free(status);
 }
 
+/* Rows without a verdict of success were never written, or only in part: what the memory held
+ * before, another peer's rows perhaps, must not travel. */
+static void clear_refused_rows(struct srv_request *r)
+{
+    size_t row_bytes = (size_t)r->d * hth_dtype_size(r->dtype);
+
+    if (r->out == NULL || r->out->data == NULL)
+        return;
+    for (uint32_t row = 0, i = 0; i < r->parts_count; i++) {
+        uint32_t end = i + 1 < r->parts_count ? r->parts[i + 1].row0 : r->rows;
+        if (r->parts[i].status != HTH_OK)
+            memset(r->out->data + row * row_bytes, 0, (end - row) * row_bytes);
+        row = end;
+    }
+}
+
 static void request_finish(struct srv_request *r)
 {
     struct hth_server *s = r->server;
@@ -86,6 +102,8 @@ static void request_finish(struct srv_request *r)
 
     pack_verdicts(r, &payload, &body.payload_len, &any);
     any = any && r->out != NULL;
+    if (any)
+        clear_refused_rows(r);
     if (r->req != NULL) {
         body.payload = payload;
         body.tensors = any ? &t : NULL;
@@ -137,7 +155,7 @@ void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *t
         s->cost_waiting -= hth_srv_part_cost(p);
         p->rows = p->rows_started;
         s->cost_waiting += hth_srv_part_cost(p);
-        if (p->rows == 0)
+        if (p->rows_done == p->rows)
             dropped++; /* else a job still has its first rows */
     }
     r->parts_left -= dropped;
@@ -274,6 +292,8 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
         return true;
     if (entry->digest != *digest) {
         refuse(s, req, HTH_E_REPLAYED, "this key was used for another backward");
+    } else if (entry->spent) {
+        refuse(s, req, HTH_E_REPLAYED, "it was applied; its answer is not kept any more");
     } else if (entry->done) {
         s->stats.replays_answered++;
         hth_cache_answer(entry, req);

@@ -42,15 +42,24 @@ static void zero_out(const struct srv_segment *seg)
     memset(seg_out(seg), 0, (size_t)seg->rows * r->d * hth_dtype_size(r->dtype));
 }
 
+/* Finite, and so small that no sum of squares or products in the kernels overflows: one peer's 1e30
+ * would make the expert's gradient infinite and cost everybody else the step. */
+static enum hth_err judge_numbers(const float *rows, size_t count)
+{
+    if (!hth_rows_finite(rows, count))
+        return HTH_E_NOT_FINITE;
+    return hth_rows_below(rows, count, HTH_EXPERT_NUMBER_MAX) ? HTH_OK : HTH_E_RANGE;
+}
+
 static enum hth_err judge(const struct hth_server_opts *opts, const float *x, const float *dy,
                           size_t count)
 {
-    if (opts->check_finite && !hth_rows_finite(x, count))
-        return HTH_E_NOT_FINITE;
+    if (opts->check_finite)
+        HTH_TRY(judge_numbers(x, count));
     if (dy == NULL)
         return HTH_OK;
-    if (opts->check_finite && !hth_rows_finite(dy, count))
-        return HTH_E_NOT_FINITE;
+    if (opts->check_finite)
+        HTH_TRY(judge_numbers(dy, count));
     if (opts->grad_norm_max > 0 && !(sqrt(hth_rows_sumsq(dy, count)) <= opts->grad_norm_max))
         return HTH_E_NORM;
     return HTH_OK;

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hostile.c: callers that try to harm the server or each other: to read memory that is not
+ * theirs, to leave work behind that never ends, to spoil an expert's steps, to have a backward of
+ * somebody else applied twice.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+
+#define D 16
+
+static bool is_drained(void *arg)
+{
+    return ((struct host *)arg)->drained;
+}
+
+static void on_drained(void *arg)
+{
+    ((struct host *)arg)->drained = true;
+}
+
+/* The rows of a part that is refused come back as zeros, not as what the memory held before. */
+static void refused_rows_are_zeros(void **state)
+{
+    enum { ROWS = 20000 }; /* more than a quarter of a MiB: such blocks are used again at once */
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    float *x = normals(1, ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (int i = 0; i < 3; i++) { /* what somebody else's rows left in memory */
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+    }
+    a = (struct ask){.coord = {9, 0, 8}, .rows = {ROWS - 3, 1, 2}, .parts = 3, .d = D, .x = x};
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    assert_int_equal(out.status[0], HTH_E_NO_SUCH_EXPERT);
+    assert_ok(out.status[1]);
+    for (size_t i = 0; i < ROWS * D; i++)
+        if (i / D != ROWS - 3 && out.rows[i] != 0)
+            fail_msg("element %zu of a refused part is %g", i, (double)out.rows[i]);
+    assert_true(out.rows[(ROWS - 3) * D] != 0);
+    answer_clear(&out);
+    hth_aligned_free(x);
+    caller_stop(&c);
+    hth_world_free(w);
+}
+
+/* A forward is cut into batches; a step that is due comes between them, and there its caller
+ * cancels. */
+static void canceled_between_its_batches(void **state)
+{
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct host h = host_init();
+    float *x = normals(1, 8 * D);
+    struct ask back = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
+    struct ask ahead = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x};
+    struct answer out[2];
+    struct hth_rpc_call *call;
+    struct caller c;
+
+    (void)state;
+    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
+    wo.device.compute_workers = 2;
+    w = hth_world_new(1, &wo);
+    h.opts.batch_rows_max = 4;
+    h.opts.job_flops_min = 0;
+    h.opts.step_rows = 1;
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    caller_start(&c, w, "caller", NULL);
+    ask(&c, &h, &back, &out[0]);
+    hth_world_run_for(w, 150 * HTH_US_PER_MS);
+    call = ask(&c, &h, &ahead, &out[1]);
+    while (host_stats(&h).rows_forward == 0)
+        hth_world_run_for(w, 10 * HTH_US_PER_MS);
+    assert_int_equal(host_stats(&h).rows_forward, 4);
+    assert_int_equal(host_stats(&h).parts_waiting, 1);
+    assert_int_equal(host_stats(&h).steps, 0); /* it runs now */
+    hth_rpc_cancel(call);
+    hth_world_run_for(w, 3 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).rows_forward, 4);
+    assert_int_equal(host_stats(&h).bytes_held, 0);
+    assert_int_equal(host_stats(&h).parts_waiting, 0);
+    hth_server_drain(h.server, on_drained, &h);
+    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
+    answer_clear(&out[0]);
+    hth_aligned_free(x);
+    caller_stop(&c);
+    hth_world_free(w);
+}
+
+/* Finite numbers that would make the gradient infinite are refused, and the honest caller's
+ * backward beside them is stepped. */
+static void huge_numbers_spoil_no_step(void **state)
+{
+    static const float huge[] = {3e38f, -1e30f, 1.1e15f, NAN, INFINITY};
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    float *x = normals(1, 4 * D), *bad = normals(2, 4 * D);
+    struct ask good = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 100};
+    struct answer out;
+    struct caller c, evil;
+
+    (void)state;
+    h.opts.step_rows = 4;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    caller_start(&evil, w, "evil", NULL);
+    for (uint32_t i = 0; i < 2 * HTH_ARRAY_LEN(huge); i++) {
+        struct ask a = {.coord = {0}, .rows = {3}, .parts = 1, .d = D, .key = 1 + i};
+        float kept = bad[7];
+        bad[7] = huge[i / 2];
+        a.x = i % 2 == 0 ? bad : x;
+        a.dy = i % 2 == 0 ? x : bad;
+        ask_wait(w, &evil, &h, &a, &out);
+        assert_ok(out.err);
+        assert_int_equal(out.status[0], isfinite(huge[i / 2]) ? HTH_E_RANGE : HTH_E_NOT_FINITE);
+        answer_clear(&out);
+        bad[7] = kept;
+    }
+    for (size_t i = 0; i < 3 * D; i++)
+        bad[i] = HTH_EXPERT_NUMBER_MAX; /* the largest that is let in */
+    for (uint32_t i = 0; i < 3; i++) {
+        struct ask a = {.coord = {0}, .rows = {3}, .parts = 1, .d = D, .key = 50 + i};
+        a.x = i == 1 ? x : bad;
+        a.dy = i == 2 ? x : bad;
+        ask_wait(w, &evil, &h, &a, &out);
+        assert_ok(out.err);
+        assert_ok(out.status[0]);
+        answer_clear(&out);
+        good.key++;
+        ask_wait(w, &c, &h, &good, &out);
+        assert_ok(out.err);
+        assert_ok(out.status[0]);
+        answer_clear(&out);
+    }
+    hth_world_run_for(w, 5 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).steps_not_finite, 0);
+    assert_true(host_stats(&h).steps >= 3);
+    hth_aligned_free(x);
+    hth_aligned_free(bad);
+    caller_stop(&c);
+    caller_stop(&evil);
+    hth_world_free(w);
+}
+
+/* Answers of one peer push out another's; its repeat is then refused, not applied again. */
+static void a_flood_makes_nobody_step_twice(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    float *x = normals(1, 256 * D);
+    struct ask mine = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
+    struct ask flood = {.coord = {0}, .rows = {256}, .parts = 1, .d = D, .x = x, .dy = x};
+    struct answer out;
+    struct caller c, evil;
+    uint64_t rows;
+
+    (void)state;
+    h.opts.result_bytes_max = 64 << 10;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    caller_start(&evil, w, "evil", NULL);
+    ask_wait(w, &c, &h, &mine, &out);
+    assert_ok(out.err);
+    answer_clear(&out);
+    for (flood.key = 1; flood.key <= 20; flood.key++) {
+        ask_wait(w, &evil, &h, &flood, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+    }
+    rows = host_stats(&h).rows_backward;
+    ask_wait(w, &c, &h, &mine, &out);
+    assert_int_equal(out.err, HTH_E_REPLAYED);
+    assert_int_equal(host_stats(&h).rows_backward, rows);
+    answer_clear(&out);
+    flood.key = 20; /* the newest is still answered */
+    ask_wait(w, &evil, &h, &flood, &out);
+    assert_ok(out.err);
+    assert_int_equal(out.tensors, 1);
+    assert_int_equal(host_stats(&h).rows_backward, rows);
+    answer_clear(&out);
+    hth_world_run_for(w, 61 * HTH_US_PER_S); /* keys are kept as long as answers */
+    ask_wait(w, &c, &h, &mine, &out);
+    assert_ok(out.err);
+    assert_int_equal(host_stats(&h).rows_backward, rows + 4);
+    answer_clear(&out);
+    hth_aligned_free(x);
+    caller_stop(&c);
+    caller_stop(&evil);
+    hth_world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_rows_are_zeros),
+        cmocka_unit_test(canceled_between_its_batches),
+        cmocka_unit_test(huge_numbers_spoil_no_step),
+        cmocka_unit_test(a_flood_makes_nobody_step_twice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
