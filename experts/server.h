@@ -13,9 +13,9 @@
  * its own status in it. Rows are read from the request's bytes and written into the reply's: with
  * one part in a batch nothing is copied.
  *
- * Order for one expert: forwards run side by side, one backward at a time, and a step that is due
- * runs before any batch that has not started; so who saw its backward answered meets the stepped
- * weights.
+ * Order for one expert: forwards run side by side; one backward at a time, or two when there is
+ * much work and a worker with nothing else to do; and a step that is due runs before any batch that
+ * has not started, so who saw its backward answered meets the stepped weights.
  *
  * Refusals: BUSY with a time to come back, when the bytes held or the estimated wait (from measured
  * us per row) exceed the limits or the request's own deadline; DRAINING; BAD_SHAPE and MALFORMED
@@ -57,7 +57,7 @@ struct hth_server_opts {
     int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
     uint32_t batch_rows_min;   /* ... unless its pool has this many rows */
     double job_flops_min;      /* pools are bundled until a job holds this much work */
-    double split_flops;        /* forward batches above are split over the workers */
+    double split_flops;        /* batches above are split over the workers */
     int64_t queue_bytes_max;   /* of requests and replies held */
     int64_t queue_us_max;      /* longest estimated wait that is admitted */
     uint64_t step_rows;        /* an expert steps when this many rows are pending; 1: each batch */

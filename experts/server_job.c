@@ -2,10 +2,11 @@
 /*
  * server_job.c: pools, and the jobs that empty them.
  *
- * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
- * are heaps by the arrival of the pool's oldest part. Whenever a worker is free the pump builds one
+ * A pool that may run is *ripe* (old enough, or enough rows), *aging* (waits for company), or waits
+ * *beside* a running backward of its expert with so much work that a second worker pays. All are
+ * heaps by the arrival of the pool's oldest part. Whenever a worker is free the pump builds one
  * job: weights to make first, then due steps, then the oldest ripe pools, until the job holds
- * enough work.
+ * enough work; and only when there is nothing of these, a pool from beside.
  */
 #include "experts/server_int.h"
 
@@ -26,12 +27,29 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
     return pa->head->seq < pb->head->seq;
 }
 
-static bool pool_blocked(const struct srv_pool *pool)
+static bool worth_beside(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
 
-    return pool->head == NULL || e->state != SRV_READY || e->step_running || e->step_due ||
-           (pool->backward && e->backward_running);
+    return !e->beside_running &&
+           (double)pool->rows * e->flops_row[1] >= e->server->opts.split_flops;
+}
+
+/* The heap where a pool belongs now; NULL when it may not run. */
+static struct hth_heap *heap_of(const struct srv_pool *pool)
+{
+    const struct srv_expert *e = pool->expert;
+    struct hth_server *s = e->server;
+    const struct hth_server_opts *o = &s->opts;
+
+    if (s->dead || pool->head == NULL || e->state != SRV_READY || e->step_running || e->step_due)
+        return NULL;
+    if (pool->backward && e->backward_running)
+        return worth_beside(pool) ? &s->beside : NULL;
+    if (o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
+        pool->head->request->arrived_us + o->batch_age_us > hth_now_us(s->env))
+        return &s->aging;
+    return &s->ripe;
 }
 
 static int64_t ripe_at_us(const struct srv_pool *pool)
@@ -52,23 +70,21 @@ static void arm_age_timer(struct hth_server *s)
 
 static void pool_unheap(struct srv_pool *pool)
 {
-    struct hth_server *s = pool->expert->server;
-
-    hth_heap_remove(pool->aging ? &s->aging : &s->ripe, &pool->node);
+    if (pool->heap != NULL)
+        hth_heap_remove(pool->heap, &pool->node);
+    pool->heap = NULL;
 }
 
 void hth_srv_pool_update(struct srv_pool *pool)
 {
     struct hth_server *s = pool->expert->server;
-    const struct hth_server_opts *o = &s->opts;
 
     pool_unheap(pool);
-    if (s->dead || pool_blocked(pool))
+    pool->heap = heap_of(pool);
+    if (pool->heap == NULL)
         return;
-    pool->aging = o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
-                  ripe_at_us(pool) > hth_now_us(s->env);
-    hth_heap_push(pool->aging ? &s->aging : &s->ripe, &pool->node);
-    if (pool->aging)
+    hth_heap_push(pool->heap, &pool->node);
+    if (pool->heap == &s->aging)
         arm_age_timer(s);
 }
 
@@ -198,7 +214,7 @@ static enum hth_err begin_part(struct srv_part *part)
 }
 
 /* How many rows one batch of this pool may take. Much work for one expert is cut, so that the other
- * workers get a share even when they become free a moment later; backwards take turns anyway. */
+ * workers get a share even when they become free a moment later. */
 static uint64_t rows_wanted(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
@@ -208,7 +224,7 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
     double rows_enough = s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0);
     uint64_t enough = (uint64_t)HTH_MIN(rows_enough, 1e9) + 1;
 
-    if (!pool->backward && width > 1 && rows > enough)
+    if (width > 1 && rows > enough)
         rows = HTH_MAX((rows + width - 1) / width, enough);
     return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
 }
@@ -251,8 +267,12 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
         hth_srv_pool_update(pool);
         return;
     }
-    e->readers += pool->backward ? 0 : 1;
-    e->backward_running = e->backward_running || pool->backward;
+    if (!pool->backward)
+        e->readers++;
+    else if ((b->beside = e->backward_running))
+        e->beside_running = true;
+    else
+        e->backward_running = true;
     job->rows += b->rows;
     job->cost += e->flops_row[pool->backward] * b->rows;
     job->job.flops += e->flops_row[pool->backward] * b->rows;
@@ -299,6 +319,10 @@ static bool fill_job(struct hth_server *s, struct srv_job *job)
             break;
         take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     }
+    top = hth_heap_top(&s->beside);
+    if (job->batches == 0 && top != NULL &&
+        job_fits(job, HTH_CONTAINER(top, struct srv_pool, node)->expert->backend))
+        take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     return job->batches > 0;
 }
 
@@ -369,7 +393,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
         e->readers--;
         break;
     case SRV_BACKWARD:
-        e->backward_running = false;
+        *(b->beside ? &e->beside_running : &e->backward_running) = false;
         break;
     }
     for (uint32_t i = 0; i < b->segs; i++)

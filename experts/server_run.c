@@ -136,6 +136,7 @@ static enum hth_err compute(struct srv_job *job, const struct srv_batch *b, cons
 {
     uint32_t d = b->expert->d;
     struct hth_view x = hth_view_f32(rows->x, rows->count, d, d);
+    struct hth_view dy = hth_view_f32(rows->dy, rows->count, d, d);
     struct hth_view out = hth_view_f32(rows->out, rows->count, d, d);
     struct hth_expert *expert = b->expert->expert;
 
@@ -143,9 +144,10 @@ static enum hth_err compute(struct srv_job *job, const struct srv_batch *b, cons
         return HTH_OK;
     if (b->what == SRV_FORWARD)
         HTH_TRY(hth_expert_forward(expert, job->ex, x, out));
+    else if (b->beside)
+        HTH_TRY(hth_expert_backward_beside(expert, job->ex, b->rows_in_microbatch, x, dy, out));
     else
-        HTH_TRY(hth_expert_backward(expert, job->ex, b->rows_in_microbatch, x,
-                                    hth_view_f32(rows->dy, rows->count, d, d), out));
+        HTH_TRY(hth_expert_backward(expert, job->ex, b->rows_in_microbatch, x, dy, out));
     return hth_exec_sync(job->ex);
 }
 
