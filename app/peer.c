@@ -183,6 +183,15 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
     return hth_exit_of(err);
 }
 
+/* Strangers may open thousands of connections, each within its own limits: together they get a
+ * quarter of the machine. */
+static int64_t bodies_bytes(void)
+{
+    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    int64_t quarter = pages > 0 && page_bytes > 0 ? pages / 4 * page_bytes : 0;
+    return HTH_MAX(quarter, (int64_t)HTH_APP_BODIES_BYTES_MIN);
+}
+
 static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
@@ -193,6 +202,8 @@ static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
         return hth_exit_of(HTH_E_USAGE);
     rpc_opts.network = peer->network;
     rpc_opts.listen = opts->rpc_listens ? &listen : NULL;
+    hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
+    rpc_opts.budget = &peer->bodies;
     err = hth_rpc_new(peer->env, &rpc_opts, &peer->rpc);
     if (err != HTH_OK) {
         hth_cli_say_error("can't listen on %s: %s%s", hth_addr_text(&listen, text),

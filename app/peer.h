@@ -16,6 +16,7 @@
 #define HTH_APP_PEER_H
 
 #include "app/cli.h"
+#include "core/budget.h"
 #include "core/dht.h"
 #include "core/env.h"
 #include "dht/announce.h"
@@ -42,6 +43,7 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
+    struct hth_budget bodies; /* tensors of all connections, both ways */
     struct hth_join *join;
     struct hth_census *census; /* the other nodes of this network; NULL when offline */
     struct hth_timer *save_timer;

@@ -120,4 +120,7 @@
 #define HTH_SEQ_MAX            65536               /* positions of a sequence */
 #define HTH_HEAD_DIM_MAX       4096                /* columns of an attention head */
 
+/* app */
+#define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* for all connections, on however small a machine */
+
 #endif

@@ -210,7 +210,8 @@ static enum hth_err begin_part(struct srv_part *part)
         r->parts_started++;
     if (r->out != NULL)
         return HTH_OK;
-    return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype), NULL, &r->out);
+    return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype),
+                            hth_rpc_budget(r->server->rpc), &r->out);
 }
 
 /* How many rows one batch of this pool may take. Much work for one expert is cut, so that the other

@@ -479,11 +479,18 @@ static const struct hth_stream_ops stream_ops = {
 
 /* ---- keep-alive and stalls ----------------------------------------------------------------- */
 
-/* A frame once begun must go on: a byte a minute would hold its memory for ever. */
+/* What must move in a window while `held` bytes are held for it: a byte a minute would hold them
+ * for ever, and a few bytes a second would hold a large body for days. */
+static uint64_t progress_min(uint64_t held)
+{
+    return HTH_MAX(held / HTH_RPC_STALL_WINDOWS_MAX, (uint64_t)HTH_RPC_PROGRESS_BYTES_MIN);
+}
+
+/* A frame once begun must go on. */
 static bool rx_stalled(struct conn *c, int64_t now)
 {
     bool same = hth_frame_parser_busy(&c->parser) && c->rx_window_frames == c->rx_frames;
-    if (!same || c->rx_bytes - c->rx_window_bytes >= HTH_RPC_PROGRESS_BYTES_MIN) {
+    if (!same || c->rx_bytes - c->rx_window_bytes >= progress_min(c->rx_held)) {
         c->rx_window_us = now;
         c->rx_window_bytes = c->rx_bytes;
         c->rx_window_frames = c->rx_frames;
@@ -497,7 +504,7 @@ static bool tx_stalled(struct conn *c, int64_t now)
 {
     uint64_t backlog = tx_backlog(c);
     uint64_t sent = c->tx_written + c->tx_bytes - backlog;
-    if (backlog == 0 || sent - c->tx_window_bytes >= HTH_RPC_PROGRESS_BYTES_MIN) {
+    if (backlog == 0 || sent - c->tx_window_bytes >= progress_min(backlog)) {
         c->tx_window_us = now;
         c->tx_window_bytes = sent;
         return false;

@@ -324,6 +324,11 @@ void hth_rpc_free(struct hth_rpc *rpc)
     hth_free(rpc);
 }
 
+struct hth_budget *hth_rpc_budget(const struct hth_rpc *rpc)
+{
+    return rpc->opts.budget;
+}
+
 void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out)
 {
     *out = rpc->addr;

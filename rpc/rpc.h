@@ -94,6 +94,8 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts,
 /* Closes everything; no callback comes any more. Outstanding calls are gone; requests that handlers
  * still hold become canceled and stay valid until answered. NULL is fine. */
 void hth_rpc_free(struct hth_rpc *rpc);
+/* The budget of the options, for what a handler makes on a peer's behalf; may be NULL. */
+struct hth_budget *hth_rpc_budget(const struct hth_rpc *rpc);
 /* The address listened on, with the real port; family 0 when not listening. */
 void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out);
 /* Refuses new requests with E_DRAINING, says goodbye, lets what is under way end; then, or after

@@ -337,6 +337,33 @@ static void a_body_that_trickles(void **state)
     stop();
 }
 
+/* The larger the body, the faster it must come: else a few bytes a second hold it for days. */
+static void a_large_body_that_trickles(void **state)
+{
+    static uint8_t body[3 << 10];
+    struct hth_rpc_opts opts = small_opts();
+    (void)state;
+    for (size_t step = 1 << 10; step <= sizeof(body); step += sizeof(body) - (1 << 10)) {
+        opts.body_bytes_max = 4 << 20;
+        opts.request_credit_bytes = opts.reply_credit_bytes = 8 << 20;
+        opts.peer_bytes_max = 16 << 20;
+        start();
+        member_stop(&server);
+        member_start(&server, w, "large", opts);
+        connect_bad(true);
+        raw_request(&bad, 1, METHOD_ECHO, "x", 1, 4 << 20); /* 32 KiB in 20 s are the least */
+        int64_t from = hth_world_now_us(w);
+        for (int i = 0; i < 120 && !bad.closed; i++) {
+            raw_bytes(&bad, body, step);
+            hth_world_run_for(w, HTH_US_PER_S);
+        }
+        assert_int_equal(bad.closed, step < sizeof(body));
+        if (bad.closed)
+            assert_in_range(bad.closed_us - from, 19 * HTH_US_PER_S, 50 * HTH_US_PER_S);
+        stop();
+    }
+}
+
 static void a_slow_line_is_not_an_attack(void **state)
 {
     static uint8_t body[2048];
@@ -608,6 +635,7 @@ int main(void)
         cmocka_unit_test(a_request_without_time_is_not_run),
         cmocka_unit_test(one_byte_a_minute),
         cmocka_unit_test(a_body_that_trickles),
+        cmocka_unit_test(a_large_body_that_trickles),
         cmocka_unit_test(a_slow_line_is_not_an_attack),
         cmocka_unit_test(no_hello_at_all),
         cmocka_unit_test(a_client_that_stops_reading),
