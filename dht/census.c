@@ -6,6 +6,7 @@
 
 #include "core/mem.h"
 #include "dht/board.h"
+#include "dht/census_int.h"
 #include "dht/peers.h"
 
 struct node {
@@ -64,10 +65,30 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     hth_free(node);
 }
 
+void hth_census_note_expired(struct hth_census_stats *s, const struct hth_crypto *crypto,
+                             const struct hth_record *rec)
+{
+    struct hth_beacon beacon;
+    s->expired++;
+    if (rec->issued_us <= s->expired_issued_us ||
+        hth_beacon_read(rec->payload, rec->payload_len, &beacon) != HTH_OK)
+        return;
+    if (beacon.info.addr_count > 0) {
+        s->expired_issued_us = rec->issued_us;
+        s->expired_id = hth_peer_id_of(crypto, &rec->owner);
+        s->expired_addr = beacon.info.addr[0];
+    }
+    hth_beacon_clear(&beacon);
+}
+
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_census *census = arg;
     struct hth_census_stats *s = &census->stats;
+    /* What we said before a restart tells nothing about the others. */
+    const struct hth_peer_id owner = hth_peer_id_of(census->env->crypto, &rec->owner);
+    if (hth_peer_id_eq(&owner, &census->env->self))
+        return;
     switch (err) {
     case HTH_E_WRONG_RUN:
         s->wrong_network++;
@@ -76,7 +97,7 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
         s->clock_ahead++;
         break;
     case HTH_E_EXPIRED:
-        s->expired++;
+        hth_census_note_expired(s, census->env->crypto, rec);
         break;
     case HTH_E_VERSION:
         s->version++;

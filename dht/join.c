@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "dht/census_int.h"
 #include "dht/peers.h"
 #include "dht/record.h"
 
@@ -27,6 +28,13 @@ struct probe {
     struct hth_stream *stream;
     bool over;
     bool listens; /* something took the connection, whatever it said then */
+};
+
+/* An expired beacon is left over from a node that died (the DHT keeps values for ten minutes), or
+ * is that of a living node whose clock differs from ours. Who wrote it can tell: it is dialled. */
+struct witness {
+    struct hth_stream *stream;
+    bool asked, over, lives;
 };
 
 /* One query of the scan. */
@@ -51,6 +59,8 @@ struct hth_join {
     int scan_next;       /* 0 .. SCAN_EPOCHS */
     struct look look[SCAN_WIDTH];
     struct hth_census_stats scanned;
+    struct witness witness;
+    uint32_t census_dead; /* expired beacons of the census whose owner does not answer */
     hth_join_fn *done;
     void *arg;
 };
@@ -104,6 +114,48 @@ static void probes_stop(struct hth_join *j)
     }
 }
 
+/* ---- the witness ----------------------------------------------------------------------------- */
+
+static void witness_open(struct hth_stream *s, void *arg)
+{
+    struct hth_join *j = arg;
+    j->witness = (struct witness){.asked = true, .over = true, .lives = true};
+    hth_stream_close(j->env, s, false);
+}
+
+static void witness_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    struct hth_join *j = arg;
+    (void)s;
+    (void)err;
+    j->witness.stream = NULL;
+    j->witness.over = true;
+}
+
+static const struct hth_stream_ops WITNESS_OPS = {witness_open, probe_readable, probe_readable,
+                                                  witness_closed};
+
+static void witness_stop(struct hth_join *j)
+{
+    if (j->witness.stream != NULL)
+        hth_stream_close(j->env, j->witness.stream, false);
+    j->witness.stream = NULL;
+}
+
+/* True while it is not known whether the owner of the expired beacon lives. */
+static bool witness_is_asked(struct hth_join *j, const struct hth_census_stats *s)
+{
+    struct witness *w = &j->witness;
+    if (s->expired == 0 || s->expired_addr.family == 0)
+        return false;
+    if (!w->asked) {
+        w->asked = true;
+        w->over = hth_dial(j->env, &s->expired_addr, &s->expired_id, &WITNESS_OPS, j, &w->stream) !=
+                  HTH_OK;
+    }
+    return !w->over;
+}
+
 /* ---- the scan of other epochs ---------------------------------------------------------------- */
 
 static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
@@ -116,12 +168,17 @@ static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
         hth_record_verify(j->env, NULL, &look->key, data, len, &rec, NULL) != HTH_OK)
         return true;
     enum hth_err err = hth_record_check_time(&rec, wall_us);
-    if (rec.network != hth_network_tag(j->env->crypto, j->network))
+    bool ours = rec.network == hth_network_tag(j->env->crypto, j->network);
+    /* What we said before a restart, and what was said in time just before the epoch changed, are
+     * no sign of a wrong clock. */
+    if (hth_peer_id_eq(&rec.owner_id, &j->env->self) || (ours && err == HTH_OK))
+        return true;
+    if (!ours)
         j->scanned.wrong_network++;
     else if (err == HTH_E_CLOCK_SKEW)
         j->scanned.clock_ahead++;
     else
-        j->scanned.expired++;
+        hth_census_note_expired(&j->scanned, j->env->crypto, &rec);
     hth_record_explain(err, &rec, wall_us, j->scanned.refusal);
     return true;
 }
@@ -176,6 +233,7 @@ static void finish(struct hth_join *j, enum hth_err err, const struct hth_census
     snprintf(result.text, sizeof(result.text), "%s%s%s", err == HTH_OK ? "" : hth_err_text(err),
              err == HTH_OK ? "" : ": ", advice);
     probes_stop(j);
+    witness_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
     j->timer = NULL;
@@ -231,15 +289,27 @@ static uint32_t strangers(const struct hth_census_stats *s)
 }
 
 /* The DHT answers and no beacon of ours came: judge what came, or look further first. */
-static void judge_strangers(struct hth_join *j, const struct hth_census_stats *s)
+static void judge_strangers(struct hth_join *j, struct hth_census_stats *s)
 {
-    if (strangers(s) > 0) {
-        finish_strangers(j, s);
+    s->expired -= HTH_MIN(s->expired, j->census_dead);
+    struct hth_census_stats *seen = strangers(s) > 0 ? s : &j->scanned;
+    if (witness_is_asked(j, seen)) {
+        hth_timer_set(j->env, j->timer, LOOK_US);
+        return;
+    }
+    if (seen->expired > 0 && !j->witness.lives) {
+        if (seen == s)
+            j->census_dead += s->expired;
+        seen->expired = 0;
+        j->witness = (struct witness){.asked = false};
+    }
+    if (strangers(seen) > 0) {
+        finish_strangers(j, seen);
         return;
     }
     if (j->scan_us == INT64_MAX)
         j->scan_us = hth_now_us(j->env);
-    if (scan_goes_on(j) && strangers(&j->scanned) == 0)
+    if (scan_goes_on(j))
         hth_timer_set(j->env, j->timer, LOOK_US);
     else
         finish_strangers(j, &j->scanned);
@@ -314,6 +384,7 @@ void hth_join_free(struct hth_join *j)
     if (j == NULL)
         return;
     probes_stop(j);
+    witness_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
     hth_census_free(j->census);

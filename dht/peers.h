@@ -52,7 +52,10 @@ struct hth_census_stats {
     uint32_t expired;
     uint32_t version;
     uint32_t damaged;
-    char refusal[200]; /* the latest of them in words; names both clocks when they differ */
+    char refusal[200];         /* the latest of them in words; names both clocks when they differ */
+    int64_t expired_issued_us; /* of the expired one that was issued last: when, ... */
+    struct hth_peer_id expired_id; /* ... by whom, and where they listened */
+    struct hth_addr expired_addr;  /* family 0: not said */
 };
 
 /* Errors: E_CONFIG (network), those of a watch. */

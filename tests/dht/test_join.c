@@ -112,6 +112,54 @@ static void into_another_network(void **state)
     end();
 }
 
+static void accept_nobody(void *arg, struct hth_stream *s)
+{
+    (void)arg;
+    (void)s;
+}
+
+static void listen_as_announced(void)
+{
+    struct hth_addr addr = hth_node_addr(fx.boot, 4000);
+    assert_ok(hth_listen(hth_node_env(fx.boot), &addr, accept_nobody, NULL, &fx.listener));
+}
+
+/* A beacon that looks expired, and nobody answers where it says: its node died, the clock is fine.
+ */
+static void where_a_node_died(void **state)
+{
+    static const int64_t skews[] = {-64 * S - 500000, -100 * S, -300 * S};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(skews); i++) {
+        begin(skews[i]);
+        hth_world_run_for(fx.world, 65 * S);
+        announce("net");
+        join("net", 1);
+        assert_ok(fx.result.err);
+        assert_int_equal(fx.result.nodes, 0);
+        end();
+    }
+}
+
+/* A crash and a quick return, at every tenth of the beacons' epoch: our own old beacon lies there,
+ * perhaps under the key of the epoch before. */
+static void again_after_a_crash(void **state)
+{
+    (void)state;
+    for (int tenth = 0; tenth < 10; tenth++) {
+        begin(0);
+        hth_world_run_for(fx.world, 60 * S + tenth * HTH_TOPIC_EPOCH_US / 10);
+        fx.newcomer = fx.boot;
+        announce("net");
+        hth_announcer_free(fx.ann); /* without a goodbye */
+        fx.ann = NULL;
+        hth_world_run_for(fx.world, 15 * S);
+        join("net", 1);
+        assert_ok(fx.result.err);
+        end();
+    }
+}
+
 static void with_clocks_apart(void **state)
 {
     static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000, 200 * S, -1800 * S, 3400 * S};
@@ -122,6 +170,7 @@ static void with_clocks_apart(void **state)
          * minutes put the beacon under a key of another epoch, which the scan must find. */
         hth_world_run_for(fx.world, 65 * S);
         announce("net");
+        listen_as_announced();
         join("net", 1);
         assert_err(HTH_E_JOIN_CLOCK, fx.result.err);
         assert_non_null(strstr(fx.result.text, "clock"));
@@ -168,12 +217,6 @@ static void where_nothing_listens(void **state)
     join("net", 1);
     assert_err(HTH_E_JOIN_NOTHING_LISTENS, fx.result.err);
     end();
-}
-
-static void accept_nobody(void *arg, struct hth_stream *s)
-{
-    (void)arg;
-    (void)s;
 }
 
 /* A DHT that reaches nobody, beside a network that works for streams. */
@@ -369,6 +412,8 @@ int main(void)
         cmocka_unit_test(into_a_living_swarm),
         cmocka_unit_test(as_the_first_node),
         cmocka_unit_test(into_another_network),
+        cmocka_unit_test(where_a_node_died),
+        cmocka_unit_test(again_after_a_crash),
         cmocka_unit_test(with_clocks_apart),
         cmocka_unit_test(with_a_program_too_old),
         cmocka_unit_test(where_nothing_listens),

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * census_int.h (internal): how the census and the joiner's scan both count an expired beacon.
+ */
+#ifndef HTH_DHT_CENSUS_INT_H
+#define HTH_DHT_CENSUS_INT_H
+
+#include "core/crypto.h"
+#include "dht/peers.h"
+#include "dht/record.h"
+
+/* The one issued last is remembered: of several, its owner is the likeliest to live. */
+void hth_census_note_expired(struct hth_census_stats *stats, const struct hth_crypto *crypto,
+                             const struct hth_record *rec);
+
+#endif
