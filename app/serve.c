@@ -9,6 +9,7 @@
 #include "app/cli.h"
 #include "app/config.h"
 #include "app/peer.h"
+#include "app/places.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
@@ -26,6 +27,7 @@
 /* How long records may take to arrive before free coordinates are chosen. */
 #define LOOK_AROUND_US (1500 * HTH_US_PER_MS)
 #define DRAIN_RPC_US   (5 * HTH_US_PER_S)
+#define EXPERTS_DIR    "%s/experts"
 
 struct layer_list {
     uint32_t *index; /* ascending once all are there */
@@ -248,16 +250,17 @@ static enum hth_err add_pattern(struct serve *s, const char *text)
     return HTH_E_USAGE;
 }
 
-/* Takes free places, the same number in each layer as far as it divides. */
+/* Takes places, the same number in each layer as far as it divides. */
 static void pick_free(void *arg)
 {
     struct serve *s = arg;
     uint32_t layers = s->run->model.layers, left = s->free_count;
+    char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
     for (uint32_t l = 0; l < layers; l++) {
         uint32_t want = left / (layers - l);
         uint32_t *index = hth_new_array(uint32_t, HTH_MAX(want, 1u));
         const struct hth_grid *grid = hth_directory_grid(s->directory, l);
-        size_t got = hth_directory_pick_free(s->directory, l, want, index);
+        size_t got = hth_places_choose(s->peer.env, s->directory, l, dir, want, index);
         for (size_t i = 0; i < got; i++) {
             struct hth_uid uid = {.ncoord = grid->ndim};
             snprintf(uid.name, sizeof(uid.name), "%s", grid->name);
@@ -269,6 +272,7 @@ static void pick_free(void *arg)
         left -= (uint32_t)got;
         hth_free(index);
     }
+    hth_free(dir);
     if (s->added == 0) {
         hth_cli_say_error("every place of the grid is taken; name a pattern to host replicas");
         hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
@@ -389,7 +393,7 @@ static enum hth_err make_announcer(struct serve *s)
 static enum hth_err make_server(struct serve *s)
 {
     struct hth_server_opts opts;
-    char *dir = hth_asprintf("%s/experts", s->peer.dir);
+    char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
     hth_config_server(s->run, &opts);
     opts.checkpoint_dir = dir;
     opts.checkpoint_period_us = 5 * HTH_US_PER_S;
