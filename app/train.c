@@ -374,9 +374,11 @@ static enum hth_err make_trainer(struct train *t)
                                            .on_done = on_done,
                                            .arg = t};
     enum hth_err err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
-    if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("no data at '%s'; install dataset-fashion-mnist, or give --data PATH",
-                          opts.data.kind == HTH_DATA_TEXT ? opts.data.text : opts.data.images);
+    if (err == HTH_E_NO_FILE && opts.data.kind == HTH_DATA_TEXT)
+        hth_cli_say_error("no text at '%s'; any file will do: give --data FILE", opts.data.text);
+    else if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("no pictures at '%s'; install dataset-fashion-mnist, or give --data DIR",
+                          opts.data.images);
     else if (err != HTH_OK)
         hth_cli_say_error("trainer: %s", hth_err_text(err));
     return err;
