@@ -40,7 +40,7 @@ enum { KEY_DELAYS = 0x5100, KEY_FLIGHTS, KEY_UPDATES, KEY_JSON, KEY_HOSTS, KEY_L
 static const struct argp_option smoke_options[] = {
     {"peers", KEY_PEERS, "N", 0, "Simulated peers (default 1000)", 0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
-    {"duration", KEY_DURATION, "TIME", 0, "Virtual time, at least 30s (default 60s)", 0},
+    {"duration", KEY_DURATION, "TIME", 0, "Virtual time, at least 60s (default 60s)", 0},
     {"payload", KEY_PAYLOAD, "SIZE", 0, "Bytes of each request and reply (default 256KiB)", 0},
     {"real-payloads", KEY_REAL, NULL, 0, "Move and compare real bytes: about 100 times slower", 0},
     {"calm", KEY_CALM, NULL, 0, "No faults", 0},
@@ -61,8 +61,8 @@ static error_t parse_smoke(int key, char *arg, struct argp_state *state)
         break;
     case KEY_DURATION:
         if (hth_cli_parse_time(arg, &s->opts.duration_us) != HTH_OK ||
-            s->opts.duration_us < 30 * HTH_US_PER_S)
-            argp_error(state, "--duration '%s': a time of at least 30s, such as 2m", arg);
+            s->opts.duration_us < 60 * HTH_US_PER_S)
+            argp_error(state, "--duration '%s': a time of at least 60s, such as 2m", arg);
         break;
     case KEY_PAYLOAD:
         if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < 1 || bytes > 64u << 20)
@@ -152,9 +152,9 @@ static void parse_delays(struct argp_state *state, char *text, struct latency *l
     for (char *word = text; *word != '\0';) {
         char *end;
         double ms = strtod(word, &end);
-        if (end == word || !(ms >= 0 && ms <= 60000) || (*end != ',' && *end != '\0') ||
+        if (end == word || !(ms >= 0 && ms <= 10000) || (*end != ',' && *end != '\0') ||
             l->delay_count == DELAYS_MAX)
-            argp_error(state, "--delays '%s': at most %d numbers from 0 to 60000", text,
+            argp_error(state, "--delays '%s': at most %d numbers from 0 to 10000", text,
                        DELAYS_MAX);
         l->delays_ms[l->delay_count++] = ms;
         word = *end == ',' ? end + 1 : end;

@@ -545,6 +545,7 @@ enum hth_err hth_smoke_run(const struct hth_smoke_opts *opts, struct hth_smoke_r
 {
     memset(report, 0, sizeof(*report));
     report->peers = opts->peers;
+    report->asked = *opts;
     report->seed = opts->seed;
     if (opts->peers < 2 || opts->peers > 100000 || opts->duration_us < 60 * HTH_US_PER_S ||
         opts->payload_bytes == 0 || opts->payload_bytes > 64u << 20)
@@ -604,7 +605,9 @@ const char *hth_smoke_line(const struct hth_smoke_report *r, int64_t wall_us, ui
         at = append(out, at, " memory_mib=%.0f", (double)memory_bytes / 1048576.0);
     if (!r->pass)
         append(out, at,
-               " why=\"%s\" again=\"hearth sim smoke --peers %" PRIu32 " --seed %" PRIu64 "\"",
-               r->why, r->peers, r->seed);
+               " why=\"%s\" again=\"hearth sim smoke --peers %" PRIu32 " --seed %" PRIu64
+               " --duration %" PRIi64 "us --payload %" PRIu32 "%s%s\"",
+               r->why, r->peers, r->seed, r->asked.duration_us, r->asked.payload_bytes,
+               r->asked.calm ? " --calm" : "", r->asked.real_payloads ? " --real-payloads" : "");
     return out;
 }

@@ -47,6 +47,7 @@ struct hth_smoke_opts {
 struct hth_smoke_report {
     bool pass;
     char why[160]; /* the first invariant that was broken; "" when it passed */
+    struct hth_smoke_opts asked;
     uint32_t peers;
     uint64_t seed;
     uint64_t hash; /* of the trace */

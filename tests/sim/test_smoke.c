@@ -79,11 +79,14 @@ static void failures_name_their_seed(void **state)
 {
     (void)state;
     struct hth_smoke_report r = {.seed = 5, .peers = 9, .why = "a thing broke"};
+    r.asked = (struct hth_smoke_opts)HTH_SMOKE_OPTS_INIT;
+    r.asked.calm = true;
     char line[HTH_SMOKE_LINE_MAX];
     hth_smoke_line(&r, 0, 0, line);
     assert_memory_equal(line, "FAIL seed=5 ", 12);
     assert_non_null(strstr(line, "why=\"a thing broke\""));
-    assert_non_null(strstr(line, "again=\"hearth sim smoke --peers 9 --seed 5\""));
+    assert_non_null(strstr(line, "again=\"hearth sim smoke --peers 9 --seed 5 "
+                                 "--duration 60000000us --payload 262144 --calm\""));
 }
 
 int main(void)
