@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* A clone per instruction set, chosen when the program starts; all give the same bits. A function
- * with clones needs a name that is unique in the program: clang gives its resolver external linkage.
+ * with clones needs a name that is unique in the program: clang gives its resolver external
+ * linkage.
  */
 #ifdef HTH_EXPERTS_CLONES
 #define ROWS_CLONES __attribute__((target_clones("avx2", "default")))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rows.h: moving rows between the wire's types and the kernels' floats, and looking whether they
- * are finite. Pure loops that jobs of server and client share; besides experts/ only the benchmark of
- * the wire's types calls them.
+ * are finite. Pure loops that jobs of server and client share; besides experts/ only the benchmark
+ * of the wire's types calls them.
  */
 #ifndef HTH_EXPERTS_ROWS_H
 #define HTH_EXPERTS_ROWS_H

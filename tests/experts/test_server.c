@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_server.c: the server alone, in a simulated world: what it computes, batches, refuses,
- * repeats, steps, keeps and survives.
+ * test_server.c: the server alone, in a simulated world: what it computes, batches, refuses and
+ * repeats. test_keep.c has steps, ends and checkpoints.
  */
 #include "experts/swarm.h"
 
@@ -591,17 +591,19 @@ static void backward_is_applied_once(void **state)
     world_end(w, &c);
 }
 
+/* Old answers make room for new ones; what they answered is still known and never applied again. */
 static void answers_are_kept_within_bounds(void **state)
 {
+    enum { ROWS = 256 };
     struct hth_world *w = world_new(1);
     struct host h = host_init();
-    float *x = normals(1, 4 * D);
-    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x};
+    float *x = normals(1, ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dy = x};
     struct answer out;
     struct caller c;
 
     (void)state;
-    h.opts.result_bytes_max = 4000;
+    h.opts.result_bytes_max = 20 * 1000 + 3 * ROWS * D * 4;
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
     for (a.key = 1; a.key <= 20; a.key++) {
@@ -611,12 +613,13 @@ static void answers_are_kept_within_bounds(void **state)
     }
     a.key = 20;
     ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
     answer_clear(&out);
     assert_int_equal(host_stats(&h).replays_answered, 1);
-    a.key = 1; /* had to make room: counts as new */
+    a.key = 1;
     ask_wait(w, &c, &h, &a, &out);
-    answer_clear(&out);
-    assert_int_equal(host_stats(&h).replays_answered, 1);
+    assert_err(HTH_E_REPLAYED, out.err);
+    assert_int_equal(host_stats(&h).rows_backward, 20 * ROWS);
     hth_aligned_free(x);
     world_end(w, &c);
 }
@@ -651,294 +654,6 @@ static void repeats_that_wait_are_bounded(void **state)
     assert_int_equal(ok, 1 + HTH_SERVER_WAITERS_MAX);
     assert_int_equal(busy, N - ok);
     assert_int_equal(host_stats(&h).rows_backward, 4);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-/* ---- steps --------------------------------------------------------------------------------- */
-
-static void steps_by_count_and_by_age(void **state)
-{
-    struct hth_world *w = world_new(1);
-    struct host h = host_init();
-    float *x = normals(1, 8 * D);
-    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x};
-    struct answer out;
-    struct caller c;
-
-    (void)state;
-    h.opts.step_rows = 24;
-    h.opts.step_age_us = 2 * HTH_US_PER_S;
-    host_start(&h, w, "host");
-    caller_start(&c, w, "caller", NULL);
-    for (a.key = 1; a.key <= 3; a.key++) {
-        assert_int_equal(host_stats(&h).steps, 0);
-        ask_wait(w, &c, &h, &a, &out);
-        answer_clear(&out);
-    }
-    hth_world_run_for(w, 100 * HTH_US_PER_MS);
-    assert_int_equal(host_stats(&h).steps, 1);
-    ask_wait(w, &c, &h, &a, &out);
-    answer_clear(&out);
-    hth_world_run_for(w, 1500 * HTH_US_PER_MS);
-    assert_int_equal(host_stats(&h).steps, 1);
-    hth_world_run_for(w, 1000 * HTH_US_PER_MS);
-    assert_int_equal(host_stats(&h).steps, 2);
-    hth_world_run_for(w, 10 * HTH_US_PER_S);
-    assert_int_equal(host_stats(&h).steps, 2);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-/* ---- cancel, crash, drain, checkpoints ----------------------------------------------------- */
-
-static void canceled_work_is_dropped(void **state)
-{
-    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    struct hth_world *w;
-    struct host h = host_init();
-    float *x = normals(1, 4 * D);
-    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
-    struct answer out[4];
-    struct hth_rpc_call *call[4];
-    struct caller c;
-
-    (void)state;
-    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
-    w = hth_world_new(1, &wo);
-    h.opts.batch_rows_max = 4;
-    host_start(&h, w, "host");
-    hth_world_run_for(w, HTH_US_PER_S);
-    caller_start(&c, w, "caller", NULL);
-    for (int i = 0; i < 4; i++) {
-        a.dy = i >= 2 ? x : NULL;
-        a.key = (uint64_t)i;
-        call[i] = ask(&c, &h, &a, &out[i]);
-    }
-    hth_world_run_for(w, 100 * HTH_US_PER_MS); /* the first runs, three wait */
-    hth_rpc_cancel(call[1]);
-    hth_rpc_cancel(call[2]);
-    assert_true(hth_world_run_until_true(w, answered, &out[3], 60 * HTH_US_PER_S));
-    assert_ok(out[0].err);
-    assert_ok(out[3].err);
-    hth_world_run_for(w, 3 * HTH_US_PER_S);
-    assert_int_equal(host_stats(&h).refused_canceled, 2);
-    assert_int_equal(host_stats(&h).rows_forward, 4);
-    assert_int_equal(host_stats(&h).rows_backward, 4);
-    assert_int_equal(host_stats(&h).bytes_held, 0);
-    assert_int_equal(host_stats(&h).parts_waiting, 0);
-    a.key = 2; /* it was never applied, so it is new now */
-    ask_wait(w, &c, &h, &a, &out[2]);
-    assert_ok(out[2].err);
-    assert_int_equal(host_stats(&h).rows_backward, 8);
-    answer_clear(&out[0]);
-    answer_clear(&out[2]);
-    answer_clear(&out[3]);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-/* A caller dies while its backward runs: the work is finished, and its next life finds the answer.
- */
-static void caller_dies_in_the_middle(void **state)
-{
-    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    struct hth_world *w;
-    struct host h = host_init();
-    float *x = normals(1, 4 * D);
-    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 5};
-    struct answer out;
-    struct caller c;
-
-    (void)state;
-    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
-    w = hth_world_new(1, &wo);
-    host_start(&h, w, "host");
-    hth_world_run_for(w, HTH_US_PER_S);
-    caller_start(&c, w, "caller", NULL);
-    ask(&c, &h, &a, &out);
-    hth_world_run_for(w, 200 * HTH_US_PER_MS);
-    hth_rpc_disconnect(c.rpc, &hth_node_env(h.node)->self);
-    hth_world_run_for(w, 2 * HTH_US_PER_S);
-    assert_err(HTH_E_CLOSED, out.err);
-    assert_int_equal(host_stats(&h).rows_backward, 4);
-    ask_wait(w, &c, &h, &a, &out);
-    assert_ok(out.err);
-    assert_int_equal(host_stats(&h).rows_backward, 4);
-    assert_int_equal(host_stats(&h).replays_answered, 1);
-    answer_clear(&out);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-static void on_drained(void *arg)
-{
-    ((struct host *)arg)->drained = true;
-}
-
-static bool is_drained(void *arg)
-{
-    return ((struct host *)arg)->drained;
-}
-
-/* Drained, stopped and started again, a host goes on with the same bits: weights, moments, steps.
- */
-static void drain_saves_and_start_restores(void **state)
-{
-    struct hth_world *w = world_new(1);
-    struct host h = host_init();
-    float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), dx[8 * D];
-    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = dy};
-    struct reference r;
-    struct answer out, late;
-    struct caller c;
-
-    (void)state;
-    h.layer_count = 2;
-    h.opts.step_rows = 16;
-    h.opts.step_age_us = 3600 * HTH_US_PER_S;
-    h.opts.checkpoint_dir = "ckpt";
-    h.opts.checkpoint_period_us = 3600 * HTH_US_PER_S;
-    host_start(&h, w, "host");
-    caller_start(&c, w, "caller", NULL);
-    h.expert.uid = uid_of(0);
-    reference_start(&r, &h.expert);
-    for (a.key = 1; a.key <= 3; a.key++) {
-        ask_wait(w, &c, &h, &a, &out);
-        answer_clear(&out);
-        reference_backward(&r, 8, 8, x, dy, dx);
-        if (a.key != 1)
-            assert_ok(hth_expert_step(r.expert, r.ex)); /* the drain steps what is pending */
-    }
-    a.key = 9;
-    a.dy = NULL;
-    ask(&c, &h, &a, &out);
-    hth_world_run_for(w, 12 * HTH_US_PER_MS);
-    hth_server_drain(h.server, on_drained, &h);
-    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
-    ask_wait(w, &c, &h, &a, &late);
-    assert_err(HTH_E_DRAINING, late.err);
-    assert_true(out.count == 1);
-    answer_clear(&out);
-    assert_int_equal(host_stats(&h).steps, 2);
-    assert_int_equal(host_stats(&h).checkpoints_written, 1); /* the other one never changed */
-    hth_node_crash(h.node, HTH_CRASH_RESET);
-    hth_world_run_for(w, HTH_US_PER_S);
-    hth_node_restart(h.node);
-    hth_world_run_for(w, HTH_US_PER_S);
-    assert_int_equal(h.restored, 1);
-    assert_true(experts_equal(host_expert(&h, 0), r.expert));
-    assert_int_equal(hth_expert_steps(host_expert(&h, 0)), 2);
-    reference_stop(&r);
-    hth_aligned_free(x);
-    hth_aligned_free(dy);
-    world_end(w, &c);
-}
-
-/* A power cut between checkpoints: the last one is there, whole, and a step after it is lost. */
-static void crash_goes_back_to_the_last_checkpoint(void **state)
-{
-    struct hth_world *w = world_new(1);
-    struct host h = host_init();
-    float *x = normals(1, 8 * D);
-    struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
-    struct answer out;
-    struct caller c;
-    size_t len;
-
-    (void)state;
-    h.opts.step_rows = 1;
-    h.opts.checkpoint_dir = "ckpt";
-    h.opts.checkpoint_period_us = 5 * HTH_US_PER_S;
-    host_start(&h, w, "host");
-    caller_start(&c, w, "caller", NULL);
-    ask_wait(w, &c, &h, &a, &out);
-    answer_clear(&out);
-    hth_world_run_for(w, 6 * HTH_US_PER_S);
-    assert_int_equal(host_stats(&h).checkpoints_written, 1);
-    assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.0.safetensors", &len));
-    hth_world_run_for(w, 20 * HTH_US_PER_S); /* nothing changed: nothing is written */
-    assert_int_equal(host_stats(&h).checkpoints_written, 1);
-    a.key = 2;
-    ask_wait(w, &c, &h, &a, &out);
-    answer_clear(&out);
-    hth_world_run_for(w, 100 * HTH_US_PER_MS);
-    hth_node_crash(h.node, HTH_CRASH_SILENT);
-    hth_node_restart(h.node);
-    hth_world_run_for(w, HTH_US_PER_S);
-    assert_int_equal(h.restored, 1);
-    assert_int_equal(hth_expert_steps(host_expert(&h, 0)), 1);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-/* Damaged files: the expert is refused by name, its file stays, the others are served. */
-static void damaged_checkpoints_are_refused(void **state)
-{
-    struct hth_world *w = world_new(1);
-    struct host h = host_init();
-    float *x = normals(1, D);
-    struct ask a = {.coord = {0, 1}, .rows = {1, 1}, .parts = 2, .d = D, .x = x};
-    struct answer out;
-    struct caller c;
-    size_t len;
-
-    (void)state;
-    hth_aligned_free(x);
-    a.x = x = normals(1, 2 * D);
-    h.layer_count = 2;
-    h.opts.checkpoint_dir = "ckpt";
-    h.node = NULL;
-    host_start(&h, w, "host");
-    hth_node_crash(h.node, HTH_CRASH_RESET);
-    hth_world_run_for(w, HTH_US_PER_S);
-    hth_node_disk_put(h.node, "ckpt/ffn0.1.safetensors", "\x09\0\0\0\0\0\0\0torn", 12);
-    hth_node_restart(h.node);
-    hth_world_run_for(w, HTH_US_PER_S);
-    caller_start(&c, w, "caller", NULL);
-    assert_int_equal(h.failed, 1);
-    assert_int_equal(h.failed_err, HTH_E_CORRUPT);
-    ask_wait(w, &c, &h, &a, &out);
-    assert_int_equal(out.status[0], HTH_OK);
-    assert_int_equal(out.status[1], HTH_E_NO_SUCH_EXPERT);
-    answer_clear(&out);
-    hth_server_drain(h.server, on_drained, &h);
-    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
-    assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.1.safetensors", &len));
-    assert_int_equal(len, 12);
-    hth_aligned_free(x);
-    world_end(w, &c);
-}
-
-static void freed_while_jobs_run(void **state)
-{
-    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    struct hth_world *w;
-    struct host h = host_init();
-    float *x = normals(1, 4 * D);
-    struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
-    struct answer out[6];
-    struct caller c;
-
-    (void)state;
-    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
-    w = hth_world_new(1, &wo);
-    h.opts.batch_rows_max = 4;
-    host_start(&h, w, "host");
-    hth_world_run_for(w, HTH_US_PER_S);
-    caller_start(&c, w, "caller", NULL);
-    for (uint64_t i = 0; i < 6; i++) {
-        a.dy = i % 2 == 1 ? x : NULL;
-        a.key = i / 4 + 1; /* one of them waits for another */
-        ask(&c, &h, &a, &out[i]);
-    }
-    hth_world_run_for(w, 100 * HTH_US_PER_MS);
-    hth_server_free(h.server);
-    h.server = NULL;
-    for (int i = 0; i < 6; i++) {
-        assert_true(hth_world_run_until_true(w, answered, &out[i], 60 * HTH_US_PER_S));
-        assert_err(HTH_E_DRAINING, out[i].err);
-    }
     hth_aligned_free(x);
     world_end(w, &c);
 }
@@ -1011,13 +726,6 @@ int main(void)
         cmocka_unit_test(backward_is_applied_once),
         cmocka_unit_test(answers_are_kept_within_bounds),
         cmocka_unit_test(repeats_that_wait_are_bounded),
-        cmocka_unit_test(steps_by_count_and_by_age),
-        cmocka_unit_test(canceled_work_is_dropped),
-        cmocka_unit_test(caller_dies_in_the_middle),
-        cmocka_unit_test(drain_saves_and_start_restores),
-        cmocka_unit_test(crash_goes_back_to_the_last_checkpoint),
-        cmocka_unit_test(damaged_checkpoints_are_refused),
-        cmocka_unit_test(freed_while_jobs_run),
         cmocka_unit_test(options_make_sense),
         cmocka_unit_test(rows_wait_for_company),
     };
