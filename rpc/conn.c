@@ -14,6 +14,8 @@
 #define FRAMES_PER_TURN 512
 #define BYTES_PER_TURN  (8u << 20)
 #define SCRATCH_BYTES   65536
+/* A byte of meta costs up to an allocation, a byte of a body only its copy. */
+#define META_BYTE_COST 16
 
 static const struct hth_stream_ops stream_ops;
 
@@ -407,7 +409,7 @@ static enum hth_err on_head(struct conn *c)
 }
 
 /* Takes what the stream has. Returns false when there is no more, or the connection has ended. */
-static bool read_some(struct conn *c, size_t *bytes)
+static bool read_some(struct conn *c, size_t *bytes, size_t *cost)
 {
     struct hth_blob *into;
     size_t offset, max;
@@ -419,6 +421,7 @@ static bool read_some(struct conn *c, size_t *bytes)
         if (n == 0)
             return false;
         *bytes += n;
+        *cost += c->parser.phase == HTH_FRAME_IN_META ? n * META_BYTE_COST : n;
         enum hth_frame_event ev = hth_frame_parser_got(&c->parser, n);
         if (ev == HTH_FRAME_HEAD) {
             err = on_head(c);
@@ -444,13 +447,13 @@ static void on_readable(struct hth_stream *s, void *arg)
 {
     struct conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
-    size_t bytes = 0;
+    size_t bytes = 0, cost = 0;
     uint64_t frames = c->rx_frames;
     (void)s;
     rpc_enter(rpc);
     c->pins++;
-    while (bytes < BYTES_PER_TURN && c->rx_frames - frames < FRAMES_PER_TURN &&
-           read_some(c, &bytes))
+    while (cost < BYTES_PER_TURN && c->rx_frames - frames < FRAMES_PER_TURN &&
+           read_some(c, &bytes, &cost))
         continue;
     c->rx_bytes += bytes;
     c->rx_last_us = hth_now_us(rpc->env);
