@@ -20,27 +20,6 @@ size_t hth_dtype_size(enum hth_dtype dtype)
     return 0;
 }
 
-const char *hth_dtype_name(enum hth_dtype dtype)
-{
-    switch (dtype) {
-    case HTH_F32:
-        return "f32";
-    case HTH_BF16:
-        return "bf16";
-    case HTH_F16:
-        return "f16";
-    case HTH_I8:
-        return "i8";
-    case HTH_I32:
-        return "i32";
-    case HTH_U8:
-        return "u8";
-    case HTH_I64:
-        return "i64";
-    }
-    return "unknown";
-}
-
 enum hth_err hth_tensor_bytes(const struct hth_tensor *t, uint64_t *bytes)
 {
     uint64_t total = hth_dtype_size(t->dtype);

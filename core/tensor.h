@@ -37,7 +37,6 @@ struct hth_tensor {
 
 /* Bytes of one element; 0 for an unknown type. */
 size_t hth_dtype_size(enum hth_dtype dtype);
-const char *hth_dtype_name(enum hth_dtype dtype);
 /* Product of the dims times the element size. Errors: E_BAD_SHAPE (unknown type, too many dims),
  * E_TOO_LARGE (the product does not fit in 63 bits). */
 enum hth_err hth_tensor_bytes(const struct hth_tensor *t, uint64_t *bytes) HTH_MUST;

@@ -108,7 +108,6 @@ enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct ht
     if (want != NULL) {
         l->shape = *want;
         l->wanted = true;
-        l->shaped = true;
     }
     enum hth_err err = layer_init(l);
     if (err != HTH_OK) {
@@ -128,13 +127,6 @@ uint32_t hth_directory_layer_count(const struct hth_directory *dir)
 const struct hth_grid *hth_directory_grid(const struct hth_directory *dir, uint32_t layer)
 {
     return &dir->layers[layer]->grid;
-}
-
-enum hth_err hth_directory_shape(const struct hth_directory *dir, uint32_t layer,
-                                 struct hth_layer_shape *out)
-{
-    *out = dir->layers[layer]->shape;
-    return dir->layers[layer]->shaped ? HTH_OK : HTH_E_NOT_FOUND;
 }
 
 struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t layer)

@@ -130,11 +130,7 @@ void hth_directory_on_change(struct hth_directory *dir, hth_fn *fn, void *arg);
 enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct hth_grid *grid,
                                       const struct hth_layer_shape *want, uint32_t *layer) HTH_MUST;
 uint32_t hth_directory_layer_count(const struct hth_directory *dir);
-/* The grid, and the shape most recently announced by a host (or wanted by us). */
 const struct hth_grid *hth_directory_grid(const struct hth_directory *dir, uint32_t layer);
-/* Errors: E_NOT_FOUND while no host is known and none was wanted. */
-enum hth_err hth_directory_shape(const struct hth_directory *dir, uint32_t layer,
-                                 struct hth_layer_shape *out) HTH_MUST;
 
 /* The current snapshot. Borrowed: valid until the next call for this layer; take a reference to
  * keep it. Never NULL; without any expert it is empty. */

@@ -330,10 +330,6 @@ static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_r
             hth_dir_claim_free(c);
         return err;
     }
-    if (!layer->wanted) {
-        layer->shape = l->shape;
-        layer->shaped = true;
-    }
     c->until_us = hth_now_us(dir->env) + (int64_t)rec->life_ms * HTH_US_PER_MS;
     hth_dir_host_hear(dir, h, &l->info, rec->issued_us);
     *user = c;

@@ -56,9 +56,8 @@ struct hth_dir_branch {
 struct hth_dir_layer {
     struct hth_directory *dir;
     struct hth_grid grid;
-    struct hth_layer_shape shape;
-    bool wanted; /* the shape is ours: others are refused */
-    bool shaped; /* the shape is known */
+    struct hth_layer_shape shape; /* when wanted */
+    bool wanted; /* hosts of another shape are refused */
     struct hth_board *board;
     struct hth_map *branches; /* c0 -> branch */
     struct hth_postings *postings;

@@ -374,11 +374,6 @@ int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req)
     return req->arrived_us;
 }
 
-uint64_t hth_rpc_request_id(const struct hth_rpc_request *req)
-{
-    return req->frame->header.id;
-}
-
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req)
 {
     return req->frame->msg.u.request.idem;

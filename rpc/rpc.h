@@ -125,8 +125,6 @@ const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 /* On this node's clock. */
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);
 int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
-/* Unique on its connection. */
-uint64_t hth_rpc_request_id(const struct hth_rpc_request *req);
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
 uint64_t hth_rpc_trace_id(const struct hth_rpc_request *req);
 bool hth_rpc_is_canceled(const struct hth_rpc_request *req);

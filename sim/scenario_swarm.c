@@ -257,11 +257,6 @@ struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm)
     return swarm->trainer;
 }
 
-struct hth_directory *hth_swarm_directory(struct hth_swarm *swarm)
-{
-    return swarm->directory;
-}
-
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm)
 {
     return swarm->err;

@@ -48,7 +48,6 @@ struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i);
 struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm);
 /* NULL before its boot and while its node is down. */
 struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm);
-struct hth_directory *hth_swarm_directory(struct hth_swarm *swarm);
 /* The first error of any boot. */
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm);
 

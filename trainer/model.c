@@ -240,11 +240,6 @@ const struct hth_grid *hth_model_grid(const struct hth_model *model, uint32_t la
     return &model->layer[layer].grid;
 }
 
-uint32_t hth_model_block_rows(const struct hth_model *model)
-{
-    return model->block_rows;
-}
-
 uint64_t hth_model_schema(const struct hth_model *model)
 {
     const struct hth_model_opts *o = &model->opts;

@@ -74,8 +74,6 @@ const struct hth_model_opts *hth_model_opts_of(const struct hth_model *model);
 struct hth_params *hth_model_params(struct hth_model *model);
 /* The grid of layer l's experts. */
 const struct hth_grid *hth_model_grid(const struct hth_model *model, uint32_t layer);
-/* Rows that belong together for an expert: 1, or seq_len. */
-uint32_t hth_model_block_rows(const struct hth_model *model);
 /* Hash of the names and shapes of all tensors and of the model's options: what may be averaged or
  * resumed must agree in it. */
 uint64_t hth_model_schema(const struct hth_model *model);
