@@ -2,8 +2,9 @@
 /*
  * listener.c: accepting connections, within the limits.
  *
- * A connection beyond a limit is accepted and closed at once: left in the backlog it would keep the
- * listener readable and the other side waiting. When the process has no file left, the listener
+ * A connection beyond a limit is accepted and closed at once, or takes the place of one that is not
+ * through its handshake: left in the backlog it would keep the listener readable and the other side
+ * waiting. When the process has no file left, the listener
  * rests for a while instead of spinning.
  */
 #define _GNU_SOURCE
@@ -47,6 +48,26 @@ void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr)
         hth_free(hth_map_del(net->per_addr, addr->ip, sizeof(addr->ip)));
 }
 
+/* Strangers who have not said who they are give way, the oldest first: else whoever opens enough
+ * connections and stays silent keeps everybody else out. A few at once, because finding them means
+ * going through all streams. Returns false when everyone in is known. */
+static bool make_room(struct hth_net *net)
+{
+    uint32_t most = HTH_MAX(net->opts.streams_max / 64, 1u), cut = 0;
+    struct hth_stream *s = net->streams, *prev;
+    while (s != NULL && s->next != NULL)
+        s = s->next;
+    for (; s != NULL && cut < most; s = prev) {
+        prev = s->prev; /* newer ones are in front */
+        if (s->dialed || s->state != HTH_NET_HANDSHAKE)
+            continue;
+        hth_metric_add(net->m_refused, 1);
+        hth_net_stream_cut(s);
+        cut++;
+    }
+    return cut > 0;
+}
+
 static void take_one(struct hth_listener *l, int fd, const struct sockaddr_storage *ss)
 {
     struct hth_net *net = l->net;
@@ -56,7 +77,12 @@ static void take_one(struct hth_listener *l, int fd, const struct sockaddr_stora
         close(fd);
         return;
     }
-    if (net->stream_count >= net->opts.streams_max || !hth_net_addr_take(net, &addr)) {
+    bool room = hth_net_addr_take(net, &addr);
+    if (room && net->stream_count >= net->opts.streams_max && !make_room(net)) {
+        hth_net_addr_give(net, &addr);
+        room = false;
+    }
+    if (!room) {
         hth_metric_add(net->m_refused, 1);
         HTH_LOG(&net->env, HTH_WARN, HTH_SUB_NET, "%s: connection dropped: too many streams",
                 hth_addr_text(&addr, text));

@@ -410,6 +410,47 @@ static void limit_of_streams(void **state)
     pair_close(&p);
 }
 
+/* Silent connections fill every place: who comes and shakes hands gets in, the oldest silent one
+ * goes. Once all places are taken by peers that are through, the newcomer goes. */
+static void silent_ones_give_way(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = 4};
+    struct pair p;
+    (void)state;
+    opts.streams_max = 4;
+    pair_open(&p, &opts);
+    p.user = &r;
+    for (int i = 0; i < r.count; i++)
+        r.fd[i] = raw_connect(&p.addr);
+    pair_run(&p, all_seen);
+    for (int i = 0; i < r.count; i++)
+        assert_false(raw_is_closed(r.fd[i]));
+    close(r.fd[3]);
+    r.count = 3;
+    pair_run(&p, all_seen);
+    pair_dial(&p); /* takes the free place itself, so its other end finds none */
+    pair_run(&p, both_open);
+    assert_true(raw_is_closed(r.fd[0]));
+    assert_false(raw_is_closed(r.fd[1]));
+    assert_false(raw_is_closed(r.fd[2]));
+    for (int i = 0; i < r.count; i++)
+        close(r.fd[i]);
+    pair_close(&p);
+
+    opts.streams_max = 2;
+    pair_open(&p, &opts);
+    pair_dial(&p);
+    pair_run(&p, both_open);
+    r = (struct raw){.count = 1};
+    p.user = &r;
+    r.fd[0] = raw_connect(&p.addr);
+    pair_run(&p, raw_all_closed);
+    assert_int_equal(hth_net_stream_count(p.env), 2);
+    close(r.fd[0]);
+    pair_close(&p);
+}
+
 /* The listener goes while a handshake is under way. */
 static bool one_stream(struct pair *p)
 {
@@ -452,13 +493,13 @@ static void identity_is_the_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_peer_id),       cmocka_unit_test(any_peer_id),
-        cmocka_unit_test(identity_is_the_key), cmocka_unit_test(refused),
-        cmocka_unit_test(dial_timeout),        cmocka_unit_test(silent_server),
-        cmocka_unit_test(bad_addresses),       cmocka_unit_test(garbage),
-        cmocka_unit_test(flipped_bit),         cmocka_unit_test(slow_handshake),
-        cmocka_unit_test(limit_per_address),   cmocka_unit_test(limit_of_streams),
-        cmocka_unit_test(listener_goes),
+        cmocka_unit_test(wrong_peer_id),        cmocka_unit_test(any_peer_id),
+        cmocka_unit_test(identity_is_the_key),  cmocka_unit_test(refused),
+        cmocka_unit_test(dial_timeout),         cmocka_unit_test(silent_server),
+        cmocka_unit_test(bad_addresses),        cmocka_unit_test(garbage),
+        cmocka_unit_test(flipped_bit),          cmocka_unit_test(slow_handshake),
+        cmocka_unit_test(limit_per_address),    cmocka_unit_test(limit_of_streams),
+        cmocka_unit_test(silent_ones_give_way), cmocka_unit_test(listener_goes),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
 }
