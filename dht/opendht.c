@@ -31,6 +31,9 @@
 #define PING_GOOD_US    (100 * HTH_US_PER_S)
 #define PUT_GOOD_US     (600 * HTH_US_PER_S)
 #define INBOX_BYTES_MAX (8u << 20)
+/* A value may cost the check of a signature, a tenth of a millisecond: a flood of them must leave
+ * the loop to others. */
+#define EVENTS_PER_TURN 64
 
 enum op_kind { OP_PUT, OP_GET, OP_WATCH, OP_PING };
 
@@ -116,7 +119,7 @@ static void inbox_push(struct inbox *in, struct event *e)
     else
         in->head = e;
     in->tail = e;
-    in->bytes += e->len;
+    in->bytes += sizeof(*e) + e->len;
     wake = !in->posted;
     in->posted = true;
     pthread_mutex_unlock(&in->lock);
@@ -139,7 +142,9 @@ static void push_value(struct op *op, const dht_value *value)
     dht_data_view view = dht_value_get_data(value);
     struct event *e = NULL;
     pthread_mutex_lock(&in->lock);
-    bool fits = view.size <= HTH_DHT_VALUE_BYTES_MAX && in->bytes + view.size <= INBOX_BYTES_MAX;
+    /* Empty values count as well: what holds them is not empty. */
+    bool fits = view.size <= HTH_DHT_VALUE_BYTES_MAX &&
+                in->bytes + sizeof(*e) + view.size <= INBOX_BYTES_MAX;
     in->dropped += !fits;
     pthread_mutex_unlock(&in->lock);
     if (fits)
@@ -354,13 +359,13 @@ static void drain(void *arg)
         orphan_done(in);
         return;
     }
-    for (;;) {
+    for (int i = 0; i < EVENTS_PER_TURN; i++) {
         pthread_mutex_lock(&in->lock);
         struct event *e = in->head;
         if (e != NULL) {
             in->head = e->next;
             in->tail = in->head != NULL ? in->tail : NULL;
-            in->bytes -= e->len;
+            in->bytes -= sizeof(*e) + e->len;
         } else {
             in->posted = false;
         }
@@ -374,6 +379,7 @@ static void drain(void *arg)
             return;
         }
     }
+    hth_post(in->env, drain, in); /* `posted` stays true */
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
