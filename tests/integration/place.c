@@ -100,14 +100,30 @@ int place_teardown(void **state)
     return left == 0 && removed == 0 ? 0 : -1;
 }
 
+static void fail_with_words(struct proc *proc, const char *what)
+{
+    char *out = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);
+    size_t len = out != NULL ? strlen(out) : 0, err_len = err != NULL ? strlen(err) : 0;
+    print_error("%s: %s (code %d); it said:\n%s%s\n", proc->name, what, proc->code,
+                len > 0 ? out + (len > 1500 ? len - 1500 : 0) : "",
+                err_len > 0 ? err + (err_len > 3000 ? err_len - 3000 : 0) : "");
+    free(out);
+    free(err);
+    fail_msg("%s: %s", proc->name, what);
+}
+
 void place_end(struct place *p)
 {
     for (size_t i = p->proc_count; i-- > 0;) {
+        if (proc_runs(&p->proc[i]))
+            proc_signal(&p->proc[i], SIGTERM);
+        else
+            p->proc[i].ended = true;
+    }
+    for (size_t i = 0; i < p->proc_count; i++) {
         struct proc *proc = &p->proc[i];
-        if (!proc_runs(proc))
-            continue;
-        if (proc_stop(proc) != 0)
-            fail_msg("%s ended with %d after SIGTERM", proc->name, proc->code);
+        if (!proc->ended && proc_wait(proc) != 0)
+            fail_with_words(proc, "did not end well after SIGTERM");
     }
 }
 
@@ -283,18 +299,6 @@ bool proc_runs(struct proc *proc)
 {
     reap(proc, WNOHANG);
     return proc->code == STILL_RUNS;
-}
-
-static void fail_with_words(struct proc *proc, const char *what)
-{
-    char *out = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);
-    size_t len = out != NULL ? strlen(out) : 0, err_len = err != NULL ? strlen(err) : 0;
-    print_error("%s: %s (code %d); it said:\n%s%s\n", proc->name, what, proc->code,
-                len > 0 ? out + (len > 1500 ? len - 1500 : 0) : "",
-                err_len > 0 ? err + (err_len > 3000 ? err_len - 3000 : 0) : "");
-    free(out);
-    free(err);
-    fail_msg("%s: %s", proc->name, what);
 }
 
 int proc_wait(struct proc *proc)

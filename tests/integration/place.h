@@ -18,6 +18,8 @@
 
 #include "support/test.h"
 
+#include "core/err.h"
+
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -34,7 +36,8 @@ struct proc {
     char name[24];
     char out[PLACE_TEXT_MAX], err[PLACE_TEXT_MAX]; /* files with what it said */
     pid_t pid;
-    int code; /* exit code, 128 + signal, or STILL_RUNS */
+    int code;   /* exit code, 128 + signal, or STILL_RUNS */
+    bool ended; /* before place_end */
 };
 
 struct place {
@@ -48,7 +51,7 @@ struct place {
 
 int place_setup(void **state);
 int place_teardown(void **state);
-/* Stops the processes that run, the latest first, each with SIGTERM; all must exit with 0. */
+/* Ends the processes that run with SIGTERM, all at once; each must exit with 0. */
 void place_end(struct place *p);
 
 /* A formatted text that lives until PLACE_TEXTS more were made. */

@@ -42,6 +42,7 @@ static void test_a_swarm_and_one_process_learn_alike(void **state)
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_host(&t, 1);
+    json_decref(toy_status(&t, 2, 1.0)); /* so that the trainer finds both at once */
     toy_start_trainer(&t, "trainer", NULL);
     assert_int_equal(proc_wait(t.trainer), 0);
     proc_must_say(t.trainer, "150 updates, ");
@@ -124,6 +125,7 @@ static void test_a_killed_host_is_survived_and_comes_back(void **state)
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_host(&t, 1);
+    json_decref(toy_status(&t, 2, 1.0));
     toy_start_trainer(&t, "warm-up", NULL);
     assert_int_equal(proc_wait(t.trainer), 0);
     wait_for_checkpoints(&t);
@@ -150,6 +152,7 @@ static void test_a_host_that_hangs_is_survived(void **state)
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_host(&t, 1);
+    json_decref(toy_status(&t, 2, 1.0));
     start_long_run(&t);
     proc_signal(t.host[1], SIGSTOP);
     double step = toy_step(&t, "trainer");
@@ -195,9 +198,7 @@ static void test_ipv6(void **state)
     assert_learnt(&m, 150);
     assert_true(toy_number(m.last_progress, "experts_live") == 4);
     toy_metrics_clear(&m);
-    json_t *status = toy_status(&t);
-    assert_int_equal(toy_status_count(status, "host"), 1);
-    json_decref(status);
+    json_decref(toy_status(&t, 1, 0.5));
     place_end(p);
 }
 

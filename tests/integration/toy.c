@@ -231,11 +231,11 @@ double toy_step(struct toy *t, const char *name)
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-json_t *toy_status(struct toy *t)
+static json_t *ask_status(struct toy *t)
 {
     json_error_t error;
-    struct proc *proc = START(t->place, "status", "status", "--run", t->run, "--join", t->addr[1],
-                              "--json", "--wait", "1s");
+    struct proc *proc =
+        START(t->place, "status", "status", "--run", t->run, "--join", t->addr[1], "--json");
     assert_int_equal(proc_wait(proc), 0);
     char *text = place_read(proc->out, NULL);
     assert_non_null(text);
@@ -244,6 +244,19 @@ json_t *toy_status(struct toy *t)
         fail_msg("status: %s in %s", error.text, text);
     free(text);
     return status;
+}
+
+json_t *toy_status(struct toy *t, size_t hosts, double coverage)
+{
+    struct wait w = {0};
+    for (;;) {
+        json_t *status = ask_status(t);
+        if (toy_status_count(status, "host") == hosts &&
+            fabs(toy_status_coverage(status) - coverage) < 1e-6)
+            return status;
+        json_decref(status);
+        wait_step(&w, "a status with the hosts and coverage expected");
+    }
 }
 
 size_t toy_status_count(const json_t *status, const char *role)

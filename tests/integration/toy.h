@@ -49,8 +49,9 @@ double toy_number(const json_t *object, const char *key);
 /* The step of the last progress line written so far; 0 before the first. */
 double toy_step(struct toy *t, const char *name);
 
-/* `hearth status --json` about this run; the object must be freed with json_decref. */
-json_t *toy_status(struct toy *t);
+/* Asks `hearth status --json` until it tells of so many hosts and such a coverage: news takes a
+ * moment in a DHT. The object must be freed with json_decref. */
+json_t *toy_status(struct toy *t, size_t hosts, double coverage);
 /* The nodes of a role in it. */
 size_t toy_status_count(const json_t *status, const char *role);
 /* What share of the layer is served. */

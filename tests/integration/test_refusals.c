@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a person gets who mistypes, misplaces or damages something: a code, a text that names it,
+ * and nothing changed on the disk. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct mistake {
+    const char *args[8];
+    int code;
+    const char *text;
+};
+
+static void test_command_lines(void **state)
+{
+    struct place *p = *state;
+    static const struct mistake cases[] = {
+        {{"foo"}, 2, "no verb 'foo'; did you mean 'node'?"},
+        {{"trian"}, 2, "did you mean 'train'?"},
+        {{"serv", "--run", "x"}, 2, "did you mean 'serve'?"},
+        {{"train"}, 2, "--run FILE is required"},
+        {{"train", "--run"}, 2, "requires an argument"},
+        {{"train", "--rum", "x"}, 2, "unrecognized option '--rum'"},
+        {{"train", "--run", "x", "--steps", "many"}, 2, "it must be a whole number from 1"},
+        {{"train", "--run", "x", "--steps", "0"}, 2, "it must be a whole number from 1"},
+        {{"train", "--run", "x", "--flights", "1025"}, 2, "from 1 to 1024"},
+        {{"train", "--run", "x", "--log", "loud"}, 2, "unknown word 'loud'"},
+        {{"train", "--run", "x", "--log-format", "xml"}, 2, "not 'xml'"},
+        {{"serve", "--run", "x"}, 2, "--experts N or --experts PATTERN is required"},
+        {{"serve", "--run", "x", "-e", "2", "-e", "ffn0.1.1"}, 2, "not both"},
+        {{"serve", "--experts", "2"}, 2, "--run FILE is required"},
+        {{"status", "--network", "x"}, 2, "--join HOST:PORT is required"},
+        {{"status", "--join", "127.0.0.1:1"}, 2, "--network NAME is required"},
+        {{"status", "--network", "x", "--join", "127.0.0.1:1", "--wait", "soon"}, 2, "'soon'"},
+        {{"node", "--threads", "0"}, 2, "from 1 to 1024"},
+        {{"sim", "nothing"}, 2, "nothing"},
+        {{"bench", "nothing"}, 2, "nothing"},
+        {{"train", "--run", "/nonexistent.yaml"}, 3, "/nonexistent.yaml: No such file"},
+        {{"serve", "--run", "/nonexistent.yaml", "-e", "1"}, 3, "No such file"},
+        {{"status", "--run", "/nonexistent.yaml", "--join", "127.0.0.1:1"}, 3, "No such file"},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "case%zu", i);
+        p->proc_count = 0; /* all before have ended */
+        struct proc *proc = place_start(p, name, cases[i].args);
+        int code = proc_wait(proc);
+        if (code != cases[i].code)
+            fail_msg("case %zu (%s %s) gave %d", i, cases[i].args[0], cases[i].text, code);
+        proc_must_say(proc, cases[i].text);
+        assert_int_equal(access(proc->out, F_OK), 0);
+        char *out = place_read(proc->out, NULL);
+        assert_string_equal(out, ""); /* talk goes to stderr */
+        free(out);
+    }
+    place_end(p);
+}
+
+static void test_help_goes_to_stdout(void **state)
+{
+    struct place *p = *state;
+    static const char *const verbs[] = {"node",   "serve", "train",  "sim",
+                                        "status", "bench", "version"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++) {
+        struct proc *help = START(p, verbs[i], verbs[i], "--help");
+        assert_int_equal(proc_wait(help), 0);
+        char *out = place_read(help->out, NULL), *err = place_read(help->err, NULL);
+        if (strstr(out, place_text(p, "hearth %s", verbs[i])) == NULL)
+            fail_msg("hearth %s --help: %s", verbs[i], out);
+        assert_string_equal(err, "");
+        free(out);
+        free(err);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        struct proc *help = START(p, "help", i == 0 ? "help" : i == 1 ? "--help" : "-h");
+        assert_int_equal(proc_wait(help), 0);
+        char *out = place_read(help->out, NULL);
+        for (size_t v = 0; v < HTH_ARRAY_LEN(verbs); v++)
+            assert_non_null(strstr(out, verbs[v]));
+        free(out);
+    }
+    struct proc *version = START(p, "version", "--version");
+    assert_int_equal(proc_wait(version), 0);
+    proc_must_say(version, "hearth 0.1.0");
+    place_end(p);
+}
+
+static int run_with(struct place *p, const char *text, const char *say)
+{
+    place_write(p, "bad.yaml", text, strlen(text));
+    struct proc *proc = START(p, "train", "train", "--local", "--run", place_path(p, "bad.yaml"),
+                              "--dir", place_path(p, "state"));
+    int code = proc_wait(proc);
+    proc_must_say(proc, say);
+    return code;
+}
+
+static void test_run_files(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"), 3);
+    assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "did you mean 'dim'?"), 3);
+    assert_int_equal(run_with(p, "", "at least 'run: NAME'"), 3);
+    assert_int_equal(run_with(p, "run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"), 3);
+    assert_int_equal(run_with(p, "{{{{", "bad.yaml"), 3);
+    char *huge = malloc(100001);
+    memset(huge, '#', 100000);
+    huge[100000] = '\0';
+    assert_int_not_equal(run_with(p, huge, "at most 65536"), 0);
+    free(huge);
+    place_end(p);
+}
+
+static void test_missing_and_damaged_data(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    struct proc *proc = START(p, "missing", "train", "--local", "--run", t.run, "--dir",
+                              place_path(p, "state"), "--data", place_path(p, "nowhere"));
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, place_text(p, "%s/nowhere", p->root));
+    proc_must_say(proc, "give --data");
+    size_t len;
+    const char *name = "data/train-labels-idx1-ubyte.gz";
+    char *labels = place_read(place_path(p, name), &len);
+    place_write(p, name, labels, len / 2);
+    free(labels);
+    proc = START(p, "cut", "train", "--local", "--run", t.run, "--dir", place_path(p, "state"));
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "hearth: ");
+    place_write(p, name, "not an idx file at all", 22);
+    proc = START(p, "odd", "train", "--local", "--run", t.run, "--dir", place_path(p, "state"));
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, hth_err_text(HTH_E_BAD_MAGIC));
+    place_end(p);
+}
+
+static void test_keys(void **state)
+{
+    struct place *p = *state;
+    const char *addr = place_addr(p, 1), *dir = place_path(p, "state");
+    struct stat before, after;
+    struct proc *node = START(p, "node", "node", "--listen", addr, "--dir", dir);
+    proc_wait_text(node, "new key in");
+    assert_int_equal(proc_stop(node), 0);
+    assert_int_equal(stat(place_path(p, "state/key"), &before), 0);
+    assert_int_equal(before.st_mode & 07777, 0600);
+
+    assert_int_equal(chmod(place_path(p, "state/key"), 0644), 0);
+    node = START(p, "open", "node", "--listen", addr, "--dir", dir);
+    assert_int_not_equal(proc_wait(node), 0);
+    proc_must_say(node, "others may read it");
+    proc_must_say(node, "chmod 600");
+    assert_int_equal(stat(place_path(p, "state/key"), &after), 0);
+    assert_int_equal(after.st_mtime, before.st_mtime);
+    assert_int_equal(chmod(place_path(p, "state/key"), 0600), 0);
+
+    size_t len;
+    char *key = place_read(place_path(p, "state/key"), &len);
+    key[len / 2] ^= 1;
+    place_write(p, "state/key", key, len);
+    free(key);
+    node = START(p, "damaged", "node", "--listen", addr, "--dir", dir);
+    assert_int_equal(proc_wait(node), 3);
+    proc_must_say(node, "is damaged or is not a key");
+    place_end(p);
+}
+
+static void test_a_port_in_use(void **state)
+{
+    struct place *p = *state;
+    const char *addr = place_addr(p, 1);
+    struct proc *first = START(p, "first", "node", "--listen", addr, "--dir", place_path(p, "a"));
+    proc_wait_text(first, "listening");
+    struct proc *second = START(p, "second", "node", "--listen", addr, "--dir", place_path(p, "b"));
+    assert_int_equal(proc_wait(second), 4);
+    proc_must_say(second, hth_err_text(HTH_E_ADDR_IN_USE));
+    proc_must_say(second, "give another port with --listen");
+    proc_must_say(second, addr);
+    place_end(p);
+}
+
+static void test_addresses(void **state)
+{
+    struct place *p = *state;
+    struct proc *n =
+        START(p, "port", "node", "--listen", "127.0.0.1:70000", "--dir", place_path(p, "a"));
+    assert_int_equal(proc_wait(n), 2);
+    proc_must_say(n, "--listen '127.0.0.1:70000'");
+    n = START(p, "page", "node", "--listen", place_addr(p, 1), "--status", "192.0.2.1:80", "--dir",
+              place_path(p, "a"));
+    assert_int_not_equal(proc_wait(n), 0);
+    proc_must_say(n, "it must be a loopback ADDR:PORT");
+    n = START(p, "join", "node", "--listen", place_addr(p, 1), "--join", "nocolon", "--dir",
+              place_path(p, "a"));
+    assert_int_not_equal(proc_wait(n), 0);
+    proc_must_say(n, "it should be HOST:PORT");
+    place_end(p);
+}
+
+static void test_a_pattern_beyond_the_grid(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    static const char *const cases[][2] = {
+        {"ffn0.[0:3].[0:4]", "reaches beyond the run's grid"},
+        {"ffn7.[0:1].[0:4]", "the run has 1 layers"},
+        {"ffn0.[", "an example is 'ffn0.[0:4].3'"},
+    };
+    toy_init(&t, p, 10);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2],
+                                  "--dir", place_path(p, "h"), "--experts", cases[i][0]);
+        assert_int_equal(proc_wait(host), 2);
+        proc_must_say(host, cases[i][1]);
+    }
+    struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
+                              place_path(p, "h"), "--experts", "2", "--backend", "abacus");
+    assert_int_equal(proc_wait(host), 5);
+    proc_must_say(host, "'abacus'");
+    place_end(p);
+}
+
+static void test_a_corrupt_checkpoint(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    size_t len, len_after;
+    const char *bad = "host0/experts/ffn0.0.1.safetensors";
+    toy_init(&t, p, 300);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "trainer", NULL);
+    assert_int_equal(proc_wait(t.trainer), 0);
+    assert_int_equal(proc_stop(t.host[0]), 0);
+    assert_int_equal(place_count(p, "host0/experts", ".safetensors"), 4);
+
+    char *content = place_read(place_path(p, bad), &len);
+    place_write(p, bad, content, len / 2);
+    struct proc *host = START(p, "host0", "serve", "--run", t.run, "--join", t.addr[1], "--listen",
+                              t.addr[2], "--dir", place_path(p, "host0"), "--experts", TOY_HALF_1);
+    proc_wait_text(host, "serving 3 experts (3 from checkpoints)");
+    proc_must_say(host, "expert ffn0.0.1");
+    proc_must_say(host, "its file is left as it is");
+    assert_int_equal(proc_stop(host), 0);
+    char *after = place_read(place_path(p, bad), &len_after);
+    assert_int_equal(len_after, len / 2);
+    assert_memory_equal(content, after, len_after);
+    free(content);
+    free(after);
+
+    /* A trunk that is damaged is refused, too, and left alone. */
+    place_write(p, "trainer/trunk.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
+    struct proc *trainer = START(p, "resume", "train", "--local", "--run", t.run, "--resume",
+                                 "--dir", place_path(p, "trainer"));
+    assert_int_equal(proc_wait(trainer), 1);
+    proc_must_say(trainer, "hearth: ");
+    place_end(p);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_command_lines),
+        CASE(test_help_goes_to_stdout),
+        CASE(test_run_files),
+        CASE(test_missing_and_damaged_data),
+        CASE(test_keys),
+        CASE(test_a_port_in_use),
+        CASE(test_addresses),
+        CASE(test_a_pattern_beyond_the_grid),
+        CASE(test_a_corrupt_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

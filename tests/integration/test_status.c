@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `hearth status` and a host's status page say of a swarm, and how each way of not reaching
+ * one is named. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void check_node(const json_t *node)
+{
+    const char *id = json_string_value(json_object_get(node, "id"));
+    assert_non_null(id);
+    assert_int_equal(strlen(id), 64);
+    assert_non_null(strchr(json_string_value(json_object_get(node, "address")), ':'));
+    assert_string_equal(json_string_value(json_object_get(node, "version")), "0.1.0");
+    if (strcmp(json_string_value(json_object_get(node, "role")), "host") == 0) {
+        assert_true(toy_number(node, "experts") == 4);
+        assert_true(toy_number(node, "rows_per_s") > 0);
+        assert_true(toy_number(node, "queue_ms") >= 0);
+        assert_string_equal(json_string_value(json_object_get(node, "compute")), "fp32");
+    }
+}
+
+static void check_layer(const json_t *layer, double served)
+{
+    assert_string_equal(json_string_value(json_object_get(layer, "name")), "ffn0");
+    assert_int_equal(json_array_size(json_object_get(layer, "grid")), 2);
+    assert_true(toy_number(layer, "places") == 8);
+    assert_true(toy_number(layer, "served") == served);
+    assert_true(toy_number(layer, "twice") == 0);
+    assert_close(toy_number(layer, "coverage"), served / 8, 0, 1e-6);
+}
+
+static void test_hosts_roles_and_coverage(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    json_t *status = toy_status(&t, 1, 0.5);
+    check_layer(json_array_get(json_object_get(status, "layers"), 0), 4);
+    json_decref(status);
+    toy_start_host(&t, 1);
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(t.trainer, "test after 100 updates");
+    status = toy_status(&t, 2, 1.0);
+    assert_string_equal(json_string_value(json_object_get(status, "run")), "toy");
+    const json_t *nodes = json_object_get(status, "nodes");
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        check_node(json_array_get(nodes, i));
+    assert_int_equal(toy_status_count(status, "node"), 1);
+    assert_int_equal(toy_status_count(status, "host"), 2);
+    assert_int_equal(toy_status_count(status, "trainer"), 1);
+    check_layer(json_array_get(json_object_get(status, "layers"), 0), 8);
+    json_decref(status);
+    /* Without a run file the layers are those that the hosts name. */
+    struct wait w = {0};
+    struct proc *table = NULL;
+    while (table == NULL || !proc_said(table, "100%")) {
+        if (table != NULL)
+            wait_step(&w, "a table of the whole grid");
+        table = START(p, "table", "status", "--network", "toy", "--join", t.addr[1]);
+        assert_int_equal(proc_wait(table), 0);
+    }
+    proc_must_say(table, "run 'toy': 4 nodes");
+    proc_must_say(table, "ffn0");
+    proc_signal(t.trainer, SIGINT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    place_end(p);
+}
+
+/* ---- the page ------------------------------------------------------------------------------ */
+
+/* The answer to a GET, headers and all; must be freed. */
+static char *get(const char *addr, const char *path)
+{
+    char request[256];
+    size_t size = 0;
+    struct wait w = {0};
+    char *answer = calloc(1, 1 << 20);
+    int fd = place_dial(addr, NULL);
+    assert_true(fd >= 0);
+    int len = snprintf(request, sizeof(request),
+                       "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+    while (send(fd, request, (size_t)len, MSG_NOSIGNAL) != len)
+        wait_step(&w, "a connection to the status page");
+    for (;;) {
+        ssize_t got = recv(fd, answer + size, (1 << 20) - 1 - size, 0);
+        if (got == 0)
+            break;
+        if (got > 0)
+            size += (size_t)got;
+        else
+            wait_step(&w, "the status page's answer");
+    }
+    close(fd);
+    return answer;
+}
+
+static void test_a_hosts_page(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    const char *page = place_text(p, "127.0.0.1:%s", strchr(place_addr(p, 9), ':') + 1);
+    struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
+                              place_path(p, "host"), "--experts", "2", "--status", page);
+    proc_wait_text(host, "serving 2 experts");
+    char *health = get(page, "/health");
+    assert_non_null(strstr(health, "200 OK"));
+    assert_non_null(strstr(health, "ok"));
+    char *metrics = get(page, "/metrics");
+    assert_non_null(strstr(metrics, "# TYPE "));
+    char *status = get(page, "/status.json");
+    const char *body = strstr(status, "\r\n\r\n");
+    json_error_t error;
+    assert_non_null(body);
+    json_t *object = json_loads(body + 4, 0, &error);
+    assert_true(json_is_object(object));
+    json_decref(object);
+    free(health);
+    free(metrics);
+    free(status);
+    place_end(p);
+}
+
+/* ---- nobody there -------------------------------------------------------------------------- */
+
+static void test_nothing_listens(void **state)
+{
+    struct place *p = *state;
+    struct proc *s =
+        START(p, "status", "status", "--network", "toy", "--json", "--join", place_addr(p, 1));
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, hth_err_text(HTH_E_JOIN_NOTHING_LISTENS));
+    proc_must_say(s, "is the node running");
+    place_end(p);
+}
+
+static void test_wrong_network(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    toy_start_node(&t);
+    struct proc *s = START(p, "status", "status", "--network", "toys", "--join", t.addr[1]);
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
+    proc_must_say(s, "\"toys\"");
+    /* A trainer can't be the first of a run either. */
+    struct proc *trainer =
+        START(p, "trainer", "train", "--run", t.run, "--network", "toys", "--join", t.addr[1],
+              "--listen", t.addr[4], "--dir", place_path(p, "trainer"));
+    assert_int_equal(proc_wait(trainer), 4);
+    proc_must_say(trainer, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
+    /* A host can. */
+    struct proc *host =
+        START(p, "host", "serve", "--run", t.run, "--network", "toys", "--join", t.addr[1],
+              "--listen", t.addr[2], "--dir", place_path(p, "host"), "--experts", "2");
+    proc_wait_text(host, "the first of this run here");
+    proc_wait_text(host, "serving 2 experts");
+    place_end(p);
+}
+
+static void test_udp_closed(void **state)
+{
+    struct place *p = *state;
+    const char *addr = place_addr(p, 1);
+    struct sockaddr_in sa = {.sin_family = AF_INET};
+    char host[64];
+    snprintf(host, sizeof(host), "%.*s", (int)(strchr(addr, ':') - addr), addr);
+    sa.sin_port = htons((uint16_t)strtoul(strchr(addr, ':') + 1, NULL, 10));
+    assert_int_equal(inet_pton(AF_INET, host, &sa.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    /* Nothing accepts: the kernel takes the connection, as it does for a firewall's proxy. */
+    struct proc *s = START(p, "status", "status", "--network", "toy", "--join", addr);
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, hth_err_text(HTH_E_JOIN_UDP_CLOSED));
+    proc_must_say(s, "open that port for UDP");
+    close(fd);
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_hosts_roles_and_coverage, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_udp_closed, place_setup, place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ctrl-C: the first one drains, the second one ends; what was saved is where the next start goes
+ * on. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+static void test_a_host_drains(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_host(&t, 1);
+    json_decref(toy_status(&t, 2, 1.0)); /* so that the trainer finds both */
+    toy_start_trainer(&t, "trainer", (const char *const[]){"--steps", "1000", NULL});
+    assert_int_equal(proc_wait(t.trainer), 0);
+    proc_signal(t.host[1], SIGINT);
+    assert_int_equal(proc_wait(t.host[1]), 0);
+    proc_must_say(t.host[1], "draining: ");
+    proc_must_say(t.host[1], "optimiser steps");
+    assert_int_equal(place_count(p, "host1/experts", ".safetensors"), 4);
+    assert_int_equal(place_count(p, "host1/experts", ""), 2 + 4); /* nothing half written */
+
+    /* Its records live for a minute: only the goodbye can have made it vanish at once. */
+    json_decref(toy_status(&t, 1, 0.5));
+
+    toy_start_host(&t, 1);
+    proc_must_say(t.host[1], "serving 4 experts (4 from checkpoints)");
+    json_decref(toy_status(&t, 2, 1.0));
+    place_end(p);
+}
+
+static void test_a_second_interrupt_ends_at_once(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    /* Nobody hears the goodbye now, so the drain takes its full time. */
+    proc_signal(t.node, SIGSTOP);
+    proc_signal(t.host[0], SIGINT);
+    proc_wait_text(t.host[0], "draining: ");
+    proc_signal(t.host[0], SIGINT);
+    assert_int_equal(proc_wait(t.host[0]), 130);
+    proc_signal(t.node, SIGCONT);
+    place_end(p);
+}
+
+static void test_a_trainer_is_interrupted_and_resumed(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct toy_metrics before, after;
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_host(&t, 1);
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(t.trainer, "test after 100 updates");
+    proc_signal(t.trainer, SIGINT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    proc_must_say(t.trainer, "letting the flights land");
+    assert_true(place_exists(p, "trainer/trunk.safetensors"));
+    toy_metrics_load(&t, "trainer", &before);
+    double steps = toy_number(before.end, "step");
+    assert_true(toy_number(before.end, "code") == 130);
+    assert_true(steps >= 100);
+    toy_metrics_clear(&before);
+
+    /* toy_metrics_load sees both runs' lines: a step that went back would fail it. */
+    const char *more = place_text(p, "%.0f", steps + 200);
+    toy_start_trainer(&t, "trainer", (const char *const[]){"--resume", "--steps", more, NULL});
+    assert_int_equal(proc_wait(t.trainer), 0);
+    toy_metrics_load(&t, "trainer", &after);
+    assert_int_equal(after.ends, 2);
+    assert_true(toy_number(after.end, "step") == steps + 200);
+    assert_true(toy_number(after.last_eval, "accuracy") > 0.9);
+    assert_true(toy_number(after.last_progress, "samples") == 32 * (steps + 200));
+    toy_metrics_clear(&after);
+    place_end(p);
+}
+
+/* Without anything to train on: the first interrupt of a trainer that waits for experts. */
+static void test_a_waiting_trainer_is_interrupted(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    toy_start_node(&t);
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(t.trainer, "waiting for experts of run 'toy'");
+    proc_signal(t.trainer, SIGINT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_host_drains, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_second_interrupt_ends_at_once, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_waiting_trainer_is_interrupted, place_setup,
+                                        place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hostile clients against a live host while a trainer uses it: connections that are held, that say
+ * garbage, that say nothing. The host's memory stays bounded and the trainer goes on. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELD_MAX    2000
+#define SOURCES     10 /* addresses they come from: more than one may hold */
+#define GARBAGE_MAX 400
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RSS_KIB_MAX (2048 * 1024L) /* a sanitizer keeps what was freed */
+#else
+#define RSS_KIB_MAX (384 * 1024L)
+#endif
+
+/* As many descriptors as this process may have; the number that is left to hold connections. */
+static size_t raise_descriptors(void)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = HTH_MIN(limit.rlim_max, (rlim_t)(HELD_MAX + 200));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return (size_t)limit.rlim_cur - 100;
+}
+
+static size_t hold(struct place *p, const char *addr, int *fds, size_t count)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < count; i++) {
+        const char *from = place_text(p, "127.%u.%u.%zu", p->x, p->y, 100 + i % SOURCES);
+        fds[held] = place_dial(addr, from);
+        held += fds[held] >= 0;
+    }
+    return held;
+}
+
+/* Bytes that look like TLS, like our frames, like HTTP, and like nothing. */
+static void say_garbage(struct place *p, const char *addr, unsigned i)
+{
+    static const char *const words[] = {
+        "\x16\x03\x01\xff\xff\x01",         "GET / HTTP/1.1\r\n\r\n",
+        "HRTH\x01\x00\xff\xff\xff\xff",     "\x16\x03\x03\x40\x00\x02",
+        "\xff\xff\xff\xff\xff\xff\xff\xff", "SSH-2.0-x\r\n"};
+    char bytes[2048];
+    const char *word = words[i % HTH_ARRAY_LEN(words)];
+    const char *from = place_text(p, "127.%u.%u.%u", p->x, p->y, 200 + i % SOURCES);
+    size_t len = strlen(word);
+    memset(bytes, (int)(i * 37 % 256), sizeof(bytes));
+    memcpy(bytes, word, len);
+    int fd = place_dial(addr, from);
+    assert_true(fd >= 0);
+    /* Whether it is taken or refused is the host's matter; that it lives on is ours. */
+    if (send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) < 0)
+        assert_true(errno == EAGAIN || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN);
+    close(fd);
+}
+
+static bool is_closed(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, 0);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void wait_for_progress(struct toy *t, double steps)
+{
+    struct wait w = {0};
+    double goal = toy_step(t, "trainer") + steps;
+    while (toy_step(t, "trainer") < goal) {
+        assert_true(proc_runs(t->trainer));
+        wait_step(&w, "progress of the trainer");
+    }
+}
+
+static void test_a_host_outlives_strangers(void **state)
+{
+    struct place *p = *state;
+    static int fds[HELD_MAX];
+    struct toy t;
+    struct toy_metrics m;
+    struct wait w = {0};
+    size_t room = raise_descriptors(), held, closed = 0;
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(t.trainer, "test after 100 updates");
+
+    held = hold(p, t.addr[2], fds, HTH_MIN(room, (size_t)HELD_MAX));
+    assert_true(held >= HTH_MIN(room, (size_t)HELD_MAX) / 2);
+    for (unsigned i = 0; i < GARBAGE_MAX; i++)
+        say_garbage(p, t.addr[2], i);
+    wait_for_progress(&t, 200);
+    assert_true(proc_runs(t.host[0]));
+    assert_true(proc_rss_kib(t.host[0]) < RSS_KIB_MAX);
+
+    /* Who never speaks is sent away when the time for a handshake is over. */
+    while (closed < held) {
+        closed = 0;
+        for (size_t i = 0; i < held; i++)
+            closed += is_closed(fds[i]);
+        wait_step(&w, "the end of the silent connections");
+    }
+    for (size_t i = 0; i < held; i++)
+        close(fds[i]);
+    wait_for_progress(&t, 200);
+    assert_true(proc_rss_kib(t.host[0]) < RSS_KIB_MAX);
+
+    proc_signal(t.trainer, SIGINT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    toy_metrics_load(&t, "trainer", &m);
+    assert_true(toy_number(m.last_progress, "not_finite") == 0);
+    assert_true(toy_number(m.last_progress, "accuracy") > 0.9);
+    assert_true(toy_number(m.last_progress, "experts_live") == 4);
+    toy_metrics_clear(&m);
+    place_end(p);
+}
+
+/* A host with room for few connections must refuse the others, not end. */
+static void test_few_descriptors(void **state)
+{
+    struct place *p = *state;
+    static int fds[HELD_MAX];
+    struct toy t;
+    struct rlimit limit, few;
+    size_t held = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    toy_init(&t, p, 150);
+    toy_start_node(&t);
+    few = (struct rlimit){.rlim_cur = 128, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    toy_start_host(&t, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    held = hold(p, t.addr[2], fds, 300);
+    assert_true(held > 150);
+    assert_true(proc_runs(t.host[0]));
+    for (size_t i = 0; i < held; i++)
+        close(fds[i]);
+    toy_start_trainer(&t, "trainer", NULL);
+    assert_int_equal(proc_wait(t.trainer), 0);
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_host_outlives_strangers, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_few_descriptors, place_setup, place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
