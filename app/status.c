@@ -13,7 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COLLECT_US (2 * HTH_US_PER_S)
+/* The DHT asks a second time after a second; by then what is stored has come. */
+#define COLLECT_US (3 * HTH_US_PER_S)
+#define LOOK_US    (100 * HTH_US_PER_MS)
+/* A layer that a late beacon named still gets this long. */
+#define LAYER_US (2 * HTH_US_PER_S)
 
 struct status {
     struct hth_cli_net net;
@@ -26,6 +30,7 @@ struct status {
     struct hth_peer peer;
     struct hth_directory *directory;
     struct hth_timer *timer;
+    int64_t end_us;
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -35,7 +40,7 @@ enum { KEY_JSON = 0x4000, KEY_WAIT };
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file: names the swarm and its grids (or --network NAME)", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
-    {"wait", KEY_WAIT, "TIME", 0, "How long to collect answers (default 2s)", 0},
+    {"wait", KEY_WAIT, "TIME", 0, "How long to collect answers (default 3s)", 0},
     {0},
 };
 
@@ -205,9 +210,8 @@ static void print_json(struct status *s)
     json_decref(all);
 }
 
-static void on_collected(void *arg)
+static void on_collected(struct status *s)
 {
-    struct status *s = arg;
     struct hth_census_stats seen;
     hth_census_stats(s->peer.census, &seen);
     if (s->json)
@@ -217,20 +221,26 @@ static void on_collected(void *arg)
     hth_peer_stop(&s->peer, seen.nodes > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
 }
 
-static void on_beacons(void *arg)
+static void on_look(void *arg)
 {
     struct status *s = arg;
+    int64_t now = hth_now_us(s->peer.env);
+    uint32_t layers = hth_directory_layer_count(s->directory);
     if (s->run == NULL)
         open_announced_layers(s);
-    hth_timer_free(s->peer.env, s->timer);
-    s->timer = hth_timer_new(s->peer.env, on_collected, s);
-    hth_timer_set(s->peer.env, s->timer, s->wait_us / 2);
+    if (hth_directory_layer_count(s->directory) > layers)
+        s->end_us = HTH_MAX(s->end_us, now + LAYER_US);
+    if (now >= s->end_us)
+        on_collected(s);
+    else
+        hth_timer_set(s->peer.env, s->timer, HTH_MIN(LOOK_US, s->end_us - now));
 }
 
 static void on_joined(void *arg)
 {
     struct status *s = arg;
-    hth_timer_set(s->peer.env, s->timer, s->wait_us / 2);
+    s->end_us = hth_now_us(s->peer.env) + s->wait_us;
+    on_look(s);
 }
 
 static enum hth_err build(struct status *s)
@@ -238,7 +248,7 @@ static enum hth_err build(struct status *s)
     struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
     opts.network = s->peer.network;
     HTH_TRY(hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory));
-    s->timer = hth_timer_new(s->peer.env, on_beacons, s);
+    s->timer = hth_timer_new(s->peer.env, on_look, s);
     for (uint32_t l = 0; s->run != NULL && l < s->run->model.layers; l++) {
         struct hth_grid grid;
         HTH_TRY(hth_config_grid(s->run, l, &grid));

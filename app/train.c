@@ -312,12 +312,29 @@ static char *status_json(void *arg)
 
 /* ---- the start ----------------------------------------------------------------------------- */
 
+/* Only once it has joined: a trainer that is turned away must leave no beacon behind, by which the
+ * next one would take the run for a living one. */
+static void announce(struct train *t)
+{
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    opts.network = t->peer.network;
+    opts.role = HTH_ROLE_TRAINER;
+    opts.info.addr[0] = t->peer.announce;
+    opts.info.addr_count = 1;
+    snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
+    enum hth_err err = hth_announcer_new(t->peer.env, t->peer.dht, &opts, &t->announcer);
+    if (err != HTH_OK)
+        hth_cli_say_error("beacon: %s", hth_err_text(err));
+}
+
 static void on_joined(void *arg)
 {
     struct train *t = arg;
     if (t->started)
         return;
     t->started = true;
+    if (!t->local)
+        announce(t);
     t->last_update_us = hth_now_us(t->peer.env);
     hth_trainer_start(t->trainer);
 }
@@ -328,19 +345,6 @@ static uint64_t data_peer(const struct train *t)
     uint64_t from_key;
     memcpy(&from_key, t->peer.env->self.b, sizeof(from_key));
     return t->peer_seed != 0 ? t->peer_seed : from_key;
-}
-
-static enum hth_err make_swarm_side(struct train *t)
-{
-    struct hth_directory_opts dir_opts = HTH_DIRECTORY_OPTS_INIT;
-    struct hth_announcer_opts ann = HTH_ANNOUNCER_OPTS_INIT;
-    dir_opts.network = ann.network = t->peer.network;
-    ann.role = HTH_ROLE_TRAINER;
-    ann.info.addr[0] = t->peer.announce;
-    ann.info.addr_count = 1;
-    snprintf(ann.info.version, sizeof(ann.info.version), "%s", HTH_VERSION);
-    HTH_TRY(hth_announcer_new(t->peer.env, t->peer.dht, &ann, &t->announcer));
-    return hth_directory_new(t->peer.env, t->peer.dht, &dir_opts, &t->directory);
 }
 
 static enum hth_err make_trainer(struct train *t)
@@ -396,8 +400,11 @@ static enum hth_err build(struct train *t)
             return HTH_E_IO;
         }
     }
-    if (!t->local)
-        HTH_TRY(make_swarm_side(t));
+    if (!t->local) {
+        struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
+        opts.network = t->peer.network;
+        HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
+    }
     HTH_TRY(make_trainer(t));
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
     return HTH_OK;
