@@ -67,6 +67,12 @@ struct hth_join {
 
 /* ---- TCP probes ---------------------------------------------------------------------------- */
 
+/* Past the time for a dial, what still lasts is the handshake with somebody who says nothing. */
+static bool dial_is_over(const struct hth_join *j)
+{
+    return hth_now_us(j->env) - j->start_us > HTH_DIAL_TIMEOUT_US + HTH_US_PER_S;
+}
+
 static void probe_open(struct hth_stream *s, void *arg)
 {
     struct probe *p = arg;
@@ -89,7 +95,8 @@ static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
     p->stream = NULL;
     p->over = true;
     /* A connection that was taken and then failed is somebody who is not hearth, or too old. */
-    p->listens = err != HTH_E_REFUSED && err != HTH_E_UNREACHABLE && err != HTH_E_TIMEOUT;
+    p->listens = err != HTH_E_REFUSED && err != HTH_E_UNREACHABLE &&
+                 (err != HTH_E_TIMEOUT || dial_is_over(p->join));
 }
 
 static const struct hth_stream_ops PROBE_OPS = {probe_open, probe_readable, probe_readable,
@@ -247,7 +254,7 @@ static void finish_unanswered(struct hth_join *j, const struct hth_census_stats 
     char addr[HTH_ADDR_TEXT_MAX], advice[240];
     bool listens = false;
     for (size_t i = 0; i < j->opts.bootstrap_count; i++)
-        listens = listens || j->probe[i].listens;
+        listens = listens || j->probe[i].listens || (!j->probe[i].over && dial_is_over(j));
     hth_addr_text(&j->bootstrap[0], addr);
     if (listens) {
         snprintf(advice, sizeof(advice),
