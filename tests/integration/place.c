@@ -184,9 +184,9 @@ bool place_exists(struct place *p, const char *name)
     return access(place_path(p, name), F_OK) == 0;
 }
 
-size_t place_count(struct place *p, const char *folder, const char *ending)
+static size_t count_entries(const char *folder, const char *ending)
 {
-    DIR *dir = opendir(place_path(p, folder));
+    DIR *dir = opendir(folder);
     size_t count = 0, end_len = strlen(ending);
     struct dirent *entry;
     if (dir == NULL)
@@ -197,6 +197,11 @@ size_t place_count(struct place *p, const char *folder, const char *ending)
     }
     closedir(dir);
     return count;
+}
+
+size_t place_count(struct place *p, const char *folder, const char *ending)
+{
+    return count_entries(place_path(p, folder), ending);
 }
 
 /* ---- addresses ----------------------------------------------------------------------------- */
@@ -360,4 +365,11 @@ long proc_rss_kib(const struct proc *proc)
     free(text);
     assert_true(kib > 0);
     return kib;
+}
+
+size_t proc_descriptors(const struct proc *proc)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%ld/fd", (long)proc->pid);
+    return count_entries(path, "");
 }

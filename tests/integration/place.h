@@ -87,6 +87,8 @@ bool proc_said(struct proc *proc, const char *text);
 void proc_must_say(struct proc *proc, const char *text);
 /* Resident kilobytes. */
 long proc_rss_kib(const struct proc *proc);
+/* Open descriptors. */
+size_t proc_descriptors(const struct proc *proc);
 
 /* `while (!condition) wait_step(&w, "what")`: a short pause; fails when WAIT_S are over. */
 struct wait {

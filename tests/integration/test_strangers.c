@@ -63,13 +63,6 @@ static void say_garbage(struct place *p, const char *addr, unsigned i)
     close(fd);
 }
 
-static bool is_closed(int fd)
-{
-    char byte;
-    ssize_t got = recv(fd, &byte, 1, 0);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-}
-
 static void wait_for_progress(struct toy *t, double steps)
 {
     struct wait w = {0};
@@ -87,28 +80,28 @@ static void test_a_host_outlives_strangers(void **state)
     struct toy t;
     struct toy_metrics m;
     struct wait w = {0};
-    size_t room = raise_descriptors(), held, closed = 0;
+    size_t room = raise_descriptors(), held, before, most;
     toy_init(&t, p, 1000000);
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_trainer(&t, "trainer", NULL);
     proc_wait_text(t.trainer, "test after 100 updates");
 
+    before = proc_descriptors(t.host[0]);
     held = hold(p, t.addr[2], fds, HTH_MIN(room, (size_t)HELD_MAX));
     assert_true(held >= HTH_MIN(room, (size_t)HELD_MAX) / 2);
     for (unsigned i = 0; i < GARBAGE_MAX; i++)
         say_garbage(p, t.addr[2], i);
     wait_for_progress(&t, 200);
+    most = proc_descriptors(t.host[0]);
+    assert_true(most > before + 200);
     assert_true(proc_runs(t.host[0]));
     assert_true(proc_rss_kib(t.host[0]) < RSS_KIB_MAX);
 
-    /* Who never speaks is sent away when the time for a handshake is over. */
-    while (closed < held) {
-        closed = 0;
-        for (size_t i = 0; i < held; i++)
-            closed += is_closed(fds[i]);
+    /* Who never speaks is sent away when the time for a handshake is over. Our side can't tell: the
+     * kernel may have dropped the last packet of a connection that we think is open. */
+    while (proc_descriptors(t.host[0]) > before + 50)
         wait_step(&w, "the end of the silent connections");
-    }
     for (size_t i = 0; i < held; i++)
         close(fds[i]);
     wait_for_progress(&t, 200);

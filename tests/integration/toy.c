@@ -151,6 +151,10 @@ double toy_number(const json_t *object, const char *key)
 
 static void keep(json_t **slot, json_t *object)
 {
+    double step = toy_number(object, "step"),
+           before = *slot != NULL ? toy_number(*slot, "step") : 0;
+    if (step < before)
+        fail_msg("a trainer's steps go back from %.0f to %.0f", before, step);
     json_decref(*slot);
     *slot = json_incref(object);
 }
@@ -187,7 +191,6 @@ void toy_metrics_load(struct toy *t, const char *name, struct toy_metrics *m)
 {
     const char *path = place_text(t->place, "%s/%s.jsonl", t->place->root, name);
     char *text = place_read(path, NULL), *rest = text, *line;
-    double step = 0;
     memset(m, 0, sizeof(*m));
     assert_non_null(text);
     for (size_t number = 0; (line = strtok_r(rest, "\n", &rest)) != NULL; number++) {
@@ -196,11 +199,6 @@ void toy_metrics_load(struct toy *t, const char *name, struct toy_metrics *m)
         if (object == NULL)
             fail_msg("%s line %zu: %s in %s", path, number + 1, error.text, line);
         check_line(m, object);
-        double now = toy_number(object, "step");
-        assert_true(now >= step);
-        step = now;
-        if (number == 0)
-            m->first_step = now;
         json_decref(object);
     }
     free(text);

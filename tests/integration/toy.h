@@ -37,10 +37,10 @@ void toy_start_host(struct toy *t, int i);
 void toy_start_trainer(struct toy *t, const char *name, const char *const *more);
 
 /* What a trainer's metrics file says. Every line must be an object with the fields of its kind, all
- * numbers finite, and steps must not go back. */
+ * numbers finite, and the steps of each kind must not go back (a test reports the step it began at,
+ * so it may come after progress beyond it). */
 struct toy_metrics {
     size_t progress, evals, ends;
-    double first_step;                       /* of the first line */
     json_t *last_progress, *last_eval, *end; /* NULL: none */
 };
 void toy_metrics_load(struct toy *t, const char *name, struct toy_metrics *m);
