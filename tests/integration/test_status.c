@@ -70,6 +70,11 @@ static void test_hosts_roles_and_coverage(void **state)
     }
     proc_must_say(table, "run 'toy': 4 nodes");
     proc_must_say(table, "ffn0");
+    /* Nor is the run's name needed where there is one run. */
+    table = START(p, "table", "status", "--join", t.addr[1]);
+    assert_int_equal(proc_wait(table), 0);
+    proc_must_say(table, "run 'toy': 4 nodes");
+    proc_must_say(table, "100%");
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
     place_end(p);
@@ -168,6 +173,42 @@ static void test_wrong_network(void **state)
     place_end(p);
 }
 
+/* Without a name: nothing, then one run, then two of which one has to be picked. */
+static void test_no_name_given(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    struct proc *node =
+        START(p, "node", "node", "--listen", t.addr[1], "--dir", place_path(p, "node"));
+    proc_wait_text(node, "joined in");
+    struct proc *s = START(p, "status", "status", "--join", t.addr[1]);
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, "no node of any run");
+    toy_start_host(&t, 0);
+    s = START(p, "status", "status", "--join", t.addr[1]);
+    assert_int_equal(proc_wait(s), 0);
+    proc_must_say(s, "run 'toy': 1 nodes");
+    proc_must_say(s, "50%");
+    struct proc *other =
+        START(p, "other", "serve", "--run", t.run, "--network", "other", "--join", t.addr[1],
+              "--listen", t.addr[3], "--dir", place_path(p, "other"), "--experts", "2");
+    proc_wait_text(other, "serving 2 experts");
+    struct wait w = {0};
+    for (s = NULL; s == NULL || !proc_said(s, "2 runs are there; pick one with --network");) {
+        if (s != NULL)
+            wait_step(&w, "two runs in a list");
+        s = START(p, "status", "status", "--join", t.addr[1]);
+        assert_int_equal(proc_wait(s), 0);
+    }
+    proc_must_say(s, "other ");
+    proc_must_say(s, "toy ");
+    s = START(p, "status", "status", "--join", t.addr[1], "--network", "other");
+    assert_int_equal(proc_wait(s), 0);
+    proc_must_say(s, "run 'other': 1 nodes");
+    place_end(p);
+}
+
 static void test_udp_closed(void **state)
 {
     struct place *p = *state;
@@ -196,6 +237,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_udp_closed, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
