@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define BUDGET_US (8 * HTH_US_PER_S)
+
 struct question {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -67,7 +69,8 @@ static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "One JSON object per row", 1},
     {"plain", KEY_PLAIN, NULL, 0, "Without TLS, to see what it costs", 1},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure; the median counts", 1},
-    {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s)", 1},
+    {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s, expert: 3s)",
+     1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
     {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 1},
     {"seed", KEY_SEED, "N", 0, "Of weights and inputs", 1},
@@ -186,8 +189,7 @@ int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
     struct argp_child children[] = {{&hth_bench_argp, 0, NULL, 0}, {own, 0, NULL, 0}, {0}};
     struct argp top = {.parser = parse_top, .children = children, .doc = doc};
     struct inputs in = {b, input};
-    *b = (struct hth_bench){
-        .backend_name = "auto", .seed = 1, .budget_us = 8 * HTH_US_PER_S, .log = {.spec = "warn"}};
+    *b = (struct hth_bench){.backend_name = "auto", .seed = 1, .log = {.spec = "warn"}};
     if (argp_parse(&top, argc, argv, 0, NULL, &in) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_backend_by_name(b->backend_name, &b->backend);
@@ -241,15 +243,15 @@ static void print_head(struct hth_bench *b, json_t *row)
 
 static void print_cell(const char *key, const json_t *value)
 {
-    int width = width_of(key);
+    int width = width_of(key) - 1; /* and a space, so that long words stay apart */
     if (json_is_string(value))
-        printf("%*s", width, json_string_value(value));
+        printf(" %*s", width, json_string_value(value));
     else if (json_is_integer(value))
-        printf("%*lld", width, (long long)json_integer_value(value));
+        printf(" %*lld", width, (long long)json_integer_value(value));
     else if (json_is_real(value))
-        printf("%*.6g", width, json_real_value(value));
+        printf(" %*.6g", width, json_real_value(value));
     else
-        printf("%*s", width, json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
+        printf(" %*s", width, json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
 }
 
 void hth_bench_row_take(struct hth_bench *b, json_t *row)
@@ -294,7 +296,8 @@ bool hth_bench_more(const struct hth_bench *b, const struct hth_bench_samples *s
     uint32_t want = b->repeats > 0 ? b->repeats : usual;
     if (s->count == 0)
         return true;
-    return s->count < want && hth_bench_now_us(NULL) - s->start_us < b->budget_us;
+    int64_t budget_us = b->budget_us > 0 ? b->budget_us : BUDGET_US;
+    return s->count < want && hth_bench_now_us(NULL) - s->start_us < budget_us;
 }
 
 void hth_bench_add(struct hth_bench_samples *s, double value)

@@ -20,10 +20,11 @@
 
 struct hth_bench {
     bool json;
-    bool plain;        /* no TLS, to see what it costs */
-    uint32_t repeats;  /* 0: each question's own */
-    uint32_t threads;  /* compute threads of all hosts together; 0: one per core */
-    int64_t budget_us; /* repeats stop when they took so long, but not before the first */
+    bool plain;       /* no TLS, to see what it costs */
+    uint32_t repeats; /* 0: each question's own */
+    uint32_t threads; /* compute threads of all hosts together; 0: one per core */
+    int64_t
+        budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
     uint64_t seed;
     const char *backend_name;
     const struct hth_backend *backend;

@@ -14,6 +14,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#define BUDGET_US (3 * HTH_US_PER_S)
+
 struct expert {
     struct hth_bench bench;
     const char *kind; /* NULL: ffn, then the nop row */
@@ -94,7 +96,7 @@ static enum hth_err bare_rate(const struct expert *e, uint32_t rows, bool backwa
             .kind = backward ? HTH_BENCH_FFN_STEP : HTH_BENCH_FFN_FORWARD,
             .dim = e->d,
             .rows = rows,
-            .repeats = rows > 256 ? 5 : 31,
+            .repeats = rows > 256 ? 3 : 31,
             .clock_us = hth_bench_now_us,
         };
         HTH_ASSERT(pthread_create(&all[i].thread, NULL, bare_main, &all[i]) == 0);
@@ -125,7 +127,7 @@ static uint32_t usual_callers(uint32_t rows)
 static enum hth_err calibrate(struct hth_bench_swarm *swarm, struct hth_bench_load *load)
 {
     struct hth_bench_load_result result;
-    load->batches = 2;
+    load->batches = 1;
     HTH_TRY(hth_bench_drive(swarm, load, &result));
     double per_batch = result.seconds / load->batches;
     load->batches = (uint32_t)HTH_MAX(2.0, HTH_MIN(100000.0, 1.0 / per_batch));
@@ -215,6 +217,8 @@ int hth_bench_expert_main(int argc, char **argv)
     int code = hth_bench_open(&e.bench, argc, argv, "Rows/s of one hosted expert.", &argp, &e);
     if (code != HTH_EXIT_OK)
         return code;
+    if (e.bench.budget_us == 0)
+        e.bench.budget_us = BUDGET_US; /* there are seven figures */
     enum hth_err err = HTH_OK;
     if (e.kind == NULL || strcmp(e.kind, "ffn") == 0)
         err = measure_kind(&e, "ffn");
