@@ -11,7 +11,8 @@ set y2label (fashion ? "test accuracy (%)" : "test bits per byte")
 set ytics nomirror
 set y2tics
 set grid xtics ytics lc rgb "#dddddd"
-set key below horizontal
+set key outside top center horizontal
+set bmargin 4
 if (kill >= 0) {
     set arrow from first kill, graph 0 to first kill, graph 1 nohead lc rgb "#c0392b" lw 2 dt 2
     set label "host 2 killed" at first kill, graph 0.12 offset 0.5,0 tc rgb "#c0392b"
