@@ -13,6 +13,8 @@
 #define FASHION_DIR "/usr/share/datasets/fashion-mnist"
 /* The last twentieth of a text is held out for the test. */
 #define TEXT_TRAIN_END 0.95
+/* Answers kept for repeated backwards: memory matters more than a retry after minutes. */
+#define RESULT_BYTES_MAX (INT64_C(64) << 20)
 /* Schedules that decay end at this part of the rate. */
 #define LR_FINAL_FACTOR 0.05f
 
@@ -142,6 +144,7 @@ void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *ou
     out->step_rows = run->experts.step_rows;
     out->step_age_us = (int64_t)(run->experts.step_age_s * 1e6);
     out->grad_norm_max = run->experts.norm_max;
+    out->result_bytes_max = RESULT_BYTES_MAX;
 }
 
 static void data_fashion(const struct hth_runfile *run, struct hth_config_data *paths,
