@@ -29,11 +29,14 @@ struct window {
     struct hth_dht_watch *watch; /* NULL: free */
 };
 
-/* What is known of one (owner, part). A husk is not believed any more, but its sequence number
- * still keeps older copies out until those would be refused as expired. */
+#define ENTRY_KEY_BYTES (HTH_PUBKEY_LEN + 1 + 8)
+
+/* What is known of one (owner, part, network); most boards have one network. A husk is not believed
+ * any more, but its sequence number still keeps older copies out until those would be refused as
+ * expired. */
 struct entry {
     struct hth_heap_node heap;
-    uint8_t key[HTH_PUBKEY_LEN + 1]; /* owner's public key, part */
+    uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
     struct hth_peer_id owner;
     bool live;
     uint64_t seq;
@@ -200,15 +203,16 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
 static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
                           size_t len, struct hth_record *rec)
 {
-    uint8_t entry_key[HTH_PUBKEY_LEN + 1];
+    uint8_t entry_key[ENTRY_KEY_BYTES];
     HTH_TRY(hth_record_peek(data, len, rec));
     if (rec->kind != b->topic.kind)
         return HTH_E_MALFORMED;
-    if (rec->network != b->topic.network)
+    if (!b->opts.any_network && rec->network != b->topic.network)
         return HTH_E_WRONG_RUN;
     HTH_TRY(hth_record_check_time(rec, hth_wall_us(b->env)));
     memcpy(entry_key, rec->owner.b, HTH_PUBKEY_LEN);
     entry_key[HTH_PUBKEY_LEN] = rec->part;
+    hth_store_u64le(entry_key + HTH_PUBKEY_LEN + 1, rec->network);
     struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;

@@ -38,6 +38,7 @@ struct hth_board_ops {
 struct hth_board_opts {
     size_t records_max;
     size_t bytes_max;
+    bool any_network;               /* the topic's tag is not compared: beacons of all runs */
     int64_t negative_us;            /* an empty answer to hth_board_ask is believed that long */
     struct hth_record_cache *cache; /* shared between boards; NULL: none */
 };

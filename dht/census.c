@@ -2,6 +2,7 @@
 /*
  * census.c: the beacons' board, as a list of nodes.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -30,6 +31,11 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct hth_beacon beacon;
     struct node *node = *user;
     HTH_TRY(hth_beacon_read(rec->payload, rec->payload_len, &beacon));
+    /* The tag was compared with the run's; a name of another network must not be shown for it. */
+    if (hth_network_tag(census->env->crypto, beacon.network) != rec->network) {
+        hth_beacon_clear(&beacon);
+        return HTH_E_MALFORMED;
+    }
     if (beacon.protocol_min > HTH_PROTOCOL_MAX) {
         hth_beacon_clear(&beacon);
         return HTH_E_VERSION;
@@ -117,14 +123,16 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
     struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
     struct hth_topic topic;
     *out = NULL;
-    if (network == NULL ||
+    if (network != NULL &&
         hth_name_check(network, strnlen(network, HTH_NAME_LEN_MAX + 1)) != HTH_OK)
         return HTH_E_CONFIG;
     struct hth_census *census = hth_new(struct hth_census);
     census->env = env;
     census->cache = hth_record_cache_new();
     opts.cache = census->cache;
-    hth_topic_init(&topic, env->crypto, network, HTH_RECORD_BEACON, "", 0);
+    opts.any_network = network == NULL;
+    /* All networks share the beacons' topic: for any of them the name plays no part. */
+    hth_topic_init(&topic, env->crypto, network != NULL ? network : "", HTH_RECORD_BEACON, "", 0);
     enum hth_err err = hth_board_new(env, dht, &topic, &opts, &OPS, census, &census->board);
     if (err != HTH_OK) {
         hth_census_free(census);
@@ -156,6 +164,7 @@ bool hth_census_at(const struct hth_census *census, uint32_t i, struct hth_censu
     const struct node *node = census->nodes[i];
     out->id = node->id;
     out->role = node->beacon.role;
+    out->network = node->beacon.network;
     out->info = node->beacon.info;
     out->layers = node->beacon.layers;
     out->layer_count = node->beacon.layer_count;
@@ -169,6 +178,40 @@ void hth_census_stats(const struct hth_census *census, struct hth_census_stats *
     out->nodes = 0;
     for (uint32_t i = 0; i < census->count; i++)
         out->nodes += !is_self(census, census->nodes[i]);
+}
+
+static int by_network(const void *a, const void *b)
+{
+    const struct node *const *x = a, *const *y = b;
+    int order = strcmp((*x)->beacon.network, (*y)->beacon.network);
+    return order != 0 ? order : memcmp((*x)->id.b, (*y)->id.b, sizeof((*x)->id.b));
+}
+
+size_t hth_census_networks(const struct hth_census *census, struct hth_census_network *out,
+                           size_t max)
+{
+    size_t n = 0, count = 0;
+    struct node **nodes = hth_new_array(struct node *, census->count + 1);
+    for (uint32_t i = 0; i < census->count; i++)
+        if (!is_self(census, census->nodes[i]))
+            nodes[n++] = census->nodes[i];
+    qsort(nodes, n, sizeof(struct node *), by_network);
+    for (size_t i = 0; i < n; i++) {
+        const struct hth_beacon *b = &nodes[i]->beacon;
+        if (i == 0 || strcmp(nodes[i - 1]->beacon.network, b->network) != 0) {
+            if (count++ < max) {
+                memset(&out[count - 1], 0, sizeof(*out));
+                memcpy(out[count - 1].name, b->network, sizeof(out->name));
+            }
+        }
+        if (count > max)
+            continue;
+        out[count - 1].nodes++;
+        out[count - 1].hosts += b->role == HTH_ROLE_HOST;
+        out[count - 1].trainers += b->role == HTH_ROLE_TRAINER;
+    }
+    hth_free(nodes);
+    return count;
 }
 
 enum hth_err hth_census_ask(struct hth_census *census)

@@ -175,7 +175,7 @@ static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
         hth_record_verify(j->env, NULL, &look->key, data, len, &rec, NULL) != HTH_OK)
         return true;
     enum hth_err err = hth_record_check_time(&rec, wall_us);
-    bool ours = rec.network == hth_network_tag(j->env->crypto, j->network);
+    bool ours = j->opts.any_network || rec.network == hth_network_tag(j->env->crypto, j->network);
     /* What we said before a restart, and what was said in time just before the epoch changed, are
      * no sign of a wrong clock. */
     if (hth_peer_id_eq(&rec.owner_id, &j->env->self) || (ours && err == HTH_OK))
@@ -373,12 +373,16 @@ enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
     j->scan_us = INT64_MAX;
     for (size_t i = 0; i < opts->bootstrap_count; i++)
         j->bootstrap[i] = opts->bootstrap[i];
-    enum hth_err err = hth_census_new(env, dht, opts->network, &j->census);
+    const char *network = opts->any_network ? NULL : opts->network;
+    enum hth_err err = opts->any_network || network != NULL
+                           ? hth_census_new(env, dht, network, &j->census)
+                           : HTH_E_CONFIG;
     if (err != HTH_OK) {
         hth_free(j);
         return err;
     }
-    memcpy(j->network, opts->network, strlen(opts->network) + 1);
+    if (network != NULL)
+        memcpy(j->network, network, strlen(network) + 1);
     j->timer = hth_timer_new(env, on_look, j);
     hth_timer_set(env, j->timer, 0);
     probes_start(j);

@@ -7,6 +7,7 @@
 #include "core/mem.h"
 
 #define FORMAT       1
+#define BEACON       2 /* format of a beacon; 1 had no name */
 #define CODEC_RUNS   1
 #define CODEC_BITMAP 2
 #define VARINT_MAX   5
@@ -160,16 +161,24 @@ static void write_layer(struct hth_writer *w, const struct hth_grid *grid,
     write_varint(w, shape->block_rows);
 }
 
-static void read_layer(struct hth_reader *r, struct hth_grid *grid, struct hth_layer_shape *shape)
+/* A layer's or network's name: UTF-8 by the rules of hth_name_check. */
+static void read_name(struct hth_reader *r, char out[HTH_NAME_LEN_MAX + 1])
 {
-    char name[HTH_NAME_LEN_MAX + 1] = {0};
-    uint32_t dim[HTH_GRID_DIMS_MAX] = {0};
     size_t len = hth_read_u8(r);
+    memset(out, 0, HTH_NAME_LEN_MAX + 1);
     if (len > HTH_NAME_LEN_MAX) {
         fail(r, HTH_E_RANGE);
         return;
     }
-    hth_read_bytes(r, name, len);
+    hth_read_bytes(r, out, len);
+    fail(r, hth_name_check(out, len));
+}
+
+static void read_layer(struct hth_reader *r, struct hth_grid *grid, struct hth_layer_shape *shape)
+{
+    char name[HTH_NAME_LEN_MAX + 1];
+    uint32_t dim[HTH_GRID_DIMS_MAX] = {0};
+    read_name(r, name);
     uint8_t ndim = hth_read_u8(r);
     for (uint32_t i = 0; i < ndim && i < HTH_GRID_DIMS_MAX; i++)
         dim[i] = read_varint(r);
@@ -178,7 +187,6 @@ static void read_layer(struct hth_reader *r, struct hth_grid *grid, struct hth_l
     shape->block_rows = read_varint(r);
     if (r->err != HTH_OK)
         return;
-    fail(r, hth_name_check(name, len));
     fail(r, hth_grid_init(grid, name, ndim, dim));
 }
 
@@ -438,12 +446,13 @@ enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *bea
                               size_t bytes_max)
 {
     size_t fit = 0;
-    hth_write_u8(w, FORMAT);
+    hth_write_u8(w, BEACON);
     hth_write_u8(w, 0);
     hth_write_u16(w, beacon->protocol_min);
     hth_write_u16(w, beacon->protocol_max);
     hth_write_u8(w, (uint8_t)beacon->role);
     write_host(w, &beacon->info);
+    write_text(w, beacon->network);
     HTH_TRY(w->err);
     for (size_t used = w->pos + VARINT_MAX; fit < beacon->layer_count; fit++) {
         uint8_t buf[160];
@@ -466,7 +475,7 @@ enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *bea
 
 static enum hth_err read_beacon(struct hth_reader *r, struct hth_beacon *b)
 {
-    if (hth_read_u8(r) != FORMAT)
+    if (hth_read_u8(r) != BEACON)
         return r->err != HTH_OK ? r->err : HTH_E_VERSION;
     if (hth_read_u8(r) != 0)
         return r->err != HTH_OK ? r->err : HTH_E_MALFORMED;
@@ -474,6 +483,7 @@ static enum hth_err read_beacon(struct hth_reader *r, struct hth_beacon *b)
     b->protocol_max = hth_read_u16(r);
     b->role = (enum hth_role)hth_read_u8(r);
     read_host(r, &b->info);
+    read_name(r, b->network);
     uint32_t layers = read_varint(r);
     HTH_TRY(r->err);
     if (b->protocol_min > b->protocol_max)

@@ -14,7 +14,8 @@
  *           set: codec 1, count v, then
  *                runs   (1): number v, then per run: gap v since the last run's end, length - 1 v
  *                bitmap (2): first v, bits v, ceil(bits / 8) bytes, lowest bit first
- *   beacon  format 1 (= 1), flags 1 (= 0), oldest and newest protocol 2 + 2, role 1, host
+ *   beacon  format 1 (= 2), flags 1 (= 0), oldest and newest protocol 2 + 2, role 1, host
+ *           network name s
  *           number of layers v, then per layer: name s, axes 1, sizes v, kind s, d v, block rows v,
  *           experts v
  *
@@ -58,6 +59,7 @@ struct hth_beacon {
     uint16_t protocol_min, protocol_max;
     enum hth_role role;
     struct hth_host_info info;
+    char network[HTH_NAME_LEN_MAX + 1];
     struct hth_beacon_layer *layers; /* free with hth_beacon_clear */
     size_t layer_count;
 };
@@ -81,6 +83,8 @@ void hth_listing_clear(struct hth_listing *listing);
 /* Layers that do not fit in bytes_max are left out. Errors: E_TOO_LARGE. */
 enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *beacon,
                               size_t bytes_max) HTH_MUST;
+/* Errors: as of hth_listing_read, and E_MALFORMED for what can't name a network; that the name is
+ * the one of the record's tag is for the caller to check. */
 enum hth_err hth_beacon_read(const uint8_t *data, size_t len, struct hth_beacon *out) HTH_MUST;
 void hth_beacon_clear(struct hth_beacon *beacon);
 

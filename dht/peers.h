@@ -2,9 +2,9 @@
 /*
  * peers.h: who is there, how to get in, and whom to ask next time.
  *
- * The *census* watches the beacons of all nodes (announce.h) and lists those of this network:
- * roles, addresses, layers. `hearth status` and the choice of bootstrap peers for later come from
- * it.
+ * The *census* watches the beacons of all nodes (announce.h) and lists those of one network, or of
+ * all of them for who does not know yet what runs there: names, roles, addresses, layers. `hearth
+ * status` and the choice of bootstrap peers for later come from it.
  *
  * *Joining* finds out whether the DHT answers and whether the swarm behind it is ours, and names
  * each way it can fail:
@@ -39,6 +39,7 @@ struct hth_census;
 struct hth_census_node {
     struct hth_peer_id id;
     enum hth_role role;
+    const char *network; /* its name, as the node says and the record's tag confirms; borrowed */
     struct hth_host_info info;
     const struct hth_beacon_layer *layers; /* borrowed until the loop's next turn */
     size_t layer_count;
@@ -46,7 +47,7 @@ struct hth_census_node {
 };
 
 struct hth_census_stats {
-    uint32_t nodes;         /* of this network, ourselves not counted */
+    uint32_t nodes;         /* of this network (or of all), ourselves not counted */
     uint32_t wrong_network; /* beacons seen that were refused, by reason */
     uint32_t clock_ahead;
     uint32_t expired;
@@ -58,13 +59,23 @@ struct hth_census_stats {
     struct hth_addr expired_addr;  /* family 0: not said */
 };
 
-/* Errors: E_CONFIG (network), those of a watch. */
+/* A network as its beacons show it, ourselves not counted. */
+struct hth_census_network {
+    char name[HTH_NAME_LEN_MAX + 1];
+    uint32_t nodes; /* of any role */
+    uint32_t hosts, trainers;
+};
+
+/* network NULL takes the beacons of all networks. Errors: E_CONFIG (network), those of a watch. */
 enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char *network,
                             struct hth_census **out) HTH_MUST;
 void hth_census_free(struct hth_census *census);
 /* In order of arrival: false past the last. */
 bool hth_census_at(const struct hth_census *census, uint32_t i, struct hth_census_node *out);
 void hth_census_stats(const struct hth_census *census, struct hth_census_stats *out);
+/* The networks of the nodes seen, by name; returns how many there are (may exceed max). */
+size_t hth_census_networks(const struct hth_census *census, struct hth_census_network *out,
+                           size_t max);
 /* Asks again (see hth_board_ask). */
 enum hth_err hth_census_ask(struct hth_census *census) HTH_MUST;
 
@@ -74,6 +85,7 @@ struct hth_join;
 
 struct hth_join_opts {
     const char *network;
+    bool any_network;                 /* `network` is not used: a beacon of any network will do */
     const struct hth_addr *bootstrap; /* copied; the nodes that the DHT was given too */
     size_t bootstrap_count;           /* 0: this is the first node, and joining succeeds at once */
     int64_t timeout_us;               /* for the DHT to answer */

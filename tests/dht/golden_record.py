@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes golden_record.h: one record, made without hearth's code.
+"""Writes golden_record.h: one record, and the payload of a beacon, made without hearth's code.
 
 Ed25519 is written out from RFC 8032 (section 5.1), so that the expected bytes depend on no library
-that hearth uses. Run it in this folder: python3 golden_record.py > golden_record.h
+that hearth uses. Run it in this folder:
+
+    python3 golden_record.py > golden_record.h
+    python3 golden_record.py beacon > ../fuzz/corpus/fuzz_record/beacon
 """
 import hashlib
 import struct
+import sys
 
 P = 2**255 - 19
 L = 2**252 + 27742317777372353535851937790883648493
@@ -65,7 +69,24 @@ def sha(data):
     return hashlib.sha256(data).digest()
 
 
+def text(words):
+    raw = words.encode()
+    return bytes([len(raw)]) + raw
+
+
+def beacon():
+    host = (bytes([1, 4, 127, 0, 0, 1]) + struct.pack("<H", 4000) +
+            bytes([0]) + struct.pack("<II", 1000, 7) + text("0.1.0"))
+    layer = (text("ffn0") + bytes([2, 16, 16]) + text("ffn") + bytes([0x80, 0x02, 1]) +
+             bytes([64]))  # d = 256, rows of one, 64 experts
+    return (bytes([2, 0]) + struct.pack("<HH", 1, 1) + bytes([1]) + host + text("golden") +
+            bytes([1]) + layer)
+
+
 def main():
+    if sys.argv[1:] == ["beacon"]:
+        sys.stdout.buffer.write(beacon())
+        return
     secret = bytes(range(32))
     wall_us = 1700000000 * 1000000
     network = struct.unpack("<Q", sha(b"hearth network 1" + b"golden")[:8])[0]
@@ -78,7 +99,8 @@ def main():
     _, signature = sign(secret, b"hearth record 1\0" + key + body)
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by golden_record.py. */")
-    for name, data in (("GOLDEN_KEY", key), ("GOLDEN_RECORD", body + signature)):
+    for name, data in (("GOLDEN_KEY", key), ("GOLDEN_RECORD", body + signature),
+                       ("GOLDEN_BEACON", beacon())):
         print("static const uint8_t %s[%d] = {" % (name, len(data)))
         for i in range(0, len(data), 12):
             print("    " + " ".join("0x%02x," % b for b in data[i:i + 12]))

@@ -55,11 +55,13 @@ static bool is_done(void *arg)
     return fx.done > 0;
 }
 
+/* network NULL: any. */
 static void join(const char *network, size_t bootstraps)
 {
     struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
     struct hth_addr addr = hth_node_addr(fx.boot, 4000);
     opts.network = network;
+    opts.any_network = network == NULL;
     opts.bootstrap = &addr;
     opts.bootstrap_count = bootstraps;
     assert_ok(hth_join_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), &opts, on_done,
@@ -109,6 +111,22 @@ static void into_another_network(void **state)
     join("net", 1);
     assert_err(HTH_E_JOIN_WRONG_NETWORK, fx.result.err);
     assert_non_null(strstr(fx.result.text, "\"net\""));
+    end();
+}
+
+static void whatever_runs_there(void **state)
+{
+    (void)state;
+    begin(0);
+    join(NULL, 1);
+    assert_ok(fx.result.err);
+    assert_int_equal(fx.result.nodes, 0);
+    end();
+    begin(0);
+    announce("other");
+    join(NULL, 1);
+    assert_ok(fx.result.err);
+    assert_int_equal(fx.result.nodes, 1);
     end();
 }
 
@@ -188,7 +206,8 @@ static void with_clocks_apart(void **state)
 static enum hth_err fill_future(void *arg, struct hth_writer *w)
 {
     struct hth_beacon beacon = {.protocol_min = HTH_PROTOCOL_MAX + 1,
-                                .protocol_max = HTH_PROTOCOL_MAX + 2};
+                                .protocol_max = HTH_PROTOCOL_MAX + 2,
+                                .network = "net"};
     (void)arg;
     return hth_beacon_write(w, &beacon, 400);
 }
@@ -308,6 +327,7 @@ static void the_census_lists_roles_and_layers(void **state)
     assert_false(hth_census_at(census, 1, &node));
     assert_true(hth_peer_id_eq(&node.id, &hth_node_env(fx.boot)->self));
     assert_int_equal(node.role, HTH_ROLE_NODE);
+    assert_string_equal(node.network, "net");
     assert_int_equal(node.layer_count, 1);
     assert_true(hth_grid_eq(&node.layers[0].grid, &grid));
     assert_int_equal(node.layers[0].experts, 3);
@@ -318,6 +338,64 @@ static void the_census_lists_roles_and_layers(void **state)
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 0);
     hth_census_free(census);
+    end();
+}
+
+static enum hth_err fill_other_name(void *arg, struct hth_writer *w)
+{
+    struct hth_beacon beacon = {
+        .protocol_min = HTH_PROTOCOL_MIN, .protocol_max = HTH_PROTOCOL_MAX, .network = "other"};
+    (void)arg;
+    return hth_beacon_write(w, &beacon, 400);
+}
+
+/* One node with one key in three networks, and a liar: name and tag must agree. */
+static void the_census_of_all_networks(void **state)
+{
+    static const char *const names[] = {"c", "a", "b"};
+    struct hth_announcer *ann[HTH_ARRAY_LEN(names)];
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    struct hth_census_network found[3];
+    struct hth_census_stats stats;
+    struct hth_census *census;
+    struct hth_topic topic;
+    struct hth_note *liar;
+    (void)state;
+    begin(0);
+    assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), NULL, &census));
+    assert_int_equal(hth_census_networks(census, found, 3), 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+        opts.network = names[i];
+        opts.role = i == 0 ? HTH_ROLE_HOST : i == 1 ? HTH_ROLE_TRAINER : HTH_ROLE_NODE;
+        assert_ok(hth_announcer_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &opts, &ann[i]));
+    }
+    struct hth_node *third = hth_world_node(fx.world, "third", NULL);
+    opts.network = "c";
+    opts.role = HTH_ROLE_NODE;
+    assert_ok(hth_announcer_new(hth_node_env(third), hth_node_dht(third), &opts, &fx.ann));
+    hth_topic_init(&topic, hth_node_env(third)->crypto, "lie", HTH_RECORD_BEACON, "", 0);
+    assert_ok(hth_note_new(hth_node_env(third), hth_node_dht(third), &topic, NULL, fill_other_name,
+                           NULL, &liar));
+    hth_world_run_for(fx.world, 2 * S);
+    hth_census_stats(census, &stats);
+    assert_int_equal(stats.nodes, 4);
+    assert_int_equal(stats.wrong_network, 0);
+    assert_true(stats.damaged > 0);
+    assert_int_equal(hth_census_networks(census, found, 3), 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(found[i].name, ((const char *[]){"a", "b", "c"})[i]);
+        assert_int_equal(found[i].nodes, i == 2 ? 2 : 1);
+        assert_int_equal(found[i].hosts, i == 2);
+        assert_int_equal(found[i].trainers, i == 0);
+    }
+    memset(found, 0, sizeof(found));
+    assert_int_equal(hth_census_networks(census, found, 1), 3);
+    assert_int_equal(found[0].nodes, 1);
+    assert_int_equal(found[1].nodes, 0);
+    hth_census_free(census);
+    hth_note_free(liar);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
+        hth_announcer_free(ann[i]);
     end();
 }
 
@@ -412,6 +490,7 @@ int main(void)
         cmocka_unit_test(into_a_living_swarm),
         cmocka_unit_test(as_the_first_node),
         cmocka_unit_test(into_another_network),
+        cmocka_unit_test(whatever_runs_there),
         cmocka_unit_test(where_a_node_died),
         cmocka_unit_test(again_after_a_crash),
         cmocka_unit_test(with_clocks_apart),
@@ -420,6 +499,7 @@ int main(void)
         cmocka_unit_test(where_udp_is_closed),
         cmocka_unit_test(bad_options),
         cmocka_unit_test(the_census_lists_roles_and_layers),
+        cmocka_unit_test(the_census_of_all_networks),
         cmocka_unit_test(the_cache_comes_back_newest_first),
         cmocka_unit_test(damage_is_named_and_nothing_is_believed),
     };

@@ -169,6 +169,7 @@ static void beacons_come_back(void **state)
     (void)state;
     listing_for(&l, "ffn0.16.16");
     b.info = l.info;
+    memcpy(b.network, "r\xc3\xa9seau", 8);
     for (uint32_t i = 0; i < 40; i++)
         layers[i] = (struct hth_beacon_layer){.grid = l.grid, .shape = l.shape, .experts = 64 + i};
     b.layers = layers;
@@ -180,6 +181,7 @@ static void beacons_come_back(void **state)
     assert_int_equal(back.protocol_min, 1);
     assert_int_equal(back.protocol_max, 3);
     assert_int_equal(back.role, HTH_ROLE_HOST);
+    assert_string_equal(back.network, "r\xc3\xa9seau");
     assert_true(back.layer_count > 10 && back.layer_count < 40);
     for (size_t i = 0; i < back.layer_count; i++)
         assert_int_equal(back.layers[i].experts, 64 + i);
@@ -188,6 +190,38 @@ static void beacons_come_back(void **state)
         assert_int_not_equal(hth_beacon_read(buf, len, &back), HTH_OK);
     buf[0] = 9;
     assert_err(HTH_E_VERSION, hth_beacon_read(buf, w.pos, &back));
+}
+
+static enum hth_err read_beacon_of(const void *name, size_t len)
+{
+    static const uint8_t head[] = {2, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint8_t buf[200];
+    struct hth_writer w;
+    struct hth_beacon back;
+    hth_writer_init(&w, buf, sizeof(buf));
+    hth_write_bytes(&w, head, sizeof(head)); /* no addresses, no version */
+    hth_write_u8(&w, (uint8_t)len);
+    hth_write_bytes(&w, name, len);
+    hth_write_u8(&w, 0); /* no layers */
+    assert_ok(w.err);
+    enum hth_err err = hth_beacon_read(buf, w.pos, &back);
+    hth_beacon_clear(&back);
+    return err;
+}
+
+/* What comes from strangers is shown on terminals. */
+static void networks_have_names(void **state)
+{
+    char name[HTH_NAME_LEN_MAX + 1];
+    (void)state;
+    memset(name, 'n', sizeof(name));
+    assert_ok(read_beacon_of(name, 1));
+    assert_ok(read_beacon_of(name, HTH_NAME_LEN_MAX));
+    assert_err(HTH_E_RANGE, read_beacon_of(name, HTH_NAME_LEN_MAX + 1));
+    assert_err(HTH_E_MALFORMED, read_beacon_of("", 0));
+    assert_err(HTH_E_MALFORMED, read_beacon_of("a\0b", 3));
+    assert_err(HTH_E_MALFORMED, read_beacon_of("a\x1b[2J", 5));
+    assert_err(HTH_E_MALFORMED, read_beacon_of("\xc3", 1));
 }
 
 /* Runs fall apart into one number each: the most memory a payload can ask for. */
@@ -226,6 +260,7 @@ int main(void)
         cmocka_unit_test(sets_choose_the_shorter_codec),
         cmocka_unit_test(hostile_sets_are_named),
         cmocka_unit_test(beacons_come_back),
+        cmocka_unit_test(networks_have_names),
         cmocka_unit_test(torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

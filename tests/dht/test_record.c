@@ -5,15 +5,16 @@
 #include "dht/record.h"
 
 #include "core/bytes.h"
+#include "dht/listing.h"
 #include "net/crypto.h"
 #include "sim/world.h"
 #include "support/test.h"
 
 #define WALL_US (INT64_C(1700000000) * HTH_US_PER_S)
 
-/* Header, payload "hello", Ed25519 signature with the secret 00 01 02 .. 1f, for topic
- * (network "golden", root of "ffn0."), issued at WALL_US. Laid down by hand from the picture in
- * record.h; the signature comes from an independent implementation (golden_record.py). */
+/* GOLDEN_RECORD: header, payload "hello", Ed25519 signature with the secret 00 01 02 .. 1f, for
+ * topic (network "golden", root of "ffn0."), issued at WALL_US. Laid down by hand from the picture
+ * in record.h; the signature comes from an independent implementation (golden_record.py). */
 #include "golden_record.h"
 
 struct fixture {
@@ -89,6 +90,34 @@ static void golden_bytes(void **state)
     assert_int_equal(rec.payload_len, 5);
     assert_memory_equal(rec.payload, "hello", 5);
     assert_true(hth_peer_id_eq(&rec.owner_id, &f->env->self));
+}
+
+static void golden_beacon(void **state)
+{
+    struct hth_beacon b, again = {.protocol_min = 1, .protocol_max = 1, .role = HTH_ROLE_HOST};
+    struct hth_grid grid;
+    struct hth_writer w;
+    uint8_t buf[HTH_RECORD_PAYLOAD_MAX];
+    (void)state;
+    assert_ok(hth_grid_parse("ffn0.16.16", 10, &grid));
+    assert_ok(hth_beacon_read(GOLDEN_BEACON, sizeof(GOLDEN_BEACON), &b));
+    assert_string_equal(b.network, "golden");
+    assert_int_equal(b.role, HTH_ROLE_HOST);
+    assert_int_equal(b.info.addr[0].port, 4000);
+    assert_int_equal(b.info.queue_ms, 7);
+    assert_int_equal(b.layer_count, 1);
+    assert_true(hth_grid_eq(&b.layers[0].grid, &grid));
+    assert_int_equal(b.layers[0].shape.d, 256);
+    assert_int_equal(b.layers[0].experts, 64);
+    again.info = b.info;
+    again.layers = b.layers;
+    again.layer_count = 1;
+    memcpy(again.network, "golden", 7);
+    hth_writer_init(&w, buf, sizeof(buf));
+    assert_ok(hth_beacon_write(&w, &again, 364));
+    assert_int_equal(w.pos, sizeof(GOLDEN_BEACON));
+    assert_memory_equal(buf, GOLDEN_BEACON, sizeof(GOLDEN_BEACON));
+    hth_beacon_clear(&b);
 }
 
 /* No byte can change unnoticed, and each change has a name. */
@@ -245,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(golden_bytes, setup, teardown),
+        cmocka_unit_test(golden_beacon),
         cmocka_unit_test_setup_teardown(every_byte_is_covered, setup, teardown),
         cmocka_unit_test_setup_teardown(cut_and_padded_ones_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_copy_under_another_key_is_refused, setup, teardown),

@@ -38,7 +38,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         HTH_ASSERT(count <= HTH_ANNOUNCE_EXPERTS_MAX);
         hth_listing_clear(&listing);
     }
-    if (hth_beacon_read(data, size, &beacon) == HTH_OK)
+    if (hth_beacon_read(data, size, &beacon) == HTH_OK) {
+        HTH_ASSERT(hth_name_check(beacon.network, strlen(beacon.network)) == HTH_OK);
         hth_beacon_clear(&beacon);
+    }
     return 0;
 }
