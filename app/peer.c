@@ -243,7 +243,7 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     if (opts->quiet)
         return;
     printf("hearth %s %s", HTH_VERSION, opts->verb);
-    if (opts->network[0] != '\0')
+    if (opts->network != NULL && opts->network[0] != '\0')
         printf(", run '%s'", opts->network);
     printf("\n  I am       %s (%s key in %s)\n", hth_peer_id_short(&peer->env->self, id),
            created ? "new" : "known", peer->dir);
@@ -304,10 +304,12 @@ static enum hth_err start_join(const struct hth_peer_opts *opts, struct hth_peer
                                const struct bootstrap *boot)
 {
     struct hth_join_opts join_opts = HTH_JOIN_OPTS_INIT;
-    join_opts.network = peer->network;
+    const char *census_of = opts->network != NULL ? peer->network : NULL;
+    join_opts.network = census_of;
+    join_opts.any_network = census_of == NULL;
     join_opts.bootstrap = boot->addr;
     join_opts.bootstrap_count = boot->count;
-    HTH_TRY(hth_census_new(peer->env, peer->dht, peer->network, &peer->census));
+    HTH_TRY(hth_census_new(peer->env, peer->dht, census_of, &peer->census));
     if (!opts->ephemeral) {
         peer->save_timer = hth_timer_new(peer->env, save_peers, peer);
         hth_timer_set(peer->env, peer->save_timer, SAVE_PERIOD_US / 6);
@@ -358,7 +360,8 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     peer->may_be_first = opts->may_be_first;
     peer->quiet = opts->quiet;
     peer->dir = opts->net->dir != NULL ? hth_strdup(opts->net->dir) : hth_cli_default_dir();
-    peer->network = hth_strdup(opts->network[0] != '\0' ? opts->network : NO_NETWORK);
+    bool named = opts->network != NULL && opts->network[0] != '\0';
+    peer->network = hth_strdup(named ? opts->network : NO_NETWORK);
     peer->peers_path = hth_asprintf("%s/peers", peer->dir);
     int code = open_env(opts, peer, &created);
     if (code == HTH_EXIT_OK && !opts->offline)

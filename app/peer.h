@@ -30,12 +30,12 @@ struct hth_peer_opts {
     const char *verb; /* "node", "serve", ... for the banner */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
-    const char *network;
-    bool rpc_listens;  /* others call us; else the endpoint only dials */
-    bool may_be_first; /* nobody else of this network yet is fine (serve, node) */
-    bool quiet;        /* no banner (status) */
-    bool ephemeral;    /* a key for this process only, any free port (status) */
-    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
+    const char *network; /* NULL: no name is known, join whatever runs there (status) */
+    bool rpc_listens;    /* others call us; else the endpoint only dials */
+    bool may_be_first;   /* nobody else of this network yet is fine (serve, node) */
+    bool quiet;          /* no banner (status) */
+    bool ephemeral;      /* a key for this process only, any free port (status) */
+    bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
 };
 
 struct hth_peer {
@@ -45,7 +45,7 @@ struct hth_peer {
     struct hth_rpc *rpc;
     struct hth_budget bodies; /* tensors of all connections, both ways */
     struct hth_join *join;
-    struct hth_census *census; /* the other nodes of this network; NULL when offline */
+    struct hth_census *census; /* the other nodes of this network, or of all; NULL when offline */
     struct hth_timer *save_timer;
     struct hth_http *http;
     struct hth_addr listen;   /* where we listen, with the real port */

@@ -2,6 +2,11 @@
 /*
  * status.c: hearth status: joins a swarm for a few seconds, collects what its hosts say of
  * themselves and prints it: hosts with their load, and how much of each layer's grid is served.
+ *
+ * Without a name it takes the beacons of all runs: of one it shows everything, of several a list.
+ *
+ * It ends when the answers are complete, not after a fixed time: when every expert that a beacon
+ * counts was found in its host's records, and no beacon has come for SETTLE_US. --wait bounds it.
  */
 #include "app/cli.h"
 #include "app/config.h"
@@ -13,11 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WAIT_US (10 * HTH_US_PER_S)
+#define LOOK_US (100 * HTH_US_PER_MS)
 /* The DHT asks a second time after a second; by then what is stored has come. */
-#define COLLECT_US (3 * HTH_US_PER_S)
-#define LOOK_US    (100 * HTH_US_PER_MS)
-/* A layer that a late beacon named still gets this long. */
-#define LAYER_US (2 * HTH_US_PER_S)
+#define SETTLE_US (2 * HTH_US_PER_S)
+/* A datagram of a watch may be lost: what is missing is asked for again this often. */
+#define ASK_US HTH_US_PER_S
 
 struct status {
     struct hth_cli_net net;
@@ -30,7 +36,9 @@ struct status {
     struct hth_peer peer;
     struct hth_directory *directory;
     struct hth_timer *timer;
-    int64_t end_us;
+    char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none was chosen yet */
+    int64_t end_us, asked_us, changed_us;
+    uint32_t nodes, layers; /* known when it last changed */
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -38,9 +46,9 @@ struct status {
 enum { KEY_JSON = 0x4000, KEY_WAIT };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file: names the swarm and its grids (or --network NAME)", 0},
+    {"run", 'r', "FILE", 0, "The run file: names the swarm and its grids", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
-    {"wait", KEY_WAIT, "TIME", 0, "How long to collect answers (default 3s)", 0},
+    {"wait", KEY_WAIT, "TIME", 0, "How long to wait for answers at most (default 10s)", 0},
     {0},
 };
 
@@ -63,8 +71,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--wait '%s': a time such as 500ms or 5s", arg);
         break;
     case ARGP_KEY_END:
-        if (s->run_path == NULL && s->net.network == NULL)
-            argp_error(state, "--run FILE or --network NAME is required");
         if (s->net.join_count == 0)
             argp_error(state, "--join HOST:PORT is required");
         break;
@@ -80,7 +86,8 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .children = children,
-    .doc = "List a swarm's hosts, experts and load.",
+    .doc = "List a swarm's hosts, experts and load. Without --run and --network it shows the run "
+           "that is there, or lists the runs when there are several.",
 };
 
 /* ---- collecting ---------------------------------------------------------------------------- */
@@ -93,14 +100,85 @@ static void open_layer(struct status *s, const struct hth_grid *grid)
         hth_cli_say_error("layer %s: %s", grid->name, hth_err_text(err));
 }
 
+/* The next node of the run that is shown, from *i on. */
+static bool next_node(const struct status *s, uint32_t *i, struct hth_census_node *node)
+{
+    while (hth_census_at(s->peer.census, (*i)++, node))
+        if (strcmp(node->network, s->network) == 0)
+            return true;
+    return false;
+}
+
 /* Without a run file the layers are those that the beacons name. */
 static void open_announced_layers(struct status *s)
 {
     struct hth_census_node node;
-    for (uint32_t i = 0; hth_census_at(s->peer.census, i, &node); i++) {
+    for (uint32_t i = 0; next_node(s, &i, &node);)
         for (size_t l = 0; l < node.layer_count; l++)
             open_layer(s, &node.layers[l].grid);
-    }
+}
+
+/* Whether the records of this layer that its host's beacon promises have come. A layer that is not
+ * open (another grid than the run file's) has none to wait for. */
+static bool layer_has_come(const struct status *s, const struct hth_peer_id *host,
+                           const struct hth_beacon_layer *layer)
+{
+    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
+        if (hth_grid_eq(hth_directory_grid(s->directory, l), &layer->grid))
+            return hth_directory_host_experts(s->directory, host, l, NULL, 0) >= layer->experts;
+    return true;
+}
+
+static bool all_has_come(const struct status *s)
+{
+    struct hth_census_node node;
+    for (uint32_t i = 0; s->directory != NULL && next_node(s, &i, &node);)
+        for (size_t l = 0; l < node.layer_count; l++)
+            if (!layer_has_come(s, &node.id, &node.layers[l]))
+                return false;
+    return true;
+}
+
+/* Answers come through the watches, and "asked a moment ago" is no failure. */
+static void ask_again(struct status *s, int64_t now)
+{
+    if (now - s->asked_us < ASK_US)
+        return;
+    s->asked_us = now;
+    (void)!hth_census_ask(s->peer.census);
+    for (uint32_t l = 0; s->directory != NULL && l < hth_directory_layer_count(s->directory); l++)
+        (void)!hth_directory_ask(s->directory, l);
+}
+
+/* ---- choosing a run ------------------------------------------------------------------------ */
+
+/* Starts to follow a run's layers in place of those of another. */
+static enum hth_err follow(struct status *s, const char *network)
+{
+    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
+    if (s->directory != NULL && strcmp(s->network, network) == 0)
+        return HTH_OK;
+    hth_directory_free(s->directory);
+    s->directory = NULL;
+    snprintf(s->network, sizeof(s->network), "%s", network);
+    opts.network = s->network;
+    opts.negative_us = ASK_US;
+    return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
+}
+
+/* The runs seen: networks with a host or a trainer, or when there is none those of nodes that only
+ * help others to meet. The array is the caller's; *count of it are runs. */
+static struct hth_census_network *runs_seen(const struct status *s, size_t *count)
+{
+    struct hth_census_stats seen;
+    hth_census_stats(s->peer.census, &seen);
+    struct hth_census_network *run = hth_new_array(struct hth_census_network, seen.nodes + 1);
+    size_t n = hth_census_networks(s->peer.census, run, seen.nodes), busy = 0;
+    for (size_t i = 0; i < n; i++)
+        if (run[i].hosts + run[i].trainers > 0)
+            run[busy++] = run[i];
+    *count = busy > 0 ? busy : n;
+    return run;
 }
 
 /* ---- printing ------------------------------------------------------------------------------ */
@@ -119,7 +197,7 @@ static void print_nodes(struct status *s)
     char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
     printf("%-10s %-8s %-22s %8s %9s %10s %-6s %s\n", "peer", "role", "address", "experts", "wait",
            "rows/s", "type", "version");
-    for (uint32_t i = 0; hth_census_at(s->peer.census, i, &node); i++) {
+    for (uint32_t i = 0; next_node(s, &i, &node);) {
         bool found = hth_directory_host_find(s->directory, &node.id, &host);
         const struct hth_host_info *info = found ? &host.info : &node.info;
         printf("%-10s %-8s %-22s ", hth_peer_id_short(&node.id, id), role_name(node.role),
@@ -147,8 +225,12 @@ static void count_replicas(struct status *s, uint32_t layer, uint32_t *served, u
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
+    struct hth_census_node node;
+    uint32_t nodes = 0;
     hth_census_stats(s->peer.census, &seen);
-    printf("run '%s': %u nodes\n\n", s->peer.network, seen.nodes);
+    for (uint32_t i = 0; next_node(s, &i, &node);)
+        nodes++;
+    printf("run '%s': %u nodes\n\n", s->network, nodes);
     print_nodes(s);
     printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
            "cover");
@@ -195,60 +277,124 @@ static json_t *layer_json(struct status *s, uint32_t layer)
                      "coverage", (double)served / hth_grid_size(grid));
 }
 
+static void print_object_take(json_t *object)
+{
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(object);
+}
+
 static void print_json(struct status *s)
 {
     struct hth_census_node node;
     json_t *nodes = json_array(), *layers = json_array();
-    for (uint32_t i = 0; hth_census_at(s->peer.census, i, &node); i++)
+    for (uint32_t i = 0; next_node(s, &i, &node);)
         json_array_append_new(nodes, node_json(s, &node));
     for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
         json_array_append_new(layers, layer_json(s, l));
-    json_t *all =
-        json_pack("{s:s, s:o, s:o}", "run", s->peer.network, "nodes", nodes, "layers", layers);
-    json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(all);
+    json_t *all = json_pack("{s:s, s:o, s:o}", "run", s->network, "nodes", nodes, "layers", layers);
+    print_object_take(all);
+}
+
+static void print_runs(const struct status *s, const struct hth_census_network *run, size_t count)
+{
+    json_t *runs = json_array();
+    for (size_t i = 0; s->json && i < count; i++)
+        json_array_append_new(runs, json_pack("{s:s, s:i, s:i, s:i}", "run", run[i].name, "nodes",
+                                              (int)run[i].nodes, "hosts", (int)run[i].hosts,
+                                              "trainers", (int)run[i].trainers));
+    if (s->json) {
+        print_object_take(json_pack("{s:o}", "runs", runs));
+        return;
+    }
+    json_decref(runs);
+    printf("%-32s %8s %8s %8s\n", "run", "nodes", "hosts", "trainers");
+    for (size_t i = 0; i < count; i++)
+        printf("%-32s %8u %8u %8u\n", run[i].name, run[i].nodes, run[i].hosts, run[i].trainers);
 }
 
 static void on_collected(struct status *s)
 {
+    size_t count;
+    struct hth_census_network *run = runs_seen(s, &count);
+    bool named = s->run != NULL || s->net.network != NULL;
+    if (count > 1) {
+        print_runs(s, run, count);
+        hth_cli_say_error("%zu runs are there; pick one with --network NAME", count);
+    } else if (named || count == 1) {
+        if (s->json)
+            print_json(s);
+        else
+            print_table(s);
+    }
+    if (count == 0)
+        hth_cli_say_error("the DHT answers, but no node of %s%s was seen",
+                          named ? "run " : "any run", s->network);
+    hth_free(run);
+    hth_peer_stop(&s->peer, count > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
+}
+
+/* Whether the time since anything new came is long enough to say that this is all. */
+static bool is_settled(struct status *s, int64_t now)
+{
     struct hth_census_stats seen;
     hth_census_stats(s->peer.census, &seen);
-    if (s->json)
-        print_json(s);
-    else
-        print_table(s);
-    hth_peer_stop(&s->peer, seen.nodes > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
+    uint32_t layers = s->directory != NULL ? hth_directory_layer_count(s->directory) : 0;
+    if (seen.nodes != s->nodes || layers != s->layers) {
+        s->nodes = seen.nodes;
+        s->layers = layers;
+        s->changed_us = now;
+    }
+    return now - s->changed_us >= SETTLE_US;
+}
+
+/* Without a name: follows the run while there is one. */
+static enum hth_err choose_run(struct status *s)
+{
+    size_t count;
+    struct hth_census_network *run = runs_seen(s, &count);
+    enum hth_err err = count == 1 ? follow(s, run[0].name) : HTH_OK;
+    hth_free(run);
+    return err;
 }
 
 static void on_look(void *arg)
 {
     struct status *s = arg;
     int64_t now = hth_now_us(s->peer.env);
-    uint32_t layers = hth_directory_layer_count(s->directory);
-    if (s->run == NULL)
+    if (s->run == NULL && s->net.network == NULL) {
+        enum hth_err err = choose_run(s);
+        if (err != HTH_OK) {
+            hth_cli_say_error("status: %s", hth_err_text(err));
+            hth_peer_stop(&s->peer, hth_exit_of(err));
+            return;
+        }
+    }
+    if (s->run == NULL && s->directory != NULL)
         open_announced_layers(s);
-    if (hth_directory_layer_count(s->directory) > layers)
-        s->end_us = HTH_MAX(s->end_us, now + LAYER_US);
-    if (now >= s->end_us)
+    bool settled = is_settled(s, now) && all_has_come(s);
+    if (now >= s->end_us || settled) {
         on_collected(s);
-    else
-        hth_timer_set(s->peer.env, s->timer, HTH_MIN(LOOK_US, s->end_us - now));
+        return;
+    }
+    ask_again(s, now);
+    hth_timer_set(s->peer.env, s->timer, HTH_MIN(LOOK_US, s->end_us - now));
 }
 
 static void on_joined(void *arg)
 {
     struct status *s = arg;
-    s->end_us = hth_now_us(s->peer.env) + s->wait_us;
+    s->asked_us = s->changed_us = hth_now_us(s->peer.env);
+    s->end_us = s->changed_us + s->wait_us;
     on_look(s);
 }
 
 static enum hth_err build(struct status *s)
 {
-    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
-    opts.network = s->peer.network;
-    HTH_TRY(hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory));
     s->timer = hth_timer_new(s->peer.env, on_look, s);
+    if (s->run == NULL && s->net.network == NULL)
+        return HTH_OK;
+    HTH_TRY(follow(s, s->peer.network));
     for (uint32_t l = 0; s->run != NULL && l < s->run->model.layers; l++) {
         struct hth_grid grid;
         HTH_TRY(hth_config_grid(s->run, l, &grid));
@@ -263,7 +409,7 @@ static int ask(struct status *s)
         .verb = "status",
         .net = &s->net,
         .log = &s->log,
-        .network = s->net.network != NULL ? s->net.network : s->run->run,
+        .network = s->net.network != NULL || s->run == NULL ? s->net.network : s->run->run,
         .quiet = true,
         .ephemeral = true,
     };
@@ -288,7 +434,7 @@ static int ask(struct status *s)
 
 int hth_verb_status(int argc, char **argv)
 {
-    struct status s = {.wait_us = COLLECT_US};
+    struct status s = {.wait_us = WAIT_US};
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     if (s.run_path != NULL) {
