@@ -67,6 +67,17 @@ static void add_metrics(struct hth_server *s)
     s->m_busy = hth_counter(m, "hearth_expert_busy_total", "Requests refused as busy");
     s->m_queue =
         hth_histogram(m, "hearth_expert_queue_seconds", "Wait of a part before its batch", 1e-6);
+    s->m_replays = hth_counter(m, "hearth_expert_replays_total",
+                               "Repeated backwards that had their first answer again");
+    s->m_not_finite =
+        hth_counter(m, "hearth_expert_parts_not_finite_total", "Parts refused: rows not finite");
+    s->m_norm =
+        hth_counter(m, "hearth_expert_parts_norm_total", "Parts refused: gradient beyond the norm");
+    s->m_failed =
+        hth_counter(m, "hearth_expert_parts_failed_total", "Parts that failed in other ways");
+    s->m_written = hth_counter(m, "hearth_expert_checkpoints_total", "Checkpoints written");
+    s->m_write_failed =
+        hth_counter(m, "hearth_expert_checkpoints_failed_total", "Checkpoints not written");
 }
 
 enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,

@@ -52,12 +52,15 @@ static void count_status(struct hth_server *s, const struct srv_part *part)
         break;
     case HTH_E_NOT_FINITE:
         s->stats.parts_not_finite++;
+        hth_metric_add(s->m_not_finite, 1);
         break;
     case HTH_E_NORM:
         s->stats.parts_norm++;
+        hth_metric_add(s->m_norm, 1);
         break;
     default:
         s->stats.parts_failed++;
+        hth_metric_add(s->m_failed, 1);
     }
 }
 
@@ -296,6 +299,7 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
         refuse(s, req, HTH_E_REPLAYED, "it was applied; its answer is not kept any more");
     } else if (entry->done) {
         s->stats.replays_answered++;
+        hth_metric_add(s->m_replays, 1);
         hth_cache_answer(entry, req);
     } else if (hth_cache_join(entry, req) == HTH_OK) {
         s->stats.replays_joined++;

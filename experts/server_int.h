@@ -166,6 +166,7 @@ struct hth_server {
     double ema_work_us, ema_rows;
     struct hth_server_stats stats;
     struct hth_metric *m_rows, *m_steps, *m_busy, *m_queue;
+    struct hth_metric *m_replays, *m_not_finite, *m_norm, *m_failed, *m_written, *m_write_failed;
 };
 
 /* ---- server_admit.c ------------------------------------------------------------------------ */

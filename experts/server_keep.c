@@ -170,9 +170,11 @@ static void save_end(struct srv_save *save, enum hth_err err)
 
     if (err == HTH_OK) {
         s->stats.checkpoints_written++;
+        hth_metric_add(s->m_written, 1);
     } else {
         save->expert->dirty = true;
         s->stats.checkpoints_failed++;
+        hth_metric_add(s->m_write_failed, 1);
         if (!s->dead)
             HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT, "%s: %s", save->path, hth_err_text(err));
     }

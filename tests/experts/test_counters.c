@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_counters.c: what a server refuses, repeats or can't write is counted, each in its own
+ * counter, and the environment's metrics tell the same numbers.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+
+#define D 16
+
+static double metric(const struct host *h, const char *name)
+{
+    return hth_metrics_get(h->env->metrics, name);
+}
+
+static void bad_parts_and_repeats_are_counted(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    float *x = normals(1, 4 * D);
+    struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
+    struct hth_server_stats s;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.opts.grad_norm_max = 100;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (int i = 0; i < 3; i++) { /* once, and two repeats */
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+    }
+    s = host_stats(&h);
+    assert_int_equal(s.replays_answered, 2);
+    assert_int_equal(s.parts_not_finite + s.parts_norm + s.parts_failed, 0);
+    x[0] = 101; /* a norm beyond the limit */
+    a.key = 2;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_err(HTH_E_NORM, out.status[0]);
+    answer_clear(&out);
+    x[0] = NAN;
+    for (a.key = 3; a.key < 6; a.key++) {
+        ask_wait(w, &c, &h, &a, &out);
+        assert_err(HTH_E_NOT_FINITE, out.status[0]);
+        answer_clear(&out);
+    }
+    a.d = D / 2;
+    a.dy = NULL;
+    x[0] = 1;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_err(HTH_E_BAD_SHAPE, out.status[0]);
+    answer_clear(&out);
+    s = host_stats(&h);
+    assert_int_equal(s.parts_norm, 1);
+    assert_int_equal(s.parts_not_finite, 3);
+    assert_int_equal(s.parts_failed, 1);
+    assert_int_equal(s.replays_answered, 2);
+    assert_int_equal(s.rows_backward, 1);
+    assert_int_equal(metric(&h, "hearth_expert_parts_norm_total"), 1);
+    assert_int_equal(metric(&h, "hearth_expert_parts_not_finite_total"), 3);
+    assert_int_equal(metric(&h, "hearth_expert_parts_failed_total"), 1);
+    assert_int_equal(metric(&h, "hearth_expert_replays_total"), 2);
+    hth_aligned_free(x);
+    caller_stop(&c);
+    hth_world_free(w);
+}
+
+/* A full disk: each round fails and is counted; with room again the same change is written. */
+static void checkpoints_are_counted(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    struct hth_device small = HTH_DEVICE_INIT, roomy = HTH_DEVICE_INIT;
+    float *x = normals(1, D);
+    struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    small.disk_bytes_max = 100;
+    h.opts.step_rows = 1;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 2 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    hth_node_set_device(h.node, &small);
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    answer_clear(&out);
+    hth_world_run_for(w, 5 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).checkpoints_failed, 2);
+    assert_int_equal(host_stats(&h).checkpoints_written, 0);
+    assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
+    hth_node_set_device(h.node, &roomy);
+    hth_world_run_for(w, 5 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).checkpoints_failed, 2);
+    assert_int_equal(host_stats(&h).checkpoints_written, 1);
+    assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
+    assert_int_equal(metric(&h, "hearth_expert_checkpoints_total"), 1);
+    hth_aligned_free(x);
+    caller_stop(&c);
+    hth_world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_parts_and_repeats_are_counted),
+        cmocka_unit_test(checkpoints_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
