@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_limits.c: bounds of core/limits.h that other tests of this folder reach only by chance: how
+ * many signatures a board checks in a second, and how long a record may live.
+ */
+#include "dht/board.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    (void)rec;
+    *user = arg;
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    (void)owner;
+    (void)part;
+    assert_ptr_equal(user, arg);
+}
+
+static const struct hth_board_ops OPS = {on_record, on_gone, NULL};
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    (void)arg;
+    hth_write_u8(w, 1);
+    return w->err;
+}
+
+/* A record by this node, newer than all with a smaller seq, offered to the board. */
+static enum hth_err offer(struct hth_board *board, struct hth_env *env,
+                          const struct hth_topic *topic, uint64_t seq)
+{
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    struct hth_record rec = {.kind = topic->kind,
+                             .network = topic->network,
+                             .seq = seq,
+                             .issued_us = hth_wall_us(env),
+                             .life_ms = 60000};
+    struct hth_dht_key key;
+    size_t len;
+    hth_topic_key(topic, env->crypto, hth_topic_epoch(hth_wall_us(env)), &key);
+    assert_ok(hth_record_seal(env, &key, &rec, bytes, sizeof(bytes), &len));
+    return hth_board_offer(board, bytes, len);
+}
+
+/* A flood under one key costs that many signature checks in a second; the next second is new. */
+static void signatures_in_a_second_are_bounded(void **state)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    struct hth_world *w;
+    struct hth_node *host, *watcher;
+    struct hth_env *env;
+    struct hth_topic topic;
+    struct hth_board *board;
+    uint64_t seq = 1;
+    (void)state;
+    opts.log_level = HTH_ERROR;
+    opts.wall_start_us = INT64_C(1700000050) * HTH_US_PER_S; /* 10 s into an epoch */
+    w = hth_world_new(1, &opts);
+    host = hth_world_node(w, "host", NULL);
+    watcher = hth_world_node(w, "watcher", NULL);
+    env = hth_node_env(host);
+    hth_topic_init(&topic, env->crypto, "net", HTH_RECORD_ROOT, "x.", 2);
+    assert_ok(
+        hth_board_new(hth_node_env(watcher), hth_node_dht(watcher), &topic, NULL, &OPS, w, &board));
+    for (int second = 0; second < 2; second++) {
+        for (int i = 0; i < HTH_BOARD_VERIFY_PER_S_MAX; i++)
+            assert_ok(offer(board, env, &topic, seq++));
+        assert_err(HTH_E_BUSY, offer(board, env, &topic, seq++));
+        hth_world_run_for(w, HTH_US_PER_S);
+    }
+    assert_ok(offer(board, env, &topic, seq));
+    hth_board_free(board);
+    hth_world_free(w);
+}
+
+static void lives_of_notes_are_bounded(void **state)
+{
+    static const int64_t good[] = {HTH_RECORD_LIFE_MIN_US, HTH_RECORD_LIFE_MAX_US};
+    static const int64_t bad[] = {HTH_RECORD_LIFE_MIN_US - 1, HTH_RECORD_LIFE_MAX_US + 1};
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct hth_node *host = hth_world_node(w, "host", NULL);
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_topic topic;
+    struct hth_note *note;
+    (void)state;
+    hth_topic_init(&topic, hth_node_env(host)->crypto, "net", HTH_RECORD_ROOT, "x.", 2);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
+        opts.life_us = bad[i];
+        assert_err(HTH_E_CONFIG, hth_note_new(hth_node_env(host), hth_node_dht(host), &topic, &opts,
+                                              fill, NULL, &note));
+        opts.life_us = good[i];
+        assert_ok(
+            hth_note_new(hth_node_env(host), hth_node_dht(host), &topic, &opts, fill, NULL, &note));
+        hth_note_free(note);
+    }
+    hth_world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(signatures_in_a_second_are_bounded),
+        cmocka_unit_test(lives_of_notes_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
