@@ -535,6 +535,31 @@ static void silence_until_the_host_is_back(void **state)
     pair_clear(&p);
 }
 
+/* The listener's host answered at 20 ms and then falls silent: not the dial's limit ends that, but
+ * the handshake's. */
+static void handshakes_that_stop(void **state)
+{
+    (void)state;
+    struct hth_world_opts opts = calm(10000, 0);
+    struct pair p;
+    pair_init(&p, 1, &opts);
+    int64_t start_us = hth_world_now_us(p.w);
+    pair_dial(&p);
+    hth_world_run_for(p.w, 25 * HTH_US_PER_MS);
+    hth_node_set_side(p.b, 1);
+    hth_world_run_for(p.w, HTH_HANDSHAKE_TIMEOUT_US - 30 * HTH_US_PER_MS);
+    assert_int_equal(p.ea.closes, 0);
+    hth_world_run_for(p.w, HTH_US_PER_S);
+    assert_int_equal(p.ea.err, HTH_E_TIMEOUT);
+    assert_int_equal(p.ea.closed_us - start_us, HTH_HANDSHAKE_TIMEOUT_US);
+    assert_int_equal(p.ea.opens, 0);
+    hth_node_set_side(p.b, 0);
+    pair_dial(&p); /* and the same dial works when nothing is in its way */
+    hth_world_run_for(p.w, HTH_US_PER_S);
+    assert_int_equal(p.ea.opens, 1);
+    pair_clear(&p);
+}
+
 static void silence_for_ever_times_out(void **state)
 {
     (void)state;
@@ -621,6 +646,7 @@ int main(void)
         cmocka_unit_test(flushing_ends_after_five_seconds),
         cmocka_unit_test(crashes_as_peers_see_them),
         cmocka_unit_test(silence_until_the_host_is_back),
+        cmocka_unit_test(handshakes_that_stop),
         cmocka_unit_test(silence_for_ever_times_out),
         cmocka_unit_test(partitions_stall_and_heal),
         cmocka_unit_test(limits_of_streams),
