@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_limits.c: bounds of core/limits.h that other tests of this folder reach only by chance: how
- * many signatures a board checks in a second, and how long a record may live.
+ * many signatures a board checks in a second, how long a record may live, and how many records list
+ * a layer's experts under its root before the list is cut by first coordinates.
  */
+#include "dht/announce.h"
 #include "dht/board.h"
 
 #include "core/limits.h"
@@ -104,11 +106,58 @@ static void lives_of_notes_are_bounded(void **state)
     hth_world_free(w);
 }
 
+/* A list of ever more scattered experts: one root record, two, up to the limit, never more; beyond
+ * it the root only names first coordinates, in one record. */
+static void roots_of_a_layer_are_bounded(void **state)
+{
+    static const struct hth_layer_shape ffn = {.kind = "ffn", .d = 256, .block_rows = 1};
+    static uint32_t numbers[10000];
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct hth_node *host = hth_world_node(w, "host", NULL);
+    struct hth_node *watcher = hth_world_node(w, "watcher", NULL);
+    struct hth_board_stats s;
+    struct hth_announcer *ann;
+    struct hth_board *board;
+    struct hth_topic topic;
+    struct hth_grid grid;
+    size_t most = 0, before = 0;
+    (void)state;
+    assert_ok(hth_grid_parse("ffn0.8.4096", 11, &grid));
+    opts.info.rows_per_s = 1000;
+    opts.network = "net";
+    opts.role = HTH_ROLE_HOST;
+    opts.info.addr_count = 1;
+    opts.info.addr[0] = hth_node_addr(host, 4000);
+    memcpy(opts.info.version, "0.1.0", 6);
+    assert_ok(hth_announcer_new(hth_node_env(host), hth_node_dht(host), &opts, &ann));
+    hth_topic_init(&topic, hth_node_env(host)->crypto, "net", HTH_RECORD_ROOT, "ffn0.", 5);
+    assert_ok(
+        hth_board_new(hth_node_env(watcher), hth_node_dht(watcher), &topic, NULL, &OPS, w, &board));
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
+        numbers[i] = 2 * i;
+    for (uint32_t count = 500; count <= HTH_ARRAY_LEN(numbers); count += 500) {
+        const struct hth_expert_list list = {numbers, count};
+        assert_ok(hth_announcer_set_layer(ann, &grid, &ffn, &list));
+        hth_world_run_for(w, 5 * HTH_US_PER_S);
+        hth_board_stats(board, &s);
+        assert_true(s.live >= before || (before == HTH_ANNOUNCE_ROOT_PARTS_MAX && s.live == 1));
+        most = HTH_MAX(most, s.live);
+        before = s.live;
+    }
+    assert_int_equal(most, HTH_ANNOUNCE_ROOT_PARTS_MAX);
+    assert_int_equal(before, 1);
+    hth_board_free(board);
+    hth_announcer_free(ann);
+    hth_world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_in_a_second_are_bounded),
         cmocka_unit_test(lives_of_notes_are_bounded),
+        cmocka_unit_test(roots_of_a_layer_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
