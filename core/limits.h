@@ -10,15 +10,16 @@
 #define HTH_BLOCKS_BYTES_MAX (256u << 20) /* freed blocks that wait for their next use */
 
 /* env: streams and jobs */
-#define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20) /* waiting to be sent on one stream */
-#define HTH_STREAM_LOW_BYTES       (256u << 10) /* on_drained below this */
-#define HTH_STREAMS_MAX            4096         /* open at once in one environment */
-#define HTH_STREAMS_PER_ADDR_MAX   256          /* accepted from one address */
-#define HTH_LANE_JOBS_MAX          16384        /* jobs that wait in one lane */
-#define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000)
+#define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20)   /* waiting to be sent on one stream */
+#define HTH_STREAM_LOW_BYTES       (256u << 10)   /* on_drained below this */
+#define HTH_STREAMS_MAX            4096           /* open at once in one environment */
+#define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address */
+#define HTH_LANE_JOBS_MAX          16384          /* jobs that wait in one lane */
+#define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000) /* hth_net_opts.handshake_timeout_us */
 #define HTH_DIAL_TIMEOUT_US        (5 * 1000000)
 #define HTH_FLUSH_TIMEOUT_US       (5 * 1000000)
-/* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); then the key is changed. */
+/* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); then the key is changed.
+ * Tests come there with a smaller hth_net_opts.key_records_max. */
 #define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
 /* rpc */
@@ -121,6 +122,6 @@
 #define HTH_HEAD_DIM_MAX       4096                /* columns of an attention head */
 
 /* app */
-#define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* for all connections, on however small a machine */
+#define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* of all connections, on any machine */
 
 #endif
