@@ -2,6 +2,7 @@
 /* cli.c: flags, numbers and words that all verbs share. */
 #include "app/cli.h"
 
+#include "core/limits.h"
 #include "core/mem.h"
 
 #include <errno.h>
@@ -118,6 +119,11 @@ uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *
         argp_error(state, "%s '%s': it must be a whole number from %llu to %llu", flag, text,
                    (unsigned long long)min, (unsigned long long)max);
     return value;
+}
+
+int64_t hth_cli_bodies_bytes(int64_t memory_bytes)
+{
+    return HTH_MAX(memory_bytes / 4, (int64_t)HTH_APP_BODIES_BYTES_MIN);
 }
 
 const char *hth_cli_bytes_text(double bytes, char out[16])

@@ -65,6 +65,10 @@ enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
 uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *text, uint64_t min,
                         uint64_t max);
 
+/* What all bodies of all peers may hold on a machine with that much memory: a quarter of it, and
+ * never less than HTH_APP_BODIES_BYTES_MIN. */
+int64_t hth_cli_bodies_bytes(int64_t memory_bytes);
+
 /* "1.2 MB", "12.3 k": for reports. out has 16 bytes. */
 const char *hth_cli_bytes_text(double bytes, char out[16]);
 

@@ -188,8 +188,7 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
 static int64_t bodies_bytes(void)
 {
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    int64_t quarter = pages > 0 && page_bytes > 0 ? pages / 4 * page_bytes : 0;
-    return HTH_MAX(quarter, (int64_t)HTH_APP_BODIES_BYTES_MIN);
+    return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
 }
 
 static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)

@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "app/cli.h"
+#include "core/limits.h"
 #include "core/mem.h"
 
 #include <stdlib.h>
@@ -141,13 +142,24 @@ static void test_log_flags(void **state)
     assert_err(HTH_E_USAGE, hth_cli_log_apply(&bad, &log));
 }
 
+/* A quarter of the memory, down to the least that is useful; no memory known counts as little. */
+static void test_memory_for_strangers(void **state)
+{
+    (void)state;
+    const int64_t least = HTH_APP_BODIES_BYTES_MIN;
+    assert_true(hth_cli_bodies_bytes(4 * least + 4) == least + 1);
+    assert_true(hth_cli_bodies_bytes(4 * least) == least);
+    assert_true(hth_cli_bodies_bytes(4 * least - 4) == least);
+    assert_true(hth_cli_bodies_bytes(0) == least);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_times),         cmocka_unit_test(test_bytes_for_people),
         cmocka_unit_test(test_exit_codes),    cmocka_unit_test(test_state_folder),
-        cmocka_unit_test(test_log_flags),
+        cmocka_unit_test(test_log_flags),     cmocka_unit_test(test_memory_for_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
