@@ -28,6 +28,7 @@
 #include "core/log.h"
 #include "core/metrics.h"
 #include "core/rng.h"
+#include "core/team.h"
 
 struct hth_env;
 struct hth_timer;
@@ -108,6 +109,7 @@ struct hth_env_ops {
     /* jobs and other threads */
     enum hth_err (*job_submit)(struct hth_env *env, struct hth_job *job);
     uint32_t (*lane_width)(struct hth_env *env, enum hth_lane lane);
+    struct hth_team *(*team)(struct hth_env *env); /* NULL: it has none */
     void (*post)(struct hth_env *env, hth_fn *fn, void *arg);
     /* memory for payloads */
     enum hth_err (*blob_new)(struct hth_env *env, size_t size, struct hth_budget *budget,
@@ -253,6 +255,12 @@ static inline HTH_MUST enum hth_err hth_job_submit(struct hth_env *env, struct h
 static inline uint32_t hth_lane_width(struct hth_env *env, enum hth_lane lane)
 {
     return env->ops->lane_width(env, lane);
+}
+/* The compute lane's idle workers, for a job of that lane to cut its work over: NULL when the
+ * environment has none, which hth_team_run understands. A worker helps only while no job waits. */
+static inline struct hth_team *hth_env_team(struct hth_env *env)
+{
+    return env->ops->team != NULL ? env->ops->team(env) : NULL;
 }
 /* Runs fn(arg) on the loop thread soon. Any thread. */
 static inline void hth_post(struct hth_env *env, hth_fn *fn, void *arg)

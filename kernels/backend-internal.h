@@ -25,6 +25,7 @@ struct hth_exec {
     void *stream;     /* the back end's own; NULL on the CPU */
     uint8_t *scratch; /* back-end memory, used as a stack */
     size_t scratch_bytes, scratch_used;
+    struct hth_team *team; /* borrowed; NULL: the caller alone */
 };
 
 struct hth_weight {
