@@ -2,9 +2,10 @@
 /*
  * lanes.c: worker threads.
  *
- * A lane is a bounded queue and its threads. Jobs start in the order of submission. A finished job
- * goes to the environment's inbox; one write to an eventfd wakes the loop for however many finished
- * meanwhile. Workers block every signal, so that handlers run on the loop thread only.
+ * A lane is a bounded queue and its threads. Jobs start in the order of submission; a worker
+ * without a job helps those that have one (team.c). A finished job goes to the environment's inbox;
+ * one write to an eventfd wakes the loop for however many finished meanwhile. Workers block every
+ * signal, so that handlers run on the loop thread only.
  */
 #define _GNU_SOURCE
 #include "net/net-internal.h"
@@ -15,24 +16,36 @@
 #include <signal.h>
 #include <stdio.h>
 
+/* Helpers look at it without the lock. */
+static void count_waiting(struct hth_net_lane *lane, uint32_t waiting)
+{
+    __atomic_store_n(&lane->waiting, waiting, __ATOMIC_RELAXED);
+}
+
 static void *worker(void *arg)
 {
     struct hth_net_lane *lane = arg;
     pthread_mutex_lock(&lane->lock);
     for (;;) {
-        while (lane->head == NULL && !lane->ending)
-            pthread_cond_wait(&lane->wake, &lane->lock);
         struct hth_job *job = lane->head;
-        if (job == NULL)
-            break;
+        if (job == NULL) {
+            if (hth_net_lane_help(lane))
+                continue;
+            if (lane->ending)
+                break;
+            hth_net_lane_rest(lane);
+            continue;
+        }
         lane->head = job->next;
         if (lane->head == NULL)
             lane->tail = NULL;
-        lane->waiting--;
+        count_waiting(lane, lane->waiting - 1);
+        lane->running++;
         pthread_mutex_unlock(&lane->lock);
         job->run(job);
         hth_net_job_finished(lane->net, job);
         pthread_mutex_lock(&lane->lock);
+        lane->running--;
     }
     pthread_mutex_unlock(&lane->lock);
     return NULL;
@@ -68,7 +81,7 @@ void hth_net_lane_end(struct hth_net_lane *lane)
     pthread_mutex_lock(&lane->lock);
     struct hth_job *waiting = lane->head;
     lane->head = lane->tail = NULL;
-    lane->waiting = 0;
+    count_waiting(lane, 0);
     lane->ending = true;
     pthread_cond_broadcast(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
@@ -105,8 +118,10 @@ enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job)
         else
             lane->head = job;
         lane->tail = job;
-        lane->waiting++;
-        pthread_cond_signal(&lane->wake);
+        count_waiting(lane, lane->waiting + 1);
+        __atomic_store_n(&lane->events, lane->events + 1, __ATOMIC_RELEASE);
+        if (lane->sleeping > 0)
+            pthread_cond_signal(&lane->wake);
     }
     pthread_mutex_unlock(&lane->lock);
     if (full)

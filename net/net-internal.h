@@ -3,7 +3,7 @@
  * net-internal.h: what the files of net/ share. One `struct hth_net` is one environment.
  *
  *   net.c       the loop: turns, timers, posts, signals
- *   lanes.c     worker threads and the jobs they run
+ *   lanes.c     worker threads and the jobs they run; team.c lends out those without a job
  *   listener.c  accepting, and who may connect how often
  *   stream.c    a stream's life: dial, handshake, deliver, pump, close
  *   tls.c       bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
@@ -37,6 +37,9 @@
 /* A turn longer than this is logged. */
 #define HTH_NET_SLOW_TURN_US 50000
 
+/* Who waits for the next piece of an operation looks for so long before it sleeps. */
+#define HTH_NET_SPIN_US 50
+
 struct ssl_ctx_st;
 struct ssl_st;
 struct bio_method_st;
@@ -58,6 +61,11 @@ struct hth_net_lane {
     pthread_cond_t wake;
     struct hth_job *head, *tail; /* waiting, oldest first */
     uint32_t waiting;
+    uint32_t running, sleeping; /* workers in a job; workers that have to be woken */
+    uint32_t events;            /* moves with each submission and each piece of team work */
+    struct hth_team team;
+    struct hth_net_work *work; /* of jobs that would be helped (team.c) */
+    pthread_cond_t helped;
     bool ending;
     uint32_t thread_count;
     pthread_t *threads;
@@ -294,6 +302,15 @@ enum hth_err hth_net_lane_start(struct hth_net *net, enum hth_lane lane, uint32_
 void hth_net_lane_end(struct hth_net_lane *lane);
 enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job);
 uint32_t hth_net_lane_width(struct hth_env *env, enum hth_lane lane);
+
+/* ---- teams (team.c) ------------------------------------------------------------------------- */
+
+extern const struct hth_team_ops hth_net_team_ops;
+struct hth_team *hth_net_team(struct hth_env *env);
+/* Both for a worker without a job, with the lane's lock held. Help works on somebody's parts and
+ * gives true, or finds none. Rest returns when something may have changed. */
+bool hth_net_lane_help(struct hth_net_lane *lane);
+void hth_net_lane_rest(struct hth_net_lane *lane);
 
 /* ---- turns (net.c) -------------------------------------------------------------------------- */
 

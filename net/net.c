@@ -331,6 +331,7 @@ static const struct hth_env_ops net_ops = {
     .stream_close = hth_net_stream_close,
     .job_submit = hth_net_job_submit,
     .lane_width = hth_net_lane_width,
+    .team = hth_net_team,
     .post = net_post,
     .blob_new = net_blob_new,
     .file_size = hth_net_file_size,
@@ -453,6 +454,8 @@ enum hth_err hth_net_new(const struct hth_net_opts *opts, struct hth_env **out)
     for (size_t i = 0; i < HTH_ARRAY_LEN(net->lane); i++) {
         pthread_mutex_init(&net->lane[i].lock, NULL);
         pthread_cond_init(&net->lane[i].wake, NULL);
+        pthread_cond_init(&net->lane[i].helped, NULL);
+        net->lane[i].team.ops = &hth_net_team_ops;
     }
     net->per_addr = hth_map_new();
     net->out = hth_calloc(1, HTH_NET_OUT_BYTES);
@@ -521,6 +524,7 @@ void hth_net_free(struct hth_env *env)
     for (size_t i = 0; i < HTH_ARRAY_LEN(net->lane); i++) {
         pthread_mutex_destroy(&net->lane[i].lock);
         pthread_cond_destroy(&net->lane[i].wake);
+        pthread_cond_destroy(&net->lane[i].helped);
     }
     pthread_mutex_destroy(&net->inbox_lock);
     hth_metrics_free(env->metrics);
