@@ -93,7 +93,9 @@ struct hth_backend {
     uint32_t abi, size;
     const char *name;
     uint32_t caps;
-    const void *impl; /* the back end's own */
+    enum hth_compute compute; /* F32 or BF16 */
+    const char *isa;          /* of the packed ones, else NULL */
+    const void *impl;         /* the back end's own */
 
     void *(*alloc)(const struct hth_backend *be, size_t bytes);
     void (*free)(const struct hth_backend *be, void *p);

@@ -26,19 +26,39 @@ const struct hth_rowops *hth_rowops_fast(void)
 #endif
 }
 
-enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out)
+static bool is(const char *name, const char *what)
 {
-    if (strcmp(name, "ref") == 0) {
-        *out = hth_backend_ref();
-        return HTH_OK;
-    }
-    if (strcmp(name, "blas") == 0)
-        return hth_backend_blas(NULL, out);
-    if (strcmp(name, "auto") != 0)
-        return HTH_E_NO_DEVICE;
+    return name != NULL && strcmp(name, what) == 0;
+}
+
+static enum hth_err choose_auto(const struct hth_backend_choice *c, const struct hth_backend **out)
+{
+    if (c->compute == HTH_COMPUTE_BF16)
+        return HTH_E_UNSUPPORTED;
     if (hth_backend_blas(NULL, out) != HTH_OK)
         *out = hth_backend_ref();
     return HTH_OK;
+}
+
+enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
+                                const struct hth_backend **out)
+{
+    if (choice->name == NULL || is(choice->name, "auto"))
+        return choose_auto(choice, out);
+    if (!is(choice->name, "ref") && !is(choice->name, "blas"))
+        return HTH_E_NO_DEVICE;
+    if (choice->compute == HTH_COMPUTE_BF16)
+        return HTH_E_UNSUPPORTED;
+    if (is(choice->name, "blas"))
+        return hth_backend_blas(NULL, out);
+    *out = hth_backend_ref();
+    return HTH_OK;
+}
+
+enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out)
+{
+    struct hth_backend_choice choice = {.name = name, .compute = HTH_COMPUTE_F32};
+    return hth_backend_choose(&choice, out);
 }
 
 size_t hth_backend_list(struct hth_backend_info *out, size_t max)
@@ -62,6 +82,22 @@ const char *hth_backend_name(const struct hth_backend *be)
 uint32_t hth_backend_caps(const struct hth_backend *be)
 {
     return be->caps;
+}
+
+enum hth_compute hth_backend_compute(const struct hth_backend *be)
+{
+    return be->compute;
+}
+
+const char *hth_backend_isa(const struct hth_backend *be)
+{
+    return be->isa != NULL ? be->isa : "";
+}
+
+const char *hth_compute_name(enum hth_compute compute)
+{
+    static const char *const names[] = {"auto", "fp32", "bf16"};
+    return names[compute];
 }
 
 void *hth_backend_alloc(const struct hth_backend *be, size_t bytes)

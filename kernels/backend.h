@@ -3,9 +3,14 @@
  * backend.h: where arithmetic runs.
  *
  * A back end is a table of operations for one kind of device: `ref` (plain loops, bit-reproducible
- * on any x86-64, the arbiter of the others) and `blas` (OpenBLAS, loaded at run time, one thread
- * per call). Packed CPU kernels and a CUDA plug-in fit the same table. Everything above kernels/
- * calls the operations through ops.h, blocks.h and optim.h and never sees the table.
+ * on any x86-64, the arbiter of the others), `packed` (our own kernels over weights that are kept
+ * packed: packed.h) and `blas` (OpenBLAS, loaded at run time, one thread per call). A CUDA plug-in
+ * fits the same table. Everything above kernels/ calls the operations through ops.h, blocks.h and
+ * optim.h and never sees the table.
+ *
+ * The *compute type* belongs to the back end: `packed` multiplies fp32 numbers, `packed-bf16`
+ * rounds the operands of matrix products to bf16 and sums in fp32. Views, values, gradients and
+ * states are fp32 with both. A trunk and its experts may sit on different back ends of one process.
  *
  * An *execution context* (hth_exec) is one caller's seat on a back end: its scratch memory and, on
  * a device, its stream. One thread uses it at a time; any number of contexts run side by side.
@@ -83,8 +88,42 @@ const struct hth_backend *hth_backend_ref(void);
 enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out) HTH_MUST;
 
-/* "auto" (the fastest that works here), "ref" or "blas". Errors: E_NO_DEVICE (no such name), and
- * those of the back end. */
+/* To what the operands of matrix products are rounded; sums are fp32 whatever the type. */
+enum hth_compute {
+    HTH_COMPUTE_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
+    HTH_COMPUTE_F32,
+    HTH_COMPUTE_BF16,
+};
+
+struct hth_packed_options {
+    /* "generic", "avx2", "avx512" or "avx512bf16"; NULL: the best of this CPU. For tests: kernels/
+     * does not read the environment, whoever offers a variable (HEARTH_ISA) passes its value. */
+    const char *isa;
+    enum hth_compute compute;
+};
+#define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_COMPUTE_F32})
+
+/*
+ * The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
+ * plain C and slowly, when it is asked for by name; the two round differently within the sum.
+ * Errors: E_UNSUPPORTED (this CPU lacks the instructions, or the set lacks the type), E_NO_DEVICE
+ * (no such set). Safe to call from several threads.
+ */
+enum hth_err hth_backend_packed(const struct hth_packed_options *options,
+                                const struct hth_backend **out) HTH_MUST;
+
+struct hth_backend_choice {
+    const char *name; /* NULL or "auto": the fastest that works here; "packed", "blas", "ref" */
+    enum hth_compute compute;
+    const char *isa; /* of "packed"; NULL: the best */
+};
+/* What a run file or the command line asks for. "packed-bf16" is short for "packed" with
+ * HTH_COMPUTE_BF16. Errors: E_NO_DEVICE (no such name), E_UNSUPPORTED (bf16 from a back end or CPU
+ * that does not do it), and those of the back end. */
+enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
+                                const struct hth_backend **out) HTH_MUST;
+
+/* The same with HTH_COMPUTE_F32 (but for "packed-bf16"), which every back end can. */
 enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out) HTH_MUST;
 
 struct hth_backend_info {
@@ -100,6 +139,12 @@ size_t hth_backend_list(struct hth_backend_info *out, size_t max);
 const char *hth_backend_name(const struct hth_backend *be);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
+/* HTH_COMPUTE_F32 or HTH_COMPUTE_BF16. */
+enum hth_compute hth_backend_compute(const struct hth_backend *be);
+/* "fp32", "bf16" or "auto", as run files and records spell it. */
+const char *hth_compute_name(enum hth_compute compute);
+/* The instruction set of a packed back end; "" for others. */
+const char *hth_backend_isa(const struct hth_backend *be);
 
 /* -- memory -------------------------------------------------------------------------------- */
 

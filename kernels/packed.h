@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed.h: weights in the order in which the kernels read them. docs/kernels.md teaches the whole.
+ *
+ * A weight W [K, N] of the `packed` back ends has up to two *images*, copies in panels, fp32 or
+ * bf16: the forward image serves y = x W, the transposed one dx = dy W^T. An image is made when an
+ * operation first needs it and belongs to one version of the values (hth_params_touched moves it);
+ * several forward passes may find it missing at the same time: one builds, the others wait for it.
+ *
+ * An optimiser that has just computed new values in L1 can put them into the images on the way, so
+ * that they need no second pass over memory:
+ *
+ *     hth_params_touched(p);
+ *     for each weight:
+ *         if (hth_packed_emit_begin(w)) {
+ *             for each tile of HTH_PACKED_TILE x HTH_PACKED_TILE values (less at the edges only):
+ *                 hth_packed_emit_tile(w, row0, rows, col0, cols, tile's values, ld);
+ *             hth_packed_emit_end(w);
+ *         }
+ *
+ * Thread: emit_begin and emit_end while nobody else uses the set (an optimiser step is alone);
+ * between them, tiles from any threads at once. A begin without an end leaves the images stale, and
+ * they are built anew from the values: correct, only slower.
+ */
+#ifndef HTH_KERNELS_PACKED_H
+#define HTH_KERNELS_PACKED_H
+
+#include "kernels/params.h"
+
+/* Side of the optimiser's tiles: row0 and col0 are multiples of it. */
+#define HTH_PACKED_TILE 64
+
+/* False: the weight has no images (nobody needed one yet, or another back end): nothing to emit. */
+bool hth_packed_emit_begin(struct hth_weight *w);
+/* values[r * ld + c] is the value of W at (row0 + r, col0 + c). */
+void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, uint32_t col0,
+                          uint32_t cols, const float *values, size_t ld);
+/* All tiles are there: the images belong to the version that the values have now. */
+void hth_packed_emit_end(struct hth_weight *w);
+
+/* Bytes that the images of the set take: nothing before the first use, then each one's 2 or 4 bytes
+ * per value, up to two of them. */
+size_t hth_packed_image_bytes(const struct hth_params *p);
+
+#endif
