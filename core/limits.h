@@ -84,6 +84,23 @@
 #define HTH_MODEL_LAYERS_MAX   64         /* DMoE layers of one model */
 #define HTH_MODEL_DIM_MAX      65536      /* width of a model */
 
+/* averaging: the roster, and handing out a run's state */
+#define HTH_AVG_ROSTER_HIGH      96                  /* notes seen beyond which peers are sampled */
+#define HTH_AVG_ROSTER_LOW       24                  /* ... and below which they are less so */
+#define HTH_AVG_ROSTER_MAX       1024                /* notes believed */
+#define HTH_AVG_ROSTER_LEVEL_MAX 20                  /* of sampling: 2^20 times those seen */
+#define HTH_AVG_STEP_MAX         (UINT64_C(1) << 48) /* that a note may say: steps, rounds */
+#define HTH_AVG_SAMPLES_MAX      (UINT64_C(1) << 40) /* of one peer towards one step */
+#define HTH_AVG_RATE_MAX         1e9                 /* samples a second of one peer */
+#define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state */
+#define HTH_STATE_PARTS_MAX      1024
+#define HTH_STATE_PART_BYTES_MIN                                                                   \
+    (64u << 10) /* parts are a power of 2 of bytes; the last is short */
+#define HTH_STATE_PART_BYTES_MAX (16u << 20)
+#define HTH_STATE_META_MAX       256 /* bytes beside the blob */
+#define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */
+#define HTH_STATE_SERVING_MAX    256 /* parts and descriptions being served at once */
+
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */
 #define HTH_BEAM_WIDTH_MAX        65536

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roster.h: who takes part in a run's averaging, how far each of them is, and in which grid.
+ *
+ * Every trainer and helper keeps one signed PROGRESS note on a board that all of them watch: where
+ * it listens, its step, the samples it has gathered towards the next one and how fast, its round,
+ * its cell, and the shape of the grid that it believes in. From these notes follow
+ *
+ *   the population   how many there are
+ *   the shape        which grid suits them, agreed on without a vote
+ *   the batch        how many samples all have together by now, and when they will have enough
+ *   the freshest     whom a newcomer asks for the state
+ *
+ * Thousands of peers must cost one reader no more than dozens. So peers are sampled: at level L
+ * only those whose mark (a hash of the id) begins with L zero bits post a note, and the population
+ * is those seen times 2^L. Each reader finds L by itself from what it sees, and a peer posts as
+ * long as its own mark is below its own L:
+ *
+ *   more than HTH_AVG_ROSTER_HIGH seen: L + 1      fewer than HTH_AVG_ROSTER_LOW seen: L - 1
+ *
+ * Up to HTH_AVG_ROSTER_HIGH peers, L is 0 and everything here is exact. Peers with rare marks post
+ * first (`slot_us` per bit), so that thousands that start together learn L before they speak.
+ *
+ * The shape. A note carries (generation, shape). The highest generation counts, and of two with
+ * the same number the one whose shape has the larger text. When the fill has left the bounds of
+ * hth_avg_shape_review for `patience_us` (and a random part of it more), a peer that posts proposes
+ * generation + 1. `shape` in the options fixes it: such peers never propose and follow nobody.
+ *
+ * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
+ * that take part, so that M^d peers fill the grid exactly; else from its id. It is placed when it
+ * is first asked for, and again when the generation changes; after a round its owner moves it.
+ *
+ * The round is a counter of Lamport's kind: hth_roster_round is at least what anybody said.
+ *
+ * What others say is bounded and checked (a note with a number that makes no sense is refused as a
+ * whole), but not proved: a liar can shift sums and shapes, as it can lie in a round.
+ *
+ * Loop thread. The caller's strings may go. `on_change` never comes inside a call of this header.
+ */
+#ifndef HTH_AVERAGING_ROSTER_H
+#define HTH_AVERAGING_ROSTER_H
+
+#include "averaging/grid.h"
+#include "core/bytes.h"
+#include "core/env.h"
+#include "core/limits.h"
+
+struct hth_dht;
+struct hth_roster;
+
+/* flags of a note */
+#define HTH_ROSTER_CLIENT        1u /* can't be dialled: reduces nothing */
+#define HTH_ROSTER_HELPER        2u /* has no values: only reduces */
+#define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
+#define HTH_ROSTER_FLAGS         7u
+
+struct hth_roster_note {
+    struct hth_addr addr; /* family 0: can't be dialled */
+    uint32_t flags;
+    uint64_t schema;      /* of what it averages */
+    uint64_t step;        /* that it is gathering samples for */
+    uint64_t samples;     /* gathered so far */
+    double samples_per_s; /* 0: not known */
+    double bandwidth;     /* bytes a second that it can send; 0: not known, or a client */
+    uint64_t round;       /* that it will look for a group in next */
+    uint32_t generation;  /* 0: no shape yet */
+    struct hth_avg_shape shape;
+    struct hth_avg_cell cell;
+    int64_t ready_at_us; /* wall clock: when it expects to look for a group; 0: not known */
+};
+
+struct hth_roster_peer {
+    struct hth_peer_id id;
+    struct hth_roster_note note;
+    int64_t issued_us; /* the note, by its owner's wall clock */
+};
+
+struct hth_roster_opts {
+    const char *network;
+    uint64_t schema;
+    struct hth_addr addr;
+    uint32_t flags;
+    double bandwidth;
+    bool watch_only;            /* never posts: an onlooker */
+    uint32_t group_max;         /* for shapes */
+    struct hth_avg_shape shape; /* dims 0: follows the population */
+    bool has_cell;
+    struct hth_avg_cell cell; /* with a fixed shape only */
+    int64_t life_us;          /* of a note */
+    int64_t slot_us;
+    int64_t patience_us;
+    int64_t publish_min_us;       /* between two notes */
+    void (*on_change)(void *arg); /* somebody came, went or moved; may be NULL; may not free it */
+    void *arg;
+};
+#define HTH_ROSTER_OPTS_INIT                                                                       \
+    {                                                                                              \
+        .group_max = 16, .life_us = 20 * HTH_US_PER_S, .slot_us = 100 * HTH_US_PER_MS,             \
+        .patience_us = 3 * HTH_US_PER_S, .publish_min_us = 500 * HTH_US_PER_MS                     \
+    }
+
+/* Watches at once; posts after its slot. Errors: E_CONFIG (name, shape, cell, times), those of a
+ * watch. */
+enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
+                            const struct hth_roster_opts *opts, struct hth_roster **out) HTH_MUST;
+/* Without a goodbye. NULL is fine. */
+void hth_roster_free(struct hth_roster *roster);
+/* Says goodbye; done (may be NULL) comes once, and may free the roster. */
+void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
+
+/* ---- what this peer says --------------------------------------------------------------------- */
+
+/* Published soon: at once when the step changed, else when others would estimate it wrongly. */
+void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t samples,
+                             double samples_per_s);
+void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
+void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
+/* Never goes back. */
+void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
+/* After a round; of the present shape. Errors: E_STALE (the generation is another by now). */
+enum hth_err hth_roster_set_cell(struct hth_roster *roster, uint32_t generation,
+                                 const struct hth_avg_cell *cell) HTH_MUST;
+const struct hth_roster_note *hth_roster_self(const struct hth_roster *roster);
+
+/* ---- what all say ---------------------------------------------------------------------------- */
+
+/* Those seen, without this peer, by id; NULL past the last. Valid until the loop's next turn. */
+const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uint32_t index);
+/* NULL: not seen. */
+const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
+                                              const struct hth_peer_id *id);
+/* Those that take part (of our schema, with state), this peer included if it does. *exact (may be
+ * NULL): every one of them is seen. */
+uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
+/* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */
+const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster, uint32_t *generation);
+/* This peer's cell in it, placed now if need be. Errors: E_NOT_FOUND (there is no shape). */
+enum hth_err hth_roster_cell(struct hth_roster *roster, struct hth_avg_cell *out) HTH_MUST;
+/* The round to look for a group in now: the highest that anybody said, and none we have done. */
+uint64_t hth_roster_round(const struct hth_roster *roster);
+
+/* Where the run's batch stands. Sums are over those that take part, this peer included, times 2^L
+ * where they are sampled. */
+struct hth_roster_batch {
+    uint32_t peers;         /* with a known speed or samples */
+    double samples;         /* towards `step` by now: what they said, and their speed since then */
+    double samples_said;    /* only what they said */
+    double samples_per_s;   /* of all, whatever step they are at */
+    int64_t eta_us;         /* until `target` is reached; 0: it is; INT64_MAX: nobody computes */
+    uint64_t step_max;      /* the highest that anybody said */
+    uint32_t ahead, behind; /* peers at a later, an earlier step */
+};
+void hth_roster_batch(const struct hth_roster *roster, uint64_t step, uint64_t target,
+                      struct hth_roster_batch *out);
+
+struct hth_roster_stats {
+    uint32_t seen;          /* notes believed now, of any schema */
+    uint32_t other_schema;  /* of them not ours */
+    uint32_t bootstrapping; /* of ours, without state yet */
+    uint32_t level;         /* L */
+    uint32_t generation;
+    uint64_t proposed; /* shapes proposed by this peer */
+    uint64_t puts;
+    uint64_t refused, refused_skew; /* notes; for their clock */
+    char refusal[200];              /* the latest in words */
+};
+void hth_roster_stats(const struct hth_roster *roster, struct hth_roster_stats *out);
+
+/* ---- the bytes of a note, for tests and the fuzzer ------------------------------------------- */
+
+enum hth_err hth_roster_note_write(const struct hth_roster_note *note, struct hth_writer *w);
+/* Errors: E_TRUNCATED, E_MALFORMED (bytes left over, unknown flags), E_RANGE, E_VERSION. */
+enum hth_err hth_roster_note_read(const uint8_t *data, size_t len,
+                                  struct hth_roster_note *out) HTH_MUST;
+
+#endif

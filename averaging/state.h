@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.h: handing a run's state to a newcomer, in parts, from several peers, checked.
+ *
+ * A *state* is what one needs to go on where a trainer stands: a blob (parameters and the
+ * optimiser's states, laid out by their owner) and a few bytes of `meta` (counters). It is cut into
+ * parts of equal size; each part has a SHA-256, and the *root* is the hash of everything else:
+ *
+ *     root = H("hearth state", version, schema, step, bytes, part_bytes, meta, part hashes)
+ *
+ * so that who knows the root knows the state, wherever its parts come from.
+ *
+ *   newcomer                                   donors
+ *      | --- 67 DESCRIBE {schema, root?} -----> |  a snapshot is asked of the owner when the newest
+ *      | <-- E_AGAIN, come back in x ms ------- |  is too old, hashed by a job, and announced in a
+ *      | --- 67 ------------------------------> |  signed STATE record {root, step, address}
+ *      | <-- step, meta, part hashes ---------- |
+ *      | --- 68 PART {root, index} -----------> |  several parts in flight, from all donors that
+ *      | <-- bytes ---------------------------- |  announced or described the same root
+ *
+ * The donor. Holds at most two snapshots: the newest, and the one before as long as somebody
+ * fetches it. Nothing is copied or hashed unless somebody asks. A request for a root that is gone
+ * is refused with E_NOT_FOUND.
+ *
+ * The fetcher. Asks the freshest peers of the roster, takes the highest step that was described
+ * (ties: more donors, then the larger root), and fetches its parts from all donors of that root. A
+ * donor that answers wrongly (a hash that does not fit), slowly or not at all is struck off and
+ * named; its parts are asked elsewhere, the parts that came stay. When no donor of the root is left
+ * it begins anew with what is described then. It never gives up by itself: its owner does; each
+ * change of its mind is told through `on_news`, in words.
+ *
+ * Trust: a root is believed from the peer that said it, over an authenticated connection or in a
+ * signed record. Nobody proves that a state is good, only that all its bytes are that peer's.
+ *
+ * Loop thread; hashes are computed and compared in compute jobs. In a world of ghosts jobs do not
+ * run, hashes are zero and the blob that comes is a ghost. Callbacks never run inside a call of
+ * this header; they may not free the object that calls, except `on_done`.
+ */
+#ifndef HTH_AVERAGING_STATE_H
+#define HTH_AVERAGING_STATE_H
+
+#include "core/env.h"
+#include "core/limits.h"
+
+struct hth_budget;
+struct hth_dht;
+struct hth_roster;
+struct hth_rpc;
+
+#define HTH_STATE_METHOD_DESCRIBE 67
+#define HTH_STATE_METHOD_PART     68
+
+/* ---- handing out ----------------------------------------------------------------------------- */
+
+struct hth_state_donor;
+
+struct hth_state_donor_opts {
+    const char *network;
+    uint64_t schema;
+    struct hth_addr addr; /* in the record; family 0: announce nothing (a client) */
+    /* Somebody wants a snapshot: call hth_state_donor_give soon, once; or never, while this peer
+     * has no state itself. Not called again before it was given. */
+    hth_fn *want;
+    void *arg;
+    int64_t fresh_us;        /* a snapshot younger than this is handed out again */
+    int64_t linger_us;       /* an older one that nobody asked for so long is let go */
+    int64_t life_us;         /* of the record */
+    uint32_t parts_per_peer; /* of one peer served at once; beyond: E_BUSY */
+};
+#define HTH_STATE_DONOR_OPTS_INIT                                                                  \
+    {                                                                                              \
+        .fresh_us = 3 * HTH_US_PER_S, .linger_us = 20 * HTH_US_PER_S,                              \
+        .life_us = 15 * HTH_US_PER_S, .parts_per_peer = 16                                         \
+    }
+
+struct hth_state_donor_stats {
+    uint64_t described, parts, bytes, refused;
+    uint64_t snapshots;
+    uint64_t step; /* of the newest snapshot */
+    uint32_t held; /* snapshots in memory */
+};
+
+/* Serves both methods on `rpc`. Errors: E_CONFIG. */
+enum hth_err hth_state_donor_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                                 const struct hth_state_donor_opts *opts,
+                                 struct hth_state_donor **out) HTH_MUST;
+/* Waits for nothing; a hash job under way keeps its memory until it has ended. NULL is fine. */
+void hth_state_donor_free(struct hth_state_donor *donor);
+
+/* The snapshot that was wanted; `values` is frozen and referenced, meta copied. Errors: E_TOO_LARGE
+ * (HTH_STATE_BYTES_MAX, HTH_STATE_META_MAX), E_RANGE (no bytes), E_AGAIN (none is wanted). */
+enum hth_err hth_state_donor_give(struct hth_state_donor *donor, uint64_t step, const void *meta,
+                                  size_t meta_len, struct hth_blob *values) HTH_MUST;
+/* It can't be given now (no memory, no state): askers are told to come back. */
+void hth_state_donor_decline(struct hth_state_donor *donor);
+void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state_donor_stats *out);
+
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+struct hth_state_fetch;
+
+/* Valid during on_done: ref the blob to keep it. */
+struct hth_state_result {
+    uint64_t step;
+    const uint8_t *meta;
+    size_t meta_len;
+    struct hth_blob *values;
+    struct hth_hash root;
+    uint64_t bytes;       /* of parts that came, refetched and refused ones included */
+    uint32_t donors;      /* that gave parts of it */
+    uint32_t donors_lost; /* struck off on the way */
+    uint32_t parts_again; /* fetched more than once */
+    int64_t took_us;
+};
+
+struct hth_state_fetch_opts {
+    const char *network;
+    uint64_t schema;
+    uint64_t bytes;              /* of a state of this schema: any other is refused */
+    uint64_t step_min;           /* older ones are refused */
+    uint32_t donors;             /* asked at once for what they have */
+    uint32_t parts_in_flight;    /* of each donor */
+    int64_t part_timeout_min_us; /* of one part; grows with what parts took so far */
+    int64_t part_timeout_max_us;
+    struct hth_budget *budget; /* of the blob; NULL: none */
+    void (*on_done)(void *arg, const struct hth_state_result *result);
+    /* What is being waited for, for people; also in the log. May be NULL. */
+    void (*on_news)(void *arg, const char *text);
+    void *arg;
+};
+#define HTH_STATE_FETCH_OPTS_INIT                                                                  \
+    {                                                                                              \
+        .donors = 4, .parts_in_flight = 4, .part_timeout_min_us = 500 * HTH_US_PER_MS,             \
+        .part_timeout_max_us = 20 * HTH_US_PER_S                                                   \
+    }
+
+/* Begins at once and goes on until on_done or _free. Peers come from the roster (those with state
+ * and of the same schema) and from STATE records. Errors: E_CONFIG, those of a watch. */
+enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                                 struct hth_roster *roster, const struct hth_state_fetch_opts *opts,
+                                 struct hth_state_fetch **out) HTH_MUST;
+void hth_state_fetch_free(struct hth_state_fetch *fetch);
+
+struct hth_state_progress {
+    uint64_t step; /* of the state being fetched; 0 before one was found */
+    uint32_t parts, parts_done;
+    uint32_t donors; /* of its root, alive */
+    uint64_t bytes;
+    const char *news; /* the last one; never NULL */
+};
+void hth_state_fetch_progress(const struct hth_state_fetch *fetch, struct hth_state_progress *out);
+
+#endif
