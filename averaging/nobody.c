@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The averager of a trainer that is alone: it refuses every offer and says why. */
-#include <math.h>
-
 #include "averaging/averager.h"
 #include "core/mem.h"
-
-static const char nobody_reason[] = "no other trainer takes part in this run";
 
 struct nobody {
     struct hth_averager_stats stats;
@@ -19,10 +15,10 @@ static enum hth_err nobody_start(void *self, hth_avg_round_fn *fn, void *arg)
     return HTH_OK;
 }
 
-static enum hth_err nobody_ready(void *self, const char **reason)
+static enum hth_err nobody_ready(void *self, enum hth_avg_reason *reason)
 {
     (void)self;
-    *reason = nobody_reason;
+    *reason = HTH_AVG_NOBODY;
     return HTH_E_NOT_FOUND;
 }
 
@@ -32,8 +28,17 @@ static enum hth_err nobody_offer(void *self, const struct hth_avg_offer *offer)
 
     nobody->stats.offers++;
     nobody->stats.refused++;
-    if (offer->count == 0 || !(offer->weight > 0) || !isfinite(offer->weight))
+    if (offer->count == 0 || !(offer->weight > 0) || !(offer->weight <= HTH_AVG_WEIGHT_MAX))
         return HTH_E_RANGE;
+    return HTH_E_NOT_FOUND;
+}
+
+static enum hth_err nobody_prepare(void *self, const struct hth_avg_offer *offer,
+                                   int64_t ready_in_us)
+{
+    (void)self;
+    (void)offer;
+    (void)ready_in_us;
     return HTH_E_NOT_FOUND;
 }
 
@@ -52,6 +57,7 @@ static const struct hth_averager_ops nobody_ops = {
     .start = nobody_start,
     .ready = nobody_ready,
     .offer = nobody_offer,
+    .prepare = nobody_prepare,
     .stop = nobody_stop,
     .stats = nobody_stats,
     .free = hth_free,

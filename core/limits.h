@@ -74,6 +74,11 @@
 #define HTH_PEERCACHE_BYTES_MAX         (64u << 10)
 #define HTH_BOOTSTRAP_MAX               64
 
+/* averaging */
+#define HTH_AVG_WEIGHT_MAX     1e9 /* of one contribution: samples */
+#define HTH_AVG_REASONS_MAX    64  /* codes of averaging/reason.h are below */
+#define HTH_AVG_STATUS_MEMBERS 8   /* of a group, that a status names */
+
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */

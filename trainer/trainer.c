@@ -282,7 +282,8 @@ static void destroy(struct hth_trainer *t)
     hth_port_free(t->port);
     hth_blob_unref(t->ckpt.bytes);
     hth_blob_unref(t->average.values);
-    hth_blob_unref(t->average.difference);
+    hth_blob_unref(t->average.mean);
+    hth_blob_unref(t->average.offered);
     hth_data_free(t->data);
     hth_data_free(t->eval_data);
     hth_model_free(t->model);

@@ -60,7 +60,8 @@ struct hth_average {
     bool busy; /* a snapshot is being made or a difference applied */
     uint64_t at, samples_at;
     struct hth_work snapshot, apply;
-    struct hth_blob *values, *difference;
+    struct hth_blob *values;         /* the snapshot being made */
+    struct hth_blob *offered, *mean; /* of the round being applied */
     double distance;
 };
 

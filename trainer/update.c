@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Updates of the trunk: a flight's gradient, and the differences that averaging rounds bring.
+ * Updates of the trunk: a flight's gradient, and what averaging rounds change.
  *
  * Both are jobs of the trunk's queue, so that no segment sees half an update. A flight's gradient
  * was computed on weights that were up to `staleness` updates younger; it is applied as it is.
@@ -153,6 +153,8 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .weight = (double)(t->stats.samples - a->samples_at),
         .step = t->stats.updates,
         .schema = hth_model_schema(t->model),
+        .sweep = HTH_AVG_SWEEP_AUTO,
+        .rounds = 1,
     };
 
     a->busy = false;
@@ -170,7 +172,7 @@ void hth_average_offer(struct hth_trainer *t)
 {
     struct hth_average *a = &t->average;
     size_t bytes = hth_params_flat_len(t->model->params) * sizeof(float);
-    const char *reason;
+    enum hth_avg_reason reason;
 
     if (a->busy || t->opts.average_every == 0 || t->stats.updates - a->at < t->opts.average_every)
         return;
@@ -191,13 +193,16 @@ static void difference_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
     struct hth_params *params = t->model->params;
     float *w = hth_params_flat(params, HTH_PART_VALUE);
-    const float *difference = (const float *)t->average.difference->data;
+    const float *average = (const float *)t->average.mean->data;
+    const float *snapshot = (const float *)t->average.offered->data;
     size_t n = hth_params_flat_len(params);
     double sum = 0;
 
     for (size_t i = 0; i < n; i++) {
-        w[i] += difference[i];
-        sum += (double)difference[i] * difference[i];
+        float difference = average[i] - snapshot[i];
+
+        w[i] += difference;
+        sum += (double)difference * difference;
     }
     hth_params_touched(params);
     t->average.distance = sqrt(sum);
@@ -208,8 +213,9 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
 
     t->average.busy = false;
-    hth_blob_unref(t->average.difference);
-    t->average.difference = NULL;
+    hth_blob_unref(t->average.mean);
+    hth_blob_unref(t->average.offered);
+    t->average.mean = t->average.offered = NULL;
     if (err == HTH_OK)
         t->stats.averaged_distance = t->average.distance;
 }
@@ -222,17 +228,19 @@ void hth_average_round(void *arg, const struct hth_avg_result *result)
 
     if (t->freed)
         return;
-    if (result->err != HTH_OK || result->difference == NULL || result->difference->size != bytes ||
-        a->difference != NULL) {
+    if (result->err != HTH_OK || result->average == NULL || result->average->size != bytes ||
+        a->mean != NULL) {
         t->stats.rounds_failed++;
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "round failed: %s", result->reason);
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "round failed: %s",
+                hth_avg_reason_text(result->reason));
         return;
     }
     t->stats.rounds++;
     a->busy = true;
-    a->difference = hth_blob_ref(result->difference);
+    a->mean = hth_blob_ref(result->average);
+    a->offered = hth_blob_ref(result->values);
     a->apply.run = difference_run;
     a->apply.done = difference_done;
-    a->apply.job.bytes_moved = 3.0 * (double)bytes;
+    a->apply.job.bytes_moved = 4.0 * (double)bytes;
     hth_queue_push(&t->trunk, &a->apply);
 }

@@ -475,14 +475,14 @@ static void test_bad_checkpoints(void **state)
 
 /* ---- averaging ------------------------------------------------------------------------------- */
 
-/* Averages with a twin whose every weight is `shift` higher: the difference is shift / 2. Rounds
- * end a second after the offer, while training has gone on. */
+/* Averages with a twin whose every weight is `shift` higher: the average is shift / 2 above. Rounds
+ * end a while after the offer, while training has gone on. */
 struct twin {
     struct fixture *f;
     struct hth_timer *timer;
     hth_avg_round_fn *fn;
     void *arg;
-    struct hth_blob *difference;
+    struct hth_blob *values, *average;
     float shift;
     bool busy, stopped;
     uint64_t offers;
@@ -498,11 +498,11 @@ static enum hth_err twin_start(void *self, hth_avg_round_fn *fn, void *arg)
     return HTH_OK;
 }
 
-static enum hth_err twin_ready(void *self, const char **reason)
+static enum hth_err twin_ready(void *self, enum hth_avg_reason *reason)
 {
     struct twin *twin = self;
 
-    *reason = "busy";
+    *reason = HTH_AVG_BUSY;
     return twin->busy || twin->offers >= 3 ? HTH_E_BUSY : HTH_OK;
 }
 
@@ -514,10 +514,12 @@ static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
     twin->offers++;
     twin->weight += offer->weight;
     twin->busy = true;
-    twin->difference = hth_blob_try_new(offer->count * sizeof(float));
-    assert_non_null(twin->difference);
+    twin->values = hth_blob_ref(offer->values);
+    twin->average = hth_blob_try_new(offer->count * sizeof(float));
+    assert_non_null(twin->average);
     for (size_t i = 0; i < offer->count; i++)
-        ((float *)twin->difference->data)[i] = twin->shift / 2;
+        ((float *)twin->average->data)[i] =
+            ((const float *)offer->values->data)[i] + twin->shift / 2;
     hth_timer_set(twin->f->env, twin->timer, 20 * HTH_US_PER_MS);
     return HTH_OK;
 }
@@ -526,12 +528,13 @@ static void twin_round(void *arg)
 {
     struct twin *twin = arg;
     struct hth_avg_result result = {
-        .reason = "", .difference = twin->difference, .weight_fraction = 1, .members = 2};
+        .values = twin->values, .average = twin->average, .weight_fraction = 1, .members = 2};
 
     twin->busy = false;
     twin->fn(twin->arg, &result);
-    hth_blob_unref(twin->difference);
-    twin->difference = NULL;
+    hth_blob_unref(twin->values);
+    hth_blob_unref(twin->average);
+    twin->values = twin->average = NULL;
 }
 
 static void twin_stop(void *self)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reason.h: every way in which a group does not come about, or a round ends without an average.
+ *
+ * enum hth_err says what a program should do; a reason says to people, and to other peers, what
+ * went wrong in averaging. The first block is what a peer answers to a JOIN (match.h), the second
+ * what a round ends with. `hearth status` shows them. Numbers travel on the wire: append, never
+ * renumber. Pure functions, any thread.
+ */
+#ifndef HTH_AVERAGING_REASON_H
+#define HTH_AVERAGING_REASON_H
+
+#include "core/base.h"
+
+/* X(number, NAME, text) */
+#define HTH_AVG_REASON_MAP(X)                                                                      \
+    X(0, OK, "averaged")                                                                           \
+    X(1, NOT_LOOKING, "the peer does not look for a group now")                                    \
+    X(2, OTHER_LINE, "the peer looks in another line of the grid")                                 \
+    X(3, OTHER_SCHEMA, "the peer has other tensors")                                               \
+    X(4, OTHER_ROUND, "the peer is in another round")                                              \
+    X(5, OTHER_SHAPE, "the peer uses another grid")                                                \
+    X(6, FULL, "the group is full")                                                                \
+    X(7, NOT_LEADER, "the peer follows another leader")                                            \
+    X(8, NOT_SMALLER, "the peer comes later in the order and should follow instead")               \
+    X(9, BEGUN, "the group has begun without this peer")                                           \
+    X(10, EXPIRED, "the window of the request is over")                                            \
+    X(11, CLOCK_SKEW, "the clocks differ by more than 3 seconds")                                  \
+    X(12, DRAINING, "the peer is shutting down")                                                   \
+    X(13, MALFORMED, "the message can't be read")                                                  \
+    X(14, RANGE, "a number of the message is outside its range")                                   \
+    X(15, STRUCK_OFF, "the peer gave up on this one for the rest of the round")                    \
+    X(16, WAIT, "the leader waits for others")                                                     \
+    X(32, NOBODY, "no other trainer takes part in this run")                                       \
+    X(33, ALONE, "nobody else of the line came in time")                                           \
+    X(34, TOO_FEW, "too few came in time")                                                         \
+    X(35, NO_LEADER, "no leader began a group in time")                                            \
+    X(36, LEFT_OUT, "the group was begun without this peer")                                       \
+    X(37, NOT_READY, "the values were not ready in time")                                          \
+    X(38, NO_PARTS, "none of the parts could be averaged")                                         \
+    X(39, LATE, "the deadline of the round passed")                                                \
+    X(40, BUSY, "as many rounds as allowed are under way")                                         \
+    X(41, STOPPED, "the averager was stopped")                                                     \
+    X(42, STARTING, "the roster was not read yet")                                                 \
+    X(43, FAILED, "a local error; see the error's code")
+
+enum hth_avg_reason {
+#define HTH_AVG_REASON_ENUM(num, name, text) HTH_AVG_##name = num,
+    HTH_AVG_REASON_MAP(HTH_AVG_REASON_ENUM)
+#undef HTH_AVG_REASON_ENUM
+};
+
+/* "NOT_LOOKING", for logs, JSON and metrics; "UNKNOWN" for a newer peer's number. Never NULL. */
+const char *hth_avg_reason_name(enum hth_avg_reason reason);
+/* The sentence of the table. Never NULL. */
+const char *hth_avg_reason_text(enum hth_avg_reason reason);
+
+#endif
