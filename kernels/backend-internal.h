@@ -93,7 +93,7 @@ struct hth_backend {
     uint32_t abi, size;
     const char *name;
     uint32_t caps;
-    enum hth_compute compute; /* F32 or BF16 */
+    enum hth_matmul compute; /* F32 or BF16 */
     const char *isa;          /* of the packed ones, else NULL */
     const void *impl;         /* the back end's own */
 

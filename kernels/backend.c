@@ -33,7 +33,7 @@ static bool is(const char *name, const char *what)
 
 static enum hth_err choose_auto(const struct hth_backend_choice *c, const struct hth_backend **out)
 {
-    if (c->compute == HTH_COMPUTE_BF16)
+    if (c->compute == HTH_MATMUL_BF16)
         return HTH_E_UNSUPPORTED;
     if (hth_backend_blas(NULL, out) != HTH_OK)
         *out = hth_backend_ref();
@@ -47,7 +47,7 @@ enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
         return choose_auto(choice, out);
     if (!is(choice->name, "ref") && !is(choice->name, "blas"))
         return HTH_E_NO_DEVICE;
-    if (choice->compute == HTH_COMPUTE_BF16)
+    if (choice->compute == HTH_MATMUL_BF16)
         return HTH_E_UNSUPPORTED;
     if (is(choice->name, "blas"))
         return hth_backend_blas(NULL, out);
@@ -57,7 +57,7 @@ enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
 
 enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out)
 {
-    struct hth_backend_choice choice = {.name = name, .compute = HTH_COMPUTE_F32};
+    struct hth_backend_choice choice = {.name = name, .compute = HTH_MATMUL_F32};
     return hth_backend_choose(&choice, out);
 }
 
@@ -84,7 +84,7 @@ uint32_t hth_backend_caps(const struct hth_backend *be)
     return be->caps;
 }
 
-enum hth_compute hth_backend_compute(const struct hth_backend *be)
+enum hth_matmul hth_backend_compute(const struct hth_backend *be)
 {
     return be->compute;
 }
@@ -94,7 +94,7 @@ const char *hth_backend_isa(const struct hth_backend *be)
     return be->isa != NULL ? be->isa : "";
 }
 
-const char *hth_compute_name(enum hth_compute compute)
+const char *hth_matmul_name(enum hth_matmul compute)
 {
     static const char *const names[] = {"auto", "fp32", "bf16"};
     return names[compute];

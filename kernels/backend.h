@@ -89,19 +89,19 @@ enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out) HTH_MUST;
 
 /* To what the operands of matrix products are rounded; sums are fp32 whatever the type. */
-enum hth_compute {
-    HTH_COMPUTE_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
-    HTH_COMPUTE_F32,
-    HTH_COMPUTE_BF16,
+enum hth_matmul {
+    HTH_MATMUL_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
+    HTH_MATMUL_F32,
+    HTH_MATMUL_BF16,
 };
 
 struct hth_packed_options {
     /* "generic", "avx2", "avx512" or "avx512bf16"; NULL: the best of this CPU. For tests: kernels/
      * does not read the environment, whoever offers a variable (HEARTH_ISA) passes its value. */
     const char *isa;
-    enum hth_compute compute;
+    enum hth_matmul compute;
 };
-#define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_COMPUTE_F32})
+#define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_MATMUL_F32})
 
 /*
  * The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
@@ -114,16 +114,16 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
 
 struct hth_backend_choice {
     const char *name; /* NULL or "auto": the fastest that works here; "packed", "blas", "ref" */
-    enum hth_compute compute;
+    enum hth_matmul compute;
     const char *isa; /* of "packed"; NULL: the best */
 };
 /* What a run file or the command line asks for. "packed-bf16" is short for "packed" with
- * HTH_COMPUTE_BF16. Errors: E_NO_DEVICE (no such name), E_UNSUPPORTED (bf16 from a back end or CPU
+ * HTH_MATMUL_BF16. Errors: E_NO_DEVICE (no such name), E_UNSUPPORTED (bf16 from a back end or CPU
  * that does not do it), and those of the back end. */
 enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
                                 const struct hth_backend **out) HTH_MUST;
 
-/* The same with HTH_COMPUTE_F32 (but for "packed-bf16"), which every back end can. */
+/* The same with HTH_MATMUL_F32 (but for "packed-bf16"), which every back end can. */
 enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **out) HTH_MUST;
 
 struct hth_backend_info {
@@ -139,10 +139,10 @@ size_t hth_backend_list(struct hth_backend_info *out, size_t max);
 const char *hth_backend_name(const struct hth_backend *be);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
-/* HTH_COMPUTE_F32 or HTH_COMPUTE_BF16. */
-enum hth_compute hth_backend_compute(const struct hth_backend *be);
+/* HTH_MATMUL_F32 or HTH_MATMUL_BF16. */
+enum hth_matmul hth_backend_compute(const struct hth_backend *be);
 /* "fp32", "bf16" or "auto", as run files and records spell it. */
-const char *hth_compute_name(enum hth_compute compute);
+const char *hth_matmul_name(enum hth_matmul compute);
 /* The instruction set of a packed back end; "" for others. */
 const char *hth_backend_isa(const struct hth_backend *be);
 

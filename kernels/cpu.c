@@ -411,7 +411,7 @@ static enum hth_err cpu_sgd(struct hth_exec *ex, const struct hth_sgd_args *args
 #define CPU_TABLE(name_, cpu_, caps_)                                                              \
     {                                                                                              \
         .abi = HTH_BACKEND_ABI, .size = sizeof(struct hth_backend), .name = (name_),               \
-        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | (caps_), .compute = HTH_COMPUTE_F32, \
+        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | (caps_), .compute = HTH_MATMUL_F32,  \
         .impl = (cpu_), .alloc = cpu_alloc, .free = cpu_free, .exec_open = cpu_exec_open,          \
         .exec_close = cpu_exec_close, .exec_sync = cpu_exec_sync, .upload = cpu_copy,              \
         .download = cpu_copy, .init = cpu_init, .linear_scratch = cpu_linear_scratch,              \
