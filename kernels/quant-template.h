@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quant-template.h: the loops of quant-internal.h. A file that includes this defines QUANT_TABLE,
+ * the name of its table, and QUANT_ISA, its text, and is compiled with the flags of its set. Most
+ * loops are plain C that compilers turn into vectors; where they do not, intrinsics stand beside
+ * the plain loop and do the same, bit for bit.
+ */
+#include "kernels/quant-internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "formats are little-endian");
+
+#ifdef __clang__
+#define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define VECTOR_LOOP _Pragma("GCC ivdep")
+#endif
+#define ALWAYS    static inline __attribute__((always_inline))
+
+#define MAGNITUDE 0x7fffffffu
+#define BLOCK     HTH_QUANT_INT8_BLOCK
+#define CHUNK     1024 /* floats of a stretch that stays in the first cache between two loops */
+
+typedef uint16_t u16_any __attribute__((aligned(1), may_alias));
+typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
+typedef float f32_any __attribute__((aligned(1), may_alias));
+
+ALWAYS uint32_t bits_of(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    return b;
+}
+
+ALWAYS float float_of(uint32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof(x));
+    return x;
+}
+
+/* Nearest even integer of |x| < 2^22, as its low bits. */
+ALWAYS uint32_t round_bits(float x)
+{
+    return bits_of(x + 12582912.0f); /* 1.5 * 2^23: the sum's last place is 1 */
+}
+
+ALWAYS void put(struct hth_quant_out o, size_t i, float v)
+{
+    o.y[i] = o.add ? o.y[i] + o.alpha * v : v;
+}
+
+static uint32_t max_bits(size_t n, const void *floats)
+{
+    const f32_any *x = floats;
+    uint32_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t b = bits_of(x[i]) & MAGNITUDE;
+        m = b > m ? b : m;
+    }
+    return m;
+}
+
+static uint32_t max_bits16(size_t n, const uint8_t *x)
+{
+    const u16_any *h = (const u16_any *)x;
+    uint16_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t b = h[i] & 0x7fffu;
+        m = b > m ? b : m;
+    }
+    return m;
+}
+
+/* -- floats of 32 and 16 bits -------------------------------------------------------------- */
+
+ALWAYS void f32_out(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    const f32_any *x = (const f32_any *)in;
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        put(o, i, x[i]);
+}
+
+/* 65504 is binary16's largest; what is above must not become infinite. */
+ALWAYS uint16_t f16_of(float x)
+{
+    uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, mag = b & MAGNITUDE;
+    mag = mag > 0x477fe000u ? 0x477fe000u : mag;
+    uint32_t normal = (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13;
+    /* Below 2^-14: adding 1/2 makes the sum's last place that of a subnormal half. */
+    uint32_t tiny = bits_of(float_of(mag < 0x38800000u ? mag : 0) + 0.5f) - 0x3f000000u;
+    return (uint16_t)(sign | (mag < 0x38800000u ? tiny : normal));
+}
+
+ALWAYS float f16_to(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, mag = h & 0x7fffu;
+    uint32_t tiny = bits_of((float)(int32_t)mag * 0x1p-24f);
+    return float_of(sign | (mag < 0x400u ? tiny : (mag << 13) + 0x38000000u));
+}
+
+static uint32_t f16_encode(size_t n, const float *x, uint8_t *out)
+{
+    u16_any *h = (u16_any *)out;
+    uint32_t m = 0;
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t end = HTH_MIN(n, at + CHUNK), i = at;
+        uint32_t top = max_bits(end - at, x + at);
+        m = top > m ? top : m;
+#if defined(__AVX512F__)
+        const __m512 high = _mm512_set1_ps(65504), low = _mm512_set1_ps(-65504);
+        for (; i + 16 <= end; i += 16) {
+            __m512 v = _mm512_max_ps(low, _mm512_min_ps(high, _mm512_loadu_ps(x + i)));
+            _mm256_storeu_si256((__m256i *)(void *)(out + 2 * i), _mm512_cvtps_ph(v, 0));
+        }
+#elif defined(__F16C__)
+        const __m256 high = _mm256_set1_ps(65504), low = _mm256_set1_ps(-65504);
+        for (; i + 8 <= end; i += 8) {
+            __m256 v = _mm256_max_ps(low, _mm256_min_ps(high, _mm256_loadu_ps(x + i)));
+            _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), _mm256_cvtps_ph(v, 0));
+        }
+#endif
+        VECTOR_LOOP
+        for (size_t j = i; j < end; j++)
+            h[j] = f16_of(x[j]);
+    }
+    return m;
+}
+
+ALWAYS void f16_out(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    const u16_any *h = (const u16_any *)in;
+    size_t i = 0;
+#if defined(__AVX512F__)
+    const __m512 alpha = _mm512_set1_ps(o.alpha);
+    for (; i + 16 <= n; i += 16) {
+        __m512 v = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(in + 2 * i)));
+        if (o.add)
+            v = _mm512_add_ps(_mm512_loadu_ps(o.y + i), _mm512_mul_ps(alpha, v));
+        _mm512_storeu_ps(o.y + i, v);
+    }
+#elif defined(__F16C__)
+    const __m256 alpha = _mm256_set1_ps(o.alpha);
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i)));
+        if (o.add)
+            v = _mm256_add_ps(_mm256_loadu_ps(o.y + i), _mm256_mul_ps(alpha, v));
+        _mm256_storeu_ps(o.y + i, v);
+    }
+#endif
+    VECTOR_LOOP
+    for (size_t j = i; j < n; j++)
+        put(o, j, f16_to(h[j]));
+}
+
+static uint32_t bf16_encode(size_t n, const float *x, uint8_t *out)
+{
+    u16_any *h = (u16_any *)out;
+    uint32_t m = 0;
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t end = HTH_MIN(n, at + CHUNK);
+        uint32_t top = max_bits(end - at, x + at);
+        m = top > m ? top : m;
+        VECTOR_LOOP
+        for (size_t i = at; i < end; i++) {
+            uint32_t b = bits_of(x[i]), mag = b & MAGNITUDE;
+            mag = mag > 0x7f7f0000u ? 0x7f7f0000u : mag; /* the largest must not round up */
+            h[i] = (uint16_t)((b >> 16 & 0x8000u) | (mag + 0x7fffu + (mag >> 16 & 1)) >> 16);
+        }
+    }
+    return m;
+}
+
+ALWAYS void bf16_out(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    const u16_any *h = (const u16_any *)in;
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        put(o, i, float_of((uint32_t)h[i] << 16));
+}
+
+/* -- int8 ---------------------------------------------------------------------------------- */
+
+/* A block's scale as bf16, from the bits of its largest magnitude; 0 for one that is too small. */
+ALWAYS uint32_t int8_scale(uint32_t top)
+{
+    uint32_t scale = (bits_of(float_of(top) / 127.0f) + 0xffffu) >> 16;
+    return top < 0x04000000u ? 0 : scale; /* 2^-119 */
+}
+
+ALWAYS float int8_inverse(uint32_t scale)
+{
+    return scale > 0 ? 1.0f / float_of(scale << 16) : 0.0f;
+}
+
+ALWAYS uint32_t int8_block(size_t n, const float *x, uint8_t *codes, u16_any *scale)
+{
+    uint32_t top = max_bits(n, x), s = int8_scale(top);
+    float inv = int8_inverse(s);
+    *scale = (uint16_t)s;
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)round_bits(x[i] * inv);
+    return top;
+}
+
+static uint32_t int8_encode(size_t n, const float *x, uint8_t *codes, uint8_t *scales)
+{
+    u16_any *scale = (u16_any *)scales;
+    size_t i = 0, b = 0;
+    uint32_t m = 0;
+    for (; i + BLOCK <= n; i += BLOCK, b++) {
+        uint32_t top = int8_block(BLOCK, x + i, codes + i, scale + b);
+        m = top > m ? top : m;
+    }
+    if (i < n) {
+        uint32_t top = int8_block(n - i, x + i, codes + i, scale + b);
+        m = top > m ? top : m;
+    }
+    return m;
+}
+
+ALWAYS void int8_out(size_t n, const uint8_t *codes, const uint8_t *scales, struct hth_quant_out o)
+{
+    const u16_any *scale = (const u16_any *)scales;
+    for (size_t at = 0; at < n; at += BLOCK) {
+        float s = float_of((uint32_t)scale[at / BLOCK] << 16);
+        if (at + BLOCK <= n) {
+            VECTOR_LOOP
+            for (size_t i = 0; i < BLOCK; i++)
+                put(o, at + i, (float)(int8_t)codes[at + i] * s);
+        } else {
+            for (size_t i = at; i < n; i++)
+                put(o, i, (float)(int8_t)codes[i] * s);
+        }
+    }
+}
+
+/* -- dynamic8 ------------------------------------------------------------------------------ */
+
+ALWAYS uint8_t dynamic_code(const struct hth_dynamic *d, float q)
+{
+    uint32_t bits = bits_of(q), mag = bits & MAGNITUDE, key = mag >> 16;
+    key = key > HTH_DYNAMIC_CELL_FIRST ? key - HTH_DYNAMIC_CELL_FIRST : 0;
+    uint32_t low = key > 0 ? mag & 0xffffu : 0, cell = d->cell[key];
+    uint32_t step = (cell >> 17) + (low > (cell & 0x1ffffu));
+    /* 1 has no negative twin. */
+    uint32_t down = step < d->zero ? d->zero - step : 0;
+    return (uint8_t)(bits >> 31 ? down : d->zero + step);
+}
+
+static void dynamic_encode(const struct hth_dynamic *d, size_t n, const float *x, float m,
+                           uint8_t *codes)
+{
+    for (size_t i = 0; i < n; i++)
+        codes[i] = dynamic_code(d, x[i] / m);
+}
+
+ALWAYS void dynamic_out(const struct hth_dynamic *d, size_t n, const uint8_t *codes, float m,
+                        struct hth_quant_out o)
+{
+    for (size_t i = 0; i < n; i++)
+        put(o, i, d->book[codes[i]] * m);
+}
+
+/* -- uniform8 ------------------------------------------------------------------------------ */
+
+#define LANES 16
+
+ALWAYS double fold(double lane[LANES])
+{
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        for (int i = 0; i < step; i++)
+            lane[i] += lane[i + step];
+    }
+    return lane[0];
+}
+
+static double sum(size_t n, const float *x)
+{
+    double lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += (double)x[i + l];
+    }
+    for (size_t l = 0; i < n; i++, l++)
+        lane[l] += (double)x[i];
+    return fold(lane);
+}
+
+static double spread(size_t n, const float *x, float mean)
+{
+    double lane[LANES] = {0}, from = (double)mean;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (size_t l = 0; l < LANES; l++)
+            lane[l] += ((double)x[i + l] - from) * ((double)x[i + l] - from);
+    }
+    for (size_t l = 0; i < n; i++, l++)
+        lane[l] += ((double)x[i] - from) * ((double)x[i] - from);
+    return fold(lane);
+}
+
+static void uniform_encode(size_t n, const float *x, struct hth_uniform *u, uint8_t *codes)
+{
+    float mean = u->mean, inv = u->inv;
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t end = HTH_MIN(n, at + CHUNK);
+        VECTOR_LOOP
+        for (size_t i = at; i < end; i++) {
+            float q = (x[i] - mean) * inv;
+            q = q > 127.0f ? 127.0f : q;
+            q = q < -128.0f ? -128.0f : q;
+            codes[i] = (uint8_t)(round_bits(q) + 128u);
+        }
+        /* CHUNK is a multiple of 4, so element i of the tensor goes to sum i mod 4. */
+        for (size_t i = at; i < end; i++) {
+            u->sum[i & 3][codes[i]] += (double)x[i];
+            u->count[i & 3][codes[i]]++;
+        }
+    }
+}
+
+ALWAYS void uniform_out(size_t n, const uint8_t *codes, const float *book, struct hth_quant_out o)
+{
+    for (size_t i = 0; i < n; i++)
+        put(o, i, book[codes[i]]);
+}
+
+/* -- byte planes --------------------------------------------------------------------------- */
+
+static void split(uint32_t width, size_t n, const uint8_t *x, uint8_t *planes)
+{
+    const u16_any *half = (const u16_any *)x;
+    const u32_any *word = (const u32_any *)x;
+    if (width == 2) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++) {
+            planes[i] = (uint8_t)half[i];
+            planes[n + i] = (uint8_t)(half[i] >> 8);
+        }
+        return;
+    }
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        planes[i] = (uint8_t)word[i];
+        planes[n + i] = (uint8_t)(word[i] >> 8);
+        planes[2 * n + i] = (uint8_t)(word[i] >> 16);
+        planes[3 * n + i] = (uint8_t)(word[i] >> 24);
+    }
+}
+
+static void join(uint32_t width, size_t n, const uint8_t *planes, uint8_t *x)
+{
+    u16_any *half = (u16_any *)x;
+    u32_any *word = (u32_any *)x;
+    if (width == 2) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            half[i] = (uint16_t)(planes[i] | planes[n + i] << 8);
+        return;
+    }
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        word[i] = planes[i] | (uint32_t)planes[n + i] << 8 | (uint32_t)planes[2 * n + i] << 16 |
+                  (uint32_t)planes[3 * n + i] << 24;
+    }
+}
+
+/* -- both kinds of output ------------------------------------------------------------------ */
+
+/* One loop that stores and one that adds, each without a test inside. */
+#define BOTH(call)                                                                                 \
+    do {                                                                                           \
+        if (o.add) {                                                                               \
+            o.add = true;                                                                          \
+            call;                                                                                  \
+        } else {                                                                                   \
+            o.add = false;                                                                         \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+static void f32_decode(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    BOTH(f32_out(n, in, o));
+}
+
+static void f16_decode(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    BOTH(f16_out(n, in, o));
+}
+
+static void bf16_decode(size_t n, const uint8_t *in, struct hth_quant_out o)
+{
+    BOTH(bf16_out(n, in, o));
+}
+
+static void int8_decode(size_t n, const uint8_t *codes, const uint8_t *scales,
+                        struct hth_quant_out o)
+{
+    BOTH(int8_out(n, codes, scales, o));
+}
+
+static void dynamic_decode(const struct hth_dynamic *d, size_t n, const uint8_t *codes, float m,
+                           struct hth_quant_out o)
+{
+    BOTH(dynamic_out(d, n, codes, m, o));
+}
+
+static void uniform_decode(size_t n, const uint8_t *codes, const float *book,
+                           struct hth_quant_out o)
+{
+    BOTH(uniform_out(n, codes, book, o));
+}
+
+const struct hth_quantops QUANT_TABLE = {
+    .isa = QUANT_ISA,
+    .max_bits = max_bits,
+    .max_bits16 = max_bits16,
+    .f32_decode = f32_decode,
+    .f16_encode = f16_encode,
+    .f16_decode = f16_decode,
+    .bf16_encode = bf16_encode,
+    .bf16_decode = bf16_decode,
+    .int8_encode = int8_encode,
+    .int8_decode = int8_decode,
+    .dynamic_encode = dynamic_encode,
+    .dynamic_decode = dynamic_decode,
+    .sum = sum,
+    .spread = spread,
+    .uniform_encode = uniform_encode,
+    .uniform_decode = uniform_decode,
+    .split = split,
+    .join = join,
+};

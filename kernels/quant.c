@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quant.c: number formats: lengths, checks, code books; the loops stand in quant-template.h. */
+#include "kernels/quant.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/limits.h"
+#include "kernels/quant-internal.h"
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+/* -- formats ------------------------------------------------------------------------------- */
+
+static const char *const names[] = {
+    [HTH_QUANT_F32] = "fp32",          [HTH_QUANT_F16] = "fp16",
+    [HTH_QUANT_BF16] = "bf16",         [HTH_QUANT_INT8] = "int8",
+    [HTH_QUANT_DYNAMIC8] = "dynamic8", [HTH_QUANT_DYNAMIC8U] = "dynamic8u",
+    [HTH_QUANT_UNIFORM8] = "uniform8",
+};
+
+#define BOOK_BYTES (256 * sizeof(float))
+
+static bool known(enum hth_quant_format format)
+{
+    return format >= HTH_QUANT_F32 && format <= HTH_QUANT_UNIFORM8;
+}
+
+const char *hth_quant_name(enum hth_quant_format format)
+{
+    return known(format) ? names[format] : "?";
+}
+
+enum hth_err hth_quant_by_name(const char *name, enum hth_quant_format *out)
+{
+    for (uint32_t i = HTH_QUANT_F32; i < HTH_ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum hth_quant_format)i;
+            return HTH_OK;
+        }
+    }
+    return HTH_E_NOT_FOUND;
+}
+
+static size_t blocks(size_t count, size_t block)
+{
+    return count / block + (count % block != 0);
+}
+
+size_t hth_quant_bytes(enum hth_quant_format format, size_t count)
+{
+    if (count > HTH_PARAMS_FLOATS_MAX)
+        return 0;
+    switch (format) {
+    case HTH_QUANT_F32:
+        return 4 * count;
+    case HTH_QUANT_F16:
+    case HTH_QUANT_BF16:
+        return 2 * count;
+    case HTH_QUANT_INT8:
+        return count + 2 * blocks(count, HTH_QUANT_INT8_BLOCK);
+    case HTH_QUANT_DYNAMIC8:
+    case HTH_QUANT_DYNAMIC8U:
+        return count + 4 * blocks(count, HTH_QUANT_DYNAMIC_BLOCK);
+    case HTH_QUANT_UNIFORM8:
+        return count > 0 ? count + BOOK_BYTES : 0;
+    }
+    return 0;
+}
+
+/* -- tables -------------------------------------------------------------------------------- */
+
+static bool cpu_has_avx2(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c = 0, d;
+    /* The compilers' own test knows no F16C. */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+#else
+    return false;
+#endif
+}
+
+static bool cpu_has_avx512(void)
+{
+#ifdef __x86_64__
+    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+const struct hth_quantops *hth_quantops_find(const char *isa)
+{
+#ifdef __x86_64__
+    bool any = isa == NULL;
+    if ((any || strcmp(isa, "avx512") == 0) && cpu_has_avx512())
+        return &hth_quantops_avx512;
+    if ((any || strcmp(isa, "avx2") == 0) && cpu_has_avx2())
+        return &hth_quantops_avx2;
+#endif
+    return isa == NULL || strcmp(isa, "generic") == 0 ? &hth_quantops_generic : NULL;
+}
+
+/* The CPU is asked once; whoever comes first writes what everybody would write. */
+static const struct hth_quantops *best(void)
+{
+    static const struct hth_quantops *_Atomic chosen;
+    const struct hth_quantops *q = chosen;
+    if (q == NULL)
+        chosen = q = hth_quantops_find(NULL);
+    return q;
+}
+
+/* -- dynamic code books -------------------------------------------------------------------- */
+
+static struct hth_dynamic dynamic_signed, dynamic_unsigned;
+
+/* The codes above 0 in rising order: 2^(i + extra) middles for each decade, and 1. */
+static uint32_t dynamic_positive(uint32_t extra, float *out)
+{
+    static const double decade[] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 7; i++) {
+        uint32_t parts = 1u << (i + extra);
+        for (uint32_t k = 0; k < parts; k++) {
+            double middle = 0.1 + 0.9 * ((double)k + 0.5) / (double)parts;
+            out[n++] = (float)(middle * decade[i]);
+        }
+    }
+    out[n++] = 1.0f;
+    return n;
+}
+
+static uint32_t float_bits(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    return b;
+}
+
+/* The last float nearer to `low` than to `high`, or in the middle. */
+static uint32_t last_bits(float low, float high)
+{
+    double middle = 0.5 * ((double)low + (double)high);
+    float f = (float)middle;
+    return (double)f > middle ? float_bits(f) - 1 : float_bits(f);
+}
+
+static void dynamic_init(struct hth_dynamic *d, bool is_unsigned)
+{
+    float up[256];
+    uint32_t n = dynamic_positive(is_unsigned ? 1 : 0, up);
+    d->zero = is_unsigned ? 0 : n - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        d->book[d->zero + 1 + i] = up[i];
+        if (i < d->zero)
+            d->book[d->zero - 1 - i] = -up[i];
+    }
+    uint32_t step = 0; /* codes above 0 that are certainly reached by the cell's lowest q */
+    for (uint32_t k = 0; k < HTH_DYNAMIC_CELLS; k++) {
+        uint32_t first = k > 0 ? (HTH_DYNAMIC_CELL_FIRST + k) << 16 : 0;
+        uint32_t end = (HTH_DYNAMIC_CELL_FIRST + k + 1) << 16;
+        while (step < n && last_bits(d->book[d->zero + step], up[step]) < first)
+            step++;
+        uint32_t last = step < n ? last_bits(d->book[d->zero + step], up[step]) : UINT32_MAX;
+        d->cell[k] = step << 17 | (last < end ? last & 0xffffu : 0x1ffffu);
+    }
+}
+
+/* Before main, so that nobody has to wait or to lock. */
+__attribute__((constructor)) static void dynamic_init_both(void)
+{
+    dynamic_init(&dynamic_signed, false);
+    dynamic_init(&dynamic_unsigned, true);
+}
+
+static const struct hth_dynamic *dynamic_of(enum hth_quant_format format)
+{
+    return format == HTH_QUANT_DYNAMIC8U ? &dynamic_unsigned : &dynamic_signed;
+}
+
+const float *hth_quant_dynamic_book(bool is_unsigned)
+{
+    return is_unsigned ? dynamic_unsigned.book : dynamic_signed.book;
+}
+
+/* -- encode -------------------------------------------------------------------------------- */
+
+static enum hth_err finite(uint32_t bits)
+{
+    return bits < HTH_BITS_INFINITE ? HTH_OK : HTH_E_NOT_FINITE;
+}
+
+static enum hth_err dynamic_encode(const struct hth_quantops *q, enum hth_quant_format format,
+                                   const float *x, size_t count, uint8_t *out)
+{
+    const struct hth_dynamic *d = dynamic_of(format);
+    uint8_t *maxima = out + count;
+    for (size_t at = 0; at < count; at += HTH_QUANT_DYNAMIC_BLOCK, maxima += 4) {
+        size_t n = HTH_MIN(count - at, (size_t)HTH_QUANT_DYNAMIC_BLOCK);
+        uint32_t top = q->max_bits(n, x + at);
+        HTH_TRY(finite(top));
+        for (size_t i = 0; format == HTH_QUANT_DYNAMIC8U && i < n; i++) {
+            if (x[at + i] < 0)
+                return HTH_E_RANGE;
+        }
+        float m;
+        memcpy(&m, &top, sizeof(m));
+        memcpy(maxima, &top, sizeof(top));
+        if (top == 0)
+            memset(out + at, (int)d->zero, n);
+        else
+            q->dynamic_encode(d, n, x + at, m, out + at);
+    }
+    return HTH_OK;
+}
+
+static enum hth_err uniform_encode(const struct hth_quantops *q, const float *x, size_t count,
+                                   uint8_t *out)
+{
+    struct hth_uniform u = {0};
+    float book[256];
+    if (count == 0)
+        return HTH_OK;
+    double sum = q->sum(count, x);
+    if (!isfinite(sum))
+        return HTH_E_NOT_FINITE;
+    u.mean = (float)(sum / (double)count);
+    double sigma = count > 1 ? sqrt(q->spread(count, x, u.mean) / (double)(count - 1)) : 0;
+    double step = sigma * (6.0 / 256.0);
+    u.inv = step >= 0x1p-126 ? (float)(1.0 / step) : 0;
+    q->uniform_encode(count, x, &u, out + BOOK_BYTES);
+    for (size_t c = 0; c < 256; c++) {
+        double s = (u.sum[0][c] + u.sum[1][c]) + (u.sum[2][c] + u.sum[3][c]);
+        uint64_t n = (uint64_t)u.count[0][c] + u.count[1][c] + u.count[2][c] + u.count[3][c];
+        book[c] = n > 0 ? (float)(s / (double)n) : u.mean;
+    }
+    memcpy(out, book, sizeof(book));
+    return HTH_OK;
+}
+
+enum hth_err hth_quant_encode_with(const struct hth_quantops *q, enum hth_quant_format format,
+                                   const float *x, size_t count, void *out)
+{
+    if (!known(format))
+        return HTH_E_UNSUPPORTED;
+    if (count > HTH_PARAMS_FLOATS_MAX)
+        return HTH_E_TOO_LARGE;
+    switch (format) {
+    case HTH_QUANT_F32:
+        if (count > 0)
+            memcpy(out, x, count * sizeof(float));
+        return finite(q->max_bits(count, x));
+    case HTH_QUANT_F16:
+        return finite(q->f16_encode(count, x, out));
+    case HTH_QUANT_BF16:
+        return finite(q->bf16_encode(count, x, out));
+    case HTH_QUANT_INT8:
+        return q->int8_encode(count, x, out, (uint8_t *)out + count) < HTH_BITS_INT8_END
+                   ? HTH_OK
+                   : HTH_E_NOT_FINITE;
+    case HTH_QUANT_DYNAMIC8:
+    case HTH_QUANT_DYNAMIC8U:
+        return dynamic_encode(q, format, x, count, out);
+    case HTH_QUANT_UNIFORM8:
+        return uniform_encode(q, x, count, out);
+    }
+    return HTH_E_UNSUPPORTED;
+}
+
+enum hth_err hth_quant_encode(enum hth_quant_format format, const float *x, size_t count, void *out)
+{
+    return hth_quant_encode_with(best(), format, x, count, out);
+}
+
+/* -- decode -------------------------------------------------------------------------------- */
+
+/* Numbers of 32 bits that lie at any address: the largest as unsigned, so that a sign is large. */
+static uint32_t max_word(const uint8_t *p, size_t count)
+{
+    uint32_t m = 0, w;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&w, p + 4 * i, sizeof(w));
+        m = w > m ? w : m;
+    }
+    return m;
+}
+
+static uint32_t max_half(const uint8_t *p, size_t count)
+{
+    uint16_t m = 0, w;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&w, p + 2 * i, sizeof(w));
+        m = w > m ? w : m;
+    }
+    return m;
+}
+
+/* Everything that could make a value infinite. */
+static bool decodable(const struct hth_quantops *q, enum hth_quant_format format, const uint8_t *in,
+                      size_t count)
+{
+    switch (format) {
+    case HTH_QUANT_F32:
+        return q->max_bits(count, in) < HTH_BITS_INFINITE;
+    case HTH_QUANT_F16:
+        return q->max_bits16(count, in) < 0x7c00u;
+    case HTH_QUANT_BF16:
+        return q->max_bits16(count, in) < 0x7f80u;
+    case HTH_QUANT_INT8:
+        return max_half(in + count, blocks(count, HTH_QUANT_INT8_BLOCK)) < HTH_SCALE_INT8_END;
+    case HTH_QUANT_DYNAMIC8:
+    case HTH_QUANT_DYNAMIC8U:
+        return max_word(in + count, blocks(count, HTH_QUANT_DYNAMIC_BLOCK)) < HTH_BITS_INFINITE;
+    case HTH_QUANT_UNIFORM8:
+        return count == 0 || q->max_bits(256, in) < HTH_BITS_INFINITE;
+    }
+    return false;
+}
+
+static void dynamic_decode(const struct hth_quantops *q, enum hth_quant_format format,
+                           const uint8_t *in, size_t count, struct hth_quant_out o)
+{
+    const uint8_t *maxima = in + count;
+    for (size_t at = 0; at < count; at += HTH_QUANT_DYNAMIC_BLOCK, maxima += 4) {
+        size_t n = HTH_MIN(count - at, (size_t)HTH_QUANT_DYNAMIC_BLOCK);
+        struct hth_quant_out part = {o.y + at, o.alpha, o.add};
+        float m;
+        memcpy(&m, maxima, sizeof(m));
+        q->dynamic_decode(dynamic_of(format), n, in + at, m, part);
+    }
+}
+
+enum hth_err hth_quant_decode_with(const struct hth_quantops *q, enum hth_quant_format format,
+                                   const void *in, size_t bytes, size_t count,
+                                   struct hth_quant_out o)
+{
+    const uint8_t *b = in;
+    float book[256];
+    if (!known(format))
+        return HTH_E_UNSUPPORTED;
+    if (count > HTH_PARAMS_FLOATS_MAX)
+        return HTH_E_TOO_LARGE;
+    size_t want = hth_quant_bytes(format, count);
+    if (bytes != want)
+        return bytes < want ? HTH_E_TRUNCATED : HTH_E_MALFORMED;
+    if (!decodable(q, format, b, count))
+        return HTH_E_NOT_FINITE;
+    if (count == 0)
+        return HTH_OK;
+    switch (format) {
+    case HTH_QUANT_F32:
+        q->f32_decode(count, b, o);
+        break;
+    case HTH_QUANT_F16:
+        q->f16_decode(count, b, o);
+        break;
+    case HTH_QUANT_BF16:
+        q->bf16_decode(count, b, o);
+        break;
+    case HTH_QUANT_INT8:
+        q->int8_decode(count, b, b + count, o);
+        break;
+    case HTH_QUANT_DYNAMIC8:
+    case HTH_QUANT_DYNAMIC8U:
+        dynamic_decode(q, format, b, count, o);
+        break;
+    case HTH_QUANT_UNIFORM8:
+        memcpy(book, b, sizeof(book));
+        q->uniform_decode(count, b + BOOK_BYTES, book, o);
+        break;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_quant_decode(enum hth_quant_format format, const void *in, size_t bytes,
+                              size_t count, float *y)
+{
+    return hth_quant_decode_with(best(), format, in, bytes, count, (struct hth_quant_out){.y = y});
+}
+
+enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, size_t bytes,
+                                  size_t count, float alpha, float *y)
+{
+    return hth_quant_decode_with(best(), format, in, bytes, count,
+                                 (struct hth_quant_out){.y = y, .alpha = alpha, .add = true});
+}
+
+/* -- byte planes --------------------------------------------------------------------------- */
+
+void hth_planes_split(uint32_t width, size_t count, const void *x, void *planes)
+{
+    HTH_ASSERT(width == 2 || width == 4);
+    best()->split(width, count, x, planes);
+}
+
+void hth_planes_join(uint32_t width, size_t count, const void *planes, void *x)
+{
+    HTH_ASSERT(width == 2 || width == 4);
+    best()->join(width, count, planes, x);
+}
