@@ -93,7 +93,7 @@ static enum hth_err bare_rate(const struct expert *e, uint32_t rows, bool backwa
     for (uint32_t i = 0; i < threads; i++) {
         all[i].opts = (struct hth_bench_options){
             .backend = e->bench.backend,
-            .kind = backward ? HTH_BENCH_FFN_STEP : HTH_BENCH_FFN_FORWARD,
+            .kind = backward ? HTH_BENCH_FFN_TRAIN_STEP : HTH_BENCH_FFN_FORWARD,
             .dim = e->d,
             .rows = rows,
             .repeats = rows > 256 ? 3 : 31,

@@ -1,138 +1,258 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: times the bare kernels; a wrong kernel is not timed. */
-#include "kernels/bench.h"
+/* bench.c: cases for timing, and the plain way to time one. */
+#include "kernels/bench-internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/blocks.h"
-#include "kernels/optim.h"
 
-#define REPEATS_MAX     101
-#define CHECK_TOLERANCE 2e-5
-#define CHECKED_ROWS    4
+#define REPEATS_MAX  101
+#define ADAM_BYTES   28.0 /* a parameter: value, gradient and two states read, three written */
+#define FLAT_COLUMNS 8192
 
-struct bench {
-    const struct hth_bench_options *options;
-    struct hth_params *params;
-    struct hth_exec *ex;
-    struct hth_ffn ffn;
-    struct hth_optim optim;
-    struct hth_view x, y, dy, hidden;
-    void *saved;
-    float *memory;
+struct kind {
+    const char *name;
+    double products; /* of rows * d * 4 d multiply-adds */
+    double bytes;    /* per element of [rows, d], or of a flat vector */
 };
 
-static enum hth_err bench_once(struct bench *b)
+static const struct kind kinds[HTH_BENCH_KINDS] = {
+    [HTH_BENCH_LINEAR_FORWARD] = {"linear_forward", 2, 0},
+    [HTH_BENCH_LINEAR_BACKWARD_DATA] = {"linear_backward_data", 2, 0},
+    [HTH_BENCH_LINEAR_BACKWARD_WEIGHT] = {"linear_backward_weight", 2, 0},
+    [HTH_BENCH_FFN_FORWARD] = {"ffn_forward", 2, 0},
+    [HTH_BENCH_FFN_FORWARD_BACKWARD] = {"ffn_forward_backward", 6, 0},
+    [HTH_BENCH_FFN_TRAIN_STEP] = {"ffn_train_step", 6, 0},
+    [HTH_BENCH_LAYERNORM] = {"layernorm", 0, 8},
+    [HTH_BENCH_SOFTMAX] = {"softmax", 0, 8},
+    [HTH_BENCH_XENT] = {"xent", 0, 8},
+    [HTH_BENCH_ADAMW] = {"adamw", 0, ADAM_BYTES},
+};
+
+const char *hth_bench_kind_name(enum hth_bench_kind kind)
 {
-    struct hth_linear linear = {.w = b->ffn.w1, .bias = b->ffn.b1};
-    switch (b->options->kind) {
-    case HTH_BENCH_LINEAR_FORWARD:
-        HTH_TRY(hth_linear_forward(b->ex, &linear, b->x, b->hidden));
-        break;
-    case HTH_BENCH_FFN_FORWARD:
-        HTH_TRY(hth_ffn_forward(b->ex, &b->ffn, b->x, b->y, NULL));
-        break;
-    case HTH_BENCH_FFN_STEP:
-        hth_params_zero_grads(b->params);
-        HTH_TRY(hth_ffn_forward(b->ex, &b->ffn, b->x, b->y, b->saved));
-        HTH_TRY(hth_ffn_backward(b->ex, &b->ffn, b->x, b->saved, b->dy, b->y));
-        HTH_TRY(hth_optim_step(b->ex, b->params, &b->optim, 1.0f));
-        break;
-    case HTH_BENCH_ADAM:
-        HTH_TRY(hth_optim_step(b->ex, b->params, &b->optim, 1.0f));
-        break;
-    }
-    return hth_exec_sync(b->ex);
+    return kinds[kind].name;
 }
 
-static enum hth_err bench_setup(struct bench *b)
+bool hth_bench_kind_multiplies(enum hth_bench_kind kind)
 {
-    const struct hth_bench_options *o = b->options;
-    struct hth_ffn_options shape = {.dim = o->dim};
-    struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
-    uint32_t ld = hth_ld_f32(o->dim), ld_hidden = hth_ld_f32(4 * o->dim);
-    size_t rows = o->rows;
-    HTH_TRY(hth_params_new(o->backend, &b->params));
-    HTH_TRY(hth_ffn_declare(b->params, &shape, &b->ffn));
-    HTH_TRY(hth_params_seal(b->params, &seal));
-    HTH_TRY(hth_exec_new(o->backend, hth_ffn_scratch_bytes(o->backend, &b->ffn, o->rows), &b->ex));
-    b->memory = hth_try_aligned((3 * rows * ld + rows * ld_hidden) * sizeof(float));
-    b->saved = hth_backend_alloc(o->backend, hth_ffn_saved_bytes(&b->ffn, o->rows));
-    if (b->memory == NULL || b->saved == NULL)
+    return kinds[kind].products > 0;
+}
+
+static bool is_flat(enum hth_bench_kind kind)
+{
+    return kind == HTH_BENCH_ADAMW;
+}
+
+/* ---- the work ------------------------------------------------------------------------------ */
+
+static enum hth_err run_linear(struct hth_bench_case *c)
+{
+    struct hth_linear up = {.w = c->ffn.w1, .bias = c->ffn.b1};
+    struct hth_linear down = {.w = c->ffn.w2, .bias = c->ffn.b2};
+    struct hth_linear_back down_back = {.w = c->ffn.w2}, up_back = {.w = c->ffn.w1};
+    switch (c->options.kind) {
+    case HTH_BENCH_LINEAR_FORWARD:
+        HTH_TRY(hth_linear_forward(c->ex, &up, c->x, c->hidden));
+        return hth_linear_forward(c->ex, &down, c->dhidden, c->y);
+    case HTH_BENCH_LINEAR_BACKWARD_DATA:
+        HTH_TRY(hth_linear_backward_data(c->ex, &down_back, c->dy, c->hidden));
+        return hth_linear_backward_data(c->ex, &up_back, c->dhidden, c->y);
+    default:
+        hth_params_zero_grads(c->params);
+        HTH_TRY(hth_linear_backward_weight(c->ex, c->ffn.w2, c->ffn.b2, c->dhidden, c->dy));
+        return hth_linear_backward_weight(c->ex, c->ffn.w1, c->ffn.b1, c->x, c->dhidden);
+    }
+}
+
+static enum hth_err run_ffn_back(struct hth_bench_case *c)
+{
+    hth_params_zero_grads(c->params);
+    HTH_TRY(hth_ffn_forward(c->ex, &c->ffn, c->x, c->y, c->saved));
+    return hth_ffn_backward(c->ex, &c->ffn, c->x, c->saved, c->dy, c->y);
+}
+
+static enum hth_err run_rows(struct hth_bench_case *c)
+{
+    struct hth_layernorm norm = {.gamma = c->ffn.gamma, .beta = c->ffn.beta, .eps = c->ffn.eps};
+    struct hth_xent_result xent;
+    switch (c->options.kind) {
+    case HTH_BENCH_LAYERNORM:
+        return hth_layernorm_forward(c->ex, &norm, c->x, c->y, HTH_VIEW_NONE);
+    case HTH_BENCH_SOFTMAX:
+        return hth_softmax_forward(c->ex, c->x, c->y);
+    default:
+        return hth_xent(c->ex, c->x, c->labels, 1.0f, c->y, &xent);
+    }
+}
+
+static enum hth_err start_work(struct hth_bench_case *c)
+{
+    switch (c->options.kind) {
+    case HTH_BENCH_LINEAR_FORWARD:
+    case HTH_BENCH_LINEAR_BACKWARD_DATA:
+    case HTH_BENCH_LINEAR_BACKWARD_WEIGHT:
+        return run_linear(c);
+    case HTH_BENCH_FFN_FORWARD:
+        return hth_ffn_forward(c->ex, &c->ffn, c->x, c->y, NULL);
+    case HTH_BENCH_FFN_FORWARD_BACKWARD:
+        return run_ffn_back(c);
+    case HTH_BENCH_FFN_TRAIN_STEP:
+        HTH_TRY(run_ffn_back(c));
+        return hth_optim_step(c->ex, c->params, &c->optim, 1.0f);
+    case HTH_BENCH_ADAMW:
+        return hth_optim_step(c->ex, c->params, &c->optim, 1.0f);
+    default:
+        return run_rows(c);
+    }
+}
+
+enum hth_err hth_bench_case_run(struct hth_bench_case *c)
+{
+    HTH_TRY(start_work(c));
+    return hth_exec_sync(c->ex);
+}
+
+/* ---- making a case ------------------------------------------------------------------------- */
+
+/* Numbers in [-1, 1), a pure function of the place. */
+static void fill(float *to, size_t count, uint64_t salt)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = (float)(int32_t)(hth_mix64(i + (salt << 40)) >> 40) * 0x1p-23f - 1.0f;
+}
+
+static struct hth_view next_view(float **at, uint32_t rows, uint32_t cols)
+{
+    struct hth_view v = hth_view_f32(*at, rows, cols, hth_ld_f32(cols));
+    *at += (size_t)rows * v.ld;
+    return v;
+}
+
+static enum hth_err make_rows(struct hth_bench_case *c)
+{
+    uint32_t rows = c->options.rows, d = c->options.dim;
+    size_t floats = (size_t)rows * (3 * hth_ld_f32(d) + 2 * hth_ld_f32(4 * d) + hth_ld_f32(1));
+    c->memory = hth_backend_alloc(c->options.backend, floats * sizeof(float));
+    c->saved = hth_backend_alloc(c->options.backend, hth_ffn_saved_bytes(&c->ffn, rows));
+    if (c->memory == NULL || c->saved == NULL)
         return HTH_E_NO_MEMORY;
-    b->x = hth_view_f32(b->memory, o->rows, o->dim, ld);
-    b->y = hth_view_f32(b->memory + rows * ld, o->rows, o->dim, ld);
-    b->dy = hth_view_f32(b->memory + 2 * rows * ld, o->rows, o->dim, ld);
-    b->hidden = hth_view_f32(b->memory + 3 * rows * ld, o->rows, 4 * o->dim, ld_hidden);
-    for (size_t i = 0; i < 3 * rows * ld; i++)
-        b->memory[i] = (float)(int32_t)(hth_mix64(i) >> 40) * 0x1p-23f - 1.0f;
-    b->optim = HTH_OPTIM_INIT;
+    float *at = c->memory;
+    fill(at, floats, 1);
+    c->x = next_view(&at, rows, d);
+    c->y = next_view(&at, rows, d);
+    c->dy = next_view(&at, rows, d);
+    c->hidden = next_view(&at, rows, 4 * d);
+    c->dhidden = next_view(&at, rows, 4 * d);
+    c->labels = hth_view_i32((int32_t *)(void *)at, rows);
+    for (uint32_t r = 0; r < rows; r++)
+        ((int32_t *)(void *)at)[r] = (int32_t)(hth_mix64(r) % d);
     return HTH_OK;
 }
 
-static double gelu64(double x)
+static enum hth_err make_flat(struct hth_bench_case *c)
 {
-    return 0.5 * x * (1.0 + tanh(0.7978845608 * (x + 0.044715 * x * x * x)));
+    uint64_t d = c->options.dim;
+    uint64_t elements = c->options.elements > 0 ? c->options.elements : 8 * d * d;
+    struct hth_param_spec spec = {.name = "flat",
+                                  .rows = (uint32_t)((elements + FLAT_COLUMNS - 1) / FLAT_COLUMNS),
+                                  .cols = FLAT_COLUMNS,
+                                  .init = HTH_INIT_UNIFORM,
+                                  .scale = 0.02f};
+    struct hth_weight *w;
+    if (elements > (uint64_t)UINT32_MAX * FLAT_COLUMNS / 2)
+        return HTH_E_TOO_LARGE;
+    return hth_params_add(c->params, &spec, &w);
 }
 
-/* The FFN block on one row, in double; `scratch` holds hidden + dim numbers. */
-static void ffn64(const struct bench *b, const float *flat, const float *x, double *scratch)
+static enum hth_err make_weights(struct hth_bench_case *c)
 {
-    uint32_t d = b->ffn.dim, h = b->ffn.hidden;
-    double *hidden = scratch, *y = scratch + h, mean = 0, spread = 0;
-    const float *w1 = flat + hth_weight_offset(b->ffn.w1),
-                *b1 = flat + hth_weight_offset(b->ffn.b1);
-    const float *w2 = flat + hth_weight_offset(b->ffn.w2),
-                *b2 = flat + hth_weight_offset(b->ffn.b2);
-    for (uint32_t j = 0; j < h; j++)
-        hidden[j] = (double)b1[j];
-    for (uint32_t k = 0; k < d; k++) {
-        for (uint32_t j = 0; j < h; j++)
-            hidden[j] += (double)x[k] * (double)w1[(size_t)k * h + j];
-    }
-    for (uint32_t j = 0; j < d; j++)
-        y[j] = (double)x[j] + (double)b2[j];
-    for (uint32_t k = 0; k < h; k++) {
-        double a = gelu64(hidden[k]);
-        for (uint32_t j = 0; j < d; j++)
-            y[j] += a * (double)w2[(size_t)k * d + j];
-    }
-    for (uint32_t j = 0; j < d; j++)
-        mean += y[j] / d;
-    for (uint32_t j = 0; j < d; j++)
-        spread += (y[j] - mean) * (y[j] - mean) / d;
-    for (uint32_t j = 0; j < d; j++)
-        y[j] = (y[j] - mean) / sqrt(spread + (double)b->ffn.eps);
+    struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
+    struct hth_ffn_options shape = {.dim = c->options.dim};
+    bool flat = is_flat(c->options.kind);
+    size_t scratch = 0;
+    HTH_TRY(hth_params_new(c->options.backend, &c->params));
+    if (flat)
+        HTH_TRY(make_flat(c));
+    else
+        HTH_TRY(hth_ffn_declare(c->params, &shape, &c->ffn));
+    if (c->options.kind != HTH_BENCH_FFN_TRAIN_STEP && !flat)
+        seal.state_slots = 0;
+    HTH_TRY(hth_params_seal(c->params, &seal));
+    if (!flat)
+        scratch = hth_ffn_scratch_bytes(c->options.backend, &c->ffn, c->options.rows);
+    HTH_TRY(hth_exec_new(c->options.backend, scratch, &c->ex));
+    hth_exec_set_team(c->ex, c->options.team);
+    c->optim = HTH_OPTIM_INIT;
+    c->optim.kind = HTH_OPTIM_ADAMW;
+    c->optim.weight_decay = 0.01f;
+    if (flat)
+        fill(hth_params_flat(c->params, HTH_PART_GRAD), hth_params_flat_len(c->params), 2);
+    return HTH_OK;
 }
 
-/* Some rows of the block against double. */
-static enum hth_err bench_check(struct bench *b, double *error)
+enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
+                                struct hth_bench_case **out)
 {
-    uint32_t d = b->ffn.dim, h = b->ffn.hidden, rows = b->options->rows;
-    double diff = 0, norm = 0;
-    const float *flat = hth_params_flat(b->params, HTH_PART_VALUE);
-    double *scratch = hth_try_calloc((size_t)d + h, sizeof(double));
-    enum hth_err err = scratch != NULL && flat != NULL ? HTH_OK : HTH_E_NO_MEMORY;
-    if (err == HTH_OK)
-        err = hth_ffn_forward(b->ex, &b->ffn, b->x, b->y, NULL);
-    for (uint32_t i = 0; err == HTH_OK && i < HTH_MIN(rows, CHECKED_ROWS); i++) {
-        size_t r = (size_t)i * (rows - 1) / CHECKED_ROWS;
-        const float *y = (const float *)b->y.data + r * b->y.ld;
-        ffn64(b, flat, (const float *)b->x.data + r * b->x.ld, scratch);
-        for (uint32_t j = 0; j < d; j++) {
-            double want = scratch[h + j], off = (double)y[j] - want;
-            diff += off * off;
-            norm += want * want;
-        }
-    }
-    hth_free(scratch);
-    *error = sqrt(diff / (norm > 0 ? norm : 1));
-    return err != HTH_OK || *error < CHECK_TOLERANCE ? err : HTH_E_BUG;
+    const struct kind *kind = &kinds[options->kind];
+    *out = NULL;
+    if (options->rows == 0 || options->dim == 0)
+        return HTH_E_CONFIG;
+    if (!(hth_backend_caps(options->backend) & HTH_CAP_HOST_MEMORY))
+        return HTH_E_UNSUPPORTED;
+    struct hth_bench_case *c = hth_new(struct hth_bench_case);
+    double elements = (double)options->rows * options->dim;
+    enum hth_err err;
+    c->options = *options;
+    HTH_GOTO(out, make_weights(c));
+    if (is_flat(options->kind))
+        elements = (double)hth_params_flat_len(c->params);
+    else
+        HTH_GOTO(out, make_rows(c));
+    c->flops = 2.0 * kind->products * elements * 4 * options->dim;
+    c->bytes = kind->bytes * elements;
+    HTH_GOTO(out, hth_bench_check(c));
+    *out = c;
+out:
+    if (err != HTH_OK)
+        hth_bench_case_free(c);
+    return err;
 }
+
+void hth_bench_case_free(struct hth_bench_case *c)
+{
+    if (c == NULL)
+        return;
+    hth_exec_free(c->ex);
+    hth_backend_free(c->options.backend, c->saved);
+    hth_backend_free(c->options.backend, c->memory);
+    hth_params_free(c->params);
+    hth_free(c);
+}
+
+double hth_bench_case_error(const struct hth_bench_case *c)
+{
+    return c->error;
+}
+
+double hth_bench_case_flops(const struct hth_bench_case *c)
+{
+    return c->flops;
+}
+
+double hth_bench_case_bytes(const struct hth_bench_case *c)
+{
+    return c->bytes;
+}
+
+void hth_bench_case_set_team(struct hth_bench_case *c, struct hth_team *team)
+{
+    hth_exec_set_team(c->ex, team);
+}
+
+/* ---- the plain way ------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -140,49 +260,36 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum hth_err bench_time(struct bench *b, struct hth_bench_result *out)
+static enum hth_err time_case(struct hth_bench_case *c, struct hth_bench_result *out)
 {
-    const struct hth_bench_options *o = b->options;
+    const struct hth_bench_options *o = &c->options;
     double us[REPEATS_MAX];
     uint32_t repeats = o->repeats > 0 ? HTH_MIN(o->repeats, (uint32_t)REPEATS_MAX) : 7;
-    HTH_TRY(bench_once(b)); /* warms caches and touches pages */
+    HTH_TRY(hth_bench_case_run(c)); /* warms caches and touches pages */
     for (uint32_t i = 0; i < repeats; i++) {
         int64_t start = o->clock_us(o->clock_arg);
-        HTH_TRY(bench_once(b));
+        HTH_TRY(hth_bench_case_run(c));
         int64_t spent = o->clock_us(o->clock_arg) - start;
         us[i] = (double)HTH_MAX(spent, 1);
     }
     qsort(us, repeats, sizeof(us[0]), by_value);
-    double elements = (double)b->ffn.dim * b->ffn.hidden * o->rows; /* of one matrix product */
-    double products = o->kind == HTH_BENCH_LINEAR_FORWARD ? 1
-                      : o->kind == HTH_BENCH_FFN_FORWARD  ? 2
-                      : o->kind == HTH_BENCH_FFN_STEP     ? 6
-                                                          : 0;
     out->us_best = us[0];
     out->us_median = us[repeats / 2];
-    out->rows_per_s = products > 0 ? o->rows * 1e6 / out->us_median : 0;
-    out->gflops = 2e-3 * products * elements / out->us_median;
-    if (o->kind == HTH_BENCH_ADAM)
-        out->gb_per_s = 28e-3 * (double)hth_params_elements(b->params) / out->us_median;
+    out->rows_per_s = is_flat(o->kind) ? 0 : o->rows * 1e6 / out->us_median;
+    out->gflops = c->flops * 1e-3 / out->us_median;
+    out->gb_per_s = c->bytes * 1e-3 / out->us_median;
+    out->check_error = c->error;
     return HTH_OK;
 }
 
 enum hth_err hth_bench_run(const struct hth_bench_options *options, struct hth_bench_result *out)
 {
+    struct hth_bench_case *c;
     *out = (struct hth_bench_result){0};
-    if (options->clock_us == NULL || options->rows == 0 || options->dim == 0)
+    if (options->clock_us == NULL)
         return HTH_E_CONFIG;
-    if (!(hth_backend_caps(options->backend) & HTH_CAP_HOST_MEMORY))
-        return HTH_E_UNSUPPORTED;
-    struct bench b = {.options = options};
-    enum hth_err err;
-    HTH_GOTO(out, bench_setup(&b));
-    HTH_GOTO(out, bench_check(&b, &out->check_error));
-    HTH_GOTO(out, bench_time(&b, out));
-out:
-    hth_exec_free(b.ex);
-    hth_backend_free(options->backend, b.saved);
-    hth_aligned_free(b.memory);
-    hth_params_free(b.params);
+    HTH_TRY(hth_bench_case_new(options, &c));
+    enum hth_err err = time_case(c, out);
+    hth_bench_case_free(c);
     return err;
 }

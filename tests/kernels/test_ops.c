@@ -312,7 +312,12 @@ static void test_bench(void **state)
 {
     (void)state;
     int64_t now = 0;
-    for (int kind = HTH_BENCH_LINEAR_FORWARD; kind <= HTH_BENCH_ADAM; kind++) {
+    static const double products[HTH_BENCH_KINDS] = {2, 2, 2, 2, 6, 6};
+    static const double bytes[HTH_BENCH_KINDS] = {[HTH_BENCH_LAYERNORM] = 8 * 5 * 32,
+                                                  [HTH_BENCH_SOFTMAX] = 8 * 5 * 32,
+                                                  [HTH_BENCH_XENT] = 8 * 5 * 32,
+                                                  [HTH_BENCH_ADAMW] = 28 * 8192};
+    for (int kind = 0; kind < HTH_BENCH_KINDS; kind++) {
         struct hth_bench_options o = {.backend = backends[1],
                                       .kind = (enum hth_bench_kind)kind,
                                       .dim = 32,
@@ -323,9 +328,12 @@ static void test_bench(void **state)
         struct hth_bench_result r;
         assert_ok(hth_bench_run(&o, &r));
         assert_true(r.us_median == 1000 && r.check_error > 0 && r.check_error < 1e-5);
-        double products = (const double[]){1, 2, 6, 0}[kind];
-        assert_close(r.gflops, products * 2 * 5 * 32 * 128 / 1e-3 / 1e9, 1e-9, 0);
-        assert_close(r.rows_per_s, products > 0 ? 5000 : 0, 1e-9, 0);
+        assert_close(r.gflops, products[kind] * 2 * 5 * 32 * 128 / 1e-3 / 1e9, 1e-9, 0);
+        assert_close(r.gb_per_s, bytes[kind] / 1e-3 / 1e9, 1e-9, 0);
+        assert_close(r.rows_per_s, kind == HTH_BENCH_ADAMW ? 0 : 5000, 1e-9, 0);
+        assert_true(hth_bench_kind_multiplies(o.kind) == (products[kind] > 0));
+        o.tolerance = 1e-12; /* less than fp32 can do: nothing is timed */
+        assert_err(HTH_E_BUG, hth_bench_run(&o, &r));
         o.rows = 0;
         assert_err(HTH_E_CONFIG, hth_bench_run(&o, &r));
     }

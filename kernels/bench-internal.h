@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench-internal.h: what the two files of the bench share: the cases, and their checks. */
+#ifndef HTH_KERNELS_BENCH_INTERNAL_H
+#define HTH_KERNELS_BENCH_INTERNAL_H
+
+#include "kernels/bench.h"
+#include "kernels/blocks.h"
+#include "kernels/optim.h"
+
+struct hth_bench_case {
+    struct hth_bench_options options;
+    struct hth_params *params;
+    struct hth_exec *ex;
+    struct hth_ffn ffn; /* of kinds with weights but flat vectors */
+    struct hth_optim optim;
+    struct hth_view x, y, dy;        /* [rows, d] */
+    struct hth_view hidden, dhidden; /* [rows, 4 d] */
+    struct hth_view labels;          /* [rows, 1] */
+    void *saved;
+    float *memory;
+    double flops, bytes, error;
+};
+
+/* Row r of the rows that are checked, of `rows` rows in all. */
+#define HTH_BENCH_CHECKED_ROWS 4
+uint32_t hth_bench_checked_count(uint32_t rows);
+uint32_t hth_bench_checked_row(uint32_t rows, uint32_t i);
+
+/* Runs the operation and compares; sets c->error. Errors: E_BUG (too far off), E_NO_MEMORY. */
+enum hth_err hth_bench_check(struct hth_bench_case *c) HTH_MUST;
+
+#endif
