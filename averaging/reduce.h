@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce.h: the weighted mean of a group's vectors, by a butterfly that outlives its members.
+ *
+ * A *round* is one group of members that all know the same list. The vector is cut into shares, one
+ * per member that reduces, by bandwidth (shares.h), and shares into parts of at most 512 KiB. Each
+ * member sends each part to its reducer (method 66: one request per part, several in flight); the
+ * reducer adds what has come in the order of members and answers:
+ *
+ *      sender 0 --- part p --->.                           .---> mean or difference
+ *      sender 1 --- part p --->  reducer r: sum_i w_i x_i  ----> ...
+ *      itself   -------------->'          / sum_i w_i      '---> its own result
+ *
+ * fp32 parts are answered with the mean itself, one blob for all, so that all members hold the same
+ * bits. Narrower formats are answered with mean - (what that member sent), in its format, which the
+ * member adds to its own floats: the error of the encoding is relative to the difference.
+ *
+ * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
+ * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces.
+ *
+ * What goes wrong costs its own share of the result, never the round:
+ *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
+ *                                                     weights of the others count for more
+ *   a part holds NaN or infinity                      left out of that part; answered with the mean
+ *   a reducer is lost or silent                       its parts keep the local values
+ *   everybody else is gone, n = 1                     the own values come back, fraction < 1
+ * Silence means that not a byte came from that peer for k times the median of the longest pauses of
+ * the others, within [silence_min_us, silence_max_us], while something is due from it; after half
+ * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one. A peer
+ * that lives but sends no part for patience_us is slow. Reducers give up on whoever is missing at
+ * 0.8 of the round's time, so that the answers still come within it. A round always ends by its
+ * timeout.
+ *
+ * Parts of a round that has not begun here are held a while, bounded; a round that has ended
+ * answers stragglers for a while. Repeats are recognised by (group, sender, part).
+ *
+ * Threads: the loop thread; arithmetic in jobs. No callback runs inside a call of its cause.
+ * Ghost payloads work: only jobs look into blobs.
+ */
+#ifndef HTH_AVERAGING_REDUCE_H
+#define HTH_AVERAGING_REDUCE_H
+
+#include "averaging/codec.h"
+#include "core/budget.h"
+#include "core/env.h"
+#include "rpc/rpc.h"
+
+struct hth_reducer;
+struct hth_reduce_round;
+
+/* ---- the node's reducer -------------------------------------------------------------------- */
+
+struct hth_reducer_opts {
+    enum hth_lane lane;     /* of the arithmetic */
+    double silence_k;       /* times the median of longest pauses */
+    int64_t silence_min_us; /* floor and ceiling of the silence that means dead */
+    int64_t silence_max_us;
+    int64_t patience_us;       /* without a part from a peer that lives */
+    int64_t early_us;          /* parts of rounds not begun yet are held so long */
+    int64_t linger_us;         /* ended rounds answer stragglers so long */
+    uint64_t early_bytes_max;  /* of such parts */
+    uint64_t window_bytes_max; /* in flight to one reducer */
+};
+#define HTH_REDUCER_OPTS_INIT                                                                      \
+    {                                                                                              \
+        .lane = HTH_LANE_COMPUTE, .silence_k = 8.0, .silence_min_us = 200 * HTH_US_PER_MS,         \
+        .silence_max_us = 700 * HTH_US_PER_MS, .patience_us = 5 * HTH_US_PER_S,                    \
+        .early_us = 2 * HTH_US_PER_S, .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, \
+        .window_bytes_max = 4u << 20                                                               \
+    }
+
+/* Serves HTH_REDUCE_METHOD on the endpoint, which must outlive it. opts may be NULL.
+ * Errors: E_CONFIG (an option makes no sense). */
+enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,
+                             const struct hth_reducer_opts *opts,
+                             struct hth_reducer **out) HTH_MUST;
+/* Ends all rounds without callbacks. Not from a callback. NULL is fine. */
+void hth_reducer_free(struct hth_reducer *reducer);
+/* A connection was lost: call it from the endpoint's on_peer_lost. Without it the loss is found
+ * through calls and silence. */
+void hth_reducer_peer_lost(struct hth_reducer *reducer, const struct hth_peer_id *peer);
+
+/* ---- a round ------------------------------------------------------------------------------- */
+
+struct hth_reduce_member {
+    struct hth_peer_id id;
+    struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
+    double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
+    double weight;        /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values */
+};
+
+/* Why a member was not fully part of a round. */
+#define HTH_REDUCE_DROP_MAP(X)                                                                     \
+    X(NONE, "took part")                                                                           \
+    X(LOST, "its connection was lost or could not be made")                                        \
+    X(SILENT, "no sign of life")                                                                   \
+    X(SLOW, "it lives, but its parts did not come")                                                \
+    X(ABSENT, "it never began the round")                                                          \
+    X(REFUSED, "it refused parts")                                                                 \
+    X(DEADLINE, "the round's time was over")                                                       \
+    X(NOT_FINITE, "it sent NaN or infinity")
+
+enum hth_reduce_drop {
+#define HTH_REDUCE_DROP_ENUM(name, text) HTH_REDUCE_DROP_##name,
+    HTH_REDUCE_DROP_MAP(HTH_REDUCE_DROP_ENUM)
+#undef HTH_REDUCE_DROP_ENUM
+};
+
+/* "silent", "not_finite" for logs and JSON, and the sentence of the table. Never NULL. */
+const char *hth_reduce_drop_name(enum hth_reduce_drop drop);
+const char *hth_reduce_drop_text(enum hth_reduce_drop drop);
+
+/* What became of one member, as seen from here. */
+struct hth_reduce_fate {
+    enum hth_reduce_drop as_sender, as_reducer;
+    uint32_t parts_missing; /* of the parts reduced here, those without it */
+    uint32_t parts_kept;    /* of the parts it reduces, those that kept the local values */
+};
+
+/* Borrowed by the callback: ref the blob to keep it. */
+struct hth_reduce_result {
+    enum hth_err err;         /* HTH_OK, or E_NO_MEMORY, E_NOT_FINITE (own values), E_CANCELED */
+    struct hth_blob *average; /* `count` floats; NULL for a helper and unless HTH_OK */
+    double weight;            /* in the mean, averaged over elements; kept ones count the own */
+    double weight_fraction;   /* of the group's */
+    const struct hth_reduce_fate *fates; /* one per member, in their order */
+    uint32_t members;
+    uint32_t dropped;       /* members whose fate is not NONE, NONE */
+    uint32_t parts;         /* of the vector */
+    uint32_t parts_kept;    /* with local values */
+    uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
+    uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
+    int64_t took_us;              /* from start to now */
+    int64_t sent_us;              /* until every own part had its answer or was given up */
+    int64_t reduced_us;           /* until the own share was reduced */
+    double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */
+};
+
+typedef void hth_reduce_done_fn(void *arg, const struct hth_reduce_result *result);
+
+struct hth_reduce_opts {
+    struct hth_hash group; /* the same for all members, and of no other round */
+    const struct hth_reduce_member
+        *members; /* the same list in the same order everywhere; copied */
+    uint32_t member_count;
+    uint32_t self;
+    struct hth_blob *values; /* `count` floats, frozen; a reference is taken. NULL: helper */
+    uint64_t count;
+    const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
+    uint32_t span_count;
+    int64_t timeout_us;
+    hth_reduce_done_fn *done;
+    void *arg;
+};
+
+/* The callback comes exactly once unless this fails or the round is canceled. *round may be NULL.
+ * Errors: E_RANGE (members, bandwidths, weights, count, self, timeout), E_DUPLICATE (a member is
+ * named twice, or the group is known already), E_UNSUPPORTED and E_RANGE of the spans, E_BUDGET
+ * (HTH_AVG_ROUNDS_MAX are under way), E_NO_MEMORY. */
+enum hth_err hth_reduce_start(struct hth_reducer *reducer, const struct hth_reduce_opts *opts,
+                              struct hth_reduce_round **round) HTH_MUST;
+/* No callback comes any more; peers' parts are refused. Only before the callback came. */
+void hth_reduce_cancel(struct hth_reduce_round *round);
+
+struct hth_reducer_stats {
+    uint64_t rounds, rounds_canceled;
+    uint64_t parts_sent, parts_reduced, parts_kept, parts_damaged, parts_refused, parts_early;
+    uint64_t senders_dropped, reducers_failed;
+    uint64_t bytes_out, bytes_in;
+    uint32_t rounds_now, lingering_now, early_now;
+};
+void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
+
+#define HTH_REDUCE_METHOD 66
+
+#endif
