@@ -30,11 +30,12 @@ struct hth_dynamic {
     uint32_t cell[HTH_DYNAMIC_CELLS];
 };
 
+typedef double hth_pair __attribute__((vector_size(16)));
+
 /* Mean and steps of uniform8, and the sums of what falls into each. */
 struct hth_uniform {
     float mean, inv;
-    double sum[4][256];
-    uint32_t count[4][256];
+    hth_pair bucket[4][256]; /* sum and count */
 };
 
 /* y = v, or y += alpha * v with `add`. */
@@ -62,13 +63,12 @@ struct hth_quantops {
     /* One block, m its largest magnitude, above 0. */
     void (*dynamic_encode)(const struct hth_dynamic *d, size_t n, const float *x, float m,
                            uint8_t *codes);
-    void (*dynamic_decode)(const struct hth_dynamic *d, size_t n, const uint8_t *codes, float m,
-                           struct hth_quant_out o);
+    /* book[code] * m */
+    void (*book_decode)(const float *book, size_t n, const uint8_t *codes, float m,
+                        struct hth_quant_out o);
     double (*sum)(size_t n, const float *x);
     double (*spread)(size_t n, const float *x, float mean); /* of (x - mean)^2 */
     void (*uniform_encode)(size_t n, const float *x, struct hth_uniform *u, uint8_t *codes);
-    void (*uniform_decode)(size_t n, const uint8_t *codes, const float *book,
-                           struct hth_quant_out o);
     void (*split)(uint32_t width, size_t n, const uint8_t *x, uint8_t *planes);
     void (*join)(uint32_t width, size_t n, const uint8_t *planes, uint8_t *x);
 };

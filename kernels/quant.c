@@ -236,9 +236,8 @@ static enum hth_err uniform_encode(const struct hth_quantops *q, const float *x,
     u.inv = step >= 0x1p-126 ? (float)(1.0 / step) : 0;
     q->uniform_encode(count, x, &u, out + BOOK_BYTES);
     for (size_t c = 0; c < 256; c++) {
-        double s = (u.sum[0][c] + u.sum[1][c]) + (u.sum[2][c] + u.sum[3][c]);
-        uint64_t n = (uint64_t)u.count[0][c] + u.count[1][c] + u.count[2][c] + u.count[3][c];
-        book[c] = n > 0 ? (float)(s / (double)n) : u.mean;
+        hth_pair p = (u.bucket[0][c] + u.bucket[1][c]) + (u.bucket[2][c] + u.bucket[3][c]);
+        book[c] = p[1] > 0 ? (float)(p[0] / p[1]) : u.mean;
     }
     memcpy(out, book, sizeof(book));
     return HTH_OK;
@@ -332,7 +331,7 @@ static void dynamic_decode(const struct hth_quantops *q, enum hth_quant_format f
         struct hth_quant_out part = {o.y + at, o.alpha, o.add};
         float m;
         memcpy(&m, maxima, sizeof(m));
-        q->dynamic_decode(dynamic_of(format), n, in + at, m, part);
+        q->book_decode(dynamic_of(format)->book, n, in + at, m, part);
     }
 }
 
@@ -372,7 +371,7 @@ enum hth_err hth_quant_decode_with(const struct hth_quantops *q, enum hth_quant_
         break;
     case HTH_QUANT_UNIFORM8:
         memcpy(book, b, sizeof(book));
-        q->uniform_decode(count, b + BOOK_BYTES, book, o);
+        q->book_decode(book, count, b + BOOK_BYTES, 1.0f, o);
         break;
     }
     return HTH_OK;

@@ -19,8 +19,8 @@
  * int8 (linear, 8.25 bits a value). Over a block of 64 values, the last one shorter, with
  * m = max |x|:  scale = m / 127 rounded *up* to bf16;  code = nearest even of x * (1 / scale);
  * value = code * scale. A bf16 scale has the exponents of a float: binary16 would lose every
- * gradient below 1e-6. Because codes are made with the rounded scale, its eight bits cost
- * 0.4 % of the error and nothing else. m < 2^-119: scale 0 and codes 0.
+ * gradient below 1e-6. Because codes are made with the rounded scale, its eight bits cost 2 % of
+ * the mean error and no more. m < 2^-119: scale 0 and codes 0.
  *
  * dynamic8 (the dynamic tree code of Dettmers et al. 2022, 8.01 bits a value). The code book: for
  * i = 0 ... 6 divide [0.1, 1] into 2^i equal parts and take their middles times 10^(i - 6), with
