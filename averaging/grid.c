@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shapes, cells and lines of the averaging grid; see grid.h. Names are in grid_names.c. */
+#include "averaging/grid.h"
+#include "core/bytes.h"
+#include "core/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+/* Reads numbers with `separator` between them up to the end of the text. */
+static enum hth_err parse_numbers(const char *text, char separator, uint32_t *out, uint32_t *count)
+{
+    uint32_t n = 0;
+    for (const char *p = text;; p++) {
+        uint64_t value = 0;
+        const char *begin = p;
+        for (; *p >= '0' && *p <= '9'; p++) {
+            value = value * 10 + (uint64_t)(*p - '0');
+            if (value > HTH_AVG_CELLS_MAX)
+                return HTH_E_RANGE;
+        }
+        if (p == begin || (*begin == '0' && p - begin > 1) || (*p != separator && *p != '\0'))
+            return HTH_E_MALFORMED;
+        if (n == HTH_AVG_DIMS_MAX)
+            return HTH_E_TOO_LARGE;
+        out[n++] = (uint32_t)value;
+        if (*p == '\0')
+            break;
+    }
+    *count = n;
+    return HTH_OK;
+}
+
+static void print_numbers(const uint32_t *numbers, uint32_t count, char separator, char *out)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0)
+            out[at++] = separator;
+        at += (size_t)snprintf(out + at, 9, "%u", numbers[i] % 100000000u);
+    }
+}
+
+enum hth_err hth_avg_shape_parse(const char *text, struct hth_avg_shape *out)
+{
+    struct hth_avg_shape shape = {0};
+    memset(out, 0, sizeof(*out));
+    HTH_TRY(parse_numbers(text, 'x', shape.size, &shape.dims));
+    HTH_TRY(hth_avg_shape_check(&shape));
+    *out = shape;
+    return HTH_OK;
+}
+
+const char *hth_avg_shape_text(const struct hth_avg_shape *shape, char out[HTH_AVG_SHAPE_TEXT_MAX])
+{
+    print_numbers(shape->size, shape->dims, 'x', out);
+    return out;
+}
+
+enum hth_err hth_avg_cell_parse(const struct hth_avg_shape *shape, const char *text,
+                                struct hth_avg_cell *out)
+{
+    struct hth_avg_cell cell = {0};
+    uint32_t count;
+    memset(out, 0, sizeof(*out));
+    HTH_TRY(parse_numbers(text, '.', cell.at, &count));
+    if (count != shape->dims)
+        return HTH_E_MALFORMED;
+    HTH_TRY(hth_avg_cell_check(shape, &cell));
+    *out = cell;
+    return HTH_OK;
+}
+
+const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
+                              char out[HTH_AVG_SHAPE_TEXT_MAX])
+{
+    print_numbers(cell->at, shape->dims, '.', out);
+    return out;
+}
+
+/* ---- shapes -------------------------------------------------------------------------------- */
+
+enum hth_err hth_avg_shape_check(const struct hth_avg_shape *shape)
+{
+    uint64_t cells = 1;
+    if (shape->dims > HTH_AVG_DIMS_MAX)
+        return HTH_E_TOO_LARGE;
+    if (shape->dims == 0)
+        return HTH_E_RANGE;
+    for (uint32_t i = 0; i < HTH_AVG_DIMS_MAX; i++) {
+        if ((shape->size[i] == 0) != (i >= shape->dims))
+            return HTH_E_RANGE;
+        cells *= HTH_MAX(shape->size[i], 1);
+        if (cells > HTH_AVG_CELLS_MAX)
+            return HTH_E_RANGE;
+    }
+    return HTH_OK;
+}
+
+bool hth_avg_shape_eq(const struct hth_avg_shape *a, const struct hth_avg_shape *b)
+{
+    return a->dims == b->dims && memcmp(a->size, b->size, a->dims * sizeof(a->size[0])) == 0;
+}
+
+uint32_t hth_avg_cells(const struct hth_avg_shape *shape)
+{
+    uint32_t cells = 1;
+    for (uint32_t i = 0; i < shape->dims; i++)
+        cells *= shape->size[i];
+    return cells;
+}
+
+double hth_avg_fill(const struct hth_avg_shape *shape, uint32_t population)
+{
+    return (double)population / hth_avg_cells(shape);
+}
+
+/* min(base^exponent, cap + 1) for a cap that fits 32 bits. */
+static uint64_t power(uint64_t base, uint32_t exponent, uint64_t cap)
+{
+    uint64_t product = 1;
+    for (uint32_t i = 0; i < exponent && product <= cap; i++)
+        product *= base;
+    return HTH_MIN(product, cap + 1);
+}
+
+/* `high` axes of k + 1 cells before dims - high of k; axes of one cell are no axes. */
+static struct hth_avg_shape mixed(uint32_t dims, uint32_t k, uint32_t high)
+{
+    struct hth_avg_shape shape = {0};
+    for (uint32_t i = 0; i < dims; i++) {
+        uint32_t size = i < high ? k + 1 : k;
+        if (size > 1)
+            shape.size[shape.dims++] = size;
+    }
+    if (shape.dims == 0)
+        shape.size[shape.dims++] = 1;
+    return shape;
+}
+
+struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max)
+{
+    uint64_t n = HTH_MIN(HTH_MAX(population, 1), HTH_AVG_CELLS_MAX);
+    uint32_t dims = 1, k = 1, high = 0;
+    group_max = HTH_MAX(group_max, 2);
+    while (dims < HTH_AVG_DIMS_MAX && power(group_max, dims, n) < n)
+        dims++;
+    /* k^dims <= n < (k + 1)^dims, found by bisection. */
+    for (uint32_t lo = 1, hi = (uint32_t)n + 1; hi - lo > 1;) {
+        uint32_t middle = lo + (hi - lo) / 2;
+        if (power(middle, dims, n) <= n)
+            lo = middle;
+        else
+            hi = middle;
+        k = lo;
+    }
+    /* The products k^(dims - high) (k + 1)^high grow with high; take the first that holds all. */
+    while (high < dims && power(k, dims - high, n) * power(k + 1, high, n) < n)
+        high++;
+    struct hth_avg_shape shape = mixed(dims, k, high);
+    if (hth_avg_cells(&shape) > HTH_AVG_CELLS_MAX ||
+        (high > 0 && hth_avg_fill(&shape, (uint32_t)n) < HTH_AVG_FILL_MIN))
+        shape = mixed(dims, k, high - 1);
+    return shape;
+}
+
+bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, uint32_t group_max,
+                          struct hth_avg_shape *next)
+{
+    double fill = hth_avg_fill(now, population);
+    if (fill >= HTH_AVG_FILL_MIN && fill <= HTH_AVG_FILL_MAX)
+        return false;
+    *next = hth_avg_shape_for(population, group_max);
+    return !hth_avg_shape_eq(now, next);
+}
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
+struct hth_avg_cell hth_avg_cell_of_rank(const struct hth_avg_shape *shape, uint64_t rank)
+{
+    struct hth_avg_cell cell = {0};
+    for (uint32_t i = shape->dims; i-- > 0;) {
+        cell.at[i] = (uint32_t)(rank % shape->size[i]);
+        rank /= shape->size[i];
+    }
+    return cell;
+}
+
+struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
+                                       const struct hth_peer_id *id)
+{
+    uint64_t hash = hth_hash64(id->b, sizeof(id->b), 0x68746876676c6563);
+    /* The high half times the cells, so that no cell is preferred by more than 2^-8. */
+    return hth_avg_cell_of_rank(shape, ((hash >> 32) * hth_avg_cells(shape)) >> 32);
+}
+
+enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell)
+{
+    for (uint32_t i = 0; i < HTH_AVG_DIMS_MAX; i++)
+        if (cell->at[i] >= (i < shape->dims ? shape->size[i] : 1))
+            return HTH_E_RANGE;
+    return HTH_OK;
+}
+
+struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
+                                      const struct hth_avg_cell *cell,
+                                      const struct hth_avg_shape *to)
+{
+    uint64_t rank = 0;
+    for (uint32_t i = 0; i < from->dims; i++)
+        rank = rank * from->size[i] + cell->at[i];
+    return hth_avg_cell_of_rank(to, rank * hth_avg_cells(to) / hth_avg_cells(from));
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)
+{
+    return (uint32_t)(round % shape->dims);
+}
+
+void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round, uint32_t index,
+                       struct hth_avg_cell *cell)
+{
+    uint32_t axis = hth_avg_axis(shape, round);
+    cell->at[axis] = index % shape->size[axis];
+}
+
+uint32_t hth_avg_groups(uint32_t count, uint32_t group_max)
+{
+    uint64_t most = HTH_MAX(group_max, 1);
+    return (uint32_t)((count + most - 1) / most);
+}
+
+uint32_t hth_avg_group_size(uint32_t count, uint32_t groups, uint32_t index)
+{
+    return index < groups ? count / groups + (index < count % groups) : 0;
+}

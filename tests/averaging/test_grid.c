@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shapes against their definition by brute force; exact means and fresh faces on full grids. */
+#include "averaging/grid.h"
+#include "core/rng.h"
+#include "support/test.h"
+
+#include <stdlib.h>
+
+static struct hth_avg_shape shape_of(const char *text)
+{
+    struct hth_avg_shape shape;
+    assert_ok(hth_avg_shape_parse(text, &shape));
+    return shape;
+}
+
+static void test_shape_text(void **state)
+{
+    static const struct {
+        const char *text;
+        enum hth_err err;
+    } bad[] = {
+        {"", HTH_E_MALFORMED},
+        {"x", HTH_E_MALFORMED},
+        {"4x", HTH_E_MALFORMED},
+        {"x4", HTH_E_MALFORMED},
+        {"4X4", HTH_E_MALFORMED},
+        {"4x4 ", HTH_E_MALFORMED},
+        {"04", HTH_E_MALFORMED},
+        {"-4", HTH_E_MALFORMED},
+        {"4.4", HTH_E_MALFORMED},
+        {"0", HTH_E_RANGE},
+        {"4x0", HTH_E_RANGE},
+        {"16777217", HTH_E_RANGE},
+        {"4096x4097", HTH_E_RANGE},
+        {"4096x4096x2", HTH_E_RANGE},
+        {"2x99999999999999", HTH_E_RANGE},
+        {"2x2x2x2x2x2x2x2x2", HTH_E_TOO_LARGE},
+    };
+    static const char *good[] = {"1",         "16",       "32x32",     "5x4x4", "2x2x2x2x2x2x2x2",
+                                 "4096x4096", "16777216", "1x16777216"};
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
+        struct hth_avg_shape shape = shape_of(good[i]);
+        assert_string_equal(hth_avg_shape_text(&shape, text), good[i]);
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        struct hth_avg_shape shape = shape_of("3");
+        assert_err(bad[i].err, hth_avg_shape_parse(bad[i].text, &shape));
+        assert_int_equal(shape.dims, 0);
+    }
+}
+
+/* Shapes out of records obey the limits too. */
+static void test_shape_check(void **state)
+{
+    struct hth_avg_shape shape = shape_of("4x4");
+    (void)state;
+    assert_ok(hth_avg_shape_check(&shape));
+    shape.size[2] = 1;
+    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
+    shape = shape_of("4x4");
+    shape.size[1] = 0;
+    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
+    shape = (struct hth_avg_shape){0};
+    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
+    shape.dims = HTH_AVG_DIMS_MAX + 1;
+    assert_err(HTH_E_TOO_LARGE, hth_avg_shape_check(&shape));
+    shape = shape_of("4096x4096");
+    assert_int_equal(hth_avg_cells(&shape), HTH_AVG_CELLS_MAX);
+    shape.size[1]++;
+    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
+    shape.size[0] = shape.size[1] = UINT32_MAX;
+    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
+}
+
+static void test_shape_golden(void **state)
+{
+    static const struct {
+        uint32_t population, group_max;
+        const char *text;
+    } golden[] = {
+        {1, 16, "1"},
+        {2, 16, "2"},
+        {16, 16, "16"},
+        {17, 16, "5x4"},
+        {16, 4, "4x4"},
+        {27, 3, "3x3x3"},
+        {16, 2, "2x2x2x2"},
+        {1024, 32, "32x32"},
+        {512, 32, "23x23"},
+        {512, 8, "8x8x8"},
+        {768, 32, "28x28"},
+        {900, 32, "30x30"},
+        {13, 3, "3x2x2"},
+        {19, 3, "3x3x2"},
+        {4096, 16, "16x16x16"},
+        {5, 2, "2x2"},
+        {0, 0, "1"},
+        {16777216, 4096, "4096x4096"},
+        {UINT32_MAX, 2, "8x8x8x8x8x8x8x8"},
+    };
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(golden); i++) {
+        struct hth_avg_shape shape = hth_avg_shape_for(golden[i].population, golden[i].group_max);
+        assert_ok(hth_avg_shape_check(&shape));
+        assert_string_equal(hth_avg_shape_text(&shape, text), golden[i].text);
+    }
+}
+
+/* The definition in grid.h, by trying all products of equal sizes and sizes one larger. */
+static uint32_t cells_by_definition(uint32_t n, uint32_t group_max, uint32_t dims)
+{
+    uint64_t above = UINT64_MAX, below = 0;
+    for (uint64_t k = 1; k <= group_max; k++)
+        for (uint32_t high = 0; high < dims && (high == 0 || k < group_max); high++) {
+            uint64_t cells = 1;
+            for (uint32_t i = 0; i < dims; i++)
+                cells *= i < high ? k + 1 : k;
+            if (cells >= n && cells < above)
+                above = cells;
+            if (cells < n && cells > below)
+                below = cells;
+        }
+    return (uint32_t)((double)n / (double)above < HTH_AVG_FILL_MIN ? below : above);
+}
+
+static void test_shape_definition(void **state)
+{
+    (void)state;
+    for (uint32_t group_max = 2; group_max <= 40; group_max += group_max < 9 ? 1 : 7)
+        for (uint32_t n = 1; n <= 1200 && n <= group_max * group_max * group_max; n++) {
+            uint32_t dims = 1, low = UINT32_MAX, high = 0;
+            for (uint32_t reach = group_max; reach < n; reach *= group_max)
+                dims++;
+            struct hth_avg_shape shape = hth_avg_shape_for(n, group_max);
+            assert_int_equal(hth_avg_cells(&shape), cells_by_definition(n, group_max, dims));
+            for (uint32_t i = 0; i < shape.dims; i++) {
+                low = HTH_MIN(low, shape.size[i]);
+                high = HTH_MAX(high, shape.size[i]);
+            }
+            assert_true(high <= group_max && high - low <= 1);
+            assert_true(hth_avg_fill(&shape, n) >= HTH_AVG_FILL_MIN);
+            assert_true(group_max < 3 || hth_avg_fill(&shape, n) <= 1.125);
+            struct hth_avg_shape again;
+            assert_false(hth_avg_shape_review(&shape, n, group_max, &again));
+        }
+}
+
+static void test_review(void **state)
+{
+    struct hth_avg_shape now = shape_of("32x32"), next;
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    (void)state;
+    assert_false(hth_avg_shape_review(&now, 768, 32, &next));
+    assert_false(hth_avg_shape_review(&now, 1331, 32, &next));
+    assert_true(hth_avg_shape_review(&now, 767, 32, &next));
+    assert_string_equal(hth_avg_shape_text(&next, text), "28x28");
+    assert_true(hth_avg_shape_review(&now, 1332, 32, &next));
+    assert_string_equal(hth_avg_shape_text(&next, text), "12x11x11");
+    assert_true(hth_avg_shape_review(&now, 512, 32, &next));
+    assert_true(hth_avg_fill(&next, 512) >= HTH_AVG_FILL_MIN);
+    /* Out of the band, but there is no better one: 23 peers in groups of 2. */
+    now = hth_avg_shape_for(23, 2);
+    assert_true(hth_avg_fill(&now, 23) > HTH_AVG_FILL_MAX);
+    assert_false(hth_avg_shape_review(&now, 23, 2, &next));
+}
+
+static void test_cells(void **state)
+{
+    struct hth_avg_shape shape = shape_of("5x4x3"), to = shape_of("4x2");
+    struct hth_avg_cell cell;
+    uint32_t count[60] = {0}, moved[8] = {0};
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    (void)state;
+    cell = hth_avg_cell_of_rank(&shape, 0);
+    assert_string_equal(hth_avg_cell_text(&shape, &cell, text), "0.0.0");
+    cell = hth_avg_cell_of_rank(&shape, 59);
+    assert_string_equal(hth_avg_cell_text(&shape, &cell, text), "4.3.2");
+    cell = hth_avg_cell_of_rank(&shape, 60 * 7 + 4);
+    assert_string_equal(hth_avg_cell_text(&shape, &cell, text), "0.1.1");
+    assert_ok(hth_avg_cell_parse(&shape, "0.1.1", &cell));
+    assert_int_equal(cell.at[1], 1);
+    assert_err(HTH_E_MALFORMED, hth_avg_cell_parse(&shape, "0.1", &cell));
+    assert_err(HTH_E_MALFORMED, hth_avg_cell_parse(&shape, "0x1x1", &cell));
+    assert_err(HTH_E_RANGE, hth_avg_cell_parse(&shape, "0.4.0", &cell));
+    cell.at[3] = 1;
+    assert_err(HTH_E_RANGE, hth_avg_cell_check(&shape, &cell));
+    for (uint32_t i = 0; i < 6000; i++) {
+        struct hth_peer_id id = {.b = {(uint8_t)i, (uint8_t)(i >> 8)}};
+        cell = hth_avg_cell_of_id(&shape, &id);
+        assert_ok(hth_avg_cell_check(&shape, &cell));
+        count[(cell.at[0] * 4 + cell.at[1]) * 3 + cell.at[2]]++;
+    }
+    for (uint32_t i = 0; i < 60; i++) {
+        assert_in_range(count[i], 60, 140); /* four standard deviations about 100 */
+        cell = hth_avg_cell_of_rank(&shape, i);
+        cell = hth_avg_cell_move(&shape, &cell, &to);
+        assert_ok(hth_avg_cell_check(&to, &cell));
+        moved[cell.at[0] * 2 + cell.at[1]]++;
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        assert_in_range(moved[i], 7, 8); /* 60 over 8 */
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    assert_int_equal(hth_avg_groups(0, 16), 0);
+    assert_int_equal(hth_avg_groups(UINT32_MAX, 0), UINT32_MAX);
+    for (uint32_t count = 1; count < 200; count++)
+        for (uint32_t max = 1; max < 40; max++) {
+            uint32_t groups = hth_avg_groups(count, max), sum = 0;
+            for (uint32_t i = 0; i < groups; i++) {
+                uint32_t size = hth_avg_group_size(count, groups, i);
+                assert_true(size >= 1 && size <= max);
+                assert_true(size == count / groups || size == count / groups + 1);
+                sum += size;
+            }
+            assert_int_equal(sum, count);
+            assert_true((groups - 1) * max < count);
+            assert_int_equal(hth_avg_group_size(count, groups, groups), 0);
+        }
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+#define PEERS_MAX 256
+
+struct crowd {
+    struct hth_avg_shape shape;
+    uint32_t peers;
+    uint32_t group_max;
+    struct hth_avg_cell cell[PEERS_MAX];
+    double value[PEERS_MAX];
+    int64_t met[PEERS_MAX][PEERS_MAX]; /* round of the last meeting, or a long time ago */
+};
+
+/* Members finish a round: the mean, new coordinates in an order the seed chose, and how long ago
+ * they last met. */
+static void average(struct crowd *c, uint64_t round, const uint32_t *member, uint32_t count,
+                    bool fresh)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += c->value[member[i]];
+        for (uint32_t j = 0; j < i; j++) {
+            int64_t *met = &c->met[member[i]][member[j]];
+            assert_true(!fresh || (int64_t)round - *met >= c->shape.dims);
+            *met = c->met[member[j]][member[i]] = (int64_t)round;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        c->value[member[i]] = sum / count;
+        hth_avg_cell_next(&c->shape, round, i, &c->cell[member[i]]);
+    }
+}
+
+static void run_round(struct crowd *c, uint64_t round, struct hth_rng *rng, bool fresh)
+{
+    bool done[PEERS_MAX] = {false};
+    struct hth_avg_line mine = {.shape = c->shape, .round = round}, other = mine;
+    for (uint32_t p = 0; p < c->peers; p++) {
+        uint32_t line[PEERS_MAX], count = 0, begin = 0;
+        if (done[p])
+            continue;
+        mine.cell = c->cell[p];
+        for (uint32_t q = 0; q < c->peers; q++) {
+            other.cell = c->cell[q];
+            if (!hth_avg_line_eq(&mine, &other))
+                continue;
+            assert_false(done[q]);
+            done[q] = true;
+            line[count++] = q;
+        }
+        hth_rng_shuffle(rng, line, count, sizeof(*line));
+        uint32_t groups = hth_avg_groups(count, c->group_max);
+        for (uint32_t g = 0; g < groups; g++) {
+            uint32_t size = hth_avg_group_size(count, groups, g);
+            average(c, round, line + begin, size, fresh);
+            begin += size;
+        }
+    }
+}
+
+static void start(struct crowd *c, const char *shape, uint32_t peers, uint32_t group_max,
+                  struct hth_rng *rng)
+{
+    memset(c, 0, sizeof(*c));
+    c->shape = shape_of(shape);
+    c->peers = peers;
+    c->group_max = group_max;
+    for (uint32_t p = 0; p < peers; p++) {
+        c->value[p] = hth_rng_normal(rng);
+        for (uint32_t q = 0; q < peers; q++)
+            c->met[p][q] = INT64_MIN / 2;
+    }
+}
+
+static double mean_of(const struct crowd *c)
+{
+    double sum = 0;
+    for (uint32_t p = 0; p < c->peers; p++)
+        sum += c->value[p];
+    return sum / c->peers;
+}
+
+/* On a full grid d rounds give the exact mean from any first round on, whatever the order of the
+ * members, and nobody meets anybody twice within d rounds. */
+static void test_full_grid(void **state)
+{
+    static const char *const shapes[] = {"7", "4x4", "3x3x3", "2x2x2x2", "5x4x4", "16x16", "1x6"};
+    static struct crowd c;
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 20);
+    for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++)
+        for (uint64_t first = 0; first < 3; first++) {
+            struct hth_avg_shape shape = shape_of(shapes[s]);
+            start(&c, shapes[s], hth_avg_cells(&shape), 16, &rng);
+            for (uint32_t p = 0; p < c.peers; p++)
+                c.cell[p] = hth_avg_cell_of_rank(&c.shape, p);
+            double mean = mean_of(&c);
+            uint64_t round = first;
+            for (; round < first + c.shape.dims; round++)
+                run_round(&c, round, &rng, true);
+            for (uint32_t p = 0; p < c.peers; p++)
+                assert_close(c.value[p], mean, 0, 1e-14);
+            for (; round < first + 4 * c.shape.dims; round++)
+                run_round(&c, round, &rng, true);
+        }
+}
+
+/* M^d peers that all start in one cell, in groups of M, hold the exact mean after d rounds. */
+static void test_one_key(void **state)
+{
+    static const struct {
+        const char *shape;
+        uint32_t peers, group_max;
+    } cases[] = {{"2x2x2x2", 16, 2}, {"4x4", 16, 4}, {"3x3x3", 27, 3}, {"4x4x4", 64, 4}};
+    static struct crowd c;
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 21);
+    for (size_t s = 0; s < HTH_ARRAY_LEN(cases); s++)
+        for (uint32_t repeat = 0; repeat < 20; repeat++) {
+            start(&c, cases[s].shape, cases[s].peers, cases[s].group_max, &rng);
+            double mean = mean_of(&c);
+            for (uint64_t round = 0; round < c.shape.dims; round++)
+                run_round(&c, round, &rng, true);
+            for (uint32_t p = 0; p < c.peers; p++)
+                assert_close(c.value[p], mean, 0, 1e-14);
+        }
+}
+
+/* Uneven crowds still agree soon: half empty, overfull, all in one cell. */
+static void test_uneven(void **state)
+{
+    static const struct {
+        const char *shape;
+        uint32_t peers;
+    } cases[] = {{"8x8", 40}, {"8x8", 83}, {"4x4x4", 50}, {"6x6", 7}};
+    static struct crowd c;
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 22);
+    for (size_t s = 0; s < HTH_ARRAY_LEN(cases); s++)
+        for (uint32_t one_cell = 0; one_cell < 2; one_cell++) {
+            start(&c, cases[s].shape, cases[s].peers, 8, &rng);
+            for (uint32_t p = 0; p < c.peers && !one_cell; p++) {
+                uint64_t rank = hth_rng_below(&rng, hth_avg_cells(&c.shape));
+                c.cell[p] = hth_avg_cell_of_rank(&c.shape, rank);
+            }
+            double mean = mean_of(&c);
+            for (uint64_t round = 0; round < 12ull * c.shape.dims; round++)
+                run_round(&c, round, &rng, false);
+            for (uint32_t p = 0; p < c.peers; p++)
+                assert_close(c.value[p], mean, 0, 1e-5);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shape_text),   cmocka_unit_test(test_shape_check),
+        cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
+        cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_full_grid),
+        cmocka_unit_test(test_one_key),      cmocka_unit_test(test_uneven),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
