@@ -75,14 +75,14 @@
 #define HTH_BOOTSTRAP_MAX               64
 
 /* averaging */
-#define HTH_AVG_WEIGHT_MAX     1e9 /* of one contribution: samples */
-#define HTH_AVG_REASONS_MAX    64  /* codes of averaging/reason.h are below */
-#define HTH_AVG_STATUS_MEMBERS 8   /* of a group, that a status names */
-#define HTH_AVG_DIMS_MAX      8          /* axes of the averaging grid */
-#define HTH_AVG_CELLS_MAX     (1u << 24) /* cells of it */
-#define HTH_AVG_MEMBERS_MAX   256        /* members of a group */
-#define HTH_AVG_BANDWIDTH_MIN 1e-6       /* declared, when it is not 0; any unit */
-#define HTH_AVG_BANDWIDTH_MAX 1e15
+#define HTH_AVG_WEIGHT_MAX     1e9        /* of one contribution: samples */
+#define HTH_AVG_REASONS_MAX    64         /* codes of averaging/reason.h are below */
+#define HTH_AVG_STATUS_MEMBERS 8          /* of a group, that a status names */
+#define HTH_AVG_DIMS_MAX       8          /* axes of the averaging grid */
+#define HTH_AVG_CELLS_MAX      (1u << 24) /* cells of it */
+#define HTH_AVG_MEMBERS_MAX    256        /* members of a group */
+#define HTH_AVG_BANDWIDTH_MIN  1e-6       /* declared, when it is not 0; any unit */
+#define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shares of a butterfly by bandwidth; see shares.h. */
+#include "averaging/shares.h"
+
+#include <math.h>
+#include <string.h>
+
+uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        double b = bandwidth[i];
+        if (b != 0 && !(b >= HTH_AVG_BANDWIDTH_MIN && b <= HTH_AVG_BANDWIDTH_MAX))
+            return i;
+    }
+    return n;
+}
+
+/* What the closed form needs to know of the group. */
+struct water {
+    double level;      /* at which the shares sum to 1 */
+    double slowest;    /* smallest positive bandwidth, 0 if there is none */
+    double fastest;    /* largest bandwidth */
+    uint32_t positive; /* how many are not 0 */
+};
+
+/* Places of the positive bandwidths, the fastest first, ties in the order of places. */
+static uint32_t sort_positive(const double *bandwidth, uint32_t n, uint32_t *places)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = count;
+        if (bandwidth[i] == 0)
+            continue;
+        for (; at > 0 && bandwidth[places[at - 1]] < bandwidth[i]; at--)
+            places[at] = places[at - 1];
+        places[at] = i;
+        count++;
+    }
+    return count;
+}
+
+static struct water fill_water(const double *bandwidth, uint32_t n)
+{
+    uint32_t places[HTH_AVG_MEMBERS_MAX];
+    struct water water = {.positive = sort_positive(bandwidth, n, places)};
+    double sum = 0;
+    for (uint32_t k = 0; k < water.positive; k++) {
+        double b = bandwidth[places[k]];
+        water.slowest = b;
+        if (k == 0)
+            water.fastest = b;
+        /* The next one reduces only if the water reaches it. */
+        if (k > 0 && !(water.level * b > 1))
+            continue;
+        sum += b;
+        water.level = ((double)n - 2 + k + 1) / sum;
+    }
+    return water;
+}
+
+static double clamp01(double x)
+{
+    return HTH_MIN(HTH_MAX(x, 0.0), 1.0);
+}
+
+enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, double *xi)
+{
+    double unused;
+    if (n == 0 || n > HTH_AVG_MEMBERS_MAX || hth_avg_bandwidth_bad(bandwidth, n) != n)
+        return HTH_E_RANGE;
+    xi = xi != NULL ? xi : &unused;
+    struct water water = fill_water(bandwidth, n);
+    bool all_clients = water.positive == 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (all_clients)
+            w[i] = 1.0 / n;
+        else if (bandwidth[i] == 0)
+            w[i] = 0;
+        else if (n > 2)
+            w[i] = clamp01((water.level * bandwidth[i] - 1) / ((double)n - 2));
+        else
+            w[i] = 1.0 / water.positive;
+    }
+    if (n == 1)
+        *xi = 0;
+    else if (all_clients)
+        *xi = INFINITY;
+    else
+        *xi = n > 2 ? HTH_MAX(water.level, 1 / water.slowest) : 1 / water.slowest;
+    return HTH_OK;
+}
+
+/* Gives the whole vector to the largest share. */
+static void take_all(const double *w, uint32_t n, uint64_t total, uint64_t *counts)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (w[i] > w[best])
+            best = i;
+    counts[best] = total;
+}
+
+enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
+                           uint64_t *counts)
+{
+    double sum = 0, kept = 0;
+    uint64_t given = 0;
+    if (n == 0 || n > HTH_AVG_MEMBERS_MAX || total > HTH_PARAMS_FLOATS_MAX)
+        return HTH_E_RANGE;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(w[i] >= 0 && w[i] <= 1))
+            return HTH_E_RANGE;
+        sum += w[i];
+        if (w[i] > 0 && w[i] * (double)total >= (double)minimum)
+            kept += w[i];
+    }
+    if (!(fabs(sum - 1) <= 1e-6))
+        return HTH_E_RANGE;
+    memset(counts, 0, n * sizeof(*counts));
+    if (kept == 0) {
+        take_all(w, n, total, counts);
+        return HTH_OK;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (w[i] > 0 && w[i] * (double)total >= (double)minimum)
+            counts[i] = HTH_MIN((uint64_t)(w[i] / kept * (double)total), total - given);
+        given += counts[i];
+    }
+    for (; given < total; given++) {
+        uint32_t best = n;
+        for (uint32_t i = 0; i < n; i++) {
+            if (!(w[i] > 0 && w[i] * (double)total >= (double)minimum))
+                continue;
+            if (best == n || w[i] / (double)(counts[i] + 1) > w[best] / (double)(counts[best] + 1))
+                best = i;
+        }
+        counts[best]++;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_avg_split_by_bandwidth(const double *bandwidth, uint32_t n, uint64_t total,
+                                        uint64_t minimum, uint64_t *counts)
+{
+    double w[HTH_AVG_MEMBERS_MAX];
+    HTH_TRY(hth_avg_shares(bandwidth, n, w, NULL));
+    return hth_avg_split(w, n, total, minimum, counts);
+}
+
+enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
+                           struct hth_avg_times *out)
+{
+    double w[HTH_AVG_MEMBERS_MAX];
+    double xi;
+    if (!(bits > 0 && isfinite(bits)))
+        return HTH_E_RANGE;
+    HTH_TRY(hth_avg_shares(bandwidth, n, w, &xi));
+    struct water water = fill_water(bandwidth, n);
+    memset(out, 0, sizeof(*out));
+    if (n == 1)
+        return HTH_OK;
+    out->allreduce_s = 2.0 * (n - 1) / n * bits / water.slowest;
+    out->server_s = (double)(n - 1) * bits / water.fastest;
+    out->adaptive_s = bits * xi;
+    return HTH_OK;
+}

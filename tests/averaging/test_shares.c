@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shares against published vectors, against the conditions of an optimum, and under bad input. */
+#include "averaging/shares.h"
+#include "core/rng.h"
+#include "support/test.h"
+
+static void fill(double *b, uint32_t from, uint32_t to, double value)
+{
+    for (uint32_t i = from; i < to; i++)
+        b[i] = value;
+}
+
+static void expect(const double *b, uint32_t n, double first, uint32_t firsts, double rest,
+                   double xi)
+{
+    double w[HTH_AVG_MEMBERS_MAX], got;
+    assert_ok(hth_avg_shares(b, n, w, &got));
+    for (uint32_t i = 0; i < n; i++)
+        assert_close(w[i], i < firsts ? first : rest, 0, 1e-6);
+    assert_close(got, xi, 0, 1e-6);
+}
+
+static void test_golden(void **state)
+{
+    double b[8];
+    (void)state;
+    fill(b, 0, 8, 1000);
+    expect(b, 8, 0.125, 8, 0, 0.001750);
+    fill(b, 0, 8, 200);
+    expect(b, 8, 0.125, 8, 0, 0.008750);
+    b[0] = 1000;
+    expect(b, 8, 0.805556, 1, 0.027778, 0.005833);
+    fill(b, 0, 4, 1000);
+    fill(b, 4, 8, 100);
+    expect(b, 8, 0.25, 4, 0, 0.010000);
+    b[0] = 1000;
+    fill(b, 1, 8, 0);
+    expect(b, 8, 1, 1, 0, 0.007000);
+}
+
+static void test_small_groups(void **state)
+{
+    double b[8];
+    (void)state;
+    b[0] = 5;
+    expect(b, 1, 1, 1, 0, 0);
+    b[1] = 20;
+    expect(b, 2, 0.5, 2, 0, 1 / 5.0);
+    b[1] = 0;
+    expect(b, 2, 1, 1, 0, 1 / 5.0);
+    fill(b, 0, 8, 0); /* nobody said anything */
+    for (uint32_t n = 1; n <= 8; n++) {
+        double w[8], xi;
+        assert_ok(hth_avg_shares(b, n, w, &xi));
+        for (uint32_t i = 0; i < n; i++)
+            assert_close(w[i], 1.0 / n, 1e-15, 0);
+        assert_true(n == 1 ? xi == 0 : isinf(xi));
+    }
+}
+
+/* Whatever is drawn: shares sum to 1, those who reduce end together, and nobody who does not would
+ * end sooner than they. */
+static void test_optimum(void **state)
+{
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 31);
+    for (uint32_t round = 0; round < 4000; round++) {
+        double b[HTH_AVG_MEMBERS_MAX], w[HTH_AVG_MEMBERS_MAX], xi, sum = 0, level = 0, slow = 0;
+        uint32_t n = 3 + (uint32_t)hth_rng_below(&rng, round % 10 == 0 ? 254 : 20);
+        bool somebody = false;
+        for (uint32_t i = 0; i < n; i++) {
+            bool client = hth_rng_chance(&rng, 0.2);
+            double size = hth_rng_normal(&rng);
+            b[i] = client ? 0 : exp(3 * size);
+            somebody = somebody || !client;
+        }
+        if (!somebody)
+            continue;
+        assert_ok(hth_avg_shares(b, n, w, &xi));
+        for (uint32_t i = 0; i < n; i++) {
+            sum += w[i];
+            if (w[i] > 0)
+                level = HTH_MAX(level, (1 + (n - 2) * w[i]) / b[i]);
+            if (b[i] > 0)
+                slow = HTH_MAX(slow, 1 / b[i]);
+        }
+        assert_close(sum, 1, 0, 1e-12);
+        assert_close(xi, HTH_MAX(level, slow), 1e-12, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            if (w[i] > 0)
+                assert_close((1 + (n - 2) * w[i]) / b[i], level, 1e-9, 0);
+            else if (b[i] > 0)
+                assert_true(1 / b[i] >= level * (1 - 1e-12));
+        }
+    }
+}
+
+static void test_hostile(void **state)
+{
+    static const double bad[] = {NAN, INFINITY, -INFINITY, -1, -1e-30, 1e-7, 1.1e15, 5e-324, 1e300};
+    double b[HTH_AVG_MEMBERS_MAX + 1], w[HTH_AVG_MEMBERS_MAX], xi;
+    uint64_t counts[HTH_AVG_MEMBERS_MAX];
+    struct hth_avg_times times;
+    (void)state;
+    fill(b, 0, HTH_AVG_MEMBERS_MAX + 1, 100);
+    assert_err(HTH_E_RANGE, hth_avg_shares(b, 0, w, &xi));
+    assert_err(HTH_E_RANGE, hth_avg_shares(b, HTH_AVG_MEMBERS_MAX + 1, w, &xi));
+    assert_ok(hth_avg_shares(b, HTH_AVG_MEMBERS_MAX, w, NULL));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        b[2] = bad[i];
+        assert_int_equal(hth_avg_bandwidth_bad(b, 5), 2);
+        assert_err(HTH_E_RANGE, hth_avg_shares(b, 5, w, &xi));
+        assert_err(HTH_E_RANGE, hth_avg_split_by_bandwidth(b, 5, 10, 0, counts));
+        assert_err(HTH_E_RANGE, hth_avg_times(b, 5, 1e6, &times));
+    }
+    assert_int_equal(hth_avg_bandwidth_bad(b, 2), 2);
+    b[2] = HTH_AVG_BANDWIDTH_MAX;
+    b[1] = HTH_AVG_BANDWIDTH_MIN;
+    assert_ok(hth_avg_shares(b, 5, w, &xi));
+    assert_true(isfinite(xi) && w[2] <= 1 && w[1] == 0);
+    assert_err(HTH_E_RANGE, hth_avg_times(b, 5, NAN, &times));
+    assert_err(HTH_E_RANGE, hth_avg_times(b, 5, 0, &times));
+}
+
+/* ---- whole elements ------------------------------------------------------------------------ */
+
+static void test_split(void **state)
+{
+    double w[4] = {0.5, 0.25, 0.125, 0.125};
+    uint64_t c[4];
+    (void)state;
+    assert_ok(hth_avg_split(w, 4, 80, 0, c));
+    assert_true(c[0] == 40 && c[1] == 20 && c[2] == 10 && c[3] == 10);
+    /* 7 elements: quotas 3.5, 1.75, .875, .875, so 3, 1, 0, 0; then w / (count + 1) is .125 for
+     * all, and the three that are left go to the lowest places. */
+    assert_ok(hth_avg_split(w, 4, 7, 0, c));
+    assert_true(c[0] == 4 && c[1] == 2 && c[2] == 1 && c[3] == 0);
+    /* 3 elements: quotas 1.5, .75, .375, .375; .25 and .25 tie, then .25 again is the second's. */
+    assert_ok(hth_avg_split(w, 4, 3, 0, c));
+    assert_true(c[0] == 2 && c[1] == 1 && c[2] == 0 && c[3] == 0);
+    assert_ok(hth_avg_split(w, 4, 0, 0, c));
+    assert_true(c[0] + c[1] + c[2] + c[3] == 0);
+    /* Fewer than 11 are not worth a part: the last two leave theirs to the others, 2 to 1. */
+    assert_ok(hth_avg_split(w, 4, 80, 11, c));
+    assert_true(c[0] == 54 && c[1] == 26 && c[2] == 0 && c[3] == 0);
+    assert_ok(hth_avg_split(w, 4, 80, 1000, c));
+    assert_true(c[0] == 80 && c[1] == 0 && c[2] == 0 && c[3] == 0);
+}
+
+static void test_split_sums(void **state)
+{
+    struct hth_rng rng;
+    (void)state;
+    hth_rng_init(&rng, 32);
+    for (uint32_t round = 0; round < 3000; round++) {
+        double b[HTH_AVG_MEMBERS_MAX], w[HTH_AVG_MEMBERS_MAX];
+        uint64_t counts[HTH_AVG_MEMBERS_MAX], sum = 0;
+        uint32_t n = 1 + (uint32_t)hth_rng_below(&rng, 40);
+        uint64_t total = hth_rng_u64(&rng) >> (31 + hth_rng_below(&rng, 33));
+        uint64_t minimum = round % 2 == 0 ? 0 : 1000;
+        for (uint32_t i = 0; i < n; i++) {
+            double size = hth_rng_normal(&rng);
+            b[i] = hth_rng_chance(&rng, 0.2) ? 0 : exp(2 * size);
+        }
+        assert_ok(hth_avg_shares(b, n, w, NULL));
+        assert_ok(hth_avg_split(w, n, total, minimum, counts));
+        for (uint32_t i = 0; i < n; i++) {
+            sum += counts[i];
+            assert_true(w[i] > 0 || counts[i] == 0);
+            assert_true(counts[i] == 0 || counts[i] >= minimum || counts[i] == total);
+            if (minimum == 0)
+                assert_true(fabs((double)counts[i] - w[i] * (double)total) < n);
+        }
+        assert_true(sum == total);
+    }
+}
+
+static void test_split_refuses(void **state)
+{
+    double w[3] = {0.5, 0.5, 0};
+    uint64_t c[3];
+    (void)state;
+    assert_ok(hth_avg_split(w, 3, HTH_PARAMS_FLOATS_MAX, 0, c));
+    assert_err(HTH_E_RANGE, hth_avg_split(w, 3, HTH_PARAMS_FLOATS_MAX + 1, 0, c));
+    assert_err(HTH_E_RANGE, hth_avg_split(w, 0, 10, 0, c));
+    w[2] = 0.1;
+    assert_err(HTH_E_RANGE, hth_avg_split(w, 3, 10, 0, c));
+    w[2] = NAN;
+    assert_err(HTH_E_RANGE, hth_avg_split(w, 3, 10, 0, c));
+    w[0] = 1.5, w[1] = -0.5, w[2] = 0;
+    assert_err(HTH_E_RANGE, hth_avg_split(w, 3, 10, 0, c));
+}
+
+/* ---- times --------------------------------------------------------------------------------- */
+
+/* The set-ups of the paper: ALBERT-large as 70.8 MB, bandwidths in bit/s. */
+static void test_times(void **state)
+{
+    double b[24], bits = 70.8e6 * 8;
+    struct hth_avg_times t;
+    (void)state;
+    fill(b, 0, 8, 1e9);
+    fill(b, 8, 24, 200e6);
+    assert_ok(hth_avg_times(b, 8, bits, &t));
+    assert_close(t.allreduce_s, 0.99, 0, 0.005);
+    assert_close(t.server_s, 3.96, 0, 0.005);
+    assert_close(t.adaptive_s, 0.99, 0, 0.005);
+    assert_ok(hth_avg_times(b + 8, 16, bits, &t));
+    assert_close(t.allreduce_s, 5.31, 0, 0.005);
+    assert_close(t.server_s, 42.5, 0, 0.05);
+    assert_close(t.adaptive_s, 5.31, 0, 0.005);
+    assert_ok(hth_avg_times(b, 24, bits, &t));
+    assert_close(t.allreduce_s, 5.43, 0, 0.005);
+    assert_close(t.server_s, 13.0, 0, 0.05);
+    assert_close(t.adaptive_s, 2.83, 0, 0.005);
+    assert_close(t.allreduce_s / t.adaptive_s, 23.0 / 12, 1e-12, 0);
+    assert_ok(hth_avg_times(b, 1, bits, &t));
+    assert_true(t.allreduce_s == 0 && t.server_s == 0 && t.adaptive_s == 0);
+    fill(b, 0, 3, 0);
+    assert_ok(hth_avg_times(b, 3, bits, &t));
+    assert_true(isinf(t.allreduce_s) && isinf(t.server_s) && isinf(t.adaptive_s));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_small_groups),
+        cmocka_unit_test(test_optimum),       cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_split),         cmocka_unit_test(test_split_sums),
+        cmocka_unit_test(test_split_refuses), cmocka_unit_test(test_times),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
