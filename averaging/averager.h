@@ -31,22 +31,23 @@
 #include "core/ident.h"
 #include "core/limits.h"
 
-struct hth_env;
+struct hth_avg_span;
 
-#define HTH_AVG_ALL_AXES   0          /* of hth_avg_offer.rounds */
-#define HTH_AVG_SWEEP_AUTO UINT64_MAX /* of hth_avg_offer.sweep: the next one, as the roster says  \
-                                       */
+/* Of hth_avg_offer.rounds; and of .sweep: the next one, as the roster says. */
+#define HTH_AVG_ALL_AXES   0
+#define HTH_AVG_SWEEP_AUTO UINT64_MAX
 
 /* What one trainer brings. `values` is borrowed; an averager that accepts refs it. */
 struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen; NULL for a helper */
     size_t count;
-    double weight;      /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 for a helper */
-    uint64_t step;      /* trunk updates applied so far */
-    uint64_t schema;    /* hash of the tensors' names and shapes: only equals are averaged */
-    uint64_t sweep;     /* who gives a number meets those with the same one (the global step) */
-    uint32_t rounds;    /* axes to go through, or HTH_AVG_ALL_AXES */
-    uint32_t format;    /* on the wire: enum hth_avg_format of codec.h; 0: the averager's choice */
+    double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 for a helper */
+    uint64_t step;   /* trunk updates applied so far */
+    uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
+    uint64_t sweep;  /* who gives a number meets those with the same one (the global step) */
+    uint32_t rounds; /* axes to go through, or HTH_AVG_ALL_AXES */
+    const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
+    uint32_t span_count;
     int64_t timeout_us; /* for all of it; 0: the averager's choice */
     uint64_t ticket;    /* the caller's own, given back in the result */
 };

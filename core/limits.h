@@ -84,6 +84,13 @@
 #define HTH_AVG_BANDWIDTH_MIN  1e-6       /* declared, when it is not 0; any unit */
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
+/* averaging: looking for a group */
+#define HTH_AVG_LOOKERS_MAX   1024            /* of one line: notes, followers */
+#define HTH_AVG_LOOKS_MAX     16              /* of one node at once */
+#define HTH_AVG_BEGUN_MAX     64              /* groups remembered for members that missed it */
+#define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* that one looks for a group */
+#define HTH_AVG_OFFERS_MAX    8               /* of one node at once */
+
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * match.h: how the peers of one line find each other and agree who is a group.
+ *
+ * A peer that wants to average *looks* in its line. It declares so in a signed note on the line's
+ * board (kind DECLARE, named by the line's key) and reads the notes of the others. All lookers have
+ * one place in an order that nobody can choose: trainers before helpers before clients, and within
+ * these by hash(line key, id). Whoever knows of a smaller one follows the smallest it knows; who
+ * knows of none leads. So requests only go from larger to smaller, and can't wait for each other in
+ * a circle.
+ *
+ *     follower                              leader (the smallest of the line)
+ *        | declare ....... board ........... declare |
+ *        | --- 64 JOIN {line, schema, ready, ...} -> |  held, at most hold_us
+ *        | <-- WAIT -------------------------------- |  "still here": join again
+ *        | --- JOIN -------------------------------> |
+ *        | <-- BEGIN {members} --------------------- |  all of the line are there and ready
+ *
+ * That is three one-way trips after the notes were seen. A JOIN that is held is also what tells
+ * each side that the other lives: a lost connection ends it at once, and an answer that does not
+ * come within hold_us + silence_us strikes the leader off for the rest of the round, and the next
+ * in order takes over. A leader that learns of a smaller looker follows it, and sends its own
+ * followers after it with that looker's signed note, so that nobody has to be believed.
+ *
+ * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
+ * that are not ready yet (their values are still being computed: they declared ahead), and peers
+ * that the caller says are due. It waits for none of them longer than patience_us after it could
+ * have heard of them, and not at all once the earliest window among it and its followers is over.
+ * More members than group_max are cut into groups of near-equal size, dealt in turn by the order,
+ * and every group begins. Fewer than group_min, at the end of the window: the look ends ALONE or
+ * TOO_FEW, with the last refusal as the reason where there was one.
+ *
+ * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
+ * id and the order of members from it. A member that saw the group begin answers a JOIN of another
+ * listed member with that group: so a leader that dies in the middle of its answers leaves no two
+ * groups behind.
+ *
+ * Refusals carry a reason of reason.h; the refused strike that peer off until it declares anew.
+ *
+ * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line,
+ * HTH_AVG_LOOKS_MAX looks, HTH_AVG_BEGUN_MAX groups remembered. Loop thread. Callbacks never run
+ * inside a call of this header, and may not free the match.
+ */
+#ifndef HTH_AVERAGING_MATCH_H
+#define HTH_AVERAGING_MATCH_H
+
+#include "averaging/grid.h"
+#include "averaging/reason.h"
+#include "core/env.h"
+#include "core/limits.h"
+
+struct hth_dht;
+struct hth_rpc;
+struct hth_match;
+struct hth_look;
+
+#define HTH_MATCH_METHOD_JOIN 64
+
+/* On the wire; in the order in which they lead. */
+enum hth_avg_mode {
+    HTH_AVG_TRAINER = 0,
+    HTH_AVG_HELPER = 1, /* has no values: only reduces */
+    HTH_AVG_CLIENT = 2  /* can't be dialled: reduces nothing */
+};
+
+struct hth_avg_member {
+    struct hth_peer_id id;
+    struct hth_addr addr; /* family 0 of a client */
+    enum hth_avg_mode mode;
+    double bandwidth; /* 0 of a client, or not known */
+    double weight;    /* 0 of a helper */
+    uint64_t step;
+};
+
+/* Who averages with whom; every member has the same, but for `self`. */
+struct hth_avg_group {
+    struct hth_hash id;
+    struct hth_avg_line line;
+    uint64_t schema;
+    uint32_t count;
+    uint32_t self;
+    struct hth_avg_member member[]; /* in the group's order (hth_avg_order) */
+};
+
+/* ---- the node's matchmaker ----------------------------------------------------------------- */
+
+struct hth_match_opts {
+    const char *network;  /* the run's name */
+    struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
+    int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
+    int64_t silence_us;   /* after that much more its sender strikes the leader off */
+    int64_t dial_us;      /* and that much more while there is no connection yet */
+    int64_t patience_us;  /* waited for who declared or is due and does not come */
+    int64_t linger_us;    /* begun groups are remembered for members that missed it */
+};
+#define HTH_MATCH_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .hold_us = 250 * HTH_US_PER_MS, .silence_us = 300 * HTH_US_PER_MS,                         \
+        .dial_us = 300 * HTH_US_PER_MS, .patience_us = 500 * HTH_US_PER_MS,                        \
+        .linger_us = 5 * HTH_US_PER_S                                                              \
+    }
+
+/* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
+enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                           const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
+/* Ends all looks without callbacks. NULL is fine. */
+void hth_match_free(struct hth_match *match);
+/* Who is due may have changed: leaders judge anew. */
+void hth_match_nudge(struct hth_match *match);
+
+struct hth_match_stats {
+    uint64_t looks, begun, alone;
+    uint64_t led; /* groups begun here as leader */
+    uint64_t joins_out, joins_in;
+    uint64_t takeovers;                  /* leaders struck off */
+    uint64_t notes_refused;              /* declarations: forged, expired, from the future, ... */
+    uint64_t said[HTH_AVG_REASONS_MAX];  /* answers to others' JOINs, by reason */
+    uint64_t heard[HTH_AVG_REASONS_MAX]; /* answers to ours */
+    uint32_t looks_now, followers_now, begun_now;
+};
+void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
+
+/* ---- one look ------------------------------------------------------------------------------ */
+
+/* Somebody who should come: waited for until then, on this node's clock. */
+struct hth_match_due {
+    struct hth_peer_id id;
+    int64_t until_us;
+};
+
+/* How a look ended. The group is the callback's: free it with hth_free. */
+struct hth_look_result {
+    enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
+    enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, or why the
+                                  * last one asked refused */
+    struct hth_avg_group *group; /* NULL unless HTH_OK */
+    bool led;
+    int64_t wait_us;  /* from ready to the group's begin */
+    int64_t match_us; /* of that: after the last member had come and was ready */
+    uint32_t seen;    /* others that were seen looking */
+};
+
+typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
+
+struct hth_look_opts {
+    struct hth_avg_line line;
+    uint64_t schema;
+    enum hth_avg_mode mode;
+    double bandwidth;
+    double weight; /* may come with hth_look_ready */
+    uint64_t step;
+    bool ready;                    /* false: hth_look_ready follows */
+    uint32_t group_min, group_max; /* members; helpers do not count for group_min */
+    int64_t window_us;             /* HTH_AVG_WINDOW_MAX_US at most */
+    /* Fills in who is due besides this peer, at most `max`; returns how many there are, UINT32_MAX
+     * when that is not known: then a full group begins at once, and others at the window's end.
+     * NULL: never known. */
+    uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
+    hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
+    void *arg;
+};
+
+/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line), E_DUPLICATE
+ * (this line and schema are looked for already), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
+enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
+                          struct hth_look **out) HTH_MUST;
+/* The values are there. */
+void hth_look_ready(struct hth_look *look, double weight);
+/* No callback comes any more; the note is taken back. Only before the callback came. */
+void hth_look_cancel(struct hth_look *look);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moshpit.h: the averager of a run: roster + grid + match + reduce, behind averager.h's table.
+ *
+ * An offer becomes a *sweep*: rounds through successive axes of the grid, each of which looks for a
+ * group in this peer's line (match.h), reduces in it (reduce.h), and moves the peer's cell:
+ *
+ *      offer --> look in line, axis 0 --> reduce --> cell --> look in line, axis 1 --> ... -->
+ * result |  nobody               | error
+ *                       '----------- next axis with the values as they are ------'
+ *
+ * Values and weight are carried along: what a group averaged counts in the next one for all of its
+ * samples, so that a full grid gives everybody the weighted mean of all after as many rounds as it
+ * has axes. While a group reduces, its members already declare for their next line, as the next
+ * cell follows from the group's order alone; so the DHT's delay hides behind the arithmetic.
+ *
+ * Numbers. Round r works along axis r mod d. A sweep of one round takes the next round that the
+ * roster says; one through all axes begins at a multiple of d, and one with a number s at s d. The
+ * shape and its generation are those of the roster when the sweep begins; while nobody was met yet,
+ * a new generation begins it anew.
+ *
+ * Who is due. Where the roster is exact, the leader of a line waits for the peers that stand in it
+ * and for those whose next cell is not known yet; for a peer that was dropped or did not come, only
+ * after it has spoken in the roster again.
+ *
+ * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
+ * are told by reason and counted; none of them stops anything.
+ *
+ * Loop thread. Everything is borrowed but the table; the endpoint, table, roster and reducer must
+ * outlive it.
+ */
+#ifndef HTH_AVERAGING_MOSHPIT_H
+#define HTH_AVERAGING_MOSHPIT_H
+
+#include "averaging/averager.h"
+#include "averaging/match.h"
+
+struct hth_reducer;
+struct hth_roster;
+
+struct hth_moshpit_opts {
+    const char *network;  /* the run's name */
+    struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
+    enum hth_avg_mode mode;
+    double bandwidth;   /* bytes a second that it can send; 0: not known, or a client */
+    uint32_t group_min; /* members that make a round worth it, helpers not counted */
+    int64_t window_us;  /* that a round looks for a group after the values are ready */
+    int64_t round_us;   /* that a round reduces, at most */
+    uint32_t offers_max;
+    struct hth_match_opts match; /* network and addr are set from the above */
+    struct hth_budget *budget;   /* NULL: none */
+};
+#define HTH_MOSHPIT_OPTS_INIT                                                                      \
+    {                                                                                              \
+        .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
+        .offers_max = 4, .match = HTH_MATCH_OPTS_INIT                                              \
+    }
+
+/* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */
+enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                             struct hth_roster *roster, struct hth_reducer *reducer,
+                             const struct hth_moshpit_opts *opts,
+                             struct hth_averager *out) HTH_MUST;
+/* Call it from the roster's on_change. `a` must be a moshpit's. */
+void hth_moshpit_nudge(struct hth_averager *a);
+void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out);
+
+#endif
