@@ -222,11 +222,12 @@ uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)
     return (uint32_t)(round % shape->dims);
 }
 
-void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round, uint32_t index,
-                       struct hth_avg_cell *cell)
+void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round,
+                       const struct hth_hash *group, uint32_t index, struct hth_avg_cell *cell)
 {
     uint32_t axis = hth_avg_axis(shape, round);
-    cell->at[axis] = index % shape->size[axis];
+    uint64_t turn = hth_load_u64le(group->b) % shape->size[axis];
+    cell->at[axis] = (uint32_t)((turn + index) % shape->size[axis]);
 }
 
 uint32_t hth_avg_groups(uint32_t count, uint32_t group_max)

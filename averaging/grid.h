@@ -122,11 +122,11 @@ struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
 
 /* The axis that a round works along. */
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round);
-/* After a round in a group: the coordinate along its axis becomes the index in the group, modulo
- * the size where the group has more members than the axis has cells. A peer that found nobody, or
- * was absent, keeps its cell. */
-void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round, uint32_t index,
-                       struct hth_avg_cell *cell);
+/* After a round in a group: the coordinate along its axis becomes the member's index in the group's
+ * order plus the group's turn, modulo the size. A peer that found nobody, or was absent, keeps its
+ * cell. */
+void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round,
+                       const struct hth_hash *group, uint32_t index, struct hth_avg_cell *cell);
 
 /* A line with `count` peers is cut into this many groups of at most group_max (0 for none); the
  * sizes of the groups 0 .. groups - 1 differ by at most 1, larger ones first. */

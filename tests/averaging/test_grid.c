@@ -204,6 +204,21 @@ static void test_cells(void **state)
         assert_in_range(moved[i], 7, 8); /* 60 over 8 */
 }
 
+static void test_next(void **state)
+{
+    struct hth_avg_shape shape = shape_of("5x4");
+    struct hth_avg_cell cell = {.at = {3, 3}};
+    struct hth_hash group = {{7}}; /* 7 mod 4 = 3, 7 mod 5 = 2 */
+    (void)state;
+    assert_int_equal(hth_avg_axis(&shape, 3), 1);
+    hth_avg_cell_next(&shape, 3, &group, 2, &cell);
+    assert_true(cell.at[0] == 3 && cell.at[1] == 1);
+    hth_avg_cell_next(&shape, 4, &group, 2, &cell);
+    assert_true(cell.at[0] == 4 && cell.at[1] == 1);
+    hth_avg_cell_next(&shape, 4, &group, UINT32_MAX, &cell); /* 4294967295 + 2 */
+    assert_true(cell.at[0] == 2 && cell.at[1] == 1);
+}
+
 static void test_cut(void **state)
 {
     (void)state;
@@ -237,12 +252,14 @@ struct crowd {
     int64_t met[PEERS_MAX][PEERS_MAX]; /* round of the last meeting, or a long time ago */
 };
 
-/* Members finish a round: the mean, new coordinates in an order the seed chose, and how long ago
- * they last met. */
+/* Members finish a round: the mean, new coordinates in an order and with a turn that the seed
+ * chose, and how long ago they last met. */
 static void average(struct crowd *c, uint64_t round, const uint32_t *member, uint32_t count,
-                    bool fresh)
+                    uint64_t turn, bool fresh)
 {
+    struct hth_hash group = {{0}};
     double sum = 0;
+    memcpy(group.b, &turn, sizeof(turn));
     for (uint32_t i = 0; i < count; i++) {
         sum += c->value[member[i]];
         for (uint32_t j = 0; j < i; j++) {
@@ -253,7 +270,7 @@ static void average(struct crowd *c, uint64_t round, const uint32_t *member, uin
     }
     for (uint32_t i = 0; i < count; i++) {
         c->value[member[i]] = sum / count;
-        hth_avg_cell_next(&c->shape, round, i, &c->cell[member[i]]);
+        hth_avg_cell_next(&c->shape, round, &group, i, &c->cell[member[i]]);
     }
 }
 
@@ -278,7 +295,7 @@ static void run_round(struct crowd *c, uint64_t round, struct hth_rng *rng, bool
         uint32_t groups = hth_avg_groups(count, c->group_max);
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t size = hth_avg_group_size(count, groups, g);
-            average(c, round, line + begin, size, fresh);
+            average(c, round, line + begin, size, hth_rng_u64(rng), fresh);
             begin += size;
         }
     }
@@ -386,8 +403,9 @@ int main(void)
         cmocka_unit_test(test_shape_text),   cmocka_unit_test(test_shape_check),
         cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
         cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_cut),          cmocka_unit_test(test_full_grid),
-        cmocka_unit_test(test_one_key),      cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_next),
+        cmocka_unit_test(test_full_grid),    cmocka_unit_test(test_one_key),
+        cmocka_unit_test(test_uneven),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
