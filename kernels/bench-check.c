@@ -14,7 +14,11 @@
 #include "core/mem.h"
 #include "kernels/backend-internal.h"
 
-#define TOLERANCE 2e-5
+#define TOLERANCE      2e-5
+#define TOLERANCE_BF16 6e-3
+/* 127 steps up to the largest of 64 uniform numbers: 1 / (127 sqrt(12)) of it, whose own root mean
+ * square is 1 / sqrt(3): 0.0039. */
+#define TOLERANCE_INT8 0.0045
 
 /* Sums of squares of a difference and of the truth. */
 struct distance {
@@ -402,6 +406,32 @@ out:
     return err;
 }
 
+/* ---- int8 ---------------------------------------------------------------------------------- */
+
+/* There and back, within what such numbers must lose. */
+static enum hth_err check_quant(struct hth_bench_case *c)
+{
+    size_t count = hth_params_flat_len(c->params);
+    const float *x = hth_params_flat(c->params, HTH_PART_VALUE);
+    const float *y = hth_params_flat(c->params, HTH_PART_GRAD);
+    struct distance s = {0, 0};
+    enum hth_bench_kind kind = c->options.kind;
+    enum hth_err err;
+    c->options.kind = HTH_BENCH_QUANTIZE_INT8;
+    err = hth_bench_case_run(c);
+    c->options.kind = HTH_BENCH_DEQUANTIZE_INT8;
+    if (err == HTH_OK)
+        err = hth_bench_case_run(c);
+    c->options.kind = kind;
+    HTH_TRY(err);
+    for (size_t i = 0; i < count; i++)
+        off(&s, (double)y[i], (double)x[i]);
+    c->error = relative(&s);
+    return c->error < (c->options.tolerance > 0 ? c->options.tolerance : TOLERANCE_INT8)
+               ? HTH_OK
+               : HTH_E_BUG;
+}
+
 /* ---- all ----------------------------------------------------------------------------------- */
 
 enum hth_err hth_bench_check(struct hth_bench_case *c)
@@ -421,11 +451,17 @@ enum hth_err hth_bench_check(struct hth_bench_case *c)
     case HTH_BENCH_ADAMW:
         err = check_step(c);
         break;
+    case HTH_BENCH_QUANTIZE_INT8:
+    case HTH_BENCH_DEQUANTIZE_INT8:
+        return check_quant(c);
     default:
         err = check_rows(c);
         break;
     }
     HTH_TRY(err);
-    return c->error < (c->options.tolerance > 0 ? c->options.tolerance : TOLERANCE) ? HTH_OK
-                                                                                    : HTH_E_BUG;
+    double tolerance = c->options.tolerance;
+    if (tolerance <= 0)
+        tolerance =
+            hth_backend_compute(c->options.backend) == HTH_MATMUL_BF16 ? TOLERANCE_BF16 : TOLERANCE;
+    return c->error < tolerance ? HTH_OK : HTH_E_BUG;
 }

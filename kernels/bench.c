@@ -7,9 +7,11 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
+#include "kernels/quant.h"
 
 #define REPEATS_MAX  101
 #define ADAM_BYTES   28.0 /* a parameter: value, gradient and two states read, three written */
+#define INT8_BYTES   (4 + 1 + 2.0 / HTH_QUANT_INT8_BLOCK)
 #define FLAT_COLUMNS 8192
 
 struct kind {
@@ -29,6 +31,8 @@ static const struct kind kinds[HTH_BENCH_KINDS] = {
     [HTH_BENCH_SOFTMAX] = {"softmax", 0, 8},
     [HTH_BENCH_XENT] = {"xent", 0, 8},
     [HTH_BENCH_ADAMW] = {"adamw", 0, ADAM_BYTES},
+    [HTH_BENCH_QUANTIZE_INT8] = {"quantize_int8", 0, INT8_BYTES},
+    [HTH_BENCH_DEQUANTIZE_INT8] = {"dequantize_int8", 0, INT8_BYTES},
 };
 
 const char *hth_bench_kind_name(enum hth_bench_kind kind)
@@ -41,9 +45,9 @@ bool hth_bench_kind_multiplies(enum hth_bench_kind kind)
     return kinds[kind].products > 0;
 }
 
-static bool is_flat(enum hth_bench_kind kind)
+bool hth_bench_kind_is_flat(enum hth_bench_kind kind)
 {
-    return kind == HTH_BENCH_ADAMW;
+    return kind >= HTH_BENCH_ADAMW;
 }
 
 /* ---- the work ------------------------------------------------------------------------------ */
@@ -88,6 +92,16 @@ static enum hth_err run_rows(struct hth_bench_case *c)
     }
 }
 
+static enum hth_err run_quant(struct hth_bench_case *c)
+{
+    size_t count = hth_params_flat_len(c->params);
+    if (c->options.kind == HTH_BENCH_QUANTIZE_INT8)
+        return hth_quant_encode(HTH_QUANT_INT8, hth_params_flat(c->params, HTH_PART_VALUE), count,
+                                c->saved);
+    return hth_quant_decode(HTH_QUANT_INT8, c->saved, hth_quant_bytes(HTH_QUANT_INT8, count), count,
+                            hth_params_flat(c->params, HTH_PART_GRAD));
+}
+
 static enum hth_err start_work(struct hth_bench_case *c)
 {
     switch (c->options.kind) {
@@ -104,6 +118,9 @@ static enum hth_err start_work(struct hth_bench_case *c)
         return hth_optim_step(c->ex, c->params, &c->optim, 1.0f);
     case HTH_BENCH_ADAMW:
         return hth_optim_step(c->ex, c->params, &c->optim, 1.0f);
+    case HTH_BENCH_QUANTIZE_INT8:
+    case HTH_BENCH_DEQUANTIZE_INT8:
+        return run_quant(c);
     default:
         return run_rows(c);
     }
@@ -167,18 +184,32 @@ static enum hth_err make_flat(struct hth_bench_case *c)
     return hth_params_add(c->params, &spec, &w);
 }
 
+/* Gradients, or the bytes to decode. */
+static enum hth_err make_vectors(struct hth_bench_case *c)
+{
+    size_t count = hth_params_flat_len(c->params);
+    fill(hth_params_flat(c->params, HTH_PART_GRAD), count, 2);
+    if (c->options.kind == HTH_BENCH_ADAMW)
+        return HTH_OK;
+    c->saved = hth_backend_alloc(c->options.backend, hth_quant_bytes(HTH_QUANT_INT8, count));
+    if (c->saved == NULL)
+        return HTH_E_NO_MEMORY;
+    return hth_quant_encode(HTH_QUANT_INT8, hth_params_flat(c->params, HTH_PART_VALUE), count,
+                            c->saved);
+}
+
 static enum hth_err make_weights(struct hth_bench_case *c)
 {
     struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
     struct hth_ffn_options shape = {.dim = c->options.dim};
-    bool flat = is_flat(c->options.kind);
+    bool flat = hth_bench_kind_is_flat(c->options.kind);
     size_t scratch = 0;
     HTH_TRY(hth_params_new(c->options.backend, &c->params));
     if (flat)
         HTH_TRY(make_flat(c));
     else
         HTH_TRY(hth_ffn_declare(c->params, &shape, &c->ffn));
-    if (c->options.kind != HTH_BENCH_FFN_TRAIN_STEP && !flat)
+    if (c->options.kind != HTH_BENCH_FFN_TRAIN_STEP && c->options.kind != HTH_BENCH_ADAMW)
         seal.state_slots = 0;
     HTH_TRY(hth_params_seal(c->params, &seal));
     if (!flat)
@@ -188,9 +219,7 @@ static enum hth_err make_weights(struct hth_bench_case *c)
     c->optim = HTH_OPTIM_INIT;
     c->optim.kind = HTH_OPTIM_ADAMW;
     c->optim.weight_decay = 0.01f;
-    if (flat)
-        fill(hth_params_flat(c->params, HTH_PART_GRAD), hth_params_flat_len(c->params), 2);
-    return HTH_OK;
+    return flat ? make_vectors(c) : HTH_OK;
 }
 
 enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
@@ -207,7 +236,7 @@ enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
     enum hth_err err;
     c->options = *options;
     HTH_GOTO(out, make_weights(c));
-    if (is_flat(options->kind))
+    if (hth_bench_kind_is_flat(options->kind))
         elements = (double)hth_params_flat_len(c->params);
     else
         HTH_GOTO(out, make_rows(c));
@@ -275,7 +304,7 @@ static enum hth_err time_case(struct hth_bench_case *c, struct hth_bench_result 
     qsort(us, repeats, sizeof(us[0]), by_value);
     out->us_best = us[0];
     out->us_median = us[repeats / 2];
-    out->rows_per_s = is_flat(o->kind) ? 0 : o->rows * 1e6 / out->us_median;
+    out->rows_per_s = hth_bench_kind_is_flat(o->kind) ? 0 : o->rows * 1e6 / out->us_median;
     out->gflops = c->flops * 1e-3 / out->us_median;
     out->gb_per_s = c->bytes * 1e-3 / out->us_median;
     out->check_error = c->error;

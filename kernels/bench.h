@@ -35,6 +35,8 @@ enum hth_bench_kind {
     HTH_BENCH_XENT, /* loss and gradient */
     /* Flat vectors. */
     HTH_BENCH_ADAMW,
+    HTH_BENCH_QUANTIZE_INT8, /* blocks of 64 (quant.h); whatever the back end */
+    HTH_BENCH_DEQUANTIZE_INT8,
     HTH_BENCH_KINDS
 };
 
@@ -42,13 +44,15 @@ enum hth_bench_kind {
 const char *hth_bench_kind_name(enum hth_bench_kind kind);
 /* Whether the kind is counted by operations (products) rather than by bytes. */
 bool hth_bench_kind_multiplies(enum hth_bench_kind kind);
+/* Whether it works on a flat vector: no rows. */
+bool hth_bench_kind_is_flat(enum hth_bench_kind kind);
 
 struct hth_bench_options {
     const struct hth_backend *backend;
     enum hth_bench_kind kind;
     uint32_t dim, rows;    /* rows is not used by flat vectors, but not 0 */
     uint64_t elements;     /* of flat vectors; 0: as many as the FFN block of width dim has */
-    double tolerance;      /* of the check, relative 2-norm; 0: 2e-5 */
+    double tolerance;      /* of the check, relative 2-norm; 0: 2e-5, or 6e-3 for bf16 */
     struct hth_team *team; /* borrowed; NULL: nobody helps */
     /* Of hth_bench_run only: */
     uint32_t repeats;               /* the median of so many; 0: 7 */
