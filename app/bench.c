@@ -24,6 +24,7 @@ struct question {
 static const struct question questions[] = {
     {"expert", hth_bench_expert_main, "rows/s of one hosted expert beside the bare kernel"},
     {"gate", hth_bench_gate_main, "beam search over a warm directory"},
+    {"kernels", hth_bench_kernels_main, "arithmetic alone beside the core's peak and PyTorch"},
     {"step", hth_bench_step_main, "one mixture-of-experts layer: requests, bytes, time"},
     {"twin", hth_bench_twin_main, "the work of hivemind's benchmarks, their figure beside ours"},
     {"tls", hth_bench_tls_main, "bytes/s of one stream, and what TLS costs"},
@@ -37,7 +38,7 @@ static void print_usage(FILE *to)
     for (size_t i = 0; i < HTH_ARRAY_LEN(questions); i++)
         fprintf(to, "  %-8s %s\n", questions[i].name, questions[i].what);
     fputs("\nexamples:\n"
-          "  hearth bench gate\n"
+          "  hearth bench kernels --rows 8,512\n"
           "  hearth bench twin --case A5 --json\n",
           to);
 }

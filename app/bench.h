@@ -78,6 +78,7 @@ double hth_bench_distance(const float *a, const float *b, size_t count);
 /* The questions. argv[0] is "hearth bench NAME". */
 int hth_bench_expert_main(int argc, char **argv);
 int hth_bench_gate_main(int argc, char **argv);
+int hth_bench_kernels_main(int argc, char **argv);
 int hth_bench_step_main(int argc, char **argv);
 int hth_bench_twin_main(int argc, char **argv);
 int hth_bench_tls_main(int argc, char **argv);

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_kernels.c: how near the bare kernels come to what the core can do.
+ *
+ * Every operation is timed in short bursts, in turns: the core's peak, each table of kernels on one
+ * thread, the same with helpers, PyTorch; and again. The first run of a burst warms the caches and
+ * does not count, of the others the fastest over all bursts does, and so does the best burst of the
+ * peak: what disturbs a machine only ever adds time, and drift of the clock falls on all alike.
+ *
+ * All of it runs in a job of a real environment, whose idle workers are the helpers.
+ */
+#include "app/bench.h"
+#include "app/bench_torch.h"
+
+#include "core/mem.h"
+#include "kernels/bench.h"
+#include "kernels/peak.h"
+#include "net/net.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS_MAX       16
+#define TABLES_MAX     8
+#define ROUNDS         12
+#define BUDGET_US      (2 * HTH_US_PER_S) /* for all bursts of one line */
+#define BURST_NS       INT64_C(4000000)
+#define PEAK_BURST_NS  1000000.0
+#define ADAMW_ELEMENTS (UINT64_C(100) << 20)
+#define INT8_ELEMENTS  (UINT64_C(32) << 20)
+
+/* One set of kernels: a back end, and the peak it is held against. */
+struct table {
+    const struct hth_backend *backend;
+    const char *type, *isa;
+    enum hth_peak peak;
+};
+
+struct kernels {
+    struct hth_bench bench;
+    struct hth_job job;
+    struct hth_env *env;
+    uint32_t d, rows[ROWS_MAX], rows_count;
+    const char *ops, *isa, *type, *python;
+    struct table table[TABLES_MAX];
+    uint32_t tables;
+    uint32_t peak_rounds[HTH_PEAKS]; /* that take about PEAK_BURST_NS */
+    struct hth_team *team;
+    struct hth_bench_torch *torch;
+    enum hth_err err;
+};
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+enum { KEY_DIM = 0x5800, KEY_ROWS, KEY_OP, KEY_ISA, KEY_TYPE, KEY_PYTHON };
+
+static const struct argp_option options[] = {
+    {"d", KEY_DIM, "N", 0, "Width of a row (default 1024)", 0},
+    {"dim", KEY_DIM, "N", OPTION_ALIAS, NULL, 0},
+    {"rows", KEY_ROWS, "LIST", 0, "Rows of a batch (default 1,8,32,128,512,2048)", 0},
+    {"op", KEY_OP, "LIST", 0, "Operations (default: all), such as ffn_forward,adamw", 0},
+    {"isa", KEY_ISA, "NAME", 0, "One instruction set (default: all of this CPU but generic)", 0},
+    {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16 (default: both)", 0},
+    {"python", KEY_PYTHON, "PROGRAM", 0, "Python with PyTorch; 'no': without (default: look)", 0},
+    {0},
+};
+
+static void parse_rows(struct kernels *k, const char *arg, struct argp_state *state)
+{
+    char *list = hth_strdup(arg), *rest = list, *word;
+    k->rows_count = 0;
+    while ((word = strtok_r(rest, ",", &rest)) != NULL) {
+        if (k->rows_count == ROWS_MAX)
+            argp_error(state, "--rows: at most %d numbers", ROWS_MAX);
+        else
+            k->rows[k->rows_count++] = (uint32_t)hth_cli_number(state, "--rows", word, 1, 65536);
+    }
+    hth_free(list);
+}
+
+/* Whether `word` is one of a list separated by commas. */
+static bool listed(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; at != NULL; at = strchr(at, ','), at += at != NULL) {
+        if (strncmp(at, word, len) == 0 && (at[len] == '\0' || at[len] == ','))
+            return true;
+    }
+    return false;
+}
+
+static bool known_ops(const char *list)
+{
+    uint32_t words = 1, known = 0;
+    for (const char *at = list; *at != '\0'; at++)
+        words += *at == ',';
+    for (int kind = 0; kind < HTH_BENCH_KINDS; kind++)
+        known += listed(list, hth_bench_kind_name((enum hth_bench_kind)kind));
+    return words == known;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct kernels *k = state->input;
+    switch (key) {
+    case KEY_DIM:
+        k->d = (uint32_t)hth_cli_number(state, "--d", arg, 1, 16384);
+        break;
+    case KEY_ROWS:
+        parse_rows(k, arg, state);
+        break;
+    case KEY_OP:
+        k->ops = arg;
+        if (!known_ops(arg))
+            argp_error(state, "--op '%s': the names are those in the column op, such as %s", arg,
+                       hth_bench_kind_name(HTH_BENCH_FFN_FORWARD));
+        break;
+    case KEY_ISA:
+        k->isa = arg;
+        break;
+    case KEY_TYPE:
+        k->type = arg;
+        if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0)
+            argp_error(state, "--type '%s': fp32 or bf16", arg);
+        break;
+    case KEY_PYTHON:
+        k->python = arg;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const struct argp argp = {.options = options, .parser = parse};
+
+/* ---- the tables of kernels ----------------------------------------------------------------- */
+
+static enum hth_peak peak_of(const char *isa, enum hth_matmul compute)
+{
+    if (compute == HTH_MATMUL_BF16 && hth_peak_usable(HTH_PEAK_BF16))
+        return HTH_PEAK_BF16;
+    if (strcmp(isa, "avx2") == 0)
+        return HTH_PEAK_AVX2;
+    if (strcmp(isa, "generic") == 0)
+        return HTH_PEAK_PLAIN;
+    if (hth_peak_usable(HTH_PEAK_AVX512))
+        return HTH_PEAK_AVX512;
+    return hth_peak_usable(HTH_PEAK_AVX2) ? HTH_PEAK_AVX2 : HTH_PEAK_PLAIN;
+}
+
+static void add_table(struct kernels *k, const struct hth_backend *backend)
+{
+    enum hth_matmul compute = hth_backend_compute(backend);
+    const char *isa =
+        hth_backend_isa(backend)[0] != '\0' ? hth_backend_isa(backend) : hth_backend_name(backend);
+    struct table t = {backend, hth_matmul_name(compute), isa, peak_of(isa, compute)};
+    if ((k->type == NULL || strcmp(k->type, t.type) == 0) && k->tables < TABLES_MAX)
+        k->table[k->tables++] = t;
+}
+
+static void find_packed(struct kernels *k)
+{
+    static const char *const sets[] = {"generic", "avx2", "avx512", "avx512bf16"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
+        const struct hth_backend *backend;
+        bool bf16 = strcmp(sets[i], "avx512bf16") == 0;
+        struct hth_backend_choice o = {"packed", bf16 ? HTH_MATMUL_BF16 : HTH_MATMUL_F32, sets[i]};
+        if (k->isa != NULL ? strcmp(k->isa, sets[i]) != 0 : i == 0)
+            continue;
+        if (hth_backend_choose(&o, &backend) == HTH_OK)
+            add_table(k, backend);
+    }
+}
+
+/* With --backend that one alone; otherwise the packed kernels set by set, and BLAS. */
+static enum hth_err find_tables(struct kernels *k)
+{
+    const struct hth_backend *backend;
+    if (strcmp(k->bench.backend_name, "auto") != 0 && k->isa == NULL) {
+        add_table(k, k->bench.backend);
+    } else {
+        find_packed(k);
+        if (k->isa == NULL && hth_backend_blas(NULL, &backend) == HTH_OK)
+            add_table(k, backend);
+    }
+    if (k->tables > 0)
+        return HTH_OK;
+    hth_cli_say_error("this CPU has no kernels for --isa %s --type %s",
+                      k->isa != NULL ? k->isa : "auto", k->type != NULL ? k->type : "auto");
+    return HTH_E_UNSUPPORTED;
+}
+
+/* ---- timing -------------------------------------------------------------------------------- */
+
+struct peak_burst {
+    enum hth_peak kind;
+    uint32_t rounds;
+    double flops[64];
+};
+
+static void peak_part(void *arg, uint32_t part)
+{
+    struct peak_burst *b = arg;
+    b->flops[part] = hth_peak_run(b->kind, b->rounds);
+}
+
+/* Operations/s of `threads` threads. */
+static double peak_burst(struct kernels *k, enum hth_peak kind, uint32_t threads)
+{
+    struct peak_burst b = {.kind = kind, .rounds = k->peak_rounds[kind]};
+    double flops = 0;
+    threads = HTH_MIN(threads, (uint32_t)HTH_ARRAY_LEN(b.flops));
+    int64_t start = hth_bench_now_ns(NULL);
+    hth_team_run(threads > 1 ? k->team : NULL, threads, peak_part, &b);
+    double seconds = (double)HTH_MAX(hth_bench_now_ns(NULL) - start, INT64_C(1)) * 1e-9;
+    for (uint32_t i = 0; i < threads; i++)
+        flops += b.flops[i];
+    return flops / seconds;
+}
+
+static void calibrate_peaks(struct kernels *k)
+{
+    for (int kind = 0; kind < HTH_PEAKS; kind++) {
+        k->peak_rounds[kind] = 4096;
+        if (!hth_peak_usable((enum hth_peak)kind))
+            continue;
+        int64_t start = hth_bench_now_ns(NULL);
+        hth_peak_run((enum hth_peak)kind, 1u << 18);
+        double ns = (double)HTH_MAX(hth_bench_now_ns(NULL) - start, INT64_C(1));
+        k->peak_rounds[kind] = (uint32_t)((1u << 18) * HTH_MIN(PEAK_BURST_NS / ns, 1000.0)) + 1;
+    }
+}
+
+/* What one table did in one operation, on one thread ([0]) and on all ([1]). */
+struct timing {
+    struct hth_bench_case *work;
+    double best_s[2], peak[2];
+};
+
+/* The fastest run of a burst, in seconds; the first run is not counted. */
+static enum hth_err burst(struct hth_bench_case *work, double *best_s)
+{
+    int64_t start = hth_bench_now_ns(NULL);
+    HTH_TRY(hth_bench_case_run(work));
+    do {
+        int64_t before = hth_bench_now_ns(NULL);
+        HTH_TRY(hth_bench_case_run(work));
+        double s = (double)HTH_MAX(hth_bench_now_ns(NULL) - before, INT64_C(1)) * 1e-9;
+        if (*best_s == 0 || s < *best_s)
+            *best_s = s;
+    } while (hth_bench_now_ns(NULL) - start < BURST_NS);
+    return HTH_OK;
+}
+
+/* One turn of a table: on one thread, then with helpers. */
+static enum hth_err turn(struct kernels *k, const struct table *t, struct timing *timing)
+{
+    for (int many = 0; many < (k->team != NULL ? 2 : 1); many++) {
+        double peak = peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1);
+        hth_bench_case_set_team(timing->work, many ? k->team : NULL);
+        HTH_TRY(burst(timing->work, &timing->best_s[many]));
+        peak = HTH_MAX(peak, peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1));
+        timing->peak[many] = HTH_MAX(timing->peak[many], peak);
+    }
+    return HTH_OK;
+}
+
+static double torch_turn(struct kernels *k, double best_s)
+{
+    double s = hth_bench_torch_go(k->torch, 2);
+    while (s > 0 && s < BURST_NS * 0.5e-9 && (best_s == 0 || s < best_s)) {
+        best_s = s;
+        s = hth_bench_torch_go(k->torch, 8);
+    }
+    return s > 0 && (best_s == 0 || s < best_s) ? s : best_s;
+}
+
+/* ---- reports ------------------------------------------------------------------------------- */
+
+static json_t *number_or_null(double value)
+{
+    return value > 0 ? json_real(hth_bench_round(value)) : json_null();
+}
+
+struct line {
+    enum hth_bench_kind kind;
+    const struct table *table;
+    const char *isa;
+    uint32_t d, rows;
+    double torch_s;
+};
+
+static void print_json(struct kernels *k, const struct line *l, const struct timing *t, int many)
+{
+    double s = t->best_s[many], flops = hth_bench_case_flops(t->work);
+    bool multiplies = hth_bench_kind_multiplies(l->kind);
+    json_t *row = json_object();
+    json_object_set_new(row, "op", json_string(hth_bench_kind_name(l->kind)));
+    json_object_set_new(row, "type", json_string(l->table->type));
+    json_object_set_new(row, "isa", json_string(l->isa));
+    json_object_set_new(row, "d", json_integer(l->d));
+    json_object_set_new(row, "rows", json_integer(l->rows));
+    json_object_set_new(row, "threads", json_integer(many ? hth_team_width(k->team) : 1));
+    json_object_set_new(row, "ms", json_real(hth_bench_round(s * 1e3)));
+    json_object_set_new(row, "gflops", number_or_null(multiplies ? flops / s * 1e-9 : 0));
+    json_object_set_new(row, "peak_gflops", number_or_null(multiplies ? t->peak[many] * 1e-9 : 0));
+    json_object_set_new(row, "peak_fraction",
+                        number_or_null(multiplies ? flops / s / t->peak[many] : 0));
+    json_object_set_new(row, "gb_per_s", number_or_null(hth_bench_case_bytes(t->work) / s * 1e-9));
+    json_object_set_new(row, "torch_ms", number_or_null(many ? 0 : l->torch_s * 1e3));
+    hth_bench_row_take(&k->bench, row);
+}
+
+static void print_head(const struct kernels *k)
+{
+    char many[16] = "";
+    if (k->team != NULL)
+        snprintf(many, sizeof(many), "%u thr. ms", hth_team_width(k->team));
+    printf("%-23s%-5s%-11s%5s%10s%9s%6s%11s%6s%10s%6s\n", "op", "type", "isa", "rows", "ms", "rate",
+           "peak", many, "x", "torch ms", "x");
+}
+
+/* "  -" for what was not measured. */
+static void print_cell(int width, int decimals, double value)
+{
+    if (value > 0)
+        printf("%*.*f", width, decimals, value);
+    else
+        printf("%*s", width, "-");
+}
+
+static void print_human(const struct line *l, const struct timing *t)
+{
+    double s = t->best_s[0], flops = hth_bench_case_flops(t->work);
+    bool multiplies = hth_bench_kind_multiplies(l->kind);
+    printf("%-23s%-5s%-11s%5u", hth_bench_kind_name(l->kind), l->table->type, l->isa, l->rows);
+    print_cell(10, s < 0.01 ? 4 : 2, s * 1e3);
+    print_cell(7, 1, (multiplies ? flops : hth_bench_case_bytes(t->work)) / s * 1e-9);
+    printf("%2s", multiplies ? "GF" : "GB");
+    if (multiplies)
+        printf("%5.0f%%", 100 * flops / s / t->peak[0]);
+    else
+        printf("%6s", "");
+    print_cell(11, t->best_s[1] < 0.01 ? 4 : 2, t->best_s[1] * 1e3);
+    print_cell(6, 2, t->best_s[1] > 0 ? s / t->best_s[1] : 0);
+    print_cell(10, 2, l->torch_s * 1e3);
+    print_cell(6, 2, l->torch_s / s);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void report(struct kernels *k, const struct line *l, const struct timing *t)
+{
+    if (!k->bench.json) {
+        print_human(l, t);
+        return;
+    }
+    for (int many = 0; many < (k->team != NULL ? 2 : 1); many++)
+        print_json(k, l, t, many);
+}
+
+/* ---- one line of the table ----------------------------------------------------------------- */
+
+static enum hth_err make_case(const struct line *l, struct timing *timing)
+{
+    const struct hth_bench_options o = {.backend = l->table->backend,
+                                        .kind = l->kind,
+                                        .dim = l->d,
+                                        .rows = l->rows,
+                                        .elements = l->kind == HTH_BENCH_ADAMW ? ADAMW_ELEMENTS
+                                                                               : INT8_ELEMENTS};
+    enum hth_err err = hth_bench_case_new(&o, &timing->work);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s, %s, %s, %u rows: %s", hth_bench_kind_name(l->kind), l->table->type,
+                          l->isa, (unsigned)l->rows,
+                          err == HTH_E_BUG ? "differs from the computation in double"
+                                           : hth_err_text(err));
+    return err;
+}
+
+/* All tables in turns. Flat vectors have nothing to do with tables of products: the first one. */
+static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
+{
+    struct timing timing[TABLES_MAX] = {0};
+    bool flat = hth_bench_kind_is_flat(kind), adamw = kind == HTH_BENCH_ADAMW;
+    uint32_t tables = flat ? 1 : k->tables;
+    struct line l = {.kind = kind, .d = k->d, .rows = rows};
+    bool torch = k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
+                                                          adamw ? ADAMW_ELEMENTS : k->d, rows);
+    struct hth_bench_samples rounds;
+    enum hth_err err = HTH_OK;
+    for (uint32_t i = 0; i < tables && err == HTH_OK; i++) {
+        l.table = &k->table[i];
+        l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
+        err = make_case(&l, &timing[i]);
+    }
+    hth_bench_begin(&rounds);
+    while (err == HTH_OK && hth_bench_more(&k->bench, &rounds, ROUNDS)) {
+        for (uint32_t i = 0; i < tables && err == HTH_OK; i++)
+            err = turn(k, &k->table[i], &timing[i]);
+        if (torch)
+            l.torch_s = torch_turn(k, l.torch_s);
+        hth_bench_add(&rounds, 0);
+    }
+    for (uint32_t i = 0; i < tables; i++) {
+        l.table = &k->table[i];
+        l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
+        if (err == HTH_OK)
+            report(k, &l, &timing[i]);
+        hth_bench_case_free(timing[i].work);
+    }
+    return err;
+}
+
+static enum hth_err measure_all(struct kernels *k)
+{
+    calibrate_peaks(k);
+    if (!k->bench.json)
+        print_head(k);
+    for (int i = 0; i < HTH_BENCH_KINDS; i++) {
+        enum hth_bench_kind kind = (enum hth_bench_kind)i;
+        if (k->ops != NULL && !listed(k->ops, hth_bench_kind_name(kind)))
+            continue;
+        uint32_t count = hth_bench_kind_is_flat(kind) ? 1 : k->rows_count;
+        for (uint32_t r = 0; r < count; r++)
+            HTH_TRY(measure(k, kind, hth_bench_kind_is_flat(kind) ? 1 : k->rows[r]));
+    }
+    return HTH_OK;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+static void job_run(struct hth_job *job)
+{
+    struct kernels *k = HTH_CONTAINER(job, struct kernels, job);
+    k->err = measure_all(k);
+}
+
+static void job_done(struct hth_job *job, enum hth_err err)
+{
+    struct kernels *k = HTH_CONTAINER(job, struct kernels, job);
+    k->err = k->err == HTH_OK ? err : k->err;
+    hth_net_stop(k->env);
+}
+
+static enum hth_err run(struct kernels *k)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    char why[160];
+    HTH_TRY(find_tables(k));
+    if (k->python == NULL || strcmp(k->python, "no") != 0) {
+        k->torch = hth_bench_torch_open(k->python, why);
+        fprintf(stderr, "beside: %s\n", why);
+    }
+    opts.compute_threads = hth_bench_threads(&k->bench);
+    HTH_TRY(hth_net_new(&opts, &k->env));
+    k->team = hth_env_team(k->env);
+    k->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = job_run, .done = job_done};
+    enum hth_err err = hth_job_submit(k->env, &k->job);
+    if (err == HTH_OK)
+        err = hth_net_run(k->env);
+    hth_net_free(k->env);
+    hth_bench_torch_close(k->torch);
+    return err == HTH_OK ? k->err : err;
+}
+
+int hth_bench_kernels_main(int argc, char **argv)
+{
+    struct kernels k = {.d = 1024, .rows = {1, 8, 32, 128, 512, 2048}, .rows_count = 6};
+    int code =
+        hth_bench_open(&k.bench, argc, argv, "The bare kernels beside the core's peak.", &argp, &k);
+    if (code != HTH_EXIT_OK)
+        return code;
+    if (k.bench.budget_us == 0)
+        k.bench.budget_us = BUDGET_US;
+    return hth_bench_finish(&k.bench, "measuring kernels", run(&k));
+}
