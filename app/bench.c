@@ -64,7 +64,7 @@ int hth_verb_bench(int argc, char **argv)
 
 /* ---- shared flags -------------------------------------------------------------------------- */
 
-enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_REPEATS, KEY_THREADS, KEY_SEED, KEY_BACKEND, KEY_BUDGET };
+enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_REPEATS, KEY_THREADS, KEY_SEED, KEY_BUDGET };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "One JSON object per row", 1},
@@ -73,7 +73,6 @@ static const struct argp_option options[] = {
     {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s, expert: 3s)",
      1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
-    {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 1},
     {"seed", KEY_SEED, "N", 0, "Of weights and inputs", 1},
     {0},
 };
@@ -84,6 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &b->log;
+        state->child_inputs[1] = &b->device;
         break;
     case KEY_JSON:
         b->json = true;
@@ -104,9 +104,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_SEED:
         b->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
         break;
-    case KEY_BACKEND:
-        b->backend_name = arg;
-        break;
     case ARGP_KEY_ARG:
         argp_error(state, "what is '%s'? this benchmark takes only options", arg);
         break;
@@ -116,8 +113,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child log_child[] = {{&hth_cli_log_argp, 0, NULL, 0}, {0}};
-const struct argp hth_bench_argp = {.options = options, .parser = parse, .children = log_child};
+static const struct argp_child shared_children[] = {
+    {&hth_cli_log_argp, 0, NULL, 0}, {&hth_device_argp, 0, NULL, 0}, {0}};
+const struct argp hth_bench_argp = {
+    .options = options, .parser = parse, .children = shared_children};
 
 struct inputs {
     struct hth_bench *bench;
@@ -167,7 +166,7 @@ static void cpu_model(char *out, size_t size)
 
 static void say_machine(const struct hth_bench *b)
 {
-    char model[128];
+    char model[128], device[64];
     double load[1] = {0};
     struct hth_backend_info info[8];
     size_t count = hth_backend_list(info, HTH_ARRAY_LEN(info));
@@ -180,7 +179,7 @@ static void say_machine(const struct hth_bench *b)
     if (getloadavg(load, 1) != 1)
         load[0] = 0;
     fprintf(stderr, "machine: %s, %u cores, load %.1f; back end %s (%s); streams: %s\n", model,
-            hth_bench_cores(), load[0], hth_backend_name(b->backend), detail,
+            hth_bench_cores(), load[0], hth_device_text(b->backend, device), detail,
             b->plain ? "plain" : "TLS 1.3");
 }
 
@@ -190,14 +189,11 @@ int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
     struct argp_child children[] = {{&hth_bench_argp, 0, NULL, 0}, {own, 0, NULL, 0}, {0}};
     struct argp top = {.parser = parse_top, .children = children, .doc = doc};
     struct inputs in = {b, input};
-    *b = (struct hth_bench){.backend_name = "auto", .seed = 1, .log = {.spec = "warn"}};
+    *b = (struct hth_bench){.seed = 1, .log = {.spec = "warn"}};
     if (argp_parse(&top, argc, argv, 0, NULL, &in) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = hth_backend_by_name(b->backend_name, &b->backend);
-    if (err != HTH_OK) {
-        hth_cli_say_error("back end '%s': %s", b->backend_name, hth_err_text(err));
+    if (hth_device_choose(&b->device, HTH_MATMUL_AUTO, &b->backend) != HTH_OK)
         return HTH_EXIT_DEVICE;
-    }
     say_machine(b);
     return HTH_EXIT_OK;
 }

@@ -12,6 +12,7 @@
 #define HTH_APP_BENCH_H
 
 #include "app/cli.h"
+#include "app/device.h"
 #include "kernels/backend.h"
 
 #include <jansson.h>
@@ -26,7 +27,7 @@ struct hth_bench {
     int64_t
         budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
     uint64_t seed;
-    const char *backend_name;
+    struct hth_device device;
     const struct hth_backend *backend;
     struct hth_cli_log log;
     char *head; /* names of the table that is being printed */

@@ -178,7 +178,7 @@ static void find_packed(struct kernels *k)
 static enum hth_err find_tables(struct kernels *k)
 {
     const struct hth_backend *backend;
-    if (strcmp(k->bench.backend_name, "auto") != 0 && k->isa == NULL) {
+    if (k->bench.device.backend != NULL && k->isa == NULL) {
         add_table(k, k->bench.backend);
     } else {
         find_packed(k);

@@ -73,6 +73,14 @@ struct hth_layer_shape hth_config_shape(const struct hth_runfile *run)
     return shape;
 }
 
+enum hth_matmul hth_config_compute(const struct hth_runfile *run)
+{
+    static const enum hth_matmul types[] = {[HTH_RUN_AUTO] = HTH_MATMUL_AUTO,
+                                            [HTH_RUN_FP32] = HTH_MATMUL_F32,
+                                            [HTH_RUN_BF16] = HTH_MATMUL_BF16};
+    return types[run->compute];
+}
+
 void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim *out)
 {
     static const enum hth_optim_kind kinds[] = {

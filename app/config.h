@@ -24,6 +24,8 @@ enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t layer,
 /* What a row of that layer looks like. */
 struct hth_layer_shape hth_config_shape(const struct hth_runfile *run);
 
+/* The run file's `compute`. */
+enum hth_matmul hth_config_compute(const struct hth_runfile *run);
 void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim *out);
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out);
 /* Options of a hosted expert but for its uid and back end. */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const cyaml_strval_t compute_types[] = {
+    {"auto", HTH_RUN_AUTO}, {"fp32", HTH_RUN_FP32}, {"bf16", HTH_RUN_BF16}};
 static const cyaml_strval_t model_kinds[] = {{"classifier", HTH_RUN_CLASSIFIER},
                                              {"lm", HTH_RUN_LM}};
 static const cyaml_strval_t expert_kinds[] = {
@@ -89,6 +91,7 @@ static const cyaml_schema_field_t expert_fields[] = {
 static const cyaml_schema_field_t run_fields[] = {
     CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_runfile, run, 1, HTH_NAME_LEN_MAX),
     CYAML_FIELD_UINT("seed", OPT, struct hth_runfile, seed),
+    ENUM_FIELD("compute", struct hth_runfile, compute, compute_types),
     CYAML_FIELD_MAPPING("model", OPT, struct hth_runfile, model, model_fields),
     CYAML_FIELD_MAPPING("data", OPT, struct hth_runfile, data, data_fields),
     CYAML_FIELD_MAPPING("train", OPT, struct hth_runfile, train, train_fields),
@@ -155,9 +158,9 @@ static const char *nearest_value(const char *value)
         const cyaml_strval_t *words;
         size_t count;
     } tables[] = {
-        {model_kinds, HTH_ARRAY_LEN(model_kinds)}, {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},
-        {data_kinds, HTH_ARRAY_LEN(data_kinds)},   {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},
-        {schedules, HTH_ARRAY_LEN(schedules)},
+        {compute_types, HTH_ARRAY_LEN(compute_types)}, {model_kinds, HTH_ARRAY_LEN(model_kinds)},
+        {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},   {data_kinds, HTH_ARRAY_LEN(data_kinds)},
+        {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},     {schedules, HTH_ARRAY_LEN(schedules)},
     };
     const char *best = "";
     size_t best_distance = SIZE_MAX;

@@ -6,22 +6,13 @@
  *
  *   run: fashion              # the swarm's name; peers with another name never meet
  *   seed: 1
- *   model:
- *     kind: classifier        # classifier | lm
- *     dim: 64                 # width of the trunk and of every expert
- *     layers: 2               # DMoE layers, named ffn0, ffn1, ...
- *     grid: [4, 4]            # 1 to 3 dimensions of experts in each layer
- *     top_k: 4
- *   data:
- *     kind: fashion-mnist     # fashion-mnist | text
- *   train:
- *     rows: 64                # per micro-batch
- *     flights: 8
- *     steps: 2000
- *   optimizer: { kind: adamw, rate: 0.001, schedule: cosine, warmup: 50 }
- *   experts:
- *     optimizer: { kind: adam, rate: 0.001 }
- *     step_rows: 64
+ *   compute: auto             # fp32 | bf16 | auto: type of the matrix products, of trunk and
+ * experts; # auto is each machine's fastest, its record says which model: kind: classifier        #
+ * classifier | lm dim: 64                 # width of the trunk and of every expert layers: 2 # DMoE
+ * layers, named ffn0, ffn1, ... grid: [4, 4]            # 1 to 3 dimensions of experts in each
+ * layer top_k: 4 data: kind: fashion-mnist     # fashion-mnist | text train: rows: 64 # per
+ * micro-batch flights: 8 steps: 2000 optimizer: { kind: adamw, rate: 0.001, schedule: cosine,
+ * warmup: 50 } experts: optimizer: { kind: adam, rate: 0.001 } step_rows: 64
  *
  * Strict: an unknown key, a value of the wrong kind, a missing `run` or a number out of range is
  * E_CONFIG, and the text names the file, the line, the key and (for an unknown one) the nearest key
@@ -36,6 +27,7 @@
 #define HTH_RUNFILE_BYTES_MAX (64u << 10)
 #define HTH_RUNFILE_ERROR_MAX 512
 
+enum hth_run_compute { HTH_RUN_AUTO, HTH_RUN_FP32, HTH_RUN_BF16 };
 enum hth_run_model_kind { HTH_RUN_CLASSIFIER, HTH_RUN_LM };
 enum hth_run_expert_kind { HTH_RUN_FFN, HTH_RUN_TRANSFORMER, HTH_RUN_NOP };
 enum hth_run_data_kind { HTH_RUN_FASHION_MNIST, HTH_RUN_TEXT };
@@ -96,6 +88,7 @@ struct hth_run_experts {
 struct hth_runfile {
     char *run;
     uint64_t seed;
+    enum hth_run_compute compute;
     struct hth_run_model model;
     struct hth_run_data data;
     struct hth_run_train train;

@@ -8,13 +8,13 @@
  */
 #include "app/cli.h"
 #include "app/config.h"
+#include "app/device.h"
 #include "app/peer.h"
 #include "app/places.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
 #include "experts/server.h"
-#include "kernels/backend.h"
 #include "kernels/bench.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ struct serve {
     const char *specs[SPECS_MAX]; /* patterns, or one number */
     size_t spec_count;
     uint32_t free_count; /* --experts N */
-    const char *backend_name;
+    struct hth_device device;
 
     struct hth_runfile *run;
     const struct hth_backend *backend;
@@ -59,15 +59,12 @@ struct serve {
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_BACKEND = 0x2000 };
-
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
     {"experts", 'e', "N|PATTERN", 0,
      "Host N experts at free places, or those of a pattern such as 'ffn0.[0:4].[0:16]' "
      "(repeatable)",
      0},
-    {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 0},
     {0},
 };
 
@@ -79,6 +76,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &s->net;
         state->child_inputs[1] = &s->log;
+        state->child_inputs[2] = &s->device;
         return 0;
     case 'r':
         s->run_path = arg;
@@ -90,9 +88,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             s->specs[s->spec_count++] = arg;
         else
             argp_error(state, "--experts: at most %d patterns", SPECS_MAX);
-        return 0;
-    case KEY_BACKEND:
-        s->backend_name = arg;
         return 0;
     case ARGP_KEY_END:
         if (s->run_path == NULL)
@@ -107,8 +102,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {
-    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
+                                             {&hth_cli_log_argp, 0, NULL, 0},
+                                             {&hth_device_argp, 0, NULL, 0},
+                                             {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -384,7 +381,8 @@ static enum hth_err make_announcer(struct serve *s)
     opts.role = HTH_ROLE_HOST;
     opts.info.addr[0] = s->peer.announce;
     opts.info.addr_count = 1;
-    opts.info.compute = HTH_COMPUTE_FP32;
+    opts.info.compute =
+        hth_backend_compute(s->backend) == HTH_MATMUL_BF16 ? HTH_COMPUTE_BF16 : HTH_COMPUTE_FP32;
     opts.info.rows_per_s = s->rows_per_s;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
     return hth_announcer_new(s->peer.env, s->peer.dht, &opts, &s->announcer);
@@ -444,11 +442,9 @@ static int run_host(struct serve *s)
         .rpc_listens = true,
         .may_be_first = true,
     };
-    enum hth_err err = hth_backend_by_name(s->backend_name, &s->backend);
-    if (err != HTH_OK) {
-        hth_cli_say_error("back end '%s': %s", s->backend_name, hth_err_text(err));
+    enum hth_err err = hth_device_choose(&s->device, hth_config_compute(s->run), &s->backend);
+    if (err != HTH_OK)
         return HTH_EXIT_DEVICE;
-    }
     err = self_test(s);
     if (err != HTH_OK)
         return hth_exit_of(err);
@@ -473,7 +469,7 @@ static int run_host(struct serve *s)
 
 int hth_verb_serve(int argc, char **argv)
 {
-    struct serve s = {.backend_name = "auto"};
+    struct serve s = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_config_load(s.run_path, &s.run);

@@ -11,11 +11,11 @@
  */
 #include "app/cli.h"
 #include "app/config.h"
+#include "app/device.h"
 #include "app/peer.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
-#include "kernels/backend.h"
 #include "trainer/trainer.h"
 
 #include <errno.h>
@@ -30,7 +30,8 @@
 struct train {
     struct hth_cli_net net;
     struct hth_cli_log log;
-    const char *run_path, *data_path, *metrics_path, *backend_name;
+    const char *run_path, *data_path, *metrics_path;
+    struct hth_device device;
     uint64_t peer_seed;
     uint32_t steps, flights, rows;
     bool local, resume;
@@ -67,7 +68,6 @@ static const struct argp_option options[] = {
     {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
     {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
     {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
-    {"backend", KEY_BACKEND, "NAME", 0, "auto, blas or ref", 0},
     {0},
 };
 
@@ -78,6 +78,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &t->net;
         state->child_inputs[1] = &t->log;
+        state->child_inputs[2] = &t->device;
         break;
     case 'r':
         t->run_path = arg;
@@ -106,9 +107,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_METRICS:
         t->metrics_path = arg;
         break;
-    case KEY_BACKEND:
-        t->backend_name = arg;
-        break;
     case ARGP_KEY_END:
         if (t->run_path == NULL)
             argp_error(state, "--run FILE is required");
@@ -119,8 +117,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child children[] = {
-    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
+                                             {&hth_cli_log_argp, 0, NULL, 0},
+                                             {&hth_device_argp, 0, NULL, 0},
+                                             {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -458,11 +458,9 @@ static int run_trainer(struct train *t)
         .rpc_listens = true,
         .offline = t->local,
     };
-    enum hth_err err = hth_backend_by_name(t->backend_name, &t->backend);
-    if (err != HTH_OK) {
-        hth_cli_say_error("back end '%s': %s", t->backend_name, hth_err_text(err));
+    enum hth_err err = hth_device_choose(&t->device, hth_config_compute(t->run), &t->backend);
+    if (err != HTH_OK)
         return HTH_EXIT_DEVICE;
-    }
     int code = hth_peer_open(&peer_opts, &t->peer);
     if (code != HTH_EXIT_OK)
         return code;
@@ -478,7 +476,7 @@ static int run_trainer(struct train *t)
 
 int hth_verb_train(int argc, char **argv)
 {
-    struct train t = {.backend_name = "auto", .tty = isatty(STDERR_FILENO) == 1};
+    struct train t = {.tty = isatty(STDERR_FILENO) == 1};
     if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_config_load(t.run_path, &t.run);

@@ -17,6 +17,7 @@ static void test_defaults(void **state)
     char error[HTH_RUNFILE_ERROR_MAX];
     assert_ok(parse("run: a\n", &run, error));
     assert_string_equal(run->run, "a");
+    assert_int_equal(run->compute, HTH_RUN_AUTO);
     assert_int_equal(run->model.kind, HTH_RUN_CLASSIFIER);
     assert_int_equal(run->model.grid_count, 2);
     assert_int_equal(run->model.grid[1], 4);
@@ -30,7 +31,7 @@ static void test_every_value_arrives(void **state)
     (void)state;
     struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX];
-    assert_ok(parse("run: b\nseed: 7\n"
+    assert_ok(parse("run: b\nseed: 7\ncompute: bf16\n"
                     "model: {kind: lm, dim: 96, layers: 3, heads: 6, context: 32, grid: [2, 3, 5],"
                     " top_k: 3, expert: transformer, balance: 0.5, noise: 0.25}\n"
                     "data: {kind: text, path: /tmp/x, shuffle_rows: 10}\n"
@@ -42,6 +43,7 @@ static void test_every_value_arrives(void **state)
                     " step_age_s: 2, batch_rows_max: 77, norm_max: 8}\n",
                     &run, error));
     assert_int_equal(run->seed, 7);
+    assert_int_equal(run->compute, HTH_RUN_BF16);
     assert_int_equal(run->model.grid_count, 3);
     assert_int_equal(run->model.grid[2], 5);
     assert_int_equal(run->model.expert, HTH_RUN_TRANSFORMER);
@@ -77,6 +79,7 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nmodel: {expert: transformer}\n", "it needs model.kind 'lm'"},
         {"run: a\nmodel: {kind: lm}\n", "model.kind 'lm' learns from data.kind 'text'"},
         {"run: a\ndata: {kind: text}\n", "learns from data.kind 'fashion-mnist'"},
+        {"run: a\ncompute: bf61\n", "did you mean 'bf16'?"},
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
         {"run: a\nmodel: {kind: clasifier}\n", "did you mean 'classifier'?"},
         {"run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"},

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h: where a process computes, and in which type: the flags, the run file's word, and the
+ * environment's, put together in one place for every verb that computes.
+ *
+ * The flag --compute goes before the run file's `compute`. HEARTH_ISA (generic, avx2, avx512,
+ * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons.
+ */
+#ifndef HTH_APP_DEVICE_H
+#define HTH_APP_DEVICE_H
+
+#include "core/base.h"
+#include "kernels/backend.h"
+
+struct hth_device {
+    const char *backend; /* NULL: auto */
+    const char *compute; /* NULL: not said */
+};
+
+/* --backend and --compute; its input is a struct hth_device. */
+extern const struct argp hth_device_argp;
+
+/* `otherwise` counts where the flag says nothing. Says on stderr what is wrong, and what to do.
+ * Errors: E_NO_DEVICE, E_UNSUPPORTED. */
+enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
+                               const struct hth_backend **out) HTH_MUST;
+/* "packed, avx512bf16, bf16": for reports. */
+const char *hth_device_text(const struct hth_backend *backend, char out[64]);
+
+#endif
