@@ -16,16 +16,6 @@ uint32_t hth_ld_f32(uint32_t cols)
     return ld > 0 && ld % 1024 == 0 ? ld + 16 : ld;
 }
 
-const struct hth_rowops *hth_rowops_fast(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &hth_rowops_avx2
-                                                                           : NULL;
-#else
-    return NULL;
-#endif
-}
-
 static bool is(const char *name, const char *what)
 {
     return name != NULL && strcmp(name, what) == 0;

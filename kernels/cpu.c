@@ -252,14 +252,6 @@ static enum hth_err cpu_softmax_backward(struct hth_exec *ex, struct hth_view y,
     return HTH_OK;
 }
 
-static uint32_t first_largest(uint32_t n, const float *x)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        best = x[i] > x[best] ? i : best;
-    return best;
-}
-
 static enum hth_err cpu_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
                              float grad_scale, struct hth_view dlogits,
                              struct hth_xent_result *result)
@@ -269,21 +261,17 @@ static enum hth_err cpu_xent(struct hth_exec *ex, struct hth_view logits, struct
     for (uint32_t r = 0; r < logits.rows; r++) {
         int32_t label = ((const int32_t *)labels.data)[(size_t)r * labels.ld];
         const float *x = hth_row(logits, r);
-        float *dx = hth_row_or_null(dlogits, r), top, total;
+        float *dx = hth_row_or_null(dlogits, r);
+        struct hth_row_xent one;
         if (label == HTH_LABEL_NONE) {
             if (dx != NULL)
                 memset(dx, 0, logits.cols * sizeof(float));
             continue;
         }
-        row->max_sumexp(logits.cols, x, &top, &total);
-        sum.loss_sum += hth_log64((double)total) + (double)top - (double)x[label];
+        row->xent(logits.cols, x, (size_t)label, grad_scale, &one, dx);
+        sum.loss_sum += hth_log64((double)one.sum) + (double)one.max - (double)one.at_label;
         sum.counted++;
-        sum.correct += first_largest(logits.cols, x) == (uint32_t)label;
-        if (dx == NULL)
-            continue;
-        row->exp_minus(logits.cols, x, top, dx);
-        row->combine(logits.cols, grad_scale / total, dx, 0, NULL, dx);
-        dx[label] -= grad_scale;
+        sum.correct += one.first;
     }
     *result = sum;
     return HTH_OK;

@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "core/limits.h"
+#include "kernels/isa.h"
 #include "kernels/quant-internal.h"
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
 
 /* -- formats ------------------------------------------------------------------------------- */
 
@@ -71,36 +69,13 @@ size_t hth_quant_bytes(enum hth_quant_format format, size_t count)
 
 /* -- tables -------------------------------------------------------------------------------- */
 
-static bool cpu_has_avx2(void)
-{
-#ifdef __x86_64__
-    unsigned a, b, c = 0, d;
-    /* The compilers' own test knows no F16C. */
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
-#else
-    return false;
-#endif
-}
-
-static bool cpu_has_avx512(void)
-{
-#ifdef __x86_64__
-    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-#else
-    return false;
-#endif
-}
-
 const struct hth_quantops *hth_quantops_find(const char *isa)
 {
 #ifdef __x86_64__
     bool any = isa == NULL;
-    if ((any || strcmp(isa, "avx512") == 0) && cpu_has_avx512())
+    if ((any || strcmp(isa, "avx512") == 0) && hth_isa_runs("avx512"))
         return &hth_quantops_avx512;
-    if ((any || strcmp(isa, "avx2") == 0) && cpu_has_avx2())
+    if ((any || strcmp(isa, "avx2") == 0) && hth_isa_runs("avx2"))
         return &hth_quantops_avx2;
 #endif
     return isa == NULL || strcmp(isa, "generic") == 0 ? &hth_quantops_generic : NULL;

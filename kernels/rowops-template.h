@@ -18,11 +18,17 @@
 #define VECTOR_LOOP _Pragma("GCC ivdep")
 #endif
 
+#if ROWOPS_WIDTH > 4
+#include <immintrin.h>
+#endif
+
 #define W ROWOPS_WIDTH
 typedef float vec __attribute__((vector_size(4 * ROWOPS_WIDTH), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * ROWOPS_WIDTH)));
 
-#define LANES 16 /* partial sums of a row */
-#define PARTS (LANES / W)
+#define PARTS       4           /* registers that sum a row: as many as an addition takes cycles */
+#define LANES       (PARTS * W) /* partial sums of a row */
+#define EIGHT_TWICE 16          /* partial sums in double; random counters side by side */
 
 static inline vec load(const float *p)
 {
@@ -34,20 +40,47 @@ static inline void store(float *p, vec v)
     *(vec *)p = v;
 }
 
+static inline vec all(float x)
+{
+    return (vec){0} + x;
+}
+
+/* a < b ? yes : no */
+static inline vec select_less(vec a, vec b, vec yes, vec no)
+{
+#if W == 16
+    return (vec)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ),
+                                     (__m512)no, (__m512)yes);
+#else
+    ivec less = a < b;
+    return (vec)(((ivec)yes & less) | ((ivec)no & ~less));
+#endif
+}
+
 #include "kernels/rowops-gemm-template.h"
 
 /* -- sums over a row ----------------------------------------------------------------------- */
 
-/* Adds the partial sums of a row and its last n mod 16 elements, pairwise. */
-static inline float fold(float lane[LANES])
+/* Adds the partial sums of a row pairwise: each half of them to the other, down to one. */
+static inline float fold(const float lane[LANES])
 {
-    for (int step = LANES / 2; step > 0; step /= 2) {
-        for (int i = 0; i < step; i++)
-            lane[i] += lane[i + step];
-    }
-    return lane[0];
+    vec v = (load(lane) + load(lane + 2 * W)) + (load(lane + W) + load(lane + 3 * W));
+#if W == 16
+    __m256 half =
+        _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#elif W == 8
+    __m256 half = (__m256)v;
+#endif
+#if W > 4
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(q) + _mm_cvtss_f32(_mm_movehdup_ps(q));
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
 }
 
+/* Element i goes to partial sum i mod LANES. */
 #define ROW_SUM(n, lane, vector_term, scalar_term)                                                 \
     do {                                                                                           \
         vec acc_[PARTS];                                                                           \
@@ -60,9 +93,18 @@ static inline float fold(float lane[LANES])
                 acc_[q] += (vector_term);                                                          \
             }                                                                                      \
         }                                                                                          \
+        size_t l = 0;                                                                              \
+        for (int q = 0; q < PARTS - 1; q++) {                                                      \
+            if (i + W <= (n)) {                                                                    \
+                size_t at = i;                                                                     \
+                acc_[q] += (vector_term);                                                          \
+                i += W;                                                                            \
+                l += W;                                                                            \
+            }                                                                                      \
+        }                                                                                          \
         for (int q = 0; q < PARTS; q++)                                                            \
             store((lane) + q * W, acc_[q]);                                                        \
-        for (int l = 0; i < (n); i++, l++)                                                         \
+        for (; i < (n); i++, l++)                                                                  \
             (lane)[l] += (scalar_term);                                                            \
     } while (0)
 
@@ -92,15 +134,15 @@ static float row_spread(size_t n, const float *x, float mean)
  */
 static double row_sumsq(size_t n, const float *x)
 {
-    double lane[LANES] = {0};
+    double lane[EIGHT_TWICE] = {0};
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++)
+    for (; i + EIGHT_TWICE <= n; i += EIGHT_TWICE) {
+        for (int l = 0; l < EIGHT_TWICE; l++)
             lane[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
     }
     for (int l = 0; i < n; i++, l++)
         lane[l] += (double)x[i] * (double)x[i];
-    for (int step = LANES / 2; step > 0; step /= 2) {
+    for (int step = EIGHT_TWICE / 2; step > 0; step /= 2) {
         for (int l = 0; l < step; l++)
             lane[l] += lane[l + step];
     }
@@ -135,6 +177,25 @@ static inline __attribute__((always_inline)) float exp_negative(float x)
     memcpy(&scale, &scale_bits, sizeof(scale));
     float e = p * scale;
     return x < -87.0f ? 0.0f : e;
+}
+
+/* The same, W at once. */
+static inline vec exp_negative_vec(vec x)
+{
+    const vec low = all(-87.0f);
+    vec clamped = select_less(x, low, low, x);
+    vec shifted = clamped * 1.44269504f + 12582912.0f;
+    vec n = shifted - 12582912.0f;
+    vec r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+    vec p = all(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    vec e = p * (vec)(((ivec)shifted << 23) + 0x3f800000);
+    return select_less(x, low, (vec){0}, e);
 }
 
 #define GELU_C 0.7978845608f
@@ -284,43 +345,86 @@ static void row_exp_minus(size_t n, const float *x, float lse, float *y)
 /* Comparisons skip NaN here; it comes back through the exponentials. */
 static float row_max(size_t n, const float *x)
 {
-    float lane[LANES];
-    for (int l = 0; l < LANES; l++)
-        lane[l] = -INFINITY;
+    float lane[W];
+    vec top[PARTS];
+    for (int q = 0; q < PARTS; q++)
+        top[q] = all(-INFINITY);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++)
-            lane[l] = x[i + (size_t)l] > lane[l] ? x[i + (size_t)l] : lane[l];
+        for (int q = 0; q < PARTS; q++) {
+            vec v = load(x + i + (size_t)(q * W));
+            top[q] = select_less(top[q], v, v, top[q]);
+        }
     }
+    for (int q = 1; q < PARTS; q++)
+        top[0] = select_less(top[0], top[q], top[q], top[0]);
+    store(lane, top[0]);
     for (; i < n; i++)
         lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-    for (int l = 1; l < LANES; l++)
+    for (int l = 1; l < W; l++)
         lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
     return lane[0];
 }
 
+static inline vec exp_store_vec(const float *x, float top, float *y)
+{
+    vec e = exp_negative_vec(load(x) - top);
+    store(y, e);
+    return e;
+}
+
+/* Writes e^(x - top); returns the sum. */
+static float row_exp_sum(size_t n, const float *x, float top, float *y)
+{
+    float lane[LANES];
+    ROW_SUM(n, lane, exp_store_vec(x + at, top, y + at), y[i] = exp_negative(x[i] - top));
+    return fold(lane);
+}
+
 static void row_max_sumexp(size_t n, const float *x, float *max, float *sum)
 {
-    float lane[LANES] = {0}, top = row_max(n, x);
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++)
-            lane[l] += exp_negative(x[i + (size_t)l] - top);
-    }
-    for (int l = 0; i < n; i++, l++)
-        lane[l] += exp_negative(x[i] - top);
+    float lane[LANES], top = row_max(n, x);
+    ROW_SUM(n, lane, exp_negative_vec(load(x + at) - top), exp_negative(x[i] - top));
     *max = top;
     *sum = fold(lane);
 }
 
 static void row_softmax(size_t n, const float *x, float *y)
 {
-    float top = row_max(n, x);
-    row_exp_minus(n, x, top, y);
-    float inv = 1.0f / row_sum(n, y);
+    float inv = 1.0f / row_exp_sum(n, x, row_max(n, x), y);
     VECTOR_LOOP
     for (size_t i = 0; i < n; i++)
         y[i] *= inv;
+}
+
+/* Whether element `label` is the first of the largest. */
+static bool is_first_largest(const float *x, float top, size_t label)
+{
+    for (size_t i = 0; x[label] == top; i++) {
+        if (x[i] == top)
+            return i == label;
+    }
+    return false;
+}
+
+static void row_xent(size_t n, const float *x, size_t label, float grad_scale,
+                     struct hth_row_xent *out, float *dx)
+{
+    float at_label = x[label];
+    if (dx == NULL) {
+        row_max_sumexp(n, x, &out->max, &out->sum);
+        out->first = is_first_largest(x, out->max, label);
+    } else {
+        out->max = row_max(n, x);
+        out->first = is_first_largest(x, out->max, label);
+        out->sum = row_exp_sum(n, x, out->max, dx);
+        float scale = grad_scale / out->sum;
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            dx[i] = scale * dx[i];
+        dx[label] -= grad_scale;
+    }
+    out->at_label = at_label;
 }
 
 static void row_softmax_back(size_t n, const float *y, const float *dy, float *dx)
@@ -364,16 +468,17 @@ static void row_dropout(size_t n, const float *x, const uint32_t *words, uint32_
 static void row_philox(size_t blocks, uint32_t first, const uint32_t c123[3], const uint32_t key[2],
                        uint32_t *words)
 {
-    for (size_t done = 0; done < blocks; done += LANES) {
-        uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES], k0 = key[0], k1 = key[1];
-        for (uint32_t l = 0; l < LANES; l++) {
+    for (size_t done = 0; done < blocks; done += EIGHT_TWICE) {
+        uint32_t c0[EIGHT_TWICE], c1[EIGHT_TWICE], c2[EIGHT_TWICE], c3[EIGHT_TWICE], k0 = key[0],
+                                                                                     k1 = key[1];
+        for (uint32_t l = 0; l < EIGHT_TWICE; l++) {
             c0[l] = first + (uint32_t)done + l;
             c1[l] = c123[0];
             c2[l] = c123[1];
             c3[l] = c123[2];
         }
         for (int round = 0; round < 10; round++) {
-            for (int l = 0; l < LANES; l++) {
+            for (int l = 0; l < EIGHT_TWICE; l++) {
                 uint64_t p0 = UINT64_C(0xD2511F53) * c0[l], p1 = UINT64_C(0xCD9E8D57) * c2[l];
                 c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
                 c1[l] = (uint32_t)p1;
@@ -383,7 +488,7 @@ static void row_philox(size_t blocks, uint32_t first, const uint32_t c123[3], co
             k0 += UINT32_C(0x9E3779B9);
             k1 += UINT32_C(0xBB67AE85);
         }
-        size_t count = blocks - done < LANES ? blocks - done : LANES;
+        size_t count = blocks - done < EIGHT_TWICE ? blocks - done : EIGHT_TWICE;
         for (size_t l = 0; l < count; l++) {
             uint32_t *w = words + 4 * (done + l);
             w[0] = c0[l];
@@ -429,7 +534,15 @@ static void row_from_bf16(size_t n, const uint16_t *x, float *y)
 
 static void row_to_f16(size_t n, const float *x, uint16_t *y)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t i = 0;
+#if W == 16
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((__m256i *)(void *)(y + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), 0));
+#elif W == 8
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(void *)(y + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
+#endif
+    for (; i < n; i++) {
         uint32_t b = bits_of(x[i]), sign = b >> 16 & 0x8000u, mag = b & 0x7fffffffu;
         /* Normal: move the exponent's bias from 127 to 15 and round half to even at bit 13. */
         uint32_t normal = (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13;
@@ -445,7 +558,17 @@ static void row_to_f16(size_t n, const float *x, uint16_t *y)
 
 static void row_from_f16(size_t n, const uint16_t *x, float *y)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t i = 0;
+#if W == 16
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(
+            y + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(x + i))));
+#elif W == 8
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(x + i))));
+#endif
+    for (; i < n; i++) {
         uint32_t sign = (uint32_t)(x[i] & 0x8000u) << 16, mag = x[i] & 0x7fffu;
         uint32_t normal = (mag << 13) + 0x38000000u;
         uint32_t special = (mag << 13) | 0x7f800000u | (mag > 0x7c00u ? 0x400000u : 0u);
@@ -509,6 +632,7 @@ const struct hth_rowops ROWOPS_TABLE = {
     .softmax_back = row_softmax_back,
     .exp_minus = row_exp_minus,
     .max_sumexp = row_max_sumexp,
+    .xent = row_xent,
     .dot = row_dot,
     .sumsq = row_sumsq,
     .axpy = row_axpy,

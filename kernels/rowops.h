@@ -2,12 +2,11 @@
 /*
  * rowops.h: the CPU's loops over one row or one flat vector, as a table.
  *
- * The loops are written once (rowops-template.h) and compiled twice: `ref` for any x86-64 with
- * contraction off, whose bits never change, and `fast` for AVX2 and FMA, chosen when the CPU has
- * them. Each works row by row with an order of operations that depends on the row's length only, so
- * the bit rule holds by construction. Sums over a row use 16 partial sums (element i goes to sum
- * i mod 16) that are added pairwise in a fixed tree: fast, and a more accurate order than one by
- * one.
+ * The loops are written once (rowops-template.h) and compiled per instruction set: `ref` for any
+ * CPU with contraction off, whose bits never change, and those for AVX2 with FMA and for AVX-512.
+ * Each works row by row with an order of operations that depends on the row's length only, so the
+ * bit rule holds by construction. Sums over a row use four registers of partial sums, added
+ * pairwise in a fixed tree: fast, and a more accurate order than one by one.
  */
 #ifndef HTH_KERNELS_ROWOPS_H
 #define HTH_KERNELS_ROWOPS_H
@@ -49,6 +48,13 @@ struct hth_row_norm_back {
     float *dx, *dgamma, *dbeta;
 };
 
+/* What the loss of a row needs: its largest element, the sum of exp(x - largest), the element of
+ * its label and whether that is the first of the largest. */
+struct hth_row_xent {
+    float max, sum, at_label;
+    bool first;
+};
+
 struct hth_rowops {
     void (*gemm)(const struct hth_gemm *g);
     void (*epilogue)(size_t n, const float *x, const struct hth_row_epilogue *e,
@@ -65,6 +71,9 @@ struct hth_rowops {
     void (*exp_minus)(size_t n, const float *x, float lse, float *y);
     /* The largest element and the sum of exp(x - largest). */
     void (*max_sumexp)(size_t n, const float *x, float *max, float *sum);
+    /* dx = grad_scale * (softmax(x) - onehot(label)), or NULL; may be x. */
+    void (*xent)(size_t n, const float *x, size_t label, float grad_scale, struct hth_row_xent *out,
+                 float *dx);
     float (*dot)(size_t n, const float *a, const float *b);
     double (*sumsq)(size_t n, const float *x);
     void (*axpy)(size_t n, float alpha, const float *x, float *y); /* y += alpha x */
@@ -87,8 +96,11 @@ struct hth_rowops {
 };
 
 extern const struct hth_rowops hth_rowops_ref;
-/* NULL when this CPU lacks AVX2 or FMA. */
+extern const struct hth_rowops hth_rowops_avx2, hth_rowops_avx512;
+
+/* The best for this CPU, or NULL when it has none but `ref`. */
 const struct hth_rowops *hth_rowops_fast(void);
-extern const struct hth_rowops hth_rowops_avx2;
+/* The table that goes with a set of isa.h; `ref` for "generic" and where the CPU can't run it. */
+const struct hth_rowops *hth_rowops_find(const char *isa);
 
 #endif

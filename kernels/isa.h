@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * isa.h: which instruction sets this CPU runs: the names that choose a table of loops.
+ *
+ *   generic      plain C, any CPU
+ *   avx2         AVX2, FMA and F16C
+ *   avx512       and AVX-512 F, BW, DQ, VL
+ *   avx512bf16   and AVX512_BF16
+ */
+#ifndef HTH_KERNELS_ISA_H
+#define HTH_KERNELS_ISA_H
+
+#include <stdbool.h>
+
+/* False for names that are not in the list, too. */
+bool hth_isa_runs(const char *name);
+
+#endif
