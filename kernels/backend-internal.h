@@ -12,6 +12,8 @@
 #ifndef HTH_KERNELS_BACKEND_INTERNAL_H
 #define HTH_KERNELS_BACKEND_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "core/limits.h"
 #include "kernels/backend.h"
 #include "kernels/ops.h"
@@ -28,6 +30,13 @@ struct hth_exec {
     struct hth_team *team; /* borrowed; NULL: the caller alone */
 };
 
+/* A copy of a weight's values in an order of the back end's. */
+struct hth_image {
+    void *data;                    /* the back end's own; freed through image_free */
+    atomic_uint_least64_t version; /* of the values it was built from; 0: never */
+    atomic_bool busy;              /* somebody is building it */
+};
+
 struct hth_weight {
     struct hth_params *owner;
     char name[HTH_PARAM_NAME_MAX + 1];
@@ -39,8 +48,7 @@ struct hth_weight {
     enum hth_init init;
     float scale;
     bool no_decay;
-    void *image;            /* the back end's own; freed through image_free */
-    uint64_t image_version; /* of the values it was built from; 0: never */
+    struct hth_image image[2];
 };
 
 struct hth_params {
@@ -170,5 +178,7 @@ enum hth_err hth_params_states_ready(struct hth_params *p) HTH_MUST;
 
 /* Why the last attempt to load OpenBLAS failed, or the library and core type in use. */
 void hth_blas_describe(char *buf, size_t size);
+/* The instruction set that computes that type, or that there is none. */
+void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size);
 
 #endif

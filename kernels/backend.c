@@ -21,20 +21,28 @@ static bool is(const char *name, const char *what)
     return name != NULL && strcmp(name, what) == 0;
 }
 
-static enum hth_err choose_auto(const struct hth_backend_choice *c, const struct hth_backend **out)
+/* Packed kernels where there are some for this CPU; else BLAS beats plain C. */
+static enum hth_err choose_auto(const struct hth_packed_options *options,
+                                const struct hth_backend **out)
 {
-    if (c->compute == HTH_MATMUL_BF16)
-        return HTH_E_UNSUPPORTED;
-    if (hth_backend_blas(NULL, out) != HTH_OK)
-        *out = hth_backend_ref();
+    const struct hth_backend *blas;
+    HTH_TRY(hth_backend_packed(options, out));
+    if (options->isa == NULL && is(hth_backend_isa(*out), "generic") &&
+        hth_backend_blas(NULL, &blas) == HTH_OK)
+        *out = blas;
     return HTH_OK;
 }
 
 enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
                                 const struct hth_backend **out)
 {
+    struct hth_packed_options options = {.isa = choice->isa, .compute = choice->compute};
     if (choice->name == NULL || is(choice->name, "auto"))
-        return choose_auto(choice, out);
+        return choose_auto(&options, out);
+    if (is(choice->name, "packed-bf16"))
+        options.compute = HTH_MATMUL_BF16;
+    if (is(choice->name, "packed") || is(choice->name, "packed-bf16"))
+        return hth_backend_packed(&options, out);
     if (!is(choice->name, "ref") && !is(choice->name, "blas"))
         return HTH_E_NO_DEVICE;
     if (choice->compute == HTH_MATMUL_BF16)
@@ -53,11 +61,19 @@ enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **ou
 
 size_t hth_backend_list(struct hth_backend_info *out, size_t max)
 {
-    struct hth_backend_info all[2] = {{.name = "ref", .usable = true}, {.name = "blas"}};
+    struct hth_backend_info all[] = {
+        {.name = "ref", .usable = true},
+        {.name = "packed"},
+        {.name = "packed-bf16"},
+        {.name = "blas"},
+    };
     const struct hth_backend *be;
     snprintf(all[0].detail, sizeof(all[0].detail), "plain loops, the same bits everywhere");
-    all[1].usable = hth_backend_blas(NULL, &be) == HTH_OK;
-    hth_blas_describe(all[1].detail, sizeof(all[1].detail));
+    for (size_t i = 1; i < HTH_ARRAY_LEN(all); i++)
+        all[i].usable = hth_backend_by_name(all[i].name, &be) == HTH_OK;
+    hth_packed_describe(HTH_MATMUL_F32, all[1].detail, sizeof(all[1].detail));
+    hth_packed_describe(HTH_MATMUL_BF16, all[2].detail, sizeof(all[2].detail));
+    hth_blas_describe(all[3].detail, sizeof(all[3].detail));
     size_t count = HTH_MIN(max, HTH_ARRAY_LEN(all));
     for (size_t i = 0; i < count; i++)
         out[i] = all[i];

@@ -38,7 +38,8 @@ size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uin
     const struct hth_cpu *cpu = be->impl;
     size_t dense = hth_exec_cost((size_t)seq * head_dim * sizeof(float));
     size_t block = hth_exec_cost((size_t)QUERY_BLOCK * seq * sizeof(float));
-    return 8 * dense + 2 * block + cpu->gemm_scratch_max;
+    size_t gemm = HTH_MAX(cpu->gemm_scratch(seq, head_dim), cpu->gemm_scratch(head_dim, seq));
+    return 8 * dense + 2 * block + HTH_MAX(gemm, cpu->gemm_scratch_max);
 }
 
 static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward)

@@ -32,7 +32,7 @@ void hth_params_free(struct hth_params *p)
     if (p == NULL)
         return;
     for (uint32_t i = 0; i < p->count; i++) {
-        if (p->weights[i]->image != NULL && p->be->image_free != NULL)
+        if (p->be->image_free != NULL)
             p->be->image_free(p->weights[i]);
         hth_free(p->weights[i]);
     }

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* packed-choose.c: the packed back ends of this build and which of them this CPU can run. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/packed-internal.h"
+
+/* Best last. */
+static const struct hth_packed_isa *const sets[] = {
+    &hth_packed_generic_bf16, &hth_packed_generic,
+#if defined(__x86_64__)
+    &hth_packed_avx2,         &hth_packed_avx512,  &hth_packed_avx512bf16,
+#endif
+};
+
+/* Filled by the first caller, read by all once `stage` is FILLED. */
+enum { EMPTY, FILLING, FILLED };
+static struct {
+    atomic_int stage;
+    struct hth_packed_cpu cpu[HTH_ARRAY_LEN(sets)];
+    struct hth_backend backend[HTH_ARRAY_LEN(sets)];
+} packed;
+
+static bool cpu_runs(const char *isa)
+{
+    if (strcmp(isa, "generic") == 0)
+        return true;
+#if defined(__x86_64__)
+    if (strcmp(isa, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (strcmp(isa, "avx512") == 0)
+        return avx512;
+    return avx512 && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+static void fill(void)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
+        struct hth_packed_cpu *cpu = &packed.cpu[i];
+        struct hth_backend *be = &packed.backend[i];
+        const struct hth_rowops *fast = hth_rowops_fast();
+        bool plain = strcmp(sets[i]->name, "generic") == 0 || fast == NULL;
+        cpu->cpu = (struct hth_cpu){
+            .row = plain ? &hth_rowops_ref : fast,
+            .gemm = hth_packed_gemm,
+            .gemm_scratch = hth_packed_gemm_scratch,
+        };
+        cpu->isa = sets[i];
+        *be = hth_cpu_ref_backend;
+        be->name = sets[i]->compute == HTH_MATMUL_BF16 ? "packed-bf16" : "packed";
+        be->caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT;
+        be->compute = sets[i]->compute;
+        be->isa = sets[i]->name;
+        be->impl = cpu;
+        be->image_free = hth_packed_image_free;
+        be->linear_scratch = hth_packed_linear_scratch;
+        be->linear_forward = hth_packed_linear_forward;
+        be->linear_backward_data = hth_packed_linear_backward_data;
+        be->linear_backward_weight = hth_packed_linear_backward_weight;
+    }
+}
+
+static void fill_once(void)
+{
+    int stage = EMPTY;
+    if (atomic_compare_exchange_strong(&packed.stage, &stage, FILLING)) {
+        fill();
+        atomic_store(&packed.stage, FILLED);
+    }
+    while (atomic_load(&packed.stage) != FILLED) /* a few hundred stores, once in a process */
+        continue;
+}
+
+enum hth_err hth_backend_packed(const struct hth_packed_options *options,
+                                const struct hth_backend **out)
+{
+    const struct hth_packed_options defaults = HTH_PACKED_OPTIONS_INIT;
+    const struct hth_packed_options *o = options != NULL ? options : &defaults;
+    bool known = false;
+    fill_once();
+    for (size_t i = HTH_ARRAY_LEN(sets); i > 0; i--) {
+        const struct hth_packed_isa *isa = sets[i - 1];
+        bool named = o->isa != NULL && strcmp(o->isa, isa->name) == 0;
+        known = known || named;
+        if ((o->isa != NULL && !named) || !cpu_runs(isa->name) ||
+            (o->compute != HTH_MATMUL_AUTO && o->compute != isa->compute))
+            continue;
+        /* bf16 in plain C only for those who name it. */
+        if (isa == &hth_packed_generic_bf16 && !(named && o->compute == HTH_MATMUL_BF16))
+            continue;
+        *out = &packed.backend[i - 1];
+        return HTH_OK;
+    }
+    return o->isa != NULL && !known ? HTH_E_NO_DEVICE : HTH_E_UNSUPPORTED;
+}
+
+void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size)
+{
+    const struct hth_packed_options options = {.compute = compute};
+    const struct hth_backend *be;
+    if (hth_backend_packed(&options, &be) == HTH_OK)
+        snprintf(buf, size, "packed weights, %s kernels for %s", hth_matmul_name(compute),
+                 be->isa);
+    else
+        snprintf(buf, size, "this CPU has no instructions for %s", hth_matmul_name(compute));
+}

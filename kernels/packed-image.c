@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed-image.c: images of weights: built when first needed, or emitted by an optimiser.
+ *
+ *   W [K, N]              forward image: panels of nr columns,     transposed: panels of nr rows,
+ *                         K downwards                              N downwards
+ *        n0    n1               panel 0       panel 1
+ *   k0 [ a  b  c  d ]           [ a b ]       [ c d ]                  [ a e ]     (nr = 2, fp32)
+ *   k1 [ e  f  g  h ]           [ e f ]       [ g h ]                  [ b f ]
+ *                                                                      [ c g ]
+ *                                                                      [ d h ]
+ *
+ * Both are written tile by tile, whoever does it, so one function serves all.
+ */
+#include "core/mem.h"
+#include "kernels/packed-internal.h"
+
+/* Rows and columns of the matrix B that the image holds. */
+static uint32_t inner(const struct hth_weight *w, int which)
+{
+    return which == HTH_IMAGE_FORWARD ? w->rows : w->cols;
+}
+
+static uint32_t outer(const struct hth_weight *w, int which)
+{
+    return which == HTH_IMAGE_FORWARD ? w->cols : w->rows;
+}
+
+static size_t panel_units(const struct hth_packed_isa *isa, const struct hth_weight *w, int which)
+{
+    return (size_t)hth_units(isa, inner(w, which)) * isa->nr;
+}
+
+static size_t image_bytes(const struct hth_packed_isa *isa, const struct hth_weight *w, int which)
+{
+    size_t panels = (outer(w, which) + isa->nr - 1) / isa->nr;
+    return panels * panel_units(isa, w, which) * sizeof(uint32_t);
+}
+
+/* Rows row0 .. of W go K downwards into the panels of its columns. */
+static void emit_forward(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t row0,
+                         uint32_t rows, uint32_t col0, uint32_t cols, const float *values,
+                         size_t ld)
+{
+    size_t panel = panel_units(isa, w, HTH_IMAGE_FORWARD);
+    uint32_t *data = w->image[HTH_IMAGE_FORWARD].data;
+    data += (size_t)(row0 / isa->pair) * isa->nr;
+    for (uint32_t c = 0; c < cols; c += isa->nr) {
+        isa->pack_down(values + c, ld, rows, HTH_MIN(cols - c, isa->nr),
+                       data + (col0 + c) / isa->nr * panel, isa->nr);
+    }
+}
+
+static void emit_backward(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t row0,
+                          uint32_t rows, uint32_t col0, uint32_t cols, const float *values,
+                          size_t ld)
+{
+    size_t panel = panel_units(isa, w, HTH_IMAGE_BACKWARD);
+    uint32_t *data = w->image[HTH_IMAGE_BACKWARD].data;
+    data += (size_t)(col0 / isa->pair) * isa->nr;
+    for (uint32_t r = 0; r < rows; r += isa->nr) {
+        isa->pack_along(values + r * ld, ld, cols, HTH_MIN(rows - r, isa->nr),
+                        data + (row0 + r) / isa->nr * panel);
+    }
+}
+
+static void build(const struct hth_packed_isa *isa, struct hth_weight *w, int which)
+{
+    for (uint32_t r = 0; r < w->rows; r += HTH_PACKED_TILE) {
+        uint32_t rows = HTH_MIN(w->rows - r, (uint32_t)HTH_PACKED_TILE);
+        for (uint32_t c = 0; c < w->cols; c += HTH_PACKED_TILE) {
+            uint32_t cols = HTH_MIN(w->cols - c, (uint32_t)HTH_PACKED_TILE);
+            const float *values = w->value + (size_t)r * w->cols + c;
+            if (which == HTH_IMAGE_FORWARD)
+                emit_forward(isa, w, r, rows, c, cols, values, w->cols);
+            else
+                emit_backward(isa, w, r, rows, c, cols, values, w->cols);
+        }
+    }
+}
+
+enum hth_err hth_packed_image(struct hth_weight *w, int which, const uint32_t **out)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(w->owner->be);
+    struct hth_image *image = &w->image[which];
+    uint64_t version = w->owner->version;
+    enum hth_err err = HTH_OK;
+    if (atomic_load_explicit(&image->version, memory_order_acquire) != version) {
+        /* Another pass may be building it: a few ms at most, once per version. kernels/ knows no
+         * locks. */
+        while (atomic_exchange_explicit(&image->busy, true, memory_order_acquire))
+            continue;
+        if (atomic_load_explicit(&image->version, memory_order_relaxed) != version) {
+            if (image->data == NULL)
+                image->data = hth_try_aligned(image_bytes(isa, w, which));
+            if (image->data == NULL) {
+                err = HTH_E_NO_MEMORY;
+            } else {
+                build(isa, w, which);
+                atomic_store_explicit(&image->version, version, memory_order_release);
+            }
+        }
+        atomic_store_explicit(&image->busy, false, memory_order_release);
+    }
+    *out = image->data;
+    return err;
+}
+
+void hth_packed_image_free(struct hth_weight *w)
+{
+    hth_aligned_free(w->image[HTH_IMAGE_FORWARD].data);
+    hth_aligned_free(w->image[HTH_IMAGE_BACKWARD].data);
+}
+
+static bool is_packed(const struct hth_backend *be)
+{
+    return be->image_free == hth_packed_image_free;
+}
+
+size_t hth_packed_image_bytes(const struct hth_params *p)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; is_packed(p->be) && i < p->count; i++) {
+        for (int which = HTH_IMAGE_FORWARD; which <= HTH_IMAGE_BACKWARD; which++) {
+            if (p->weights[i]->image[which].data != NULL)
+                bytes += image_bytes(hth_packed_isa_of(p->be), p->weights[i], which);
+        }
+    }
+    return bytes;
+}
+
+/* -- for optimisers ------------------------------------------------------------------------ */
+
+bool hth_packed_emit_begin(struct hth_weight *w)
+{
+    return w->image[HTH_IMAGE_FORWARD].data != NULL || w->image[HTH_IMAGE_BACKWARD].data != NULL;
+}
+
+void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, uint32_t col0,
+                          uint32_t cols, const float *values, size_t ld)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(w->owner->be);
+    if (w->image[HTH_IMAGE_FORWARD].data != NULL)
+        emit_forward(isa, w, row0, rows, col0, cols, values, ld);
+    if (w->image[HTH_IMAGE_BACKWARD].data != NULL)
+        emit_backward(isa, w, row0, rows, col0, cols, values, ld);
+}
+
+void hth_packed_emit_end(struct hth_weight *w)
+{
+    for (int which = HTH_IMAGE_FORWARD; which <= HTH_IMAGE_BACKWARD; which++) {
+        if (w->image[which].data != NULL)
+            atomic_store_explicit(&w->image[which].version, w->owner->version,
+                                  memory_order_release);
+    }
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed-template.h: the packed kernels of one instruction set; docs/kernels.md explains them. A
+ * file that includes this defines, beside headers of its instruction set,
+ *   PK_TABLE, PK_NAME   the table it makes and the set's name
+ *   PK_W, PK_MR         lanes of a vector; rows of a tile. A tile is two vectors wide
+ *   PK_BF16             1: a unit is two bf16 numbers, 0: one fp32 number
+ * and may define (else plain C is used)
+ *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
+ *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
+ *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
+ *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
+ * and is compiled with the flags of the set, contraction of a * b + c allowed. The order of every
+ * sum is fixed: element (i, j) adds its products in rising k, so neither a row's neighbours nor the
+ * way in which work is split changes a bit.
+ */
+#include "kernels/packed-internal.h"
+
+#include <string.h>
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+#define NR     (2 * PK_W)
+
+typedef float vec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
+
+INLINE vec load(const void *p)
+{
+    return *(const vec *)p;
+}
+
+INLINE void store(void *p, vec v)
+{
+    *(vec *)p = v;
+}
+
+INLINE void store_units(uint32_t *p, uvec v)
+{
+    *(uvec *)p = v;
+}
+
+#ifndef PK_LOAD_N
+INLINE vec load_n(const float *p, uint32_t n)
+{
+    vec v = {0};
+    memcpy(&v, p, n * sizeof(float));
+    return v;
+}
+#define PK_LOAD_N(p, n) load_n(p, n)
+#endif
+#ifndef PK_STORE_N
+INLINE void store_n(float *p, uint32_t n, vec v)
+{
+    memcpy(p, &v, n * sizeof(float));
+}
+#define PK_STORE_N(p, n, v) store_n(p, n, v)
+#endif
+#ifndef PK_INVERSE
+#define PK_INVERSE(x) (1.0f / (x))
+#endif
+
+/* min(n, W) lanes; n may be 0 or negative. */
+INLINE vec load_some(const float *p, int64_t n)
+{
+    if (n >= PK_W)
+        return load(p);
+    return n > 0 ? PK_LOAD_N(p, (uint32_t)n) : (vec){0};
+}
+
+/* -- units --------------------------------------------------------------------------------- */
+
+#if PK_BF16
+#define PAIR 2
+#ifndef PK_ALONG
+/* Nearest, ties to even; a NaN stays one (kernels/rowops-template.h has the same). */
+INLINE uint32_t bf16_of(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    uint32_t rounded = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+    return (b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40u) : rounded;
+}
+
+INLINE uvec along(const float *p)
+{
+    uvec u;
+    for (int l = 0; l < PK_W; l++)
+        u[l] = bf16_of(p[2 * l]) | bf16_of(p[2 * l + 1]) << 16;
+    return u;
+}
+
+INLINE uvec across(vec even, vec odd)
+{
+    uvec u;
+    for (int l = 0; l < PK_W; l++)
+        u[l] = bf16_of(even[l]) | bf16_of(odd[l]) << 16;
+    return u;
+}
+
+INLINE vec dot(vec acc, uvec a, uvec b)
+{
+    const uvec upper = (uvec){0} + 0xffff0000u;
+    acc += (vec)(a << 16) * (vec)(b << 16);
+    return acc + (vec)(a & upper) * (vec)(b & upper);
+}
+#define PK_ALONG(p)           along(p)
+#define PK_ACROSS(even, odd)  across(even, odd)
+#define PK_DOT(acc, units, b) dot(acc, (uvec){0} + (units), b)
+#endif
+#else
+#define PAIR                  1
+INLINE vec dot(vec acc, uint32_t unit, uvec b)
+{
+    float x;
+    memcpy(&x, &unit, sizeof(x));
+    return acc + x * (vec)b;
+}
+#define PK_ALONG(p)           ((uvec)load(p))
+#define PK_ACROSS(even, odd)  ((uvec)(even))
+#define PK_DOT(acc, units, b) dot(acc, units, b)
+#endif
+
+/* W units from the n numbers at p, zeros after them. */
+INLINE uvec units_along(const float *p, uint32_t n)
+{
+    if (n >= PAIR * PK_W)
+        return PK_ALONG(p);
+    float some[PAIR * PK_W] = {0};
+    memcpy(some, p, n * sizeof(float));
+    return PK_ALONG(some);
+}
+
+static void pack_row(const float *src, uint32_t k, uint32_t *dst)
+{
+    uint32_t at = 0;
+    for (; at + PAIR * PK_W <= k; at += PAIR * PK_W)
+        store_units(dst + at / PAIR, PK_ALONG(src + at));
+    if (at < k) {
+        uvec last = units_along(src + at, k - at);
+        memcpy(dst + at / PAIR, &last, (k - at + PAIR - 1) / PAIR * sizeof(uint32_t));
+    }
+}
+
+static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
+                      uint32_t width)
+{
+    for (uint32_t r = 0; r < k; r += PAIR) {
+        const float *even = src + (size_t)r * ld;
+        bool odd = PAIR == 2 && r + 1 < k;
+        for (uint32_t j = 0; j < width; j += PK_W) {
+            int64_t left = (int64_t)cols - j;
+            vec lower = load_some(even + j, left);
+            vec upper = odd ? load_some(even + ld + j, left) : (vec){0};
+            (void)upper; /* fp32 has none */
+            store_units(dst + j, PK_ACROSS(lower, upper));
+        }
+        dst += width;
+    }
+}
+
+/* Rows become columns: each round interleaves the first half of the rows with the second. */
+#if PK_W == 16
+#define ZIP_LOW(a, b)                                                                              \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define ZIP_HIGH(a, b)                                                                             \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif PK_W == 8
+#define ZIP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define ZIP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+INLINE void zip_rows(const uvec in[PK_W], uvec out[PK_W])
+{
+    UNROLL
+    for (int i = 0; i < PK_W / 2; i++) {
+        out[2 * i] = ZIP_LOW(in[i], in[i + PK_W / 2]);
+        out[2 * i + 1] = ZIP_HIGH(in[i], in[i + PK_W / 2]);
+    }
+}
+
+INLINE void transpose(uvec m[PK_W])
+{
+    uvec t[PK_W];
+    zip_rows(m, t);
+    zip_rows(t, m);
+    if (PK_W == 4)
+        return;
+    zip_rows(m, t);
+    if (PK_W == 8) {
+        memcpy(m, t, sizeof(t));
+        return;
+    }
+    zip_rows(t, m);
+}
+
+static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst)
+{
+    uint32_t units = (k + PAIR - 1) / PAIR;
+    for (uint32_t u = 0; u < units; u += PK_W) {
+        uint32_t left = k - PAIR * u, lines = units - u < PK_W ? units - u : PK_W;
+        for (uint32_t j = 0; j < NR; j += PK_W) {
+            uvec m[PK_W];
+            for (uint32_t l = 0; l < PK_W; l++)
+                m[l] = j + l < cols ? units_along(src + (size_t)(j + l) * ld + PAIR * u, left)
+                                    : (uvec){0};
+            transpose(m);
+            for (uint32_t l = 0; l < lines; l++)
+                store_units(dst + (size_t)(u + l) * NR + j, m[l]);
+        }
+    }
+}
+
+/* -- tiles --------------------------------------------------------------------------------- */
+
+/* Unit u of row r of A is a[r * row_step + u * unit_step]; all three are constants where this is
+ * inlined. */
+INLINE void tile(const struct hth_tile *t, const int rows, const size_t row_step,
+                 const size_t unit_step)
+{
+    vec acc[PK_MR][2];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *c = t->c + (size_t)r * t->ldc;
+        acc[r][0] = t->fresh ? (vec){0} : load(c);
+        acc[r][1] = t->fresh ? (vec){0} : load(c + PK_W);
+    }
+    const uint32_t *a = t->a, *b = t->b;
+    for (uint32_t left = t->units; left > 0; left--) {
+        /* The panel comes from L2 or beyond: ask for it 16 units ahead, across pages too. */
+        __builtin_prefetch(b + 16 * NR);
+        if (4 * NR > 64)
+            __builtin_prefetch(b + 16 * NR + 16);
+        uvec b0 = *(const uvec *)b, b1 = *(const uvec *)(b + PK_W);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            uint32_t unit = a[(size_t)r * row_step];
+            acc[r][0] = PK_DOT(acc[r][0], unit, b0);
+            acc[r][1] = PK_DOT(acc[r][1], unit, b1);
+        }
+        a += unit_step;
+        b += NR;
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *c = t->c + (size_t)r * t->ldc;
+        store(c, acc[r][0]);
+        store(c + PK_W, acc[r][1]);
+    }
+}
+
+#define ROWS(n) ((n) < PK_MR ? (n) : PK_MR)
+#define TILE_OF(n, row_step, unit_step)                                                            \
+    case n:                                                                                        \
+        tile(t, ROWS(n), row_step, unit_step);                                                     \
+        break
+#define TILES_TO_12(row_step, unit_step)                                                           \
+    TILE_OF(1, row_step, unit_step);                                                               \
+    TILE_OF(2, row_step, unit_step);                                                               \
+    TILE_OF(3, row_step, unit_step);                                                               \
+    TILE_OF(4, row_step, unit_step);                                                               \
+    TILE_OF(5, row_step, unit_step);                                                               \
+    TILE_OF(6, row_step, unit_step);                                                               \
+    TILE_OF(7, row_step, unit_step);                                                               \
+    TILE_OF(8, row_step, unit_step);                                                               \
+    TILE_OF(9, row_step, unit_step);                                                               \
+    TILE_OF(10, row_step, unit_step);                                                              \
+    TILE_OF(11, row_step, unit_step);                                                              \
+    TILE_OF(12, row_step, unit_step)
+
+static void tile_by_rows(const struct hth_tile *t)
+{
+    switch (t->rows) {
+        TILES_TO_12(HTH_PACK_LDA, 1);
+    }
+}
+
+static void tile_by_units(const struct hth_tile *t)
+{
+    switch (t->rows) {
+        TILES_TO_12(1, PK_W);
+    }
+}
+
+/* -- the end of a tile --------------------------------------------------------------------- */
+
+INLINE vec pick(ivec mask, vec yes, vec no)
+{
+    return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
+
+/* 1 / (1 + 2^-t): the logistic function of t ln 2. 2^f on [-1/2, 1/2] is a polynomial of relative
+ * error 7.5e-8 (Remez), the integer goes into the exponent. NaN stays NaN. */
+INLINE vec logistic2(vec t)
+{
+    const vec magic = (vec){0} + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    vec e = -t;
+    e = pick(e < -126.0f, (vec){0} - 126.0f, e);
+    e = pick(e > 126.0f, (vec){0} + 126.0f, e);
+    vec shifted = e + magic, f = e - (shifted - magic);
+    vec p = f * 1.3276471979478776e-3f + 9.67554133421605e-3f;
+    p = p * f + 5.550713273542586e-2f;
+    p = p * f + 2.4022119723848476e-1f;
+    p = p * f + 6.931469670647331e-1f;
+    p = p * f + 1.0f;
+    vec power = (vec)((uvec)p + ((uvec)shifted << 23));
+    vec s = PK_INVERSE(1.0f + power);
+    return pick(t < -100.0f, (vec){0}, s);
+}
+
+/* gelu(x) = x / (1 + 2^-t) with t = 2 log2(e) c (x + a x^3). */
+#define GELU_T1 2.302208198f  /* 2 log2(e) 0.7978845608 */
+#define GELU_T3 0.1029432397f /* 0.044715 of it */
+#define LN2     0.6931471806f
+
+INLINE vec gelu(vec x)
+{
+    return x * logistic2(x * (x * x * GELU_T3 + GELU_T1));
+}
+
+/* s + x s (1 - s) du/dx; beyond |x| = 16 s is 0 or 1, and x is held there so that x^2 can't
+ * overflow into 0 * infinity. */
+INLINE vec gelu_slope(vec x)
+{
+    x = pick(x > 16.0f, (vec){0} + 16.0f, x);
+    x = pick(x < -16.0f, (vec){0} - 16.0f, x);
+    vec x2 = x * x, s = logistic2(x * (x2 * GELU_T3 + GELU_T1));
+    return s + x * (s - s * s) * (x2 * (3 * GELU_T3 * LN2) + GELU_T1 * LN2);
+}
+
+INLINE void finish_vector(const float *c, size_t r, size_t col, uint32_t n,
+                          const struct hth_tile_end *e, enum hth_act act, bool backward)
+{
+#define GET(p) (n >= PK_W ? load(p) : PK_LOAD_N(p, n))
+#define PUT(p, v)                                                                                  \
+    do {                                                                                           \
+        if (n >= PK_W)                                                                             \
+            store(p, v);                                                                           \
+        else                                                                                       \
+            PK_STORE_N(p, n, v);                                                                   \
+    } while (0)
+    vec v = load(c + r * NR + col);
+    if (backward) {
+        if (act != HTH_ACT_NONE) {
+            vec x = GET(e->pre + r * e->ld_pre + col);
+            if (act == HTH_ACT_GELU)
+                v *= gelu_slope(x);
+            else if (act == HTH_ACT_RELU)
+                v = pick(x <= 0.0f, (vec){0}, v);
+        }
+    } else {
+        if (e->bias != NULL)
+            v += GET(e->bias + col);
+        if (e->pre != NULL)
+            PUT(e->pre + r * e->ld_pre + col, v);
+        if (act == HTH_ACT_GELU)
+            v = gelu(v);
+        else if (act == HTH_ACT_RELU)
+            v = pick(v < 0.0f, (vec){0}, v); /* this way round NaN stays NaN */
+    }
+    if (e->residual != NULL)
+        v += GET(e->residual + r * e->ld_residual + col);
+    PUT(e->y + r * e->ldy + col, v);
+#undef GET
+#undef PUT
+}
+
+INLINE void finish_rows(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e,
+                        enum hth_act act, bool backward)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t col = 0;
+        for (; col + PK_W <= cols; col += PK_W)
+            finish_vector(c, r, col, PK_W, e, act, backward);
+        if (col < cols)
+            finish_vector(c, r, col, cols - col, e, act, backward);
+    }
+}
+
+static void finish(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e)
+{
+    if (e->act == HTH_ACT_GELU && e->backward)
+        finish_rows(c, rows, cols, e, HTH_ACT_GELU, true);
+    else if (e->act == HTH_ACT_GELU)
+        finish_rows(c, rows, cols, e, HTH_ACT_GELU, false);
+    else if (e->backward)
+        finish_rows(c, rows, cols, e, e->act, true);
+    else
+        finish_rows(c, rows, cols, e, e->act, false);
+}
+
+const struct hth_packed_isa PK_TABLE = {
+    .name = PK_NAME,
+    .compute = PK_BF16 ? HTH_MATMUL_BF16 : HTH_MATMUL_F32,
+    .mr = PK_MR,
+    .nr = NR,
+    .width = PK_W,
+    .pair = PAIR,
+    .tile_by_rows = tile_by_rows,
+    .tile_by_units = tile_by_units,
+    .finish = finish,
+    .pack_row = pack_row,
+    .pack_down = pack_down,
+    .pack_along = pack_along,
+};

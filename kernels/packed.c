@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed.c: linear layers over packed weights, for every instruction set.
+ *
+ *   for a block of rows of x, as many as fit into L2 when packed:
+ *       pack them
+ *       for each panel of the weight:                       (shared out to the team)
+ *           for each chunk of K, for each tile of rows:     sums in registers, resting in L1
+ *           the tile's end, from L1: bias, GELU, residual; y is written once
+ *
+ * The weight gradient is the same product with x^T in place of x: its K are the rows of the batch.
+ */
+#include "kernels/packed-internal.h"
+
+#include <string.h>
+
+#define BLOCK_BYTES ((size_t)384 << 10) /* of packed rows, or of dy in the weight gradient */
+#define BLOCK_ROWS  96
+
+/* -- products over the rows of a batch ----------------------------------------------------- */
+
+/* y = end(x B): x [rows, k], B n columns in panels. */
+struct product {
+    const struct hth_packed_isa *isa;
+    uint32_t n, units, rows; /* rows of this block */
+    uint32_t parts;
+    uint32_t *a; /* packed rows: [chunks][rows][HTH_PACK_LDA] */
+    const uint32_t *panels;
+    struct hth_tile_end end; /* at the block's first row and column 0 */
+};
+
+static uint32_t chunks_of(uint32_t units)
+{
+    return (units + HTH_PACK_UNITS - 1) / HTH_PACK_UNITS;
+}
+
+/* Rows that are packed at a time; no bit depends on it. */
+static uint32_t block_rows(const struct hth_packed_isa *isa, uint32_t units)
+{
+    size_t row = (size_t)chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t);
+    size_t rows = HTH_MIN(BLOCK_BYTES / row, (size_t)BLOCK_ROWS);
+    return rows < isa->mr ? isa->mr : (uint32_t)(rows / isa->mr * isa->mr);
+}
+
+static size_t block_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t rows)
+{
+    size_t most = HTH_MIN(block_rows(isa, units), rows);
+    return hth_exec_cost(most * chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t));
+}
+
+static void pack_block(const struct hth_packed_isa *isa, const float *x, size_t ldx, uint32_t rows,
+                       uint32_t k, uint32_t *a)
+{
+    uint32_t chunk = HTH_PACK_UNITS * isa->pair;
+    for (uint32_t k0 = 0; k0 < k; k0 += chunk) {
+        for (uint32_t r = 0; r < rows; r++, a += HTH_PACK_LDA)
+            isa->pack_row(x + r * ldx + k0, HTH_MIN(k - k0, chunk), a);
+    }
+}
+
+/* Rows of tile i out of `tiles`: as even as can be, since a tile of few rows is slow. */
+static uint32_t tile_first(uint32_t rows, uint32_t tiles, uint32_t i)
+{
+    return (uint32_t)((uint64_t)rows * i / tiles);
+}
+
+static void end_tile(const struct product *p, const float *c, uint32_t row, uint32_t rows,
+                     uint32_t col)
+{
+    struct hth_tile_end end = p->end;
+    end.y += row * end.ldy + col;
+    if (end.bias != NULL)
+        end.bias += col;
+    if (end.pre != NULL)
+        end.pre += row * end.ld_pre + col;
+    if (end.residual != NULL)
+        end.residual += row * end.ld_residual + col;
+    p->isa->finish(c, rows, HTH_MIN(p->n - col, p->isa->nr), &end);
+}
+
+static void panel_run(const struct product *p, uint32_t panel)
+{
+    float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
+    const struct hth_packed_isa *isa = p->isa;
+    uint32_t nr = isa->nr, tiles = (p->rows + isa->mr - 1) / isa->mr;
+    const uint32_t *b = p->panels + (size_t)panel * p->units * nr;
+    for (uint32_t u = 0; u < p->units; u += HTH_PACK_UNITS) {
+        uint32_t units = HTH_MIN(p->units - u, (uint32_t)HTH_PACK_UNITS);
+        const uint32_t *a = p->a + (size_t)u / HTH_PACK_UNITS * p->rows * HTH_PACK_LDA;
+        for (uint32_t i = 0; i < tiles; i++) {
+            uint32_t first = tile_first(p->rows, tiles, i);
+            struct hth_tile t = {.a = a + (size_t)first * HTH_PACK_LDA,
+                                 .b = b + (size_t)u * nr,
+                                 .c = sums + first * nr,
+                                 .ldc = nr,
+                                 .rows = tile_first(p->rows, tiles, i + 1) - first,
+                                 .units = units,
+                                 .fresh = u == 0};
+            isa->tile_by_rows(&t);
+            if (u + units == p->units)
+                end_tile(p, t.c, first, t.rows, panel * nr);
+        }
+    }
+}
+
+static uint32_t panels_of(const struct hth_packed_isa *isa, uint32_t n)
+{
+    return (n + isa->nr - 1) / isa->nr;
+}
+
+static void product_part(void *arg, uint32_t part)
+{
+    const struct product *p = arg;
+    uint32_t panels = panels_of(p->isa, p->n);
+    uint32_t end = tile_first(panels, p->parts, part + 1);
+    for (uint32_t i = tile_first(panels, p->parts, part); i < end; i++)
+        panel_run(p, i);
+}
+
+/* Multiply-adds below which a second thread does not pay. */
+#define PART_WORK ((uint64_t)1 << 20)
+
+static uint32_t parts_of(const struct hth_exec *ex, uint64_t work, uint32_t most)
+{
+    uint32_t width = hth_team_width(ex->team);
+    if (width == 1 || work < 2 * PART_WORK)
+        return 1;
+    uint64_t parts = HTH_MIN(work / PART_WORK, (uint64_t)4 * width);
+    return (uint32_t)HTH_MIN(parts, (uint64_t)most);
+}
+
+static enum hth_err product_run(struct hth_exec *ex, struct product *p, struct hth_view x)
+{
+    const struct hth_packed_isa *isa = p->isa;
+    p->units = hth_units(isa, x.cols);
+    uint32_t most = block_rows(isa, p->units), blocks = (x.rows + most - 1) / most;
+    size_t mark = hth_exec_mark(ex);
+    p->a = hth_exec_take(ex, block_bytes(isa, p->units, x.rows));
+    if (p->a == NULL)
+        return HTH_E_NO_MEMORY;
+    struct hth_tile_end end = p->end;
+    for (uint32_t i = 0; i < blocks; i++) {
+        uint32_t first = tile_first(x.rows, blocks, i);
+        p->rows = tile_first(x.rows, blocks, i + 1) - first;
+        p->end.y = end.y + first * end.ldy;
+        p->end.pre = end.pre != NULL ? end.pre + first * end.ld_pre : NULL;
+        p->end.residual = end.residual != NULL ? end.residual + first * end.ld_residual : NULL;
+        pack_block(isa, hth_row(x, first), x.ld, p->rows, x.cols, p->a);
+        p->parts = parts_of(ex, (uint64_t)p->rows * x.cols * p->n, panels_of(isa, p->n));
+        hth_team_run(ex->team, p->parts, product_part, p);
+    }
+    hth_exec_release(ex, mark);
+    return HTH_OK;
+}
+
+enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                       struct hth_view x, struct hth_view y)
+{
+    struct product p = {.isa = hth_packed_isa_of(ex->be), .n = y.cols};
+    HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_FORWARD, &p.panels));
+    p.end = (struct hth_tile_end){.act = lin->act,
+                                  .bias = lin->bias != NULL ? lin->bias->value : NULL,
+                                  .pre = lin->pre.data,
+                                  .residual = lin->residual.data,
+                                  .y = y.data,
+                                  .ld_pre = lin->pre.ld,
+                                  .ld_residual = lin->residual.ld,
+                                  .ldy = y.ld};
+    return product_run(ex, &p, x);
+}
+
+enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                             struct hth_view dy, struct hth_view dx)
+{
+    struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
+    HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_BACKWARD, &p.panels));
+    p.end = (struct hth_tile_end){.act = lin->act,
+                                  .backward = true,
+                                  .pre = lin->pre.data,
+                                  .residual = lin->residual.data,
+                                  .y = dx.data,
+                                  .ld_pre = lin->pre.ld,
+                                  .ld_residual = lin->residual.ld,
+                                  .ldy = dx.ld};
+    return product_run(ex, &p, dy);
+}
+
+/* -- products over the units of a batch: C (+)= A^T B ------------------------------------- */
+
+/* Units of K at a time: 16 KiB of a tile of A, which every part packs onto its own stack. */
+#define OUTER_UNITS 256
+
+struct outer {
+    const struct hth_packed_isa *isa;
+    const struct hth_gemm *g;
+    uint32_t k0, k;        /* rows of A and B in this chunk */
+    uint32_t col0, panels; /* columns of B that are packed */
+    uint32_t units, parts;
+    uint32_t *b;
+};
+
+/* The last columns of C do not fill a tile: their sums take a way round. */
+static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint32_t cols)
+{
+    float sums[12 * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
+    HTH_ASSERT(t->rows <= 12);
+    for (uint32_t r = 0; !t->fresh && r < t->rows; r++)
+        memcpy(sums + r * o->isa->nr, c + r * o->g->ldc, cols * sizeof(float));
+    t->c = sums;
+    t->ldc = o->isa->nr;
+    o->isa->tile_by_units(t);
+    for (uint32_t r = 0; r < t->rows; r++)
+        memcpy(c + r * o->g->ldc, sums + r * o->isa->nr, cols * sizeof(float));
+}
+
+/* Rows first .. first + rows of C: the panels lie side by side, so C is written along its rows. */
+static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
+{
+    uint32_t a[OUTER_UNITS * 16] __attribute__((aligned(64)));
+    const struct hth_gemm *g = o->g;
+    uint32_t nr = o->isa->nr;
+    o->isa->pack_down(g->a + o->k0 * g->lda + first, g->lda, o->k, rows, a, o->isa->width);
+    for (uint32_t i = 0; i < o->panels; i++) {
+        uint32_t col = o->col0 + i * nr;
+        float *c = g->c + first * g->ldc + col;
+        struct hth_tile t = {.a = a,
+                             .b = o->b + (size_t)i * o->units * nr,
+                             .c = c,
+                             .ldc = g->ldc,
+                             .rows = rows,
+                             .units = o->units,
+                             .fresh = o->k0 == 0 && !g->accumulate};
+        if (g->n - col < nr)
+            outer_edge(o, &t, c, g->n - col);
+        else
+            o->isa->tile_by_units(&t);
+    }
+}
+
+static void outer_part(void *arg, uint32_t part)
+{
+    const struct outer *o = arg;
+    uint32_t m = o->g->m, tiles = (m + o->isa->mr - 1) / o->isa->mr;
+    uint32_t end = tile_first(tiles, o->parts, part + 1);
+    for (uint32_t i = tile_first(tiles, o->parts, part); i < end; i++) {
+        uint32_t first = tile_first(m, tiles, i);
+        outer_tile(o, first, tile_first(m, tiles, i + 1) - first);
+    }
+}
+
+static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
+{
+    size_t panels = BLOCK_BYTES / ((size_t)units * isa->nr * sizeof(uint32_t));
+    return (uint32_t)HTH_MAX(panels, (size_t)1);
+}
+
+static void outer_block(struct hth_exec *ex, struct outer *o)
+{
+    const struct hth_gemm *g = o->g;
+    for (uint32_t i = 0; i < o->panels; i++) {
+        uint32_t col = o->col0 + i * o->isa->nr;
+        o->isa->pack_down(g->b + o->k0 * g->ldb + col, g->ldb, o->k,
+                          HTH_MIN(g->n - col, o->isa->nr), o->b + (size_t)i * o->units * o->isa->nr,
+                          o->isa->nr);
+    }
+    uint32_t tiles = (g->m + o->isa->mr - 1) / o->isa->mr;
+    uint64_t cols = (uint64_t)o->panels * o->isa->nr;
+    o->parts = parts_of(ex, (uint64_t)g->m * cols * o->k, tiles);
+    hth_team_run(ex->team, o->parts, outer_part, o);
+}
+
+static enum hth_err outer_run(struct hth_exec *ex, const struct hth_gemm *g)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
+    struct outer o = {.isa = isa, .g = g};
+    size_t mark = hth_exec_mark(ex);
+    o.b = hth_exec_take(ex, BLOCK_BYTES);
+    if (o.b == NULL)
+        return HTH_E_NO_MEMORY;
+    for (; o.k0 < g->k; o.k0 += OUTER_UNITS * isa->pair) {
+        o.k = HTH_MIN(g->k - o.k0, OUTER_UNITS * isa->pair);
+        o.units = hth_units(isa, o.k);
+        uint32_t most = outer_panels(isa, o.units), panels = panels_of(isa, g->n);
+        for (uint32_t i = 0; i < panels; i += o.panels) {
+            o.panels = HTH_MIN(most, panels - i);
+            o.col0 = i * isa->nr;
+            outer_block(ex, &o);
+        }
+    }
+    hth_exec_release(ex, mark);
+    return HTH_OK;
+}
+
+enum hth_err hth_packed_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                               struct hth_weight *bias, struct hth_view x,
+                                               struct hth_view dy)
+{
+    struct hth_gemm g = {.form = HTH_GEMM_TN,
+                         .accumulate = !w->grad_zero,
+                         .m = x.cols,
+                         .n = dy.cols,
+                         .k = x.rows,
+                         .a = x.data,
+                         .lda = x.ld,
+                         .b = dy.data,
+                         .ldb = dy.ld,
+                         .c = w->grad,
+                         .ldc = w->cols};
+    HTH_TRY(outer_run(ex, &g));
+    w->grad_zero = false;
+    if (bias == NULL)
+        return HTH_OK;
+    HTH_TRY(hth_weight_grad_ready(bias));
+    for (uint32_t r = 0; r < dy.rows; r++)
+        hth_cpu_of(ex)->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
+    return HTH_OK;
+}
+
+/* -- any product, both sides packed on the way --------------------------------------------- */
+
+enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
+{
+    if (g->form == HTH_GEMM_TN)
+        return outer_run(ex, g);
+    const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
+    uint32_t units = hth_units(isa, g->k);
+    size_t mark = hth_exec_mark(ex);
+    uint32_t *b = hth_exec_take(ex, (size_t)units * isa->nr * sizeof(uint32_t));
+    struct product p = {.isa = isa, .units = units, .panels = b};
+    uint32_t most = block_rows(isa, units);
+    p.a = hth_exec_take(ex, block_bytes(isa, units, g->m));
+    if (b == NULL || p.a == NULL) {
+        hth_exec_release(ex, mark);
+        return HTH_E_NO_MEMORY;
+    }
+    for (uint32_t first = 0; first < g->m; first += p.rows) {
+        p.rows = HTH_MIN(g->m - first, most);
+        pack_block(isa, g->a + first * g->lda, g->lda, p.rows, g->k, p.a);
+        for (uint32_t col = 0; col < g->n; col += isa->nr) {
+            p.n = HTH_MIN(g->n - col, isa->nr);
+            if (g->form == HTH_GEMM_NN)
+                isa->pack_down(g->b + col, g->ldb, g->k, p.n, b, isa->nr);
+            else
+                isa->pack_along(g->b + col * g->ldb, g->ldb, g->k, p.n, b);
+            float *c = g->c + first * g->ldc + col;
+            p.end = (struct hth_tile_end){
+                .y = c, .ldy = g->ldc, .residual = g->accumulate ? c : NULL, .ld_residual = g->ldc};
+            panel_run(&p, 0);
+        }
+    }
+    hth_exec_release(ex, mark);
+    return HTH_OK;
+}
+
+/* -- scratch ------------------------------------------------------------------------------- */
+
+size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(be);
+    uint32_t longest = hth_units(isa, HTH_MAX(in, out));
+    return HTH_MAX(block_bytes(isa, longest, UINT32_MAX), hth_exec_cost(BLOCK_BYTES));
+}
+
+/* For every set: the widest panel, and units of one number. */
+size_t hth_packed_gemm_scratch(size_t n, size_t k)
+{
+    (void)n;
+    size_t rows = hth_exec_cost(12 * (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t));
+    return HTH_MAX(rows, BLOCK_BYTES) + hth_exec_cost(k * HTH_PACK_NR * sizeof(uint32_t));
+}
