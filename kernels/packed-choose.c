@@ -105,8 +105,7 @@ void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size)
     const struct hth_packed_options options = {.compute = compute};
     const struct hth_backend *be;
     if (hth_backend_packed(&options, &be) == HTH_OK)
-        snprintf(buf, size, "packed weights, %s kernels for %s", hth_matmul_name(compute),
-                 be->isa);
+        snprintf(buf, size, "packed weights, %s kernels for %s", hth_matmul_name(compute), be->isa);
     else
         snprintf(buf, size, "this CPU has no instructions for %s", hth_matmul_name(compute));
 }

@@ -254,6 +254,13 @@ static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
     return (uint32_t)HTH_MAX(panels, (size_t)1);
 }
 
+/* Of the packed columns of B. */
+static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t n)
+{
+    size_t panel = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->nr * sizeof(uint32_t);
+    return HTH_MIN(panels_of(isa, n) * panel, BLOCK_BYTES);
+}
+
 static void outer_block(struct hth_exec *ex, struct outer *o)
 {
     const struct hth_gemm *g = o->g;
@@ -274,7 +281,7 @@ static enum hth_err outer_run(struct hth_exec *ex, const struct hth_gemm *g)
     const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
     struct outer o = {.isa = isa, .g = g};
     size_t mark = hth_exec_mark(ex);
-    o.b = hth_exec_take(ex, BLOCK_BYTES);
+    o.b = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, g->k), g->n));
     if (o.b == NULL)
         return HTH_E_NO_MEMORY;
     for (; o.k0 < g->k; o.k0 += OUTER_UNITS * isa->pair) {
@@ -358,7 +365,8 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(be);
     uint32_t longest = hth_units(isa, HTH_MAX(in, out));
-    return HTH_MAX(block_bytes(isa, longest, UINT32_MAX), hth_exec_cost(BLOCK_BYTES));
+    return HTH_MAX(block_bytes(isa, longest, UINT32_MAX),
+                   hth_exec_cost(outer_bytes(isa, OUTER_UNITS, out)));
 }
 
 /* For every set: the widest panel, and units of one number. */

@@ -282,18 +282,22 @@ static void test_backends(void **state)
 {
     (void)state;
     const struct hth_backend *be;
-    struct hth_backend_info info[4];
+    struct hth_backend_info info[9];
     assert_ok(hth_backend_by_name("ref", &be));
     assert_ptr_equal(be, hth_backend_ref());
     assert_ok(hth_backend_by_name("blas", &be));
     assert_string_equal(hth_backend_name(be), "blas");
-    assert_ok(hth_backend_by_name("auto", &be));
-    assert_string_equal(hth_backend_name(be), "blas");
+    assert_ok(hth_backend_by_name("packed", &be));
+    assert_string_equal(hth_backend_name(be), "packed");
     assert_err(HTH_E_NO_DEVICE, hth_backend_by_name("abacus", &be));
-    assert_int_equal(hth_backend_list(info, 4), 2);
+    assert_int_equal(hth_backend_list(info, 9), 4);
     assert_int_equal(hth_backend_list(info, 1), 1);
     assert_true(info[0].usable && strcmp(info[0].name, "ref") == 0);
-    assert_non_null(strstr(info[1].detail, "core type"));
+    assert_true(info[1].usable && strcmp(info[1].name, "packed") == 0);
+    assert_non_null(strstr(info[1].detail, "fp32"));
+    assert_string_equal(info[2].name, "packed-bf16");
+    assert_non_null(strstr(info[2].detail, "bf16"));
+    assert_non_null(strstr(info[3].detail, "core type"));
     assert_true(hth_backend_caps(backends[0]) & HTH_CAP_REPRODUCIBLE);
     assert_false(hth_backend_caps(backends[1]) & HTH_CAP_REPRODUCIBLE);
     for (uint32_t cols = 1; cols < 5000; cols += 7) {

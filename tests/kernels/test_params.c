@@ -232,7 +232,7 @@ static void test_flat_writes_are_seen(void **state)
         assert_ok(hth_params_new(all[k], &p));
         assert_ok(hth_params_add(p, &spec, &w));
         assert_ok(hth_params_seal(p, &seal));
-        assert_ok(hth_exec_new(all[k], 0, &ex));
+        assert_ok(hth_exec_new(all[k], hth_linear_scratch(all[k], 2, 1), &ex));
         struct hth_linear lin = {.w = w};
         for (float value = 1; value < 4; value++) {
             hth_params_flat(p, HTH_PART_VALUE)[1] = value;
