@@ -180,6 +180,18 @@ void hth_exec_release(struct hth_exec *ex, size_t mark);
 /* What `bytes` cost on that stack, alignment included. */
 size_t hth_exec_cost(size_t bytes);
 
+/*
+ * Calls fn(sub, arg, i) for every i < count, over the context's team: sub is a context like this
+ * one with `scratch_bytes` of scratch (at least) and the same team, so that the last ones may be
+ * shared out inside. The calls are independent: they may come in any order and side by side. All
+ * are made, whatever some of them answer; the answer is the error of the lowest i that failed.
+ * The context's own scratch must have hth_exec_each_bytes left: else E_NO_MEMORY, and no call.
+ */
+typedef enum hth_err hth_exec_fn(struct hth_exec *sub, void *arg, uint32_t i);
+enum hth_err hth_exec_each(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
+                           hth_exec_fn *fn, void *arg) HTH_MUST;
+size_t hth_exec_each_bytes(const struct hth_exec *ex, uint32_t count, size_t scratch_bytes);
+
 /* Between this process's memory and the back end's, in the order of the context's operations. */
 enum hth_err hth_exec_upload(struct hth_exec *ex, void *device, const void *host,
                              size_t bytes) HTH_MUST;

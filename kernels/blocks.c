@@ -168,6 +168,54 @@ out:
     return err;
 }
 
+/* -- many FFN ------------------------------------------------------------------------------ */
+
+static enum hth_err forward_entry(struct hth_exec *ex, void *arg, uint32_t i)
+{
+    const struct hth_ffn_entry *e = (const struct hth_ffn_entry *)arg + i;
+    return hth_ffn_forward(ex, e->ffn, e->x, e->y, e->saved);
+}
+
+static enum hth_err backward_entry(struct hth_exec *ex, void *arg, uint32_t i)
+{
+    const struct hth_ffn_entry *e = (const struct hth_ffn_entry *)arg + i;
+    return hth_ffn_backward(ex, e->ffn, e->x, e->saved, e->dy, e->dx);
+}
+
+size_t hth_ffn_many_scratch_bytes(const struct hth_exec *ex, const struct hth_ffn *f, uint32_t rows,
+                                  uint32_t count)
+{
+    return hth_exec_each_bytes(ex, count, hth_ffn_scratch_bytes(ex->be, f, rows));
+}
+
+static enum hth_err many(struct hth_exec *ex, const struct hth_ffn_entry *entries, uint32_t count,
+                         hth_exec_fn *fn)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (entries[i].ffn->dim != entries[0].ffn->dim ||
+            entries[i].ffn->hidden != entries[0].ffn->hidden)
+            return HTH_E_BAD_SHAPE;
+        rows = HTH_MAX(rows, entries[i].x.rows);
+    }
+    if (count == 0)
+        return HTH_OK;
+    return hth_exec_each(ex, count, hth_ffn_scratch_bytes(ex->be, entries[0].ffn, rows), fn,
+                         (void *)(uintptr_t)entries);
+}
+
+enum hth_err hth_ffn_forward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,
+                                  uint32_t count)
+{
+    return many(ex, entries, count, forward_entry);
+}
+
+enum hth_err hth_ffn_backward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,
+                                   uint32_t count)
+{
+    return many(ex, entries, count, backward_entry);
+}
+
 /* -- transformer --------------------------------------------------------------------------- */
 
 enum hth_err hth_tblock_declare(struct hth_params *p, const struct hth_tblock_options *options,

@@ -50,6 +50,29 @@ enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struc
 enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
                               void *saved, struct hth_view dy, struct hth_view dx) HTH_MUST;
 
+/*
+ * Many FFN blocks in one call: a host's experts of one shape, each with a few rows. They are worked
+ * through without a pause, shared out over the context's team. `saved`, where wanted, is of each
+ * entry's own. No two entries of a backward share a block (its gradients are written); entries of a
+ * forward may. Each entry's result is what a call for it alone gives, bit for bit.
+ */
+struct hth_ffn_entry {
+    const struct hth_ffn *ffn;
+    struct hth_view x;
+    struct hth_view y;      /* forward */
+    void *saved;            /* forward: or NULL */
+    struct hth_view dy, dx; /* backward */
+};
+/* Scratch of the context for `count` entries of at most `rows` rows, of blocks shaped like f. */
+size_t hth_ffn_many_scratch_bytes(const struct hth_exec *ex, const struct hth_ffn *f, uint32_t rows,
+                                  uint32_t count);
+/* Errors: E_BAD_SHAPE (blocks of different shapes), and those of a call alone, of the lowest entry
+ * that has one; the others are computed all the same. */
+enum hth_err hth_ffn_forward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,
+                                  uint32_t count) HTH_MUST;
+enum hth_err hth_ffn_backward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,
+                                   uint32_t count) HTH_MUST;
+
 struct hth_tblock {
     uint32_t dim, hidden, heads;
     float eps;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * each.c: one context's work on many independent things, over its team.
+ *
+ * Each thread that takes part needs scratch of its own: a slice of the context's. Threads come and
+ * go, so a slice is taken for one call of fn and given back after it; as no more threads than the
+ * team is wide can be at work, there is always a free one.
+ */
+#include <string.h>
+
+#include "kernels/backend-internal.h"
+
+struct each {
+    struct hth_exec *ex;
+    hth_exec_fn *fn;
+    void *arg;
+    uint8_t *slices; /* `width` of them, slice_bytes apart */
+    size_t slice_bytes;
+    uint8_t *busy; /* one flag per slice */
+    uint32_t width;
+    uint64_t failed; /* index << 32 | error of the lowest index that failed */
+};
+
+static uint32_t slice_take(struct each *e)
+{
+    for (uint32_t i = 0;; i = (i + 1) % e->width) {
+        if (__atomic_exchange_n(&e->busy[i], 1, __ATOMIC_ACQUIRE) == 0)
+            return i;
+    }
+}
+
+static void note_failure(struct each *e, uint32_t index, enum hth_err err)
+{
+    uint64_t mine = (uint64_t)index << 32 | (uint32_t)err;
+    uint64_t seen = __atomic_load_n(&e->failed, __ATOMIC_RELAXED);
+    while (mine < seen && !__atomic_compare_exchange_n(&e->failed, &seen, mine, true,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+static void each_part(void *arg, uint32_t part)
+{
+    struct each *e = arg;
+    uint32_t slice = slice_take(e);
+    struct hth_exec sub = *e->ex;
+    sub.scratch = e->slices + slice * e->slice_bytes;
+    sub.scratch_bytes = e->slice_bytes;
+    sub.scratch_used = 0;
+    enum hth_err err = e->fn(&sub, e->arg, part);
+    if (err != HTH_OK)
+        note_failure(e, part, err);
+    __atomic_store_n(&e->busy[slice], 0, __ATOMIC_RELEASE);
+}
+
+/* Threads that may take part: on a device all work goes through the one stream. */
+static uint32_t each_width(const struct hth_backend *be, const struct hth_team *team,
+                           uint32_t count)
+{
+    if (!(be->caps & HTH_CAP_HOST_MEMORY))
+        return 1;
+    return HTH_MIN(HTH_MAX(count, 1u), hth_team_width(team));
+}
+
+size_t hth_exec_each_bytes(const struct hth_exec *ex, uint32_t count, size_t scratch_bytes)
+{
+    uint32_t width = each_width(ex->be, ex->team, count);
+    return width * hth_exec_cost(scratch_bytes) + (width > 1 ? hth_exec_cost(width) : 0);
+}
+
+enum hth_err hth_exec_each(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
+                           hth_exec_fn *fn, void *arg)
+{
+    struct each e = {.ex = ex, .fn = fn, .arg = arg, .failed = UINT64_MAX};
+    size_t mark = hth_exec_mark(ex);
+    e.width = each_width(ex->be, ex->team, count);
+    if (e.width == 1) {
+        enum hth_err first = HTH_OK;
+        for (uint32_t i = 0; i < count; i++) {
+            enum hth_err err = fn(ex, arg, i);
+            first = first == HTH_OK ? err : first;
+            hth_exec_release(ex, mark);
+        }
+        return first;
+    }
+    e.slice_bytes = hth_exec_cost(scratch_bytes);
+    e.busy = hth_exec_take(ex, e.width);
+    e.slices = hth_exec_take(ex, e.width * e.slice_bytes);
+    if (e.busy == NULL || e.slices == NULL) {
+        hth_exec_release(ex, mark);
+        return HTH_E_NO_MEMORY;
+    }
+    memset(e.busy, 0, e.width);
+    hth_team_run(ex->team, count, each_part, &e);
+    hth_exec_release(ex, mark);
+    return e.failed == UINT64_MAX ? HTH_OK : (enum hth_err)(uint32_t)e.failed;
+}
