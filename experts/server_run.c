@@ -80,15 +80,16 @@ static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool
         zero_out(seg);
 }
 
-static enum hth_err rows_gather(struct srv_job *job, const struct srv_batch *b, struct rows *rows)
+static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const struct srv_batch *b,
+                                struct rows *rows)
 {
     size_t d = b->expert->d, bytes = (size_t)b->rows * d * sizeof(float);
     bool backward = b->what == SRV_BACKWARD;
 
     rows->count = 0;
-    rows->x = hth_exec_take(job->ex, bytes);
-    rows->out = hth_exec_take(job->ex, bytes);
-    rows->dy = backward ? hth_exec_take(job->ex, bytes) : NULL;
+    rows->x = hth_exec_take(ex, bytes);
+    rows->out = hth_exec_take(ex, bytes);
+    rows->dy = backward ? hth_exec_take(ex, bytes) : NULL;
     if (rows->x == NULL || rows->out == NULL || (backward && rows->dy == NULL))
         return HTH_E_NO_MEMORY;
     for (uint32_t i = 0; i < b->segs; i++) {
@@ -132,7 +133,7 @@ static bool is_direct(const struct srv_job *job, const struct srv_batch *b)
            r->dy_offset % sizeof(float) == 0 && row_bytes > 0;
 }
 
-static enum hth_err compute(struct srv_job *job, const struct srv_batch *b, const struct rows *rows)
+static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, const struct rows *rows)
 {
     uint32_t d = b->expert->d;
     struct hth_view x = hth_view_f32(rows->x, rows->count, d, d);
@@ -143,42 +144,38 @@ static enum hth_err compute(struct srv_job *job, const struct srv_batch *b, cons
     if (rows->count == 0)
         return HTH_OK;
     if (b->what == SRV_FORWARD)
-        HTH_TRY(hth_expert_forward(expert, job->ex, x, out));
+        HTH_TRY(hth_expert_forward(expert, ex, x, out));
     else if (b->beside)
-        HTH_TRY(hth_expert_backward_beside(expert, job->ex, b->rows_in_microbatch, x, dy, out));
+        HTH_TRY(hth_expert_backward_beside(expert, ex, b->rows_in_microbatch, x, dy, out));
     else
-        HTH_TRY(hth_expert_backward(expert, job->ex, b->rows_in_microbatch, x, dy, out));
-    return hth_exec_sync(job->ex);
+        HTH_TRY(hth_expert_backward(expert, ex, b->rows_in_microbatch, x, dy, out));
+    return hth_exec_sync(ex);
 }
 
-static void run_rows(struct srv_job *job, struct srv_batch *b)
+/* What run_rows takes from its context. */
+static size_t batch_scratch(const struct srv_batch *b)
+{
+    size_t gathered = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
+
+    if (b->what != SRV_FORWARD && b->what != SRV_BACKWARD)
+        return 0;
+    return hth_expert_scratch_bytes(b->expert->expert, b->rows, b->what == SRV_BACKWARD) +
+           3 * gathered;
+}
+
+static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct srv_batch *b)
 {
     bool backward = b->what == SRV_BACKWARD, direct = is_direct(job, b);
-    size_t gathered = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
-    size_t mark = hth_exec_mark(job->ex);
     struct rows rows = {0};
-    enum hth_err err;
 
-    HTH_GOTO(out, hth_exec_reserve(job->ex,
-                                   hth_expert_scratch_bytes(b->expert->expert, b->rows, backward) +
-                                       3 * gathered));
     if (direct)
         rows_direct(job, &job->segs[b->seg0], backward, &rows);
     else
-        HTH_GOTO(out, rows_gather(job, b, &rows));
-    HTH_GOTO(out, compute(job, b, &rows));
+        HTH_TRY(rows_gather(job, ex, b, &rows));
+    HTH_TRY(compute(ex, b, &rows));
     if (!direct)
         rows_scatter(job, b, &rows);
-out:
-    hth_exec_release(job->ex, mark);
-    b->err = err;
-    if (err == HTH_OK)
-        return;
-    for (uint32_t i = 0; i < b->segs; i++) {
-        struct srv_segment *seg = &job->segs[b->seg0 + i];
-        seg->status = seg->status == HTH_OK ? err : seg->status;
-        zero_out(seg);
-    }
+    return HTH_OK;
 }
 
 /* From the checkpoint when there is one. A file that can't be used is an error, never a new start.
@@ -197,17 +194,47 @@ static enum hth_err load(struct srv_job *job, struct srv_batch *b)
     return err == HTH_E_NO_FILE ? hth_expert_init(b->expert->expert) : err;
 }
 
+static enum hth_err run_batch(struct hth_exec *ex, void *arg, uint32_t i)
+{
+    struct srv_job *job = arg;
+    struct srv_batch *b = &job->batch[i];
+    size_t mark = hth_exec_mark(ex);
+
+    if (b->what == SRV_LOAD)
+        b->err = load(job, b);
+    else if (b->what == SRV_STEP)
+        b->err = hth_expert_step(b->expert->expert, ex);
+    else
+        b->err = run_rows(job, ex, b);
+    hth_exec_release(ex, mark);
+    return HTH_OK; /* each batch has its own verdict */
+}
+
+static void fail_rows(struct srv_job *job, const struct srv_batch *b)
+{
+    for (uint32_t i = 0; i < b->segs; i++) {
+        struct srv_segment *seg = &job->segs[b->seg0 + i];
+        seg->status = seg->status == HTH_OK ? b->err : seg->status;
+        zero_out(seg);
+    }
+}
+
+/* The batches of a job have nothing to do with each other: workers that are idle take some. */
 void hth_srv_run(struct hth_job *base)
 {
     struct srv_job *job = HTH_CONTAINER(base, struct srv_job, job);
+    size_t scratch = 0;
+    enum hth_err err;
 
+    for (uint32_t i = 0; i < job->batches; i++)
+        scratch = HTH_MAX(scratch, batch_scratch(&job->batch[i]));
+    hth_exec_set_team(job->ex, hth_env_team(job->server->env));
+    HTH_GOTO(out, hth_exec_reserve(job->ex, hth_exec_each_bytes(job->ex, job->batches, scratch)));
+    err = hth_exec_each(job->ex, job->batches, scratch, run_batch, job);
+out:
     for (uint32_t i = 0; i < job->batches; i++) {
-        struct srv_batch *b = &job->batch[i];
-        if (b->what == SRV_LOAD)
-            b->err = load(job, b);
-        else if (b->what == SRV_STEP)
-            b->err = hth_expert_step(b->expert->expert, job->ex);
-        else
-            run_rows(job, b);
+        job->batch[i].err = err != HTH_OK ? err : job->batch[i].err;
+        if (job->batch[i].err != HTH_OK)
+            fail_rows(job, &job->batch[i]);
     }
 }
