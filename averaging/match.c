@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match.c: the node's side of matchmaking: JOINs that arrive, and groups that have begun. */
+#include <string.h>
+
+#include "averaging/match_int.h"
+#include "core/mem.h"
+
+/* ---- answering ------------------------------------------------------------------------------ */
+
+void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
+                      const struct hth_join_reply *reply)
+{
+    struct hth_rpc_body body = {.payload = NULL};
+    uint8_t *bytes;
+
+    hth_rpc_on_cancel(req, NULL, NULL);
+    m->stats.said[reply->reason]++;
+    if (hth_join_reply_pack(reply, &bytes, &body.payload_len) != HTH_OK) {
+        hth_rpc_refuse(req, HTH_E_TOO_LARGE, 0, NULL);
+        return;
+    }
+    body.payload = bytes;
+    hth_rpc_reply(req, &body);
+    hth_free(bytes);
+}
+
+void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
+{
+    struct hth_join_reply reply = {.reason = reason};
+
+    hth_match_answer(m, req, &reply);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
+                             uint32_t count, struct hth_avg_group **out)
+{
+    struct hth_env *env = look->match->env;
+    struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
+    uint32_t order[HTH_AVG_MEMBERS_MAX];
+    struct hth_avg_group *g;
+    struct hth_hash id;
+
+    *out = NULL;
+    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
+        return HTH_E_RANGE;
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = members[i].id;
+    HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
+    hth_avg_order(env->crypto, &id, ids, count, order);
+    g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
+    g->id = id;
+    g->line = look->opts.line;
+    g->schema = look->opts.schema;
+    g->count = count;
+    g->self = count;
+    for (uint32_t i = 0; i < count; i++) {
+        g->member[i] = members[order[i]];
+        if (hth_peer_id_eq(&g->member[i].id, &env->self))
+            g->self = i;
+    }
+    *out = g;
+    return HTH_OK;
+}
+
+void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us)
+{
+    struct begun *b = &m->begun[m->begun_next++ % HTH_AVG_BEGUN_MAX];
+    size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
+
+    hth_free(b->group);
+    b->group = hth_calloc(1, bytes);
+    memcpy(b->group, group, bytes);
+    b->until_us = hth_now_us(m->env) + m->opts.linger_us;
+    b->match_us = match_us;
+}
+
+static bool listed(const struct hth_avg_group *g, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < g->count; i++)
+        if (hth_peer_id_eq(&g->member[i].id, id))
+            return true;
+    return false;
+}
+
+/* A JOIN for a line whose group began here. */
+static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
+                         const struct hth_join *join)
+{
+    bool known = false;
+
+    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++) {
+        const struct begun *b = &m->begun[i];
+        if (b->group == NULL || b->until_us < hth_now_us(m->env) ||
+            b->group->schema != join->schema || !hth_avg_line_eq(&b->group->line, &join->line))
+            continue;
+        known = true;
+        if (!listed(b->group, hth_rpc_peer(req)))
+            continue;
+        struct hth_join_reply reply = {.reason = HTH_AVG_OK,
+                                       .members = b->group->member,
+                                       .count = b->group->count,
+                                       .match_us = b->match_us};
+        hth_match_answer(m, req, &reply);
+        return true;
+    }
+    if (known)
+        hth_match_refuse(m, req, HTH_AVG_BEGUN);
+    return known;
+}
+
+/* ---- JOINs ---------------------------------------------------------------------------------- */
+
+/* Why no look of ours fits. */
+static enum hth_avg_reason mismatch(const struct hth_match *m, const struct hth_join *join)
+{
+    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
+
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX && reason == HTH_AVG_NOT_LOOKING; i++) {
+        const struct hth_avg_line *line;
+        if (m->looks[i] == NULL)
+            continue;
+        line = &m->looks[i]->opts.line;
+        if (line->run != join->line.run)
+            reason = HTH_AVG_OTHER_LINE;
+        else if (line->generation != join->line.generation ||
+                 !hth_avg_shape_eq(&line->shape, &join->line.shape))
+            reason = HTH_AVG_OTHER_SHAPE;
+        else if (line->round != join->line.round)
+            reason = HTH_AVG_OTHER_ROUND;
+        else if (!hth_avg_line_eq(line, &join->line))
+            reason = HTH_AVG_OTHER_LINE;
+        else
+            reason = HTH_AVG_OTHER_SCHEMA;
+    }
+    return reason;
+}
+
+/* A request takes its time, so a clock that is behind may seem a little more so. */
+static bool skewed(struct hth_match *m, int64_t wall_us)
+{
+    int64_t ours_us = hth_wall_us(m->env);
+
+    if (wall_us > ours_us)
+        return wall_us - ours_us > HTH_CLOCK_SKEW_MAX_US;
+    return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + m->opts.silence_us;
+}
+
+static struct hth_look *look_of(struct hth_match *m, const struct hth_avg_line *line,
+                                uint64_t schema)
+{
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
+        struct hth_look *look = m->looks[i];
+        if (look != NULL && !look->done && look->opts.schema == schema &&
+            hth_avg_line_eq(&look->opts.line, line))
+            return look;
+    }
+    return NULL;
+}
+
+static void on_join(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_match *m = arg;
+    struct hth_join join;
+    struct hth_look *look;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_join_open(payload, len, &join);
+
+    m->stats.joins_in++;
+    if (err != HTH_OK) {
+        hth_match_refuse(m, req, err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE);
+        return;
+    }
+    if (skewed(m, join.wall_us)) {
+        hth_match_refuse(m, req, HTH_AVG_CLOCK_SKEW);
+        return;
+    }
+    join.self.id = *hth_rpc_peer(req);
+    look = look_of(m, &join.line, join.schema);
+    if (look != NULL)
+        hth_lead_join(look, req, &join);
+    else if (!answer_begun(m, req, &join))
+        hth_match_refuse(m, req, mismatch(m, &join));
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                           const struct hth_match_opts *opts, struct hth_match **out)
+{
+    struct hth_match *m;
+
+    *out = NULL;
+    if (opts->network == NULL || opts->network[0] == 0 ||
+        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->hold_us <= 0 || opts->silence_us <= 0 ||
+        opts->dial_us < 0 || opts->patience_us < 0 || opts->linger_us < 0)
+        return HTH_E_CONFIG;
+    m = hth_new(struct hth_match);
+    m->env = env;
+    m->rpc = rpc;
+    m->dht = dht;
+    m->opts = *opts;
+    memcpy(m->network, opts->network, strlen(opts->network));
+    m->opts.network = m->network;
+    m->cache = hth_record_cache_new();
+    hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
+    *out = m;
+    return HTH_OK;
+}
+
+void hth_match_free(struct hth_match *m)
+{
+    if (m == NULL)
+        return;
+    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
+        if (m->looks[i] != NULL)
+            hth_look_cancel(m->looks[i]);
+    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
+        hth_free(m->begun[i].group);
+    hth_record_cache_free(m->cache);
+    hth_free(m);
+}
+
+void hth_match_nudge(struct hth_match *m)
+{
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
+        if (m->looks[i] != NULL)
+            hth_look_poke(m->looks[i]);
+}
+
+void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
+{
+    *out = m->stats;
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
+        const struct hth_look *look = m->looks[i];
+        if (look == NULL)
+            continue;
+        out->looks_now++;
+        for (uint32_t j = 0; j < look->count; j++)
+            out->followers_now += look->lookers[j]->joined;
+    }
+    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
+        out->begun_now += m->begun[i].group != NULL && m->begun[i].until_us >= hth_now_us(m->env);
+}

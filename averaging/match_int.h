@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * match_int.h: the parts of the matchmaker.
+ *
+ *   match.c        the node: JOINs that arrive, groups that have begun, life of looks
+ *   match_look.c   one look as follower: its board and note, the order, whom it asks
+ *   match_lead.c   one look as leader: who is there, who is waited for, the cut into groups
+ *   match_msg.c    bytes
+ *
+ * A look acts in one place only, hth_look_turn, which runs from its timer. Everything that happens
+ * to it (a note, a JOIN, an answer, the caller's word) changes its state and pokes the timer.
+ */
+#ifndef HTH_AVERAGING_MATCH_INT_H
+#define HTH_AVERAGING_MATCH_INT_H
+
+#include "averaging/match.h"
+#include "averaging/match_msg.h"
+#include "dht/board.h"
+#include "rpc/rpc.h"
+
+/* Somebody in our line: who declared, who joined us, or both. */
+struct looker {
+    struct hth_look *look;
+    struct hth_peer_id id;
+    struct hth_hash mark; /* its place in the order, within its mode */
+    enum hth_avg_mode mode;
+    struct hth_addr addr;
+    int64_t seen_us; /* first */
+    /* its declaration */
+    bool declared;
+    uint64_t seq;
+    uint8_t *record;
+    size_t record_len;
+    /* struck off: for the rest of the look when we found out ourselves, else until it declares anew
+     */
+    bool struck, struck_here;
+    uint32_t redirects; /* that it answered */
+    /* as our follower */
+    bool joined, ready;
+    struct hth_rpc_request *held; /* NULL between two JOINs */
+    int64_t until_us;             /* held: answer WAIT then; not held: given up then */
+    int64_t ready_us;             /* when it had come and was ready */
+    int64_t left_us;              /* end of its window, on our clock */
+    struct hth_avg_member self;
+};
+
+struct hth_look {
+    struct hth_match *match;
+    struct hth_look_opts opts;
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    size_t key_len;
+    uint8_t part; /* of its note: several looks in one line differ by schema */
+    struct hth_hash mark;
+    struct hth_board *board;
+    struct hth_note *note;
+    struct hth_timer *timer;
+    struct looker **lookers; /* in the order */
+    uint32_t count, capacity;
+    int64_t ready_us, end_us;
+    bool leads;
+    int64_t lead_us; /* since when */
+    /* as a follower */
+    struct hth_rpc_call *call;
+    struct hth_peer_id asked; /* whom the call goes to */
+    bool asked_ready;         /* what it said */
+    int64_t asked_us;
+    int64_t pause_us; /* no call before */
+    enum hth_avg_reason last_refusal;
+    /* the end */
+    bool done;
+    struct hth_look_result result;
+};
+
+struct begun {
+    struct hth_avg_group *group; /* NULL: free */
+    int64_t until_us;
+    int64_t match_us;
+};
+
+struct hth_match {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_dht *dht;
+    struct hth_match_opts opts;
+    char network[HTH_NAME_LEN_MAX + 1];
+    struct hth_record_cache *cache;
+    struct hth_look *looks[HTH_AVG_LOOKS_MAX];
+    struct begun begun[HTH_AVG_BEGUN_MAX];
+    uint32_t begun_next;
+    struct hth_match_stats stats;
+};
+
+/* match.c */
+void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
+                      const struct hth_join_reply *reply);
+void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason);
+/* Keeps a copy for members that ask later. */
+void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us);
+/* The members in the group's order, its id derived; `self` is count when this peer is not in it.
+ * Errors: as hth_avg_group_id. */
+enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
+                             uint32_t count, struct hth_avg_group **out) HTH_MUST;
+
+/* match_look.c */
+void hth_look_poke(struct hth_look *look);
+/* Whether (mode, mark, id) comes before this peer itself. */
+bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
+                          const struct hth_peer_id *id);
+struct looker *hth_look_find(struct hth_look *look, const struct hth_peer_id *id);
+/* NULL: HTH_AVG_LOOKERS_MAX are known. */
+struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
+                            enum hth_avg_mode mode);
+void hth_look_forget(struct hth_look *look, struct looker *l);
+void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
+/* Who should lead as far as this look knows; NULL: itself. */
+struct looker *hth_look_leader(struct hth_look *look);
+/* Ends it at the end of this turn. */
+void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
+                  struct hth_avg_group *group);
+
+/* match_lead.c */
+void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join);
+/* Sends the followers to that looker (NULL: away). */
+void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason);
+/* Begins the group or ends the look if it is time; else answers held JOINs that are due and gives
+ * up followers that did not come back. Returns when to look again. */
+int64_t hth_lead_turn(struct hth_look *look);
+
+#endif

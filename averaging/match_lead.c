@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match_lead.c: what a look does while nobody smaller is known: it waits, and begins groups. */
+#include <string.h>
+
+#include "averaging/match_int.h"
+#include "core/mem.h"
+
+/* ---- followers ------------------------------------------------------------------------------ */
+
+static void let_go(struct looker *l)
+{
+    l->joined = false;
+    l->ready = false;
+    if (!l->declared && !l->struck)
+        hth_look_forget(l->look, l);
+}
+
+/* Answers what is held, with what `reply` says. */
+static void answer(struct looker *l, const struct hth_join_reply *reply)
+{
+    struct hth_rpc_request *req = l->held;
+
+    l->held = NULL;
+    hth_match_answer(l->look->match, req, reply);
+}
+
+static void answer_reason(struct looker *l, enum hth_avg_reason reason)
+{
+    struct hth_join_reply reply = {.reason = reason};
+
+    answer(l, &reply);
+}
+
+/* It took its JOIN back, or left, or its connection was lost. */
+static void on_cancel(void *arg)
+{
+    struct looker *l = arg;
+    struct hth_look *look = l->look;
+    struct hth_rpc_request *req = l->held;
+
+    l->held = NULL;
+    hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
+    let_go(l);
+    hth_look_poke(look);
+}
+
+void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason)
+{
+    struct hth_join_reply reply = {.reason = reason};
+
+    if (to != NULL && to->record != NULL) {
+        reply.record = to->record;
+        reply.record_len = to->record_len;
+    }
+    for (uint32_t i = look->count; i-- > 0;) {
+        struct looker *l = look->lookers[i];
+        if (l->held != NULL)
+            answer(l, &reply);
+        if (l->joined)
+            let_go(l);
+    }
+}
+
+/* HTH_AVG_WAIT: it can be our follower. */
+static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *join,
+                                 struct looker **out)
+{
+    struct hth_match *m = look->match;
+    struct looker *l;
+
+    *out = NULL;
+    if (hth_peer_id_eq(&join->self.id, &m->env->self))
+        return HTH_AVG_MALFORMED;
+    if (look->opts.mode == HTH_AVG_CLIENT ||
+        hth_look_precedes_us(look, join->self.mode, &join->self.id))
+        return HTH_AVG_NOT_SMALLER;
+    if (join->left_ms == 0 && join->ready)
+        return HTH_AVG_EXPIRED;
+    l = hth_look_get(look, &join->self.id, join->self.mode);
+    if (l == NULL)
+        return HTH_AVG_FULL;
+    *out = l;
+    return l->struck && l->struck_here ? HTH_AVG_STRUCK_OFF : HTH_AVG_WAIT;
+}
+
+static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request *req,
+                 const struct hth_join *join)
+{
+    int64_t now_us = hth_now_us(look->match->env);
+
+    if (l->held != NULL) { /* it asked twice: the newer one counts */
+        hth_rpc_on_cancel(l->held, NULL, NULL);
+        answer_reason(l, HTH_AVG_WAIT);
+    }
+    if (join->ready && !l->ready)
+        l->ready_us = now_us;
+    l->joined = true;
+    l->ready = join->ready;
+    l->held = req;
+    l->until_us = now_us + look->match->opts.hold_us;
+    l->left_us = now_us + (int64_t)join->left_ms * HTH_US_PER_MS;
+    l->self = join->self;
+    hth_rpc_on_cancel(req, on_cancel, l);
+    hth_look_poke(look);
+}
+
+void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join)
+{
+    struct hth_match *m = look->match;
+    struct looker *l, *leader = hth_look_leader(look);
+    enum hth_avg_reason reason = judge(look, join, &l);
+    struct hth_join_reply reply = {.reason = reason};
+
+    if (reason == HTH_AVG_WAIT && leader == NULL) {
+        hold(look, l, req, join);
+        return;
+    }
+    if (reason == HTH_AVG_WAIT) {
+        reply.reason = HTH_AVG_NOT_LEADER;
+        reply.record = leader->record;
+        reply.record_len = leader->record_len;
+    }
+    hth_match_answer(m, req, &reply);
+    if (l != NULL && !l->joined)
+        let_go(l);
+}
+
+/* ---- who is there ---------------------------------------------------------------------------- */
+
+struct census {
+    uint32_t members, contributors; /* this peer and its ready followers */
+    uint32_t trainers;
+    int64_t last_us;     /* when the last of them had come */
+    int64_t deadline_us; /* the earliest of their windows */
+    int64_t pending_us;  /* somebody is waited for until then; INT64_MIN: nobody */
+    bool due_known;
+};
+
+static void count_member(struct census *c, enum hth_avg_mode mode)
+{
+    c->members++;
+    c->contributors += mode != HTH_AVG_HELPER;
+    c->trainers += mode == HTH_AVG_TRAINER;
+}
+
+static void wait_for(struct census *c, int64_t until_us, int64_t now_us)
+{
+    if (until_us > now_us)
+        c->pending_us = HTH_MAX(c->pending_us, until_us);
+}
+
+/* Followers that are ready, and lookers that may become such. */
+static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
+{
+    for (uint32_t i = 0; i < look->count; i++) {
+        const struct looker *l = look->lookers[i];
+        if (l->struck)
+            continue;
+        if (!l->joined) {
+            /* Those who followed a leader that died find that out a little later than we. */
+            wait_for(c, HTH_MAX(l->seen_us, look->lead_us) + look->match->opts.patience_us, now_us);
+        } else if (!l->ready) {
+            wait_for(c, l->left_us, now_us);
+        } else if (l->held == NULL) {
+            wait_for(c, l->until_us, now_us);
+        } else {
+            count_member(c, l->mode);
+            c->last_us = HTH_MAX(c->last_us, l->ready_us);
+            c->deadline_us = HTH_MIN(c->deadline_us, l->left_us);
+        }
+    }
+}
+
+static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
+{
+    struct hth_match_due due[HTH_AVG_MEMBERS_MAX];
+    uint32_t count = UINT32_MAX;
+
+    if (look->opts.due != NULL)
+        count = look->opts.due(look->opts.arg, due, HTH_AVG_MEMBERS_MAX);
+    c->due_known = count != UINT32_MAX;
+    for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++)
+        if (hth_look_find(look, &due[i].id) == NULL)
+            wait_for(c, due[i].until_us, now_us);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+/* The n-th of the members is in group n mod groups, which spreads every mode over all groups. */
+static uint32_t groups_of(const struct hth_look *look, const struct census *c)
+{
+    uint32_t groups = hth_avg_groups(c->members, look->opts.group_max);
+
+    groups = HTH_MIN(groups, HTH_MAX(c->trainers, 1u));
+    while (groups > 1 && c->contributors / groups < look->opts.group_min)
+        groups--;
+    return groups;
+}
+
+static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, struct looker **from)
+{
+    struct hth_match *m = look->match;
+    uint32_t count = 1;
+
+    members[0] = (struct hth_avg_member){.id = m->env->self,
+                                         .addr = m->opts.addr,
+                                         .mode = look->opts.mode,
+                                         .bandwidth = look->opts.bandwidth,
+                                         .weight = look->opts.weight,
+                                         .step = look->opts.step};
+    from[0] = NULL;
+    for (uint32_t i = 0; i < look->count; i++) {
+        struct looker *l = look->lookers[i];
+        if (l->struck || !l->joined || !l->ready || l->held == NULL)
+            continue;
+        members[count] = l->self;
+        from[count++] = l;
+    }
+    return count;
+}
+
+static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct looker **from,
+                      uint32_t count, uint32_t groups, uint32_t index)
+{
+    struct hth_join_reply reply = {.reason = HTH_AVG_OK,
+                                   .members = group->member,
+                                   .count = group->count,
+                                   .match_us = look->result.match_us};
+
+    hth_match_remember(look->match, group, look->result.match_us);
+    for (uint32_t i = index; i < count; i += groups)
+        if (from[i] != NULL)
+            answer(from[i], &reply);
+}
+
+static void begin(struct hth_look *look, const struct census *c)
+{
+    struct hth_avg_member *members = hth_new_array(struct hth_avg_member, c->members);
+    struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, c->members);
+    struct looker **from = hth_new_array(struct looker *, c->members);
+    uint32_t count = gather(look, members, from), groups = groups_of(look, c);
+    struct hth_avg_group *own = NULL;
+    enum hth_err err = HTH_OK;
+
+    look->result.match_us = hth_now_us(look->match->env) - c->last_us;
+    for (uint32_t g = 0; g < groups && err == HTH_OK; g++) {
+        struct hth_avg_group *group;
+        uint32_t n = 0;
+        for (uint32_t i = g; i < count; i += groups)
+            dealt[n++] = members[i];
+        err = hth_match_group(look, dealt, n, &group);
+        if (err != HTH_OK)
+            break;
+        begin_one(look, group, from, count, groups, g);
+        if (g == 0)
+            own = group;
+        else
+            hth_free(group);
+    }
+    hth_lead_dismiss(look, NULL, HTH_AVG_BEGUN);
+    look->result.led = err == HTH_OK;
+    look->match->stats.led += err == HTH_OK ? groups : 0;
+    hth_look_end(look, err, err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED, own);
+    hth_free(from);
+    hth_free(dealt);
+    hth_free(members);
+}
+
+/* ---- the turn ------------------------------------------------------------------------------- */
+
+static int64_t hold_turn(struct hth_look *look)
+{
+    int64_t now_us = hth_now_us(look->match->env), next_us = INT64_MAX;
+
+    for (uint32_t i = look->count; i-- > 0;) {
+        struct looker *l = look->lookers[i];
+        if (!l->joined)
+            continue;
+        if (l->until_us <= now_us && l->held == NULL) {
+            let_go(l);
+            continue;
+        }
+        if (l->until_us <= now_us) {
+            answer_reason(l, HTH_AVG_WAIT);
+            l->until_us = now_us + look->match->opts.silence_us;
+        }
+        next_us = HTH_MIN(next_us, l->until_us);
+    }
+    return next_us;
+}
+
+static void end_without(struct hth_look *look, const struct census *c)
+{
+    enum hth_avg_reason reason = c->contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE;
+
+    if (!look->opts.ready)
+        reason = HTH_AVG_NOT_READY;
+    else if (reason == HTH_AVG_ALONE && look->last_refusal != HTH_AVG_OK)
+        reason = look->last_refusal;
+    hth_lead_dismiss(look, NULL,
+                     reason == HTH_AVG_NOT_READY ? HTH_AVG_NOT_READY : HTH_AVG_NOT_LOOKING);
+    hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
+}
+
+int64_t hth_lead_turn(struct hth_look *look)
+{
+    int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look), soon_us;
+    struct census c = {
+        .last_us = look->ready_us, .deadline_us = look->end_us, .pending_us = INT64_MIN};
+    bool enough, complete;
+
+    count_member(&c, look->opts.mode);
+    count_lookers(look, &c, now_us);
+    count_due(look, &c, now_us);
+    enough = look->opts.ready && look->opts.mode != HTH_AVG_CLIENT &&
+             c.contributors >= look->opts.group_min;
+    complete = c.pending_us == INT64_MIN && (c.due_known || c.contributors >= look->opts.group_max);
+    if (enough && (complete || now_us >= c.deadline_us)) {
+        begin(look, &c);
+        return now_us;
+    }
+    /* Nobody is known who could still come: a moment for those whose notes are on their way. */
+    soon_us = HTH_MAX(look->ready_us, look->lead_us) + look->match->opts.patience_us;
+    if (look->opts.ready && c.due_known && complete && now_us >= soon_us)
+        look->end_us = now_us;
+    if (now_us >= look->end_us) {
+        end_without(look, &c);
+        return now_us;
+    }
+    if (look->opts.ready && c.due_known && complete)
+        next_us = HTH_MIN(next_us, soon_us);
+    if (c.pending_us != INT64_MIN)
+        next_us = HTH_MIN(next_us, c.pending_us);
+    if (enough)
+        next_us = HTH_MIN(next_us, c.deadline_us);
+    return HTH_MIN(next_us, look->end_us);
+}

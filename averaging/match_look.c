@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match_look.c: a look's life, the order of those seen, and what a follower does. */
+#include <string.h>
+
+#include "averaging/match_int.h"
+#include "core/mem.h"
+
+#define PAUSE_US      (50 * HTH_US_PER_MS) /* before the same peer is asked again */
+#define REDIRECTS_MAX 16                   /* by one peer, to somebody that is of no use */
+
+/* ---- the order ------------------------------------------------------------------------------ */
+
+static int order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
+                 const struct hth_peer_id *id_a, enum hth_avg_mode mode_b,
+                 const struct hth_hash *mark_b, const struct hth_peer_id *id_b)
+{
+    int c;
+
+    if (mode_a != mode_b)
+        return mode_a < mode_b ? -1 : 1;
+    c = memcmp(mark_a->b, mark_b->b, sizeof(mark_a->b));
+    return c != 0 ? c : hth_peer_id_cmp(id_a, id_b);
+}
+
+static bool precedes_us(const struct hth_look *look, const struct looker *l)
+{
+    return order(l->mode, &l->mark, &l->id, look->opts.mode, &look->mark, &look->match->env->self) <
+           0;
+}
+
+static void mark_of(const struct hth_look *look, const struct hth_peer_id *id,
+                    struct hth_hash *mark)
+{
+    hth_avg_mark(look->match->env->crypto, look->key, look->key_len, id, mark);
+}
+
+bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
+                          const struct hth_peer_id *id)
+{
+    struct hth_hash mark;
+
+    mark_of(look, id, &mark);
+    return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
+}
+
+struct looker *hth_look_find(struct hth_look *look, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < look->count; i++)
+        if (hth_peer_id_eq(&look->lookers[i]->id, id))
+            return look->lookers[i];
+    return NULL;
+}
+
+static void take_out(struct hth_look *look, const struct looker *l)
+{
+    uint32_t i = 0;
+
+    while (look->lookers[i] != l)
+        i++;
+    memmove(&look->lookers[i], &look->lookers[i + 1],
+            (look->count - i - 1) * sizeof(look->lookers[0]));
+    look->count--;
+}
+
+static void put_in(struct hth_look *look, struct looker *l)
+{
+    uint32_t i = look->count;
+
+    if (look->count == look->capacity) {
+        look->capacity = HTH_MAX(2 * look->capacity, 16u);
+        look->lookers = hth_realloc(look->lookers, look->capacity, sizeof(look->lookers[0]));
+    }
+    while (i > 0 && order(l->mode, &l->mark, &l->id, look->lookers[i - 1]->mode,
+                          &look->lookers[i - 1]->mark, &look->lookers[i - 1]->id) < 0)
+        i--;
+    memmove(&look->lookers[i + 1], &look->lookers[i], (look->count - i) * sizeof(look->lookers[0]));
+    look->lookers[i] = l;
+    look->count++;
+}
+
+struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
+                            enum hth_avg_mode mode)
+{
+    struct looker *l = hth_look_find(look, id);
+
+    if (l == NULL) {
+        if (look->count >= HTH_AVG_LOOKERS_MAX)
+            return NULL;
+        l = hth_new(struct looker);
+        l->look = look;
+        l->id = *id;
+        l->seen_us = hth_now_us(look->match->env);
+        mark_of(look, id, &l->mark);
+    } else if (l->mode == mode) {
+        return l;
+    } else {
+        take_out(look, l);
+    }
+    l->mode = mode;
+    put_in(look, l);
+    return l;
+}
+
+void hth_look_forget(struct hth_look *look, struct looker *l)
+{
+    take_out(look, l);
+    hth_free(l->record);
+    hth_free(l);
+}
+
+struct looker *hth_look_leader(struct hth_look *look)
+{
+    for (uint32_t i = 0; i < look->count; i++) {
+        struct looker *l = look->lookers[i];
+        if (l->declared && !l->struck && l->mode != HTH_AVG_CLIENT)
+            return precedes_us(look, l) ? l : NULL;
+    }
+    return NULL;
+}
+
+void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
+{
+    char text[HTH_PEER_SHORT_LEN];
+
+    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: %s is struck off (%s)",
+            hth_peer_id_short(&l->id, text),
+            here ? "found out here" : hth_avg_reason_name(look->last_refusal));
+    l->struck = true;
+    l->struck_here = here;
+    look->match->stats.takeovers++;
+}
+
+/* ---- declarations --------------------------------------------------------------------------- */
+
+static void keep_record(struct looker *l, const struct hth_record *rec)
+{
+    /* The payload lies in the record's bytes: the whole of them can be handed on. */
+    l->record_len = rec->payload_len + HTH_RECORD_OVERHEAD_BYTES;
+    hth_free(l->record);
+    l->record = hth_calloc(1, l->record_len);
+    memcpy(l->record, rec->payload - HTH_RECORD_HEAD_BYTES, l->record_len);
+}
+
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_look *look = arg;
+    struct hth_declare d;
+    struct looker *l;
+
+    (void)user;
+    HTH_TRY(hth_declare_read(rec->payload, rec->payload_len, &d));
+    if (hth_peer_id_eq(&rec->owner_id, &look->match->env->self))
+        return HTH_OK;
+    if (d.schema != look->opts.schema) {
+        look->last_refusal = HTH_AVG_OTHER_SCHEMA;
+        return HTH_OK;
+    }
+    l = hth_look_get(look, &rec->owner_id, d.mode);
+    if (l == NULL)
+        return HTH_E_BUDGET;
+    if (l->struck && !l->struck_here && rec->seq > l->seq)
+        l->struck = false;
+    l->declared = true;
+    l->seq = rec->seq;
+    l->addr = d.addr;
+    keep_record(l, rec);
+    hth_look_poke(look);
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    struct hth_look *look = arg;
+    struct looker *l = hth_look_find(look, owner);
+
+    (void)part;
+    (void)user;
+    if (l == NULL)
+        return;
+    l->declared = false;
+    if (!l->joined && !l->struck)
+        hth_look_forget(look, l);
+    hth_look_poke(look);
+}
+
+static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
+{
+    struct hth_look *look = arg;
+    char text[200];
+
+    look->match->stats.notes_refused++;
+    if (err == HTH_E_CLOCK_SKEW)
+        look->last_refusal = HTH_AVG_CLOCK_SKEW;
+    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: a declaration was refused: %s",
+            hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
+}
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    const struct hth_look *look = arg;
+    struct hth_declare d = {.mode = look->opts.mode, .schema = look->opts.schema};
+
+    if (d.mode != HTH_AVG_CLIENT)
+        d.addr = look->match->opts.addr;
+    hth_declare_write(&d, w);
+    return HTH_OK;
+}
+
+static enum hth_err declare(struct hth_look *look)
+{
+    static const struct hth_board_ops ops = {
+        .on_record = on_record, .on_gone = on_gone, .on_refused = on_refused};
+    struct hth_match *m = look->match;
+    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
+    struct hth_note_opts note = HTH_NOTE_OPTS_INIT;
+    struct hth_topic topic;
+
+    board.records_max = HTH_AVG_LOOKERS_MAX;
+    board.cache = m->cache;
+    note.part = look->part;
+    /* A note is renewed at a third of its life: so long that none is while we look. */
+    note.life_us = HTH_MIN(HTH_MAX(4 * look->opts.window_us, (int64_t)4 * HTH_US_PER_S),
+                           (int64_t)HTH_RECORD_LIFE_MAX_US);
+    hth_topic_init(&topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
+                   look->key_len);
+    HTH_TRY(hth_board_new(m->env, m->dht, &topic, &board, &ops, look, &look->board));
+    return hth_note_new(m->env, m->dht, &topic, &note, fill, look, &look->note);
+}
+
+/* ---- following ------------------------------------------------------------------------------ */
+
+static void take_redirect(struct hth_look *look, struct looker *from,
+                          const struct hth_join_reply *reply)
+{
+    enum hth_err err = hth_board_offer(look->board, reply->record, reply->record_len);
+
+    /* It may name somebody who did not answer us, and find that out itself in a moment. */
+    if (err != HTH_OK)
+        look->pause_us = hth_now_us(look->match->env) + PAUSE_US;
+    if (++from->redirects > REDIRECTS_MAX)
+        hth_look_strike(look, from, true);
+}
+
+static void take_begin(struct hth_look *look, struct looker *from,
+                       const struct hth_join_reply *reply)
+{
+    struct hth_match *m = look->match;
+    struct hth_avg_group *group;
+    bool leads = false;
+
+    if (hth_match_group(look, reply->members, reply->count, &group) == HTH_OK) {
+        for (uint32_t i = 0; i < group->count; i++)
+            leads |= hth_peer_id_eq(&group->member[i].id, &from->id);
+        if (group->self < group->count && leads && look->opts.ready) {
+            hth_match_remember(m, group, reply->match_us);
+            look->result.match_us = reply->match_us;
+            hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+            return;
+        }
+        hth_free(group);
+    }
+    look->last_refusal = HTH_AVG_LEFT_OUT;
+    hth_look_strike(look, from, true);
+}
+
+static void take_reply(struct hth_look *look, struct looker *from,
+                       const struct hth_join_reply *reply)
+{
+    int64_t now_us = hth_now_us(look->match->env);
+
+    look->match->stats.heard[reply->reason]++;
+    switch (reply->reason) {
+    case HTH_AVG_WAIT:
+        /* A leader that does not hold what it is asked to hold is not asked all the time. */
+        if (now_us - look->asked_us < look->match->opts.hold_us / 4)
+            look->pause_us = now_us + PAUSE_US;
+        break;
+    case HTH_AVG_OK:
+        take_begin(look, from, reply);
+        break;
+    case HTH_AVG_NOT_LEADER:
+        take_redirect(look, from, reply);
+        break;
+    default:
+        look->last_refusal = reply->reason;
+        hth_look_strike(look, from, false);
+    }
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_look *look = arg;
+    struct looker *from = hth_look_find(look, &look->asked);
+    struct hth_join_reply reply;
+
+    look->call = NULL;
+    hth_look_poke(look);
+    if (from == NULL || look->done)
+        return;
+    if (r->err != HTH_OK) {
+        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
+        hth_look_strike(look, from, true);
+        return;
+    }
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK) {
+        take_reply(look, from, &reply);
+    } else {
+        look->last_refusal = HTH_AVG_MALFORMED;
+        hth_look_strike(look, from, true);
+    }
+    hth_join_reply_close(&reply);
+}
+
+static void drop_call(struct hth_look *look)
+{
+    if (look->call != NULL)
+        hth_rpc_cancel(look->call);
+    look->call = NULL;
+}
+
+static void ask(struct hth_look *look, struct looker *l)
+{
+    struct hth_match *m = look->match;
+    struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
+    struct hth_rpc_peer_info info;
+    struct hth_join join = {.line = look->opts.line,
+                            .schema = look->opts.schema,
+                            .ready = look->opts.ready,
+                            .wall_us = hth_wall_us(m->env)};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    int64_t left_us = look->end_us - hth_now_us(m->env);
+
+    join.self.mode = look->opts.mode;
+    join.self.addr = look->opts.mode != HTH_AVG_CLIENT ? m->opts.addr : (struct hth_addr){0};
+    join.self.bandwidth = look->opts.bandwidth;
+    join.self.weight = look->opts.weight;
+    join.self.step = look->opts.step;
+    join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
+    call.body.payload = bytes;
+    call.body.payload_len = hth_join_pack(&join, bytes);
+    call.timeout_us = m->opts.hold_us + m->opts.silence_us;
+    if (hth_rpc_peer_info(m->rpc, &l->id, &info) != HTH_OK || !info.connected)
+        call.timeout_us += m->opts.dial_us;
+    look->asked = l->id;
+    look->asked_ready = join.ready;
+    look->asked_us = hth_now_us(m->env);
+    m->stats.joins_out++;
+    if (hth_rpc_call(m->rpc, &target, &call, on_answer, look, &look->call) != HTH_OK) {
+        look->call = NULL;
+        look->last_refusal = HTH_AVG_FAILED;
+        hth_look_strike(look, l, true);
+        hth_look_poke(look);
+    }
+}
+
+/* Returns when to look again. */
+static int64_t follow(struct hth_look *look, struct looker *l)
+{
+    if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
+        look->asked_ready == look->opts.ready)
+        return INT64_MAX;
+    drop_call(look);
+    if (hth_now_us(look->match->env) < look->pause_us)
+        return look->pause_us;
+    ask(look, l);
+    return INT64_MAX;
+}
+
+/* ---- the turn ------------------------------------------------------------------------------- */
+
+void hth_look_poke(struct hth_look *look)
+{
+    hth_timer_set(look->match->env, look->timer, 0);
+}
+
+void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
+                  struct hth_avg_group *group)
+{
+    if (look->done) {
+        hth_free(group);
+        return;
+    }
+    look->done = true;
+    look->result.err = err;
+    look->result.reason = reason;
+    look->result.group = group;
+    look->result.wait_us = hth_now_us(look->match->env) - look->ready_us;
+    hth_look_poke(look);
+}
+
+static void look_free(struct hth_look *look)
+{
+    struct hth_match *m = look->match;
+
+    drop_call(look);
+    hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
+    /* No goodbye: nobody looks at this key for long. */
+    hth_note_free(look->note);
+    hth_board_free(look->board);
+    while (look->count > 0)
+        hth_look_forget(look, look->lookers[look->count - 1]);
+    hth_free(look->lookers);
+    hth_timer_free(m->env, look->timer);
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
+        if (m->looks[i] == look)
+            m->looks[i] = NULL;
+    hth_free(look);
+}
+
+static void finish(struct hth_look *look)
+{
+    struct hth_match *m = look->match;
+    struct hth_look_result result = look->result;
+    hth_look_done_fn *done = look->opts.done;
+    void *arg = look->opts.arg;
+
+    result.seen = look->count;
+    if (result.err == HTH_OK)
+        m->stats.begun++;
+    else if (result.reason == HTH_AVG_ALONE)
+        m->stats.alone++;
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
+            (unsigned long long)look->opts.line.round, hth_avg_reason_name(result.reason),
+            result.group != NULL ? result.group->count : 0, (long long)result.wait_us);
+    look_free(look);
+    done(arg, &result);
+}
+
+/* A follower whose leader did not begin in time. */
+static void give_up(struct hth_look *look)
+{
+    enum hth_avg_reason reason = HTH_AVG_NO_LEADER;
+
+    if (!look->opts.ready)
+        reason = HTH_AVG_NOT_READY;
+    else if (look->last_refusal != HTH_AVG_OK)
+        reason = look->last_refusal;
+    hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
+}
+
+static void on_turn(void *arg)
+{
+    struct hth_look *look = arg;
+    int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
+    int64_t last_us = look->end_us + look->match->opts.silence_us;
+    struct looker *leader;
+
+    if (!look->done) {
+        leader = hth_look_leader(look);
+        if (leader == NULL && !look->leads)
+            look->lead_us = now_us;
+        look->leads = leader == NULL;
+        if (leader != NULL) {
+            hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
+            next_us = follow(look, leader);
+            if (now_us >= last_us)
+                give_up(look);
+            next_us = HTH_MIN(next_us, last_us);
+        } else {
+            drop_call(look);
+            next_us = hth_lead_turn(look);
+        }
+    }
+    if (look->done)
+        finish(look);
+    else
+        hth_timer_set(look->match->env, look->timer, next_us - now_us);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
+{
+    if (o->mode > HTH_AVG_CLIENT || (o->mode != HTH_AVG_CLIENT && m->opts.addr.family == 0))
+        return HTH_E_CONFIG;
+    if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
+        hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
+        return HTH_E_CONFIG;
+    if (o->group_min == 0 || o->group_max < o->group_min ||
+        o->group_max > HTH_AVG_MEMBERS_MAX / 2 || o->window_us <= 0 ||
+        o->window_us > HTH_AVG_WINDOW_MAX_US || o->done == NULL)
+        return HTH_E_CONFIG;
+    if (o->mode != HTH_AVG_HELPER && o->ready &&
+        !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
+        return HTH_E_CONFIG;
+    return HTH_OK;
+}
+
+/* A place in the table, and a part for its note that no other look in this line has. */
+static enum hth_err place(struct hth_match *m, const struct hth_look_opts *o, uint32_t *slot)
+{
+    *slot = HTH_AVG_LOOKS_MAX;
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
+        if (m->looks[i] == NULL)
+            *slot = HTH_MIN(*slot, i);
+        else if (m->looks[i]->opts.schema == o->schema &&
+                 hth_avg_line_eq(&m->looks[i]->opts.line, &o->line))
+            return HTH_E_DUPLICATE;
+    }
+    return *slot < HTH_AVG_LOOKS_MAX ? HTH_OK : HTH_E_BUDGET;
+}
+
+enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
+                          struct hth_look **out)
+{
+    struct hth_look *look;
+    uint32_t slot;
+    enum hth_err err;
+
+    *out = NULL;
+    HTH_TRY(check(m, opts));
+    HTH_TRY(place(m, opts, &slot));
+    look = hth_new(struct hth_look);
+    look->match = m;
+    look->opts = *opts;
+    look->part = (uint8_t)slot;
+    look->key_len = hth_avg_line_key(&opts->line, look->key);
+    mark_of(look, &m->env->self, &look->mark);
+    look->timer = hth_timer_new(m->env, on_turn, look);
+    look->ready_us = hth_now_us(m->env);
+    look->end_us = look->ready_us + opts->window_us;
+    err = declare(look);
+    if (err != HTH_OK) {
+        look_free(look);
+        return err;
+    }
+    m->looks[slot] = look;
+    m->stats.looks++;
+    hth_look_poke(look);
+    *out = look;
+    return HTH_OK;
+}
+
+void hth_look_ready(struct hth_look *look, double weight)
+{
+    if (look->opts.ready)
+        return;
+    look->opts.ready = true;
+    look->opts.weight = weight;
+    look->ready_us = hth_now_us(look->match->env);
+    hth_look_poke(look);
+}
+
+void hth_look_cancel(struct hth_look *look)
+{
+    hth_free(look->result.group);
+    look_free(look);
+}

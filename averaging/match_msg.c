@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "averaging/match_msg.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "averaging/match.pb-c.h"
+#include "core/mem.h"
+
+#define DECLARE_VERSION 1
+
+/* ---- addresses and members ------------------------------------------------------------------ */
+
+static size_t ip_len(const struct hth_addr *addr)
+{
+    return addr->family == 4 ? 4 : (addr->family == 6 ? 16 : 0);
+}
+
+/* A port without an address, or an address without a port, can't be dialled. */
+static enum hth_err addr_set(const uint8_t *ip, size_t len, uint32_t port, struct hth_addr *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (len == 0)
+        return port == 0 ? HTH_OK : HTH_E_MALFORMED;
+    if (len != 4 && len != 16)
+        return HTH_E_MALFORMED;
+    if (port == 0 || port > UINT16_MAX)
+        return HTH_E_RANGE;
+    out->family = len == 4 ? 4 : 6;
+    memcpy(out->ip, ip, len);
+    out->port = (uint16_t)port;
+    return HTH_OK;
+}
+
+static enum hth_err mode_check(uint32_t mode, const struct hth_addr *addr)
+{
+    if (mode > HTH_AVG_CLIENT)
+        return HTH_E_RANGE;
+    return mode != HTH_AVG_CLIENT && addr->family == 0 ? HTH_E_RANGE : HTH_OK;
+}
+
+/* The bandwidths that shares.h takes; a client has none. */
+static bool bandwidth_ok(double b, uint32_t mode)
+{
+    if (b == 0)
+        return true;
+    return mode != HTH_AVG_CLIENT && isfinite(b) && b >= HTH_AVG_BANDWIDTH_MIN &&
+           b <= HTH_AVG_BANDWIDTH_MAX;
+}
+
+static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out, bool with_id)
+{
+    hth__match__member__init(out);
+    if (with_id) {
+        out->id.data = (uint8_t *)(uintptr_t)m->id.b;
+        out->id.len = sizeof(m->id.b);
+    }
+    out->ip.data = (uint8_t *)(uintptr_t)m->addr.ip;
+    out->ip.len = ip_len(&m->addr);
+    out->port = out->ip.len > 0 ? m->addr.port : 0;
+    out->mode = (uint32_t)m->mode;
+    out->bandwidth = m->bandwidth;
+    out->weight = m->weight;
+    out->step = m->step;
+}
+
+/* weighty: its weight must be that of its mode; a JOIN ahead of the values has none yet. */
+static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
+                                struct hth_avg_member *out)
+{
+    memset(out, 0, sizeof(*out));
+    HTH_TRY(addr_set(m->ip.data, m->ip.len, m->port, &out->addr));
+    HTH_TRY(mode_check(m->mode, &out->addr));
+    if (!bandwidth_ok(m->bandwidth, m->mode) || m->step > HTH_AVG_STEP_MAX)
+        return HTH_E_RANGE;
+    if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
+        return HTH_E_RANGE;
+    if (weighty && (m->weight > 0) == (m->mode == HTH_AVG_HELPER))
+        return HTH_E_RANGE;
+    out->mode = (enum hth_avg_mode)m->mode;
+    out->bandwidth = m->bandwidth;
+    out->weight = m->weight;
+    out->step = m->step;
+    return HTH_OK;
+}
+
+/* ---- JOIN ----------------------------------------------------------------------------------- */
+
+size_t hth_join_pack(const struct hth_join *join, uint8_t out[HTH_JOIN_BYTES_MAX])
+{
+    Hth__Match__Join m = HTH__MATCH__JOIN__INIT;
+    Hth__Match__Line line = HTH__MATCH__LINE__INIT;
+    Hth__Match__Member self;
+    struct hth_avg_line l = join->line;
+
+    line.run = l.run;
+    line.generation = l.generation;
+    line.round = l.round;
+    line.size = l.shape.size;
+    line.n_size = l.shape.dims;
+    line.at = l.cell.at;
+    line.n_at = l.shape.dims;
+    member_pack(&join->self, &self, false);
+    m.line = &line;
+    m.schema = join->schema;
+    m.self = &self;
+    m.ready = join->ready;
+    m.wall_us = join->wall_us;
+    m.left_ms = join->left_ms;
+    HTH_ASSERT(hth__match__join__get_packed_size(&m) <= HTH_JOIN_BYTES_MAX);
+    return hth__match__join__pack(&m, out);
+}
+
+static enum hth_err line_open(const Hth__Match__Line *m, struct hth_avg_line *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (m->n_size > HTH_AVG_DIMS_MAX)
+        return HTH_E_TOO_LARGE;
+    if (m->n_at != m->n_size)
+        return HTH_E_MALFORMED;
+    if (m->round > HTH_AVG_STEP_MAX)
+        return HTH_E_RANGE;
+    out->run = m->run;
+    out->generation = m->generation;
+    out->round = m->round;
+    out->shape.dims = (uint32_t)m->n_size;
+    for (size_t i = 0; i < m->n_size; i++) {
+        out->shape.size[i] = m->size[i];
+        out->cell.at[i] = m->at[i];
+    }
+    HTH_TRY(hth_avg_shape_check(&out->shape));
+    return hth_avg_cell_check(&out->shape, &out->cell);
+}
+
+static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join *out)
+{
+    if (m->line == NULL || m->self == NULL || m->self->id.len != 0)
+        return HTH_E_MALFORMED;
+    HTH_TRY(line_open(m->line, &out->line));
+    HTH_TRY(member_open(m->self, m->ready, &out->self));
+    if (m->left_ms > HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS)
+        return HTH_E_RANGE;
+    out->schema = m->schema;
+    out->ready = m->ready;
+    out->wall_us = m->wall_us;
+    out->left_ms = m->left_ms;
+    return HTH_OK;
+}
+
+enum hth_err hth_join_open(const uint8_t *data, size_t len, struct hth_join *out)
+{
+    Hth__Match__Join *m;
+    enum hth_err err;
+
+    memset(out, 0, sizeof(*out));
+    if (len > HTH_JOIN_BYTES_MAX)
+        return HTH_E_TOO_LARGE;
+    m = hth__match__join__unpack(NULL, len, data);
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    err = join_fill(m, out);
+    hth__match__join__free_unpacked(m, NULL);
+    return err;
+}
+
+/* ---- its answer ------------------------------------------------------------------------------ */
+
+enum hth_err hth_join_reply_pack(const struct hth_join_reply *reply, uint8_t **bytes, size_t *len)
+{
+    Hth__Match__JoinReply m = HTH__MATCH__JOIN_REPLY__INIT;
+    Hth__Match__Member *member = hth_new_array(Hth__Match__Member, reply->count + 1);
+    Hth__Match__Member **list = hth_new_array(Hth__Match__Member *, reply->count + 1);
+    enum hth_err err = HTH_OK;
+
+    for (uint32_t i = 0; i < reply->count; i++) {
+        member_pack(&reply->members[i], &member[i], true);
+        list[i] = &member[i];
+    }
+    m.reason = (uint32_t)reply->reason;
+    m.record.data = (uint8_t *)(uintptr_t)reply->record;
+    m.record.len = reply->record_len;
+    m.members = list;
+    m.n_members = reply->count;
+    m.match_us = (uint64_t)HTH_MAX(reply->match_us, (int64_t)0);
+    *bytes = NULL;
+    *len = hth__match__join_reply__get_packed_size(&m);
+    if (*len > HTH_FRAME_META_BYTES_MAX / 2) {
+        err = HTH_E_TOO_LARGE;
+    } else {
+        *bytes = hth_calloc(1, *len + 1);
+        hth__match__join_reply__pack(&m, *bytes);
+    }
+    hth_free(list);
+    hth_free(member);
+    return err;
+}
+
+static enum hth_err reply_fill(Hth__Match__JoinReply *m, struct hth_join_reply *out)
+{
+    if (m->n_members > HTH_AVG_MEMBERS_MAX || m->record.len > HTH_DHT_VALUE_BYTES_MAX)
+        return HTH_E_TOO_LARGE;
+    if (m->reason >= HTH_AVG_REASONS_MAX || m->match_us > HTH_AVG_WINDOW_MAX_US)
+        return HTH_E_RANGE;
+    if ((m->reason == HTH_AVG_OK) != (m->n_members > 0))
+        return HTH_E_MALFORMED;
+    out->reason = (enum hth_avg_reason)m->reason;
+    out->match_us = (int64_t)m->match_us;
+    out->record = m->record.data;
+    out->record_len = m->record.len;
+    out->members = hth_new_array(struct hth_avg_member, m->n_members + 1);
+    for (size_t i = 0; i < m->n_members; i++) {
+        struct hth_avg_member *member = &out->members[i];
+        if (m->members[i]->id.len != sizeof(member->id.b))
+            return HTH_E_MALFORMED;
+        HTH_TRY(member_open(m->members[i], true, member));
+        memcpy(member->id.b, m->members[i]->id.data, sizeof(member->id.b));
+        for (size_t j = 0; j < i; j++)
+            if (hth_peer_id_eq(&member->id, &out->members[j].id))
+                return HTH_E_DUPLICATE;
+        out->count++;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_join_reply_open(const uint8_t *data, size_t len, struct hth_join_reply *out)
+{
+    Hth__Match__JoinReply *m;
+
+    memset(out, 0, sizeof(*out));
+    m = hth__match__join_reply__unpack(NULL, len, data);
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    out->message = m;
+    return reply_fill(m, out);
+}
+
+void hth_join_reply_close(struct hth_join_reply *reply)
+{
+    hth_free(reply->members);
+    if (reply->message != NULL)
+        hth__match__join_reply__free_unpacked(reply->message, NULL);
+    memset(reply, 0, sizeof(*reply));
+}
+
+/* ---- declarations ---------------------------------------------------------------------------- */
+
+/*   0 version, 1 mode, 2 family, 3 port (2), 5 schema (8), 13 ip (0, 4 or 16) */
+void hth_declare_write(const struct hth_declare *declare, struct hth_writer *w)
+{
+    hth_write_u8(w, DECLARE_VERSION);
+    hth_write_u8(w, (uint8_t)declare->mode);
+    hth_write_u8(w, declare->addr.family);
+    hth_write_u16(w, declare->addr.port);
+    hth_write_u64(w, declare->schema);
+    hth_write_bytes(w, declare->addr.ip, ip_len(&declare->addr));
+}
+
+enum hth_err hth_declare_read(const uint8_t *data, size_t len, struct hth_declare *out)
+{
+    struct hth_reader r;
+    uint8_t mode, family;
+    uint16_t port;
+    const uint8_t *ip;
+
+    memset(out, 0, sizeof(*out));
+    hth_reader_init(&r, data, len);
+    if (hth_read_u8(&r) != DECLARE_VERSION)
+        return len == 0 ? HTH_E_TRUNCATED : HTH_E_VERSION;
+    mode = hth_read_u8(&r);
+    family = hth_read_u8(&r);
+    port = hth_read_u16(&r);
+    out->schema = hth_read_u64(&r);
+    HTH_TRY(r.err);
+    if (family != 0 && family != 4 && family != 6)
+        return HTH_E_MALFORMED;
+    out->addr.family = family;
+    ip = hth_read_view(&r, ip_len(&out->addr));
+    HTH_TRY(r.err);
+    if (hth_reader_left(&r) != 0)
+        return HTH_E_MALFORMED;
+    HTH_TRY(addr_set(ip, ip_len(&out->addr), port, &out->addr));
+    out->mode = (enum hth_avg_mode)mode;
+    return mode_check(mode, &out->addr);
+}
