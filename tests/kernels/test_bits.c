@@ -14,13 +14,23 @@
 
 #define ROWS 70
 
-static const struct hth_backend *backends[2];
+static const struct hth_backend *backends[7];
+static size_t backend_count;
 
+/* ref, blas, and every packed table that this CPU can run. */
 static int setup(void **state)
 {
+    static const struct hth_packed_options packed[] = {
+        {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
+        {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
+    };
     (void)state;
-    backends[0] = hth_backend_ref();
-    return hth_backend_blas(NULL, &backends[1]) == HTH_OK ? 0 : -1;
+    backends[backend_count++] = hth_backend_ref();
+    if (hth_backend_blas(NULL, &backends[backend_count++]) != HTH_OK)
+        return -1;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(packed); i++)
+        backend_count += hth_backend_packed(&packed[i], &backends[backend_count]) == HTH_OK;
+    return 0;
 }
 
 static void fill(float *x, size_t n, uint64_t seed)
@@ -85,10 +95,10 @@ static void batch_repeats(struct ffn_box *b, const struct hth_backend *be,
 static void test_batch_invariance(void **state)
 {
     (void)state;
-    static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},  {96, 384},
-                                         {100, 330}, {333, 101}, {128, 512}, {256, 1024}};
+    static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},   {96, 384}, {100, 330},
+                                         {333, 101}, {128, 512}, {256, 1024}, {1100, 45}};
     static const uint32_t batches[] = {1, 2, 3, 5, 8, 13, 31, 32, 33, 64, 69};
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = 0; k < backend_count; k++) {
         for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
             uint32_t d = shapes[s][0];
             size_t n = (size_t)ROWS * d;
@@ -115,7 +125,7 @@ static void test_sequence_invariance(void **state)
 {
     (void)state;
     enum { T = 75, D = 48, B = 3 };
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = 0; k < backend_count; k++) {
         const struct hth_backend *be = backends[k];
         struct hth_params *p;
         struct hth_tblock t;
@@ -159,7 +169,7 @@ static void test_bad_rows_stay_alone(void **state)
 {
     (void)state;
     enum { D = 64, BAD_NAN = 3, BAD_INF = 11 };
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = 0; k < backend_count; k++) {
         struct ffn_box b = ffn_new(backends[k], D, 256);
         size_t n = ROWS * D;
         float *x = hth_calloc(4 * n, sizeof(float));
@@ -235,7 +245,8 @@ static void test_ref_hash(void **state)
     uint64_t hash = train_hash(backends[0]);
     if (hash != UINT64_C(0x5b0de744a78b6327))
         fail_msg("the reference computes 0x%016llx", (unsigned long long)hash);
-    assert_true(train_hash(backends[1]) == train_hash(backends[1]));
+    for (size_t k = 1; k < backend_count; k++)
+        assert_true(train_hash(backends[k]) == train_hash(backends[k]));
 }
 
 /* Attention and rotary tables, normals and bf16 are not in the hash above. */
@@ -276,10 +287,15 @@ static void test_ref_hash_attention(void **state)
     hth_rope_free(rope);
 }
 
+struct hash_call {
+    const struct hth_backend *be;
+    uint64_t hash;
+};
+
 static void *hash_thread(void *arg)
 {
-    uint64_t *out = arg;
-    *out = train_hash(backends[1]);
+    struct hash_call *call = arg;
+    call->hash = train_hash(call->be);
     return NULL;
 }
 
@@ -287,13 +303,18 @@ static void *hash_thread(void *arg)
 static void test_threads(void **state)
 {
     (void)state;
-    pthread_t threads[4];
-    uint64_t hashes[4], want = train_hash(backends[1]);
-    for (size_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, hash_thread, &hashes[i]), 0);
-    for (size_t i = 0; i < 4; i++) {
-        pthread_join(threads[i], NULL);
-        assert_true(hashes[i] == want);
+    for (size_t k = 1; k < backend_count; k++) {
+        pthread_t threads[4];
+        struct hash_call calls[4];
+        uint64_t want = train_hash(backends[k]);
+        for (size_t i = 0; i < 4; i++) {
+            calls[i].be = backends[k];
+            assert_int_equal(pthread_create(&threads[i], NULL, hash_thread, &calls[i]), 0);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            pthread_join(threads[i], NULL);
+            assert_true(calls[i].hash == want);
+        }
     }
 }
 

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_packed.c: what the packed back ends promise beyond the table of cases: which one is chosen,
+ * images that follow the values, the same bits whoever helps, and no byte touched beyond a view.
+ */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "support/test.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "core/rng.h"
+#include "core/team.h"
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#include "kernels/optim.h"
+#include "kernels/packed.h"
+#include "kernels/params.h"
+
+static const struct hth_packed_options tables[] = {
+    {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
+    {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
+};
+
+/* Those that this CPU can run. */
+static const struct hth_backend *backends[HTH_ARRAY_LEN(tables)];
+static size_t backend_count;
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(tables); i++)
+        backend_count += hth_backend_packed(&tables[i], &backends[backend_count]) == HTH_OK;
+    return backend_count >= 2 ? 0 : -1;
+}
+
+static void fill(float *x, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(int32_t)(hth_mix64(seed * 1000003 + i) >> 40) * 0x1p-23f - 1.0f;
+}
+
+/* -- which one ----------------------------------------------------------------------------- */
+
+static void test_choice(void **state)
+{
+    (void)state;
+    const struct hth_backend *be = NULL;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(tables); i++) {
+        enum hth_err err = hth_backend_packed(&tables[i], &be);
+        if (err == HTH_E_UNSUPPORTED && i >= 2)
+            continue;
+        assert_ok(err);
+        assert_string_equal(hth_backend_isa(be), tables[i].isa);
+        assert_int_equal(hth_backend_compute(be), tables[i].compute);
+        assert_true(hth_backend_caps(be) & HTH_CAP_ROW_INVARIANT);
+    }
+    struct hth_packed_options o = {.isa = "abacus"};
+    assert_err(HTH_E_NO_DEVICE, hth_backend_packed(&o, &be));
+    o = (struct hth_packed_options){.isa = "avx2", .compute = HTH_MATMUL_BF16};
+    assert_err(HTH_E_UNSUPPORTED, hth_backend_packed(&o, &be));
+    /* Plain C multiplies bf16 only for those who name it. */
+    o = (struct hth_packed_options){.isa = "generic"};
+    assert_ok(hth_backend_packed(&o, &be));
+    assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
+    struct hth_backend_choice c = {.name = "packed", .isa = "generic", .compute = HTH_MATMUL_F32};
+    assert_ok(hth_backend_choose(&c, &be));
+    assert_string_equal(hth_backend_name(be), "packed");
+    c = (struct hth_backend_choice){.name = "packed-bf16", .isa = "generic"};
+    assert_ok(hth_backend_choose(&c, &be));
+    assert_string_equal(hth_backend_name(be), "packed-bf16");
+    assert_string_equal(hth_matmul_name(hth_backend_compute(be)), "bf16");
+    c = (struct hth_backend_choice){.name = "ref", .compute = HTH_MATMUL_BF16};
+    assert_err(HTH_E_UNSUPPORTED, hth_backend_choose(&c, &be));
+    c = (struct hth_backend_choice){.name = "auto", .isa = "generic"};
+    assert_ok(hth_backend_choose(&c, &be));
+    assert_string_equal(hth_backend_isa(be), "generic");
+    assert_ok(hth_backend_by_name("auto", &be));
+    assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
+}
+
+/* -- images -------------------------------------------------------------------------------- */
+
+#define ROWS 9
+
+/* A layer with everything that the three operations read and write. */
+struct layer {
+    const struct hth_backend *be;
+    struct hth_params *p;
+    struct hth_weight *w, *b;
+    struct hth_exec *ex;
+    uint32_t in, out;
+    float *x, *y, *dy, *dx;
+};
+
+static struct layer layer_new(const struct hth_backend *be, uint32_t in, uint32_t out)
+{
+    struct layer l = {.be = be, .in = in, .out = out};
+    struct hth_param_spec w = {.name = "w", .rows = in, .cols = out, .init = HTH_INIT_UNIFORM};
+    struct hth_param_spec b = {.name = "b", .rows = 1, .cols = out, .init = HTH_INIT_UNIFORM};
+    struct hth_seal_options seal = {.seed = 5, .state_slots = 2};
+    assert_ok(hth_params_new(be, &l.p));
+    assert_ok(hth_params_add(l.p, &w, &l.w));
+    assert_ok(hth_params_add(l.p, &b, &l.b));
+    assert_ok(hth_params_seal(l.p, &seal));
+    assert_ok(hth_exec_new(be, hth_linear_scratch(be, in, out), &l.ex));
+    l.x = hth_calloc((size_t)2 * ROWS * (in + out), sizeof(float));
+    l.dx = l.x + ROWS * in;
+    l.y = l.dx + ROWS * in;
+    l.dy = l.y + ROWS * out;
+    fill(l.x, ROWS * in, 1);
+    fill(l.dy, ROWS * out, 2);
+    return l;
+}
+
+static void layer_free(struct layer *l)
+{
+    hth_free(l->x);
+    hth_exec_free(l->ex);
+    hth_params_free(l->p);
+}
+
+/* Forward and data gradient: both images are read. */
+static uint64_t layer_hash(struct layer *l)
+{
+    struct hth_linear lin = {.w = l->w, .bias = l->b, .act = HTH_ACT_GELU};
+    struct hth_linear_back back = {.w = l->w};
+    assert_ok(hth_linear_forward(l->ex, &lin, hth_view_f32(l->x, ROWS, l->in, l->in),
+                                 hth_view_f32(l->y, ROWS, l->out, l->out)));
+    assert_ok(hth_linear_backward_data(l->ex, &back, hth_view_f32(l->dy, ROWS, l->out, l->out),
+                                       hth_view_f32(l->dx, ROWS, l->in, l->in)));
+    uint64_t hash = hth_hash64(l->y, ROWS * l->out * sizeof(float), 0);
+    return hth_hash64(l->dx, ROWS * l->in * sizeof(float), hash);
+}
+
+/* What a layer that never had other values computes from these. */
+static uint64_t fresh_hash(struct layer *l)
+{
+    struct layer fresh = layer_new(l->be, l->in, l->out);
+    assert_ok(hth_params_import(fresh.ex, fresh.p, HTH_PART_VALUE, 0, hth_params_flat_len(l->p),
+                                hth_params_flat(l->p, HTH_PART_VALUE)));
+    uint64_t hash = layer_hash(&fresh);
+    layer_free(&fresh);
+    return hash;
+}
+
+static void test_images_follow_values(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < backend_count; k++) {
+        struct layer l = layer_new(backends[k], 131, 77);
+        uint64_t before = layer_hash(&l);
+        assert_true(before == fresh_hash(&l));
+        fill(hth_params_flat(l.p, HTH_PART_VALUE), 131 * 77, 3);
+        hth_params_touched(l.p);
+        uint64_t touched = layer_hash(&l);
+        assert_true(touched != before && touched == fresh_hash(&l));
+        float one = 100;
+        assert_ok(hth_params_import(l.ex, l.p, HTH_PART_VALUE, 40 * 77 + 3, 1, &one));
+        uint64_t imported = layer_hash(&l);
+        assert_true(imported != touched && imported == fresh_hash(&l));
+        struct hth_optim o = HTH_OPTIM_INIT;
+        assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b, hth_view_f32(l.x, ROWS, 131, 131),
+                                             hth_view_f32(l.dy, ROWS, 77, 77)));
+        assert_ok(hth_optim_step(l.ex, l.p, &o, 1));
+        uint64_t stepped = layer_hash(&l);
+        assert_true(stepped != imported && stepped == fresh_hash(&l));
+        layer_free(&l);
+    }
+}
+
+/* New values, and tiles of them into the images; `end` false: the optimiser lost its way. */
+static void emit_all(struct layer *l, uint64_t seed, bool end)
+{
+    float *w = hth_params_flat(l->p, HTH_PART_VALUE), tile[HTH_PACKED_TILE * HTH_PACKED_TILE];
+    fill(w, (size_t)l->in * l->out, seed);
+    hth_params_touched(l->p);
+    assert_true(hth_packed_emit_begin(l->w));
+    for (uint32_t r = 0; r < l->in; r += HTH_PACKED_TILE) {
+        for (uint32_t c = 0; c < l->out; c += HTH_PACKED_TILE) {
+            uint32_t rows = HTH_MIN(l->in - r, (uint32_t)HTH_PACKED_TILE);
+            uint32_t cols = HTH_MIN(l->out - c, (uint32_t)HTH_PACKED_TILE);
+            for (uint32_t i = 0; i < rows; i++)
+                memcpy(tile + i * cols, w + (r + i) * l->out + c, cols * sizeof(float));
+            hth_packed_emit_tile(l->w, r, rows, c, cols, tile, cols);
+        }
+    }
+    if (end)
+        hth_packed_emit_end(l->w);
+}
+
+static void test_emitted_images(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][2] = {{64, 128}, {131, 77}, {1, 70}, {65, 1}, {7, 5}};
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
+            struct layer l = layer_new(backends[k], shapes[s][0], shapes[s][1]);
+            assert_false(hth_packed_emit_begin(l.w)); /* nobody has used it yet */
+            assert_int_equal(hth_packed_image_bytes(l.p), 0);
+            layer_hash(&l);
+            size_t unit = hth_backend_compute(backends[k]) == HTH_MATMUL_BF16 ? 2 : 4;
+            size_t least = 2 * (size_t)l.in * l.out * unit;
+            assert_true(hth_packed_image_bytes(l.p) >= least);
+            assert_false(hth_packed_emit_begin(l.b)); /* biases have none */
+            emit_all(&l, 21, true);
+            assert_true(layer_hash(&l) == fresh_hash(&l));
+            emit_all(&l, 22, false);
+            assert_true(layer_hash(&l) == fresh_hash(&l));
+            /* It is the emitted image that is used: one with other values gives other results. */
+            emit_all(&l, 23, true);
+            fill(hth_params_flat(l.p, HTH_PART_VALUE), (size_t)l.in * l.out, 24);
+            assert_true(layer_hash(&l) != fresh_hash(&l));
+            layer_free(&l);
+        }
+    }
+}
+
+/* Several passes find no image at the same time: one builds, all get it. */
+struct pass {
+    struct layer *l;
+    struct hth_exec *ex;
+    float y[ROWS * 256];
+};
+
+static void *pass_run(void *arg)
+{
+    struct pass *pass = arg;
+    struct layer *l = pass->l;
+    struct hth_linear lin = {.w = l->w, .bias = l->b};
+    assert_ok(hth_linear_forward(pass->ex, &lin, hth_view_f32(l->x, ROWS, l->in, l->in),
+                                 hth_view_f32(pass->y, ROWS, l->out, l->out)));
+    return NULL;
+}
+
+static void test_many_builders(void **state)
+{
+    (void)state;
+    enum { PASSES = 4 };
+    static struct pass pass[PASSES];
+    for (size_t k = 0; k < backend_count; k++) {
+        struct layer l = layer_new(backends[k], 300, 256);
+        for (int round = 0; round < 5; round++) {
+            pthread_t threads[PASSES];
+            hth_params_touched(l.p);
+            for (size_t i = 0; i < PASSES; i++) {
+                pass[i].l = &l;
+                assert_ok(hth_exec_new(l.be, hth_linear_scratch(l.be, 300, 256), &pass[i].ex));
+                memset(pass[i].y, 0, sizeof(pass[i].y));
+            }
+            for (size_t i = 0; i < PASSES; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, pass_run, &pass[i]), 0);
+            for (size_t i = 0; i < PASSES; i++)
+                pthread_join(threads[i], NULL);
+            for (size_t i = 0; i < PASSES; i++) {
+                assert_memory_equal(pass[i].y, pass[0].y, sizeof(pass[0].y));
+                hth_exec_free(pass[i].ex);
+            }
+            assert_true(pass[0].y[0] != 0);
+        }
+        layer_free(&l);
+    }
+}
+
+/* -- helpers ------------------------------------------------------------------------------- */
+
+/* A team that runs its parts in threads of their own, some at a time, the last part first. */
+struct crowd {
+    struct hth_team team;
+    uint32_t width, most_parts;
+};
+
+struct crowd_part {
+    hth_team_fn *fn;
+    void *arg;
+    uint32_t part;
+};
+
+static void *crowd_thread(void *arg)
+{
+    struct crowd_part *p = arg;
+    p->fn(p->arg, p->part);
+    return NULL;
+}
+
+static void crowd_run(struct hth_team *team, uint32_t parts, hth_team_fn *fn, void *arg)
+{
+    struct crowd *crowd = (struct crowd *)team;
+    crowd->most_parts = HTH_MAX(crowd->most_parts, parts);
+    for (uint32_t left = parts; left > 0;) {
+        pthread_t threads[4];
+        struct crowd_part part[4];
+        uint32_t n = HTH_MIN(left, crowd->width);
+        for (uint32_t i = 0; i < n; i++) {
+            part[i] = (struct crowd_part){fn, arg, --left};
+            assert_int_equal(pthread_create(&threads[i], NULL, crowd_thread, &part[i]), 0);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+static uint32_t crowd_width(const struct hth_team *team)
+{
+    return ((const struct crowd *)team)->width;
+}
+
+/* All three operations, with and without help. */
+static void test_team_changes_no_bit(void **state)
+{
+    (void)state;
+    static const struct hth_team_ops ops = {crowd_run, crowd_width};
+    static const uint32_t shapes[][3] = {{101, 333, 400}, {3, 700, 2050}, {300, 130, 257}};
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
+            uint32_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
+            struct layer l = layer_new(backends[k], in, out);
+            float *x = hth_calloc((size_t)2 * rows * (in + out), sizeof(float));
+            float *dy = x + rows * in, *y = dy + rows * out, *dx = y + rows * out;
+            uint64_t want = 0;
+            struct hth_linear lin = {.w = l.w, .bias = l.b, .act = HTH_ACT_GELU};
+            struct hth_linear_back back = {.w = l.w};
+            fill(x, (size_t)rows * (in + out), 9);
+            for (uint32_t width = 0; width <= 4; width++) {
+                struct crowd crowd = {{&ops}, width, 0};
+                hth_exec_set_team(l.ex, width > 0 ? &crowd.team : NULL);
+                hth_params_zero_grads(l.p);
+                assert_ok(hth_linear_forward(l.ex, &lin, hth_view_f32(x, rows, in, in),
+                                             hth_view_f32(y, rows, out, out)));
+                assert_ok(hth_linear_backward_data(l.ex, &back, hth_view_f32(dy, rows, out, out),
+                                                   hth_view_f32(dx, rows, in, in)));
+                for (int twice = 0; twice < 2; twice++) {
+                    assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b,
+                                                         hth_view_f32(x, rows, in, in),
+                                                         hth_view_f32(dy, rows, out, out)));
+                }
+                uint64_t hash = hth_hash64(y, (size_t)rows * (out + in) * sizeof(float), 0);
+                hash = hth_hash64(hth_params_flat(l.p, HTH_PART_GRAD),
+                                  hth_params_flat_len(l.p) * sizeof(float), hash);
+                want = width == 0 ? hash : want;
+                assert_true(hash == want);
+                assert_true(width <= 1 || crowd.most_parts > 1); /* it was asked for help */
+            }
+            hth_free(x);
+            layer_free(&l);
+        }
+    }
+}
+
+/* -- the end of memory --------------------------------------------------------------------- */
+
+/* rows x cols floats that end where a page begins that may not be touched. */
+struct walled {
+    uint8_t *pages;
+    size_t bytes;
+    struct hth_view v;
+};
+
+static struct walled walled_new(uint32_t rows, uint32_t cols, uint32_t gap, uint64_t seed)
+{
+    struct walled m;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), ld = cols + gap;
+    size_t data = ((rows - 1) * ld + cols) * sizeof(float);
+    size_t inside = (data + page - 1) / page * page;
+    m.bytes = inside + 2 * page;
+    m.pages = mmap(NULL, m.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(m.pages != MAP_FAILED);
+    assert_int_equal(mprotect(m.pages, page, PROT_NONE), 0);
+    assert_int_equal(mprotect(m.pages + page + inside, page, PROT_NONE), 0);
+    float *x = (float *)(void *)(m.pages + page + inside - data);
+    fill(x, data / sizeof(float), seed);
+    m.v = hth_view_f32(x, rows, cols, (uint32_t)ld);
+    return m;
+}
+
+static void walled_free(struct walled *m)
+{
+    munmap(m->pages, m->bytes);
+}
+
+static void walled_ops(const struct hth_backend *be, uint32_t rows, uint32_t in, uint32_t out,
+                       uint32_t gap)
+{
+    struct layer l = layer_new(be, in, out);
+    struct walled x = walled_new(rows, in, gap, 1), y = walled_new(rows, out, gap, 2);
+    struct walled pre = walled_new(rows, out, gap, 3), res = walled_new(rows, out, gap, 4);
+    struct walled dx = walled_new(rows, in, gap, 5), pre_in = walled_new(rows, in, gap, 6);
+    struct walled res_in = walled_new(rows, in, gap, 7);
+    struct hth_linear lin = {
+        .w = l.w, .bias = l.b, .act = HTH_ACT_GELU, .pre = pre.v, .residual = res.v};
+    struct hth_linear_back back = {
+        .w = l.w, .act = HTH_ACT_GELU, .pre = pre_in.v, .residual = res_in.v};
+    assert_ok(hth_linear_forward(l.ex, &lin, x.v, y.v));
+    assert_ok(hth_linear_backward_data(l.ex, &back, y.v, dx.v));
+    assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b, x.v, y.v));
+    assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b, x.v, y.v));
+    struct walled *all[] = {&x, &y, &pre, &res, &dx, &pre_in, &res_in};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(all); i++)
+        walled_free(all[i]);
+    layer_free(&l);
+}
+
+static void test_walls(void **state)
+{
+    (void)state;
+    static const uint32_t sides[] = {1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 65, 97};
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t i = 0; i < HTH_ARRAY_LEN(sides); i++) {
+            for (size_t j = 0; j < HTH_ARRAY_LEN(sides); j++) {
+                uint32_t rows = 1 + (uint32_t)(i + 3 * j) % 14;
+                walled_ops(backends[k], rows, sides[i], sides[j], (uint32_t)(i + j) % 2);
+            }
+        }
+        walled_ops(backends[k], 14, 1030, 37, 0);
+        walled_ops(backends[k], 3, 37, 1030, 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_images_follow_values),
+        cmocka_unit_test(test_emitted_images),
+        cmocka_unit_test(test_many_builders),
+        cmocka_unit_test(test_team_changes_no_bit),
+        cmocka_unit_test(test_walls),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
