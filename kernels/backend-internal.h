@@ -72,20 +72,14 @@ struct hth_rope {
     float *cosines, *sines;
 };
 
-struct hth_adam_args {
-    float *w, *m, *v;
-    const float *g;
-    size_t count;
-    float grad_scale, lr, beta1, beta2, eps, decay;
+/* One step of an optimiser on one tensor; the equations stand in optim.h. */
+struct hth_step {
+    enum hth_optim_kind kind;
+    float grad_scale, lr, momentum, beta1, beta2, eps;
+    float decay;             /* of this tensor */
     float bias1, bias2_sqrt; /* 1 - beta1^t, sqrt(1 - beta2^t) */
-    bool decoupled;          /* AdamW */
-};
-
-struct hth_sgd_args {
-    float *w, *m; /* m NULL: no momentum */
-    const float *g;
-    size_t count;
-    float grad_scale, lr, momentum, decay;
+    float trust_max;         /* LAMB: 0 for no bound */
+    bool adapt;              /* LAMB: the tensor has a trust ratio */
 };
 
 struct hth_init_args {
@@ -159,8 +153,8 @@ struct hth_backend {
                             struct hth_view y);
     enum hth_err (*cast)(struct hth_exec *ex, struct hth_view src, struct hth_view dst);
     enum hth_err (*sumsq)(struct hth_exec *ex, struct hth_view x, struct hth_sumsq_result *result);
-    enum hth_err (*adam)(struct hth_exec *ex, const struct hth_adam_args *args);
-    enum hth_err (*sgd)(struct hth_exec *ex, const struct hth_sgd_args *args);
+    /* Gradients and states are there, the latter where the kind needs them. */
+    enum hth_err (*step)(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step);
 };
 
 /* True when there is nothing at that place. */

@@ -29,6 +29,7 @@ enum hth_err hth_cpu_attention_forward(struct hth_exec *ex, const struct hth_att
 enum hth_err hth_cpu_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
                                         const struct hth_attention_saved *saved,
                                         struct hth_view dout, struct hth_view dqkv);
+enum hth_err hth_cpu_step(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step);
 size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim);
 
 static inline const struct hth_cpu *hth_cpu_of(const struct hth_exec *ex)

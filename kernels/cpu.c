@@ -10,6 +10,7 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
+#include "core/team.h"
 #include "kernels/math64.h"
 
 /* -- memory -------------------------------------------------------------------------------- */
@@ -372,26 +373,36 @@ static enum hth_err cpu_cast(struct hth_exec *ex, struct hth_view src, struct ht
     return HTH_OK;
 }
 
+#define SUMSQ_ROWS 64
+
+struct sumsq_work {
+    const struct hth_rowops *row;
+    struct hth_view x;
+    uint32_t first;
+    double sum[SUMSQ_ROWS];
+};
+
+static void sumsq_row(void *arg, uint32_t part)
+{
+    struct sumsq_work *w = arg;
+    w->sum[part] = w->row->sumsq(w->x.cols, hth_row(w->x, w->first + part));
+}
+
 static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
                               struct hth_sumsq_result *result)
 {
+    struct sumsq_work w = {.row = hth_cpu_of(ex)->row, .x = x};
+    /* Short rows are not worth a helper. */
+    struct hth_team *team = x.cols >= 1u << 14 ? ex->team : NULL;
     double sum = 0;
-    for (uint32_t r = 0; r < x.rows; r++)
-        sum += hth_cpu_of(ex)->row->sumsq(x.cols, hth_row(x, r));
+    for (; w.first < x.rows; w.first += SUMSQ_ROWS) {
+        uint32_t rows = HTH_MIN(x.rows - w.first, (uint32_t)SUMSQ_ROWS);
+        hth_team_run(team, rows, sumsq_row, &w);
+        for (uint32_t r = 0; r < rows; r++)
+            sum += w.sum[r];
+    }
     result->sum = sum;
     result->finite = isfinite(sum);
-    return HTH_OK;
-}
-
-static enum hth_err cpu_adam(struct hth_exec *ex, const struct hth_adam_args *args)
-{
-    hth_cpu_of(ex)->row->adam(args);
-    return HTH_OK;
-}
-
-static enum hth_err cpu_sgd(struct hth_exec *ex, const struct hth_sgd_args *args)
-{
-    hth_cpu_of(ex)->row->sgd(args);
     return HTH_OK;
 }
 
@@ -413,7 +424,7 @@ static enum hth_err cpu_sgd(struct hth_exec *ex, const struct hth_sgd_args *args
         .attention_forward = hth_cpu_attention_forward,                                            \
         .attention_backward = hth_cpu_attention_backward, .combine = cpu_combine,                  \
         .fill = cpu_fill, .dropout = cpu_dropout, .cast = cpu_cast, .sumsq = cpu_sumsq,            \
-        .adam = cpu_adam, .sgd = cpu_sgd,                                                          \
+        .step = hth_cpu_step,                                                                      \
     }
 
 const struct hth_backend hth_cpu_ref_backend = CPU_TABLE("ref", &hth_cpu_ref, HTH_CAP_REPRODUCIBLE);

@@ -23,9 +23,10 @@ enum hth_err hth_optim_check(const struct hth_optim *opt)
     bool good = within(opt->lr, 0, INFINITY) && within(opt->weight_decay, 0, INFINITY);
     if (opt->kind == HTH_OPTIM_SGD)
         good = good && within(opt->momentum, 0, 1);
-    else if (opt->kind == HTH_OPTIM_ADAM || opt->kind == HTH_OPTIM_ADAMW)
-        good = good && within(opt->beta1, 0, 1) && within(opt->beta2, 0, 1) &&
-               within(opt->eps, 0, INFINITY);
+    else if (opt->kind == HTH_OPTIM_ADAM || opt->kind == HTH_OPTIM_ADAMW ||
+             opt->kind == HTH_OPTIM_LAMB)
+        good = good && within(opt->trust_max, 0, INFINITY) && within(opt->beta1, 0, 1) &&
+               within(opt->beta2, 0, 1) && within(opt->eps, 0, INFINITY);
     else
         good = false;
     return good ? HTH_OK : HTH_E_CONFIG;
@@ -42,46 +43,20 @@ static double power(double base, uint64_t n)
     return result;
 }
 
-static enum hth_err step_adam(struct hth_exec *ex, struct hth_params *p,
-                              const struct hth_optim *opt, float grad_scale)
+static struct hth_step step_of(const struct hth_optim *opt, uint64_t steps, float grad_scale)
 {
-    struct hth_adam_args args = {
-        .grad_scale = grad_scale,
-        .lr = opt->lr,
-        .beta1 = opt->beta1,
-        .beta2 = opt->beta2,
-        .eps = opt->eps,
-        .bias1 = (float)(1.0 - power((double)opt->beta1, p->steps)),
-        .bias2_sqrt = (float)sqrt(1.0 - power((double)opt->beta2, p->steps)),
-        .decoupled = opt->kind == HTH_OPTIM_ADAMW,
-    };
-    for (uint32_t i = 0; i < p->count; i++) {
-        const struct hth_weight *w = p->weights[i];
-        args.w = w->value;
-        args.g = w->grad;
-        args.m = p->state[0] + w->offset;
-        args.v = p->state[1] + w->offset;
-        args.count = (size_t)w->rows * w->cols;
-        args.decay = w->no_decay ? 0 : opt->weight_decay;
-        HTH_TRY(ex->be->adam(ex, &args));
+    struct hth_step s = {.kind = opt->kind, .grad_scale = grad_scale, .lr = opt->lr};
+    if (opt->kind == HTH_OPTIM_SGD) {
+        s.momentum = opt->momentum;
+        return s;
     }
-    return HTH_OK;
-}
-
-static enum hth_err step_sgd(struct hth_exec *ex, struct hth_params *p, const struct hth_optim *opt,
-                             float grad_scale)
-{
-    struct hth_sgd_args args = {.grad_scale = grad_scale, .lr = opt->lr, .momentum = opt->momentum};
-    for (uint32_t i = 0; i < p->count; i++) {
-        const struct hth_weight *w = p->weights[i];
-        args.w = w->value;
-        args.g = w->grad;
-        args.m = opt->momentum != 0 ? p->state[0] + w->offset : NULL;
-        args.count = (size_t)w->rows * w->cols;
-        args.decay = w->no_decay ? 0 : opt->weight_decay;
-        HTH_TRY(ex->be->sgd(ex, &args));
-    }
-    return HTH_OK;
+    s.beta1 = opt->beta1;
+    s.beta2 = opt->beta2;
+    s.eps = opt->eps;
+    s.bias1 = (float)(1.0 - power((double)opt->beta1, steps));
+    s.bias2_sqrt = (float)sqrt(1.0 - power((double)opt->beta2, steps));
+    s.trust_max = opt->trust_max;
+    return s;
 }
 
 enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const struct hth_optim *opt,
@@ -94,12 +69,19 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
     HTH_TRY(hth_params_states_ready(p));
     p->steps++;
     hth_params_touched(p);
-    return opt->kind == HTH_OPTIM_SGD ? step_sgd(ex, p, opt, grad_scale)
-                                      : step_adam(ex, p, opt, grad_scale);
+    struct hth_step s = step_of(opt, p->steps, grad_scale);
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct hth_weight *w = p->weights[i];
+        s.decay = w->no_decay ? 0 : opt->weight_decay;
+        s.adapt = !w->no_decay;
+        HTH_TRY(ex->be->step(ex, w, &s));
+    }
+    return HTH_OK;
 }
 
-/* Columns of a view are 32 bits wide. */
-#define NORM_CHUNK ((size_t)1 << 24)
+/* A team shares the rows of a view; the sums of the rows are added in their order. */
+#define NORM_COLS ((size_t)1 << 18)
+#define NORM_ROWS ((size_t)64)
 
 enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *norm, bool *finite)
 {
@@ -107,12 +89,15 @@ enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *no
         return HTH_E_UNSUPPORTED;
     HTH_TRY(hth_params_grads_ready(p));
     double sum = 0;
-    for (size_t at = 0; at < p->flat_len; at += NORM_CHUNK) {
-        uint32_t n = (uint32_t)HTH_MIN(p->flat_len - at, NORM_CHUNK);
+    for (size_t at = 0; at < p->flat_len;) {
+        size_t left = p->flat_len - at, rows = HTH_MIN(left / NORM_COLS, NORM_ROWS);
+        uint32_t cols = (uint32_t)(rows > 0 ? NORM_COLS : left);
+        struct hth_view v = hth_view_f32(p->grad + at, rows > 0 ? (uint32_t)rows : 1, cols, cols);
         struct hth_sumsq_result part = {0};
-        HTH_TRY(ex->be->sumsq(ex, hth_view_f32(p->grad + at, 1, n, n), &part));
+        HTH_TRY(ex->be->sumsq(ex, v, &part));
         HTH_TRY(hth_exec_sync(ex));
         sum += part.sum;
+        at += (size_t)v.rows * cols;
     }
     *norm = sqrt(sum);
     *finite = isfinite(sum);

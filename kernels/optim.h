@@ -12,6 +12,17 @@
  *   Adam:   g += weight_decay * w;  AdamW: w *= 1 - lr * weight_decay
  *           m += (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g^2
  *           w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *
+ * LAMB (You et al. 2020, algorithm 2), for batches so large that one rate does not fit all tensors:
+ *   m, v as Adam's, without weight decay
+ *   r = m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + eps) + weight_decay * w
+ *   w -= lr * ratio * r,   ratio = ||w|| / ||r|| over the tensor (2-norms), at most trust_max;
+ *                          1 where a norm is 0, and for tensors that weight decay leaves alone
+ *                          (biases, norms), as in the authors' code
+ * It reads and writes 40 bytes a parameter, for the norms come before the step. They are sums in
+ * double of parts in fixed order.
+ *
+ * A team (core/team.h) of the context shares the work; the bits are the same whoever helps.
  */
 #ifndef HTH_KERNELS_OPTIM_H
 #define HTH_KERNELS_OPTIM_H
@@ -19,7 +30,7 @@
 #include "core/base.h"
 #include "kernels/params.h"
 
-enum hth_optim_kind { HTH_OPTIM_SGD, HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW };
+enum hth_optim_kind { HTH_OPTIM_SGD, HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW, HTH_OPTIM_LAMB };
 
 struct hth_optim {
     enum hth_optim_kind kind;
@@ -27,6 +38,7 @@ struct hth_optim {
     float momentum; /* SGD */
     float beta1, beta2, eps;
     float weight_decay;
+    float trust_max; /* LAMB: bound of the trust ratio; 0: none */
 };
 #define HTH_OPTIM_INIT                                                                             \
     ((struct hth_optim){.kind = HTH_OPTIM_ADAM,                                                    \

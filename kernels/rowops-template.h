@@ -580,46 +580,7 @@ static void row_from_f16(size_t n, const uint16_t *x, float *y)
     }
 }
 
-/* -- optimisers ---------------------------------------------------------------------------- */
-
-static void row_adam(const struct hth_adam_args *args)
-{
-    float *w = args->w, *m = args->m, *v = args->v;
-    const float *g = args->g;
-    float scale = args->grad_scale, b1 = 1.0f - args->beta1, beta2 = args->beta2;
-    float b2 = 1.0f - beta2, eps = args->eps;
-    float rate = args->lr / args->bias1, root = 1.0f / args->bias2_sqrt;
-    float l2 = args->decoupled ? 0.0f : args->decay;
-    float shrink = args->decoupled ? 1.0f - args->lr * args->decay : 1.0f;
-    VECTOR_LOOP
-    for (size_t i = 0; i < args->count; i++) {
-        float x = w[i], grad = g[i] * scale + l2 * x;
-        float mean = m[i] + b1 * (grad - m[i]);
-        float square = beta2 * v[i] + b2 * (grad * grad);
-        m[i] = mean;
-        v[i] = square;
-        w[i] = x * shrink - rate * (mean / (sqrtf(square) * root + eps));
-    }
-}
-
-static void row_sgd(const struct hth_sgd_args *args)
-{
-    float *w = args->w, *m = args->m;
-    const float *g = args->g;
-    float scale = args->grad_scale, lr = args->lr, momentum = args->momentum, decay = args->decay;
-    if (m == NULL) {
-        VECTOR_LOOP
-        for (size_t i = 0; i < args->count; i++)
-            w[i] -= lr * (g[i] * scale + decay * w[i]);
-        return;
-    }
-    VECTOR_LOOP
-    for (size_t i = 0; i < args->count; i++) {
-        float x = w[i], moved = momentum * m[i] + (g[i] * scale + decay * x);
-        m[i] = moved;
-        w[i] = x - lr * moved;
-    }
-}
+#include "kernels/rowops-optim-template.h"
 
 const struct hth_rowops ROWOPS_TABLE = {
     .gemm = row_gemm,
@@ -645,5 +606,7 @@ const struct hth_rowops ROWOPS_TABLE = {
     .from_f16 = row_from_f16,
     .adam = row_adam,
     .sgd = row_sgd,
+    .lamb_moments = row_lamb_moments,
+    .lamb_apply = row_lamb_apply,
     .philox = row_philox,
 };

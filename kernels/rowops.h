@@ -48,6 +48,13 @@ struct hth_row_norm_back {
     float *dx, *dgamma, *dbeta;
 };
 
+/* rows x cols elements of a tensor, row i at i * ld. m and v NULL where the kind has none. */
+struct hth_row_step {
+    float *w, *m, *v;
+    const float *g;
+    size_t rows, cols, ld;
+};
+
 /* What the loss of a row needs: its largest element, the sum of exp(x - largest), the element of
  * its label and whether that is the first of the largest. */
 struct hth_row_xent {
@@ -88,8 +95,12 @@ struct hth_rowops {
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*to_f16)(size_t n, const float *x, uint16_t *y);
     void (*from_f16)(size_t n, const uint16_t *x, float *y);
-    void (*adam)(const struct hth_adam_args *args);
-    void (*sgd)(const struct hth_sgd_args *args);
+    /* Optimiser steps over a matrix of elements. */
+    void (*adam)(const struct hth_step *s, const struct hth_row_step *r);
+    void (*sgd)(const struct hth_step *s, const struct hth_row_step *r);
+    /* LAMB moves m and v first, and sums the squares of w and of the update; then w. */
+    void (*lamb_moments)(const struct hth_step *s, const struct hth_row_step *r, double sums[2]);
+    void (*lamb_apply)(const struct hth_step *s, const struct hth_row_step *r, float rate);
     /* Philox words for counters (first + i, c1, c2, c3), 4 words each. */
     void (*philox)(size_t blocks, uint32_t first, const uint32_t c123[3], const uint32_t key[2],
                    uint32_t *words);

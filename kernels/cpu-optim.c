@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu-optim.c: optimiser steps of the CPU back ends: one tensor cut into parts for a team.
+ *
+ * Every element's step depends on that element alone, so parts may be cut anywhere and the bits do
+ * not change. LAMB's two norms are sums over parts whose size depends on the tensor only, added in
+ * their order.
+ */
+#include <math.h>
+
+#include "core/team.h"
+#include "kernels/cpu-internal.h"
+
+/* Elements of a part: four streams of 256 KiB, long enough for the prefetchers of the CPU. */
+#define PART ((size_t)1 << 16)
+/* Parts of a LAMB norm: their sums stay on the stack. */
+#define NORM_PARTS 256
+
+struct work {
+    const struct hth_rowops *row;
+    const struct hth_step *step;
+    struct hth_row_step all; /* the whole tensor as one row */
+    float rate;              /* LAMB: learning rate times trust ratio */
+    size_t part;             /* elements of one */
+    double sums[NORM_PARTS][2];
+};
+
+static uint32_t parts_of(const struct work *w)
+{
+    return (uint32_t)((w->all.cols + w->part - 1) / w->part);
+}
+
+/* A stretch of the tensor. */
+static struct hth_row_step stretch(const struct work *w, size_t first, size_t count)
+{
+    const struct hth_row_step *a = &w->all;
+    return (struct hth_row_step){
+        .w = a->w + first,
+        .g = a->g + first,
+        .m = a->m != NULL ? a->m + first : NULL,
+        .v = a->v != NULL ? a->v + first : NULL,
+        .rows = 1,
+        .cols = count,
+    };
+}
+
+static void apply(const struct work *w, const struct hth_row_step *r)
+{
+    switch (w->step->kind) {
+    case HTH_OPTIM_SGD:
+        w->row->sgd(w->step, r);
+        break;
+    case HTH_OPTIM_ADAM:
+    case HTH_OPTIM_ADAMW:
+        w->row->adam(w->step, r);
+        break;
+    case HTH_OPTIM_LAMB:
+        w->row->lamb_apply(w->step, r, w->rate);
+        break;
+    }
+}
+
+static struct hth_row_step part_at(const struct work *w, uint32_t part)
+{
+    size_t first = part * w->part;
+    return stretch(w, first, HTH_MIN(w->all.cols - first, w->part));
+}
+
+static void apply_part(void *arg, uint32_t part)
+{
+    const struct work *w = arg;
+    struct hth_row_step r = part_at(w, part);
+    apply(w, &r);
+}
+
+static void moments_part(void *arg, uint32_t part)
+{
+    struct work *w = arg;
+    struct hth_row_step r = part_at(w, part);
+    w->row->lamb_moments(w->step, &r, w->sums[part]);
+}
+
+/* Moves the moments; gives the learning rate of this tensor. */
+static float lamb_rate(struct hth_exec *ex, struct work *w)
+{
+    const struct hth_step *s = w->step;
+    double weight = 0, update = 0;
+    w->part = HTH_MAX(PART, (w->all.cols / NORM_PARTS + 16) / 16 * 16);
+    uint32_t parts = parts_of(w);
+    hth_team_run(ex->team, parts, moments_part, w);
+    for (uint32_t i = 0; i < parts; i++) {
+        weight += w->sums[i][0];
+        update += w->sums[i][1];
+    }
+    if (!s->adapt || !(weight > 0) || !(update > 0))
+        return s->lr;
+    double ratio = sqrt(weight) / sqrt(update);
+    if (s->trust_max > 0 && ratio > (double)s->trust_max)
+        ratio = (double)s->trust_max;
+    return (float)((double)s->lr * ratio);
+}
+
+enum hth_err hth_cpu_step(struct hth_exec *ex, struct hth_weight *weight,
+                          const struct hth_step *step)
+{
+    const struct hth_params *p = weight->owner;
+    struct work w = {
+        .row = hth_cpu_of(ex)->row,
+        .step = step,
+        .all = {.w = weight->value,
+                .g = weight->grad,
+                .m = p->slots > 0 ? p->state[0] + weight->offset : NULL,
+                .v = p->slots > 1 ? p->state[1] + weight->offset : NULL,
+                .rows = 1,
+                .cols = (size_t)weight->rows * weight->cols},
+    };
+    if (step->kind == HTH_OPTIM_LAMB)
+        w.rate = lamb_rate(ex, &w);
+    w.part = PART;
+    hth_team_run(ex->team, parts_of(&w), apply_part, &w);
+    return HTH_OK;
+}
