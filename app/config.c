@@ -87,6 +87,7 @@ void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim
         [HTH_RUN_ADAM] = HTH_OPTIM_ADAM,
         [HTH_RUN_ADAMW] = HTH_OPTIM_ADAMW,
         [HTH_RUN_SGD] = HTH_OPTIM_SGD,
+        [HTH_RUN_LAMB] = HTH_OPTIM_LAMB,
     };
     static const enum hth_schedule_kind schedules[] = {
         [HTH_RUN_CONSTANT] = HTH_SCHEDULE_CONSTANT,

@@ -20,7 +20,7 @@ static const cyaml_strval_t expert_kinds[] = {
 static const cyaml_strval_t data_kinds[] = {{"fashion-mnist", HTH_RUN_FASHION_MNIST},
                                             {"text", HTH_RUN_TEXT}};
 static const cyaml_strval_t optim_kinds[] = {
-    {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}};
+    {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}, {"lamb", HTH_RUN_LAMB}};
 static const cyaml_strval_t schedules[] = {
     {"constant", HTH_RUN_CONSTANT}, {"linear", HTH_RUN_LINEAR}, {"cosine", HTH_RUN_COSINE}};
 

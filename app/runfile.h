@@ -31,7 +31,7 @@ enum hth_run_compute { HTH_RUN_AUTO, HTH_RUN_FP32, HTH_RUN_BF16 };
 enum hth_run_model_kind { HTH_RUN_CLASSIFIER, HTH_RUN_LM };
 enum hth_run_expert_kind { HTH_RUN_FFN, HTH_RUN_TRANSFORMER, HTH_RUN_NOP };
 enum hth_run_data_kind { HTH_RUN_FASHION_MNIST, HTH_RUN_TEXT };
-enum hth_run_optim_kind { HTH_RUN_ADAM, HTH_RUN_ADAMW, HTH_RUN_SGD };
+enum hth_run_optim_kind { HTH_RUN_ADAM, HTH_RUN_ADAMW, HTH_RUN_SGD, HTH_RUN_LAMB };
 enum hth_run_schedule { HTH_RUN_CONSTANT, HTH_RUN_LINEAR, HTH_RUN_COSINE };
 
 struct hth_run_optimizer {

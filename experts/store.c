@@ -8,7 +8,8 @@
  *
  *   format      hearth-expert-1          uid     ffn0.3.7
  *   kind        ffn                      d, inner, heads, block_rows
- *   optimizer   sgd | adam | adamw       steps   done so far: Adam's bias and the schedule follow
+ *   optimizer   sgd | adam | adamw | lamb
+ *   steps       done so far: Adam's bias and the schedule follow
  */
 #include "experts/store.h"
 
@@ -50,7 +51,7 @@ static const enum hth_part state_part[] = {HTH_PART_STATE0, HTH_PART_STATE1};
 
 static const char *optim_name(enum hth_optim_kind kind)
 {
-    static const char *const names[] = {"sgd", "adam", "adamw"};
+    static const char *const names[] = {"sgd", "adam", "adamw", "lamb"};
 
     return names[kind];
 }
