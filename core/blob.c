@@ -7,27 +7,32 @@
 
 #include <string.h>
 
-/* Small payloads live in the same allocation as their header, 64-byte aligned behind it. */
+/* The bytes live in the same allocation as their header, at the next multiple of 64 behind it.
+ * Aligned allocations are for large blobs: malloc serves small ones several times as fast, and a
+ * blob is made for nearly every message. */
 #define HEADER_BYTES ((sizeof(struct hth_blob) + 63) / 64 * 64)
+#define SMALL_BYTES  16384
 
 static struct hth_blob *blob_alloc(size_t size)
 {
+    struct hth_blob *blob;
     if (size > SIZE_MAX / 2)
         return NULL;
-    struct hth_blob *blob = hth_try_block(HEADER_BYTES + size);
+    if (size == 0)
+        blob = hth_try_alloc(sizeof(*blob));
+    else if (size <= SMALL_BYTES)
+        blob = hth_try_alloc(sizeof(*blob) + 63 + size);
+    else
+        blob = hth_try_block(HEADER_BYTES + size);
     if (blob == NULL)
         return NULL;
     memset(blob, 0, sizeof(*blob));
-    blob->data = size > 0 ? (uint8_t *)blob + HEADER_BYTES : NULL;
+    blob->inside = size > 0;
+    if (blob->inside)
+        blob->data = (uint8_t *)(((uintptr_t)(blob + 1) + 63) & ~(uintptr_t)63);
     blob->size = size;
     blob->refs = 1;
     return blob;
-}
-
-/* Where the bytes of a blob lie that were allocated with it. */
-static const uint8_t *own_data(const struct hth_blob *blob)
-{
-    return (const uint8_t *)blob + HEADER_BYTES;
 }
 
 struct hth_blob *hth_blob_try_new(size_t size)
@@ -100,6 +105,8 @@ void hth_blob_unref(struct hth_blob *blob)
         hth_budget_give(blob->budget, blob->size);
     if (blob->release != NULL)
         blob->release(blob->release_arg, blob->data);
-    /* A ghost and a wrapper have only the header. */
-    hth_block_free(blob, HEADER_BYTES + (blob->data == own_data(blob) ? blob->size : 0));
+    if (blob->inside && blob->size > SMALL_BYTES)
+        hth_block_free(blob, HEADER_BYTES + blob->size);
+    else
+        hth_free(blob);
 }

@@ -25,6 +25,7 @@ struct hth_blob {
     uint64_t digest; /* of a ghost: stands for its content; 0 otherwise */
     /* private */
     int refs;
+    bool inside; /* the bytes lie behind this struct, in one allocation */
     struct hth_budget *budget;
     void (*release)(void *arg, void *data); /* for hth_blob_wrap */
     void *release_arg;

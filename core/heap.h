@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * heap.h: an intrusive binary min-heap. The element embeds struct hth_heap_node; `less` must be a
- * strict total order, so that equal keys never make the order depend on history.
+ * heap.h: an intrusive binary min-heap. The element embeds struct hth_heap_node. The order is that
+ * of the nodes' keys and then that of `less`, which must be a strict total order of equal keys, so
+ * that these never make the order depend on history. Keys are copied into the heap, where they lie
+ * side by side: most comparisons touch no element. Who needs none leaves them 0.
  */
 #ifndef HTH_CORE_HEAP_H
 #define HTH_CORE_HEAP_H
@@ -10,10 +12,16 @@
 
 struct hth_heap_node {
     size_t index; /* position + 1; 0 = not in a heap */
+    int64_t key;  /* not to be changed while in a heap */
+};
+
+struct hth_heap_slot {
+    int64_t key;
+    struct hth_heap_node *node;
 };
 
 struct hth_heap {
-    struct hth_heap_node **nodes;
+    struct hth_heap_slot *slots;
     size_t count;
     size_t capacity;
     bool (*less)(const struct hth_heap_node *a, const struct hth_heap_node *b);

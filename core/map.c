@@ -14,21 +14,29 @@
 
 #define SLOT_EMPTY   UINT32_MAX
 #define SLOT_DELETED (UINT32_MAX - 1)
-#define KEY_INLINE   24
+/* Peer ids and keys of records too: a key elsewhere is a cache line more for each look. */
+#define KEY_INLINE 48
 
 struct entry {
-    void *value; /* NULL: a hole */
-    uint64_t hash;
-    size_t key_len;
+    void *value;   /* NULL: a hole */
+    uint32_t hash; /* the low half: there are never more slots */
+    uint32_t key_len;
     union {
         uint8_t bytes[KEY_INLINE];
         uint8_t *heap;
     } key;
 };
+_Static_assert(sizeof(struct entry) == 64, "an entry is a cache line");
+
+/* The hash stands beside the index so that only the right entry is looked at. */
+struct slot {
+    uint32_t index;
+    uint32_t hash;
+};
 
 struct hth_map {
     struct entry *entries;
-    uint32_t *slots;
+    struct slot *slots;
     size_t entries_used; /* holes included */
     size_t entries_capacity;
     size_t slots_count; /* a power of two */
@@ -64,33 +72,33 @@ size_t hth_map_count(const struct hth_map *map)
 }
 
 /* The slot that holds the key, or SIZE_MAX. */
-static size_t find_slot(const struct hth_map *map, uint64_t hash, const void *key, size_t key_len)
+static size_t find_slot(const struct hth_map *map, uint32_t hash, const void *key, size_t key_len)
 {
     if (map->slots_count == 0)
         return SIZE_MAX;
     size_t mask = map->slots_count - 1;
-    for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
-        uint32_t index = map->slots[i];
-        if (index == SLOT_EMPTY)
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+        const struct slot *s = &map->slots[i];
+        if (s->index == SLOT_EMPTY)
             return SIZE_MAX;
-        if (index == SLOT_DELETED)
+        if (s->index == SLOT_DELETED || s->hash != hash)
             continue;
-        const struct entry *e = &map->entries[index];
-        if (e->hash == hash && e->key_len == key_len && memcmp(key_of(e), key, key_len) == 0)
+        const struct entry *e = &map->entries[s->index];
+        if (e->key_len == key_len && memcmp(key_of(e), key, key_len) == 0)
             return i;
     }
 }
 
-static void slot_insert(struct hth_map *map, uint64_t hash, uint32_t index)
+static void slot_insert(struct hth_map *map, uint32_t hash, uint32_t index)
 {
     size_t mask = map->slots_count - 1;
-    size_t i = (size_t)hash & mask;
-    while (map->slots[i] != SLOT_EMPTY && map->slots[i] != SLOT_DELETED)
+    size_t i = hash & mask;
+    while (map->slots[i].index != SLOT_EMPTY && map->slots[i].index != SLOT_DELETED)
         i = (i + 1) & mask;
-    map->slots[i] = index;
+    map->slots[i] = (struct slot){index, hash};
 }
 
-/* Squeezes the holes out and makes room for twice the live entries. */
+/* Squeezes the holes out and makes room for half as many entries again. */
 static void rebuild(struct hth_map *map)
 {
     size_t used = 0;
@@ -99,10 +107,10 @@ static void rebuild(struct hth_map *map)
             map->entries[used++] = map->entries[i];
     }
     map->entries_used = used;
-    map->entries_capacity = HTH_MAX((size_t)8, 2 * map->live);
+    map->entries_capacity = map->live + HTH_MAX((size_t)8, map->live / 2);
     map->entries = hth_realloc(map->entries, map->entries_capacity, sizeof(*map->entries));
     map->slots_count = 16;
-    while (map->slots_count < 2 * map->entries_capacity)
+    while (map->slots_count * 2 < map->entries_capacity * 3)
         map->slots_count *= 2;
     HTH_ASSERT(map->slots_count < SLOT_DELETED);
     map->slots = hth_realloc(map->slots, map->slots_count, sizeof(*map->slots));
@@ -111,19 +119,24 @@ static void rebuild(struct hth_map *map)
         slot_insert(map, map->entries[i].hash, (uint32_t)i);
 }
 
+static uint32_t hash_of(const void *key, size_t key_len)
+{
+    return (uint32_t)hth_hash64(key, key_len, 0);
+}
+
 void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
 {
-    size_t slot = find_slot(map, hth_hash64(key, key_len, 0), key, key_len);
-    return slot != SIZE_MAX ? map->entries[map->slots[slot]].value : NULL;
+    size_t slot = find_slot(map, hash_of(key, key_len), key, key_len);
+    return slot != SIZE_MAX ? map->entries[map->slots[slot].index].value : NULL;
 }
 
 void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value)
 {
-    HTH_ASSERT(value != NULL);
-    uint64_t hash = hth_hash64(key, key_len, 0);
+    HTH_ASSERT(value != NULL && key_len <= UINT32_MAX);
+    uint32_t hash = hash_of(key, key_len);
     size_t slot = find_slot(map, hash, key, key_len);
     if (slot != SIZE_MAX) {
-        struct entry *e = &map->entries[map->slots[slot]];
+        struct entry *e = &map->entries[map->slots[slot].index];
         void *old = e->value;
         e->value = value;
         return old;
@@ -134,7 +147,7 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
     memset(e, 0, sizeof(*e));
     e->value = value;
     e->hash = hash;
-    e->key_len = key_len;
+    e->key_len = (uint32_t)key_len;
     if (key_len > KEY_INLINE)
         e->key.heap = hth_calloc(key_len, 1);
     memcpy(key_len > KEY_INLINE ? e->key.heap : e->key.bytes, key, key_len);
@@ -146,16 +159,16 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
 
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len)
 {
-    size_t slot = find_slot(map, hth_hash64(key, key_len, 0), key, key_len);
+    size_t slot = find_slot(map, hash_of(key, key_len), key, key_len);
     if (slot == SIZE_MAX)
         return NULL;
-    struct entry *e = &map->entries[map->slots[slot]];
+    struct entry *e = &map->entries[map->slots[slot].index];
     void *value = e->value;
     if (e->key_len > KEY_INLINE)
         hth_free(e->key.heap);
     e->value = NULL;
     e->key_len = 0;
-    map->slots[slot] = SLOT_DELETED;
+    map->slots[slot].index = SLOT_DELETED;
     map->live--;
     return value;
 }

@@ -20,6 +20,7 @@
 #endif
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define SMALL_BYTES     1024
 
 /* Only torture tests change these, on one thread. */
 static long fail_at;
@@ -42,7 +43,17 @@ static bool injected_failure(void)
 
 void *hth_calloc(size_t count, size_t size)
 {
-    void *p = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    size_t bytes;
+    void *p;
+    /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
+    if (!__builtin_mul_overflow(count, size, &bytes) && bytes > 0 && bytes <= SMALL_BYTES) {
+        p = malloc(bytes);
+        __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
+        if (p != NULL)
+            memset(p, 0, bytes);
+    } else {
+        p = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    }
     if (p == NULL)
         no_memory(count * size);
     return p;
@@ -91,6 +102,11 @@ void *hth_try_calloc(size_t count, size_t size)
     if (injected_failure())
         return NULL;
     return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+}
+
+void *hth_try_alloc(size_t bytes)
+{
+    return injected_failure() ? NULL : malloc(bytes > 0 ? bytes : 1);
 }
 
 void *hth_try_realloc(void *old, size_t count, size_t size)

@@ -24,6 +24,8 @@ void hth_free(void *p);
 /* Zeroed; NULL when memory is gone or count * size overflows. */
 void *hth_try_calloc(size_t count, size_t size) HTH_MUST;
 void *hth_try_realloc(void *old, size_t count, size_t size) HTH_MUST;
+/* Not zeroed; NULL when memory is gone. */
+void *hth_try_alloc(size_t bytes) HTH_MUST;
 /* 64-byte aligned (above 2 MiB: 2 MiB aligned with huge pages advised), not zeroed; NULL when
  * memory is gone. Free with hth_aligned_free. */
 void *hth_try_aligned(size_t bytes) HTH_MUST;

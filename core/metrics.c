@@ -21,7 +21,7 @@ struct hth_metric {
     int64_t count;       /* counter value, or observations */
     uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
     double lowest;
-    int64_t buckets[BUCKETS + 1]; /* the last one holds what is larger than all bounds */
+    int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last holds what is above all bounds */
 };
 
 struct hth_metrics {
@@ -54,7 +54,8 @@ static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, c
         HTH_ASSERT(metric->kind == kind);
         return metric;
     }
-    metric = hth_new(struct hth_metric);
+    size_t buckets = kind == HISTOGRAM ? BUCKETS + 1 : 0;
+    metric = hth_calloc(1, sizeof(*metric) + buckets * sizeof(metric->buckets[0]));
     metric->name = name;
     metric->help = help;
     metric->kind = kind;
@@ -122,7 +123,7 @@ static double bucket_bound(const struct hth_metric *metric, int bucket)
 void hth_metric_observe(struct hth_metric *metric, double value)
 {
     int bucket = 0;
-    while (bucket < BUCKETS && value > bucket_bound(metric, bucket))
+    for (double bound = metric->lowest; bucket < BUCKETS && value > bound; bound *= 2)
         bucket++;
     __atomic_fetch_add(&metric->buckets[bucket], 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&metric->count, 1, __ATOMIC_RELAXED);
