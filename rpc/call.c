@@ -52,14 +52,7 @@ void body_clear(struct hth_rpc_body *body)
 
 static struct hth_rpc_call *call_new(struct hth_rpc *rpc)
 {
-    struct hth_rpc_call *call = rpc->calls_free;
-    if (call != NULL) {
-        rpc->calls_free = (struct hth_rpc_call *)(void *)call->node.next;
-        rpc->calls_free_count--;
-        memset(call, 0, sizeof(*call));
-    } else {
-        call = hth_new(struct hth_rpc_call);
-    }
+    struct hth_rpc_call *call = hth_new(struct hth_rpc_call);
     list_init(&call->node);
     call->due.kind = DUE_CALL;
     call->rpc = rpc;
@@ -75,13 +68,7 @@ void call_free(struct hth_rpc_call *call)
     hth_free(call->text);
     peer_unref(call->peer);
     rpc->stats.calls_now--;
-    if (rpc->calls_free_count >= POOL_MAX) {
-        hth_free(call);
-        return;
-    }
-    call->node.next = (struct node *)(void *)rpc->calls_free;
-    rpc->calls_free = call;
-    rpc->calls_free_count++;
+    hth_free(call);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -399,7 +386,7 @@ void call_on_complete(struct conn *c, struct hth_frame *f)
     else
         rpc->stats.late_replies++;
     uint32_t body_len = f->header.body_len;
-    frame_put(rpc, f);
+    frame_free(f);
     hth_budget_give(&c->peer->held, held);
     if (c->state == CONN_DEAD)
         return;

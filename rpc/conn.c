@@ -16,6 +16,11 @@
 #define SCRATCH_BYTES   65536
 /* A byte of meta costs up to an allocation, a byte of a body only its copy. */
 #define META_BYTE_COST 16
+/* Without anything at stake pings come so much more seldom: enough to keep a home router's mapping.
+ */
+#define PING_SELDOM 6
+/* When quiet connections neither ping nor end, and half of it is. */
+#define QUIET_SWEEP_US (120 * HTH_US_PER_S)
 
 static const struct hth_stream_ops stream_ops;
 
@@ -31,6 +36,51 @@ static int64_t check_period(const struct hth_rpc *rpc)
     return HTH_MAX(us / 2, HTH_US_PER_MS);
 }
 
+static int64_t sweep_period(const struct hth_rpc *rpc)
+{
+    int64_t us = QUIET_SWEEP_US;
+    if (rpc->opts.ping_after_us > 0)
+        us = HTH_MIN(us, rpc->opts.ping_after_us * PING_SELDOM);
+    if (rpc->opts.idle_timeout_us > 0)
+        us = HTH_MIN(us, rpc->opts.idle_timeout_us);
+    return HTH_MAX(us / 2, HTH_US_PER_MS);
+}
+
+static bool is_quiet(const struct conn *c)
+{
+    return c->state == CONN_READY && !c->goodbye_in && !c->goodbye_out && c->in_flight == 0 &&
+           c->request_count == 0 && list_empty(&c->replies) && c->ping_sent_us == 0 &&
+           !hth_frame_parser_busy(&c->parser) && tx_backlog(c) == 0;
+}
+
+/* What is too slow is judged from here on. */
+static void windows_begin(struct conn *c)
+{
+    c->rx_window_us = c->tx_window_us = hth_now_us(c->rpc->env);
+    c->rx_window_bytes = c->rx_bytes;
+    c->rx_window_frames = c->rx_frames;
+    c->tx_window_bytes = c->tx_written + c->tx_bytes - tx_backlog(c);
+}
+
+void conn_settle(struct conn *c)
+{
+    struct hth_rpc *rpc = c->rpc;
+    if (c->state == CONN_DEAD || c->state == CONN_DIALING)
+        return;
+    if (is_quiet(c)) {
+        c->quiet = true;
+        list_del(&c->busy);
+        return;
+    }
+    if (c->quiet)
+        windows_begin(c);
+    c->quiet = false;
+    if (list_empty(&c->busy))
+        list_push(&rpc->busy, &c->busy);
+    if (!hth_heap_contains(&rpc->busy_check.heap))
+        due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
+}
+
 static struct conn *conn_new(struct peer *p, bool accepted)
 {
     struct hth_rpc *rpc = p->rpc;
@@ -39,8 +89,8 @@ static struct conn *conn_new(struct peer *p, bool accepted)
     c->peer = peer_ref(p);
     c->accepted = accepted;
     c->pins = 1;
-    c->check.kind = DUE_CONN;
     list_init(&c->dirty);
+    list_init(&c->busy);
     list_init(&c->requests);
     list_init(&c->replies);
     list_push(&rpc->conns, &c->in_rpc);
@@ -48,6 +98,8 @@ static struct conn *conn_new(struct peer *p, bool accepted)
     rpc->conn_count++;
     p->conn_count++;
     hth_metric_set(rpc->metrics.conns, rpc->conn_count);
+    if (!hth_heap_contains(&rpc->sweep.heap))
+        due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
     hth_frame_parser_init(&c->parser, &p->held);
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
@@ -58,7 +110,7 @@ static struct conn *conn_new(struct peer *p, bool accepted)
 static void conn_detach(struct conn *c)
 {
     c->state = CONN_DEAD;
-    due_cancel(c->rpc, &c->check);
+    list_del(&c->busy);
     list_del(&c->in_rpc);
     list_del(&c->in_peer);
     list_del(&c->dirty);
@@ -108,7 +160,7 @@ static void say_hello(struct conn *c)
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
-    due_set(c->rpc, &c->check, c->opened_us + check_period(c->rpc));
+    conn_settle(c);
     enum hth_err err = tx_frame(c, &msg);
     if (err != HTH_OK)
         conn_kill(c, err, NULL, false);
@@ -198,7 +250,7 @@ static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool w
     slots_fail_all(c, verdict, kept, false);
     hth_budget_give(&p->held, c->rx_held);
     c->rx_held = 0;
-    frame_put(rpc, c->parser.frame);
+    frame_free(c->parser.frame);
     c->parser.frame = NULL;
     hth_frame_parser_clear(&c->parser);
     bool other = false;
@@ -408,14 +460,26 @@ static enum hth_err on_head(struct conn *c)
     return HTH_E_BUG;
 }
 
+/* Between two frames a connection holds neither frame nor buffer. */
+static void rx_rest(struct conn *c)
+{
+    if (c->state == CONN_DEAD || hth_frame_parser_busy(&c->parser))
+        return;
+    frame_free(c->parser.frame);
+    c->parser.frame = NULL;
+    hth_frame_parser_clear(&c->parser);
+}
+
 /* Takes what the stream has. Returns false when there is no more, or the connection has ended. */
 static bool read_some(struct conn *c, size_t *bytes, size_t *cost)
 {
     struct hth_blob *into;
     size_t offset, max;
     if (c->parser.frame == NULL)
-        c->parser.frame = frame_get(c->rpc);
-    enum hth_err err = hth_frame_parser_want(&c->parser, &into, &offset, &max);
+        c->parser.frame = frame_new();
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (c->parser.frame != NULL)
+        err = hth_frame_parser_want(&c->parser, &into, &offset, &max);
     if (err == HTH_OK) {
         size_t n = hth_stream_read(c->rpc->env, c->stream, into, offset, max);
         if (n == 0)
@@ -459,6 +523,8 @@ static void on_readable(struct hth_stream *s, void *arg)
     c->rx_last_us = hth_now_us(rpc->env);
     rpc->stats.bytes_in += bytes;
     hth_metric_add(rpc->metrics.bytes_in, (int64_t)bytes);
+    rx_rest(c);
+    conn_settle(c);
     conn_unpin(c);
     rpc_leave(rpc);
 }
@@ -537,8 +603,7 @@ static bool keep_alive(struct conn *c, int64_t now)
     if (c->ping_sent_us != 0)
         return now - c->ping_sent_us >= o->ping_timeout_us;
     bool at_stake = c->in_flight > 0 || c->request_count > 0;
-    /* Without anything at stake six times as seldom: enough to keep a home router's mapping. */
-    if (silent >= o->ping_after_us * (at_stake ? 1 : 6)) {
+    if (silent >= o->ping_after_us * (at_stake ? 1 : PING_SELDOM)) {
         c->ping_sent_us = now;
         tx_control(c, HTH_FRAME_PING, ++c->ping_id);
     }
@@ -562,20 +627,7 @@ static void idle_check(struct conn *c, int64_t now)
         conn_goodbye(c, HTH_OK, "idle");
 }
 
-/* Nothing came or went since the last check: a thousand such connections should cost little. */
-static void rest_check(struct conn *c)
-{
-    uint64_t bytes = c->rx_bytes + c->tx_written;
-    if (bytes == c->rest_bytes && !hth_frame_parser_busy(&c->parser)) {
-        tx_rest(c);
-        hth_frame_parser_clear(&c->parser);
-        frame_put(c->rpc, c->parser.frame);
-        c->parser.frame = NULL;
-    }
-    c->rest_bytes = bytes;
-}
-
-void conn_check(struct conn *c)
+static void conn_check(struct conn *c)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
     int64_t now = hth_now_us(c->rpc->env);
@@ -607,6 +659,28 @@ void conn_check(struct conn *c)
         if (dead)
             return;
     }
-    rest_check(c);
-    due_set(c->rpc, &c->check, now + check_period(c->rpc));
+    conn_settle(c);
+}
+
+void conns_check_busy(struct hth_rpc *rpc)
+{
+    struct node list;
+    list_steal(&rpc->busy, &list);
+    while (!list_empty(&list)) {
+        struct conn *c = HTH_CONTAINER(list.next, struct conn, busy);
+        list_del(&c->busy);
+        conn_check(c);
+    }
+}
+
+void conns_sweep(struct hth_rpc *rpc)
+{
+    for (struct node *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct conn *c = HTH_CONTAINER(n, struct conn, in_rpc);
+        next = n->next;
+        if (c->state == CONN_READY && list_empty(&c->busy))
+            conn_check(c);
+    }
+    if (rpc->conn_count > 0)
+        due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
 }

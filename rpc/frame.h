@@ -111,7 +111,7 @@ struct hth_arena_chunk;
 
 /* Memory of one unpacked message, bounded and drawn on a budget beyond the first part. */
 struct hth_arena {
-    _Alignas(16) uint8_t first[2048];
+    _Alignas(16) uint8_t first[704];
     size_t first_used;
     struct hth_arena_chunk *chunks;
     size_t total; /* in chunks */

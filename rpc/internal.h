@@ -44,6 +44,17 @@ static inline void list_push(struct node *head, struct node *n)
     head->prev->next = n;
     head->prev = n;
 }
+/* Moves a list away, so that what callbacks add waits for the next turn. */
+static inline void list_steal(struct node *from, struct node *to)
+{
+    list_init(to);
+    if (list_empty(from))
+        return;
+    *to = *from;
+    to->next->prev = to;
+    to->prev->next = to;
+    list_init(from);
+}
 /* A node that is in no list points at itself; removing it again does nothing. */
 static inline void list_del(struct node *n)
 {
@@ -54,11 +65,11 @@ static inline void list_del(struct node *n)
 
 /* ---- structs ------------------------------------------------------------------------------- */
 
-enum due_kind { DUE_CALL, DUE_REQUEST, DUE_CONN };
+enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
 
 /* Something that has to be looked at when the time has come. */
 struct due {
-    struct hth_heap_node heap;
+    struct hth_heap_node heap; /* its key: at_us */
     int64_t at_us;
     uint64_t seq; /* makes the order total */
     enum due_kind kind;
@@ -66,7 +77,6 @@ struct due {
 
 struct method_deadline {
     uint16_t method;
-    bool used;
     struct hth_deadline deadline;
 };
 
@@ -92,9 +102,10 @@ struct peer {
     uint32_t failures;
     int64_t retry_at_us;
     enum hth_err last_err;
-    char last_text[HTH_RPC_TEXT_MAX + 1];
+    char *last_text; /* NULL: none */
     int64_t rtt_us;
-    struct method_deadline *deadlines; /* METHOD_DEADLINES_MAX, or NULL */
+    struct method_deadline *deadlines; /* of the methods called so far */
+    uint32_t deadline_count;           /* at most METHOD_DEADLINES_MAX */
 };
 
 enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
@@ -113,11 +124,12 @@ struct conn {
     struct hth_stream *stream;
     struct node in_rpc, in_peer;
     struct node dirty; /* has something to flush */
+    struct node busy;  /* something is at stake */
+    bool quiet;        /* nothing is; the windows below stand still */
     enum conn_state state;
     bool accepted;
     bool goodbye_in, goodbye_out;
     int pins;
-    struct due check;
     /* what the other side said */
     uint32_t version;
     uint64_t features;
@@ -162,7 +174,6 @@ struct conn {
     int64_t rx_window_us, tx_window_us;
     uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
     int64_t goodbye_us;
-    uint64_t rest_bytes; /* traffic at the last check */
 };
 
 struct hth_rpc_call {
@@ -225,8 +236,6 @@ struct rpc_metrics {
         *rtt, *dropped;
 };
 
-#define POOL_MAX 256
-
 struct hth_rpc {
     struct hth_env *env;
     struct hth_rpc_opts opts;
@@ -239,6 +248,8 @@ struct hth_rpc {
     struct hth_map *peers;
     struct node conns;
     uint32_t conn_count;
+    struct node busy; /* the connections to be looked at soon */
+    struct due busy_check, sweep;
     struct hth_heap due;
     uint64_t due_seq;
     struct hth_timer *timer;
@@ -247,11 +258,6 @@ struct hth_rpc {
     struct node dirty;
     struct node soon_calls, soon_requests, orphans;
     struct lost_note *lost_first, *lost_last;
-    /* recycled */
-    struct hth_frame *frames_free;
-    struct hth_rpc_call *calls_free;
-    struct hth_rpc_request *requests_free;
-    uint32_t frames_free_count, calls_free_count, requests_free_count;
     /* drain */
     bool draining;
     int64_t drain_until_us;
@@ -271,8 +277,10 @@ void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us);
 void due_cancel(struct hth_rpc *rpc, struct due *due);
 /* Have rpc_tick run in the next turn. */
 void rpc_soon(struct hth_rpc *rpc);
-struct hth_frame *frame_get(struct hth_rpc *rpc);
-void frame_put(struct hth_rpc *rpc, struct hth_frame *f);
+/* NULL when memory is gone. */
+struct hth_frame *frame_new(void);
+/* NULL is fine. */
+void frame_free(struct hth_frame *f);
 /* Ends the drain once nothing is left. */
 void rpc_drain_check(struct hth_rpc *rpc);
 void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err);
@@ -308,7 +316,11 @@ void conn_unpin(struct conn *c);
 /* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
  * Errors break the connection. */
 enum hth_err conn_take_body(struct conn *c, bool wanted) HTH_MUST;
-void conn_check(struct conn *c);
+/* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
+ * which there may be thousands, only by a slow sweep over all. */
+void conn_settle(struct conn *c);
+void conns_check_busy(struct hth_rpc *rpc);
+void conns_sweep(struct hth_rpc *rpc);
 /* Closes after a goodbye once nothing is under way. */
 void conn_maybe_finish(struct conn *c);
 void conn_goodbye(struct conn *c, enum hth_err err, const char *text);
@@ -321,8 +333,6 @@ enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg) HTH_MUST;
 void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id);
 void tx_flush(struct conn *c);
 void tx_clear(struct conn *c);
-/* Gives back what an idle connection does not need. */
-void tx_rest(struct conn *c);
 /* Bytes not yet sent, here and in the stream. */
 uint64_t tx_backlog(const struct conn *c);
 

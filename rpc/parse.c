@@ -38,7 +38,7 @@ static void *arena_chunk_alloc(struct hth_arena *a, size_t size)
         a->err = HTH_E_BUDGET;
         return NULL;
     }
-    c = hth_try_calloc(1, sizeof(*c) + room);
+    c = hth_try_alloc(sizeof(*c) + room);
     if (c == NULL) {
         if (a->budget != NULL)
             hth_budget_give(a->budget, room);
@@ -287,7 +287,7 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
 
 /* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a while.
  */
-#define RX_BYTES 2048
+#define RX_BYTES 768
 
 void hth_frame_parser_init(struct hth_frame_parser *p, struct hth_budget *budget)
 {

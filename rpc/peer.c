@@ -103,6 +103,7 @@ void peer_unref(struct peer *p)
         return;
     HTH_ASSERT(list_empty(&p->conns) && list_empty(&p->waiting));
     hth_free(p->deadlines);
+    hth_free(p->last_text);
     hth_free(p);
 }
 
@@ -191,31 +192,32 @@ void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was
         p->failures += hth_err_class(err) == HTH_CLASS_PEER ? FAILURES_FOR_CAUSE : 1;
     if (p->failures > 0 || err == HTH_E_DRAINING)
         back_off(p);
+    /* `text` may be the last one itself. */
+    char *kept = hth_strdup(text != NULL ? text : hth_err_text(err));
+    hth_free(p->last_text);
     p->last_err = err;
-    strncpy(p->last_text, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
+    p->last_text = kept;
     if (last)
         peer_fail_waiting(p, err, p->last_text, false);
 }
 
 struct hth_deadline *peer_deadline(struct peer *p, uint16_t method)
 {
-    if (p->deadlines == NULL)
-        p->deadlines = hth_new_array(struct method_deadline, METHOD_DEADLINES_MAX);
-    struct method_deadline *d = p->deadlines;
     /* The last entry is shared by all methods beyond. */
-    size_t i = 0;
-    while (i + 1 < METHOD_DEADLINES_MAX && d[i].used && d[i].method != method)
-        i++;
-    if (!d[i].used) {
-        struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
-        opts.floor_us = p->rpc->opts.timeout_min_us;
-        opts.ceiling_us = p->rpc->opts.timeout_max_us;
-        opts.initial_us = HTH_MAX(HTH_MIN(opts.initial_us, opts.ceiling_us), opts.floor_us);
-        d[i].used = true;
-        d[i].method = method;
-        hth_deadline_init(&d[i].deadline, &opts);
+    for (uint32_t i = 0; i < p->deadline_count; i++) {
+        if (p->deadlines[i].method == method || i == METHOD_DEADLINES_MAX - 1)
+            return &p->deadlines[i].deadline;
     }
-    return &d[i].deadline;
+    struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
+    opts.floor_us = p->rpc->opts.timeout_min_us;
+    opts.ceiling_us = p->rpc->opts.timeout_max_us;
+    opts.initial_us = HTH_MAX(HTH_MIN(opts.initial_us, opts.ceiling_us), opts.floor_us);
+    /* One by one: most peers are called by one method, and there are many peers. */
+    p->deadlines = hth_realloc(p->deadlines, p->deadline_count + 1, sizeof(*p->deadlines));
+    struct method_deadline *d = &p->deadlines[p->deadline_count++];
+    d->method = method;
+    hth_deadline_init(&d->deadline, &opts);
+    return &d->deadline;
 }
 
 /* ---- looking in ---------------------------------------------------------------------------- */

@@ -14,14 +14,7 @@
 static struct hth_rpc_request *request_new(struct conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
-    struct hth_rpc_request *req = rpc->requests_free;
-    if (req != NULL) {
-        rpc->requests_free = (struct hth_rpc_request *)(void *)req->node.next;
-        rpc->requests_free_count--;
-        memset(req, 0, sizeof(*req));
-    } else {
-        req = hth_new(struct hth_rpc_request);
-    }
+    struct hth_rpc_request *req = hth_new(struct hth_rpc_request);
     list_init(&req->node);
     list_init(&req->soon);
     req->due.kind = DUE_REQUEST;
@@ -47,24 +40,16 @@ void request_free(struct hth_rpc_request *req)
     list_del(&req->node);
     list_del(&req->soon);
     body_clear(&req->answer);
-    frame_put(rpc, req->frame);
+    frame_free(req->frame);
     hth_budget_give(&req->peer->held, req->held);
     peer_unref(req->peer);
-    if (rpc == NULL) {
-        hth_free(req);
-        return;
+    if (rpc != NULL) {
+        due_cancel(rpc, &req->due);
+        if (rpc->dispatching == req)
+            rpc->dispatching = NULL;
+        rpc->stats.requests_now--;
     }
-    due_cancel(rpc, &req->due);
-    if (rpc->dispatching == req)
-        rpc->dispatching = NULL;
-    rpc->stats.requests_now--;
-    if (rpc->requests_free_count >= POOL_MAX) {
-        hth_free(req);
-        return;
-    }
-    req->node.next = (struct node *)(void *)rpc->requests_free;
-    rpc->requests_free = req;
-    rpc->requests_free_count++;
+    hth_free(req);
 }
 
 /* ---- answering ----------------------------------------------------------------------------- */

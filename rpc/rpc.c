@@ -13,8 +13,7 @@ static struct due *due_of(const struct hth_heap_node *n)
 
 static bool due_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
 {
-    const struct due *x = due_of(a), *y = due_of(b);
-    return x->at_us != y->at_us ? x->at_us < y->at_us : x->seq < y->seq;
+    return due_of(a)->seq < due_of(b)->seq; /* of those at the same time */
 }
 
 /* The timer may be early, never late: it is not moved back when what it was set for goes away. */
@@ -29,7 +28,7 @@ static void arm(struct hth_rpc *rpc, int64_t at_us)
 void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us)
 {
     hth_heap_remove(&rpc->due, &due->heap);
-    due->at_us = at_us;
+    due->at_us = due->heap.key = at_us;
     due->seq = ++rpc->due_seq;
     hth_heap_push(&rpc->due, &due->heap);
     arm(rpc, at_us);
@@ -59,23 +58,14 @@ static void run_due(struct hth_rpc *rpc)
         case DUE_REQUEST:
             request_expired(HTH_CONTAINER(due, struct hth_rpc_request, due));
             break;
-        case DUE_CONN:
-            conn_check(HTH_CONTAINER(due, struct conn, check));
+        case DUE_BUSY:
+            conns_check_busy(rpc);
+            break;
+        case DUE_SWEEP:
+            conns_sweep(rpc);
             break;
         }
     }
-}
-
-/* Moves a list away, so that what callbacks add waits for the next turn. */
-static void list_steal(struct node *from, struct node *to)
-{
-    list_init(to);
-    if (list_empty(from))
-        return;
-    *to = *from;
-    to->next->prev = to;
-    to->prev->next = to;
-    list_init(from);
 }
 
 static void run_soon(struct hth_rpc *rpc)
@@ -148,35 +138,23 @@ void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth
     rpc_soon(rpc);
 }
 
-/* ---- recycled frames ----------------------------------------------------------------------- */
+/* ---- frames -------------------------------------------------------------------------------- */
 
-struct hth_frame *frame_get(struct hth_rpc *rpc)
+/* Frames, calls and requests are not recycled here: what malloc gives is what was freed last, by
+ * whomever, and so the warmest memory there is. */
+struct hth_frame *frame_new(void)
 {
-    struct hth_frame *f = rpc->frames_free;
-    if (f == NULL) {
-        f = hth_new(struct hth_frame);
+    struct hth_frame *f = hth_try_alloc(sizeof(*f));
+    if (f != NULL)
         hth_frame_init(f);
-        return f;
-    }
-    rpc->frames_free = f->next;
-    rpc->frames_free_count--;
-    f->next = NULL;
     return f;
 }
 
-/* rpc may be NULL: a request that outlived its endpoint. */
-void frame_put(struct hth_rpc *rpc, struct hth_frame *f)
+void frame_free(struct hth_frame *f)
 {
-    if (f == NULL)
-        return;
-    hth_frame_clear(f);
-    if (rpc == NULL || rpc->frames_free_count >= POOL_MAX) {
-        hth_free(f);
-        return;
-    }
-    f->next = rpc->frames_free;
-    rpc->frames_free = f;
-    rpc->frames_free_count++;
+    if (f != NULL)
+        hth_frame_clear(f);
+    hth_free(f);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -229,6 +207,9 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc->pad = hth_blob_copy(zeros, sizeof(zeros));
     list_init(&rpc->conns);
     list_init(&rpc->dirty);
+    list_init(&rpc->busy);
+    rpc->busy_check.kind = DUE_BUSY;
+    rpc->sweep.kind = DUE_SWEEP;
     list_init(&rpc->soon_calls);
     list_init(&rpc->soon_requests);
     list_init(&rpc->orphans);
@@ -269,23 +250,8 @@ static void drop_peers(struct hth_rpc *rpc)
     hth_map_free(rpc->peers);
 }
 
-static void drop_pools(struct hth_rpc *rpc)
+static void drop_notes(struct hth_rpc *rpc)
 {
-    while (rpc->frames_free != NULL) {
-        struct hth_frame *f = rpc->frames_free;
-        rpc->frames_free = f->next;
-        hth_free(f);
-    }
-    while (rpc->calls_free != NULL) {
-        struct hth_rpc_call *call = rpc->calls_free;
-        rpc->calls_free = (struct hth_rpc_call *)(void *)call->node.next;
-        hth_free(call);
-    }
-    while (rpc->requests_free != NULL) {
-        struct hth_rpc_request *req = rpc->requests_free;
-        rpc->requests_free = (struct hth_rpc_request *)(void *)req->node.next;
-        hth_free(req);
-    }
     for (struct lost_note *n = rpc->lost_first; n != NULL;) {
         struct lost_note *next = n->next;
         hth_free(n);
@@ -317,7 +283,7 @@ void hth_rpc_free(struct hth_rpc *rpc)
     for (size_t it = 0; (h = hth_map_next(rpc->handlers, &it, NULL, NULL)) != NULL;)
         hth_free(h);
     hth_map_free(rpc->handlers);
-    drop_pools(rpc);
+    drop_notes(rpc);
     hth_heap_clear(&rpc->due);
     hth_timer_free(rpc->env, rpc->timer);
     hth_blob_unref(rpc->pad);

@@ -10,10 +10,11 @@
  */
 #include "rpc/internal.h"
 
-#define TX_BLOB_BYTES_MIN 1024
+#define TX_BLOB_BYTES_MIN 768
 #define TX_BLOB_BYTES_MAX 16384
 #define TX_WINDOW         (1u << 20)
 #define TX_SPANS          64
+#define TX_RING_MIN       8
 
 _Static_assert(TX_WINDOW >= HTH_STREAM_LOW_BYTES, "on_drained must come after a full window");
 
@@ -29,7 +30,7 @@ static void push(struct conn *c, struct hth_blob *blob, size_t offset, size_t le
         }
     }
     if (c->tx_count == c->tx_capacity) {
-        size_t grown = c->tx_capacity == 0 ? 16 : 2 * c->tx_capacity;
+        size_t grown = c->tx_capacity == 0 ? TX_RING_MIN : 2 * c->tx_capacity;
         struct hth_span *ring = hth_new_array(struct hth_span, grown);
         for (size_t i = 0; i < c->tx_count; i++)
             ring[i] = c->tx[(c->tx_first + i) & (c->tx_capacity - 1)];
@@ -153,12 +154,10 @@ static void consume(struct conn *c, size_t bytes)
     }
 }
 
-void tx_flush(struct conn *c)
+/* Hands the queue to the stream, as far as that takes it. */
+static void drain_queue(struct conn *c)
 {
     struct hth_env *env = c->rpc->env;
-    list_del(&c->dirty);
-    if (c->state != CONN_HELLO && c->state != CONN_READY)
-        return;
     while (c->tx_count > 0) {
         struct hth_span spans[TX_SPANS];
         size_t count, queued = hth_stream_queued(env, c->stream);
@@ -172,10 +171,10 @@ void tx_flush(struct conn *c)
     }
 }
 
-void tx_rest(struct conn *c)
+/* Most connections of a large swarm say a little now and then: between two turns they hold nothing,
+ * and what they need during one is warm, as another had it just before. */
+static void rest(struct conn *c)
 {
-    if (c->tx_count > 0)
-        return;
     hth_free(c->tx);
     hth_blob_unref(c->tx_blob);
     c->tx = NULL;
@@ -184,16 +183,24 @@ void tx_rest(struct conn *c)
     c->tx_blob = NULL;
 }
 
+void tx_flush(struct conn *c)
+{
+    list_del(&c->dirty);
+    if (c->state != CONN_HELLO && c->state != CONN_READY)
+        return;
+    drain_queue(c);
+    if (c->tx_count == 0)
+        rest(c);
+    conn_settle(c);
+}
+
 void tx_clear(struct conn *c)
 {
     for (; c->tx_count > 0; c->tx_count--) {
         hth_blob_unref(c->tx[c->tx_first].blob);
         c->tx_first = (c->tx_first + 1) & (c->tx_capacity - 1);
     }
-    hth_free(c->tx);
-    hth_blob_unref(c->tx_blob);
-    c->tx = NULL;
-    c->tx_blob = NULL;
+    rest(c);
     c->tx_bytes = 0;
     list_del(&c->dirty);
 }
