@@ -17,6 +17,7 @@
 #include "core/heap.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "dht/board_time.h"
 
 #define WINDOWS 3
@@ -35,13 +36,14 @@ struct window {
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
 struct entry {
-    struct hth_heap_node heap;
+    struct hth_heap_node heap;    /* its key: deadline_us */
     uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
     struct hth_peer_id owner;
     bool live;
     uint64_t seq;
-    int64_t deadline_us; /* when it turns from live to husk, or from husk to nothing */
-    int64_t husk_us;     /* how long it stays a husk after that */
+    int64_t deadline_us;   /* when it turns from live to husk, or from husk to nothing */
+    int64_t husk_us;       /* how long it stays a husk after that */
+    uint64_t payload_hash; /* of the record that is believed */
     size_t bytes;
     void *user;
 };
@@ -55,6 +57,7 @@ struct hth_board {
     void *arg;
     struct window window[WINDOWS];
     struct hth_timer *timer;
+    int64_t timer_at_us;     /* INT64_MAX: not set */
     struct hth_map *entries; /* key -> entry */
     struct hth_heap by_deadline;
     struct hth_board_stats stats;
@@ -72,8 +75,6 @@ static bool entry_less(const struct hth_heap_node *a, const struct hth_heap_node
 {
     const struct entry *x = HTH_CONTAINER(a, const struct entry, heap);
     const struct entry *y = HTH_CONTAINER(b, const struct entry, heap);
-    if (x->deadline_us != y->deadline_us)
-        return x->deadline_us < y->deadline_us;
     return memcmp(x->key, y->key, sizeof(x->key)) < 0;
 }
 
@@ -108,7 +109,7 @@ static void entry_time(struct hth_board *b, struct entry *e, const struct hth_re
     int64_t believed_us = e->live ? HTH_MIN(life_us, left_us) : 0;
     believed_us = HTH_MAX(believed_us, 0);
     hth_heap_remove(&b->by_deadline, &e->heap);
-    e->deadline_us = hth_now_us(b->env) + believed_us;
+    e->deadline_us = e->heap.key = hth_now_us(b->env) + believed_us;
     e->husk_us = HTH_MAX(left_us - believed_us, 0) + 1;
     hth_heap_push(&b->by_deadline, &e->heap);
 }
@@ -125,6 +126,8 @@ static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec
     return e;
 }
 
+/* The timer may be early, never late: most records are renewed long before their time, and it is
+ * not moved back for them. */
 static void schedule(struct hth_board *b)
 {
     int64_t delay_us = hth_board_next_turn_us(&b->topic, hth_wall_us(b->env));
@@ -133,7 +136,11 @@ static void schedule(struct hth_board *b)
         const struct entry *e = HTH_CONTAINER(top, const struct entry, heap);
         delay_us = HTH_MIN(delay_us, e->deadline_us - hth_now_us(b->env));
     }
-    hth_timer_set(b->env, b->timer, HTH_MAX(delay_us, 0));
+    delay_us = HTH_MAX(delay_us, 0);
+    if (hth_now_us(b->env) + delay_us >= b->timer_at_us)
+        return;
+    b->timer_at_us = hth_now_us(b->env) + delay_us;
+    hth_timer_set(b->env, b->timer, delay_us);
 }
 
 static void expire_due(struct hth_board *b)
@@ -149,7 +156,7 @@ static void expire_due(struct hth_board *b)
         }
         entry_end(b, e);
         hth_heap_remove(&b->by_deadline, &e->heap);
-        e->deadline_us = hth_now_us(b->env) + e->husk_us;
+        e->deadline_us = e->heap.key = hth_now_us(b->env) + e->husk_us;
         hth_heap_push(&b->by_deadline, &e->heap);
     }
 }
@@ -183,13 +190,19 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
             entry_end(b, e);
     } else {
         void *user = e != NULL ? e->user : NULL;
-        HTH_TRY(b->ops->on_record(b->arg, rec, &user));
+        uint64_t hash = hth_hash64(rec->payload, rec->payload_len, 0);
+        /* Most records say again what the last one said. (Whoever makes two payloads with the same
+         * hash only keeps its own news from its readers.) */
+        bool same = e != NULL && e->live && hash == e->payload_hash;
+        if (!same || b->opts.on_renewed == NULL || !b->opts.on_renewed(b->arg, rec, user))
+            HTH_TRY(b->ops->on_record(b->arg, rec, &user));
         if (e == NULL)
             e = entry_new(b, rec, key);
         if (!e->live)
             b->stats.live++;
         e->live = true;
         e->user = user;
+        e->payload_hash = hash;
         b->stats.bytes -= e->bytes;
         e->bytes = sizeof(*e) + len;
         b->stats.bytes += e->bytes;
@@ -222,7 +235,10 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     if (b->stats.bytes - (e != NULL ? e->bytes : 0) + need > b->opts.bytes_max)
         return HTH_E_BUDGET;
     HTH_TRY(check_signature(b, key, data, len, rec));
-    return accept(b, rec, entry_key, len, e);
+    enum hth_err err = accept(b, rec, entry_key, len, e);
+    if (err != HTH_OK && b->opts.cache != NULL)
+        hth_record_cache_good(b->env, b->opts.cache, key, data, len);
+    return err;
 }
 
 static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
@@ -298,6 +314,7 @@ static void on_timer(void *arg)
         HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT, "can't watch a key: %s; trying again",
                 hth_err_text(err));
     expire_due(b);
+    b->timer_at_us = INT64_MAX;
     schedule(b);
 }
 
@@ -322,6 +339,7 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
     b->negative_until_us = INT64_MIN;
     hth_heap_init(&b->by_deadline, entry_less);
     b->timer = hth_timer_new(env, on_timer, b);
+    b->timer_at_us = INT64_MAX;
     enum hth_err err = windows_turn(b);
     if (err != HTH_OK) {
         hth_board_free(b);

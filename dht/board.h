@@ -41,6 +41,9 @@ struct hth_board_opts {
     bool any_network;               /* the topic's tag is not compared: beacons of all runs */
     int64_t negative_us;            /* an empty answer to hth_board_ask is believed that long */
     struct hth_record_cache *cache; /* shared between boards; NULL: none */
+    /* The record of `user` was renewed and its payload says what it said before. Returns false when
+     * on_record shall be called nevertheless; NULL: always. */
+    bool (*on_renewed)(void *arg, const struct hth_record *rec, void *user);
 };
 #define HTH_BOARD_OPTS_INIT                                                                        \
     {                                                                                              \

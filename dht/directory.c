@@ -201,7 +201,7 @@ enum hth_err hth_directory_load(struct hth_directory *dir, uint32_t layer,
         hth_dir_claim_free(c);
         goto out;
     }
-    hth_dir_host_hear(dir, h, info, hth_wall_us(dir->env));
+    hth_dir_host_hear(dir, c, info, hth_wall_us(dir->env));
     c->until_us = hth_now_us(dir->env) + life_us;
     c->timer = hth_timer_new(dir->env, on_loaded_end, c);
     hth_timer_set(dir->env, c->timer, life_us);

@@ -106,14 +106,18 @@ void hth_dir_on_down_timer(void *arg)
     hth_dir_arm_down_timer(dir);
 }
 
-/* News about the host itself. A record issued after the mark proves that it lives. */
-void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_host *h,
+/* News about the host itself; info NULL: as before. A record issued after the mark proves that it
+ * lives. */
+void hth_dir_host_hear(struct hth_directory *dir, const struct hth_dir_claim *c,
                        const struct hth_host_info *info, int64_t issued_us)
 {
+    struct hth_dir_host *h = c->host;
     if (issued_us < h->issued_us)
         return;
     h->issued_us = issued_us;
-    h->info = *info;
+    if (info != NULL)
+        h->info = *info;
+    h->heard = c;
     if (h->down && issued_us > h->down_wall_us)
         hth_dir_host_set_down(dir, h, false);
 }
@@ -121,6 +125,7 @@ void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_host *h,
 /* ---- branches ------------------------------------------------------------------------------ */
 
 static const struct hth_board_ops BRANCH_OPS;
+static bool on_renewed(void *arg, const struct hth_record *rec, void *user);
 
 enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kind kind, uint32_t c0,
                                 const struct hth_board_ops *ops, void *arg, struct hth_board **out)
@@ -134,6 +139,7 @@ enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kin
     hth_prefix_text(&prefix, text);
     hth_topic_init(&topic, dir->env->crypto, dir->network, kind, text, strlen(text));
     opts.cache = dir->cache;
+    opts.on_renewed = on_renewed;
     opts.negative_us = dir->opts.negative_us;
     return hth_board_new(dir->env, dir->dht, &topic, &opts, ops, arg, out);
 }
@@ -227,6 +233,8 @@ void hth_dir_claim_free(struct hth_dir_claim *c)
     struct hth_directory *dir = c->layer->dir;
     struct hth_dir_host *h = c->host;
     claim_release(c);
+    if (h->heard == c)
+        h->heard = NULL;
     hth_timer_free(dir->env, c->timer);
     *c->link = c->next;
     if (c->next != NULL)
@@ -321,9 +329,10 @@ static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_r
         log_bad_shape(layer, rec, l);
     }
     HTH_TRY(err);
-    HTH_TRY(hth_dir_host_need(dir, &rec->owner_id, &h));
-    if (c == NULL)
+    if (c == NULL) {
+        HTH_TRY(hth_dir_host_need(dir, &rec->owner_id, &h));
         c = hth_dir_claim_new(h, layer);
+    }
     err = hth_dir_claim_set(c, l);
     if (err != HTH_OK) {
         if (*user == NULL)
@@ -331,7 +340,7 @@ static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_r
         return err;
     }
     c->until_us = hth_now_us(dir->env) + (int64_t)rec->life_ms * HTH_US_PER_MS;
-    hth_dir_host_hear(dir, h, &l->info, rec->issued_us);
+    hth_dir_host_hear(dir, c, &l->info, rec->issued_us);
     *user = c;
     return HTH_OK;
 }
@@ -362,6 +371,20 @@ static enum hth_err on_branch_record(void *arg, const struct hth_record *rec, vo
     }
     hth_listing_clear(&l);
     return err;
+}
+
+/* As on_record with the same listing, without reading that again. */
+static bool on_renewed(void *arg, const struct hth_record *rec, void *user)
+{
+    struct hth_dir_claim *c = user;
+    struct hth_dir_host *h = c->host;
+    struct hth_directory *dir = c->layer->dir;
+    (void)arg;
+    if (h->heard != c || rec->issued_us < h->issued_us)
+        return false;
+    c->until_us = hth_now_us(dir->env) + (int64_t)rec->life_ms * HTH_US_PER_MS;
+    hth_dir_host_hear(dir, c, NULL, rec->issued_us);
+    return true;
 }
 
 static void on_record_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)

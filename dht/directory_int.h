@@ -29,7 +29,8 @@ struct hth_dir_host {
     bool down;         /* marked dead */
     int64_t down_wall_us;
     int64_t down_until_us;
-    struct hth_dir_claim *claims; /* list */
+    struct hth_dir_claim *claims;      /* list */
+    const struct hth_dir_claim *heard; /* whose record the info is from; NULL: gone */
 };
 
 /* One believed record. */
@@ -57,7 +58,7 @@ struct hth_dir_layer {
     struct hth_directory *dir;
     struct hth_grid grid;
     struct hth_layer_shape shape; /* when wanted */
-    bool wanted; /* hosts of another shape are refused */
+    bool wanted;                  /* hosts of another shape are refused */
     struct hth_board *board;
     struct hth_map *branches; /* c0 -> branch */
     struct hth_postings *postings;
@@ -98,7 +99,7 @@ enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_
 void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down);
 void hth_dir_arm_down_timer(struct hth_directory *dir);
 void hth_dir_on_down_timer(void *arg);
-void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_host *h,
+void hth_dir_host_hear(struct hth_directory *dir, const struct hth_dir_claim *c,
                        const struct hth_host_info *info, int64_t issued_us);
 
 /* A board of the layer's root (c0 is not looked at) or of a prefix. Errors: those of a watch. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "core/map.h"
 #include "core/mem.h"
 
 static const char MAGIC[4] = {'H', 'R', 'E', 'C'};
@@ -162,35 +161,34 @@ enum hth_err hth_record_check_time(const struct hth_record *rec, int64_t wall_us
 
 /* ---- the cache ----------------------------------------------------------------------------- */
 
-/* Both verdicts are kept: a bad copy that keeps coming back must be as cheap as a good one. The
- * oldest entry makes room for a new one. */
+/* The oldest entry makes room for a new one. Verdicts lie in a ring in order of age; chains of ring
+ * places, picked by the digest's first bits, find them. Nobody can aim at a chain: to choose the
+ * digests of many records one has to sign as many. */
 struct verdict {
     struct hth_hash digest;
+    uint32_t next; /* in its chain: place + 1 */
     bool good;
 };
 
 struct hth_record_cache {
-    struct hth_map *map; /* digest -> verdict */
-    struct verdict **ring;
-    size_t capacity, count, next;
+    struct verdict *ring;
+    uint32_t *chains; /* `capacity` of them: place + 1 of the first; 0: empty */
+    size_t capacity;  /* a power of two */
+    size_t count, next;
     uint64_t verified;
 };
 
 struct hth_record_cache *hth_record_cache_new(void)
 {
-    struct hth_record_cache *cache = hth_new(struct hth_record_cache);
-    cache->map = hth_map_new();
-    return cache;
+    return hth_new(struct hth_record_cache);
 }
 
 void hth_record_cache_free(struct hth_record_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (size_t i = 0; i < cache->count; i++)
-        hth_free(cache->ring[i]);
     hth_free(cache->ring);
-    hth_map_free(cache->map);
+    hth_free(cache->chains);
     hth_free(cache);
 }
 
@@ -199,24 +197,76 @@ uint64_t hth_record_cache_verified(const struct hth_record_cache *cache)
     return cache->verified;
 }
 
+static uint32_t *chain_of(const struct hth_record_cache *cache, const struct hth_hash *digest)
+{
+    return &cache->chains[hth_load_u64le(digest->b) & (cache->capacity - 1)];
+}
+
+static const struct verdict *cache_find(const struct hth_record_cache *cache,
+                                        const struct hth_hash *digest)
+{
+    if (cache->capacity == 0)
+        return NULL;
+    for (uint32_t n = *chain_of(cache, digest); n > 0; n = cache->ring[n - 1].next) {
+        const struct verdict *v = &cache->ring[n - 1];
+        if (memcmp(v->digest.b, digest->b, HTH_HASH_LEN) == 0)
+            return v;
+    }
+    return NULL;
+}
+
+static void chain_add(struct hth_record_cache *cache, uint32_t place)
+{
+    struct verdict *v = &cache->ring[place];
+    uint32_t *chain = chain_of(cache, &v->digest);
+    v->next = *chain;
+    *chain = place + 1;
+}
+
+static void chain_remove(struct hth_record_cache *cache, uint32_t place)
+{
+    uint32_t *link = chain_of(cache, &cache->ring[place].digest);
+    while (*link != place + 1)
+        link = &cache->ring[*link - 1].next;
+    *link = cache->ring[place].next;
+}
+
+static void cache_grow(struct hth_record_cache *cache)
+{
+    cache->capacity = cache->capacity > 0 ? 2 * cache->capacity : 16;
+    cache->ring = hth_realloc(cache->ring, cache->capacity, sizeof(*cache->ring));
+    cache->chains = hth_realloc(cache->chains, cache->capacity, sizeof(*cache->chains));
+    memset(cache->chains, 0, cache->capacity * sizeof(*cache->chains));
+    for (size_t i = 0; i < cache->count; i++)
+        chain_add(cache, (uint32_t)i);
+}
+
 static void cache_add(struct hth_record_cache *cache, const struct hth_hash *digest, bool good)
 {
-    struct verdict *v;
+    size_t place = cache->count;
     if (cache->count < HTH_RECORD_CACHE_MAX) {
-        if (cache->count == cache->capacity) {
-            cache->capacity = cache->capacity > 0 ? 2 * cache->capacity : 16;
-            cache->ring = hth_realloc(cache->ring, cache->capacity, sizeof(*cache->ring));
-        }
-        v = hth_new(struct verdict);
-        cache->ring[cache->count++] = v;
+        if (cache->count == cache->capacity)
+            cache_grow(cache);
+        cache->count++;
     } else {
-        v = cache->ring[cache->next];
+        place = cache->next;
         cache->next = (cache->next + 1) % HTH_RECORD_CACHE_MAX;
-        hth_map_del(cache->map, v->digest.b, HTH_HASH_LEN);
+        chain_remove(cache, (uint32_t)place);
     }
-    v->digest = *digest;
-    v->good = good;
-    hth_map_put(cache->map, v->digest.b, HTH_HASH_LEN, v);
+    cache->ring[place] = (struct verdict){.digest = *digest, .good = good};
+    chain_add(cache, (uint32_t)place);
+}
+
+_Static_assert((HTH_RECORD_CACHE_MAX & (HTH_RECORD_CACHE_MAX - 1)) == 0, "chains are doubled");
+
+void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
+                           const struct hth_dht_key *key, const uint8_t *data, size_t len)
+{
+    uint8_t buf[SIGNED_BYTES_MAX];
+    struct hth_hash digest;
+    env->crypto->hash(buf, signed_bytes(key, data, len, buf), &digest);
+    if (cache_find(cache, &digest) == NULL)
+        cache_add(cache, &digest, true);
 }
 
 enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cache,
@@ -226,25 +276,23 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
     uint8_t buf[SIGNED_BYTES_MAX];
     struct hth_hash digest;
     size_t body = len - HTH_SIG_LEN;
-    bool good;
-    if (checked != NULL)
-        *checked = false;
     /* The signature's bytes are part of the digest: one may not ride on another's verdict. */
     size_t n = signed_bytes(key, data, len, buf);
     const struct verdict *v = NULL;
-    if (cache != NULL) {
+    if (cache != NULL && cache->count > 0) {
         env->crypto->hash(buf, n, &digest);
-        v = hth_map_get(cache->map, digest.b, HTH_HASH_LEN);
+        v = cache_find(cache, &digest);
     }
-    if (v != NULL) {
-        good = v->good;
-    } else {
-        good = env->crypto->verify(&rec->owner, buf, n - HTH_SIG_LEN, data + body) == HTH_OK;
-        if (checked != NULL)
-            *checked = true;
-        if (cache != NULL) {
-            cache->verified++;
-            cache_add(cache, &digest, good);
+    if (checked != NULL)
+        *checked = v == NULL;
+    bool good = v != NULL
+                    ? v->good
+                    : env->crypto->verify(&rec->owner, buf, n - HTH_SIG_LEN, data + body) == HTH_OK;
+    if (v == NULL && cache != NULL) {
+        cache->verified++;
+        if (!good) {
+            env->crypto->hash(buf, n, &digest);
+            cache_add(cache, &digest, false);
         }
     }
     if (!good)

@@ -96,12 +96,17 @@ enum hth_err hth_record_peek(const uint8_t *data, size_t len, struct hth_record 
 /* Judges times by this wall clock. Errors: E_CLOCK_SKEW, E_EXPIRED. */
 enum hth_err hth_record_check_time(const struct hth_record *rec, int64_t wall_us) HTH_MUST;
 
-/* Remembers which bytes were verified, so that a value seen again costs a hash, not a signature. */
+/* Remembers verdicts on what was refused, so that a bad value that comes again and again costs a
+ * hash, not a signature. Good records need no memory of that kind: who believes one knows its
+ * sequence, and sees by that when it comes again. */
 struct hth_record_cache;
 struct hth_record_cache *hth_record_cache_new(void);
 void hth_record_cache_free(struct hth_record_cache *cache);
 /* Signatures really checked. */
 uint64_t hth_record_cache_verified(const struct hth_record_cache *cache);
+/* The signature of these bytes is good, but they were refused for what they say. */
+void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
+                           const struct hth_dht_key *key, const uint8_t *data, size_t len);
 
 /* The signature only; fills rec->owner_id. `rec` came from hth_record_peek on the same bytes; cache
  * may be NULL. *checked (may be NULL) says whether a signature was computed. Errors:
