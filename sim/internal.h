@@ -190,7 +190,8 @@ struct sim_conn {
     struct hth_addr to;
     struct hth_peer_id want;
     bool has_want;
-    uint8_t stage; /* enum sim_stage */
+    uint8_t stage;   /* enum sim_stage */
+    uint8_t retries; /* of this stage's message */
     enum hth_err fail;
     int64_t dialed_us;
     int64_t finish_us; /* when the handshake's next message is due */

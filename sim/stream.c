@@ -9,8 +9,8 @@
  *     |<----------------- HELLO_REPLY ----|   on_open, or E_BAD_PEER_ID
  *     |---- FINISH ---------------------->|   accept
  *
- * A message that can't get through is tried again every second until the dial's or the handshake's
- * time is over.
+ * A message that can't get through is tried again after 1, 2, 4, ... seconds until the dial's or
+ * the handshake's time is over.
  */
 #include "sim/internal.h"
 
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#define HANDSHAKE_RETRY_US HTH_US_PER_S
+#define HANDSHAKE_RETRY_US HTH_US_PER_S /* the first one; doubles, as of a SYN */
 #define FLUSH_MAX_US       (5 * HTH_US_PER_S)
 #define IDLE_READER_US     INT64_C(100)
 
@@ -141,6 +141,7 @@ static void go_to_stage(struct sim_conn *conn, enum sim_stage stage, struct hth_
 {
     struct hth_world *w = at->world;
     conn->stage = (uint8_t)stage;
+    conn->retries = 0;
     conn->handshake.node = at;
     conn->finish_us = w->now_us + delay_us;
     sim_schedule(w, &conn->handshake, conn->finish_us);
@@ -199,6 +200,8 @@ static bool over_limits(struct hth_node *node, const struct hth_node *from)
     uint32_t same = 0;
     if (node->stream_count >= HTH_STREAMS_MAX)
         return true;
+    if (node->stream_count < HTH_STREAMS_PER_ADDR_MAX)
+        return false;
     for (struct sim_list *l = node->streams.next; l != &node->streams; l = l->next) {
         const struct hth_stream *s = HTH_CONTAINER(l, struct hth_stream, in_node);
         same += s->held && s->side == 1 && sim_stream_other(s)->node == from;
@@ -230,7 +233,9 @@ static void retry_handshake(struct sim_conn *conn)
     int64_t limit_us = early ? HTH_DIAL_TIMEOUT_US : HTH_HANDSHAKE_TIMEOUT_US;
     int64_t left_us = conn->dialed_us + limit_us - w->now_us;
     if (left_us > 0) {
-        conn->finish_us = w->now_us + HTH_MIN(left_us, HANDSHAKE_RETRY_US);
+        int64_t wait_us = HANDSHAKE_RETRY_US << HTH_MIN(conn->retries, 6);
+        conn->retries++;
+        conn->finish_us = w->now_us + HTH_MIN(left_us, wait_us);
         sim_schedule(w, &conn->handshake, conn->finish_us);
     } else if (conn->stage == SIM_FINISH) {
         conn->stage = SIM_DONE;
