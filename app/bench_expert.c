@@ -4,7 +4,8 @@
  *
  * One expert on one host, callers in closed loops on one client. Beside each figure stands the bare
  * kernel in the same process: on one thread, and on as many threads as the host has (each with
- * weights of its own). The last row asks for requests/s of the kind that computes nothing.
+ * weights of its own). Then one request for many experts with few rows each, beside one for as many
+ * rows of one expert. The last row asks for requests/s of the kind that computes nothing.
  */
 #include "app/bench_swarm.h"
 
@@ -14,11 +15,13 @@
 #include <pthread.h>
 #include <string.h>
 
-#define BUDGET_US (3 * HTH_US_PER_S)
+#define BUDGET_US    (3 * HTH_US_PER_S)
+#define WAVE_EXPERTS 64
+#define WAVE_ROWS    8 /* of each expert */
 
 struct expert {
     struct hth_bench bench;
-    const char *kind; /* NULL: ffn, then the nop row */
+    const char *kind; /* NULL: all */
     uint32_t d, rows, callers, clients;
     bool forward_only;
 };
@@ -26,7 +29,7 @@ struct expert {
 enum { KEY_KIND = 0x5100, KEY_DIM, KEY_ROWS, KEY_CALLERS, KEY_CLIENTS, KEY_FORWARD };
 
 static const struct argp_option options[] = {
-    {"kind", KEY_KIND, "NAME", 0, "ffn or nop (default: both)", 0},
+    {"kind", KEY_KIND, "NAME", 0, "ffn, wave or nop (default: all)", 0},
     {"dim", KEY_DIM, "N", 0, "Width of a row (default 1024)", 0},
     {"rows", KEY_ROWS, "N", 0, "Rows of a request (default: 1, 32 and 2048)", 0},
     {"callers", KEY_CALLERS, "N", 0, "Requests in flight (default: by rows)", 0},
@@ -41,8 +44,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_KIND:
         e->kind = arg;
-        if (strcmp(arg, "ffn") != 0 && strcmp(arg, "nop") != 0)
-            argp_error(state, "--kind '%s': ffn or nop", arg);
+        if (strcmp(arg, "ffn") != 0 && strcmp(arg, "wave") != 0 && strcmp(arg, "nop") != 0)
+            argp_error(state, "--kind '%s': ffn, wave or nop", arg);
         break;
     case KEY_DIM:
         e->d = (uint32_t)hth_cli_number(state, "--dim", arg, 1, 8192);
@@ -211,6 +214,71 @@ static enum hth_err measure_kind(struct expert *e, const char *kind)
     return err;
 }
 
+/* ---- many experts in one request ----------------------------------------------------------- */
+
+static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
+                      const struct hth_bench_samples *one)
+{
+    double many = hth_bench_median(wave), single = hth_bench_median(one);
+    hth_bench_row_take(&e->bench,
+                       json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:b}", "kind",
+                                 "wave", "d", (int)e->d, "experts", WAVE_EXPERTS, "rows", WAVE_ROWS,
+                                 "callers", (int)HTH_MAX(e->callers, 1u), "rows_per_s",
+                                 hth_bench_round(many), "one_expert", hth_bench_round(single),
+                                 "of_one", hth_bench_round(many / single), "threads",
+                                 (int)hth_bench_threads(&e->bench), "spread",
+                                 hth_bench_spread(wave), "tls", !e->bench.plain));
+}
+
+/* Forward only: the states of so many experts would fill the memory of a small machine. */
+static enum hth_err measure_wave(struct expert *e)
+{
+    const struct hth_bench_swarm_opts opts = {
+        .bench = &e->bench,
+        .kind = "ffn",
+        .d = e->d,
+        .experts = WAVE_EXPERTS,
+        .hosts = 1,
+        .clients = 1,
+        .host_threads = hth_bench_threads(&e->bench),
+        .batch_rows_max = 8192,
+        .step_rows = 1,
+    };
+    struct hth_bench_load wave = {.callers = HTH_MAX(e->callers, 1u),
+                                  .rows = WAVE_EXPERTS * WAVE_ROWS,
+                                  .spread = WAVE_EXPERTS,
+                                  .seed = e->bench.seed};
+    struct hth_bench_load one = wave;
+    struct hth_bench_samples waves, ones;
+    struct hth_bench_swarm *swarm;
+    one.spread = 1;
+    HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
+    enum hth_err err = hth_bench_swarm_verify(swarm, WAVE_ROWS, false);
+    HTH_GOTO(out, err);
+    HTH_GOTO(out, calibrate(swarm, &wave));
+    HTH_GOTO(out, calibrate(swarm, &one));
+    wave.batches = HTH_MAX(wave.batches / 2, 1u); /* they take turns: half a second each */
+    one.batches = HTH_MAX(one.batches / 2, 1u);
+    hth_bench_begin(&waves);
+    hth_bench_begin(&ones);
+    while (hth_bench_more(&e->bench, &waves, 5)) {
+        struct hth_bench_load_result result;
+        HTH_GOTO(out, hth_bench_drive(swarm, &wave, &result));
+        hth_bench_add(&waves, result.rows_per_s);
+        HTH_GOTO(out, hth_bench_drive(swarm, &one, &result));
+        hth_bench_add(&ones, result.rows_per_s);
+    }
+    emit_wave(e, &waves, &ones);
+out:
+    hth_bench_swarm_free(swarm);
+    return err;
+}
+
+static bool wanted(const struct expert *e, const char *kind)
+{
+    return e->kind == NULL || strcmp(e->kind, kind) == 0;
+}
+
 int hth_bench_expert_main(int argc, char **argv)
 {
     struct expert e = {.d = 1024, .clients = 1};
@@ -220,9 +288,11 @@ int hth_bench_expert_main(int argc, char **argv)
     if (e.bench.budget_us == 0)
         e.bench.budget_us = BUDGET_US; /* there are seven figures */
     enum hth_err err = HTH_OK;
-    if (e.kind == NULL || strcmp(e.kind, "ffn") == 0)
+    if (wanted(&e, "ffn"))
         err = measure_kind(&e, "ffn");
-    if (err == HTH_OK && (e.kind == NULL || strcmp(e.kind, "nop") == 0))
+    if (err == HTH_OK && wanted(&e, "wave"))
+        err = measure_wave(&e);
+    if (err == HTH_OK && wanted(&e, "nop"))
         err = measure_kind(&e, "nop");
     return hth_bench_finish(&e.bench, "measuring experts", err);
 }

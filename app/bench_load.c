@@ -52,7 +52,8 @@ static void caller_send(struct caller *c)
     struct run *r = c->run;
     struct hth_expert_batch *batch;
     struct hth_expert_call call;
-    hth_bench_call_one(r->swarm, c->expert, r->load->rows, r->pairs, &call);
+    hth_bench_call_spread(r->swarm, c->expert, HTH_MAX(r->load->spread, 1u), r->load->rows,
+                          r->pairs, &call);
     call.x = r->x;
     if (c->in_backward)
         call.dy = r->dy;
@@ -69,7 +70,9 @@ static void caller_next(struct caller *c)
     }
     c->batches_left--;
     c->in_backward = false;
-    c->expert = (uint32_t)hth_rng_below(&c->rng, c->run->swarm->opts.experts);
+    c->expert = 0;
+    if (c->run->load->spread == 0)
+        c->expert = (uint32_t)hth_rng_below(&c->rng, c->run->swarm->opts.experts);
     caller_send(c);
 }
 

@@ -298,13 +298,21 @@ struct hth_tensor hth_bench_tensor(uint32_t rows, uint32_t d)
 void hth_bench_call_one(const struct hth_bench_swarm *swarm, uint32_t expert, uint32_t rows,
                         struct hth_expert_pair *pairs, struct hth_expert_call *call)
 {
+    hth_bench_call_spread(swarm, expert, 1, rows, pairs, call);
+}
+
+void hth_bench_call_spread(const struct hth_bench_swarm *swarm, uint32_t first, uint32_t experts,
+                           uint32_t rows, struct hth_expert_pair *pairs,
+                           struct hth_expert_call *call)
+{
     for (uint32_t i = 0; i < rows; i++)
-        pairs[i] = (struct hth_expert_pair){.unit = i, .target = 0};
+        pairs[i] =
+            (struct hth_expert_pair){.unit = i, .target = (uint32_t)((uint64_t)i * experts / rows)};
     *call = (struct hth_expert_call){
         .layer = swarm->grid.name,
         .ndim = swarm->grid.ndim,
-        .targets = &swarm->targets[expert],
-        .targets_count = 1,
+        .targets = &swarm->targets[first],
+        .targets_count = experts,
         .pairs = pairs,
         .pairs_count = rows,
     };

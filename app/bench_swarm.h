@@ -71,6 +71,10 @@ enum hth_err hth_bench_ask(struct hth_bench_client *client, const struct hth_exp
 /* Fills a call for `rows` rows of x to one expert; pairs has `rows` entries. */
 void hth_bench_call_one(const struct hth_bench_swarm *swarm, uint32_t expert, uint32_t rows,
                         struct hth_expert_pair *pairs, struct hth_expert_call *call);
+/* The same for all experts from `first` on that `experts` counts: rows / experts for each. */
+void hth_bench_call_spread(const struct hth_bench_swarm *swarm, uint32_t first, uint32_t experts,
+                           uint32_t rows, struct hth_expert_pair *pairs,
+                           struct hth_expert_call *call);
 /* A float tensor [rows, d] in a blob of its own. NULL blob: no memory. */
 struct hth_tensor hth_bench_tensor(uint32_t rows, uint32_t d);
 static inline float *hth_bench_floats(const struct hth_tensor *t)
@@ -86,6 +90,7 @@ struct hth_bench_load {
     uint32_t callers; /* dealt to the clients in turn */
     uint32_t batches; /* of each caller */
     uint32_t rows;    /* of each batch */
+    uint32_t spread;  /* the first so many experts share each batch's rows; 0: one at random */
     bool backward;
     uint64_t seed;
 };
