@@ -73,6 +73,7 @@ struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
+    int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
 };
 
 struct hth_roster_opts {

@@ -62,15 +62,13 @@ struct hth_state_donor_opts {
      * has no state itself. Not called again before it was given. */
     hth_fn *want;
     void *arg;
-    int64_t fresh_us;        /* a snapshot younger than this is handed out again */
-    int64_t linger_us;       /* an older one that nobody asked for so long is let go */
-    int64_t life_us;         /* of the record */
-    uint32_t parts_per_peer; /* of one peer served at once; beyond: E_BUSY */
+    int64_t fresh_us;  /* a snapshot younger than this is handed out again */
+    int64_t linger_us; /* an older one that nobody asked for so long is let go */
+    int64_t life_us;   /* of the record */
 };
 #define HTH_STATE_DONOR_OPTS_INIT                                                                  \
     {                                                                                              \
-        .fresh_us = 3 * HTH_US_PER_S, .linger_us = 20 * HTH_US_PER_S,                              \
-        .life_us = 15 * HTH_US_PER_S, .parts_per_peer = 16                                         \
+        .fresh_us = 3 * HTH_US_PER_S, .linger_us = 20 * HTH_US_PER_S, .life_us = 15 * HTH_US_PER_S \
     }
 
 struct hth_state_donor_stats {

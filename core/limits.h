@@ -116,7 +116,8 @@
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */
-#define HTH_STATE_SERVING_MAX    256 /* parts and descriptions being served at once */
+#define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot */
+#define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The roster: the board of the others' notes, this peer's own note, and who speaks at all.
+ *
+ *   board -> on_record / on_gone -> adjust: level, follow, review -> on_change (next turn)
+ *   set_* -> say -> note (after publish_min_us at the earliest)
+ *   tick  -> whatever of slot, level, patience is due
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "averaging/roster_int.h"
+#include "core/mem.h"
+#include "dht/uid.h"
+
+#define SLOT_BITS    8                  /* rarer marks speak at once */
+#define LOWER_US     (3 * HTH_US_PER_S) /* between two steps down */
+#define SETTLE_US    (3 * HTH_US_PER_S) /* until those of a lower level have spoken */
+#define RATE_STEP    0.25               /* a speed that others should hear of */
+#define SAMPLES_STEP 0.1                /* ... samples, of those said or estimated */
+
+static void adjust(struct hth_roster *r);
+
+/* ---- who counts ------------------------------------------------------------------------------ */
+
+bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
+{
+    return note->schema == r->opts.schema && (note->flags & HTH_ROSTER_BOOTSTRAPPING) == 0;
+}
+
+bool hth_roster_self_counts(const struct hth_roster *r)
+{
+    return !r->opts.watch_only && !r->leaving && hth_roster_takes_part(r, &r->self);
+}
+
+static uint64_t mark_of(const struct hth_peer_id *id)
+{
+    return hth_mix64(hth_load_u64le(id->b));
+}
+
+bool hth_roster_in(uint32_t level, const struct hth_peer_id *id)
+{
+    return level == 0 || mark_of(id) >> (64 - level) == 0;
+}
+
+uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
+{
+    bool self_in = hth_roster_in(r->counted_level, &r->env->self);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < r->count; i++)
+        n += hth_roster_takes_part(r, &r->peers[i]->note) &&
+             hth_roster_in(r->counted_level, &r->peers[i]->id);
+    if (hth_roster_self_counts(r) && self_in)
+        n++;
+    n <<= r->counted_level;
+    if (hth_roster_self_counts(r) && !self_in)
+        n = HTH_MAX(n, 1u);
+    if (exact != NULL)
+        *exact = r->counted_level == 0;
+    return n;
+}
+
+/* ---- timer ----------------------------------------------------------------------------------- */
+
+void hth_roster_tick_at(struct hth_roster *r, int64_t at_us)
+{
+    if (r->tick_at_us != 0 && r->tick_at_us <= at_us)
+        return;
+    r->tick_at_us = at_us;
+    hth_timer_set(r->env, r->tick, at_us - hth_now_us(r->env));
+}
+
+static void on_tick(void *arg)
+{
+    struct hth_roster *r = arg;
+
+    r->tick_at_us = 0;
+    adjust(r);
+}
+
+static void on_change_timer(void *arg)
+{
+    struct hth_roster *r = arg;
+
+    r->changed = false;
+    if (r->opts.on_change != NULL)
+        r->opts.on_change(r->opts.arg);
+}
+
+static void tell_change(struct hth_roster *r)
+{
+    if (r->changed)
+        return;
+    r->changed = true;
+    hth_timer_set(r->env, r->change, 0);
+}
+
+/* ---- levels of sampling ---------------------------------------------------------------------- */
+
+static uint32_t seen_at(const struct hth_roster *r, uint32_t level)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < r->count; i++)
+        n += hth_roster_in(level, &r->peers[i]->id);
+    return n;
+}
+
+static void adjust_level(struct hth_roster *r)
+{
+    int64_t now = hth_now_us(r->env);
+
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && seen_at(r, r->level) > HTH_AVG_ROSTER_HIGH) {
+        r->level++;
+        r->lower_at_us = 0;
+    }
+    r->counted_level = HTH_MAX(r->counted_level, r->level);
+    if (r->level > 0 && seen_at(r, r->level) < HTH_AVG_ROSTER_LOW) {
+        if (r->lower_at_us == 0)
+            r->lower_at_us = now + LOWER_US;
+        if (now >= r->lower_at_us) {
+            r->level--;
+            r->lower_at_us = 0;
+            r->counted_at_us = now + SETTLE_US;
+            hth_roster_tick_at(r, now + LOWER_US);
+        } else {
+            hth_roster_tick_at(r, r->lower_at_us);
+        }
+    } else {
+        r->lower_at_us = 0;
+    }
+    if (r->counted_level > r->level) {
+        if (now >= r->counted_at_us)
+            r->counted_level = r->level;
+        else
+            hth_roster_tick_at(r, r->counted_at_us);
+    }
+    r->stats.level = r->level;
+}
+
+/* ---- this peer's note ------------------------------------------------------------------------ */
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    struct hth_roster *r = arg;
+
+    r->said = r->self;
+    r->said_us = hth_now_us(r->env);
+    r->stats.puts++;
+    return hth_roster_note_write(&r->self, w);
+}
+
+void hth_roster_say(struct hth_roster *r)
+{
+    if (r->speaking)
+        hth_note_update(r->note,
+                        HTH_MAX(r->said_us + r->opts.publish_min_us - hth_now_us(r->env), 0));
+}
+
+static void speak(struct hth_roster *r, bool yes)
+{
+    const struct hth_note_opts opts = {.life_us = r->opts.life_us};
+    enum hth_err err = HTH_OK;
+
+    if (yes == r->speaking)
+        return;
+    if (yes && r->note == NULL)
+        err = hth_note_new(r->env, r->dht, &r->topic, &opts, fill, r, &r->note);
+    else if (yes)
+        hth_note_resume(r->note);
+    else
+        hth_note_goodbye(r->note, NULL, NULL);
+    if (err == HTH_OK)
+        r->speaking = yes;
+    else
+        HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "progress can't be told: %s", hth_err_text(err));
+}
+
+static void adjust_speaking(struct hth_roster *r)
+{
+    if (r->opts.watch_only || r->leaving)
+        return;
+    if (hth_now_us(r->env) < r->slot_at_us)
+        hth_roster_tick_at(r, r->slot_at_us);
+    else
+        speak(r, hth_roster_in(r->level, &r->env->self));
+}
+
+static void adjust(struct hth_roster *r)
+{
+    adjust_level(r);
+    adjust_speaking(r);
+    hth_roster_review(r);
+}
+
+static bool progress_matters(const struct hth_roster *r)
+{
+    const struct hth_roster_note *a = &r->said, *b = &r->self;
+    double seconds = (double)(hth_now_us(r->env) - r->said_us) / 1e6;
+    double guess = (double)a->samples + a->samples_per_s * seconds;
+    double have = (double)b->samples;
+
+    if (a->step != b->step || (a->samples_per_s == 0) != (b->samples_per_s == 0))
+        return true;
+    if (fabs(b->samples_per_s - a->samples_per_s) > RATE_STEP * a->samples_per_s)
+        return true;
+    return fabs(have - guess) > SAMPLES_STEP * HTH_MAX(have, guess);
+}
+
+void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
+                             double samples_per_s)
+{
+    r->self.step = HTH_MIN(step, HTH_AVG_STEP_MAX);
+    r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
+    r->self.samples_per_s =
+        samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
+    if (progress_matters(r))
+        hth_roster_say(r);
+}
+
+void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
+{
+    if (r->self.flags == (flags & HTH_ROSTER_FLAGS))
+        return;
+    r->self.flags = flags & HTH_ROSTER_FLAGS;
+    hth_roster_say(r);
+    tell_change(r);
+}
+
+void hth_roster_set_ready_at(struct hth_roster *r, int64_t wall_us)
+{
+    r->self.ready_at_us = HTH_MAX(wall_us, 0);
+    if (llabs(r->self.ready_at_us - r->said.ready_at_us) > r->opts.publish_min_us)
+        hth_roster_say(r);
+}
+
+void hth_roster_set_round(struct hth_roster *r, uint64_t round)
+{
+    if (round <= r->self.round)
+        return;
+    r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
+    hth_roster_say(r);
+}
+
+const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
+{
+    return &r->self;
+}
+
+uint64_t hth_roster_round(const struct hth_roster *r)
+{
+    uint64_t round = r->self.round;
+
+    for (uint32_t i = 0; i < r->count; i++)
+        if (hth_roster_takes_part(r, &r->peers[i]->note))
+            round = HTH_MAX(round, r->peers[i]->note.round);
+    return round;
+}
+
+/* ---- the board ------------------------------------------------------------------------------- */
+
+/* Where the id is, or would be put. */
+static uint32_t place_of(const struct hth_roster *r, const struct hth_peer_id *id, bool *found)
+{
+    uint32_t lo = 0, hi = r->count;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (hth_peer_id_cmp(&r->peers[mid]->id, id) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *found = lo < r->count && hth_peer_id_eq(&r->peers[lo]->id, id);
+    return lo;
+}
+
+static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = hth_new(struct hth_roster_peer);
+    bool found;
+    uint32_t at = place_of(r, id, &found);
+
+    if (r->count == r->capacity) {
+        r->capacity = r->capacity > 0 ? 2 * r->capacity : 16;
+        r->peers = hth_realloc(r->peers, r->capacity, sizeof(struct hth_roster_peer *));
+    }
+    memmove(&r->peers[at + 1], &r->peers[at], (r->count - at) * sizeof(struct hth_roster_peer *));
+    r->peers[at] = p;
+    r->count++;
+    p->id = *id;
+    p->skew_us = INT64_MIN;
+    return p;
+}
+
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_roster *r = arg;
+    struct hth_roster_note note;
+    struct hth_roster_peer *p = *user;
+    int64_t ahead;
+
+    HTH_TRY(hth_roster_note_read(rec->payload, rec->payload_len, &note));
+    if (hth_peer_id_eq(&rec->owner_id, &r->env->self)) /* said before a restart, or just now */
+        return HTH_OK;
+    if (p == NULL)
+        p = insert(r, &rec->owner_id);
+    *user = p;
+    p->note = note;
+    p->issued_us = rec->issued_us;
+    ahead = HTH_MAX(rec->issued_us - hth_wall_us(r->env), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
+    p->skew_us = HTH_MIN(HTH_MAX(p->skew_us, ahead), (int64_t)HTH_CLOCK_SKEW_MAX_US);
+    hth_roster_follow(r, &note);
+    adjust(r);
+    tell_change(r);
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    struct hth_roster *r = arg;
+    bool found;
+    uint32_t at;
+
+    (void)part;
+    if (user == NULL)
+        return;
+    at = place_of(r, owner, &found);
+    HTH_ASSERT(found && r->peers[at] == user);
+    r->count--;
+    memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
+    hth_free(user);
+    if (r->freed)
+        return;
+    adjust(r);
+    tell_change(r);
+}
+
+static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
+{
+    struct hth_roster *r = arg;
+
+    r->stats.refused++;
+    r->stats.refused_skew += err == HTH_E_CLOCK_SKEW;
+    hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
+    if (err == HTH_E_CLOCK_SKEW)
+        HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
+}
+
+const struct hth_roster_peer *hth_roster_at(const struct hth_roster *r, uint32_t index)
+{
+    return index < r->count ? r->peers[index] : NULL;
+}
+
+const struct hth_roster_peer *hth_roster_find(const struct hth_roster *r,
+                                              const struct hth_peer_id *id)
+{
+    bool found;
+    uint32_t at = place_of(r, id, &found);
+
+    return found ? r->peers[at] : NULL;
+}
+
+void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
+{
+    *out = r->stats;
+    out->seen = r->count;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_note *n = &r->peers[i]->note;
+
+        out->other_schema += n->schema != r->opts.schema;
+        out->bootstrapping +=
+            n->schema == r->opts.schema && (n->flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static const struct hth_board_ops board_ops = {on_record, on_gone, on_refused};
+
+static enum hth_err check_opts(const struct hth_roster_opts *o)
+{
+    if (o->network == NULL || hth_name_check(o->network, strnlen(o->network, 256)) != HTH_OK)
+        return HTH_E_CONFIG;
+    if (o->life_us < HTH_RECORD_LIFE_MIN_US || o->life_us > HTH_RECORD_LIFE_MAX_US ||
+        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->group_max < 2)
+        return HTH_E_CONFIG;
+    if (o->bandwidth != 0 &&
+        !(o->bandwidth >= HTH_AVG_BANDWIDTH_MIN && o->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
+        return HTH_E_CONFIG;
+    if (o->shape.dims > 0 && hth_avg_shape_check(&o->shape) != HTH_OK)
+        return HTH_E_CONFIG;
+    if (o->has_cell && (o->shape.dims == 0 || hth_avg_cell_check(&o->shape, &o->cell) != HTH_OK))
+        return HTH_E_CONFIG;
+    return HTH_OK;
+}
+
+static void begin(struct hth_roster *r)
+{
+    const struct hth_roster_opts *o = &r->opts;
+    uint64_t mark = mark_of(&r->env->self);
+    int zeros = mark == 0 ? 64 : __builtin_clzll(mark);
+
+    r->self = (struct hth_roster_note){.addr = o->addr,
+                                       .flags = o->flags & HTH_ROSTER_FLAGS,
+                                       .schema = o->schema,
+                                       .bandwidth = o->bandwidth};
+    if (o->shape.dims > 0) {
+        r->self.generation = 1;
+        r->self.shape = o->shape;
+        r->stats.generation = 1;
+    }
+    r->slot_at_us = hth_now_us(r->env) + HTH_MAX(SLOT_BITS - zeros, 0) * o->slot_us;
+    hth_roster_tick_at(r, r->slot_at_us);
+}
+
+enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
+                            const struct hth_roster_opts *opts, struct hth_roster **out)
+{
+    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
+    struct hth_roster *r;
+    enum hth_err err;
+
+    *out = NULL;
+    HTH_TRY(check_opts(opts));
+    r = hth_new(struct hth_roster);
+    r->env = env;
+    r->dht = dht;
+    r->opts = *opts;
+    r->cache = hth_record_cache_new();
+    r->tick = hth_timer_new(env, on_tick, r);
+    r->change = hth_timer_new(env, on_change_timer, r);
+    hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
+    r->opts.network = NULL;
+    board.records_max = HTH_AVG_ROSTER_MAX;
+    board.cache = r->cache;
+    err = hth_board_new(env, dht, &r->topic, &board, &board_ops, r, &r->board);
+    if (err != HTH_OK) {
+        hth_roster_free(r);
+        return err;
+    }
+    begin(r);
+    *out = r;
+    return HTH_OK;
+}
+
+void hth_roster_free(struct hth_roster *r)
+{
+    if (r == NULL)
+        return;
+    r->freed = true;
+    hth_note_free(r->note);
+    hth_board_free(r->board);
+    hth_record_cache_free(r->cache);
+    hth_timer_free(r->env, r->tick);
+    hth_timer_free(r->env, r->change);
+    hth_free(r->peers);
+    hth_free(r);
+}
+
+static void left(void *arg, enum hth_err err)
+{
+    struct hth_roster *r = arg;
+
+    (void)err;
+    if (r->left != NULL)
+        r->left(r->left_arg);
+}
+
+static void nothing_to_say(void *arg)
+{
+    left(arg, HTH_OK);
+}
+
+void hth_roster_leave(struct hth_roster *r, hth_fn *done, void *arg)
+{
+    r->leaving = true;
+    r->left = done;
+    r->left_arg = arg;
+    if (r->note != NULL) {
+        hth_note_goodbye(r->note, left, r);
+        r->speaking = false;
+        return;
+    }
+    /* It never spoke: the change timer is free for this, for nobody is told of changes any more. */
+    hth_timer_free(r->env, r->change);
+    r->change = hth_timer_new(r->env, nothing_to_say, r);
+    r->changed = true;
+    hth_timer_set(r->env, r->change, 0);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all notes together say about the batch.
+ *
+ * A note is old when it is read, so a peer's samples are carried on with its speed; but not beyond
+ * half a note's life: by then it would have been renewed, and who does not renew may be dead. The
+ * age of a note is judged with the difference of the clocks as far as it shows: the least delay
+ * that any note of this peer seemed to have is taken for that difference.
+ */
+#include <string.h>
+
+#include "averaging/roster_int.h"
+
+struct sums {
+    uint64_t step;
+    uint32_t peers, ahead, behind;
+    double samples, said, rate;
+    uint64_t step_max;
+};
+
+static void add(struct sums *s, const struct hth_roster_note *n, double age_s, double age_max_s)
+{
+    bool silent = age_s > age_max_s;
+    double rate = silent ? 0 : n->samples_per_s;
+
+    s->step_max = HTH_MAX(s->step_max, n->step);
+    s->ahead += n->step > s->step;
+    s->behind += n->step < s->step;
+    s->rate += rate;
+    s->peers += rate > 0 || n->samples > 0;
+    if (n->step != s->step)
+        return;
+    s->said += (double)n->samples;
+    s->samples += (double)n->samples + rate * HTH_MAX(age_s, 0.0);
+}
+
+void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target,
+                      struct hth_roster_batch *out)
+{
+    double scale = (double)(UINT64_C(1) << r->counted_level);
+    double age_max_s = (double)r->opts.life_us / 2e6;
+    int64_t wall = hth_wall_us(r->env);
+    struct sums s = {.step = step};
+    double left;
+
+    memset(out, 0, sizeof(*out));
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_peer *p = r->peers[i];
+
+        if (hth_roster_takes_part(r, &p->note) && hth_roster_in(r->counted_level, &p->id))
+            add(&s, &p->note, (double)(wall - p->issued_us + p->skew_us) / 1e6, age_max_s);
+    }
+    s.said *= scale;
+    s.samples *= scale;
+    s.rate *= scale;
+    s.peers = (uint32_t)(s.peers * scale);
+    if (hth_roster_self_counts(r)) /* exactly, and once */
+        add(&s, &r->self, 0, 1);
+    out->peers = s.peers;
+    out->samples = s.samples;
+    out->samples_said = s.said;
+    out->samples_per_s = s.rate;
+    out->step_max = s.step_max;
+    out->ahead = s.ahead;
+    out->behind = s.behind;
+    left = (double)target - s.samples;
+    if (left <= 0)
+        out->eta_us = 0;
+    else if (s.rate <= 0 || left / s.rate > 1e9)
+        out->eta_us = INT64_MAX;
+    else
+        out->eta_us = (int64_t)(1e6 * left / s.rate);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which grid the peers stand in, and where this one stands: agreed on by the highest generation. */
+#include <string.h>
+
+#include "averaging/roster_int.h"
+
+static bool is_fixed(const struct hth_roster *r)
+{
+    return r->opts.shape.dims > 0;
+}
+
+static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg_shape *shape)
+{
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+
+    r->self.generation = generation;
+    r->self.shape = *shape;
+    memset(&r->self.cell, 0, sizeof(r->self.cell));
+    r->placed = false;
+    r->review_at_us = 0;
+    r->stats.generation = generation;
+    HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s, generation %u",
+            hth_avg_shape_text(shape, text), generation);
+    hth_roster_say(r);
+}
+
+static bool is_newer(const struct hth_roster *r, const struct hth_roster_note *note)
+{
+    char theirs[HTH_AVG_SHAPE_TEXT_MAX], ours[HTH_AVG_SHAPE_TEXT_MAX];
+
+    if (note->generation != r->self.generation)
+        return note->generation > r->self.generation;
+    return note->generation > 0 && strcmp(hth_avg_shape_text(&note->shape, theirs),
+                                          hth_avg_shape_text(&r->self.shape, ours)) > 0;
+}
+
+void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note)
+{
+    if (!is_fixed(r) && note->schema == r->opts.schema && is_newer(r, note))
+        take(r, note->generation, &note->shape);
+}
+
+static bool fits(const struct hth_roster *r, uint32_t population, struct hth_avg_shape *next)
+{
+    if (r->self.generation > 0)
+        return !hth_avg_shape_review(&r->self.shape, population, r->opts.group_max, next);
+    *next = hth_avg_shape_for(population, r->opts.group_max);
+    return population < 2;
+}
+
+void hth_roster_review(struct hth_roster *r)
+{
+    int64_t now = hth_now_us(r->env), patience;
+    struct hth_avg_shape next;
+
+    if (is_fixed(r) || !r->speaking || r->self.generation == UINT32_MAX)
+        return;
+    if (fits(r, hth_roster_population(r, NULL), &next)) {
+        r->review_at_us = 0;
+        return;
+    }
+    if (r->review_at_us == 0) {
+        /* Who has no grid at all loses nothing by a hasty one. */
+        patience = r->self.generation == 0 ? r->opts.patience_us / 3 : r->opts.patience_us;
+        r->review_at_us = now + patience + (int64_t)(hth_rng_unit(&r->env->rng) * (double)patience);
+    }
+    if (now < r->review_at_us) {
+        hth_roster_tick_at(r, r->review_at_us);
+        return;
+    }
+    r->stats.proposed++;
+    take(r, r->self.generation + 1, &next);
+}
+
+static uint32_t rank_of_self(const struct hth_roster *r)
+{
+    uint32_t rank = 0;
+
+    for (uint32_t i = 0; i < r->count; i++)
+        rank += hth_roster_takes_part(r, &r->peers[i]->note) &&
+                hth_peer_id_cmp(&r->peers[i]->id, &r->env->self) < 0;
+    return rank;
+}
+
+static void place(struct hth_roster *r)
+{
+    struct hth_avg_cell old = r->self.cell;
+
+    if (r->opts.has_cell)
+        r->self.cell = r->opts.cell;
+    else if (r->counted_level == 0)
+        r->self.cell = hth_avg_cell_of_rank(&r->self.shape, rank_of_self(r));
+    else if (r->placed_shape.dims > 0)
+        r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
+    else
+        r->self.cell = hth_avg_cell_of_id(&r->self.shape, &r->env->self);
+    r->placed = true;
+    r->placed_shape = r->self.shape;
+    r->placed_cell = r->self.cell;
+    if (memcmp(&old, &r->self.cell, sizeof(old)) != 0)
+        hth_roster_say(r);
+}
+
+enum hth_err hth_roster_cell(struct hth_roster *r, struct hth_avg_cell *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (r->self.generation == 0)
+        return HTH_E_NOT_FOUND;
+    if (!r->placed)
+        place(r);
+    *out = r->self.cell;
+    return HTH_OK;
+}
+
+enum hth_err hth_roster_set_cell(struct hth_roster *r, uint32_t generation,
+                                 const struct hth_avg_cell *cell)
+{
+    if (generation != r->self.generation || generation == 0 ||
+        hth_avg_cell_check(&r->self.shape, cell) != HTH_OK)
+        return HTH_E_STALE;
+    r->self.cell = *cell;
+    r->placed = true;
+    r->placed_shape = r->self.shape;
+    r->placed_cell = *cell;
+    hth_roster_say(r);
+    return HTH_OK;
+}
+
+const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *r, uint32_t *generation)
+{
+    if (generation != NULL)
+        *generation = r->self.generation;
+    return &r->self.shape;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roster_int.h (internal): the roster's parts.
+ *
+ *   roster.c        the board of the others' notes, this peer's own note, levels of sampling
+ *   roster_grid.c   shapes, generations, cells
+ *   roster_batch.c  sums over the notes
+ *   roster_note.c   a note's bytes
+ */
+#ifndef HTH_AVERAGING_ROSTER_INT_H
+#define HTH_AVERAGING_ROSTER_INT_H
+
+#include "averaging/roster.h"
+#include "dht/board.h"
+
+struct hth_roster {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_roster_opts opts;
+    struct hth_topic topic;
+    struct hth_board *board;
+    struct hth_record_cache *cache;
+    struct hth_roster_peer **peers; /* by id */
+    uint32_t count, capacity;
+    /* this peer */
+    struct hth_roster_note self;
+    struct hth_note *note; /* NULL before its slot, or when it never spoke */
+    bool speaking;         /* the note is up */
+    bool leaving;
+    struct hth_roster_note said;       /* as last published */
+    int64_t said_us;                   /* when */
+    bool placed;                       /* self.cell is of this generation */
+    struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
+    struct hth_avg_cell placed_cell;
+    /* sampling */
+    uint32_t level;         /* decides who posts */
+    uint32_t counted_level; /* of the estimates: follows `level` down a little later */
+    int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */
+    /* shapes */
+    int64_t review_at_us; /* when patience ends; 0: the shape fits */
+    struct hth_timer *tick, *change;
+    int64_t tick_at_us; /* 0: not armed */
+    bool changed, freed;
+    hth_fn *left;
+    void *left_arg;
+    struct hth_roster_stats stats;
+};
+
+/* ---- roster.c ---- */
+/* Takes part in rounds and batches: of our schema and with state. */
+bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note);
+bool hth_roster_self_counts(const struct hth_roster *r);
+/* Whether the id's mark is below the level. */
+bool hth_roster_in(uint32_t level, const struct hth_peer_id *id);
+/* The note has changed in a way that others should know soon. */
+void hth_roster_say(struct hth_roster *r);
+void hth_roster_tick_at(struct hth_roster *r, int64_t at_us);
+
+/* ---- roster_grid.c ---- */
+/* Somebody's shape: followed when its generation is newer. */
+void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note);
+/* Proposes a shape when the present one has not fitted for long enough. */
+void hth_roster_review(struct hth_roster *r);
+
+#endif

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The roster in the simulator: who is counted, exactly and sampled; one shape for all; cells; the
+ * batch's sums; clocks; and what a note may say.
+ */
+#include "averaging/roster.h"
+
+#include "core/mem.h"
+#include "dht/board.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S HTH_US_PER_S
+
+struct swarm {
+    struct hth_world *world;
+    struct hth_roster **roster;
+    struct hth_node **node;
+    uint32_t count;
+};
+
+static struct hth_roster_opts defaults(void)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+
+    o.network = "net";
+    o.schema = 7;
+    o.addr.family = 4;
+    return o;
+}
+
+static void swarm_init(struct swarm *s, uint64_t seed, uint32_t max)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    memset(s, 0, sizeof(*s));
+    s->world = hth_world_new(seed, &opts);
+    s->roster = hth_new_array(struct hth_roster *, max);
+    s->node = hth_new_array(struct hth_node *, max);
+}
+
+static struct hth_roster *add_skewed(struct swarm *s, const struct hth_roster_opts *o,
+                                     int64_t skew_us)
+{
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    char name[24];
+    uint32_t i = s->count++;
+
+    node.wall_skew_us = skew_us;
+    snprintf(name, sizeof(name), "n%u", i);
+    s->node[i] = hth_world_node(s->world, name, &node);
+    assert_ok(hth_roster_new(hth_node_env(s->node[i]), hth_node_dht(s->node[i]), o,
+                             &s->roster[i]));
+    return s->roster[i];
+}
+
+static struct hth_roster *add(struct swarm *s, const struct hth_roster_opts *o)
+{
+    return add_skewed(s, o, 0);
+}
+
+static void swarm_clear(struct swarm *s)
+{
+    struct hth_open_counts open;
+
+    for (uint32_t i = 0; i < s->count; i++)
+        hth_roster_free(s->roster[i]);
+    hth_world_open(s->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(s->world);
+    hth_free(s->roster);
+    hth_free(s->node);
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static void test_exact_count(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults(), other = defaults(), helper = defaults(),
+                           onlooker = defaults(), newcomer = defaults();
+    struct hth_roster_stats stats;
+    bool exact;
+
+    (void)state;
+    swarm_init(&s, 1, 70);
+    other.schema = 8;
+    helper.flags = HTH_ROSTER_HELPER;
+    newcomer.flags = HTH_ROSTER_BOOTSTRAPPING;
+    onlooker.watch_only = true;
+    for (int i = 0; i < 60; i++)
+        add(&s, &o);
+    add(&s, &helper);
+    add(&s, &other);
+    add(&s, &newcomer);
+    add(&s, &onlooker);
+    hth_world_run_for(s.world, 5 * S);
+    for (uint32_t i = 0; i < s.count; i++) {
+        bool alone = i == 61;
+
+        assert_int_equal(hth_roster_population(s.roster[i], &exact), alone ? 1 : 61);
+        assert_true(exact);
+        hth_roster_stats(s.roster[i], &stats);
+        assert_int_equal(stats.seen, i == 63 ? 63 : 62);
+        assert_int_equal(stats.level, 0);
+        assert_int_equal(stats.other_schema, alone ? 62 : 1);
+        assert_int_equal(stats.bootstrapping, alone || i == 62 ? 0 : 1);
+    }
+    /* One leaves, one dies: the first at once, the second when its note's life is over. */
+    hth_roster_leave(s.roster[0], NULL, NULL);
+    hth_world_run_for(s.world, 2 * S);
+    assert_int_equal(hth_roster_population(s.roster[5], NULL), 60);
+    hth_roster_free(s.roster[1]);
+    s.roster[1] = NULL;
+    hth_world_run_for(s.world, 10 * S);
+    assert_int_equal(hth_roster_population(s.roster[5], NULL), 60);
+    hth_world_run_for(s.world, 12 * S);
+    assert_int_equal(hth_roster_population(s.roster[5], NULL), 59);
+    swarm_clear(&s);
+}
+
+static void done_leaving(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void test_leaving_before_a_word(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    bool done = false;
+
+    (void)state;
+    swarm_init(&s, 1, 1);
+    hth_roster_leave(add(&s, &o), done_leaving, &done);
+    assert_false(done);
+    hth_world_run_for(s.world, 1 * S);
+    assert_true(done);
+    swarm_clear(&s);
+}
+
+/* Thousands: each reader's board stays small and its estimate near. */
+static void check_sampled(uint32_t n, uint64_t seed)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    uint32_t posts = 0, seen_max = 0;
+    double worst = 0, sum = 0;
+
+    swarm_init(&s, seed, n);
+    for (uint32_t i = 0; i < n; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 30 * S);
+    for (uint32_t i = 0; i < n; i++) {
+        struct hth_roster_stats stats;
+        bool exact;
+        uint32_t population = hth_roster_population(s.roster[i], &exact);
+
+        hth_roster_stats(s.roster[i], &stats);
+        assert_false(exact);
+        seen_max = HTH_MAX(seen_max, stats.seen);
+        posts += stats.puts > 0;
+        worst = fmax(worst, fabs((double)population / n - 1));
+        sum += population;
+    }
+    assert_true(worst <= 0.25);
+    assert_close(sum / n, n, 0.25, 0);
+    assert_true(seen_max <= 2 * HTH_AVG_ROSTER_HIGH);
+    assert_true(posts < n / 2);
+    swarm_clear(&s);
+}
+
+static void test_sampled_1024(void **state)
+{
+    (void)state;
+    check_sampled(1024, 3);
+}
+
+static void test_sampled_4096(void **state)
+{
+    (void)state;
+    check_sampled(4096, 4);
+}
+
+/* Most of them go: those who are left speak more, until all do. */
+static void test_level_falls(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_stats stats;
+    bool exact;
+
+    (void)state;
+    swarm_init(&s, 5, 400);
+    for (int i = 0; i < 400; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 10 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_true(stats.level >= 2);
+    for (uint32_t i = 30; i < 400; i++)
+        hth_roster_leave(s.roster[i], NULL, NULL);
+    hth_world_run_for(s.world, 40 * S);
+    for (uint32_t i = 0; i < 30; i++) {
+        assert_int_equal(hth_roster_population(s.roster[i], &exact), 30);
+        assert_true(exact);
+    }
+    swarm_clear(&s);
+}
+
+/* ---- shapes and cells ------------------------------------------------------------------------ */
+
+static void check_one_shape(struct swarm *s, uint32_t n, uint32_t *generation)
+{
+    const struct hth_avg_shape *first = hth_roster_shape(s->roster[0], generation);
+
+    assert_true(*generation > 0);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t g;
+
+        assert_true(hth_avg_shape_eq(hth_roster_shape(s->roster[i], &g), first));
+        assert_int_equal(g, *generation);
+    }
+    assert_true(hth_avg_fill(first, n) >= HTH_AVG_FILL_MIN);
+    assert_true(hth_avg_fill(first, n) <= HTH_AVG_FILL_MAX);
+}
+
+static void test_one_shape(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    uint32_t g1, g2, g3;
+
+    (void)state;
+    o.group_max = 4;
+    swarm_init(&s, 6, 64);
+    for (int i = 0; i < 16; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 8 * S);
+    check_one_shape(&s, 16, &g1);
+    assert_int_equal(hth_roster_shape(s.roster[0], NULL)->dims, 2);
+    for (int i = 16; i < 64; i++) {
+        add(&s, &o);
+        hth_world_run_for(s.world, S / 4);
+    }
+    hth_world_run_for(s.world, 10 * S);
+    check_one_shape(&s, 64, &g2);
+    assert_true(g2 > g1);
+    for (uint32_t i = 30; i < 64; i++)
+        hth_roster_leave(s.roster[i], NULL, NULL);
+    hth_world_run_for(s.world, 15 * S);
+    check_one_shape(&s, 30, &g3);
+    assert_true(g3 > g2);
+    /* A population that stays within the bounds keeps its grid. */
+    hth_world_run_for(s.world, 100 * S);
+    check_one_shape(&s, 30, &g1);
+    assert_int_equal(g1, g3);
+    swarm_clear(&s);
+}
+
+/* Two halves that could not hear each other come to the same generation with different shapes. */
+static void test_shapes_of_a_partition_merge(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    uint32_t g;
+
+    (void)state;
+    o.group_max = 4;
+    swarm_init(&s, 8, 20);
+    for (int i = 0; i < 8; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 8 * S);
+    for (int i = 8; i < 20; i++) {
+        struct hth_roster_opts own = o;
+
+        add(&s, &own);
+    }
+    /* All of them at once: many propose, and one stays. */
+    hth_world_run_for(s.world, 20 * S);
+    check_one_shape(&s, 20, &g);
+    swarm_clear(&s);
+}
+
+static void test_cells_fill_the_grid(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    uint8_t taken[16] = {0};
+
+    (void)state;
+    assert_ok(hth_avg_shape_parse("4x4", &o.shape));
+    swarm_init(&s, 9, 16);
+    for (int i = 0; i < 16; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 3 * S);
+    for (int i = 0; i < 16; i++) {
+        struct hth_avg_cell cell;
+
+        assert_ok(hth_roster_cell(s.roster[i], &cell));
+        taken[4 * cell.at[0] + cell.at[1]]++;
+    }
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(taken[i], 1);
+    /* A move is kept and told; one of an older generation is refused. */
+    struct hth_avg_cell to = {{3, 2}};
+    assert_ok(hth_roster_set_cell(s.roster[0], 1, &to));
+    assert_err(HTH_E_STALE, hth_roster_set_cell(s.roster[0], 2, &to));
+    to.at[1] = 4;
+    assert_err(HTH_E_STALE, hth_roster_set_cell(s.roster[0], 1, &to));
+    hth_world_run_for(s.world, 2 * S);
+    const struct hth_roster_peer *p = hth_roster_find(s.roster[1], &hth_node_env(s.node[0])->self);
+    assert_non_null(p);
+    assert_int_equal(p->note.cell.at[0], 3);
+    assert_int_equal(p->note.cell.at[1], 2);
+    swarm_clear(&s);
+}
+
+static void test_given_cells_and_rounds(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_avg_cell cell;
+
+    (void)state;
+    assert_ok(hth_avg_shape_parse("2x3", &o.shape));
+    o.has_cell = true;
+    o.cell = (struct hth_avg_cell){{1, 2}};
+    swarm_init(&s, 10, 2);
+    add(&s, &o);
+    add(&s, &o);
+    assert_ok(hth_roster_cell(s.roster[0], &cell));
+    assert_int_equal(cell.at[1], 2);
+    hth_roster_set_round(s.roster[0], 41);
+    hth_roster_set_round(s.roster[0], 17); /* never back */
+    hth_world_run_for(s.world, 3 * S);
+    assert_int_equal(hth_roster_round(s.roster[0]), 41);
+    assert_int_equal(hth_roster_round(s.roster[1]), 41);
+    hth_roster_set_round(s.roster[1], 60);
+    hth_world_run_for(s.world, 3 * S);
+    assert_int_equal(hth_roster_round(s.roster[0]), 60);
+    swarm_clear(&s);
+}
+
+/* ---- the batch ------------------------------------------------------------------------------- */
+
+static void test_batch_and_its_time(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_batch b;
+
+    (void)state;
+    swarm_init(&s, 11, 4);
+    for (int i = 0; i < 4; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 2 * S);
+    hth_roster_batch(s.roster[0], 5, 1000, &b);
+    assert_true(b.eta_us == INT64_MAX);
+    assert_int_equal(b.peers, 0);
+    hth_roster_set_progress(s.roster[0], 5, 10, 20);
+    hth_roster_set_progress(s.roster[1], 5, 40, 30);
+    hth_roster_set_progress(s.roster[2], 4, 500, 50); /* late: only its speed counts */
+    hth_roster_set_progress(s.roster[3], 5, 0, 0);    /* does not compute */
+    hth_world_run_for(s.world, 2 * S);
+    for (int i = 0; i < 2; i++) {
+        hth_roster_batch(s.roster[i], 5, 1000, &b);
+        assert_int_equal(b.peers, 3);
+        assert_close(b.samples_said, 50, 1e-9, 0);
+        assert_close(b.samples_per_s, 100, 1e-6, 0);
+        assert_int_equal(b.behind, 1);
+        assert_int_equal(b.step_max, 5);
+    }
+    /* Peer 1's samples are carried on by 30 a second since its note, our own are exact. */
+    hth_roster_batch(s.roster[0], 5, 1000, &b);
+    assert_close(b.samples, 50 + 2 * 30, 0.25, 0);
+    assert_close((double)b.eta_us, 1e6 * (1000 - b.samples) / 100, 0.001, 0);
+    hth_roster_batch(s.roster[0], 5, 60, &b);
+    assert_int_equal(b.eta_us, 0);
+    /* A peer that fell silent is not believed to go on for ever: half a life, then not at all. */
+    hth_roster_free(s.roster[1]);
+    s.roster[1] = NULL;
+    hth_world_run_for(s.world, 14 * S);
+    hth_roster_batch(s.roster[0], 5, 100000, &b);
+    assert_close(b.samples, 50, 1e-9, 0);
+    assert_close(b.samples_per_s, 70, 1e-6, 0);
+    hth_world_run_for(s.world, 10 * S);
+    hth_roster_batch(s.roster[0], 5, 100000, &b);
+    assert_close(b.samples_said, 10, 1e-9, 0);
+    swarm_clear(&s);
+}
+
+/* Steady progress is told now and then, and estimated in between. */
+static void test_progress_is_told_seldom(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_stats before, after;
+    struct hth_roster_batch b;
+
+    (void)state;
+    swarm_init(&s, 12, 2);
+    add(&s, &o);
+    add(&s, &o);
+    hth_roster_set_progress(s.roster[0], 1, 100, 100);
+    hth_world_run_for(s.world, 2 * S);
+    hth_roster_stats(s.roster[0], &before);
+    for (uint64_t i = 1; i <= 100; i++) {
+        hth_roster_set_progress(s.roster[0], 1, 300 + 10 * i, 100);
+        hth_world_run_for(s.world, S / 10);
+        hth_roster_batch(s.roster[1], 1, 5000, &b);
+        if (i > 20)
+            assert_close(b.samples, 300 + 10.0 * (double)i, 0.1, 0);
+    }
+    hth_roster_stats(s.roster[0], &after);
+    assert_true(after.puts - before.puts <= 4);
+    /* A speed that changed is told; a storm of changes is bounded. */
+    for (uint64_t i = 1; i <= 100; i++) {
+        hth_roster_set_progress(s.roster[0], 1 + i, i, i % 2 ? 10 : 1000);
+        hth_world_run_for(s.world, S / 100);
+    }
+    hth_world_run_for(s.world, S);
+    hth_roster_stats(s.roster[0], &before);
+    assert_true(before.puts - after.puts <= 5);
+    hth_roster_batch(s.roster[1], 101, 5000, &b);
+    assert_close(b.samples_per_s, 1000, 1, 0);
+    swarm_clear(&s);
+}
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+static void test_clock_skew(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_stats stats;
+    struct hth_roster_batch b;
+    const struct hth_roster_peer *p;
+
+    (void)state;
+    swarm_init(&s, 13, 3);
+    add(&s, &o);
+    add_skewed(&s, &o, 2900 * HTH_US_PER_MS);
+    hth_roster_set_progress(s.roster[1], 1, 0, 100);
+    hth_world_run_for(s.world, 10 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    assert_int_equal(hth_roster_population(s.roster[1], NULL), 2);
+    p = hth_roster_at(s.roster[0], 0);
+    assert_close((double)p->skew_us, 2.9e6, 0, 0.5e6);
+    p = hth_roster_at(s.roster[1], 0);
+    assert_close((double)p->skew_us, -2.9e6, 0, 0.5e6);
+    /* The age of its notes is judged without that difference. */
+    hth_roster_batch(s.roster[0], 1, 1 << 20, &b);
+    assert_true(b.samples >= 0 && b.samples <= 100 * 7.5);
+    add_skewed(&s, &o, 3300 * HTH_US_PER_MS); /* 3.1 s and the time that a note needs */
+    hth_world_run_for(s.world, 3 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    assert_true(stats.refused_skew > 0);
+    assert_non_null(strstr(stats.refusal, "clock"));
+    swarm_clear(&s);
+}
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+static struct hth_roster_note good_note(void)
+{
+    struct hth_roster_note n = {.addr = {.family = 4, .ip = {10, 1, 2, 3}, .port = 9},
+                                .flags = HTH_ROSTER_CLIENT,
+                                .schema = 77,
+                                .step = 12,
+                                .samples = 13,
+                                .samples_per_s = 14.5,
+                                .bandwidth = 1e6,
+                                .round = 15,
+                                .generation = 16,
+                                .shape = {.dims = 2, .size = {3, 4}},
+                                .cell = {{2, 3}},
+                                .ready_at_us = 17};
+
+    return n;
+}
+
+static enum hth_err round_trip(const struct hth_roster_note *n, struct hth_roster_note *out)
+{
+    uint8_t bytes[512];
+    struct hth_writer w;
+
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    assert_ok(hth_roster_note_write(n, &w));
+    return hth_roster_note_read(bytes, w.pos, out);
+}
+
+static void test_notes(void **state)
+{
+    struct hth_roster_note n = good_note(), got;
+    uint8_t bytes[512];
+    struct hth_writer w;
+
+    (void)state;
+    assert_ok(round_trip(&n, &got));
+    assert_true(hth_addr_eq(&n.addr, &got.addr));
+    assert_int_equal(got.samples, 13);
+    assert_close(got.samples_per_s, 14.5, 0, 0);
+    assert_int_equal(got.cell.at[1], 3);
+    assert_int_equal(got.ready_at_us, 17);
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    assert_ok(hth_roster_note_write(&n, &w));
+    for (size_t len = 0; len < w.pos; len++)
+        assert_err(HTH_E_TRUNCATED, hth_roster_note_read(bytes, len, &got));
+    assert_err(HTH_E_MALFORMED, hth_roster_note_read(bytes, w.pos + 1, &got));
+    bytes[0]++;
+    assert_err(HTH_E_VERSION, hth_roster_note_read(bytes, w.pos, &got));
+}
+
+static void test_limits_of_notes(void **state)
+{
+    struct hth_roster_note n, got;
+
+    (void)state;
+#define REFUSED(err, field, value)                                                                 \
+    do {                                                                                           \
+        n = good_note();                                                                           \
+        n.field = value;                                                                           \
+        assert_err(err, round_trip(&n, &got));                                                     \
+    } while (0)
+    REFUSED(HTH_E_MALFORMED, flags, HTH_ROSTER_FLAGS + 1);
+    REFUSED(HTH_E_RANGE, addr.family, 5);
+    REFUSED(HTH_E_RANGE, step, HTH_AVG_STEP_MAX + 1);
+    REFUSED(HTH_E_RANGE, round, HTH_AVG_STEP_MAX + 1);
+    REFUSED(HTH_E_RANGE, samples, HTH_AVG_SAMPLES_MAX + 1);
+    REFUSED(HTH_E_RANGE, samples_per_s, 1.001 * HTH_AVG_RATE_MAX);
+    REFUSED(HTH_E_RANGE, samples_per_s, -1);
+    REFUSED(HTH_E_RANGE, samples_per_s, NAN);
+    REFUSED(HTH_E_RANGE, bandwidth, 2 * HTH_AVG_BANDWIDTH_MAX);
+    REFUSED(HTH_E_RANGE, bandwidth, HTH_AVG_BANDWIDTH_MIN / 2);
+    REFUSED(HTH_E_RANGE, bandwidth, NAN);
+    REFUSED(HTH_E_RANGE, ready_at_us, -1);
+    REFUSED(HTH_E_RANGE, generation, 0);
+    REFUSED(HTH_E_RANGE, shape.size[1], 0);
+    REFUSED(HTH_E_RANGE, shape.size[1], HTH_AVG_CELLS_MAX);
+    REFUSED(HTH_E_RANGE, cell.at[0], 3);
+#undef REFUSED
+    n = good_note();
+    n.step = HTH_AVG_STEP_MAX;
+    n.samples = HTH_AVG_SAMPLES_MAX;
+    n.samples_per_s = HTH_AVG_RATE_MAX;
+    assert_ok(round_trip(&n, &got));
+}
+
+/* A swarm of strangers' notes: no more than HTH_AVG_ROSTER_MAX are kept. */
+static void test_notes_believed_are_bounded(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_stats stats;
+
+    (void)state;
+    swarm_init(&s, 14, HTH_AVG_ROSTER_MAX + 100);
+    for (uint32_t i = 0; i < HTH_AVG_ROSTER_MAX + 50; i++) {
+        struct hth_roster_opts loud = o;
+
+        loud.slot_us = 0; /* speaks before it has heard anything */
+        add(&s, i == 0 ? &o : &loud);
+    }
+    hth_world_run_for(s.world, S / 2);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_true(stats.seen <= HTH_AVG_ROSTER_MAX);
+    assert_true(stats.refused > 0 || stats.seen < HTH_AVG_ROSTER_MAX);
+    swarm_clear(&s);
+}
+
+static void test_options(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o;
+    struct hth_roster *r;
+    struct hth_node *node;
+
+    (void)state;
+    swarm_init(&s, 15, 1);
+    node = hth_world_node(s.world, "x", NULL);
+#define REFUSED(field, value)                                                                      \
+    do {                                                                                           \
+        o = defaults();                                                                            \
+        o.field = value;                                                                           \
+        assert_err(HTH_E_CONFIG, hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &r));  \
+    } while (0)
+    REFUSED(network, "not a name");
+    REFUSED(network, NULL);
+    REFUSED(life_us, 1);
+    REFUSED(life_us, HTH_RECORD_LIFE_MAX_US + 1);
+    REFUSED(patience_us, 0);
+    REFUSED(group_max, 1);
+    REFUSED(bandwidth, NAN);
+    REFUSED(shape.dims, HTH_AVG_DIMS_MAX + 1);
+    REFUSED(has_cell, true);
+#undef REFUSED
+    swarm_clear(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact_count),
+        cmocka_unit_test(test_leaving_before_a_word),
+        cmocka_unit_test(test_sampled_1024),
+        cmocka_unit_test(test_sampled_4096),
+        cmocka_unit_test(test_level_falls),
+        cmocka_unit_test(test_one_shape),
+        cmocka_unit_test(test_shapes_of_a_partition_merge),
+        cmocka_unit_test(test_cells_fill_the_grid),
+        cmocka_unit_test(test_given_cells_and_rounds),
+        cmocka_unit_test(test_batch_and_its_time),
+        cmocka_unit_test(test_progress_is_told_seldom),
+        cmocka_unit_test(test_clock_skew),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_limits_of_notes),
+        cmocka_unit_test(test_notes_believed_are_bounded),
+        cmocka_unit_test(test_options),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
