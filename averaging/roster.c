@@ -39,19 +39,33 @@ static uint64_t mark_of(const struct hth_peer_id *id)
     return hth_mix64(hth_load_u64le(id->b));
 }
 
+static uint32_t zeros_of(const struct hth_peer_id *id)
+{
+    uint64_t mark = mark_of(id);
+
+    return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
+}
+
 bool hth_roster_in(uint32_t level, const struct hth_peer_id *id)
 {
-    return level == 0 || mark_of(id) >> (64 - level) == 0;
+    return zeros_of(id) >= level;
+}
+
+/* Counts of notes by the leading zeros of their marks, so that no record costs a walk. */
+static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
+{
+    uint32_t n = 0;
+
+    for (uint32_t z = level; z <= 64; z++)
+        n += by_zeros[z];
+    return n;
 }
 
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
     bool self_in = hth_roster_in(r->counted_level, &r->env->self);
-    uint32_t n = 0;
+    uint32_t n = count_from(r->parts, r->counted_level);
 
-    for (uint32_t i = 0; i < r->count; i++)
-        n += hth_roster_takes_part(r, &r->peers[i]->note) &&
-             hth_roster_in(r->counted_level, &r->peers[i]->id);
     if (hth_roster_self_counts(r) && self_in)
         n++;
     n <<= r->counted_level;
@@ -99,25 +113,16 @@ static void tell_change(struct hth_roster *r)
 
 /* ---- levels of sampling ---------------------------------------------------------------------- */
 
-static uint32_t seen_at(const struct hth_roster *r, uint32_t level)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < r->count; i++)
-        n += hth_roster_in(level, &r->peers[i]->id);
-    return n;
-}
-
 static void adjust_level(struct hth_roster *r)
 {
     int64_t now = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && seen_at(r, r->level) > HTH_AVG_ROSTER_HIGH) {
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > HTH_AVG_ROSTER_HIGH) {
         r->level++;
         r->lower_at_us = 0;
     }
     r->counted_level = HTH_MAX(r->counted_level, r->level);
-    if (r->level > 0 && seen_at(r, r->level) < HTH_AVG_ROSTER_LOW) {
+    if (r->level > 0 && count_from(r->seen, r->level) < HTH_AVG_ROSTER_LOW) {
         if (r->lower_at_us == 0)
             r->lower_at_us = now + LOWER_US;
         if (now >= r->lower_at_us) {
@@ -293,6 +298,7 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->count++;
     p->id = *id;
     p->skew_us = INT64_MIN;
+    r->seen[zeros_of(id)]++;
     return p;
 }
 
@@ -308,8 +314,11 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         return HTH_OK;
     if (p == NULL)
         p = insert(r, &rec->owner_id);
+    else
+        r->parts[zeros_of(&p->id)] -= hth_roster_takes_part(r, &p->note);
     *user = p;
     p->note = note;
+    r->parts[zeros_of(&p->id)] += hth_roster_takes_part(r, &note);
     p->issued_us = rec->issued_us;
     ahead = HTH_MAX(rec->issued_us - hth_wall_us(r->env), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
     p->skew_us = HTH_MIN(HTH_MAX(p->skew_us, ahead), (int64_t)HTH_CLOCK_SKEW_MAX_US);
@@ -332,6 +341,9 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     HTH_ASSERT(found && r->peers[at] == user);
     r->count--;
     memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
+    r->seen[zeros_of(owner)]--;
+    r->parts[zeros_of(owner)] -=
+        hth_roster_takes_part(r, &((const struct hth_roster_peer *)user)->note);
     hth_free(user);
     if (r->freed)
         return;
@@ -401,8 +413,7 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 static void begin(struct hth_roster *r)
 {
     const struct hth_roster_opts *o = &r->opts;
-    uint64_t mark = mark_of(&r->env->self);
-    int zeros = mark == 0 ? 64 : __builtin_clzll(mark);
+    int zeros = (int)zeros_of(&r->env->self);
 
     r->self = (struct hth_roster_note){.addr = o->addr,
                                        .flags = o->flags & HTH_ROSTER_FLAGS,

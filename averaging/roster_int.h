@@ -22,6 +22,7 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
+    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
     struct hth_note *note; /* NULL before its slot, or when it never spoke */
