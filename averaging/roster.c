@@ -117,7 +117,8 @@ static void adjust_level(struct hth_roster *r)
 {
     int64_t now = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > HTH_AVG_ROSTER_HIGH) {
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX &&
+           count_from(r->seen, r->level) > HTH_AVG_ROSTER_HIGH) {
         r->level++;
         r->lower_at_us = 0;
     }

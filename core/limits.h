@@ -111,8 +111,7 @@
 #define HTH_AVG_RATE_MAX         1e9                 /* samples a second of one peer */
 #define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state */
 #define HTH_STATE_PARTS_MAX      1024
-#define HTH_STATE_PART_BYTES_MIN                                                                   \
-    (64u << 10) /* parts are a power of 2 of bytes; the last is short */
+#define HTH_STATE_PART_BYTES_MIN (4u << 10) /* a power of 2 of bytes; the last part is short */
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */

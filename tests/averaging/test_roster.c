@@ -49,8 +49,7 @@ static struct hth_roster *add_skewed(struct swarm *s, const struct hth_roster_op
     node.wall_skew_us = skew_us;
     snprintf(name, sizeof(name), "n%u", i);
     s->node[i] = hth_world_node(s->world, name, &node);
-    assert_ok(hth_roster_new(hth_node_env(s->node[i]), hth_node_dht(s->node[i]), o,
-                             &s->roster[i]));
+    assert_ok(hth_roster_new(hth_node_env(s->node[i]), hth_node_dht(s->node[i]), o, &s->roster[i]));
     return s->roster[i];
 }
 
@@ -150,7 +149,7 @@ static void check_sampled(uint32_t n, uint64_t seed)
     swarm_init(&s, seed, n);
     for (uint32_t i = 0; i < n; i++)
         add(&s, &o);
-    hth_world_run_for(s.world, 30 * S);
+    hth_world_run_for(s.world, 8 * S);
     for (uint32_t i = 0; i < n; i++) {
         struct hth_roster_stats stats;
         bool exact;

@@ -1,0 +1,793 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handing out a state in the simulator: from several donors, while some of them die, freeze, lie or
+ * go on to another step; and what the messages may say.
+ */
+#include "averaging/roster.h"
+#include "averaging/state.h"
+#include "averaging/state_msg.h"
+#include "core/mem.h"
+#include "rpc/rpc.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S         HTH_US_PER_S
+#define MS        HTH_US_PER_MS
+#define PORT      7000
+#define BYTES     (300 * 1024 + 100) /* 76 parts, the last one short */
+#define PEERS_MAX 80
+#define SCHEMA    99
+
+struct peer {
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    struct hth_state_donor *donor;
+    struct hth_blob *values;
+    uint64_t step;
+    uint32_t wanted;
+    bool silent, declines; /* what it does when a snapshot is wanted */
+    uint32_t lies;         /* parts it has spoilt */
+    struct fixture *f;
+};
+
+struct fixture {
+    struct hth_world *world;
+    struct peer peer[PEERS_MAX];
+    uint32_t count;
+    struct peer *newcomer;
+    struct hth_state_fetch *fetch;
+    bool done;
+    struct hth_state_result result;
+    struct hth_blob *values;
+    uint8_t meta[HTH_STATE_META_MAX];
+    uint32_t news;
+    char last_news[200];
+};
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static void want(void *arg)
+{
+    struct peer *p = arg;
+
+    p->wanted++;
+    if (p->declines)
+        hth_state_donor_decline(p->donor);
+    else if (!p->silent)
+        assert_ok(hth_state_donor_give(p->donor, p->step, &p->step, sizeof(p->step), p->values));
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct peer *p = arg;
+
+    (void)env;
+    hth_state_donor_free(p->donor);
+    hth_roster_free(p->roster);
+    hth_rpc_free(p->rpc);
+    p->donor = NULL;
+    p->roster = NULL;
+    p->rpc = NULL;
+}
+
+static struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed)
+{
+    struct hth_blob *b;
+
+    assert_ok(hth_env_blob_new(env, size, NULL, &b));
+    for (size_t i = 0; b->data != NULL && i < size; i++)
+        b->data[i] = (uint8_t)(hth_mix64(seed * 1000003u + i));
+    return b;
+}
+
+static struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
+{
+    struct peer *p = &f->peer[f->count];
+    struct hth_node_opts node = {.halt = halt, .arg = p};
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    struct hth_addr addr;
+    char name[24];
+
+    snprintf(name, sizeof(name), "p%u", f->count++);
+    p->f = f;
+    p->step = step;
+    p->node = hth_world_node(f->world, name, &node);
+    p->env = hth_node_env(p->node);
+    addr = hth_node_addr(p->node, PORT);
+    rpc.network = "net";
+    rpc.listen = &addr;
+    assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
+    roster.network = "net";
+    roster.schema = SCHEMA;
+    roster.addr = addr;
+    roster.flags = newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0;
+    roster.slot_us = 0;
+    assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &roster, &p->roster));
+    if (newcomer)
+        return p;
+    hth_roster_set_progress(p->roster, step, 0, 0);
+    p->values = make_values(p->env, BYTES, seed);
+    donor.network = "net";
+    donor.schema = SCHEMA;
+    donor.addr = addr;
+    donor.want = want;
+    donor.arg = p;
+    assert_ok(hth_state_donor_new(p->env, p->rpc, hth_node_dht(p->node), &donor, &p->donor));
+    return p;
+}
+
+static void setup_world(struct fixture *f, uint64_t seed, bool ghost)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    memset(f, 0, sizeof(*f));
+    opts.ghost = ghost;
+    opts.link.latency_us = 20 * MS;
+    f->world = hth_world_new(seed, &opts);
+}
+
+static void tear_down(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_state_fetch_free(f->fetch);
+    for (uint32_t i = 0; i < f->count; i++)
+        halt(NULL, &f->peer[i]);
+    hth_world_run_for(f->world, S); /* jobs end */
+    hth_world_open(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    for (uint32_t i = 0; i < f->count; i++)
+        hth_blob_unref(f->peer[i].values);
+    hth_blob_unref(f->values);
+}
+
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+static void on_done(void *arg, const struct hth_state_result *r)
+{
+    struct fixture *f = arg;
+
+    assert_false(f->done);
+    f->done = true;
+    f->result = *r;
+    assert_true(r->meta_len <= sizeof(f->meta));
+    memcpy(f->meta, r->meta, r->meta_len);
+    f->values = hth_blob_ref(r->values);
+    hth_state_fetch_free(f->fetch);
+    f->fetch = NULL;
+}
+
+static void on_news(void *arg, const char *text)
+{
+    struct fixture *f = arg;
+
+    f->news++;
+    snprintf(f->last_news, sizeof(f->last_news), "%s", text);
+}
+
+static struct hth_state_fetch_opts fetch_opts(struct fixture *f)
+{
+    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+
+    o.network = "net";
+    o.schema = SCHEMA;
+    o.bytes = BYTES;
+    o.on_done = on_done;
+    o.on_news = on_news;
+    o.arg = f;
+    return o;
+}
+
+static void start(struct fixture *f, const struct hth_state_fetch_opts *o)
+{
+    f->newcomer = add(f, 0, 0, true);
+    hth_world_run_for(f->world, 2 * S); /* rosters fill */
+    assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc,
+                                  hth_node_dht(f->newcomer->node), f->newcomer->roster, o,
+                                  &f->fetch));
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct fixture *)arg)->done;
+}
+
+static void finish(struct fixture *f, int64_t within_us)
+{
+    assert_true(hth_world_run_until_true(f->world, is_done, f, within_us));
+}
+
+static bool part_way(void *arg)
+{
+    struct fixture *f = arg;
+    struct hth_state_progress p;
+
+    if (f->fetch == NULL)
+        return true;
+    hth_state_fetch_progress(f->fetch, &p);
+    return p.parts > 0 && p.parts_done >= p.parts / 3;
+}
+
+static void check_values(struct fixture *f, const struct peer *donor)
+{
+    assert_int_equal(f->values->size, BYTES);
+    assert_memory_equal(f->values->data, donor->values->data, BYTES);
+    assert_int_equal(f->result.step, donor->step);
+    assert_int_equal(f->result.meta_len, sizeof(donor->step));
+    assert_memory_equal(f->meta, &donor->step, sizeof(donor->step));
+}
+
+static void test_from_several(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+    struct hth_state_donor_stats s;
+    uint64_t parts = 0;
+
+    (void)state;
+    setup_world(&f, 1, false);
+    for (int i = 0; i < 4; i++)
+        add(&f, 12, 5, false);
+    add(&f, 3, 6, false); /* old, and not asked */
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_int_equal(f.result.donors, 4);
+    assert_int_equal(f.result.donors_lost, 0);
+    assert_int_equal(f.result.bytes, BYTES);
+    for (int i = 0; i < 4; i++) {
+        hth_state_donor_stats(f.peer[i].donor, &s);
+        assert_true(s.parts >= 5);
+        assert_int_equal(s.snapshots, 1);
+        parts += s.parts;
+    }
+    assert_int_equal(parts, 76);
+    assert_int_equal(f.peer[4].wanted, 0);
+    /* What nobody asks for any more is let go, and asked anew when somebody comes. */
+    hth_world_run_for(f.world, 25 * S);
+    hth_state_donor_stats(f.peer[0].donor, &s);
+    assert_int_equal(s.held, 0);
+    tear_down(&f);
+}
+
+/* Donors with other bytes at the same step: the root with more of them is taken, and only theirs.
+ */
+static void test_majority_of_roots(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 2, false);
+    add(&f, 12, 5, false);
+    add(&f, 12, 6, false);
+    add(&f, 12, 6, false);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[1]);
+    assert_int_equal(f.result.donors, 2);
+    tear_down(&f);
+}
+
+/* Those not asked at the start help as soon as they announce the same root. */
+static void test_announced_donors_help(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 3, false);
+    for (int i = 0; i < 3; i++)
+        add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    o.donors = 3;
+    start(&f, &o);
+    finish(&f, 10 * S);
+    hth_blob_unref(f.values);
+    f.values = NULL;
+    f.done = false;
+    o.donors = 1; /* asks one, and finds the others' announcements */
+    assert_ok(hth_state_fetch_new(f.newcomer->env, f.newcomer->rpc, hth_node_dht(f.newcomer->node),
+                                  f.newcomer->roster, &o, &f.fetch));
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_int_equal(f.result.donors, 3);
+    tear_down(&f);
+}
+
+/* ---- donors that fail ------------------------------------------------------------------------ */
+
+enum how { KILLED, POWER_LOST, BLACK_HOLE };
+
+static void fail_donor(struct fixture *f, struct peer *p, enum how how)
+{
+    if (how == BLACK_HOLE) {
+        hth_world_block(f->world, p->node, f->newcomer->node, true);
+        hth_world_block(f->world, f->newcomer->node, p->node, true);
+    } else {
+        hth_node_crash(p->node, how == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+    }
+}
+
+static void check_donor_fails(enum how how, uint32_t donors, int64_t within_us)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+    int64_t failed_us;
+
+    setup_world(&f, 10 + how, false);
+    for (uint32_t i = 0; i < donors; i++)
+        add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 1;
+    start(&f, &o);
+    assert_true(hth_world_run_until_true(f.world, part_way, &f, 20 * S));
+    assert_false(f.done);
+    fail_donor(&f, &f.peer[0], how);
+    failed_us = hth_world_now_us(f.world);
+    finish(&f, 30 * S);
+    check_values(&f, &f.peer[1]);
+    assert_int_equal(f.result.donors_lost, 1);
+    assert_true(f.result.parts_again >= 1);
+    /* Only what was in flight to the dead one came again. */
+    assert_true(f.result.bytes <= BYTES + 2 * HTH_STATE_PART_BYTES_MIN);
+    assert_true(hth_world_now_us(f.world) - failed_us < within_us);
+    tear_down(&f);
+}
+
+static void test_donor_killed(void **state)
+{
+    (void)state;
+    check_donor_fails(KILLED, 3, 2 * S);
+}
+
+static void test_donor_without_power(void **state)
+{
+    (void)state;
+    check_donor_fails(POWER_LOST, 3, 3 * S);
+}
+
+static void test_donor_in_a_black_hole(void **state)
+{
+    (void)state;
+    check_donor_fails(BLACK_HOLE, 3, 3 * S);
+}
+
+/* The only donor of its root dies: the next best state is fetched from the start. */
+static void test_last_donor_dies(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 20, false);
+    add(&f, 12, 5, false);
+    add(&f, 11, 6, false);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 1;
+    start(&f, &o);
+    assert_true(hth_world_run_until_true(f.world, part_way, &f, 20 * S));
+    fail_donor(&f, &f.peer[0], KILLED);
+    finish(&f, 40 * S);
+    check_values(&f, &f.peer[1]);
+    assert_true(f.news >= 3);
+    tear_down(&f);
+}
+
+/* All fail for a while; when one comes back with the same root, only the missing parts are asked.
+ */
+static void test_resumed(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 21, false);
+    add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 1;
+    start(&f, &o);
+    assert_true(hth_world_run_until_true(f.world, part_way, &f, 20 * S));
+    fail_donor(&f, &f.peer[0], BLACK_HOLE);
+    hth_world_run_for(f.world, 5 * S);
+    assert_false(f.done);
+    hth_world_heal(f.world);
+    finish(&f, 60 * S);
+    check_values(&f, &f.peer[0]);
+    assert_true(f.result.bytes <= BYTES + 4 * HTH_STATE_PART_BYTES_MIN);
+    tear_down(&f);
+}
+
+/* Describes truly, and spoils every part. */
+static void spoil(void *arg, struct hth_rpc_request *req)
+{
+    struct peer *p = arg;
+    struct hth_hash root;
+    uint32_t index;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    struct hth_tensor t = {.dtype = HTH_U8, .ndim = 1};
+    const struct hth_rpc_body body = {.tensors = &t, .tensor_count = 1};
+    size_t first;
+
+    assert_ok(hth_state_part_open(payload, len, &root, &index));
+    first = (size_t)index * HTH_STATE_PART_BYTES_MIN;
+    t.dim[0] = HTH_MIN((size_t)HTH_STATE_PART_BYTES_MIN, BYTES - first);
+    assert_ok(hth_env_blob_new(p->env, t.dim[0], NULL, &t.blob));
+    memcpy(t.blob->data, p->values->data + first, t.dim[0]);
+    if (p->lies++ % 2 == 0)
+        t.blob->data[t.dim[0] / 2] ^= 1;
+    else
+        t.dim[0]--; /* or sends too little */
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(t.blob);
+}
+
+static void test_liar(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 22, false);
+    for (int i = 0; i < 3; i++)
+        add(&f, 12, 5, false);
+    hth_rpc_serve(f.peer[1].rpc, HTH_STATE_METHOD_PART, spoil, &f.peer[1]);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_true(f.peer[1].lies >= 1);
+    assert_true(f.result.donors_lost >= 1);
+    assert_int_equal(f.result.donors, 2);
+    tear_down(&f);
+}
+
+static void test_only_a_liar(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 23, false);
+    add(&f, 12, 5, false);
+    hth_rpc_serve(f.peer[0].rpc, HTH_STATE_METHOD_PART, spoil, &f.peer[0]);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    hth_world_run_for(f.world, 30 * S);
+    assert_false(f.done);
+    assert_true(f.peer[0].lies < 200); /* it is left alone in between */
+    tear_down(&f);
+}
+
+/* A donor goes on to the next step while it is fetched from: the snapshot stays. */
+static void test_snapshot_stays_while_fetched(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+    struct hth_blob *first;
+
+    (void)state;
+    setup_world(&f, 24, false);
+    add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 1;
+    start(&f, &o);
+    assert_true(hth_world_run_until_true(f.world, part_way, &f, 20 * S));
+    first = f.peer[0].values;
+    f.peer[0].values = make_values(f.peer[0].env, BYTES, 77);
+    f.peer[0].step = 13;
+    finish(&f, 20 * S);
+    assert_int_equal(f.result.step, 12);
+    assert_memory_equal(f.values->data, first->data, BYTES);
+    hth_blob_unref(first);
+    /* Later the new one is given. */
+    hth_world_run_for(f.world, 5 * S);
+    hth_blob_unref(f.values);
+    f.done = false;
+    assert_ok(hth_state_fetch_new(f.newcomer->env, f.newcomer->rpc, hth_node_dht(f.newcomer->node),
+                                  f.newcomer->roster, &o, &f.fetch));
+    finish(&f, 20 * S);
+    check_values(&f, &f.peer[0]);
+    tear_down(&f);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static void test_nobody_and_nobody_able(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 30, false);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    hth_world_run_for(f.world, 2 * S);
+    assert_non_null(strstr(f.last_news, "no trainer"));
+    add(&f, 12, 5, false)->declines = true;
+    hth_world_run_for(f.world, 5 * S);
+    assert_false(f.done);
+    assert_true(f.peer[1].wanted > 1);
+    assert_non_null(strstr(f.last_news, "left out"));
+    f.peer[1].declines = false;
+    finish(&f, 20 * S);
+    check_values(&f, &f.peer[1]);
+    tear_down(&f);
+}
+
+/* A state of other tensors, another size or too old a step is refused; also when its peer's roster
+ * note promised better. */
+static void test_other_states_are_refused(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        setup_world(&f, 31, false);
+        add(&f, 12, 5, false);
+        o = fetch_opts(&f);
+        if (c == 0)
+            o.bytes = BYTES + 1;
+        else
+            o.step_min = 12, f.peer[0].step = 11;
+        start(&f, &o);
+        hth_world_run_for(f.world, 10 * S);
+        assert_false(f.done);
+        assert_true(f.peer[0].wanted > 0);
+        assert_non_null(strstr(f.last_news, "left out"));
+        tear_down(&f);
+    }
+}
+
+static void refused(void *arg, const struct hth_rpc_result *r)
+{
+    *(enum hth_err *)arg = r->err;
+}
+
+static enum hth_err call(struct fixture *f, uint16_t method, const void *payload, size_t len)
+{
+    const struct hth_rpc_target target = {.peer = f->peer[0].env->self,
+                                          .addr = hth_node_addr(f->peer[0].node, PORT)};
+    const struct hth_rpc_call_opts o = {
+        .method = method, .body = {.payload = payload, .payload_len = len}, .timeout_us = 5 * S};
+    enum hth_err err = HTH_E_BUG;
+
+    assert_ok(hth_rpc_call(f->newcomer->rpc, &target, &o, refused, &err, NULL));
+    hth_world_run_for(f->world, 10 * S);
+    return err;
+}
+
+static void test_bad_requests(void **state)
+{
+    struct fixture f;
+    struct hth_hash root = {{1}};
+    uint8_t p[HTH_STATE_REQUEST_MAX];
+
+    (void)state;
+    setup_world(&f, 32, false);
+    add(&f, 12, 5, false);
+    f.newcomer = add(&f, 0, 0, true);
+    assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_DESCRIBE, "\xff\xff", 2));
+    assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "\xff\xff", 2));
+    assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "", 0));
+    assert_err(HTH_E_BAD_SHAPE, call(&f, HTH_STATE_METHOD_DESCRIBE, p,
+                                     hth_state_describe_pack(SCHEMA + 1, NULL, p)));
+    assert_err(HTH_E_NOT_FOUND,
+               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, &root, p)));
+    assert_err(HTH_E_NOT_FOUND,
+               call(&f, HTH_STATE_METHOD_PART, p, hth_state_part_pack(&root, 0, p)));
+    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, NULL, p)));
+    tear_down(&f);
+}
+
+static void test_waiters_are_bounded(void **state)
+{
+    struct fixture f;
+    uint8_t p[HTH_STATE_REQUEST_MAX];
+    enum hth_err err[HTH_STATE_WAITERS_MAX + 1];
+    struct hth_rpc_call_opts o = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 30 * S};
+
+    (void)state;
+    setup_world(&f, 33, false);
+    add(&f, 12, 5, false)->silent = true;
+    f.newcomer = add(&f, 0, 0, true);
+    o.body.payload = p;
+    o.body.payload_len = hth_state_describe_pack(SCHEMA, NULL, p);
+    for (int i = 0; i <= HTH_STATE_WAITERS_MAX; i++) {
+        const struct hth_rpc_target target = {.peer = f.peer[0].env->self,
+                                              .addr = hth_node_addr(f.peer[0].node, PORT)};
+
+        err[i] = HTH_E_BUG;
+        assert_ok(hth_rpc_call(f.newcomer->rpc, &target, &o, refused, &err[i], NULL));
+    }
+    hth_world_run_for(f.world, 2 * S);
+    for (int i = 0; i <= HTH_STATE_WAITERS_MAX; i++)
+        assert_int_equal(err[i], i < HTH_STATE_WAITERS_MAX ? HTH_E_BUG : HTH_E_BUSY);
+    assert_int_equal(f.peer[0].wanted, 1);
+    assert_ok(hth_state_donor_give(f.peer[0].donor, 12, NULL, 0, f.peer[0].values));
+    assert_err(HTH_E_AGAIN, hth_state_donor_give(f.peer[0].donor, 12, NULL, 0, f.peer[0].values));
+    hth_world_run_for(f.world, 2 * S);
+    for (int i = 0; i < HTH_STATE_WAITERS_MAX; i++)
+        assert_int_equal(err[i], HTH_OK);
+    tear_down(&f);
+}
+
+static void test_ghosts(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 34, true);
+    for (int i = 0; i < 3; i++)
+        add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    assert_int_equal(f.values->size, BYTES);
+    assert_int_equal(f.result.step, 12);
+    tear_down(&f);
+}
+
+/* Freed at any moment, with jobs and calls under way. */
+static void test_freed_at_any_moment(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    for (int64_t ms = 1; ms < 900; ms += 53) {
+        setup_world(&f, 35, false);
+        add(&f, 12, 5, false);
+        add(&f, 12, 5, false);
+        o = fetch_opts(&f);
+        start(&f, &o);
+        hth_world_run_for(f.world, ms * MS);
+        if (ms % 2)
+            halt(NULL, &f.peer[0]);
+        tear_down(&f);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void test_descriptions(void **state)
+{
+    const struct hth_crypto *c = hth_sim_crypto();
+    struct hth_state_desc d, got;
+    struct hth_hash root;
+    uint8_t *bytes;
+    size_t len;
+
+    (void)state;
+    assert_int_equal(hth_state_part_bytes(1), 4096);
+    assert_int_equal(hth_state_part_bytes(256 * 4096 + 1), 8192);
+    assert_int_equal(hth_state_part_bytes(HTH_STATE_BYTES_MAX), HTH_STATE_PART_BYTES_MAX);
+    assert_ok(hth_state_desc_init(&d, 1, 2, "abc", 3, 10000));
+    assert_int_equal(d.parts, 3);
+    assert_int_equal(hth_state_part_len(&d, 2), 10000 - 8192);
+    memset(d.hashes, 7, 3 * sizeof(*d.hashes));
+    hth_state_desc_seal(&d, c);
+    hth_state_desc_pack(&d, &bytes, &len);
+    assert_ok(hth_state_desc_open(bytes, len, c, &got));
+    assert_memory_equal(&got.root, &d.root, sizeof(d.root));
+    assert_memory_equal(got.meta, "abc", 3);
+    hth_state_desc_clear(&got);
+    /* The root stands for everything. */
+    root = d.root;
+    d.step++;
+    hth_state_desc_seal(&d, c);
+    assert_memory_not_equal(&root, &d.root, sizeof(root));
+    d.step--;
+    d.hashes[2].b[31] ^= 1;
+    hth_state_desc_seal(&d, c);
+    assert_memory_not_equal(&root, &d.root, sizeof(root));
+    hth_free(bytes);
+    hth_state_desc_clear(&d);
+}
+
+static enum hth_err reopen(const struct hth_state_desc *d)
+{
+    struct hth_state_desc got;
+    uint8_t *bytes;
+    size_t len;
+    enum hth_err err;
+
+    hth_state_desc_pack(d, &bytes, &len);
+    err = hth_state_desc_open(bytes, len, hth_sim_crypto(), &got);
+    hth_state_desc_clear(&got);
+    hth_free(bytes);
+    return err;
+}
+
+static void test_limits_of_descriptions(void **state)
+{
+    struct hth_state_desc d, bad;
+
+    (void)state;
+    assert_err(HTH_E_RANGE, hth_state_desc_init(&d, 1, 2, NULL, 0, 0));
+    assert_err(HTH_E_TOO_LARGE, hth_state_desc_init(&d, 1, 2, NULL, 0, HTH_STATE_BYTES_MAX + 1));
+    assert_err(HTH_E_TOO_LARGE, hth_state_desc_init(&d, 1, 2, "x", HTH_STATE_META_MAX + 1, 5));
+    assert_ok(hth_state_desc_init(&d, 1, 2, NULL, 0, HTH_STATE_BYTES_MAX));
+    assert_int_equal(d.parts, HTH_STATE_PARTS_MAX);
+    assert_ok(reopen(&d));
+#define REFUSED(err, field, value)                                                                 \
+    do {                                                                                           \
+        bad = d;                                                                                   \
+        bad.field = value;                                                                         \
+        assert_err(err, reopen(&bad));                                                             \
+    } while (0)
+    REFUSED(HTH_E_RANGE, step, HTH_AVG_STEP_MAX + 1);
+    REFUSED(HTH_E_RANGE, bytes, 0);
+    REFUSED(HTH_E_RANGE, part_bytes, 0);
+    REFUSED(HTH_E_RANGE, part_bytes, HTH_STATE_PART_BYTES_MIN / 2);
+    REFUSED(HTH_E_RANGE, part_bytes, HTH_STATE_PART_BYTES_MAX - 1);
+    REFUSED(HTH_E_TOO_LARGE, part_bytes, 2ull * HTH_STATE_PART_BYTES_MAX);
+    REFUSED(HTH_E_TOO_LARGE, bytes, HTH_STATE_BYTES_MAX + 1);
+    REFUSED(HTH_E_TOO_LARGE, part_bytes, HTH_STATE_PART_BYTES_MAX / 2);
+    REFUSED(HTH_E_MALFORMED, parts, HTH_STATE_PARTS_MAX - 1);
+#undef REFUSED
+    hth_state_desc_clear(&d);
+}
+
+static void test_announcements(void **state)
+{
+    struct hth_state_ad ad = {.addr = {.family = 4, .port = 3}, .schema = 1, .step = 2, .bytes = 3},
+                        got;
+    uint8_t bytes[256];
+    struct hth_writer w;
+
+    (void)state;
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    assert_ok(hth_state_ad_write(&ad, &w));
+    assert_ok(hth_state_ad_read(bytes, w.pos, &got));
+    assert_int_equal(got.bytes, 3);
+    for (size_t len = 0; len < w.pos; len++)
+        assert_err(HTH_E_TRUNCATED, hth_state_ad_read(bytes, len, &got));
+    assert_err(HTH_E_MALFORMED, hth_state_ad_read(bytes, w.pos + 1, &got));
+    bytes[1] = 7; /* no such address */
+    assert_err(HTH_E_RANGE, hth_state_ad_read(bytes, w.pos, &got));
+    bytes[0] = 9;
+    assert_err(HTH_E_VERSION, hth_state_ad_read(bytes, w.pos, &got));
+    ad.bytes = HTH_STATE_BYTES_MAX + 1;
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    assert_ok(hth_state_ad_write(&ad, &w));
+    assert_err(HTH_E_RANGE, hth_state_ad_read(bytes, w.pos, &got));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_from_several),
+        cmocka_unit_test(test_majority_of_roots),
+        cmocka_unit_test(test_announced_donors_help),
+        cmocka_unit_test(test_donor_killed),
+        cmocka_unit_test(test_donor_without_power),
+        cmocka_unit_test(test_donor_in_a_black_hole),
+        cmocka_unit_test(test_last_donor_dies),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_liar),
+        cmocka_unit_test(test_only_a_liar),
+        cmocka_unit_test(test_snapshot_stays_while_fetched),
+        cmocka_unit_test(test_nobody_and_nobody_able),
+        cmocka_unit_test(test_other_states_are_refused),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_waiters_are_bounded),
+        cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_freed_at_any_moment),
+        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_limits_of_descriptions),
+        cmocka_unit_test(test_announcements),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
