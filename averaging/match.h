@@ -122,10 +122,12 @@ void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out)
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
-/* Somebody who should come: waited for until then, on this node's clock. */
+/* Somebody who should come: waited for until then, on this node's clock. Who only may come (what
+ * is known of its cell is old) is not waited for once the group is full. */
 struct hth_match_due {
     struct hth_peer_id id;
     int64_t until_us;
+    bool maybe;
 };
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
@@ -149,12 +151,15 @@ struct hth_look_opts {
     double bandwidth;
     double weight; /* may come with hth_look_ready */
     uint64_t step;
-    bool ready;                    /* false: hth_look_ready follows */
-    uint32_t group_min, group_max; /* members; helpers do not count for group_min */
-    int64_t window_us;             /* HTH_AVG_WINDOW_MAX_US at most */
-    /* Fills in who is due besides this peer, at most `max`; returns how many there are, UINT32_MAX
-     * when that is not known: then a full group begins at once, and others at the window's end.
-     * NULL: never known. */
+    bool ready;          /* false: hth_look_ready follows */
+    uint32_t group_min;  /* members, helpers not counted */
+    uint32_t group_full; /* with these nobody is waited for who only may come */
+    uint32_t group_max;  /* beyond it the line is cut */
+    int64_t window_us;   /* after the values are ready */
+    int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
+    /* Fills in who is due besides this peer, at most `max`, and returns how many; UINT32_MAX when
+     * that is not known: then a full group begins at once, and others at the window's end. NULL:
+     * never known. Called while this peer leads, at least when somebody's time is over. */
     uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
@@ -164,8 +169,10 @@ struct hth_look_opts {
  * (this line and schema are looked for already), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
-/* The values are there. */
+/* The values are there: the window begins. */
 void hth_look_ready(struct hth_look *look, double weight);
+/* Whether that peer was seen looking in this line. */
+bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

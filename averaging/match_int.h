@@ -106,7 +106,7 @@ void hth_look_poke(struct hth_look *look);
 /* Whether (mode, mark, id) comes before this peer itself. */
 bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
                           const struct hth_peer_id *id);
-struct looker *hth_look_find(struct hth_look *look, const struct hth_peer_id *id);
+struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known. */
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode);

@@ -133,6 +133,7 @@ struct census {
     int64_t last_us;     /* when the last of them had come */
     int64_t deadline_us; /* the earliest of their windows */
     int64_t pending_us;  /* somebody is waited for until then; INT64_MIN: nobody */
+    int64_t maybe_us;    /* the same for those who only may come */
     bool due_known;
 };
 
@@ -143,10 +144,10 @@ static void count_member(struct census *c, enum hth_avg_mode mode)
     c->trainers += mode == HTH_AVG_TRAINER;
 }
 
-static void wait_for(struct census *c, int64_t until_us, int64_t now_us)
+static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
 {
     if (until_us > now_us)
-        c->pending_us = HTH_MAX(c->pending_us, until_us);
+        *pending_us = HTH_MAX(*pending_us, until_us);
 }
 
 /* Followers that are ready, and lookers that may become such. */
@@ -158,11 +159,12 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
             continue;
         if (!l->joined) {
             /* Those who followed a leader that died find that out a little later than we. */
-            wait_for(c, HTH_MAX(l->seen_us, look->lead_us) + look->match->opts.patience_us, now_us);
+            wait_for(&c->pending_us,
+                     HTH_MAX(l->seen_us, look->lead_us) + look->match->opts.patience_us, now_us);
         } else if (!l->ready) {
-            wait_for(c, l->left_us, now_us);
+            wait_for(&c->pending_us, l->left_us, now_us);
         } else if (l->held == NULL) {
-            wait_for(c, l->until_us, now_us);
+            wait_for(&c->pending_us, l->until_us, now_us);
         } else {
             count_member(c, l->mode);
             c->last_us = HTH_MAX(c->last_us, l->ready_us);
@@ -181,7 +183,7 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
     c->due_known = count != UINT32_MAX;
     for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++)
         if (hth_look_find(look, &due[i].id) == NULL)
-            wait_for(c, due[i].until_us, now_us);
+            wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -304,34 +306,37 @@ static void end_without(struct hth_look *look, const struct census *c)
 
 int64_t hth_lead_turn(struct hth_look *look)
 {
-    int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look), soon_us;
-    struct census c = {
-        .last_us = look->ready_us, .deadline_us = look->end_us, .pending_us = INT64_MIN};
-    bool enough, complete;
+    int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look);
+    int64_t end_us = look->end_us, soon_us;
+    struct census c = {.last_us = look->ready_us,
+                       .deadline_us = look->end_us,
+                       .pending_us = INT64_MIN,
+                       .maybe_us = INT64_MIN};
+    bool enough, full, complete;
 
     count_member(&c, look->opts.mode);
     count_lookers(look, &c, now_us);
     count_due(look, &c, now_us);
     enough = look->opts.ready && look->opts.mode != HTH_AVG_CLIENT &&
              c.contributors >= look->opts.group_min;
-    complete = c.pending_us == INT64_MIN && (c.due_known || c.contributors >= look->opts.group_max);
+    full = c.contributors >= look->opts.group_full;
+    c.pending_us = full ? c.pending_us : HTH_MAX(c.pending_us, c.maybe_us);
+    complete = c.pending_us == INT64_MIN && (c.due_known || full);
     if (enough && (complete || now_us >= c.deadline_us)) {
         begin(look, &c);
         return now_us;
     }
     /* Nobody is known who could still come: a moment for those whose notes are on their way. */
     soon_us = HTH_MAX(look->ready_us, look->lead_us) + look->match->opts.patience_us;
-    if (look->opts.ready && c.due_known && complete && now_us >= soon_us)
-        look->end_us = now_us;
-    if (now_us >= look->end_us) {
+    if (look->opts.ready && complete)
+        end_us = HTH_MIN(end_us, soon_us);
+    if (now_us >= end_us) {
         end_without(look, &c);
         return now_us;
     }
-    if (look->opts.ready && c.due_known && complete)
-        next_us = HTH_MIN(next_us, soon_us);
     if (c.pending_us != INT64_MIN)
         next_us = HTH_MIN(next_us, c.pending_us);
     if (enough)
         next_us = HTH_MIN(next_us, c.deadline_us);
-    return HTH_MIN(next_us, look->end_us);
+    return HTH_MIN(next_us, end_us);
 }

@@ -43,7 +43,7 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
     return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
 }
 
-struct looker *hth_look_find(struct hth_look *look, const struct hth_peer_id *id)
+struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < look->count; i++)
         if (hth_peer_id_eq(&look->lookers[i]->id, id))
@@ -219,8 +219,9 @@ static enum hth_err declare(struct hth_look *look)
     board.cache = m->cache;
     note.part = look->part;
     /* A note is renewed at a third of its life: so long that none is while we look. */
-    note.life_us = HTH_MIN(HTH_MAX(4 * look->opts.window_us, (int64_t)4 * HTH_US_PER_S),
-                           (int64_t)HTH_RECORD_LIFE_MAX_US);
+    note.life_us = 4 * (look->opts.window_us + look->opts.ahead_us);
+    note.life_us = HTH_MAX(note.life_us, 4 * HTH_US_PER_S);
+    note.life_us = HTH_MIN(note.life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
     hth_topic_init(&topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
                    look->key_len);
     HTH_TRY(hth_board_new(m->env, m->dht, &topic, &board, &ops, look, &look->board));
@@ -477,9 +478,11 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
         return HTH_E_CONFIG;
-    if (o->group_min == 0 || o->group_max < o->group_min ||
-        o->group_max > HTH_AVG_MEMBERS_MAX / 2 || o->window_us <= 0 ||
-        o->window_us > HTH_AVG_WINDOW_MAX_US || o->done == NULL)
+    if (o->group_min == 0 || o->group_full < o->group_min || o->group_max < o->group_full ||
+        o->group_max > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
+        return HTH_E_CONFIG;
+    if (o->window_us <= 0 || o->ahead_us < 0 || o->window_us > HTH_AVG_WINDOW_MAX_US ||
+        o->ahead_us > HTH_AVG_WINDOW_MAX_US - o->window_us)
         return HTH_E_CONFIG;
     if (o->mode != HTH_AVG_HELPER && o->ready &&
         !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
@@ -519,7 +522,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->ready_us = hth_now_us(m->env);
-    look->end_us = look->ready_us + opts->window_us;
+    look->end_us = look->ready_us + opts->window_us + (opts->ready ? 0 : opts->ahead_us);
     err = declare(look);
     if (err != HTH_OK) {
         look_free(look);
@@ -539,7 +542,13 @@ void hth_look_ready(struct hth_look *look, double weight)
     look->opts.ready = true;
     look->opts.weight = weight;
     look->ready_us = hth_now_us(look->match->env);
+    look->end_us = look->ready_us + look->opts.window_us;
     hth_look_poke(look);
+}
+
+bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    return hth_look_find(look, id) != NULL;
 }
 
 void hth_look_cancel(struct hth_look *look)

@@ -45,6 +45,7 @@ void crowd_start(struct crowd *c, uint64_t seed, uint32_t count, const struct ht
     c->look.weight = 1;
     c->look.ready = true;
     c->look.group_min = 2;
+    c->look.group_full = count;
     c->look.group_max = count;
     c->look.window_us = 2 * HTH_US_PER_S;
     for (uint32_t i = 0; i < count; i++) {
@@ -96,8 +97,8 @@ static uint32_t due(void *arg, struct hth_match_due *out, uint32_t max)
         const struct mate *m = &c->mate[i];
         if (m == me || m->absent || !same_line(m, me) || n == max)
             continue;
-        out[n].id = m->env->self;
-        out[n++].until_us = hth_now_us(me->env) + c->look.window_us;
+        out[n++] = (struct hth_match_due){.id = m->env->self,
+                                          .until_us = hth_now_us(me->env) + c->look.window_us};
     }
     return n;
 }

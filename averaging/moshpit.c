@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moshpit.c: the table of averager.h over sweeps. */
+#include "averaging/moshpit.h"
+
+#include <string.h>
+
+#include "averaging/moshpit_int.h"
+#include "core/mem.h"
+
+#define ROUNDS_MAX 64 /* of one offer */
+
+/* ---- offers --------------------------------------------------------------------------------- */
+
+static uint32_t under_way(const struct moshpit *mp)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        n += mp->sweeps[i] != NULL;
+    return n;
+}
+
+static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
+{
+    *reason = why;
+    return err;
+}
+
+static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
+{
+    struct moshpit *mp = self;
+
+    if (mp->fn == NULL)
+        return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
+    if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
+        return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
+    if (hth_roster_population(mp->roster, NULL) < 2 ||
+        hth_roster_shape(mp->roster, NULL)->dims == 0)
+        return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
+    if (under_way(mp) >= mp->opts.offers_max)
+        return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
+    return refuse(reason, HTH_AVG_OK, HTH_OK);
+}
+
+static enum hth_err check_plan(const struct hth_avg_offer *o)
+{
+    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->rounds > ROUNDS_MAX)
+        return HTH_E_RANGE;
+    if (o->step > HTH_AVG_STEP_MAX || o->timeout_us < 0 ||
+        (o->sweep != HTH_AVG_SWEEP_AUTO && o->sweep > HTH_AVG_STEP_MAX / HTH_AVG_DIMS_MAX))
+        return HTH_E_RANGE;
+    return o->spans != NULL ? hth_avg_spans_check(o->spans, o->span_count, o->count) : HTH_OK;
+}
+
+static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
+{
+    HTH_TRY(check_plan(o));
+    if (mp->opts.mode == HTH_AVG_HELPER)
+        return o->values == NULL && o->weight == 0 ? HTH_OK : HTH_E_RANGE;
+    if (o->values == NULL || o->values->size != o->count * sizeof(float))
+        return HTH_E_RANGE;
+    return o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX ? HTH_OK : HTH_E_RANGE;
+}
+
+static struct sweep *find(const struct moshpit *mp, const struct hth_avg_offer *o, bool offered)
+{
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
+        struct sweep *s = mp->sweeps[i];
+        if (s != NULL && s->offered == offered && !s->ending && s->offer.schema == o->schema &&
+            s->offer.sweep == o->sweep)
+            return s;
+    }
+    return NULL;
+}
+
+static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
+                          int64_t ready_in_us)
+{
+    enum hth_avg_reason reason;
+    struct sweep *s;
+
+    HTH_TRY(mp_ready(mp, &reason));
+    HTH_TRY(hth_sweep_new(mp, offer, offered, ready_in_us, &s));
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        if (mp->sweeps[i] == NULL) {
+            mp->sweeps[i] = s;
+            return HTH_OK;
+        }
+    return HTH_E_BUG; /* offers_max is at most HTH_AVG_OFFERS_MAX */
+}
+
+static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
+{
+    struct moshpit *mp = self;
+    struct sweep *s = find(mp, offer, false);
+    enum hth_err err = check(mp, offer);
+
+    mp->stats.offers++;
+    if (err == HTH_OK && s != NULL && s->offer.count == offer->count)
+        hth_sweep_values(s, offer);
+    else if (err == HTH_OK)
+        err = begin(mp, offer, true, 0);
+    mp->stats.refused += err != HTH_OK;
+    return err;
+}
+
+static enum hth_err mp_prepare(void *self, const struct hth_avg_offer *offer, int64_t ready_in_us)
+{
+    struct moshpit *mp = self;
+    struct hth_avg_offer o = *offer;
+
+    o.values = NULL;
+    o.weight = 0;
+    HTH_TRY(check_plan(&o));
+    if (ready_in_us < 0 || ready_in_us > HTH_AVG_WINDOW_MAX_US / 4)
+        return HTH_E_RANGE;
+    if (find(mp, &o, false) != NULL ||
+        (o.sweep != HTH_AVG_SWEEP_AUTO && find(mp, &o, true) != NULL))
+        return HTH_E_DUPLICATE;
+    return begin(mp, &o, false, ready_in_us);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static enum hth_err mp_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    struct moshpit *mp = self;
+
+    mp->fn = fn;
+    mp->arg = arg;
+    return HTH_OK;
+}
+
+static void mp_stop(void *self)
+{
+    struct moshpit *mp = self;
+
+    mp->fn = NULL;
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        if (mp->sweeps[i] != NULL)
+            hth_sweep_cancel(mp->sweeps[i]);
+}
+
+static void mp_stats(const void *self, struct hth_averager_stats *out)
+{
+    const struct moshpit *mp = self;
+    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, NULL);
+
+    *out = mp->stats;
+    out->under_way = under_way(mp);
+    out->population = hth_roster_population(mp->roster, NULL);
+    out->axes = shape->dims;
+    out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
+}
+
+static void mp_free(void *self)
+{
+    struct moshpit *mp = self;
+    struct suspect *s;
+
+    mp_stop(mp);
+    hth_match_free(mp->match);
+    for (size_t it = 0; (s = hth_map_next(mp->suspects, &it, NULL, NULL)) != NULL;)
+        hth_free(s);
+    hth_map_free(mp->suspects);
+    hth_free(mp);
+}
+
+static const struct hth_averager_ops ops = {
+    .name = "moshpit",
+    .start = mp_start,
+    .ready = mp_ready,
+    .offer = mp_offer,
+    .prepare = mp_prepare,
+    .stop = mp_stop,
+    .stats = mp_stats,
+    .free = mp_free,
+};
+
+static void register_metrics(struct moshpit *mp)
+{
+    struct hth_metrics *m = mp->env->metrics;
+
+    mp->metrics.rounds = hth_counter(m, "hearth_avg_rounds_total", "Rounds that gave an average");
+    mp->metrics.failed = hth_counter(m, "hearth_avg_rounds_failed_total", "Rounds that gave none");
+    mp->metrics.drops =
+        hth_counter(m, "hearth_avg_drops_total", "Members that were dropped during rounds");
+    mp->metrics.bytes =
+        hth_counter(m, "hearth_avg_bytes_total", "Encoded values sent and received in rounds");
+    mp->metrics.wait = hth_histogram(m, "hearth_avg_wait_seconds",
+                                     "From values that are ready to a group that begins", 1e-4);
+    mp->metrics.reduce =
+        hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
+    mp->metrics.distance =
+        hth_gauge(m, "hearth_avg_distance", "Norm of the last average minus what was offered");
+}
+
+enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
+                             struct hth_roster *roster, struct hth_reducer *reducer,
+                             const struct hth_moshpit_opts *opts, struct hth_averager *out)
+{
+    struct hth_match_opts match = opts->match;
+    struct moshpit *mp;
+    enum hth_err err;
+
+    out->ops = NULL;
+    out->self = NULL;
+    if (opts->network == NULL || strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
+        opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
+        opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US || opts->offers_max == 0 ||
+        opts->offers_max > HTH_AVG_OFFERS_MAX ||
+        (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0))
+        return HTH_E_CONFIG;
+    mp = hth_new(struct moshpit);
+    mp->env = env;
+    mp->roster = roster;
+    mp->reducer = reducer;
+    mp->opts = *opts;
+    memcpy(mp->network, opts->network, strlen(opts->network));
+    mp->opts.network = mp->network;
+    mp->run = hth_network_tag(env->crypto, mp->network);
+    match.network = mp->network;
+    match.addr = opts->addr;
+    err = hth_match_new(env, rpc, dht, &match, &mp->match);
+    if (err != HTH_OK) {
+        hth_free(mp);
+        return err;
+    }
+    mp->suspects = hth_map_new();
+    register_metrics(mp);
+    out->ops = &ops;
+    out->self = mp;
+    return HTH_OK;
+}
+
+void hth_moshpit_nudge(struct hth_averager *a)
+{
+    struct moshpit *mp = a->self;
+
+    HTH_ASSERT(a->ops == &ops);
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        if (mp->sweeps[i] != NULL)
+            hth_sweep_nudge(mp->sweeps[i]);
+    hth_match_nudge(mp->match);
+}
+
+void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)
+{
+    const struct moshpit *mp = a->self;
+
+    HTH_ASSERT(a->ops == &ops);
+    hth_match_stats(mp->match, out);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moshpit_due.c: who is expected in a line.
+ *
+ * The roster says for each peer in which round it looks next and where it stands then. Its notes
+ * come a little late, so a peer that is said to be in an earlier round only *may* come: it has
+ * moved since. Who was dropped from a group or let others wait is not expected again before a newer
+ * note of it was seen: a dead peer's last note lives on for a while.
+ */
+#include "averaging/moshpit_int.h"
+#include "core/mem.h"
+
+void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+    struct suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+
+    if (p == NULL)
+        return;
+    if (s == NULL) {
+        s = hth_new(struct suspect);
+        hth_map_put(mp->suspects, id->b, sizeof(id->b), s);
+    }
+    s->issued_us = p->issued_us;
+}
+
+static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
+{
+    struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
+
+    if (s == NULL)
+        return false;
+    if (s->issued_us == p->issued_us)
+        return true;
+    hth_map_del(mp->suspects, p->id.b, sizeof(p->id.b));
+    hth_free(s);
+    return false;
+}
+
+enum where { NOT_DUE, MAY_COME, DUE };
+
+static enum where where(const struct sweep *s, const struct hth_roster_note *n)
+{
+    struct hth_avg_line ours = {.round = s->round, .shape = s->shape, .cell = s->cell};
+    struct hth_avg_line theirs = ours;
+
+    if (n->flags & HTH_ROSTER_BOOTSTRAPPING)
+        return NOT_DUE;
+    if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
+        return n->generation < s->generation ? MAY_COME : NOT_DUE;
+    theirs.cell = n->cell;
+    if (s->moves && n->round != s->round)
+        return n->round < s->round ? MAY_COME : NOT_DUE;
+    if (!s->moves && n->step != s->offer.sweep)
+        return NOT_DUE;
+    return hth_avg_line_eq(&ours, &theirs) ? DUE : NOT_DUE;
+}
+
+/* Until when a peer is waited for: until the values' window is over, or shortly after it expected
+ * to come. INT64_MIN: it comes later than that. */
+static int64_t until(const struct sweep *s, const struct hth_roster_note *n, enum where where)
+{
+    struct hth_env *env = s->mp->env;
+    const struct hth_moshpit_opts *o = &s->mp->opts;
+    int64_t now_us = hth_now_us(env), patience_us = o->match.patience_us;
+    int64_t end_us = s->look_us + o->window_us, at_us;
+
+    if (where == MAY_COME)
+        return s->look_us + patience_us;
+    if (n->ready_at_us == 0)
+        return end_us;
+    at_us = n->ready_at_us - hth_wall_us(env) + now_us;
+    if (at_us > end_us)
+        return INT64_MIN;
+    return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
+}
+
+uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max)
+{
+    struct moshpit *mp = s->mp;
+    const struct hth_roster_peer *p;
+    uint32_t count = 0;
+    bool exact;
+
+    (void)hth_roster_population(mp->roster, &exact);
+    if (!exact)
+        return UINT32_MAX;
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL && count < max; i++) {
+        enum where w = where(s, &p->note);
+        int64_t until_us;
+        if (w == NOT_DUE || p->note.schema != hth_roster_self(mp->roster)->schema)
+            continue;
+        until_us = until(s, &p->note, w);
+        if (until_us == INT64_MIN || suspected(mp, p))
+            continue;
+        if (until_us <= hth_now_us(mp->env)) {
+            if (w == DUE && s->look != NULL && !hth_look_knows(s->look, &p->id))
+                hth_moshpit_suspect(mp, &p->id);
+            continue;
+        }
+        out[count++] =
+            (struct hth_match_due){.id = p->id, .until_us = until_us, .maybe = w == MAY_COME};
+    }
+    return count;
+}

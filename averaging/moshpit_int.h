@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moshpit_int.h: the parts of the run's averager.
+ *
+ *   moshpit.c         the table: offers in, statistics out
+ *   moshpit_sweep.c   one offer on its way through the axes
+ *   moshpit_due.c     who is expected in a line, by the roster, and who is not any more
+ *
+ * A sweep holds at most one look that counts and one reduction, and while it reduces, the look for
+ * the next axis, which is not ready yet:
+ *
+ *     round k     look ---> group ---> reduce ------------------.
+ *     round k + 1             '------> look (not ready) ... ready ---> group ---> reduce --> ...
+ */
+#ifndef HTH_AVERAGING_MOSHPIT_INT_H
+#define HTH_AVERAGING_MOSHPIT_INT_H
+
+#include "averaging/codec.h"
+#include "averaging/moshpit.h"
+#include "averaging/reduce.h"
+#include "averaging/roster.h"
+#include "core/map.h"
+#include "dht/record.h"
+
+struct moshpit;
+
+struct sweep {
+    struct hth_env *env;
+    struct moshpit *mp;         /* NULL: given up, waits for its job to end */
+    struct hth_avg_offer offer; /* values referenced, spans copied */
+    struct hth_avg_span *spans;
+    bool offered; /* false: prepared, the values are still to come */
+    uint32_t generation;
+    struct hth_avg_shape shape;
+    struct hth_avg_cell cell;
+    bool moves;     /* the cell changes with every round, and the roster is told */
+    uint64_t round; /* of the look: the one being looked for, or the next */
+    uint32_t rounds, done_rounds;
+    struct hth_look *look;
+    struct hth_reduce_round *reduce;
+    struct hth_avg_group *group; /* of the reduction */
+    struct hth_blob *values;     /* as they are by now */
+    double weight;
+    int64_t start_us, look_us; /* look_us: when this round's values were, or will be, ready */
+    struct hth_timer *timer;   /* its deadline, or its end */
+    bool ending;
+    struct hth_avg_result result;
+    struct hth_avg_round_info info; /* of the present round */
+    /* the norm of the change */
+    struct hth_job job;
+    bool job_runs;
+    double change;
+};
+
+/* Somebody who did not come or was dropped: not due until it has spoken again. */
+struct suspect {
+    int64_t issued_us; /* of the note that it was known by then */
+};
+
+struct moshpit {
+    struct hth_env *env;
+    struct hth_roster *roster;
+    struct hth_reducer *reducer;
+    struct hth_match *match;
+    struct hth_moshpit_opts opts;
+    char network[HTH_NAME_LEN_MAX + 1];
+    uint64_t run;         /* tag */
+    hth_avg_round_fn *fn; /* NULL: not started */
+    void *arg;
+    struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
+    uint64_t round_next; /* no sweep of ours has it yet */
+    struct hth_map *suspects;
+    struct hth_averager_stats stats;
+    struct {
+        struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce, *distance;
+    } metrics;
+};
+
+/* moshpit_sweep.c */
+/* Begins to look. Not offered: the values come ready_in_us from now. Errors: E_NOT_FOUND (no shape
+ * yet), E_NO_MEMORY, those of hth_look_new. */
+enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
+                           int64_t ready_in_us, struct sweep **out) HTH_MUST;
+/* The values of a prepared sweep. */
+void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer);
+/* Without a result. */
+void hth_sweep_cancel(struct sweep *s);
+/* The roster changed. */
+void hth_sweep_nudge(struct sweep *s);
+
+/* moshpit_due.c */
+uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
+void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
+
+#endif
