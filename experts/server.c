@@ -95,6 +95,7 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->checkpoint_dir = opts->checkpoint_dir == NULL ? NULL : hth_strdup(opts->checkpoint_dir);
     s->opts.checkpoint_dir = s->checkpoint_dir;
     s->by_key = hth_map_new();
+    s->peers = hth_map_new();
     s->cache = hth_cache_new(opts->result_bytes_max, opts->result_age_us);
     hth_heap_init(&s->ripe, hth_srv_ripe_less);
     hth_heap_init(&s->aging, hth_srv_ripe_less);
@@ -134,6 +135,7 @@ void hth_srv_unref(struct hth_server *s)
     hth_heap_clear(&s->aging);
     hth_heap_clear(&s->beside);
     hth_map_free(s->by_key);
+    hth_map_free(s->peers);
     hth_free(s->checkpoint_dir);
     hth_free(s);
 }

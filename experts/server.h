@@ -2,20 +2,23 @@
 /*
  * server.h: hosts experts: takes requests from an rpc endpoint, batches them, runs them as jobs.
  *
- *   request --admit--> parts, one per expert --> pools: (expert, forward | backward), oldest first
+ *   request --admit--> parts, one per expert --> pools: (expert, forward | backward), by turns
  *                                                  |  a compute worker is free
  *   reply <-- all parts done <-- scatter <-- job: gather rows, kernels, finite checks
  *
  * A request names many experts of one layer and carries their rows in one tensor. Each part joins
- * its expert's pool; whenever a compute worker is free, the pool whose oldest part is oldest gives
- * a batch of up to batch_rows_max rows, and pools with few rows are bundled into the same job until
- * it holds enough work to be worth one. The reply goes when the last part is done; each expert has
- * its own status in it. Rows are read from the request's bytes and written into the reply's: with
- * one part in a batch nothing is copied.
+ * its expert's pool; whenever a compute worker is free, the pool whose turn it is gives a batch of
+ * up to batch_rows_max rows, and pools with few rows are bundled into the same job until it holds
+ * enough work to be worth one. The reply goes when the last part is done; each expert has its own
+ * status in it. Rows are read from the request's bytes and written into the reply's: with one part
+ * in a batch nothing is copied.
  *
  * Order for one expert: forwards run side by side; one backward at a time, or two when there is
  * much work and a worker with nothing else to do; and a step that is due runs before any batch that
  * has not started, so who saw its backward answered meets the stepped weights.
+ *
+ * Turns: peers share the host equally, in work; with one peer they are the order of arrival. A few
+ * that flood it delay another's request by little more than its own work (server_fair.c).
  *
  * Refusals: BUSY with a time to come back, when the bytes held or the estimated wait (from measured
  * us per row) exceed the limits or the request's own deadline; DRAINING; BAD_SHAPE and MALFORMED

@@ -32,9 +32,8 @@ static void request_free(struct srv_request *r)
         s->requests = r->next;
     if (r->next != NULL)
         r->next->prev = r->prev;
-    if (--s->requests_count == 0)
-        s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
-    s->stats.bytes_held -= r->held_bytes;
+    s->requests_count--;
+    hth_srv_peer_leave(r);
     hth_blob_unref(r->x);
     hth_blob_unref(r->dy);
     hth_blob_unref(r->out);
@@ -128,7 +127,7 @@ void hth_srv_part_done(struct srv_part *part)
 {
     struct srv_request *r = part->request;
 
-    r->server->cost_waiting -= hth_srv_part_cost(part);
+    hth_srv_work_waits(r, -hth_srv_part_cost(part));
     if (--r->parts_left == 0)
         request_finish(r);
 }
@@ -155,9 +154,9 @@ void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *t
             continue;
         hth_srv_pool_remove(&p->expert->pool[r->backward], p);
         p->status = err;
-        s->cost_waiting -= hth_srv_part_cost(p);
+        hth_srv_work_waits(r, -hth_srv_part_cost(p));
         p->rows = p->rows_started;
-        s->cost_waiting += hth_srv_part_cost(p);
+        hth_srv_work_waits(r, hth_srv_part_cost(p));
         if (p->rows_done == p->rows)
             dropped++; /* else a job still has its first rows */
     }
@@ -258,21 +257,16 @@ static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_e
     hth_blob_unref(copy.blob);
 }
 
-/* BUSY when what is held or what waits is too much. With an empty queue everything is admitted, so
- * that a wrong estimate of the speed corrects itself. */
+/* BUSY when too much is held or waits, of this peer or of all. */
 static bool admit(struct hth_server *s, struct hth_rpc_request *req, int64_t bytes, double cost)
 {
-    double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
-    int64_t queue_us = hth_server_queue_us(s);
-    int64_t end_us = queue_us + (int64_t)(us_per_cost * cost);
     int64_t left_us = hth_rpc_deadline_us(req) - hth_now_us(s->env);
 
-    if (s->stats.bytes_held + bytes <= s->opts.queue_bytes_max &&
-        (s->requests_count == 0 || (end_us <= s->opts.queue_us_max && end_us <= left_us)))
+    if (hth_srv_may_enter(s, hth_rpc_peer(req), bytes, cost, left_us))
         return true;
     s->stats.refused_busy++;
     hth_metric_add(s->m_busy, 1);
-    hth_rpc_refuse(req, HTH_E_BUSY, HTH_MAX(RETRY_MIN_US, queue_us / 2), NULL);
+    hth_rpc_refuse(req, HTH_E_BUSY, HTH_MAX(RETRY_MIN_US, hth_server_queue_us(s) / 2), NULL);
     return false;
 }
 
@@ -322,7 +316,6 @@ static void take_tensors(struct srv_request *r, const struct hth_tensor *t)
         r->dy_offset = t[1].offset;
     }
     r->held_bytes = (int64_t)(bytes * (r->backward ? 3 : 2));
-    r->server->stats.bytes_held += r->held_bytes;
     r->server->stats.bytes_in += bytes * (r->backward ? 2 : 1);
 }
 
@@ -335,13 +328,15 @@ static void enqueue(struct srv_request *r)
         r->next->prev = r;
     s->requests = r;
     s->requests_count++;
+    hth_srv_peer_enter(r, hth_rpc_peer(r->req));
     hth_rpc_on_cancel(r->req, on_cancel, r);
     for (uint32_t i = 0; i < r->parts_count; i++) {
         struct srv_part *p = &r->parts[i];
         if (p->status != HTH_OK)
             continue;
         p->seq = s->next_seq++;
-        s->cost_waiting += hth_srv_part_cost(p);
+        p->turn = hth_srv_turn(r, hth_srv_part_cost(p));
+        hth_srv_work_waits(r, hth_srv_part_cost(p));
         hth_srv_pool_push(&p->expert->pool[r->backward], p);
     }
 }

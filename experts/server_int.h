@@ -5,7 +5,7 @@
  *
  *   request   one rpc request; owns its parts and references on its tensors
  *   part      the rows of one request for one expert; waits in a pool
- *   pool      the parts that wait for (expert, direction), oldest first
+ *   pool      the parts that wait for (expert, direction), in the order of their turns
  *   segment   the rows of a part that one batch takes: forward parts may be cut, backward parts not
  *   batch     segments of one pool that go through the kernels together
  *   job       one or more batches, or due steps, or the making of an expert's weights
@@ -30,11 +30,21 @@
 struct srv_request;
 struct srv_expert;
 
+/* Who has requests here now (server_fair.c). */
+struct srv_peer {
+    struct hth_peer_id id;
+    uint32_t requests;
+    int64_t bytes_held;
+    double cost_waiting;
+    uint64_t turn; /* where its work ends so far */
+};
+
 struct srv_part {
     struct srv_part *prev, *next; /* in its pool */
     struct srv_request *request;
     struct srv_expert *expert; /* NULL: none of ours */
-    uint64_t seq;              /* order of arrival over all parts */
+    uint64_t turn;             /* the lowest goes first */
+    uint64_t seq;              /* order of arrival over all parts: among equal turns */
     uint32_t row0, rows;       /* in the request's tensors */
     uint32_t rows_started, rows_done;
     enum hth_err status;
@@ -45,6 +55,7 @@ struct srv_request {
     struct hth_server *server;
     struct srv_request *prev, *next; /* all that are not finished */
     struct hth_rpc_request *req;     /* NULL once answered */
+    struct srv_peer *peer;
     struct srv_part *parts;
     uint32_t parts_count, parts_left, parts_started;
     bool backward;
@@ -63,8 +74,9 @@ struct srv_pool {
     struct hth_heap *heap; /* the one it is in: ripe, aging, beside; or NULL */
     struct srv_expert *expert;
     bool backward;
-    struct srv_part *head, *tail;
+    struct srv_part *head, *tail; /* by turn */
     uint64_t rows;
+    int64_t since_us; /* it has not been empty */
 };
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
@@ -145,6 +157,8 @@ struct hth_server {
     struct hth_map *by_key;
     struct srv_request *requests;
     uint32_t requests_count;
+    struct hth_map *peers; /* struct srv_peer by id */
+    uint64_t turn;         /* of the batch taken last */
     struct hth_heap ripe, aging, beside;
     struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
     struct srv_expert *load_head, *load_tail; /* weights to make, in order */
@@ -178,6 +192,21 @@ void hth_srv_part_done(struct srv_part *part);
  */
 void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text);
 double hth_srv_part_cost(const struct srv_part *part);
+
+/* ---- server_fair.c ------------------------------------------------------------------------- */
+
+/* The request's bytes and its place among its peer's; leave when it is freed. */
+void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id);
+void hth_srv_peer_leave(struct srv_request *r);
+/* So much more (or less) work waits. */
+void hth_srv_work_waits(struct srv_request *r, double cost);
+/* The turn of the next part of this request, which is so much work. */
+uint64_t hth_srv_turn(struct srv_request *r, double cost);
+/* Whether several peers have requests here. */
+bool hth_srv_shared(const struct hth_server *s);
+/* Whether a request may wait: within the bytes, and done before left_us and queue_us_max. */
+bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
+                       double cost, int64_t left_us);
 
 /* ---- server_job.c -------------------------------------------------------------------------- */
 

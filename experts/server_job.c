@@ -4,9 +4,9 @@
  *
  * A pool that may run is *ripe* (old enough, or enough rows), *aging* (waits for company), or waits
  * *beside* a running backward of its expert with so much work that a second worker pays. All are
- * heaps by the arrival of the pool's oldest part. Whenever a worker is free the pump builds one
- * job: weights to make first, then due steps, then the oldest ripe pools, until the job holds
- * enough work; and only when there is nothing of these, a pool from beside.
+ * heaps by the turn of the pool's first part (server_fair.c). Whenever a worker is free the pump
+ * builds one job: weights to make first, then due steps, then the ripe pools whose turn it is,
+ * until the job holds enough work; and only when there is nothing of these, a pool from beside.
  */
 #include "experts/server_int.h"
 
@@ -14,6 +14,8 @@
 #define COST_PER_WEIGHT_STEP 70.0
 /* Of the sums whose ratio is the measured speed: the last ten jobs or so decide. */
 #define EMA_KEEP 0.9
+/* A merged backward saves steps, too, so it pays up to more rows than a forward. */
+#define BACKWARD_PAYS 4
 /* The lane is full of other people's jobs: when to try again. */
 #define LANE_RETRY_US (10 * HTH_US_PER_MS)
 
@@ -24,6 +26,8 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
     const struct srv_pool *pa = HTH_CONTAINER(a, const struct srv_pool, node);
     const struct srv_pool *pb = HTH_CONTAINER(b, const struct srv_pool, node);
 
+    if (pa->head->turn != pb->head->turn)
+        return pa->head->turn < pb->head->turn;
     return pa->head->seq < pb->head->seq;
 }
 
@@ -47,14 +51,14 @@ static struct hth_heap *heap_of(const struct srv_pool *pool)
     if (pool->backward && e->backward_running)
         return worth_beside(pool) ? &s->beside : NULL;
     if (o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
-        pool->head->request->arrived_us + o->batch_age_us > hth_now_us(s->env))
+        pool->since_us + o->batch_age_us > hth_now_us(s->env))
         return &s->aging;
     return &s->ripe;
 }
 
 static int64_t ripe_at_us(const struct srv_pool *pool)
 {
-    return pool->head->request->arrived_us + pool->expert->server->opts.batch_age_us;
+    return pool->since_us + pool->expert->server->opts.batch_age_us;
 }
 
 static void arm_age_timer(struct hth_server *s)
@@ -91,15 +95,18 @@ void hth_srv_pool_update(struct srv_pool *pool)
 /* The heaps order by the pool's head, so a pool leaves its heap before the head changes. */
 void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
 {
+    struct srv_part *before = pool->tail;
+
     pool_unheap(pool);
+    if (pool->head == NULL)
+        pool->since_us = hth_now_us(pool->expert->server->env);
+    while (before != NULL && before->turn > part->turn)
+        before = before->prev;
     part->queued = true;
-    part->prev = pool->tail;
-    part->next = NULL;
-    if (pool->tail != NULL)
-        pool->tail->next = part;
-    else
-        pool->head = part;
-    pool->tail = part;
+    part->prev = before;
+    part->next = before != NULL ? before->next : pool->head;
+    *(part->prev != NULL ? &part->prev->next : &pool->head) = part;
+    *(part->next != NULL ? &part->next->prev : &pool->tail) = part;
     pool->rows += part->rows;
     pool->expert->server->stats.parts_waiting++;
     hth_srv_pool_update(pool);
@@ -227,6 +234,9 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
 
     if (width > 1 && rows > enough)
         rows = HTH_MAX((rows + width - 1) / width, enough);
+    /* Who rides in a batch waits for all of it: with others about, none is larger than it pays. */
+    if (hth_srv_shared(s))
+        rows = HTH_MIN(rows, pool->backward ? BACKWARD_PAYS * enough : enough);
     return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
 }
 
@@ -238,6 +248,7 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
 
     b->rows_in_microbatch = pool->head->request->rows_in_microbatch;
     pool_unheap(pool);
+    e->server->turn = HTH_MAX(e->server->turn, pool->head->turn);
     while (pool->head != NULL && left > 0 && b->segs < HTH_SERVER_BATCH_PARTS_MAX) {
         struct srv_part *part = pool->head;
         uint32_t rows = part->rows - part->rows_started;

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_fair.c: whose turn it is.
+ *
+ * Start-time fair queueing (Goyal et al. 1996) over peers, in work rather than in requests. The
+ * server has a clock that shows work, not time: the turn of the batch that was taken last. A part's
+ * turn is where its peer's work ended so far, or the clock where that is later:
+ *
+ *     part.turn = max(server.turn, peer.turn);   peer.turn = part.turn + the part's work
+ *
+ * and the lowest turn goes first. So a peer alone has everything; n peers with work waiting share
+ * the host equally, however much each of them sends; and who comes with a little goes ahead of all
+ * that others piled up, after one batch per worker. Nobody saves up turns while away.
+ *
+ * What waits is bounded per peer, too: the estimated wait of a request is that of its peer's own
+ * work times the peers at work, and a peer that is not alone may hold at most as many bytes as it
+ * leaves free (Choudhury and Hahne 1998): k of them that flood leave the k+1st part to newcomers.
+ */
+#include "experts/server_int.h"
+
+/* Operations of one unit of turns: the clock of a host that never rests lasts a thousand years. */
+#define TURN_WORK 1024.0
+
+static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_peer_id *id)
+{
+    return hth_map_get(s->peers, id->b, sizeof(id->b));
+}
+
+void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id)
+{
+    struct hth_server *s = r->server;
+    struct srv_peer *p = peer_find(s, id);
+
+    if (p == NULL) {
+        p = hth_new(struct srv_peer);
+        p->id = *id;
+        hth_map_put(s->peers, id->b, sizeof(id->b), p);
+    }
+    p->requests++;
+    p->bytes_held += r->held_bytes;
+    s->stats.bytes_held += r->held_bytes;
+    r->peer = p;
+}
+
+void hth_srv_peer_leave(struct srv_request *r)
+{
+    struct hth_server *s = r->server;
+    struct srv_peer *p = r->peer;
+
+    s->stats.bytes_held -= r->held_bytes;
+    p->bytes_held -= r->held_bytes;
+    if (--p->requests > 0)
+        return;
+    hth_map_del(s->peers, p->id.b, sizeof(p->id.b));
+    hth_free(p);
+    if (hth_map_count(s->peers) > 0)
+        return;
+    s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
+    s->turn = 0;
+}
+
+void hth_srv_work_waits(struct srv_request *r, double cost)
+{
+    r->server->cost_waiting += cost;
+    r->peer->cost_waiting += cost;
+}
+
+uint64_t hth_srv_turn(struct srv_request *r, double cost)
+{
+    uint64_t turn = HTH_MAX(r->server->turn, r->peer->turn);
+
+    r->peer->turn = turn + (uint64_t)(cost / TURN_WORK) + 1;
+    return turn;
+}
+
+bool hth_srv_shared(const struct hth_server *s)
+{
+    return hth_map_count(s->peers) > 1;
+}
+
+bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
+                       double cost, int64_t left_us)
+{
+    const struct srv_peer *p = peer_find(s, id);
+    size_t peers = hth_map_count(s->peers) + (p == NULL ? 1 : 0);
+    uint32_t width = HTH_MAX(1u, hth_lane_width(s->env, HTH_LANE_COMPUTE));
+    double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
+    double own = (p != NULL ? p->cost_waiting : 0) + cost;
+    double ahead = HTH_MIN(s->cost_waiting, own * (double)peers - cost);
+    double end_us = us_per_cost * (ahead / width + cost);
+    int64_t held = p != NULL ? p->bytes_held : 0;
+    int64_t free_bytes = s->opts.queue_bytes_max - s->stats.bytes_held;
+
+    if (bytes > free_bytes || (peers > 1 && held + bytes > free_bytes))
+        return false;
+    /* With an empty queue everything is admitted, so that a wrong estimate of the speed corrects
+     * itself. */
+    return s->requests_count == 0 ||
+           (end_us <= (double)s->opts.queue_us_max && end_us <= (double)left_us);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_fair.c: peers share a host in work, whatever they send, and what one piles up is not what
+ * another waits for. A slow simulated device makes the waits visible: 64 rows take 131 ms.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+
+#define D        16
+#define ROWS     64
+#define BATCH_US (131 * HTH_US_PER_MS)
+#define MINUTE   (60 * HTH_US_PER_S)
+
+struct arena {
+    struct hth_world *w;
+    struct host h;
+    struct caller c[3];
+    float *x;
+};
+
+static void arena_open(struct arena *t)
+{
+    static const char *const names[] = {"one", "two", "three"};
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct answer warm;
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D};
+    wo.device.flops_per_s = 1e6;
+    t->w = hth_world_new(5, &wo);
+    t->h.layer_count = 2;
+    t->h.opts.batch_rows_max = ROWS;
+    t->h.opts.job_flops_min = 0; /* one batch a job */
+    host_start(&t->h, t->w, "host");
+    t->x = normals(1, ROWS * D);
+    for (int i = 0; i < 3; i++)
+        caller_start(&t->c[i], t->w, names[i], NULL);
+    a.x = t->x;
+    for (int i = 0; i < 3; i++) { /* connects, and tells the host how fast it is */
+        ask_wait(t->w, &t->c[i], &t->h, &a, &warm);
+        assert_ok(warm.err);
+        answer_clear(&warm);
+    }
+}
+
+static void arena_close(struct arena *t)
+{
+    hth_aligned_free(t->x);
+    for (int i = 0; i < 3; i++)
+        caller_stop(&t->c[i]);
+    hth_world_free(t->w);
+}
+
+static void send(struct arena *t, int who, uint32_t expert, uint32_t rows, struct answer *out)
+{
+    struct ask a = {.coord = {expert}, .rows = {rows}, .parts = 1, .d = D, .x = t->x};
+    a.timeout_us = MINUTE;
+    ask(&t->c[who], &t->h, &a, out);
+}
+
+static uint32_t count_ok(const struct answer *out, uint32_t count)
+{
+    uint32_t ok = 0;
+    for (uint32_t i = 0; i < count; i++)
+        ok += out[i].count == 1 && out[i].err == HTH_OK ? 1 : 0;
+    return ok;
+}
+
+static void finish(struct arena *t, struct answer *out, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(hth_world_run_until_true(t->w, answered, &out[i], MINUTE));
+        answer_clear(&out[i]);
+    }
+}
+
+/* Two peers pile up ten seconds of work. A third, with a little for one expert or the other, waits
+ * for the batch that runs and the one that it rides in. */
+static void a_flood_delays_only_itself(void **state)
+{
+    enum { N = 38 };
+    struct arena t = {.h = host_init()};
+    static struct answer flood[2][N];
+    struct answer out;
+    (void)state;
+    arena_open(&t);
+    for (uint32_t i = 0; i < N; i++) {
+        send(&t, 0, 0, ROWS, &flood[0][i]);
+        send(&t, 1, 0, ROWS, &flood[1][i]);
+    }
+    hth_world_run_for(t.w, BATCH_US / 2);
+    for (uint32_t i = 0; i < 6; i++) {
+        int64_t start = hth_now_us(t.c[2].env);
+        send(&t, 2, i % 2, 8, &out);
+        assert_true(hth_world_run_until_true(t.w, answered, &out, MINUTE));
+        assert_ok(out.err);
+        answer_clear(&out);
+        int64_t took = hth_now_us(t.c[2].env) - start;
+        if (took > 3 * BATCH_US)
+            fail_msg("request %u took %lld ms", i, (long long)took / 1000);
+    }
+    assert_true(count_ok(flood[0], N) < N / 2); /* the flood was still there */
+    assert_true(count_ok(flood[1], N) < N / 2);
+    finish(&t, flood[0], N);
+    finish(&t, flood[1], N);
+    assert_int_equal(host_stats(&t.h).bytes_held, 0);
+    arena_close(&t);
+}
+
+/* Many small requests weigh as much as few large ones, and who came first does not matter. */
+static void shares_are_of_work(void **state)
+{
+    enum { LARGE = 20, SMALL = 80, DONE_OF_EACH = 8 };
+    struct arena t = {.h = host_init()};
+    static struct answer large[LARGE], small[SMALL];
+    (void)state;
+    arena_open(&t);
+    for (uint32_t i = 0; i < LARGE; i++)
+        send(&t, 0, 0, ROWS, &large[i]);
+    hth_world_run_for(t.w, BATCH_US / 2);
+    for (uint32_t i = 0; i < SMALL; i++)
+        send(&t, 1, 1, ROWS / 4, &small[i]);
+    hth_world_run_for(t.w, 2 * DONE_OF_EACH * BATCH_US);
+    uint32_t rows_large = count_ok(large, LARGE) * ROWS;
+    uint32_t rows_small = count_ok(small, SMALL) * ROWS / 4;
+    if (rows_large < (DONE_OF_EACH - 2) * ROWS || rows_small < (DONE_OF_EACH - 2) * ROWS ||
+        rows_large > (DONE_OF_EACH + 2) * ROWS || rows_small > (DONE_OF_EACH + 2) * ROWS)
+        fail_msg("%u rows of the large, %u of the small", rows_large, rows_small);
+    finish(&t, large, LARGE);
+    finish(&t, small, SMALL);
+    arena_close(&t);
+}
+
+/* Alone a peer may use all the time and all the bytes that requests may hold; with others about,
+ * it leaves room for them. */
+static void room_is_left_for_others(void **state)
+{
+    enum { N = 60 };
+    struct arena t = {.h = host_init()};
+    static struct answer out[N];
+    struct answer first, late;
+    (void)state;
+    t.h.opts.queue_bytes_max = 30 * 2 * ROWS * D * (int64_t)sizeof(float);
+    t.h.opts.queue_us_max = MINUTE;
+    arena_open(&t);
+    for (uint32_t i = 0; i < N; i++)
+        send(&t, 0, 0, ROWS, &out[i]);
+    finish(&t, out, N);
+    assert_int_equal(host_stats(&t.h).refused_busy, N - 30);
+
+    send(&t, 1, 0, ROWS, &first);
+    hth_world_run_for(t.w, BATCH_US / 8);
+    for (uint32_t i = 0; i < N; i++)
+        send(&t, 0, 0, ROWS, &out[i]);
+    hth_world_run_for(t.w, BATCH_US / 8);
+    /* The second peer's one, and of the first as many as it then left free before the last. */
+    assert_int_equal(host_stats(&t.h).bytes_held, (1 + 15) * 2 * ROWS * D * (int64_t)sizeof(float));
+    send(&t, 2, 1, ROWS, &late);
+    assert_true(hth_world_run_until_true(t.w, answered, &late, MINUTE));
+    assert_ok(late.err);
+    answer_clear(&late);
+    finish(&t, &first, 1);
+    finish(&t, out, N);
+    assert_int_equal(host_stats(&t.h).bytes_held, 0);
+    arena_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flood_delays_only_itself),
+        cmocka_unit_test(shares_are_of_work),
+        cmocka_unit_test(room_is_left_for_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
