@@ -238,6 +238,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         out->connected = true;
         out->version = c->version;
         out->features = c->features;
+        out->heard_us = HTH_MAX(out->heard_us, c->rx_last_us);
     }
     int64_t left = p->retry_at_us - hth_now_us(rpc->env);
     out->waiting = p->waiting_count;

@@ -194,7 +194,8 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us; /* smoothed over PING; 0: not measured */
+    int64_t rtt_us;   /* smoothed over PING; 0: not measured */
+    int64_t heard_us; /* when bytes last came, on this node's clock; 0: not connected */
     uint64_t bytes_held;
 };
 
