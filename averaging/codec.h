@@ -98,5 +98,9 @@ enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, c
 /* y = what the bytes say. The same errors. */
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               float *y) HTH_MUST;
+/* What a reducer's answer makes of one's own values: an fp32 segment is the mean itself, y = it;
+ * any other is the mean minus what was sent, y = own + it. The same errors. */
+enum hth_err hth_codec_answer(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
+                              const float *own, float *y) HTH_MUST;
 
 #endif

@@ -91,6 +91,15 @@
 #define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* that one looks for a group */
 #define HTH_AVG_OFFERS_MAX    8               /* of one node at once */
 
+/* averaging: the reduction in a group */
+#define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
+#define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
+#define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
+#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer, and as many that linger */
+#define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
+#define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
+#define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
+
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.c: between reduce.proto's bytes and checked structs. */
+#include "averaging/part.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "averaging/reduce.pb-c.h"
+#include "core/mem.h"
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+struct segment_list {
+    Hth__Reduce__Segment item[HTH_AVG_SEGMENTS_MAX];
+    Hth__Reduce__Segment *list[HTH_AVG_SEGMENTS_MAX];
+};
+
+static void fill(struct segment_list *to, const struct hth_segment *from, uint32_t count)
+{
+    HTH_ASSERT(count <= HTH_AVG_SEGMENTS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        hth__reduce__segment__init(&to->item[i]);
+        to->item[i].format = from[i].format;
+        to->item[i].floats = from[i].count;
+        to->item[i].packed = from[i].packed ? from[i].bytes : 0;
+        to->list[i] = &to->item[i];
+    }
+}
+
+size_t hth_part_pack(const struct hth_part *part, uint8_t out[HTH_PART_BYTES_MAX])
+{
+    Hth__Reduce__Part m = HTH__REDUCE__PART__INIT;
+    struct segment_list segments;
+    uint8_t group[sizeof(part->group.b)];
+    memcpy(group, part->group.b, sizeof(group));
+    fill(&segments, part->segments, part->segment_count);
+    m.group = (ProtobufCBinaryData){sizeof(group), group};
+    m.part = part->part;
+    m.weight = part->weight;
+    m.n_segments = part->segment_count;
+    m.segments = segments.list;
+    m.ask = part->ask;
+    HTH_ASSERT(hth__reduce__part__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
+    return hth__reduce__part__pack(&m, out);
+}
+
+size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_PART_BYTES_MAX])
+{
+    Hth__Reduce__PartReply m = HTH__REDUCE__PART_REPLY__INIT;
+    struct segment_list segments;
+    fill(&segments, reply->segments, reply->segment_count);
+    m.weight = reply->weight;
+    m.n_missing = reply->missing_count;
+    m.missing = (uint32_t *)reply->missing;
+    m.n_segments = reply->segment_count;
+    m.segments = segments.list;
+    m.state = reply->state;
+    HTH_ASSERT(hth__reduce__part_reply__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
+    return hth__reduce__part_reply__pack(&m, out);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* A segment's length unpacked follows from its format and count: hth_codec_check compares. */
+static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t count, uint64_t bytes,
+                                  struct hth_segment **out)
+{
+    uint64_t floats = 0;
+    *out = NULL;
+    if (count > HTH_AVG_SEGMENTS_MAX)
+        return HTH_E_TOO_LARGE;
+    if (count == 0)
+        return bytes == 0 ? HTH_OK : HTH_E_BAD_SHAPE;
+    struct hth_segment *segments = hth_new_array(struct hth_segment, count);
+    for (size_t i = 0; i < count; i++) {
+        struct hth_segment *s = &segments[i];
+        s->format = (enum hth_quant_format)HTH_MIN(from[i]->format, 255u);
+        s->count = from[i]->floats;
+        s->packed = from[i]->packed > 0;
+        s->bytes = s->packed ? from[i]->packed : (uint32_t)hth_quant_bytes(s->format, s->count);
+        floats += s->count;
+    }
+    enum hth_err err = hth_codec_check(segments, (uint32_t)count, floats, bytes);
+    if (err == HTH_OK)
+        *out = segments;
+    else
+        hth_free(segments);
+    return err;
+}
+
+static bool weight_ok(double weight)
+{
+    return isfinite(weight) && weight >= 0 && weight <= HTH_AVG_WEIGHT_MAX * HTH_AVG_MEMBERS_MAX;
+}
+
+enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes, struct hth_part *out)
+{
+    enum hth_err err;
+    memset(out, 0, sizeof(*out));
+    Hth__Reduce__Part *m = hth__reduce__part__unpack(NULL, len, payload);
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    HTH_GOTO(out, m->group.len == sizeof(out->group.b) ? HTH_OK : HTH_E_MALFORMED);
+    HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
+    memcpy(out->group.b, m->group.data, sizeof(out->group.b));
+    out->part = m->part;
+    out->weight = m->weight;
+    out->ask = m->ask;
+    out->segment_count = (uint32_t)m->n_segments;
+out:
+    hth__reduce__part__free_unpacked(m, NULL);
+    return err;
+}
+
+void hth_part_clear(struct hth_part *part)
+{
+    hth_free(part->segments);
+    part->segments = NULL;
+    part->segment_count = 0;
+}
+
+static enum hth_err take_missing(const Hth__Reduce__PartReply *m, struct hth_part_reply *out)
+{
+    if (m->n_missing > HTH_AVG_MEMBERS_MAX)
+        return HTH_E_TOO_LARGE;
+    for (size_t i = 0; i < m->n_missing; i++) {
+        if (m->missing[i] >= HTH_AVG_MEMBERS_MAX || (i > 0 && m->missing[i] <= m->missing[i - 1]))
+            return HTH_E_RANGE;
+        out->missing[i] = m->missing[i];
+    }
+    out->missing_count = (uint32_t)m->n_missing;
+    return HTH_OK;
+}
+
+enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,
+                                 struct hth_part_reply *out)
+{
+    enum hth_err err;
+    memset(out, 0, sizeof(*out));
+    Hth__Reduce__PartReply *m = hth__reduce__part_reply__unpack(NULL, len, payload);
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
+    HTH_GOTO(out, m->state <= HTH_PART_ENDED ? HTH_OK : HTH_E_RANGE);
+    HTH_GOTO(out, take_missing(m, out));
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
+    out->weight = m->weight;
+    out->state = (enum hth_part_state)m->state;
+    out->segment_count = (uint32_t)m->n_segments;
+out:
+    hth__reduce__part_reply__free_unpacked(m, NULL);
+    return err;
+}
+
+void hth_part_reply_clear(struct hth_part_reply *reply)
+{
+    hth_free(reply->segments);
+    reply->segments = NULL;
+    reply->segment_count = 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * part.h: the messages of method 66 between their bytes and checked structs (reduce.proto has what
+ * they mean). What comes from a peer is checked for grammar and ranges here; whether it fits the
+ * round is for the reducer to see.
+ */
+#ifndef HTH_AVERAGING_PART_H
+#define HTH_AVERAGING_PART_H
+
+#include "averaging/codec.h"
+#include "core/ident.h"
+
+/* Segments of 7 + 6 + 6 bytes with their heads, and the rest. */
+#define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + HTH_AVG_MEMBERS_MAX * 2 + 128)
+
+/* Values travel: append only. */
+enum hth_part_state {
+    HTH_PART_UNKNOWN = 0, /* this group has not begun here */
+    HTH_PART_WORKING = 1,
+    HTH_PART_ENDED = 2,
+};
+
+struct hth_part {
+    struct hth_hash group;
+    uint32_t part;
+    double weight;
+    bool ask;
+    struct hth_segment *segments; /* segment_count; of an opened one: freed by _clear */
+    uint32_t segment_count;
+};
+
+struct hth_part_reply {
+    double weight;
+    uint32_t missing[HTH_AVG_MEMBERS_MAX];
+    uint32_t missing_count;
+    struct hth_segment *segments;
+    uint32_t segment_count;
+    enum hth_part_state state;
+};
+
+/* Return the length. */
+size_t hth_part_pack(const struct hth_part *part, uint8_t out[HTH_PART_BYTES_MAX]);
+size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_PART_BYTES_MAX]);
+
+/* `bytes` is the tensor's length. Errors: E_MALFORMED (grammar, the group's length), E_RANGE
+ * (weight, missing), and those of hth_codec_check with the segments' own sum of floats. After an
+ * error nothing is to be cleared. */
+enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
+                           struct hth_part *out) HTH_MUST;
+void hth_part_clear(struct hth_part *part);
+enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,
+                                 struct hth_part_reply *out) HTH_MUST;
+void hth_part_reply_clear(struct hth_part_reply *reply);
+
+#endif
