@@ -60,6 +60,7 @@ struct hth_reducer_opts {
     int64_t linger_us;         /* ended rounds answer stragglers so long */
     uint64_t early_bytes_max;  /* of such parts */
     uint64_t window_bytes_max; /* in flight to one reducer */
+    double link_bytes_per_s; /* of this node's line, as measured; 0: not known, nothing is packed */
 };
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
@@ -90,18 +91,19 @@ struct hth_reduce_member {
 };
 
 /* Why a member was not fully part of a round. */
+/* X(NAME, name, text) */
 #define HTH_REDUCE_DROP_MAP(X)                                                                     \
-    X(NONE, "took part")                                                                           \
-    X(LOST, "its connection was lost or could not be made")                                        \
-    X(SILENT, "no sign of life")                                                                   \
-    X(SLOW, "it lives, but its parts did not come")                                                \
-    X(ABSENT, "it never began the round")                                                          \
-    X(REFUSED, "it refused parts")                                                                 \
-    X(DEADLINE, "the round's time was over")                                                       \
-    X(NOT_FINITE, "it sent NaN or infinity")
+    X(NONE, none, "took part")                                                                     \
+    X(LOST, lost, "its connection was lost or could not be made")                                  \
+    X(SILENT, silent, "no sign of life")                                                           \
+    X(SLOW, slow, "it lives, but its parts did not come")                                          \
+    X(ABSENT, absent, "it never began the round")                                                  \
+    X(REFUSED, refused, "it refused parts, or what it said makes no sense")                        \
+    X(DEADLINE, deadline, "the round's time was over")                                             \
+    X(NOT_FINITE, not_finite, "it sent NaN or infinity")
 
 enum hth_reduce_drop {
-#define HTH_REDUCE_DROP_ENUM(name, text) HTH_REDUCE_DROP_##name,
+#define HTH_REDUCE_DROP_ENUM(upper, lower, text) HTH_REDUCE_DROP_##upper,
     HTH_REDUCE_DROP_MAP(HTH_REDUCE_DROP_ENUM)
 #undef HTH_REDUCE_DROP_ENUM
 };

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c: the reducer and its rounds: begin, parts that come early, end. */
+#include "averaging/reduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "averaging/reduce_int.h"
+#include "averaging/shares.h"
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+const char *hth_reduce_drop_name(enum hth_reduce_drop drop)
+{
+    switch (drop) {
+#define DROP_NAME(upper, lower, text)                                                              \
+    case HTH_REDUCE_DROP_##upper:                                                                  \
+        return #lower;
+        HTH_REDUCE_DROP_MAP(DROP_NAME)
+#undef DROP_NAME
+    }
+    return "unknown";
+}
+
+const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
+{
+    switch (drop) {
+#define DROP_TEXT(upper, lower, text)                                                              \
+    case HTH_REDUCE_DROP_##upper:                                                                  \
+        return text;
+        HTH_REDUCE_DROP_MAP(DROP_TEXT)
+#undef DROP_TEXT
+    }
+    return "unknown";
+}
+
+/* ---- rounds: memory ------------------------------------------------------------------------ */
+
+struct hth_reduce_round *round_ref(struct hth_reduce_round *r)
+{
+    r->refs++;
+    return r;
+}
+
+void round_unref(struct hth_reduce_round *r)
+{
+    if (--r->refs > 0)
+        return;
+    for (uint32_t i = 0; i < r->own_count; i++) {
+        for (uint32_t k = 0; k < r->member_count; k++) {
+            hth_blob_unref(r->owns[i].from[k].blob);
+            hth_free(r->owns[i].from[k].segments);
+        }
+        hth_free(r->owns[i].from);
+    }
+    hth_blob_unref(r->values);
+    hth_blob_unref(r->average);
+    hth_free(r->owns);
+    hth_free(r->sends);
+    hth_free(r->spans);
+    hth_free(r->members);
+    hth_free(r);
+}
+
+static struct hth_reduce_round *find_round(const struct hth_reducer *red,
+                                           const struct hth_hash *group)
+{
+    for (uint32_t i = 0; i < red->round_count; i++) {
+        if (memcmp(red->rounds[i]->group.b, group->b, sizeof(group->b)) == 0)
+            return red->rounds[i];
+    }
+    return NULL;
+}
+
+static bool has_ended(const struct hth_reducer *red, const struct hth_hash *group)
+{
+    for (uint32_t i = 0; i < HTH_MIN(red->ended_count, ENDED_MAX); i++) {
+        if (memcmp(red->ended[i].b, group->b, sizeof(group->b)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < red->round_count; i++)
+        n += red->rounds[i]->state == state;
+    return n;
+}
+
+/* Off the list: nobody is answered any more, and its name is remembered. */
+static void round_remove(struct hth_reduce_round *r, enum hth_err err)
+{
+    struct hth_reducer *red = r->reducer;
+    uint32_t at = 0;
+    r->state = ROUND_GONE;
+    give_end(r);
+    watch_end(r);
+    take_end(r, err, "this round has ended here");
+    hth_timer_free(red->env, r->timer);
+    r->timer = NULL;
+    red->ended[red->ended_count++ % ENDED_MAX] = r->group;
+    while (red->rounds[at] != r)
+        at++;
+    memmove(&red->rounds[at], &red->rounds[at + 1],
+            (--red->round_count - at) * sizeof(struct hth_reduce_round *));
+    r->reducer = NULL;
+    round_unref(r);
+}
+
+/* ---- rounds: end --------------------------------------------------------------------------- */
+
+void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats)
+{
+    r->weight_floats += w * floats;
+}
+
+static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fates,
+                        struct hth_reduce_result *res)
+{
+    uint64_t floats = 0;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        const struct member *m = &r->members[i];
+        fates[i] =
+            (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing, m->parts_kept};
+        res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
+                        m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
+    }
+    for (uint32_t i = 0; i < r->own_count; i++)
+        floats += r->owns[i].count;
+    if (r->values != NULL)
+        floats = r->count;
+    res->err = r->err;
+    res->average = r->err == HTH_OK && r->values != NULL ? r->average : NULL;
+    res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
+    res->weight_fraction = res->weight / r->group_weight;
+    res->fates = fates;
+    res->members = r->member_count;
+    res->parts = r->part_count;
+    res->parts_kept = r->parts_kept;
+    res->parts_damaged = r->parts_damaged;
+    res->bytes_out = r->bytes_out;
+    res->bytes_in = r->bytes_in;
+    res->took_us = hth_now_us(r->reducer->env) - r->start_us;
+    res->sent_us = r->send_count > 0 ? r->sent_us - r->start_us : 0;
+    res->reduced_us = r->own_count > 0 ? r->reduced_us - r->start_us : 0;
+    res->encode_error = r->error.was > 0 ? sqrt(r->error.lost / r->error.was) : 0;
+}
+
+static void retire_old(struct hth_reducer *red)
+{
+    int64_t now = hth_now_us(red->env), next = INT64_MAX;
+    uint32_t lingering = count_in(red, ROUND_LINGERING);
+    for (uint32_t i = 0; i < red->round_count;) {
+        struct hth_reduce_round *r = red->rounds[i];
+        bool old =
+            r->state == ROUND_LINGERING && (r->linger_until_us <= now || lingering > LINGERING_MAX);
+        if (old) {
+            lingering--;
+            round_remove(r, HTH_E_EXPIRED);
+            continue;
+        }
+        if (r->state == ROUND_LINGERING)
+            next = HTH_MIN(next, r->linger_until_us);
+        i++;
+    }
+    for (const struct early *e = red->early; e != NULL; e = e->next)
+        next = HTH_MIN(next, e->until_us);
+    if (next != INT64_MAX)
+        hth_timer_set(red->env, red->timer, next - now);
+}
+
+/* Somebody who was given up may still send, and is owed the mean. */
+static bool is_owed(const struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        const struct member *m = &r->members[i];
+        if (i != r->self && m->is.weight > 0 && m->got < r->own_count)
+            return true;
+    }
+    return false;
+}
+
+static void finish(struct hth_reduce_round *r)
+{
+    struct hth_reducer *red = r->reducer;
+    struct hth_reduce_result res = {0};
+    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->member_count);
+    round_ref(r);
+    r->state = ROUND_LINGERING;
+    give_end(r);
+    watch_end(r);
+    hth_timer_cancel(red->env, r->timer);
+    fill_result(r, fates, &res);
+    red->stats.rounds++;
+    hth_metric_add(red->metrics.rounds, 1);
+    if (r->err == HTH_OK && is_owed(r) && red->opts.linger_us > 0)
+        r->linger_until_us = hth_now_us(red->env) + red->opts.linger_us;
+    else
+        round_remove(r, HTH_E_EXPIRED);
+    retire_old(red);
+    r->done(r->arg, &res);
+    hth_free(fates);
+    round_unref(r);
+}
+
+void round_check(struct hth_reduce_round *r)
+{
+    if (r->state == ROUND_RUNNING && r->sends_left == 0 && r->owns_left == 0)
+        finish(r);
+}
+
+void round_soon(struct hth_reduce_round *r)
+{
+    hth_timer_set(r->reducer->env, r->timer, 0);
+}
+
+static void on_round_timer(void *arg)
+{
+    struct hth_reduce_round *r = arg;
+    if (r->state != ROUND_RUNNING)
+        return;
+    round_ref(r);
+    watch_tick(r);
+    round_check(r);
+    /* Arithmetic that is still in the lane's queue may not hold up the caller. */
+    if (r->state == ROUND_RUNNING && hth_now_us(r->reducer->env) >= r->end_us) {
+        r->err = HTH_E_TIMEOUT;
+        finish(r);
+    }
+    round_unref(r);
+}
+
+void hth_reduce_cancel(struct hth_reduce_round *r)
+{
+    struct hth_reducer *red = r->reducer;
+    HTH_ASSERT(r->state == ROUND_RUNNING);
+    red->stats.rounds_canceled++;
+    round_remove(r, HTH_E_CANCELED);
+}
+
+/* ---- rounds: begin ------------------------------------------------------------------------- */
+
+static enum hth_err check_members(const struct hth_reduce_opts *o)
+{
+    double total = 0;
+    if (o->member_count == 0 || o->member_count > HTH_AVG_MEMBERS_MAX || o->self >= o->member_count)
+        return HTH_E_RANGE;
+    for (uint32_t i = 0; i < o->member_count; i++) {
+        const struct hth_reduce_member *m = &o->members[i];
+        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX)
+            return HTH_E_RANGE;
+        total += m->weight;
+        for (uint32_t k = 0; k < i; k++) {
+            if (hth_peer_id_eq(&m->id, &o->members[k].id))
+                return HTH_E_DUPLICATE;
+        }
+    }
+    return total > 0 ? HTH_OK : HTH_E_RANGE;
+}
+
+static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce_opts *o)
+{
+    HTH_TRY(check_members(o));
+    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->timeout_us <= 0 ||
+        o->timeout_us > HTH_AVG_REDUCE_TIMEOUT_MAX_US || o->done == NULL)
+        return HTH_E_RANGE;
+    if ((o->members[o->self].weight > 0) != (o->values != NULL))
+        return HTH_E_RANGE;
+    if (o->values != NULL && o->values->size / sizeof(float) < o->count)
+        return HTH_E_RANGE;
+    if (o->spans != NULL)
+        HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
+    if (find_round(red, &o->group) != NULL || has_ended(red, &o->group))
+        return HTH_E_DUPLICATE;
+    return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
+}
+
+/* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
+static enum hth_err cut(struct hth_reduce_round *r)
+{
+    double bandwidth[HTH_AVG_MEMBERS_MAX];
+    uint64_t units[HTH_AVG_MEMBERS_MAX];
+    uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        bandwidth[i] = r->members[i].is.bandwidth;
+    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, r->member_count, total, SHARE_UNITS_MIN, units));
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct member *m = &r->members[i];
+        m->first = first;
+        m->floats = HTH_MIN(units[i] * UNIT_FLOATS, r->count - first);
+        m->first_part = r->part_count;
+        first += m->floats;
+        if (m->floats == 0)
+            continue;
+        uint64_t aim = m->floats / PARTS_PER_SHARE;
+        aim = HTH_MAX(HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX), (uint64_t)PART_FLOATS_MIN);
+        m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
+        r->part_count += m->part_count;
+    }
+    return HTH_OK;
+}
+
+/* Part `k` of a share: near-equal runs of units. */
+static void part_at(const struct member *m, uint32_t k, uint64_t *first, uint32_t *count)
+{
+    uint64_t units = (m->floats + UNIT_FLOATS - 1) / UNIT_FLOATS;
+    uint64_t begin = units * k / m->part_count * UNIT_FLOATS;
+    uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * UNIT_FLOATS, m->floats);
+    *first = m->first + begin;
+    *count = (uint32_t)(end - begin);
+}
+
+static void lay_out_sends(struct hth_reduce_round *r)
+{
+    uint32_t n = 0;
+    if (r->values == NULL)
+        return;
+    r->send_count = r->part_count - r->members[r->self].part_count;
+    r->sends = hth_new_array(struct send, HTH_MAX(r->send_count, 1u));
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        for (uint32_t k = 0; i != r->self && k < r->members[i].part_count; k++) {
+            struct send *s = &r->sends[n++];
+            s->round = r;
+            s->to = i;
+            s->part = r->members[i].first_part + k;
+            part_at(&r->members[i], k, &s->first, &s->count);
+        }
+    }
+    r->sends_left = r->send_count;
+}
+
+static void lay_out_owns(struct hth_reduce_round *r)
+{
+    const struct member *self = &r->members[r->self];
+    r->own_count = r->owns_left = self->part_count;
+    r->owns = hth_new_array(struct own, HTH_MAX(r->own_count, 1u));
+    for (uint32_t k = 0; k < r->own_count; k++) {
+        struct own *o = &r->owns[k];
+        o->round = r;
+        o->part = self->first_part + k;
+        part_at(self, k, &o->first, &o->count);
+        o->from = hth_new_array(struct contribution, r->member_count);
+        for (uint32_t i = 0; i < r->member_count; i++) {
+            o->from[i].own = o;
+            o->from[i].member = i;
+        }
+        if (r->values != NULL)
+            o->from[r->self].state = GIVE_HERE;
+    }
+}
+
+/* What came before the round began. */
+static void take_early(struct hth_reduce_round *r);
+
+static void on_round_timer(void *arg);
+
+static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct hth_reduce_opts *o)
+{
+    struct hth_reduce_round *r = hth_new(struct hth_reduce_round);
+    int64_t now = hth_now_us(red->env);
+    r->refs = 1;
+    r->reducer = red;
+    r->group = o->group;
+    r->self = o->self;
+    r->member_count = o->member_count;
+    r->members = hth_new_array(struct member, o->member_count);
+    for (uint32_t i = 0; i < o->member_count; i++) {
+        r->members[i].is = o->members[i];
+        r->members[i].round = r;
+        r->members[i].heard_us = r->members[i].progress_us = r->members[i].asked_us = now;
+        r->group_weight += o->members[i].weight;
+        r->senders += i != o->self && o->members[i].weight > 0;
+    }
+    r->count = o->count;
+    r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
+    r->span_count = o->spans != NULL ? o->span_count : 1;
+    r->spans = hth_new_array(struct hth_avg_span, r->span_count);
+    if (o->spans != NULL)
+        memcpy(r->spans, o->spans, r->span_count * sizeof(*r->spans));
+    else
+        r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
+    r->done = o->done;
+    r->arg = o->arg;
+    r->start_us = r->sent_us = r->reduced_us = now;
+    r->give_up_us = now + o->timeout_us / 10 * 8;
+    r->stop_us = now + o->timeout_us / 100 * 95;
+    r->end_us = now + o->timeout_us;
+    return r;
+}
+
+/* The average's own memory: all of it, or for a helper its share. */
+static enum hth_err make_average(struct hth_reduce_round *r)
+{
+    const struct member *self = &r->members[r->self];
+    bool helper = r->values == NULL;
+    uint64_t floats = helper ? HTH_MAX(self->floats, (uint64_t)1) : r->count;
+    r->average_first = helper ? self->first : 0;
+    return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);
+}
+
+enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_opts *opts,
+                              struct hth_reduce_round **out)
+{
+    if (out != NULL)
+        *out = NULL;
+    HTH_TRY(check(red, opts));
+    struct hth_reduce_round *r = round_new(red, opts);
+    enum hth_err err = cut(r);
+    if (err == HTH_OK)
+        err = make_average(r);
+    if (err != HTH_OK) {
+        round_unref(r);
+        return err;
+    }
+    lay_out_sends(r);
+    lay_out_owns(r);
+    r->timer = hth_timer_new(red->env, on_round_timer, r);
+    hth_timer_set(red->env, r->timer, HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us));
+    red->rounds[red->round_count++] = r;
+    /* Each begins with its neighbour, so that nobody is sent to by all at once. */
+    for (uint32_t i = 1; i < r->member_count; i++)
+        give_pump(r, (r->self + i) % r->member_count);
+    take_review(r);
+    take_early(r);
+    if (r->sends_left == 0 && r->owns_left == 0)
+        round_soon(r);
+    if (out != NULL)
+        *out = r;
+    return HTH_OK;
+}
+
+/* ---- early parts --------------------------------------------------------------------------- */
+
+/* Takes it off the list; the request is the caller's. */
+static void early_remove(struct hth_reducer *red, struct early *e)
+{
+    struct early **at = &red->early;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    red->early_bytes -= e->bytes;
+    red->stats.early_now--;
+    hth_rpc_on_cancel(e->req, NULL, NULL);
+}
+
+static void early_free(struct early *e)
+{
+    hth_part_clear(&e->part);
+    hth_blob_unref(e->blob);
+    hth_free(e);
+}
+
+static void early_refuse(struct early *e, enum hth_err err, const char *text)
+{
+    struct hth_rpc_request *req = e->req;
+    early_remove(e->reducer, e);
+    early_free(e);
+    hth_rpc_refuse(req, err, 0, text);
+}
+
+static void on_early_cancel(void *arg)
+{
+    early_refuse(arg, HTH_E_CANCELED, NULL);
+}
+
+static uint32_t early_of(const struct hth_reducer *red, const struct hth_peer_id *peer)
+{
+    uint32_t n = 0;
+    for (const struct early *e = red->early; e != NULL; e = e->next)
+        n += hth_peer_id_eq(hth_rpc_peer(e->req), peer);
+    return n;
+}
+
+static void hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part *part,
+                 struct hth_blob *blob, size_t offset)
+{
+    size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
+    if (red->early_bytes + bytes > red->opts.early_bytes_max ||
+        red->stats.early_now >= HTH_AVG_EARLY_PARTS_MAX ||
+        early_of(red, hth_rpc_peer(req)) >= HTH_AVG_EARLY_PER_PEER_MAX) {
+        red->stats.parts_refused++;
+        hth_part_clear(part);
+        hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");
+        return;
+    }
+    struct early *e = hth_new(struct early);
+    struct early **end = &red->early;
+    e->reducer = red;
+    e->req = req;
+    e->part = *part;
+    e->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+    e->offset = offset;
+    e->bytes = bytes;
+    e->until_us = hth_now_us(red->env) + red->opts.early_us;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = e;
+    red->early_bytes += bytes;
+    red->stats.early_now++;
+    red->stats.parts_early++;
+    hth_rpc_on_cancel(req, on_early_cancel, e);
+    retire_old(red);
+}
+
+static void take_early(struct hth_reduce_round *r)
+{
+    struct early *next;
+    for (struct early *e = r->reducer->early; e != NULL; e = next) {
+        next = e->next;
+        if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
+            continue;
+        early_remove(r->reducer, e);
+        take_part(r, e->req, &e->part, e->blob, e->offset);
+        early_free(e);
+    }
+}
+
+static void on_reducer_timer(void *arg)
+{
+    struct hth_reducer *red = arg;
+    int64_t now = hth_now_us(red->env);
+    while (red->early != NULL && red->early->until_us <= now)
+        early_refuse(red->early, HTH_E_EXPIRED, "this round did not begin here");
+    retire_old(red);
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static void answer_ask(struct hth_reducer *red, struct hth_rpc_request *req,
+                       const struct hth_part *part)
+{
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    const struct hth_reduce_round *r = find_round(red, &part->group);
+    struct hth_part_reply reply = {.state = HTH_PART_UNKNOWN};
+    if (r != NULL && r->state == ROUND_RUNNING)
+        reply.state = HTH_PART_WORKING;
+    else if (r != NULL || has_ended(red, &part->group))
+        reply.state = HTH_PART_ENDED;
+    struct hth_rpc_body body = {payload, hth_part_reply_pack(&reply, payload), NULL, 0};
+    hth_rpc_reply(req, &body);
+}
+
+static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part *part,
+                                 const struct hth_tensor **tensor)
+{
+    size_t count, len;
+    const struct hth_tensor *tensors = hth_rpc_tensors(req, &count);
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    *tensor = count > 0 ? tensors : NULL;
+    if (count > 1 || (count == 1 && (tensors->ndim != 1 || tensors->dtype != HTH_U8)))
+        return HTH_E_BAD_SHAPE;
+    return hth_part_open(payload, len, count == 1 ? tensors->dim[0] : 0, part);
+}
+
+static void on_request(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_reducer *red = arg;
+    struct hth_part part;
+    const struct hth_tensor *tensor;
+    enum hth_err err = open_request(req, &part, &tensor);
+    if (err == HTH_OK && !part.ask && has_ended(red, &part.group)) {
+        hth_part_clear(&part);
+        err = HTH_E_EXPIRED;
+    }
+    if (err != HTH_OK) {
+        red->stats.parts_refused++;
+        hth_rpc_refuse(req, err, 0, NULL);
+        return;
+    }
+    struct hth_blob *blob = tensor != NULL ? tensor->blob : NULL;
+    size_t offset = tensor != NULL ? tensor->offset : 0;
+    struct hth_reduce_round *r = find_round(red, &part.group);
+    if (part.ask) {
+        answer_ask(red, req, &part);
+        hth_part_clear(&part);
+    } else if (r != NULL) {
+        take_part(r, req, &part, blob, offset);
+    } else {
+        hold(red, req, &part, blob, offset);
+    }
+}
+
+/* ---- the reducer --------------------------------------------------------------------------- */
+
+static bool opts_ok(const struct hth_reducer_opts *o)
+{
+    return (o->lane == HTH_LANE_COMPUTE || o->lane == HTH_LANE_IO) && o->silence_k >= 1 &&
+           o->silence_min_us >= HTH_US_PER_MS && o->silence_max_us >= o->silence_min_us &&
+           o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 && o->window_bytes_max > 0 &&
+           o->link_bytes_per_s >= 0;
+}
+
+enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,
+                             const struct hth_reducer_opts *opts, struct hth_reducer **out)
+{
+    static const struct hth_reducer_opts usual = HTH_REDUCER_OPTS_INIT;
+    *out = NULL;
+    if (opts == NULL)
+        opts = &usual;
+    if (!opts_ok(opts))
+        return HTH_E_CONFIG;
+    struct hth_reducer *red = hth_new(struct hth_reducer);
+    red->env = env;
+    red->rpc = rpc;
+    red->opts = *opts;
+    red->timer = hth_timer_new(env, on_reducer_timer, red);
+    red->metrics.rounds = hth_counter(env->metrics, "hearth_reduce_rounds_total",
+                                      "Rounds of averaging that ended here");
+    red->metrics.bytes_out = hth_counter(env->metrics, "hearth_reduce_out_bytes",
+                                         "Encoded values sent to group members");
+    red->metrics.bytes_in = hth_counter(env->metrics, "hearth_reduce_in_bytes",
+                                        "Encoded values that came from group members");
+    red->metrics.dropped = hth_counter(env->metrics, "hearth_reduce_dropped_total",
+                                       "Members dropped from a round, as sender or as reducer");
+    hth_rpc_serve(rpc, HTH_REDUCE_METHOD, on_request, red);
+    *out = red;
+    return HTH_OK;
+}
+
+void hth_reducer_free(struct hth_reducer *red)
+{
+    if (red == NULL)
+        return;
+    hth_rpc_serve(red->rpc, HTH_REDUCE_METHOD, NULL, NULL);
+    while (red->round_count > 0)
+        round_remove(red->rounds[0], HTH_E_CANCELED);
+    while (red->early != NULL)
+        early_refuse(red->early, HTH_E_CANCELED, "shutting down");
+    hth_timer_free(red->env, red->timer);
+    hth_free(red);
+}
+
+void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *peer)
+{
+    for (uint32_t i = 0; i < red->round_count; i++) {
+        struct hth_reduce_round *r = red->rounds[i];
+        for (uint32_t k = 0; k < r->member_count && r->state == ROUND_RUNNING; k++) {
+            if (k != r->self && hth_peer_id_eq(&r->members[k].is.id, peer))
+                watch_lost(r, k);
+        }
+    }
+}
+
+void hth_reducer_stats(const struct hth_reducer *red, struct hth_reducer_stats *out)
+{
+    *out = red->stats;
+    out->rounds_now = count_in(red, ROUND_RUNNING);
+    out->lingering_now = count_in(red, ROUND_LINGERING);
+}

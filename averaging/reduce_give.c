@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_give.c: a member's own parts on their way to the reducers and back.
+ *
+ *   WAITING -> ENCODING -> OUT -> APPLYING -> SETTLED
+ *      |  fp32: none        |         ^
+ *      ^--- E_BUSY ---------'         |
+ *      `---- given up: keep the local values
+ */
+#include <string.h>
+
+#include "averaging/reduce_int.h"
+
+static void send_call(struct send *s, const struct hth_segment *segments, uint32_t segment_count,
+                      struct hth_blob *blob, size_t offset);
+
+static struct member *reducer_of(const struct send *s)
+{
+    return &s->round->members[s->to];
+}
+
+static struct hth_env *env_of(const struct hth_reduce_round *r)
+{
+    return r->reducer->env;
+}
+
+/* ---- settling ------------------------------------------------------------------------------ */
+
+static void settle(struct send *s, double weight, bool kept)
+{
+    struct hth_reduce_round *r = s->round;
+    struct member *m = reducer_of(s);
+    s->state = SEND_SETTLED;
+    m->settled++;
+    r->sends_left--;
+    round_count_weight(r, kept ? r->members[r->self].is.weight : weight, s->count);
+    if (kept) {
+        m->parts_kept++;
+        r->parts_kept++;
+        r->reducer->stats.parts_kept++;
+    }
+    if (r->sends_left == 0)
+        r->sent_us = hth_now_us(env_of(r));
+}
+
+/* ---- applying answers ---------------------------------------------------------------------- */
+
+struct apply {
+    struct hth_job job;
+    struct hth_reduce_round *round;
+    struct send *send;
+    struct hth_blob *blob; /* the answer's body; NULL: keep the local values */
+    size_t offset;
+    struct hth_segment *segments;
+    uint32_t segment_count;
+    double weight;
+    bool kept;
+};
+
+static void run_apply(struct hth_job *job)
+{
+    struct apply *a = HTH_CONTAINER(job, struct apply, job);
+    const struct send *s = a->send;
+    const float *own = (const float *)(const void *)a->round->values->data + s->first;
+    float *y = (float *)(void *)a->round->average->data + s->first;
+    if (!a->kept)
+        a->kept = hth_codec_answer(a->segments, a->segment_count, a->blob->data + a->offset, own,
+                                   y) != HTH_OK;
+    if (a->kept)
+        memcpy(y, own, s->count * sizeof(float));
+}
+
+static void apply_free(struct apply *a)
+{
+    hth_blob_unref(a->blob);
+    hth_free(a->segments);
+    round_unref(a->round);
+    hth_free(a);
+}
+
+static void done_apply(struct hth_job *job, enum hth_err err)
+{
+    struct apply *a = HTH_CONTAINER(job, struct apply, job);
+    struct hth_reduce_round *r = a->round;
+    if (r->state == ROUND_RUNNING) {
+        if (err != HTH_OK)
+            r->err = err;
+        settle(a->send, a->weight, a->kept);
+        round_check(r);
+    }
+    apply_free(a);
+}
+
+/* Takes the segments and a reference on the blob. */
+static void apply(struct send *s, struct hth_blob *blob, size_t offset,
+                  struct hth_segment *segments, uint32_t segment_count, double weight)
+{
+    struct hth_reduce_round *r = s->round;
+    struct apply *a = hth_new(struct apply);
+    double bytes = (double)s->count * sizeof(float);
+    s->state = SEND_APPLYING;
+    a->round = round_ref(r);
+    a->send = s;
+    a->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+    a->offset = offset;
+    a->segments = segments;
+    a->segment_count = segment_count;
+    a->weight = weight;
+    a->kept = blob == NULL;
+    a->job = (struct hth_job){.lane = r->reducer->opts.lane,
+                              .run = run_apply,
+                              .done = done_apply,
+                              .flops = s->count,
+                              .bytes_moved = 3 * bytes};
+    enum hth_err err = hth_job_submit(env_of(r), &a->job);
+    if (err == HTH_OK)
+        return;
+    r->err = err;
+    settle(s, 0, true);
+    round_soon(r);
+    apply_free(a);
+}
+
+static void keep(struct send *s)
+{
+    apply(s, NULL, 0, NULL, 0, 0);
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply *reply)
+{
+    for (uint32_t i = 0; i < reply->missing_count; i++) {
+        if (reply->missing[i] < r->member_count)
+            r->members[reply->missing[i]].parts_missing++;
+    }
+}
+
+/* The answer fits the part and the group, or the reducer is not to be believed. */
+static enum hth_err open_answer(const struct send *s, const struct hth_rpc_result *result,
+                                struct hth_part_reply *reply)
+{
+    uint64_t bytes = 0, floats = 0;
+    if (result->tensor_count > 1 ||
+        (result->tensor_count == 1 &&
+         (result->tensors->ndim != 1 || result->tensors->dtype != HTH_U8)))
+        return HTH_E_BAD_SHAPE;
+    if (result->tensor_count == 1)
+        bytes = result->tensors->dim[0];
+    HTH_TRY(hth_part_reply_open(result->payload, result->payload_len, bytes, reply));
+    for (uint32_t i = 0; i < reply->segment_count; i++)
+        floats += reply->segments[i].count;
+    enum hth_err err = HTH_OK;
+    if (reply->segment_count > 0 && floats != s->count)
+        err = HTH_E_BAD_SHAPE;
+    /* Weights are sums in the order of members: the last bit may differ. */
+    if (reply->weight > s->round->group_weight * (1 + 1e-9))
+        err = HTH_E_RANGE;
+    if (err != HTH_OK)
+        hth_part_reply_clear(reply);
+    return err;
+}
+
+static void on_reply(struct send *s, const struct hth_rpc_result *result)
+{
+    struct hth_reduce_round *r = s->round;
+    struct hth_part_reply reply;
+    watch_progress(r, s->to);
+    if (open_answer(s, result, &reply) != HTH_OK) {
+        keep(s);
+        give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+        return;
+    }
+    note_missing(r, &reply);
+    const struct hth_tensor *t = result->tensors;
+    if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
+        hth_part_reply_clear(&reply);
+        keep(s);
+    } else {
+        r->bytes_in += t->dim[0];
+        r->reducer->stats.bytes_in += t->dim[0];
+        hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)t->dim[0]);
+        apply(s, t->blob, t->offset, reply.segments, reply.segment_count, reply.weight);
+    }
+    give_pump(r, s->to);
+}
+
+static enum hth_reduce_drop drop_of(enum hth_err err, bool remote)
+{
+    if (remote)
+        return HTH_REDUCE_DROP_REFUSED;
+    return err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
+}
+
+static void again(struct send *s, int64_t after_us)
+{
+    s->state = SEND_WAITING;
+    reducer_of(s)->again++;
+    s->retry_us = hth_now_us(env_of(s->round)) + after_us;
+    round_soon(s->round);
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct send *s = arg;
+    struct hth_reduce_round *r = s->round;
+    struct member *m = reducer_of(s);
+    s->call = NULL;
+    m->in_flight_bytes -= s->bytes;
+    if (result->err == HTH_OK) {
+        on_reply(s, result);
+    } else if (result->err == HTH_E_BUSY && result->remote) {
+        /* It lives, and has no room just now. */
+        m->heard_us = hth_now_us(env_of(r));
+        again(s, HTH_MAX(result->retry_after_us, (int64_t)RETRY_US));
+    } else if (result->err == HTH_E_CLOSED && !s->tried_again && watch_connected(r, s->to)) {
+        s->tried_again = true;
+        again(s, 0);
+    } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
+        keep(s); /* no room here for this answer */
+        give_pump(r, s->to);
+    } else {
+        bool lost = drop_of(result->err, result->remote) == HTH_REDUCE_DROP_LOST;
+        keep(s);
+        if (lost && !watch_connected(r, s->to))
+            watch_lost(r, s->to);
+        give_fail(r, s->to, drop_of(result->err, result->remote));
+    }
+}
+
+/* ---- encoding ------------------------------------------------------------------------------ */
+
+struct encode {
+    struct hth_job job;
+    struct hth_reduce_round *round;
+    struct send *send;
+    struct hth_blob *blob;
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
+    uint32_t segment_count;
+    bool pack, sample;
+    enum hth_err err;
+    struct hth_codec_error error;
+};
+
+static void run_encode(struct hth_job *job)
+{
+    struct encode *e = HTH_CONTAINER(job, struct encode, job);
+    const float *x = (const float *)(const void *)e->round->values->data + e->send->first;
+    e->err = hth_codec_encode(e->segments, e->segment_count, x, e->pack, e->blob->data,
+                              e->sample ? &e->error : NULL);
+}
+
+static void encode_free(struct encode *e)
+{
+    hth_blob_unref(e->blob);
+    round_unref(e->round);
+    hth_free(e);
+}
+
+static void done_encode(struct hth_job *job, enum hth_err err)
+{
+    struct encode *e = HTH_CONTAINER(job, struct encode, job);
+    struct hth_reduce_round *r = e->round;
+    struct send *s = e->send;
+    if (r->state != ROUND_RUNNING) {
+        encode_free(e);
+        return;
+    }
+    struct member *m = reducer_of(s);
+    m->in_flight_bytes -= s->bytes;
+    if (err != HTH_OK || m->as_reducer != HTH_REDUCE_DROP_NONE || e->err == HTH_E_NO_MEMORY) {
+        keep(s);
+    } else if (e->err != HTH_OK) {
+        /* Nothing that could be added: ask for the mean. */
+        r->members[r->self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+        send_call(s, NULL, 0, NULL, 0);
+    } else {
+        r->error.lost += e->error.lost;
+        r->error.was += e->error.was;
+        send_call(s, e->segments, e->segment_count, e->blob, 0);
+    }
+    encode_free(e);
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+static void send_call(struct send *s, const struct hth_segment *segments, uint32_t segment_count,
+                      struct hth_blob *blob, size_t offset)
+{
+    struct hth_reduce_round *r = s->round;
+    struct member *m = reducer_of(s);
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    uint64_t bytes = hth_codec_bytes(segments, segment_count);
+    struct hth_part part = {.group = r->group,
+                            .part = s->part,
+                            .weight = r->members[r->self].is.weight,
+                            .segments = (struct hth_segment *)segments,
+                            .segment_count = segment_count};
+    struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
+    struct hth_rpc_target target = {m->is.id, m->is.addr};
+    struct hth_rpc_call_opts opts = {
+        .method = HTH_REDUCE_METHOD,
+        .body = {payload, hth_part_pack(&part, payload), &tensor, blob != NULL ? 1 : 0},
+        .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
+        .trace_id = s->part,
+    };
+    memcpy(&opts.idem.hi, r->group.b, sizeof(opts.idem.hi));
+    opts.idem.lo = s->part;
+    s->state = SEND_OUT;
+    enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
+    if (err == HTH_E_QUEUE_FULL) {
+        again(s, RETRY_US);
+        return;
+    }
+    if (err != HTH_OK) {
+        keep(s);
+        return;
+    }
+    s->bytes = (uint32_t)bytes;
+    m->in_flight_bytes += bytes;
+    r->bytes_out += bytes;
+    r->reducer->stats.bytes_out += bytes;
+    r->reducer->stats.parts_sent++;
+    hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
+}
+
+static bool all_plain(const struct hth_segment *segments, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (segments[i].format != HTH_QUANT_F32)
+            return false;
+    }
+    return true;
+}
+
+static bool any_packs(const struct hth_reduce_round *r, const struct hth_segment *segments,
+                      uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (hth_codec_packs(segments[i].format, r->reducer->opts.link_bytes_per_s))
+            return true;
+    }
+    return false;
+}
+
+static void encode(struct send *s, struct encode *e)
+{
+    struct hth_reduce_round *r = s->round;
+    size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
+    e->round = round_ref(r);
+    e->send = s;
+    e->sample = s->part % SAMPLE_EVERY == 0;
+    e->job = (struct hth_job){.lane = r->reducer->opts.lane,
+                              .run = run_encode,
+                              .done = done_encode,
+                              .flops = 4.0 * s->count,
+                              .bytes_moved = (double)s->count * sizeof(float) + (double)bytes};
+    s->state = SEND_ENCODING;
+    enum hth_err err = hth_env_blob_new(env_of(r), bytes, NULL, &e->blob);
+    if (err == HTH_OK)
+        err = hth_job_submit(env_of(r), &e->job);
+    if (err == HTH_OK) {
+        s->bytes = (uint32_t)bytes;
+        reducer_of(s)->in_flight_bytes += bytes;
+        return;
+    }
+    encode_free(e);
+    if (err == HTH_E_QUEUE_FULL)
+        again(s, RETRY_US);
+    else
+        keep(s);
+}
+
+static void begin(struct send *s)
+{
+    struct hth_reduce_round *r = s->round;
+    struct encode *e = hth_new(struct encode);
+    s->retry_us = 0;
+    /* Too many small stretches of different formats: their bytes do not matter. */
+    if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,
+                      &e->segment_count) != HTH_OK) {
+        e->segments[0] = (struct hth_segment){HTH_QUANT_F32, s->count,
+                                              s->count * (uint32_t)sizeof(float), false};
+        e->segment_count = 1;
+    }
+    e->pack = any_packs(r, e->segments, e->segment_count);
+    if (!e->pack && all_plain(e->segments, e->segment_count)) {
+        send_call(s, e->segments, e->segment_count, r->values, s->first * sizeof(float));
+        hth_free(e);
+        return;
+    }
+    encode(s, e);
+}
+
+static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
+{
+    const struct member *self = &r->members[r->self];
+    uint32_t first = r->members[to].first_part;
+    return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
+}
+
+void give_pump(struct hth_reduce_round *r, uint32_t to)
+{
+    struct member *m = &r->members[to];
+    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
+        return;
+    struct send *sends = sends_to(r, to);
+    int64_t now = hth_now_us(env_of(r));
+    uint64_t window = r->reducer->opts.window_bytes_max;
+    for (uint32_t i = 0; i < m->begun && m->again > 0 && m->in_flight_bytes < window; i++) {
+        struct send *s = &sends[i];
+        if (s->state != SEND_WAITING || s->retry_us > now)
+            continue;
+        m->again--;
+        begin(s);
+    }
+    while (m->begun < m->part_count && m->in_flight_bytes < window &&
+           m->as_reducer == HTH_REDUCE_DROP_NONE)
+        begin(&sends[m->begun++]);
+}
+
+void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
+{
+    struct member *m = &r->members[to];
+    if (r->state != ROUND_RUNNING || m->as_reducer != HTH_REDUCE_DROP_NONE ||
+        !watch_due_as_reducer(r, to))
+        return;
+    m->as_reducer = why;
+    r->reducer->stats.reducers_failed++;
+    hth_metric_add(r->reducer->metrics.dropped, 1);
+    struct send *sends = sends_to(r, to);
+    for (uint32_t i = 0; i < m->part_count; i++) {
+        struct send *s = &sends[i];
+        if (s->call != NULL) {
+            hth_rpc_cancel(s->call);
+            s->call = NULL;
+            m->in_flight_bytes -= s->bytes;
+        }
+        if (s->state == SEND_WAITING || s->state == SEND_OUT)
+            keep(s);
+    }
+    m->begun = m->part_count;
+    m->again = 0;
+}
+
+void give_end(struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->send_count; i++) {
+        if (r->sends[i].call != NULL)
+            hth_rpc_cancel(r->sends[i].call);
+        r->sends[i].call = NULL;
+    }
+}

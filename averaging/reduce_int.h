@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_int.h: the structs that the files of the reduction share. Nobody else includes it.
+ *
+ *   reduce.c        the reducer and its rounds: begin, early parts, end
+ *   reduce_give.c   a member's own parts: encoded, sent, answers applied
+ *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
+ *   reduce_watch.c  who is lost, silent, slow or absent
+ *   reduce_sum.c    the arithmetic, on plain memory
+ *
+ * A round is counted: the reducer's list holds it, and every job that is under way. Jobs touch only
+ * their own struct and stretches of blobs that nobody else touches meanwhile: each part's stretch
+ * of the average is written by one job, once, before anybody refers to it.
+ */
+#ifndef HTH_AVERAGING_REDUCE_INT_H
+#define HTH_AVERAGING_REDUCE_INT_H
+
+#include "averaging/part.h"
+#include "averaging/reduce.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+
+#define UNIT_FLOATS     64u /* shares are whole multiples: tensors of 64-byte stretches */
+#define PART_FLOATS_MIN (16u << 10)
+#define PARTS_PER_SHARE 8u  /* aimed at, so that sending, adding and answering overlap */
+#define SHARE_UNITS_MIN 64u /* smaller shares go to the others: a request costs more */
+#define LINGERING_MAX   4u  /* ended rounds that answer stragglers */
+#define ENDED_MAX       64u /* ended groups that are remembered by name */
+#define SAMPLE_EVERY    8u  /* parts whose encoding's error is measured */
+#define RETRY_US        (10 * HTH_US_PER_MS)
+#define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
+
+/* ---- this member's parts for others -------------------------------------------------------- */
+
+enum send_state {
+    SEND_WAITING,  /* to be begun, or again at retry_us */
+    SEND_ENCODING, /* its job is under way */
+    SEND_OUT,      /* its call is */
+    SEND_APPLYING, /* the answer's job is */
+    SEND_SETTLED
+};
+
+struct send {
+    struct hth_reduce_round *round;
+    uint64_t first; /* float */
+    uint32_t count;
+    uint32_t part; /* in the cut of the whole vector */
+    uint32_t to;   /* member */
+    enum send_state state;
+    bool tried_again;
+    uint32_t bytes; /* in flight */
+    int64_t retry_us;
+    struct hth_rpc_call *call;
+};
+
+/* ---- the parts that this member reduces ---------------------------------------------------- */
+
+enum give_state {
+    GIVE_NONE,
+    GIVE_HERE,  /* values that can be added */
+    GIVE_EMPTY, /* it has none, and wants the mean */
+    GIVE_LATE,  /* came after the sum was begun */
+};
+
+struct contribution {
+    struct own *own;
+    enum give_state state;
+    bool in; /* in the mean */
+    uint32_t member;
+    struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
+    struct hth_blob *blob;
+    size_t offset;
+    struct hth_segment *segments;
+    uint32_t segment_count;
+};
+
+enum own_state { OWN_OPEN, OWN_SUMMING, OWN_DONE };
+
+struct own {
+    struct hth_reduce_round *round;
+    uint64_t first;
+    uint32_t count;
+    uint32_t part;
+    enum own_state state;
+    uint32_t got;              /* of others */
+    double weight;             /* in the mean; 0: nothing could be averaged */
+    struct contribution *from; /* one per member */
+};
+
+/* ---- members and rounds -------------------------------------------------------------------- */
+
+struct member {
+    struct hth_reduce_member is;
+    /* as sender, to this member */
+    uint32_t got; /* parts reduced here that it has sent */
+    bool dropped; /* not waited for any more */
+    enum hth_reduce_drop as_sender;
+    /* as reducer */
+    uint64_t first, floats; /* its share */
+    uint32_t first_part, part_count;
+    uint32_t begun, settled; /* of part_count */
+    uint32_t again;          /* of the begun ones: wait for another try */
+    uint64_t in_flight_bytes;
+    enum hth_reduce_drop as_reducer;
+    uint32_t parts_missing, parts_kept;
+    /* life */
+    int64_t heard_us, progress_us;
+    int64_t pause_us;  /* its longest silence that ended, as seen at ticks */
+    int64_t silent_us; /* at the last tick, while something was due */
+    bool ever_heard;   /* in this round */
+    bool absent;       /* it says that it does not know the round */
+    struct hth_rpc_call *ask;
+    int64_t asked_us;
+    struct hth_reduce_round *round;
+};
+
+enum round_state { ROUND_RUNNING, ROUND_LINGERING, ROUND_GONE };
+
+struct hth_reduce_round {
+    struct hth_reducer *reducer; /* NULL once it is gone from the list */
+    int refs;
+    enum round_state state;
+    struct hth_hash group;
+    struct member *members;
+    uint32_t member_count, self;
+    uint32_t senders; /* others with values */
+    uint64_t count;
+    struct hth_blob *values;  /* NULL: helper */
+    struct hth_blob *average; /* from float average_first on */
+    uint64_t average_first;
+    struct hth_avg_span *spans;
+    uint32_t span_count;
+    struct send *sends; /* by part, this member's own share left out */
+    uint32_t send_count, sends_left;
+    struct own *owns;
+    uint32_t own_count, owns_left;
+    uint32_t part_count;
+    double group_weight;
+    hth_reduce_done_fn *done;
+    void *arg;
+    struct hth_timer *timer;
+    int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
+    bool gave_up, stopped;
+    /* results */
+    enum hth_err err;
+    double weight_floats; /* weight times floats, summed over parts */
+    uint32_t parts_kept, parts_damaged;
+    uint64_t bytes_out, bytes_in;
+    int64_t sent_us, reduced_us;
+    struct hth_codec_error error;
+};
+
+/* A request for a round that has not begun here. */
+struct early {
+    struct early *next;
+    struct hth_reducer *reducer;
+    struct hth_rpc_request *req;
+    struct hth_part part;
+    struct hth_blob *blob;
+    size_t offset, bytes;
+    int64_t until_us;
+};
+
+struct reduce_metrics {
+    struct hth_metric *rounds, *bytes_out, *bytes_in, *dropped;
+};
+
+struct hth_reducer {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_reducer_opts opts;
+    struct hth_reduce_round *rounds[HTH_AVG_ROUNDS_MAX + LINGERING_MAX];
+    uint32_t round_count;
+    struct early *early; /* oldest first */
+    uint64_t early_bytes;
+    struct hth_hash ended[ENDED_MAX]; /* a ring */
+    uint32_t ended_count;
+    struct hth_timer *timer; /* for early parts and lingering rounds */
+    struct hth_reducer_stats stats;
+    struct reduce_metrics metrics;
+};
+
+/* ---- reduce.c ------------------------------------------------------------------------------ */
+
+struct hth_reduce_round *round_ref(struct hth_reduce_round *r);
+void round_unref(struct hth_reduce_round *r);
+/* Ends it when nothing is left to do. Only from a callback of the environment or the endpoint. */
+void round_check(struct hth_reduce_round *r);
+/* The same, in the next turn. */
+void round_soon(struct hth_reduce_round *r);
+/* Weight `w` is in the mean of `floats` floats. */
+void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
+
+/* ---- reduce_give.c ------------------------------------------------------------------------- */
+
+/* Begins what the window of that reducer allows. */
+void give_pump(struct hth_reduce_round *r, uint32_t to);
+/* Its parts keep the local values. */
+void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why);
+/* Calls that are out are canceled; nothing is applied any more. */
+void give_end(struct hth_reduce_round *r);
+
+/* ---- reduce_take.c ------------------------------------------------------------------------- */
+
+/* A part of a round that runs or lingers. The request and `part` are taken. */
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part *part,
+               struct hth_blob *blob, size_t offset);
+/* Sums whatever is complete without waiting for members that were dropped. */
+void take_review(struct hth_reduce_round *r);
+/* Requests that are still held are refused. */
+void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text);
+
+/* ---- reduce_watch.c ------------------------------------------------------------------------ */
+
+void watch_tick(struct hth_reduce_round *r);
+/* Something that counts as progress came from it. */
+void watch_progress(struct hth_reduce_round *r, uint32_t member);
+void watch_lost(struct hth_reduce_round *r, uint32_t member);
+void watch_drop_sender(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
+void watch_end(struct hth_reduce_round *r);
+bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
+bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
+bool watch_connected(const struct hth_reduce_round *r, uint32_t member);
+
+/* ---- reduce_sum.c -------------------------------------------------------------------------- */
+
+/* A contribution as plain memory. */
+struct sum_input {
+    const struct hth_segment *segments; /* NULL: fp32 in one piece */
+    uint32_t segment_count;
+    const uint8_t *bytes;
+    double weight;
+    bool damaged; /* out: not finite, left out */
+};
+
+/* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; the weight of those
+ * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
+enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
+                            double *weight) HTH_MUST;
+/* What the reducer answers: fp32 segments the mean, others mean - sent. `out` are the segments to
+ * be set; `pack` as for encoding. Errors: those of encoding and decoding. */
+enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
+                               bool pack, struct hth_segment *out, uint8_t *bytes) HTH_MUST;
+
+#endif

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_take.c: the parts that this member reduces. Contributions are kept as they came until
+ * everybody's is there (or was given up); then one job adds them in the order of members, writes
+ * the mean once, and encodes the answers of those who sent narrower formats. fp32 answers refer to
+ * the mean itself.
+ *
+ *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are answered from the mean
+ */
+#include <string.h>
+
+#include "averaging/reduce_int.h"
+
+struct input {
+    struct contribution *from;
+    struct hth_blob *blob; /* a reference; NULL: this member's own values */
+    bool narrow;           /* is to be answered with a difference */
+    bool fine;             /* ... and could be */
+    struct hth_blob *answer;
+    struct hth_segment *segments; /* of the answer */
+};
+
+struct sum {
+    struct hth_job job;
+    struct hth_reduce_round *round;
+    struct own *own;
+    bool answers_only; /* the mean is there already */
+    enum hth_err err;
+    double weight;
+    uint32_t count;
+    struct sum_input *plain; /* one per input */
+    struct input input[];
+};
+
+static bool is_sender(const struct member *m)
+{
+    return m->is.weight > 0;
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static void reply(struct contribution *c, struct hth_segment *segments, uint32_t segment_count,
+                  struct hth_blob *blob, size_t offset)
+{
+    const struct own *o = c->own;
+    struct hth_reduce_round *r = o->round;
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    struct hth_part_reply answer = {
+        .weight = o->weight, .segments = segments, .segment_count = segment_count};
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (is_sender(&r->members[i]) && !o->from[i].in)
+            answer.missing[answer.missing_count++] = i;
+    }
+    uint64_t bytes = hth_codec_bytes(segments, segment_count);
+    struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
+    struct hth_rpc_body body = {payload, hth_part_reply_pack(&answer, payload), &tensor,
+                                bytes > 0 ? 1 : 0};
+    struct hth_rpc_request *req = c->req;
+    c->req = NULL;
+    r->bytes_out += bytes;
+    r->reducer->stats.bytes_out += bytes;
+    hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
+    hth_rpc_reply(req, &body);
+}
+
+/* The mean itself; or that there is none. */
+static void reply_mean(struct contribution *c)
+{
+    const struct own *o = c->own;
+    const struct hth_reduce_round *r = o->round;
+    struct hth_segment whole = {HTH_QUANT_F32, o->count, o->count * (uint32_t)sizeof(float), false};
+    bool any = o->weight > 0;
+    reply(c, &whole, any ? 1 : 0, any ? r->average : NULL,
+          (size_t)(o->first - r->average_first) * sizeof(float));
+}
+
+static bool is_narrow(const struct contribution *c)
+{
+    for (uint32_t i = 0; i < c->segment_count; i++) {
+        if (c->segments[i].format != HTH_QUANT_F32)
+            return true;
+    }
+    return false;
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
+static void prepare(struct sum *s)
+{
+    const struct hth_reduce_round *r = s->round;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct contribution *c = s->input[i].from;
+        struct sum_input *in = &s->plain[i];
+        in->weight = r->members[c->member].is.weight;
+        if (s->input[i].blob == NULL) {
+            in->bytes = r->values->data + s->own->first * sizeof(float);
+            continue;
+        }
+        in->segments = c->segments;
+        in->segment_count = c->segment_count;
+        in->bytes = s->input[i].blob->data + c->offset;
+    }
+}
+
+static void run_sum(struct hth_job *job)
+{
+    struct sum *s = HTH_CONTAINER(job, struct sum, job);
+    const struct hth_reduce_round *r = s->round;
+    const struct own *o = s->own;
+    float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
+    prepare(s);
+    if (!s->answers_only) {
+        s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
+        if (s->err != HTH_OK)
+            s->weight = 0;
+        if (!(s->weight > 0) && r->values != NULL)
+            memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
+    }
+    for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
+        struct input *in = &s->input[i];
+        bool packed = false;
+        if (!in->narrow || s->plain[i].damaged)
+            continue;
+        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
+            packed = packed || s->plain[i].segments[k].packed;
+        in->fine = hth_reduce_answer(&s->plain[i], mean, o->count, packed, in->segments,
+                                     in->answer->data) == HTH_OK;
+    }
+}
+
+static void sum_free(struct sum *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        hth_blob_unref(s->input[i].blob);
+        hth_blob_unref(s->input[i].answer);
+        hth_free(s->input[i].segments);
+    }
+    hth_free(s->plain);
+    round_unref(s->round);
+    hth_free(s);
+}
+
+static void answer_all(struct sum *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct input *in = &s->input[i];
+        struct contribution *c = in->from;
+        if (c->req == NULL)
+            continue;
+        if (in->narrow && in->fine)
+            reply(c, in->segments, c->segment_count, in->answer, 0);
+        else
+            reply_mean(c);
+    }
+}
+
+static void answer_late(struct contribution *c);
+
+/* The mean is there. */
+static void finish_sum(struct sum *s)
+{
+    struct own *o = s->own;
+    struct hth_reduce_round *r = s->round;
+    o->state = OWN_DONE;
+    o->weight = s->weight;
+    for (uint32_t i = 0; i < s->count; i++) {
+        bool damaged = s->plain[i].damaged;
+        struct contribution *c = s->input[i].from;
+        c->in = !damaged;
+        if (damaged) {
+            r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            r->parts_damaged++;
+            r->reducer->stats.parts_damaged++;
+        }
+    }
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (is_sender(&r->members[i]) && !o->from[i].in)
+            r->members[i].parts_missing++;
+    }
+    round_count_weight(r, s->weight > 0 ? s->weight : r->members[r->self].is.weight, o->count);
+    r->reducer->stats.parts_reduced++;
+    r->owns_left--;
+    if (r->owns_left == 0)
+        r->reduced_us = hth_now_us(r->reducer->env);
+}
+
+static void done_sum(struct hth_job *job, enum hth_err err)
+{
+    struct sum *s = HTH_CONTAINER(job, struct sum, job);
+    struct hth_reduce_round *r = s->round;
+    struct own *o = s->own;
+    if (r->state == ROUND_GONE) {
+        sum_free(s);
+        return;
+    }
+    if (err == HTH_OK)
+        err = s->err;
+    if (err != HTH_OK)
+        r->err = err;
+    if (!s->answers_only)
+        finish_sum(s);
+    answer_all(s);
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct contribution *c = &o->from[i];
+        if (c->state == GIVE_LATE && c->req != NULL && !s->answers_only)
+            answer_late(c);
+        /* A repeat while the job ran, from somebody whose content was in it. */
+        if (c->state == GIVE_EMPTY && c->req != NULL)
+            reply_mean(c);
+    }
+    sum_free(s);
+    if (r->state == ROUND_RUNNING)
+        round_check(r);
+}
+
+/* Room for the answer of a narrow format. Without it the mean itself will do. */
+static void want_answer(struct hth_reduce_round *r, struct input *in)
+{
+    struct contribution *c = in->from;
+    size_t bytes = 0;
+    if (c->req == NULL || !is_narrow(c))
+        return;
+    for (uint32_t i = 0; i < c->segment_count; i++)
+        bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
+    in->narrow = hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc),
+                                  &in->answer) == HTH_OK;
+    if (!in->narrow)
+        return;
+    in->segments = hth_new_array(struct hth_segment, c->segment_count);
+    /* What a ghost's answer says, whose job is not run. */
+    for (uint32_t i = 0; i < c->segment_count; i++) {
+        struct hth_segment *seg = &in->segments[i];
+        seg->format = c->segments[i].format;
+        seg->count = c->segments[i].count;
+        seg->bytes = (uint32_t)hth_quant_bytes(seg->format, seg->count);
+    }
+    in->fine = true;
+}
+
+static void add_input(struct sum *s, struct contribution *c, double *bytes)
+{
+    struct hth_reduce_round *r = s->round;
+    struct input *in = &s->input[s->count++];
+    in->from = c;
+    in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
+    want_answer(r, in);
+    /* As if it ran: ghosts are finite, and all of them are in the mean. */
+    s->weight += r->members[c->member].is.weight;
+    *bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
+              (in->narrow ? 4.0 * (double)s->own->count : 0);
+}
+
+static struct sum *sum_new(struct own *o, bool answers_only)
+{
+    struct hth_reduce_round *r = o->round;
+    struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
+    s->round = round_ref(r);
+    s->own = o;
+    s->answers_only = answers_only;
+    s->plain = hth_new_array(struct sum_input, r->member_count);
+    return s;
+}
+
+static void sum_submit(struct sum *s, double bytes)
+{
+    struct hth_reduce_round *r = s->round;
+    struct own *o = s->own;
+    s->job = (struct hth_job){.lane = r->reducer->opts.lane,
+                              .run = run_sum,
+                              .done = done_sum,
+                              .flops = 2.0 * s->count * o->count,
+                              .bytes_moved = bytes + (double)o->count * sizeof(float)};
+    enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
+    if (err == HTH_OK)
+        return;
+    /* Nobody can be answered, and the round has no result. */
+    r->err = err;
+    if (!s->answers_only) {
+        o->state = OWN_DONE;
+        r->owns_left--;
+        round_soon(r);
+    }
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct hth_rpc_request *req = s->input[i].from->req;
+        s->input[i].from->req = NULL;
+        if (req != NULL)
+            hth_rpc_refuse(req, err, 0, "the arithmetic can't be done now");
+    }
+    sum_free(s);
+}
+
+static void answer_late(struct contribution *c)
+{
+    if (!(c->own->weight > 0) || c->segment_count == 0 || !is_narrow(c)) {
+        reply_mean(c);
+        return;
+    }
+    double bytes = 0;
+    struct sum *s = sum_new(c->own, true);
+    add_input(s, c, &bytes);
+    sum_submit(s, bytes);
+}
+
+/* ---- completeness -------------------------------------------------------------------------- */
+
+static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
+{
+    if (o->got == r->senders)
+        return true;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        const struct member *m = &r->members[i];
+        if (i != r->self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
+            return false;
+    }
+    return true;
+}
+
+static void begin_sum(struct own *o)
+{
+    struct hth_reduce_round *r = o->round;
+    struct sum *s = sum_new(o, false);
+    double bytes = 0;
+    o->state = OWN_SUMMING;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (o->from[i].state == GIVE_HERE)
+            add_input(s, &o->from[i], &bytes);
+    }
+    for (uint32_t i = 0; i < s->count; i++)
+        s->input[i].from->in = true;
+    sum_submit(s, bytes);
+}
+
+void take_review(struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->own_count && r->state == ROUND_RUNNING; i++) {
+        if (r->owns[i].state == OWN_OPEN && is_complete(r, &r->owns[i]))
+            begin_sum(&r->owns[i]);
+    }
+}
+
+/* ---- what arrives -------------------------------------------------------------------------- */
+
+/* The sender does not want the answer any more, or is gone; its values still count. */
+static void on_cancel(void *arg)
+{
+    struct contribution *c = arg;
+    struct hth_reduce_round *r = c->own->round;
+    struct hth_rpc_request *req = c->req;
+    c->req = NULL;
+    hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
+    if (r->state == ROUND_RUNNING && !watch_connected(r, c->member))
+        watch_lost(r, c->member);
+}
+
+/* What the sender says fits the round. NULL when it does. */
+static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
+                          const struct hth_part *part, enum hth_err *err)
+{
+    const struct member *self = &r->members[r->self];
+    uint64_t floats = 0;
+    *err = HTH_E_RANGE;
+    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
+        return "the weight is not the one that the group knows";
+    if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
+        return "this part is reduced by another member";
+    for (uint32_t i = 0; i < part->segment_count; i++)
+        floats += part->segments[i].count;
+    *err = HTH_E_BAD_SHAPE;
+    if (part->segment_count > 0 && floats != r->owns[part->part - self->first_part].count)
+        return "the part has another number of floats";
+    return NULL;
+}
+
+static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (i != r->self && hth_peer_id_eq(&r->members[i].is.id, id))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* The first content counts; of several requests the newest is answered. */
+static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
+{
+    struct hth_rpc_request *old = c->req;
+    if (old != NULL) {
+        hth_rpc_on_cancel(old, NULL, NULL);
+        c->req = NULL;
+        hth_rpc_refuse(old, HTH_E_DUPLICATE, 0, "this part was sent again");
+    }
+    c->req = req;
+    hth_rpc_on_cancel(req, on_cancel, c);
+    if (c->own->state == OWN_DONE)
+        answer_late(c);
+}
+
+static void take_first(struct contribution *c, struct hth_rpc_request *req, struct hth_part *part,
+                       struct hth_blob *blob, size_t offset)
+{
+    struct own *o = c->own;
+    struct hth_reduce_round *r = o->round;
+    uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
+    c->req = req;
+    hth_rpc_on_cancel(req, on_cancel, c);
+    c->segments = part->segments;
+    c->segment_count = part->segment_count;
+    part->segments = NULL;
+    c->blob = blob != NULL && c->segment_count > 0 ? hth_blob_ref(blob) : NULL;
+    c->offset = offset;
+    c->state = o->state != OWN_OPEN ? GIVE_LATE : c->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
+    o->got++;
+    r->members[c->member].got++;
+    r->bytes_in += bytes;
+    r->reducer->stats.bytes_in += bytes;
+    hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)bytes);
+    if (o->state == OWN_DONE)
+        answer_late(c);
+    else if (o->state == OWN_OPEN && is_complete(r, o))
+        begin_sum(o);
+}
+
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part *part,
+               struct hth_blob *blob, size_t offset)
+{
+    enum hth_err err = HTH_E_BAD_PEER_ID;
+    const char *text = "no member of this group";
+    uint32_t member = member_of(r, hth_rpc_peer(req));
+    if (member != UINT32_MAX)
+        text = misfit(r, member, part, &err);
+    if (text != NULL) {
+        r->reducer->stats.parts_refused++;
+        hth_part_clear(part);
+        hth_rpc_refuse(req, err, 0, text);
+        return;
+    }
+    struct own *o = &r->owns[part->part - r->members[r->self].first_part];
+    struct contribution *c = &o->from[member];
+    watch_progress(r, member);
+    if (c->state == GIVE_NONE)
+        take_first(c, req, part, blob, offset);
+    else
+        take_repeat(c, req);
+    hth_part_clear(part);
+}
+
+void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text)
+{
+    for (uint32_t i = 0; i < r->own_count; i++) {
+        for (uint32_t k = 0; k < r->member_count; k++) {
+            struct contribution *c = &r->owns[i].from[k];
+            struct hth_rpc_request *req = c->req;
+            c->req = NULL;
+            if (req == NULL)
+                continue;
+            hth_rpc_on_cancel(req, NULL, NULL);
+            hth_rpc_refuse(req, err, 0, text);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_watch.c: who is lost, silent, slow or absent. A look at all members every quarter of the
+ * shortest silence that counts; rounds that go well end before the first one.
+ *
+ *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
+ *
+ * A peer not heard at all in this round gets silence_max: nothing is known about it. Members that
+ * live but have sent nothing for half the limit are asked what they are doing; the answer is a sign
+ * of life, or says that they never began or have ended.
+ */
+#include <stdlib.h>
+
+#include "averaging/reduce_int.h"
+
+static struct hth_env *env_of(const struct hth_reduce_round *r)
+{
+    return r->reducer->env;
+}
+
+bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
+{
+    const struct member *m = &r->members[i];
+    return i != r->self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
+}
+
+bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
+{
+    const struct member *m = &r->members[i];
+    return i != r->self && r->values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+           m->settled < m->part_count;
+}
+
+static bool is_due(const struct hth_reduce_round *r, uint32_t i)
+{
+    return watch_due_as_sender(r, i) || watch_due_as_reducer(r, i);
+}
+
+bool watch_connected(const struct hth_reduce_round *r, uint32_t i)
+{
+    struct hth_rpc_peer_info info;
+    return hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) == HTH_OK &&
+           info.connected;
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------ */
+
+static void say(const struct hth_reduce_round *r, uint32_t i, const char *role,
+                enum hth_reduce_drop why)
+{
+    char text[HTH_PEER_SHORT_LEN];
+    HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
+            "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s", r->group.b[0],
+            r->group.b[1], r->group.b[2], r->group.b[3],
+            hth_peer_id_short(&r->members[i].is.id, text), role,
+            (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
+            hth_reduce_drop_text(why));
+}
+
+void watch_drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
+{
+    struct member *m = &r->members[i];
+    if (r->state != ROUND_RUNNING || !watch_due_as_sender(r, i))
+        return;
+    say(r, i, "sender", why);
+    m->dropped = true;
+    m->as_sender = why;
+    r->reducer->stats.senders_dropped++;
+    hth_metric_add(r->reducer->metrics.dropped, 1);
+    take_review(r);
+}
+
+static void fail_reducer(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
+{
+    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, i))
+        return;
+    say(r, i, "reducer", why);
+    give_fail(r, i, why);
+}
+
+static void drop(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
+{
+    fail_reducer(r, i, why);
+    watch_drop_sender(r, i, why);
+}
+
+void watch_lost(struct hth_reduce_round *r, uint32_t i)
+{
+    drop(r, i, HTH_REDUCE_DROP_LOST);
+}
+
+void watch_progress(struct hth_reduce_round *r, uint32_t i)
+{
+    struct member *m = &r->members[i];
+    m->heard_us = m->progress_us = hth_now_us(env_of(r));
+    m->ever_heard = true;
+    m->absent = false;
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static void on_state(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_result *result)
+{
+    struct member *m = &r->members[i];
+    struct hth_part_reply reply;
+    if (hth_part_reply_open(result->payload, result->payload_len, 0, &reply) != HTH_OK) {
+        drop(r, i, HTH_REDUCE_DROP_REFUSED);
+        return;
+    }
+    hth_part_reply_clear(&reply);
+    m->heard_us = hth_now_us(env_of(r));
+    m->ever_heard = true;
+    m->absent = reply.state == HTH_PART_UNKNOWN;
+    /* Its answers to our parts still come; parts of its own do not. */
+    if (reply.state == HTH_PART_ENDED)
+        watch_drop_sender(r, i, HTH_REDUCE_DROP_REFUSED);
+}
+
+static void on_asked(void *arg, const struct hth_rpc_result *result)
+{
+    struct member *m = arg;
+    struct hth_reduce_round *r = m->round;
+    uint32_t i = (uint32_t)(m - r->members);
+    m->ask = NULL;
+    if (r->state != ROUND_RUNNING)
+        return;
+    if (result->err == HTH_OK)
+        on_state(r, i, result);
+    else if (result->remote && hth_err_class(result->err) != HTH_CLASS_RETRY)
+        drop(r, i, HTH_REDUCE_DROP_REFUSED);
+    else if (!result->remote && result->err != HTH_E_TIMEOUT && !watch_connected(r, i))
+        watch_lost(r, i);
+}
+
+static void ask(struct hth_reduce_round *r, uint32_t i)
+{
+    struct member *m = &r->members[i];
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    struct hth_part part = {.group = r->group, .ask = true};
+    struct hth_rpc_target target = {m->is.id, m->is.addr};
+    struct hth_rpc_call_opts opts = {
+        .method = HTH_REDUCE_METHOD,
+        .body = {payload, hth_part_pack(&part, payload), NULL, 0},
+        .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
+    };
+    m->asked_us = hth_now_us(env_of(r));
+    if (hth_rpc_call(r->reducer->rpc, &target, &opts, on_asked, m, &m->ask) != HTH_OK)
+        m->ask = NULL; /* the limits below go on */
+}
+
+/* ---- the look ------------------------------------------------------------------------------ */
+
+/* Bytes of a body count as a sign of life before it is complete. */
+static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
+{
+    struct member *m = &r->members[i];
+    struct hth_rpc_peer_info info;
+    if (!is_due(r, i)) {
+        m->heard_us = now;
+        m->silent_us = 0;
+        return;
+    }
+    if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) == HTH_OK &&
+        info.heard_us > m->heard_us) {
+        m->heard_us = info.heard_us;
+        m->ever_heard = true;
+    }
+    if (now - m->heard_us < m->silent_us)
+        m->pause_us = HTH_MAX(m->pause_us, m->silent_us);
+    m->silent_us = now - m->heard_us;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
+{
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    const struct member *m = &r->members[i];
+    int64_t pauses[HTH_AVG_MEMBERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < r->member_count; k++) {
+        if (k != i && k != r->self)
+            pauses[n++] = r->members[k].pause_us;
+    }
+    if (n == 0 || !m->ever_heard)
+        return o->silence_max_us;
+    qsort(pauses, n, sizeof(pauses[0]), by_size);
+    double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
+    limit = HTH_MAX(limit, (double)o->silence_min_us);
+    return (int64_t)HTH_MIN(limit, (double)o->silence_max_us);
+}
+
+static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
+{
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    struct member *m = &r->members[i];
+    int64_t limit = limit_of(r, i), stuck = now - m->progress_us;
+    if (now - m->heard_us >= limit) {
+        drop(r, i, HTH_REDUCE_DROP_SILENT);
+        return;
+    }
+    if (m->absent && now - r->start_us >= o->silence_max_us) {
+        drop(r, i, HTH_REDUCE_DROP_ABSENT);
+        return;
+    }
+    if (stuck >= o->patience_us)
+        watch_drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
+    /* A reducer may have to lose its patience with somebody first. */
+    if (stuck >= o->patience_us + o->patience_us / 2)
+        fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
+    if (m->ask == NULL && stuck >= limit / 2 && now - m->asked_us >= limit / 2 && is_due(r, i))
+        ask(r, i);
+}
+
+static void keep_time(struct hth_reduce_round *r, int64_t now)
+{
+    if (!r->gave_up && now >= r->give_up_us) {
+        r->gave_up = true;
+        for (uint32_t i = 0; i < r->member_count; i++)
+            watch_drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
+    }
+    if (!r->stopped && now >= r->stop_us) {
+        r->stopped = true;
+        for (uint32_t i = 0; i < r->member_count; i++)
+            fail_reducer(r, i, HTH_REDUCE_DROP_DEADLINE);
+    }
+}
+
+static int64_t next_look(const struct hth_reduce_round *r, int64_t now)
+{
+    int64_t next = HTH_MIN(now + r->reducer->opts.silence_min_us / 4, r->end_us);
+    if (!r->gave_up)
+        next = HTH_MIN(next, r->give_up_us);
+    if (!r->stopped)
+        next = HTH_MIN(next, r->stop_us);
+    for (uint32_t i = 0; i < r->send_count; i++) {
+        const struct send *s = &r->sends[i];
+        if (s->state == SEND_WAITING && s->retry_us > now)
+            next = HTH_MIN(next, s->retry_us);
+    }
+    return HTH_MAX(next, now + 1);
+}
+
+void watch_tick(struct hth_reduce_round *r)
+{
+    int64_t now = hth_now_us(env_of(r));
+    for (uint32_t i = 0; i < r->member_count; i++)
+        listen_to(r, i, now);
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (is_due(r, i))
+            judge(r, i, now);
+    }
+    keep_time(r, now);
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (r->members[i].again > 0)
+            give_pump(r, i);
+    }
+    hth_timer_set(env_of(r), r->timer, next_look(r, now) - now);
+}
+
+void watch_end(struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (r->members[i].ask != NULL)
+            hth_rpc_cancel(r->members[i].ask);
+        r->members[i].ask = NULL;
+    }
+}

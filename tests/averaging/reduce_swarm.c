@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "averaging/reduce_swarm.h"
+
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define PORT 4000
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
+{
+    struct peer *p = arg;
+    (void)err;
+    if (p->reducer != NULL)
+        hth_reducer_peer_lost(p->reducer, id);
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct peer *p = arg;
+    (void)env;
+    hth_reducer_free(p->reducer);
+    hth_rpc_free(p->rpc);
+    p->reducer = NULL;
+    p->rpc = NULL;
+    p->round = NULL;
+}
+
+static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct peer *p = arg;
+    struct hth_addr listen = hth_node_addr(p->node, PORT);
+    struct hth_rpc_opts opts = p->swarm->rpc_opts;
+    (void)dht;
+    p->env = env;
+    opts.network = "test";
+    opts.listen = &listen;
+    opts.on_peer_lost = peer_lost;
+    opts.arg = p;
+    assert_ok(hth_rpc_new(env, &opts, &p->rpc));
+    assert_ok(hth_reducer_new(env, p->rpc, &p->swarm->reducer_opts, &p->reducer));
+}
+
+void swarm_defaults(struct swarm *s)
+{
+    static const struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    static const struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
+    static const struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    static const struct hth_chaos none = HTH_CHAOS_NONE;
+    memset(s, 0, sizeof(*s));
+    s->world_opts = world;
+    s->world_opts.chaos = none;
+    s->world_opts.link.latency_us = 1000;
+    s->reducer_opts = reducer;
+    s->rpc_opts = rpc;
+    s->timeout_us = 20 * HTH_US_PER_S;
+}
+
+void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count)
+{
+    char name[24];
+    assert_true(n <= PEERS_MAX);
+    s->n = n;
+    s->count = count;
+    s->world = hth_world_new(seed, &s->world_opts);
+    for (uint32_t i = 0; i < n; i++) {
+        struct peer *p = &s->peer[i];
+        struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
+        p->swarm = s;
+        p->index = i;
+        opts.boot = boot;
+        opts.halt = halt;
+        opts.arg = p;
+        snprintf(name, sizeof(name), "p%u", i);
+        p->node = hth_world_node(s->world, name, &opts);
+        p->env = hth_node_env(p->node);
+        s->member[i] = (struct hth_reduce_member){
+            .id = p->env->self,
+            .addr = hth_node_addr(p->node, PORT),
+            .bandwidth = 1e9,
+            .weight = i + 1,
+        };
+        assert_ok(hth_env_blob_new(p->env, count * sizeof(float), NULL, &p->values));
+        if (p->values->data != NULL)
+            swarm_fill(p, seed);
+    }
+    hth_world_run_for(s->world, 10 * HTH_US_PER_MS);
+}
+
+void swarm_fill(struct peer *p, uint64_t seed)
+{
+    const uint32_t key[2] = {(uint32_t)seed, p->index};
+    float *x = (float *)(void *)p->values->data;
+    for (uint64_t i = 0; i < p->swarm->count; i += 4) {
+        const uint32_t counter[4] = {(uint32_t)(i / 4), 0, 0, 7};
+        float normal[4];
+        hth_philox_normal(counter, key, normal);
+        for (uint64_t k = 0; k < 4 && i + k < p->swarm->count; k++)
+            x[i + k] = normal[k] + (float)p->index;
+    }
+}
+
+void swarm_roles(struct swarm *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->member[i].weight == 0) {
+            hth_blob_unref(s->peer[i].values);
+            s->peer[i].values = NULL;
+        }
+        if (s->member[i].bandwidth == 0)
+            s->member[i].addr.family = 0;
+    }
+}
+
+void swarm_free(struct swarm *s)
+{
+    struct hth_open_counts leaks;
+    hth_world_leaks(s->world, &leaks);
+    assert_int_equal(hth_open_total(&leaks), 0);
+    for (uint32_t i = 0; i < s->n; i++) {
+        halt(s->peer[i].env, &s->peer[i]);
+        hth_blob_unref(s->peer[i].values);
+        hth_blob_unref(s->peer[i].average);
+    }
+    hth_world_free(s->world);
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+static void on_done(void *arg, const struct hth_reduce_result *result)
+{
+    struct peer *p = arg;
+    p->results++;
+    p->result = *result;
+    memcpy(p->fates, result->fates, result->members * sizeof(p->fates[0]));
+    p->result.fates = p->fates;
+    p->average = result->average != NULL ? hth_blob_ref(result->average) : NULL;
+    p->end_us = hth_now_us(p->env);
+    p->round = NULL;
+}
+
+void peer_start(struct peer *p)
+{
+    struct swarm *s = p->swarm;
+    struct hth_reduce_opts opts = {
+        .group = {{s->group, 1, 2, 3}},
+        .members = s->member,
+        .member_count = s->n,
+        .self = p->index,
+        .values = p->values,
+        .count = s->count,
+        .spans = s->spans,
+        .span_count = s->span_count,
+        .timeout_us = s->timeout_us,
+        .done = on_done,
+        .arg = p,
+    };
+    p->start_us = hth_now_us(p->env);
+    assert_ok(hth_reduce_start(p->reducer, &opts, &p->round));
+    assert_int_equal(p->results, 0);
+}
+
+void swarm_start(struct swarm *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (hth_node_is_up(s->peer[i].node))
+            peer_start(&s->peer[i]);
+    }
+}
+
+bool swarm_is_done(void *arg)
+{
+    const struct swarm *s = arg;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->peer[i].round != NULL && hth_node_is_up(s->peer[i].node))
+            return false;
+    }
+    return true;
+}
+
+void swarm_run(struct swarm *s)
+{
+    assert_true(hth_world_run_until_true(s->world, swarm_is_done, s, 2 * s->timeout_us));
+}
+
+void swarm_for(struct swarm *s, int64_t us)
+{
+    assert_false(hth_world_run_until_true(s->world, swarm_is_done, s, us));
+}
+
+void swarm_next(struct swarm *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct peer *p = &s->peer[i];
+        hth_blob_unref(p->average);
+        p->average = NULL;
+        p->results = 0;
+    }
+    s->group++;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+const float *values_of(const struct peer *p)
+{
+    return (const float *)(const void *)p->values->data;
+}
+
+const float *average_of(const struct peer *p)
+{
+    assert_non_null(p->average);
+    return (const float *)(const void *)p->average->data;
+}
+
+double mean_of(const struct swarm *s, uint32_t who, uint64_t i)
+{
+    double sum = 0, weight = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        if ((who >> k & 1) == 0 || s->peer[k].values == NULL)
+            continue;
+        sum += s->member[k].weight * (double)values_of(&s->peer[k])[i];
+        weight += s->member[k].weight;
+    }
+    return sum / weight;
+}
+
+double deviation(const struct peer *p, uint32_t who, uint64_t first, uint64_t end)
+{
+    double most = 0;
+    for (uint64_t i = first; i < end; i++) {
+        double d = fabs((double)average_of(p)[i] - mean_of(p->swarm, who, i));
+        most = isfinite(d) ? fmax(most, d) : INFINITY;
+    }
+    return most;
+}
+
+double relative(const struct peer *p, uint32_t who)
+{
+    double lost = 0, was = 0;
+    for (uint64_t i = 0; i < p->swarm->count; i++) {
+        double mean = mean_of(p->swarm, who, i);
+        double d = (double)average_of(p)[i] - mean, o = (double)values_of(p)[i] - mean;
+        lost += d * d;
+        was += o * o;
+    }
+    return sqrt(lost / was);
+}

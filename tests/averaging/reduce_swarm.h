@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_swarm.h: what the tests of the reduction share: members of one group, each a node of a
+ * simulated world (or an environment of net/) with an endpoint and a reducer; their vectors; and
+ * the weighted mean in float64 to compare with.
+ */
+#ifndef HTH_TESTS_AVERAGING_REDUCE_SWARM_H
+#define HTH_TESTS_AVERAGING_REDUCE_SWARM_H
+
+#include "averaging/reduce.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define PEERS_MAX 32
+
+struct swarm;
+
+struct peer {
+    struct swarm *swarm;
+    uint32_t index;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_reducer *reducer;
+    struct hth_reduce_round *round;
+    struct hth_blob *values; /* NULL: helper */
+    struct hth_blob *average;
+    struct hth_reduce_result result;
+    struct hth_reduce_fate fates[PEERS_MAX];
+    uint32_t results;
+    int64_t start_us, end_us;
+};
+
+struct swarm {
+    struct hth_world *world;
+    struct hth_world_opts world_opts;
+    struct hth_reducer_opts reducer_opts;
+    struct hth_rpc_opts rpc_opts;
+    struct peer peer[PEERS_MAX];
+    struct hth_reduce_member member[PEERS_MAX];
+    uint32_t n;
+    uint64_t count;
+    const struct hth_avg_span *spans; /* NULL: fp32 */
+    uint32_t span_count;
+    int64_t timeout_us;
+    uint8_t group; /* of the next round */
+};
+
+/* Options with which a swarm begins: 1 ms links, no chaos. */
+void swarm_defaults(struct swarm *s);
+/* n nodes, each with N(index, 1) values; weights index + 1; bandwidth 1e9 for all. */
+void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count);
+void swarm_free(struct swarm *s);
+/* After `member` was edited: weight 0 drops the values, bandwidth 0 the address. */
+void swarm_roles(struct swarm *s);
+void swarm_fill(struct peer *p, uint64_t seed);
+/* Begins a round at one peer, at all; runs until all that are up have a result. */
+void peer_start(struct peer *p);
+void swarm_start(struct swarm *s);
+void swarm_run(struct swarm *s);
+bool swarm_is_done(void *swarm);
+/* Runs for so long, or fails the test when all ended before. */
+void swarm_for(struct swarm *s, int64_t us);
+/* Forgets the last round's results; the next start is of a new group. */
+void swarm_next(struct swarm *s);
+
+/* Weighted mean of the peers with their bit set in `who`, float i, in float64. */
+double mean_of(const struct swarm *s, uint32_t who, uint64_t i);
+/* A peer's average against that mean over [first, end). Largest deviation. */
+double deviation(const struct peer *p, uint32_t who, uint64_t first, uint64_t end);
+/* ||x - mean|| / ||mean - own||, over everything. */
+double relative(const struct peer *p, uint32_t who);
+const float *values_of(const struct peer *p);
+const float *average_of(const struct peer *p);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reduction when nothing goes wrong: the mean against float64, bits, roles, formats, sizes. */
+#include "averaging/reduce_swarm.h"
+
+#include "core/mem.h"
+
+#define ALL UINT32_MAX
+
+static void check_calm(const struct peer *p)
+{
+    const struct hth_reduce_result *r = &p->result;
+    assert_int_equal(p->results, 1);
+    assert_ok(r->err);
+    assert_close(r->weight_fraction, 1, 1e-9, 0);
+    assert_int_equal(r->dropped, 0);
+    assert_int_equal(r->parts_kept, 0);
+    assert_int_equal(r->parts_damaged, 0);
+}
+
+/* n peers, count floats, fp32: the mean to rounding, and the same bits everywhere. */
+static void run_fp32(uint32_t n, uint64_t count)
+{
+    struct swarm s;
+    swarm_defaults(&s);
+    swarm_new(&s, 7 + n, n, count);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < n; i++) {
+        struct peer *p = &s.peer[i];
+        check_calm(p);
+        assert_true(deviation(p, ALL, 0, count) <= 4e-7 * (n + 4));
+        assert_memory_equal(average_of(p), average_of(&s.peer[0]), count * sizeof(float));
+        assert_close(p->result.weight, n * (n + 1) / 2.0, 1e-9, 0);
+    }
+    /* Everybody sent what others reduce, and got it back. */
+    if (n > 1) {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < n; i++)
+            bytes += s.peer[i].result.bytes_out;
+        assert_int_equal(bytes, 2 * (n - 1) * count * sizeof(float));
+    }
+    swarm_free(&s);
+}
+
+static void test_sizes(void **state)
+{
+    static const uint32_t n[] = {1, 2, 3, 5, 16};
+    static const uint64_t count[] = {1, 63, 1024, 65537, 300001};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(n); i++) {
+        for (size_t k = 0; k < HTH_ARRAY_LEN(count); k++)
+            run_fp32(n[i], count[k]);
+    }
+}
+
+static void test_large(void **state)
+{
+    (void)state;
+    run_fp32(4, 16u << 20);
+}
+
+/* The relative error of what comes out, against how far the own values were from the mean. */
+static void run_format(enum hth_quant_format format, double least, double most)
+{
+    struct swarm s;
+    struct hth_avg_span span = {200000, format};
+    swarm_defaults(&s);
+    s.spans = &span;
+    s.span_count = 1;
+    swarm_new(&s, 3, 4, 200000);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < s.n; i++) {
+        check_calm(&s.peer[i]);
+        double error = relative(&s.peer[i], ALL);
+        if (error < least || error > most)
+            fail_msg("%s: relative error %g, not within %g .. %g", hth_quant_name(format), error,
+                     least, most);
+        assert_true(s.peer[i].result.encode_error > least / 4 &&
+                    s.peer[i].result.encode_error < most);
+        uint64_t bytes = hth_quant_bytes(format, 200000);
+        /* uniform8 has a code book in every part. */
+        assert_close(s.peer[i].result.bytes_out, 1.5 * (double)bytes, 0.1, 0);
+    }
+    swarm_free(&s);
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    run_format(HTH_QUANT_F16, 5e-5, 1e-3);
+    run_format(HTH_QUANT_BF16, 5e-4, 8e-3);
+    run_format(HTH_QUANT_INT8, 1e-3, 2e-2);
+    run_format(HTH_QUANT_DYNAMIC8, 2e-3, 3e-2);
+    run_format(HTH_QUANT_UNIFORM8, 1e-3, 8e-2);
+}
+
+/* A vector in several formats; each member chooses its own. fp32 stretches are the mean itself. */
+static void test_mixed(void **state)
+{
+    struct swarm s;
+    struct hth_avg_span spans[] = {
+        {50000, HTH_QUANT_INT8}, {100, HTH_QUANT_F32}, {60000, HTH_QUANT_F16}};
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 4, 3, 110100);
+    s.spans = spans;
+    s.span_count = 3;
+    peer_start(&s.peer[0]);
+    peer_start(&s.peer[1]);
+    s.spans = NULL;
+    peer_start(&s.peer[2]);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 3; i++) {
+        check_calm(&s.peer[i]);
+        assert_true(deviation(&s.peer[i], ALL, 0, 50000) < 0.06);
+        assert_true(deviation(&s.peer[i], ALL, 50000, 50100) < 2e-6);
+        assert_true(deviation(&s.peer[i], ALL, 50100, 110100) < 4e-3);
+        assert_memory_equal(average_of(&s.peer[i]) + 50000, average_of(&s.peer[0]) + 50000, 400);
+    }
+    swarm_free(&s);
+}
+
+/* A slow line: 16-bit parts are packed. The same mean, fewer bytes. */
+static void test_packed(void **state)
+{
+    struct swarm s;
+    struct hth_avg_span span = {100000, HTH_QUANT_BF16};
+    uint64_t bytes[2];
+    (void)state;
+    for (int packed = 0; packed < 2; packed++) {
+        swarm_defaults(&s);
+        s.spans = &span;
+        s.span_count = 1;
+        s.reducer_opts.link_bytes_per_s = packed ? 10e6 : 0;
+        swarm_new(&s, 4, 2, 100000);
+        swarm_start(&s);
+        swarm_run(&s);
+        check_calm(&s.peer[0]);
+        assert_true(relative(&s.peer[0], ALL) < 8e-3);
+        bytes[packed] = s.peer[0].result.bytes_out;
+        swarm_free(&s);
+    }
+    assert_true((double)bytes[1] < 0.9 * (double)bytes[0]);
+}
+
+/* Clients send and get the mean, but reduce nothing; helpers reduce and bring nothing. */
+static void test_roles(void **state)
+{
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 5, 5, 100000);
+    s.member[1].bandwidth = 0;
+    s.member[3].bandwidth = 0;
+    s.member[4].weight = 0;
+    swarm_roles(&s);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 5; i++) {
+        check_calm(&s.peer[i]);
+        if (i < 4)
+            assert_true(deviation(&s.peer[i], ALL, 0, 100000) < 3e-6);
+    }
+    assert_null(s.peer[4].average);
+    assert_int_equal(s.peer[1].result.reduced_us, 0);
+    assert_true(s.peer[4].result.bytes_in > 0);
+    swarm_free(&s);
+}
+
+/* One that reduces, by far the fastest: everything goes there. */
+static void test_server(void **state)
+{
+    struct swarm s;
+    struct hth_reducer_stats stats;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 6, 4, 70000);
+    for (uint32_t i = 1; i < 4; i++)
+        s.member[i].bandwidth = 0;
+    swarm_roles(&s);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 4; i++) {
+        check_calm(&s.peer[i]);
+        assert_true(deviation(&s.peer[i], ALL, 0, 70000) < 3e-6);
+    }
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.parts_reduced, s.peer[0].result.parts);
+    swarm_free(&s);
+}
+
+/* Members begin at different times: their parts wait for the others. */
+static void test_early(void **state)
+{
+    struct swarm s;
+    struct hth_reducer_stats stats;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 8, 3, 50000);
+    peer_start(&s.peer[0]);
+    peer_start(&s.peer[1]);
+    swarm_for(&s, 300 * HTH_US_PER_MS);
+    hth_reducer_stats(s.peer[2].reducer, &stats);
+    assert_true(stats.early_now > 0);
+    peer_start(&s.peer[2]);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 3; i++) {
+        check_calm(&s.peer[i]);
+        assert_true(deviation(&s.peer[i], ALL, 0, 50000) < 3e-6);
+    }
+    hth_reducer_stats(s.peer[2].reducer, &stats);
+    assert_int_equal(stats.early_now, 0);
+    swarm_free(&s);
+}
+
+/* Several rounds at the same time between the same peers do not mix. */
+static void test_rounds_at_once(void **state)
+{
+    struct swarm s, t;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 9, 3, 90000);
+    t = s;
+    t.group = 77;
+    t.count = 40000;
+    for (uint32_t i = 0; i < 3; i++) {
+        t.peer[i].swarm = &t;
+        t.member[i].weight = 1;
+    }
+    swarm_start(&s);
+    swarm_start(&t);
+    swarm_run(&s);
+    swarm_run(&t);
+    for (uint32_t i = 0; i < 3; i++) {
+        check_calm(&s.peer[i]);
+        check_calm(&t.peer[i]);
+        assert_true(deviation(&s.peer[i], ALL, 0, 90000) < 3e-6);
+        assert_true(deviation(&t.peer[i], ALL, 0, 40000) < 3e-6);
+        hth_blob_unref(t.peer[i].average);
+    }
+    swarm_free(&s);
+}
+
+/* Ghosts: the same messages without bytes. */
+static void test_ghosts(void **state)
+{
+    struct swarm s;
+    struct hth_avg_span span = {16u << 20, HTH_QUANT_INT8};
+    (void)state;
+    swarm_defaults(&s);
+    s.world_opts.ghost = true;
+    s.spans = &span;
+    s.span_count = 1;
+    swarm_new(&s, 10, 8, 16u << 20);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 8; i++) {
+        check_calm(&s.peer[i]);
+        assert_non_null(s.peer[i].average);
+    }
+    swarm_free(&s);
+}
+
+static uint64_t trace_of(uint64_t seed)
+{
+    struct swarm s;
+    static const struct hth_chaos chaos = HTH_CHAOS_INIT;
+    swarm_defaults(&s);
+    s.world_opts.chaos = chaos;
+    swarm_new(&s, seed, 4, 30000);
+    swarm_start(&s);
+    swarm_run(&s);
+    uint64_t hash = hth_world_trace_hash(s.world);
+    swarm_free(&s);
+    return hash;
+}
+
+static void test_replay(void **state)
+{
+    (void)state;
+    assert_true(trace_of(1) == trace_of(1));
+    assert_true(trace_of(1) != trace_of(2));
+}
+
+/* ---- what start refuses -------------------------------------------------------------------- */
+
+static void never(void *arg, const struct hth_reduce_result *result)
+{
+    (void)arg;
+    (void)result;
+    fail_msg("a round that was refused reported");
+}
+
+static void test_bad_options(void **state)
+{
+    struct swarm s;
+    struct hth_reducer *red;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 11, 3, 1000);
+    const struct hth_reduce_opts good = {.members = s.member,
+                                         .member_count = 3,
+                                         .values = s.peer[0].values,
+                                         .count = 1000,
+                                         .timeout_us = 1000000,
+                                         .done = never};
+    struct hth_reduce_opts o;
+    struct hth_reduce_round *round;
+#define REFUSED(want, change)                                                                      \
+    do {                                                                                           \
+        o = good;                                                                                  \
+        change;                                                                                    \
+        assert_err(want, hth_reduce_start(s.peer[0].reducer, &o, &round));                         \
+        assert_null(round);                                                                        \
+    } while (0)
+    REFUSED(HTH_E_RANGE, o.member_count = 0);
+    REFUSED(HTH_E_RANGE, o.member_count = HTH_AVG_MEMBERS_MAX + 1);
+    REFUSED(HTH_E_RANGE, o.self = 3);
+    REFUSED(HTH_E_RANGE, o.count = 0);
+    REFUSED(HTH_E_RANGE, o.count = 1001);
+    REFUSED(HTH_E_RANGE, o.count = HTH_PARAMS_FLOATS_MAX + 1);
+    REFUSED(HTH_E_RANGE, o.values = NULL);
+    REFUSED(HTH_E_RANGE, o.timeout_us = 0);
+    REFUSED(HTH_E_RANGE, o.timeout_us = HTH_AVG_REDUCE_TIMEOUT_MAX_US + 1);
+    struct hth_avg_span span = {1000, HTH_QUANT_DYNAMIC8U};
+    REFUSED(HTH_E_UNSUPPORTED, (o.spans = &span, o.span_count = 1));
+    static const double weights[] = {-1, NAN, INFINITY, HTH_AVG_WEIGHT_MAX * 1.001};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(weights); i++) {
+        double was = s.member[1].weight;
+        s.member[1].weight = weights[i];
+        REFUSED(HTH_E_RANGE, (void)0);
+        s.member[1].weight = was;
+    }
+    s.member[2].bandwidth = -1;
+    REFUSED(HTH_E_RANGE, (void)0);
+    s.member[2] = s.member[1];
+    REFUSED(HTH_E_DUPLICATE, (void)0);
+#undef REFUSED
+    struct hth_reducer_opts opts = HTH_REDUCER_OPTS_INIT;
+    opts.silence_max_us = opts.silence_min_us - 1;
+    assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &opts, &red));
+    assert_null(red);
+    swarm_free(&s);
+}
+
+/* A group is reduced once, and only so many at a time. */
+static void test_bounds(void **state)
+{
+    struct swarm s;
+    struct hth_reducer_stats stats;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 12, 2, 1000);
+    struct hth_reduce_opts o = {.members = s.member,
+                                .member_count = 2,
+                                .values = s.peer[0].values,
+                                .count = 1000,
+                                .timeout_us = 1000000,
+                                .done = never};
+    struct hth_reduce_round *round[HTH_AVG_ROUNDS_MAX], *more;
+    for (uint32_t i = 0; i < HTH_AVG_ROUNDS_MAX; i++) {
+        o.group.b[0] = (uint8_t)i;
+        assert_ok(hth_reduce_start(s.peer[0].reducer, &o, &round[i]));
+    }
+    assert_err(HTH_E_DUPLICATE, hth_reduce_start(s.peer[0].reducer, &o, &more));
+    o.group.b[0] = 200;
+    assert_err(HTH_E_BUDGET, hth_reduce_start(s.peer[0].reducer, &o, &more));
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.rounds_now, HTH_AVG_ROUNDS_MAX);
+    for (uint32_t i = 0; i < HTH_AVG_ROUNDS_MAX; i++)
+        hth_reduce_cancel(round[i]);
+    o.group.b[0] = 5;
+    assert_err(HTH_E_DUPLICATE, hth_reduce_start(s.peer[0].reducer, &o, &more));
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.rounds_canceled, HTH_AVG_ROUNDS_MAX);
+    assert_int_equal(stats.rounds_now, 0);
+    hth_world_run_for(s.world, 3 * HTH_US_PER_S);
+    swarm_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_large),
+        cmocka_unit_test(test_formats),        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_packed),         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_server),         cmocka_unit_test(test_early),
+        cmocka_unit_test(test_rounds_at_once), cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_replay),         cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
