@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim.c: hearth sim: a table of simulated studies; this file only measures wall time and prints. */
 #include "app/cli.h"
+#include "app/sim.h"
 
 #include "sim/scenario_latency.h"
 #include "sim/smoke.h"
@@ -9,15 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
-
-static int64_t clock_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
-}
 
 /* The largest resident size this process ever had. */
 static uint64_t memory_bytes(void)
@@ -106,9 +99,9 @@ static int run_smoke(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     s.opts.progress = tty ? show_second : NULL;
-    int64_t begin = clock_us();
+    int64_t begin = hth_sim_clock_us();
     enum hth_err err = hth_smoke_run(&s.opts, &report);
-    int64_t wall_us = clock_us() - begin;
+    int64_t wall_us = hth_sim_clock_us() - begin;
     if (tty)
         fputs("\r\033[K", stderr);
     if (err != HTH_OK) {
@@ -259,13 +252,16 @@ struct study {
 static const struct study studies[] = {
     {"smoke", run_smoke, "N peers announce, look up and call each other under faults"},
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
+    {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
+    {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
+    {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},
 };
 
 static void print_studies(FILE *to)
 {
     fputs("usage: hearth sim STUDY [options]      hearth sim STUDY --help\n\n", to);
     for (size_t i = 0; i < HTH_ARRAY_LEN(studies); i++)
-        fprintf(to, "  %-8s %s\n", studies[i].name, studies[i].what);
+        fprintf(to, "  %-9s %s\n", studies[i].name, studies[i].what);
 }
 
 int hth_verb_sim(int argc, char **argv)

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim.h: the studies of `hearth sim` that have a file of their own, and what studies share: work
+ * spread over threads, numbers as JSON, a picture drawn by gnuplot.
+ *
+ * Each study gets its own argv (argv[0] is "hearth sim STUDY") and returns an exit code.
+ */
+#ifndef HTH_APP_SIM_H
+#define HTH_APP_SIM_H
+
+#include "core/base.h"
+
+#include <stdio.h>
+
+int hth_sim_averaging_verb(int argc, char **argv);
+int hth_sim_mixing_verb(int argc, char **argv);
+int hth_sim_shares_verb(int argc, char **argv);
+
+/* Calls `run` for every index below `count` exactly once, from that many threads at the same time;
+ * each thread has a `local` of its own, made by `open` and freed by `close`. Results must depend on
+ * the index alone. Errors: those of `open`. */
+struct hth_sim_work {
+    enum hth_err (*open)(void *arg, void **local);
+    void (*run)(void *arg, void *local, uint64_t index);
+    void (*close)(void *local);
+    void *arg;
+};
+enum hth_err hth_sim_spread(const struct hth_sim_work *work, uint64_t count,
+                            uint32_t threads) HTH_MUST;
+
+/* --threads as given, or as many as there are cores. */
+uint32_t hth_sim_threads(uint32_t asked);
+/* Monotonic, in us. */
+int64_t hth_sim_clock_us(void);
+
+/* `"name":1.5` and `"name":[1,2]` with 9 digits; what is not finite becomes null. */
+void hth_sim_json_number(FILE *to, const char *name, double value);
+void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t count);
+
+/* Opens DIR/name for writing, making DIR. Errors are said; NULL then. */
+FILE *hth_sim_create(const char *dir, const char *name);
+/* Draws DIR/script with gnuplot, in DIR. Says what to do if there is no gnuplot: the data are there
+ * anyway. False if there is no picture. */
+bool hth_sim_draw(const char *dir, const char *script);
+
+#endif

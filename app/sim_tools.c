@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the studies of `hearth sim` share; see sim.h. */
+#include "app/sim.h"
+
+#include "app/cli.h"
+#include "core/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS_MAX 256
+
+extern char **environ;
+
+int64_t hth_sim_clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
+}
+
+/* ---- threads ------------------------------------------------------------------------------- */
+
+struct spread {
+    const struct hth_sim_work *work;
+    uint64_t count;
+    uint64_t next; /* atomic */
+};
+
+struct worker {
+    pthread_t thread;
+    struct spread *spread;
+    void *local;
+};
+
+static void *work_on(void *arg)
+{
+    struct worker *w = arg;
+    struct spread *s = w->spread;
+    for (;;) {
+        uint64_t index = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED);
+        if (index >= s->count)
+            return NULL;
+        s->work->run(s->work->arg, w->local, index);
+    }
+}
+
+enum hth_err hth_sim_spread(const struct hth_sim_work *work, uint64_t count, uint32_t threads)
+{
+    struct spread spread = {.work = work, .count = count};
+    struct worker *workers = hth_new_array(struct worker, threads);
+    uint32_t opened = 0, started = 0;
+    enum hth_err err = HTH_OK;
+    for (; opened < threads; opened++) {
+        workers[opened].spread = &spread;
+        HTH_GOTO(out, work->open(work->arg, &workers[opened].local));
+    }
+    /* The first worker is this thread, so that there is always one. */
+    for (started = 1; started < threads; started++)
+        if (pthread_create(&workers[started].thread, NULL, work_on, &workers[started]) != 0)
+            break;
+    work_on(&workers[0]);
+    for (uint32_t i = 1; i < started; i++)
+        pthread_join(workers[i].thread, NULL);
+out:
+    for (uint32_t i = 0; i < opened; i++)
+        work->close(workers[i].local);
+    hth_free(workers);
+    return err;
+}
+
+uint32_t hth_sim_threads(uint32_t asked)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (asked != 0)
+        return HTH_MIN(asked, THREADS_MAX);
+    return cores < 1 ? 1 : (uint32_t)HTH_MIN(cores, THREADS_MAX);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static void print_number(FILE *to, double value)
+{
+    if (isfinite(value))
+        fprintf(to, "%.9g", value);
+    else
+        fputs("null", to);
+}
+
+void hth_sim_json_number(FILE *to, const char *name, double value)
+{
+    fprintf(to, "\"%s\":", name);
+    print_number(to, value);
+}
+
+void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t count)
+{
+    fprintf(to, "\"%s\":[", name);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            fputc(',', to);
+        print_number(to, values[i]);
+    }
+    fputc(']', to);
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+FILE *hth_sim_create(const char *dir, const char *name)
+{
+    char *path = hth_asprintf("%s/%s", dir, name);
+    FILE *file = NULL;
+    if (mkdir(dir, 0777) == 0 || errno == EEXIST)
+        file = fopen(path, "w");
+    if (file == NULL)
+        hth_cli_say_error("%s: %s", path, strerror(errno));
+    hth_free(path);
+    return file;
+}
+
+bool hth_sim_draw(const char *dir, const char *script)
+{
+    char *change = hth_asprintf("cd '%s'", dir);
+    char *file = hth_strdup(script);
+    char program[] = "gnuplot", flag[] = "-e";
+    char *argv[] = {program, flag, change, file, NULL};
+    pid_t pid;
+    int status = -1;
+    /* gnuplot has no escape for a quote in a name. */
+    if (strpbrk(dir, "'\n") == NULL && posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0)
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            continue;
+    hth_free(change);
+    hth_free(file);
+    if (status != 0)
+        hth_cli_say_error("no picture: run `gnuplot %s` in %s (Debian: gnuplot-nox)", script, dir);
+    return status == 0;
+}
