@@ -9,10 +9,6 @@
 #define PK_LOAD_N(p, n)     ((vec)_mm512_maskz_loadu_ps(MASK(n), p))
 #define PK_STORE_N(p, n, v) _mm512_mask_storeu_ps(p, MASK(n), (__m512)(v))
 
-/* The estimate has 14 bits; one step of Newton's method doubles them, for a third of a division. */
-static inline __attribute__((always_inline)) __m512 inverse(__m512 x)
-{
-    __m512 y = _mm512_rcp14_ps(x);
-    return y * (2.0f - x * y);
-}
-#define PK_INVERSE(x) ((vec)inverse((__m512)(x)))
+/* Of two operands of which one is NaN, these give the second. */
+#define PK_MAX(limit, v) ((vec)_mm512_max_ps(_mm512_set1_ps(limit), (__m512)(v)))
+#define PK_MIN(limit, v) ((vec)_mm512_min_ps(_mm512_set1_ps(limit), (__m512)(v)))

@@ -10,6 +10,7 @@
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
+ *   PK_MAX(limit, v), PK_MIN(limit, v)  v held at a limit; NaN stays NaN
  * and is compiled with the flags of the set, contraction of a * b + c allowed. The order of every
  * sum is fixed: element (i, j) adds its products in rising k, so neither a row's neighbours nor the
  * way in which work is split changes a bit.
@@ -153,6 +154,13 @@ static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, ui
 {
     for (uint32_t r = 0; r < k; r += PAIR) {
         const float *even = src + (size_t)r * ld;
+        /* Rows lie in different pages, where the hardware sees no pattern. */
+        __builtin_prefetch(even + 16 * ld);
+        __builtin_prefetch(even + 16 * ld + 16);
+        if (PAIR == 2) {
+            __builtin_prefetch(even + 17 * ld);
+            __builtin_prefetch(even + 17 * ld + 16);
+        }
         bool odd = PAIR == 2 && r + 1 < k;
         for (uint32_t j = 0; j < width; j += PK_W) {
             int64_t left = (int64_t)cols - j;
@@ -298,14 +306,18 @@ INLINE vec pick(ivec mask, vec yes, vec no)
     return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
 }
 
-/* 1 / (1 + 2^-t): the logistic function of t ln 2. 2^f on [-1/2, 1/2] is a polynomial of relative
- * error 7.5e-8 (Remez), the integer goes into the exponent. NaN stays NaN. */
-INLINE vec logistic2(vec t)
+#ifndef PK_MAX
+#define PK_MAX(limit, v) pick((v) < (limit), (vec){0} + (limit), v)
+#define PK_MIN(limit, v) pick((v) > (limit), (vec){0} + (limit), v)
+#endif
+
+/* 1 / (1 + 2^e). 2^f on [-1/2, 1/2] is a polynomial of relative error 7.5e-8 (Remez), the integer
+ * goes into the exponent. NaN stays NaN. */
+INLINE vec logistic2(vec e)
 {
     const vec magic = (vec){0} + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    vec e = -t;
-    e = pick(e < -126.0f, (vec){0} - 126.0f, e);
-    e = pick(e > 126.0f, (vec){0} + 126.0f, e);
+    e = PK_MAX(-126.0f, e);
+    e = PK_MIN(126.0f, e);
     vec shifted = e + magic, f = e - (shifted - magic);
     vec p = f * 1.3276471979478776e-3f + 9.67554133421605e-3f;
     p = p * f + 5.550713273542586e-2f;
@@ -313,27 +325,28 @@ INLINE vec logistic2(vec t)
     p = p * f + 6.931469670647331e-1f;
     p = p * f + 1.0f;
     vec power = (vec)((uvec)p + ((uvec)shifted << 23));
-    vec s = PK_INVERSE(1.0f + power);
-    return pick(t < -100.0f, (vec){0}, s);
+    return PK_INVERSE(1.0f + power);
 }
 
-/* gelu(x) = x / (1 + 2^-t) with t = 2 log2(e) c (x + a x^3). */
+/* gelu(x) = x / (1 + 2^-t) with t = 2 log2(e) c (x + a x^3). Below -16 it is 0 to the last bit, and
+ * x is held there; above, a t of infinity is harmless. */
 #define GELU_T1 2.302208198f  /* 2 log2(e) 0.7978845608 */
 #define GELU_T3 0.1029432397f /* 0.044715 of it */
 #define LN2     0.6931471806f
 
 INLINE vec gelu(vec x)
 {
-    return x * logistic2(x * (x * x * GELU_T3 + GELU_T1));
+    x = PK_MAX(-16.0f, x);
+    return x * logistic2(x * (x * x * -GELU_T3 - GELU_T1));
 }
 
 /* s + x s (1 - s) du/dx; beyond |x| = 16 s is 0 or 1, and x is held there so that x^2 can't
  * overflow into 0 * infinity. */
 INLINE vec gelu_slope(vec x)
 {
-    x = pick(x > 16.0f, (vec){0} + 16.0f, x);
-    x = pick(x < -16.0f, (vec){0} - 16.0f, x);
-    vec x2 = x * x, s = logistic2(x * (x2 * GELU_T3 + GELU_T1));
+    x = PK_MAX(-16.0f, x);
+    x = PK_MIN(16.0f, x);
+    vec x2 = x * x, s = logistic2(x * (x2 * -GELU_T3 - GELU_T1));
     return s + x * (s - s * s) * (x2 * (3 * GELU_T3 * LN2) + GELU_T1 * LN2);
 }
 

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define BLOCK_BYTES ((size_t)384 << 10) /* of packed rows, or of dy in the weight gradient */
+#define BLOCK_BYTES ((size_t)816 << 10) /* of packed rows: 96 of 4096 bf16 numbers */
 #define BLOCK_ROWS  96
 
 /* -- products over the rows of a batch ----------------------------------------------------- */
@@ -78,6 +78,33 @@ static void end_tile(const struct product *p, const float *c, uint32_t row, uint
     p->isa->finish(c, rows, HTH_MIN(p->n - col, p->isa->nr), &end);
 }
 
+/* Asks for what the end of a tile reads and writes, while the tile is being summed: its rows lie
+ * far apart, so the hardware does not guess them. */
+static void expect_rows(const float *at, size_t ld, uint32_t rows, uint32_t cols, bool write)
+{
+    if (at == NULL)
+        return;
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t c = 0; c < cols; c += 16) {
+            if (write)
+                __builtin_prefetch(at + r * ld + c, 1);
+            else
+                __builtin_prefetch(at + r * ld + c);
+        }
+    }
+}
+
+static void expect_end(const struct product *p, uint32_t row, uint32_t rows, uint32_t col)
+{
+    const struct hth_tile_end *e = &p->end;
+    uint32_t cols = HTH_MIN(p->n - col, p->isa->nr);
+    expect_rows(e->y + row * e->ldy + col, e->ldy, rows, cols, true);
+    if (e->pre != NULL)
+        expect_rows(e->pre + row * e->ld_pre + col, e->ld_pre, rows, cols, !e->backward);
+    if (e->residual != NULL)
+        expect_rows(e->residual + row * e->ld_residual + col, e->ld_residual, rows, cols, false);
+}
+
 static void panel_run(const struct product *p, uint32_t panel)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
@@ -96,8 +123,11 @@ static void panel_run(const struct product *p, uint32_t panel)
                                  .rows = tile_first(p->rows, tiles, i + 1) - first,
                                  .units = units,
                                  .fresh = u == 0};
+            bool last = u + units == p->units;
+            if (last)
+                expect_end(p, first, t.rows, panel * nr);
             isa->tile_by_rows(&t);
-            if (u + units == p->units)
+            if (last)
                 end_tile(p, t.c, first, t.rows, panel * nr);
         }
     }
@@ -188,7 +218,9 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 /* -- products over the units of a batch: C (+)= A^T B ------------------------------------- */
 
 /* Units of K at a time: 16 KiB of a tile of A, which every part packs onto its own stack. */
-#define OUTER_UNITS 256
+#define OUTER_UNITS  256
+#define EXPECT_UNITS 32 /* a shorter tile is over before what it asks for could come */
+#define OUTER_BYTES  ((size_t)384 << 10) /* of packed columns of B */
 
 struct outer {
     const struct hth_packed_isa *isa;
@@ -230,6 +262,8 @@ static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
                              .rows = rows,
                              .units = o->units,
                              .fresh = o->k0 == 0 && !g->accumulate};
+        if (i + 1 < o->panels && o->units >= EXPECT_UNITS)
+            expect_rows(c + nr, g->ldc, rows, HTH_MIN(g->n - col - nr, nr), true);
         if (g->n - col < nr)
             outer_edge(o, &t, c, g->n - col);
         else
@@ -250,7 +284,7 @@ static void outer_part(void *arg, uint32_t part)
 
 static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
 {
-    size_t panels = BLOCK_BYTES / ((size_t)units * isa->nr * sizeof(uint32_t));
+    size_t panels = OUTER_BYTES / ((size_t)units * isa->nr * sizeof(uint32_t));
     return (uint32_t)HTH_MAX(panels, (size_t)1);
 }
 
@@ -258,7 +292,7 @@ static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
 static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t n)
 {
     size_t panel = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->nr * sizeof(uint32_t);
-    return HTH_MIN(panels_of(isa, n) * panel, BLOCK_BYTES);
+    return HTH_MIN(panels_of(isa, n) * panel, OUTER_BYTES);
 }
 
 static void outer_block(struct hth_exec *ex, struct outer *o)
