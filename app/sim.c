@@ -27,7 +27,16 @@ struct smoke {
     bool no_wall;
 };
 
-enum { KEY_PEERS = 0x5000, KEY_SEED, KEY_DURATION, KEY_PAYLOAD, KEY_REAL, KEY_CALM, KEY_NO_WALL };
+enum {
+    KEY_PEERS = 0x5000,
+    KEY_SEED,
+    KEY_DURATION,
+    KEY_PAYLOAD,
+    KEY_REAL,
+    KEY_CALM,
+    KEY_NO_WALL,
+    KEY_EXPERTS
+};
 enum { KEY_DELAYS = 0x5100, KEY_FLIGHTS, KEY_UPDATES, KEY_JSON, KEY_HOSTS, KEY_LAYERS };
 
 static const struct argp_option smoke_options[] = {
@@ -36,6 +45,7 @@ static const struct argp_option smoke_options[] = {
     {"duration", KEY_DURATION, "TIME", 0, "Virtual time, at least 60s (default 60s)", 0},
     {"payload", KEY_PAYLOAD, "SIZE", 0, "Bytes of each request and reply (default 256KiB)", 0},
     {"real-payloads", KEY_REAL, NULL, 0, "Move and compare real bytes: about 100 times slower", 0},
+    {"experts", KEY_EXPERTS, "N", 0, "Experts that each peer announces (default 2)", 0},
     {"calm", KEY_CALM, NULL, 0, "No faults", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
     {0},
@@ -64,6 +74,10 @@ static error_t parse_smoke(int key, char *arg, struct argp_state *state)
         break;
     case KEY_REAL:
         s->opts.real_payloads = true;
+        break;
+    case KEY_EXPERTS:
+        s->opts.experts =
+            (uint32_t)hth_cli_number(state, "--experts", arg, 1, HTH_SMOKE_EXPERTS_MAX);
         break;
     case KEY_CALM:
         s->opts.calm = true;

@@ -16,16 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOOD_PEERS       32
-#define EXPERTS_PER_PEER 2
-#define METHOD_ECHO      16
-#define PORT             4000
-#define NETWORK          "smoke"
-#define CALL_EVERY_US    HTH_US_PER_S
-#define CALL_TIMEOUT_US  (5 * HTH_US_PER_S)
-#define RETRY_US         HTH_US_PER_S
-#define ATTEMPTS         3
-#define PARTITION_US     (5 * HTH_US_PER_S)
+#define HOOD_PEERS      32
+#define METHOD_ECHO     16
+#define PORT            4000
+#define NETWORK         "smoke"
+#define CALL_EVERY_US   HTH_US_PER_S
+#define CALL_TIMEOUT_US (5 * HTH_US_PER_S)
+#define RETRY_US        HTH_US_PER_S
+#define ATTEMPTS        3
+#define PARTITION_US    (5 * HTH_US_PER_S)
 
 struct smoke;
 struct peer;
@@ -321,12 +320,12 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
     struct hth_layer_shape shape = {.kind = "nop", .d = 64, .block_rows = 1};
     struct hth_grid grid;
     char name[24];
-    uint32_t first = p->index % HOOD_PEERS * EXPERTS_PER_PEER;
-    uint32_t index[EXPERTS_PER_PEER];
-    for (uint32_t i = 0; i < EXPERTS_PER_PEER; i++)
-        index[i] = first + i;
+    uint32_t experts = p->smoke->opts->experts;
+    uint32_t index[HTH_SMOKE_EXPERTS_MAX];
+    for (uint32_t i = 0; i < experts; i++)
+        index[i] = p->index % HOOD_PEERS * experts + i;
     snprintf(name, sizeof(name), "hood%" PRIu32, p->index / HOOD_PEERS);
-    HTH_TRY(hth_grid_init(&grid, name, 1, (uint32_t[]){HOOD_PEERS * EXPERTS_PER_PEER}));
+    HTH_TRY(hth_grid_init(&grid, name, 1, (uint32_t[]){HOOD_PEERS * experts}));
     a.network = d.network = NETWORK;
     a.role = HTH_ROLE_HOST;
     a.beacon = false;
@@ -335,7 +334,7 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
     d.dead_retry_us = 3 * HTH_US_PER_S;
     HTH_TRY(hth_announcer_new(p->env, dht, &a, &p->announcer));
     HTH_TRY(hth_announcer_set_layer(p->announcer, &grid, &shape,
-                                    &(struct hth_expert_list){index, EXPERTS_PER_PEER}));
+                                    &(struct hth_expert_list){index, experts}));
     HTH_TRY(hth_directory_new(p->env, dht, &d, &p->directory));
     return hth_directory_open_layer(p->directory, &grid, &shape, &p->layer);
 }
@@ -462,9 +461,9 @@ static void check_directories(struct smoke *s)
         uint32_t hood = HTH_MIN(s->opts->peers - first, (uint32_t)HOOD_PEERS);
         uint32_t live =
             p->directory == NULL ? 0 : hth_directory_view(p->directory, p->layer)->live_count;
-        if (live != hood * EXPERTS_PER_PEER)
+        if (live != hood * s->opts->experts)
             broken(s, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults",
-                   hth_node_name(p->node), live, hood * EXPERTS_PER_PEER);
+                   hth_node_name(p->node), live, hood * s->opts->experts);
     }
 }
 
@@ -547,7 +546,8 @@ enum hth_err hth_smoke_run(const struct hth_smoke_opts *opts, struct hth_smoke_r
     report->peers = opts->peers;
     report->asked = *opts;
     report->seed = opts->seed;
-    if (opts->peers < 2 || opts->peers > 100000 || opts->duration_us < 60 * HTH_US_PER_S ||
+    if (opts->peers < 2 || opts->peers > 100000 || opts->experts < 1 ||
+        opts->experts > HTH_SMOKE_EXPERTS_MAX || opts->duration_us < 60 * HTH_US_PER_S ||
         opts->payload_bytes == 0 || opts->payload_bytes > 64u << 20)
         return HTH_E_RANGE;
     struct hth_world_opts world = world_opts(opts, !opts->calm);
@@ -606,8 +606,9 @@ const char *hth_smoke_line(const struct hth_smoke_report *r, int64_t wall_us, ui
     if (!r->pass)
         append(out, at,
                " why=\"%s\" again=\"hearth sim smoke --peers %" PRIu32 " --seed %" PRIu64
-               " --duration %" PRIi64 "us --payload %" PRIu32 "%s%s\"",
+               " --duration %" PRIi64 "us --payload %" PRIu32 " --experts %" PRIu32 "%s%s\"",
                r->why, r->peers, r->seed, r->asked.duration_us, r->asked.payload_bytes,
-               r->asked.calm ? " --calm" : "", r->asked.real_payloads ? " --real-payloads" : "");
+               r->asked.experts, r->asked.calm ? " --calm" : "",
+               r->asked.real_payloads ? " --real-payloads" : "");
     return out;
 }

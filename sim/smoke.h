@@ -3,11 +3,11 @@
  * smoke.h: does a swarm of N peers live? The shortest scenario that uses the production rpc and dht
  * code on every peer, and the measure of the simulator's own speed.
  *
- * Peers form neighbourhoods of 32. Each announces two experts of its neighbourhood's layer, follows
- * that layer in a directory, and once a second calls a random live host of it with a payload, which
- * the host sends back after a job. During the first two thirds of the time nodes crash and come
- * back, messages are lost, DHT answers are partial, and neighbourhoods are cut in two (safety
- * phase). Then all faults stop (liveness phase). The run passes when
+ * Peers form neighbourhoods of 32. Each announces its experts (two) of its neighbourhood's layer,
+ * follows that layer in a directory, and once a second calls a random live host of it with a
+ * payload, which the host sends back after a job. During the first two thirds of the time nodes
+ * crash and come back, messages are lost, DHT answers are partial, and neighbourhoods are cut in
+ * two (safety phase). Then all faults stop (liveness phase). The run passes when
  *
  *   - every call (a lost connection's is made up to twice more) got exactly one verdict, or
  * vanished with its caller,
@@ -26,8 +26,11 @@
 
 #include "core/log.h"
 
+#define HTH_SMOKE_EXPERTS_MAX 1000
+
 struct hth_smoke_opts {
-    uint32_t peers; /* 2..100000 */
+    uint32_t peers;   /* 2..100000 */
+    uint32_t experts; /* of each peer, 1..1000 */
     uint64_t seed;
     int64_t duration_us;    /* virtual; at least 60 s */
     uint32_t payload_bytes; /* of each request and reply */
@@ -40,8 +43,8 @@ struct hth_smoke_opts {
 };
 #define HTH_SMOKE_OPTS_INIT                                                                        \
     {                                                                                              \
-        .peers = 1000, .seed = 1, .duration_us = 60 * 1000000, .payload_bytes = 256u << 10,        \
-        .log_level = HTH_ERROR                                                                     \
+        .peers = 1000, .experts = 2, .seed = 1, .duration_us = 60 * 1000000,                       \
+        .payload_bytes = 256u << 10, .log_level = HTH_ERROR                                        \
     }
 
 struct hth_smoke_report {
