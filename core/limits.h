@@ -164,6 +164,14 @@
 #define HTH_SEQ_MAX            65536               /* positions of a sequence */
 #define HTH_HEAD_DIM_MAX       4096                /* columns of an attention head */
 
+/* sim: files that people give it */
+#define HTH_AVAIL_BYTES_MAX    (64u << 20) /* of a trace of availability */
+#define HTH_AVAIL_ROWS_MAX     (1u << 20)
+#define HTH_AVAIL_PEERS_MAX    100000
+#define HTH_SCENARIO_BYTES_MAX (64u << 10) /* of a scenario */
+#define HTH_SCENARIO_NODES_MAX 20000
+#define HTH_SCENARIO_ZONES_MAX 32
+
 /* app */
 #define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* of all connections, on any machine */
 

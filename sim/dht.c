@@ -331,8 +331,10 @@ static void dht_withdraw(void *self, struct hth_dht_put *put)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* What an answer contains, in the seed's order, each with a reference. */
-static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *key, size_t *count)
+/* What an answer contains, in the seed's order, each with a reference: what was stored until then.
+ */
+static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *key,
+                               int64_t until_us, size_t *count)
 {
     struct hth_world *w = node->world;
     struct sim_key *k = key_find(w, key);
@@ -347,7 +349,7 @@ static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *
     struct sim_value **found = hth_new_array(struct sim_value *, room);
     for (struct sim_list *l = k->values.next; l != &k->values; l = l->next) {
         struct sim_value *v = HTH_CONTAINER(l, struct sim_value, in_key);
-        if (!visible(w, v, node))
+        if (!visible(w, v, node) || v->stored_us > until_us)
             continue;
         int copies = chance(w, w->opts.dht.repeat) ? 2 : 1;
         for (; copies > 0; copies--) {
@@ -441,8 +443,10 @@ void sim_dht_get_event(struct hth_dht_get *get)
     bool last = get->err != HTH_OK || w->now_us >= get->done_us;
     bool more = true;
     if (get->err == HTH_OK) {
-        if (!get->asked)
-            get->found = look(node, &get->key, &get->found_count);
+        if (!get->asked) {
+            int64_t lag_us = chance(w, w->opts.dht.stale) ? w->opts.dht.stale_us : 0;
+            get->found = look(node, &get->key, w->now_us - lag_us, &get->found_count);
+        }
         get->asked = true;
         size_t left = get->found_count - get->found_next;
         if (!last && left > 0)
@@ -566,7 +570,7 @@ void sim_dht_watch_event(struct hth_dht_watch *watch)
         return;
     }
     size_t count;
-    struct sim_value **found = look(node, &watch->key, &count);
+    struct sim_value **found = look(node, &watch->key, w->now_us, &count);
     watch->primed = true;
     for (size_t i = 0; i < count; i++) {
         if (chance(w, w->opts.dht.partial))

@@ -300,6 +300,7 @@ struct hth_world {
     struct hth_map *pair_links; /* (low index, high index) -> struct hth_link */
     struct hth_map *zone_links; /* the same of zones */
     struct hth_map *blocked;    /* (from, to) -> anything */
+    struct hth_map *clogs;      /* (from, to) -> int64_t, until when */
     bool sided;                 /* some node is not on side 0 */
     struct hth_map *mounts;     /* path -> struct sim_file */
     struct hth_map *sites;      /* name -> struct sim_site */

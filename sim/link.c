@@ -7,6 +7,11 @@
 /* What a node needs to reach itself. */
 static const struct hth_link loopback = {.latency_us = 20};
 
+static uint64_t ordered(const struct hth_node *from, const struct hth_node *to)
+{
+    return (uint64_t)from->index << 32 | to->index;
+}
+
 static uint64_t unordered(uint32_t a, uint32_t b)
 {
     return (uint64_t)HTH_MIN(a, b) << 32 | HTH_MAX(a, b);
@@ -45,7 +50,11 @@ static int64_t draw_jitter(struct hth_world *w, const struct hth_link *link)
 int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b)
 {
     const struct hth_link *link = sim_link_between(w, a, b);
-    return link->latency_us + (link->jitter_us > 0 ? draw_jitter(w, link) : 0);
+    int64_t us = link->latency_us + (link->jitter_us > 0 ? draw_jitter(w, link) : 0);
+    if (hth_map_count(w->clogs) == 0)
+        return us;
+    const int64_t *until_us = hth_map_get_u64(w->clogs, ordered(a, b));
+    return until_us != NULL ? HTH_MAX(us, *until_us - w->now_us) : us;
 }
 
 bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
@@ -55,7 +64,7 @@ bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
         return false;
     if (hth_map_count(w->blocked) == 0)
         return true;
-    return hth_map_get_u64(w->blocked, (uint64_t)from->index << 32 | to->index) == NULL;
+    return hth_map_get_u64(w->blocked, ordered(from, to)) == NULL;
 }
 
 void hth_world_set_link(struct hth_world *w, const struct hth_link *link)
@@ -93,11 +102,27 @@ void hth_node_set_side(struct hth_node *node, uint32_t side)
 
 void hth_world_block(struct hth_world *w, struct hth_node *from, struct hth_node *to, bool blocked)
 {
-    uint64_t key = (uint64_t)from->index << 32 | to->index;
+    uint64_t key = ordered(from, to);
     if (blocked)
         hth_map_put_u64(w->blocked, key, w);
     else
         hth_map_del_u64(w->blocked, key);
+}
+
+void hth_world_clog(struct hth_world *w, struct hth_node *from, struct hth_node *to,
+                    int64_t until_us)
+{
+    int64_t *copy = hth_new(int64_t);
+    *copy = until_us;
+    hth_free(hth_map_put_u64(w->clogs, ordered(from, to), copy));
+}
+
+static void free_values(struct hth_map *map)
+{
+    void *value;
+    for (size_t it = 0; (value = hth_map_next(map, &it, NULL, NULL)) != NULL;)
+        hth_free(value);
+    hth_map_free(map);
 }
 
 void hth_world_heal(struct hth_world *w)
@@ -107,6 +132,8 @@ void hth_world_heal(struct hth_world *w)
     w->sided = false;
     hth_map_free(w->blocked);
     w->blocked = hth_map_new();
+    free_values(w->clogs);
+    w->clogs = hth_map_new();
 }
 
 /* 10.x.y.z of the number + 1, so that 10.0.0.0 stays free. */
@@ -129,17 +156,10 @@ struct hth_node *sim_node_by_addr(struct hth_world *w, const struct hth_addr *ad
     return number >= 1 && number <= w->node_count ? w->nodes[number - 1] : NULL;
 }
 
-static void free_links(struct hth_map *map)
-{
-    struct hth_link *link;
-    for (size_t it = 0; (link = hth_map_next(map, &it, NULL, NULL)) != NULL;)
-        hth_free(link);
-    hth_map_free(map);
-}
-
 void sim_links_free(struct hth_world *w)
 {
-    free_links(w->pair_links);
-    free_links(w->zone_links);
+    free_values(w->pair_links);
+    free_values(w->zone_links);
+    free_values(w->clogs);
     hth_map_free(w->blocked);
 }

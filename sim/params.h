@@ -63,11 +63,14 @@ struct hth_dht_params {
     double lost_get;          /* no node answers */
     double partial;           /* a value is missing from an answer, or its push is lost */
     double repeat;            /* a value is given twice */
+    double stale;             /* a get is answered by nodes that lag by stale_us */
+    int64_t stale_us;
 };
 #define HTH_DHT_PARAMS_INIT                                                                        \
     {                                                                                              \
         .life_us = 600 * HTH_US_PER_S, .announce_us = 540 * HTH_US_PER_S,                          \
-        .watch_refresh_us = 30 * HTH_US_PER_S, .get_timeout_us = 10 * HTH_US_PER_S                 \
+        .watch_refresh_us = 30 * HTH_US_PER_S, .get_timeout_us = 10 * HTH_US_PER_S,                \
+        .stale_us = 10 * HTH_US_PER_S                                                              \
     }
 
 /* What the world does to try its inhabitants. */

@@ -256,6 +256,7 @@ struct hth_world *hth_world_new(uint64_t seed, const struct hth_world_opts *opts
     w->pair_links = hth_map_new();
     w->zone_links = hth_map_new();
     w->blocked = hth_map_new();
+    w->clogs = hth_map_new();
     w->mounts = hth_map_new();
     w->sites = hth_map_new();
     w->table = hth_map_new();

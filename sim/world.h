@@ -156,7 +156,11 @@ void hth_node_set_side(struct hth_node *node, uint32_t side);
 /* Nothing gets from one node to the other (that direction only) until undone. */
 void hth_world_block(struct hth_world *world, struct hth_node *from, struct hth_node *to,
                      bool blocked);
-/* Undoes all sides and blocks. */
+/* What would get from one node to the other before until_us (that direction only) gets there then:
+ * a queue somewhere on the way that does not move. A later call replaces the time. */
+void hth_world_clog(struct hth_world *world, struct hth_node *from, struct hth_node *to,
+                    int64_t until_us);
+/* Undoes all sides, blocks and clogs (what was clogged already still comes when it was to). */
 void hth_world_heal(struct hth_world *world);
 void hth_world_set_chaos(struct hth_world *world, const struct hth_chaos *chaos);
 void hth_world_set_dht(struct hth_world *world, const struct hth_dht_params *params);

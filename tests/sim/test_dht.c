@@ -298,6 +298,31 @@ static void losses(void **state)
 }
 
 /* With lost pushes a watcher learns everything within a refresh. */
+/* A node that lags does not know the newest values yet; watches are told all the same. */
+static void lagging_answers(void **state)
+{
+    (void)state;
+    struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
+    params.stale = 1.0;
+    params.stale_us = 20 * HTH_US_PER_S;
+    struct hth_world *w = swarm(1, 8, &params);
+    struct hth_dht_put *old = put_byte(w, 0, 1);
+    hth_world_run_for(w, 30 * HTH_US_PER_S);
+    struct hth_dht_put *fresh = put_byte(w, 1, 2);
+    struct seen told = seen_on(w, 3);
+    struct hth_dht_watch *watch;
+    hth_world_run_for(w, 5 * HTH_US_PER_S);
+    assert_int_equal(get_now(w, 2).mask, 1u << 1);
+    assert_ok(hth_dht_watch(dht_of(w, 3), &key, on_value, &told, &watch));
+    hth_world_run_for(w, 16 * HTH_US_PER_S);
+    assert_int_equal(told.mask, 1u << 1 | 1u << 2);
+    assert_int_equal(get_now(w, 2).mask, 1u << 1 | 1u << 2);
+    hth_dht_unwatch(dht_of(w, 3), watch);
+    hth_dht_withdraw(dht_of(w, 0), old);
+    hth_dht_withdraw(dht_of(w, 1), fresh);
+    hth_world_free(w);
+}
+
 static void lost_pushes_come_with_the_refresh(void **state)
 {
     (void)state;
@@ -348,6 +373,7 @@ int main(void)
         cmocka_unit_test(no_gap_while_a_watch_begins),
         cmocka_unit_test(ending_inside_callbacks),
         cmocka_unit_test(losses),
+        cmocka_unit_test(lagging_answers),
         cmocka_unit_test(lost_pushes_come_with_the_refresh),
         cmocka_unit_test(partitions),
     };

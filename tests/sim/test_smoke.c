@@ -86,7 +86,8 @@ static void failures_name_their_seed(void **state)
     assert_memory_equal(line, "FAIL seed=5 ", 12);
     assert_non_null(strstr(line, "why=\"a thing broke\""));
     assert_non_null(strstr(line, "again=\"hearth sim smoke --peers 9 --seed 5 "
-                                 "--duration 60000000us --payload 262144 --calm\""));
+                                 "--duration 60000000us --payload 262144 --experts 2 "
+                                 "--calm\""));
 }
 
 int main(void)
