@@ -3,9 +3,10 @@
  * bench_expert.c: how much of the kernels' speed a hosted expert keeps behind the network.
  *
  * One expert on one host, callers in closed loops on one client. Beside each figure stands the bare
- * kernel in the same process: on one thread, and on as many threads as the host has (each with
- * weights of its own). Then one request for many experts with few rows each, beside one for as many
- * rows of one expert. The last row asks for requests/s of the kind that computes nothing.
+ * kernel in the same process, doing what the host does for such requests: on one thread, and on as
+ * many threads as the host has (each with weights of its own). Then one request for many experts
+ * with few rows each, beside one for as many rows of one expert. The last row asks for requests/s
+ * of the kind that computes nothing.
  */
 #include "app/bench_swarm.h"
 
@@ -15,7 +16,8 @@
 #include <pthread.h>
 #include <string.h>
 
-#define BUDGET_US    (3 * HTH_US_PER_S)
+#define BUDGET_US    (8 * HTH_US_PER_S)
+#define BARE_US      (300 * HTH_US_PER_MS) /* of one turn of the bare kernel */
 #define WAVE_EXPERTS 64
 #define WAVE_ROWS    8 /* of each expert */
 
@@ -72,44 +74,75 @@ static const struct argp argp = {.options = options, .parser = parse};
 
 /* ---- the bare kernel ----------------------------------------------------------------------- */
 
+/* What a request asks for, and what a host computes for it: a backward runs the forward again,
+ * because a host keeps nothing between a trainer's two calls, and here steps after each. */
+enum direction { FORWARD, BACKWARD, BOTH };
+
+static const char *const direction_name[] = {"forward", "backward", "forward_backward"};
+
+/* One thread's work, the same as a host's for one batch of requests. */
 struct bare {
-    struct hth_bench_options opts;
-    struct hth_bench_result result;
+    struct hth_bench_case *work[2];
+    uint32_t rows;
+    double rows_per_s;
     pthread_t thread;
     enum hth_err err;
 };
 
+static enum hth_err bare_run(struct bare *b)
+{
+    for (int i = 0; i < 2; i++) {
+        if (b->work[i] != NULL)
+            HTH_TRY(hth_bench_case_run(b->work[i]));
+    }
+    return HTH_OK;
+}
+
 static void *bare_main(void *arg)
 {
     struct bare *b = arg;
-    b->err = hth_bench_run(&b->opts, &b->result);
+    int64_t start = hth_bench_now_us(NULL), spent = 0;
+    uint32_t runs = 0;
+    for (b->err = HTH_OK; b->err == HTH_OK && spent < BARE_US; runs++) {
+        b->err = bare_run(b);
+        spent = hth_bench_now_us(NULL) - start;
+    }
+    b->rows_per_s = (double)b->rows * runs * 1e6 / (double)HTH_MAX(spent, INT64_C(1));
     return NULL;
 }
 
-/* The sum over threads that run side by side. */
-static enum hth_err bare_rate(const struct expert *e, uint32_t rows, bool backward,
-                              uint32_t threads, double *rows_per_s)
+static enum hth_err bare_open(const struct expert *e, uint32_t rows, enum direction direction,
+                              struct bare *b)
 {
-    struct bare *all = hth_new_array(struct bare, threads);
+    struct hth_bench_options o = {.backend = e->bench.backend, .dim = e->d, .rows = rows};
+    b->rows = rows;
+    o.kind = HTH_BENCH_FFN_FORWARD;
+    if (direction != BACKWARD)
+        HTH_TRY(hth_bench_case_new(&o, &b->work[0]));
+    o.kind = HTH_BENCH_FFN_TRAIN_STEP;
+    if (direction != FORWARD)
+        HTH_TRY(hth_bench_case_new(&o, &b->work[1]));
+    return bare_run(b); /* warms up */
+}
+
+static void bare_close(struct bare *b)
+{
+    hth_bench_case_free(b->work[0]);
+    hth_bench_case_free(b->work[1]);
+}
+
+/* The sum over threads that run side by side, each with weights of its own. */
+static enum hth_err bare_rate(struct bare *all, uint32_t threads, double *rows_per_s)
+{
     enum hth_err err = HTH_OK;
     *rows_per_s = 0;
-    for (uint32_t i = 0; i < threads; i++) {
-        all[i].opts = (struct hth_bench_options){
-            .backend = e->bench.backend,
-            .kind = backward ? HTH_BENCH_FFN_TRAIN_STEP : HTH_BENCH_FFN_FORWARD,
-            .dim = e->d,
-            .rows = rows,
-            .repeats = rows > 256 ? 3 : 31,
-            .clock_us = hth_bench_now_us,
-        };
+    for (uint32_t i = 0; i < threads; i++)
         HTH_ASSERT(pthread_create(&all[i].thread, NULL, bare_main, &all[i]) == 0);
-    }
     for (uint32_t i = 0; i < threads; i++) {
         pthread_join(all[i].thread, NULL);
         err = err == HTH_OK ? all[i].err : err;
-        *rows_per_s += all[i].result.rows_per_s;
+        *rows_per_s += all[i].rows_per_s;
     }
-    hth_free(all);
     return err;
 }
 
@@ -118,7 +151,11 @@ static enum hth_err bare_rate(const struct expert *e, uint32_t rows, bool backwa
 struct figure {
     const char *kind;
     uint32_t rows, callers;
-    bool backward;
+    enum direction direction;
+};
+
+struct rates {
+    struct hth_bench_samples rows, requests, bare, bare_1;
 };
 
 static uint32_t usual_callers(uint32_t rows)
@@ -137,49 +174,79 @@ static enum hth_err calibrate(struct hth_bench_swarm *swarm, struct hth_bench_lo
     return HTH_OK;
 }
 
-static void emit(struct expert *e, const struct figure *f, const struct hth_bench_samples *rows,
-                 const struct hth_bench_samples *requests, const double bare[2])
+static json_t *bare_or_null(const struct hth_bench_samples *s)
 {
-    double rate = hth_bench_median(rows);
-    bool nop = strcmp(f->kind, "nop") == 0;
-    json_t *row =
-        json_pack("{s:s, s:i, s:i, s:i, s:s, s:f, s:f}", "kind", f->kind, "d", (int)e->d, "rows",
-                  (int)f->rows, "callers", (int)f->callers, "direction",
-                  f->backward ? "forward_backward" : "forward", "rows_per_s", hth_bench_round(rate),
-                  "requests_per_s", hth_bench_round(hth_bench_median(requests)));
-    json_object_set_new(row, "bare_rows_per_s",
-                        nop ? json_null() : json_real(hth_bench_round(bare[1])));
-    json_object_set_new(row, "bare_1_thread",
-                        nop ? json_null() : json_real(hth_bench_round(bare[0])));
+    return s->count > 0 ? json_real(hth_bench_round(hth_bench_median(s))) : json_null();
+}
+
+static void emit(struct expert *e, const struct figure *f, const struct rates *r)
+{
+    double rate = hth_bench_median(&r->rows), bare = hth_bench_median(&r->bare);
+    json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:s, s:f, s:f}", "kind", f->kind, "d", (int)e->d,
+                            "rows", (int)f->rows, "callers", (int)f->callers, "direction",
+                            direction_name[f->direction], "rows_per_s", hth_bench_round(rate),
+                            "requests_per_s", hth_bench_round(hth_bench_median(&r->requests)));
+    json_object_set_new(row, "bare_rows_per_s", bare_or_null(&r->bare));
+    json_object_set_new(row, "bare_1_thread", bare_or_null(&r->bare_1));
     json_object_set_new(row, "of_bare",
-                        nop ? json_null() : json_real(hth_bench_round(rate / bare[1])));
+                        bare > 0 ? json_real(hth_bench_round(rate / bare)) : json_null());
     json_object_set_new(row, "threads", json_integer(hth_bench_threads(&e->bench)));
-    json_object_set_new(row, "spread", json_real(hth_bench_spread(rows)));
+    json_object_set_new(row, "spread", json_real(hth_bench_spread(&r->rows)));
     json_object_set_new(row, "tls", json_boolean(!e->bench.plain));
     hth_bench_row_take(&e->bench, row);
 }
 
+/* The network's turn and the bare kernels' turns follow each other, so that what the machine does
+ * meanwhile falls on all. */
+static enum hth_err measure_in_turns(struct expert *e, struct hth_bench_swarm *swarm,
+                                     const struct hth_bench_load *load, struct bare *bare,
+                                     struct rates *r)
+{
+    uint32_t threads = hth_bench_threads(&e->bench);
+    hth_bench_begin(&r->rows);
+    hth_bench_begin(&r->requests);
+    hth_bench_begin(&r->bare);
+    hth_bench_begin(&r->bare_1);
+    while (hth_bench_more(&e->bench, &r->rows, 5)) {
+        struct hth_bench_load_result result;
+        double rate;
+        HTH_TRY(hth_bench_drive(swarm, load, &result));
+        hth_bench_add(&r->rows, result.rows_per_s);
+        hth_bench_add(&r->requests, result.requests_per_s);
+        if (bare == NULL)
+            continue;
+        HTH_TRY(bare_rate(bare, threads, &rate));
+        hth_bench_add(&r->bare, rate);
+        HTH_TRY(bare_rate(bare, 1, &rate));
+        hth_bench_add(&r->bare_1, rate);
+    }
+    return HTH_OK;
+}
+
 static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm, const struct figure *f)
 {
-    struct hth_bench_samples rows, requests;
-    struct hth_bench_load load = {
-        .callers = f->callers, .rows = f->rows, .backward = f->backward, .seed = e->bench.seed};
-    double bare[2] = {0, 0};
-    HTH_TRY(calibrate(swarm, &load));
-    hth_bench_begin(&rows);
-    hth_bench_begin(&requests);
-    while (hth_bench_more(&e->bench, &rows, 3)) {
-        struct hth_bench_load_result result;
-        HTH_TRY(hth_bench_drive(swarm, &load, &result));
-        hth_bench_add(&rows, result.rows_per_s);
-        hth_bench_add(&requests, result.requests_per_s);
-    }
-    if (strcmp(f->kind, "nop") != 0) {
-        HTH_TRY(bare_rate(e, f->rows, f->backward, 1, &bare[0]));
-        HTH_TRY(bare_rate(e, f->rows, f->backward, hth_bench_threads(&e->bench), &bare[1]));
-    }
-    emit(e, f, &rows, &requests, bare);
-    return HTH_OK;
+    uint32_t threads = hth_bench_threads(&e->bench);
+    bool nop = strcmp(f->kind, "nop") == 0;
+    struct bare *bare = hth_new_array(struct bare, threads);
+    struct rates rates;
+    struct hth_bench_load load = {.callers = f->callers,
+                                  .rows = f->rows,
+                                  .forward = f->direction != BACKWARD,
+                                  .backward = f->direction != FORWARD,
+                                  .seed = e->bench.seed};
+    enum hth_err err = HTH_OK;
+    for (uint32_t i = 0; i < threads && err == HTH_OK && !nop; i++)
+        err = bare_open(e, f->rows, f->direction, &bare[i]);
+    if (err == HTH_OK)
+        err = calibrate(swarm, &load);
+    if (err == HTH_OK)
+        err = measure_in_turns(e, swarm, &load, nop ? NULL : bare, &rates);
+    if (err == HTH_OK)
+        emit(e, f, &rates);
+    for (uint32_t i = 0; i < threads; i++)
+        bare_close(&bare[i]);
+    hth_free(bare);
+    return err;
 }
 
 static enum hth_err measure_kind(struct expert *e, const char *kind)
@@ -201,14 +268,15 @@ static enum hth_err measure_kind(struct expert *e, const char *kind)
     HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
     enum hth_err err = hth_bench_swarm_verify(swarm, 16, true);
     for (size_t i = 0; i < HTH_ARRAY_LEN(usual) && err == HTH_OK; i++) {
-        struct figure f = {kind, e->rows > 0 ? e->rows : usual[i], 0, false};
+        struct figure f = {kind, e->rows > 0 ? e->rows : usual[i], 0, FORWARD};
         if (i > 0 && (nop || e->rows > 0))
             break;
         f.callers = e->callers > 0 ? e->callers : usual_callers(f.rows);
-        err = measure(e, swarm, &f);
-        f.backward = true;
-        if (err == HTH_OK && !nop && !e->forward_only)
+        for (int d = FORWARD; d <= (nop || e->forward_only ? FORWARD : BOTH) && err == HTH_OK;
+             d++) {
+            f.direction = (enum direction)d;
             err = measure(e, swarm, &f);
+        }
     }
     hth_bench_swarm_free(swarm);
     return err;
@@ -247,6 +315,7 @@ static enum hth_err measure_wave(struct expert *e)
     struct hth_bench_load wave = {.callers = HTH_MAX(e->callers, 1u),
                                   .rows = WAVE_EXPERTS * WAVE_ROWS,
                                   .spread = WAVE_EXPERTS,
+                                  .forward = true,
                                   .seed = e->bench.seed};
     struct hth_bench_load one = wave;
     struct hth_bench_samples waves, ones;
@@ -286,7 +355,7 @@ int hth_bench_expert_main(int argc, char **argv)
     if (code != HTH_EXIT_OK)
         return code;
     if (e.bench.budget_us == 0)
-        e.bench.budget_us = BUDGET_US; /* there are seven figures */
+        e.bench.budget_us = BUDGET_US;
     enum hth_err err = HTH_OK;
     if (wanted(&e, "ffn"))
         err = measure_kind(&e, "ffn");

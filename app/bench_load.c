@@ -69,7 +69,7 @@ static void caller_next(struct caller *c)
         return;
     }
     c->batches_left--;
-    c->in_backward = false;
+    c->in_backward = !c->run->load->forward;
     c->expert = 0;
     if (c->run->load->spread == 0)
         c->expert = (uint32_t)hth_rng_below(&c->rng, c->run->swarm->opts.experts);

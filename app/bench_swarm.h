@@ -84,14 +84,14 @@ static inline float *hth_bench_floats(const struct hth_tensor *t)
 
 /* ---- closed loops -------------------------------------------------------------------------- */
 
-/* Callers, each of which keeps one request in flight: pick an expert at random, send, wait for the
- * answer; with `backward` send the same rows and a gradient of ones, wait again; begin anew. */
+/* Callers, each of which keeps one request in flight: pick an expert at random, send (`forward`),
+ * wait for the answer; send the same rows and a gradient of ones (`backward`), wait; begin anew. */
 struct hth_bench_load {
     uint32_t callers; /* dealt to the clients in turn */
     uint32_t batches; /* of each caller */
     uint32_t rows;    /* of each batch */
     uint32_t spread;  /* the first so many experts share each batch's rows; 0: one at random */
-    bool backward;
+    bool forward, backward; /* at least one */
     uint64_t seed;
 };
 

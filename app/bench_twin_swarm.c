@@ -29,6 +29,7 @@ enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_tw
     struct hth_bench_load warm = {.callers = c->clients,
                                   .batches = 1,
                                   .rows = c->rows,
+                                  .forward = true,
                                   .backward = c->backward,
                                   .seed = b->seed + 1};
     struct hth_bench_load load = warm;

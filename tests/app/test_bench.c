@@ -89,7 +89,8 @@ static void drive_counts(bool plain)
 {
     struct hth_bench b = bench_of(plain);
     struct hth_bench_swarm *swarm = swarm_of(&b, "ffn", 4, 2);
-    struct hth_bench_load load = {.callers = 3, .batches = 5, .rows = 4, .seed = 1};
+    struct hth_bench_load load = {
+        .callers = 3, .batches = 5, .rows = 4, .forward = true, .seed = 1};
     struct hth_bench_load_result result;
     struct hth_server_stats stats;
     assert_int_equal(hth_bench_drive(swarm, &load, &result), HTH_OK);
@@ -104,6 +105,15 @@ static void drive_counts(bool plain)
     assert_int_equal(stats.rows_forward, 120);
     assert_int_equal(stats.rows_backward, 60);
     assert_int_equal(stats.requests, 45);
+    load.forward = false;
+    assert_int_equal(hth_bench_drive(swarm, &load, &result), HTH_OK);
+    hth_bench_swarm_stats(swarm, &stats);
+    assert_int_equal(stats.rows_forward, 120);
+    assert_int_equal(stats.rows_backward, 120);
+    load.spread = 2; /* the first two experts, both on the first host: one request */
+    assert_int_equal(hth_bench_drive(swarm, &load, &result), HTH_OK);
+    hth_bench_swarm_stats(swarm, &stats);
+    assert_int_equal(stats.requests, 75);
     hth_bench_swarm_free(swarm);
 }
 
