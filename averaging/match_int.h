@@ -44,6 +44,13 @@ struct looker {
     struct hth_avg_member self;
 };
 
+/* After a leader was lost, others are asked whether it began a group that we did not hear of. */
+#define HTH_LOOK_PROBES 4
+struct probe {
+    struct hth_look *look;
+    struct hth_rpc_call *call; /* NULL: none */
+};
+
 struct hth_look {
     struct hth_match *match;
     struct hth_look_opts opts;
@@ -57,14 +64,16 @@ struct hth_look {
     struct looker **lookers; /* in the order */
     uint32_t count, capacity;
     int64_t ready_us, end_us;
-    bool leads;
-    int64_t lead_us; /* since when */
+    struct hth_peer_id leader; /* as this look knew last; itself when it leads */
+    int64_t since_us;          /* when it came to know that */
     /* as a follower */
     struct hth_rpc_call *call;
     struct hth_peer_id asked; /* whom the call goes to */
     bool asked_ready;         /* what it said */
     int64_t asked_us;
     int64_t pause_us; /* no call before */
+    bool lost;        /* a leader, since the last probes */
+    struct probe probe[HTH_LOOK_PROBES];
     enum hth_avg_reason last_refusal;
     /* the end */
     bool done;
@@ -114,6 +123,9 @@ void hth_look_forget(struct hth_look *look, struct looker *l);
 void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
 /* Who should lead as far as this look knows; NULL: itself. */
 struct looker *hth_look_leader(struct hth_look *look);
+/* When a group should begin at the latest. Who follows a new leader, or leads anew, gives it a
+ * moment even when the window is over. */
+int64_t hth_look_until(const struct hth_look *look);
 /* Ends it at the end of this turn. */
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
                   struct hth_avg_group *group);

@@ -40,7 +40,10 @@ static void on_cancel(void *arg)
 
     l->held = NULL;
     hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
-    let_go(l);
+    if (l->ready)
+        let_go(l);
+    else /* perhaps to say that it is */
+        l->until_us = hth_now_us(look->match->env) + look->match->opts.silence_us;
     hth_look_poke(look);
 }
 
@@ -74,8 +77,6 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
     if (look->opts.mode == HTH_AVG_CLIENT ||
         hth_look_precedes_us(look, join->self.mode, &join->self.id))
         return HTH_AVG_NOT_SMALLER;
-    if (join->left_ms == 0 && join->ready)
-        return HTH_AVG_EXPIRED;
     l = hth_look_get(look, &join->self.id, join->self.mode);
     if (l == NULL)
         return HTH_AVG_FULL;
@@ -160,12 +161,10 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         if (!l->joined) {
             /* Those who followed a leader that died find that out a little later than we. */
             wait_for(&c->pending_us,
-                     HTH_MAX(l->seen_us, look->lead_us) + look->match->opts.patience_us, now_us);
+                     HTH_MAX(l->seen_us, look->since_us) + look->match->opts.patience_us, now_us);
         } else if (!l->ready) {
             wait_for(&c->pending_us, l->left_us, now_us);
-        } else if (l->held == NULL) {
-            wait_for(&c->pending_us, l->until_us, now_us);
-        } else {
+        } else { /* between two JOINs too: its next one is answered with the group */
             count_member(c, l->mode);
             c->last_us = HTH_MAX(c->last_us, l->ready_us);
             c->deadline_us = HTH_MIN(c->deadline_us, l->left_us);
@@ -213,7 +212,7 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
     from[0] = NULL;
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
-        if (l->struck || !l->joined || !l->ready || l->held == NULL)
+        if (l->struck || !l->joined || !l->ready)
             continue;
         members[count] = l->self;
         from[count++] = l;
@@ -231,7 +230,7 @@ static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct
 
     hth_match_remember(look->match, group, look->result.match_us);
     for (uint32_t i = index; i < count; i += groups)
-        if (from[i] != NULL)
+        if (from[i] != NULL && from[i]->held != NULL)
             answer(from[i], &reply);
 }
 
@@ -307,9 +306,9 @@ static void end_without(struct hth_look *look, const struct census *c)
 int64_t hth_lead_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look);
-    int64_t end_us = look->end_us, soon_us;
+    int64_t end_us = hth_look_until(look), soon_us, patience_us = look->match->opts.patience_us;
     struct census c = {.last_us = look->ready_us,
-                       .deadline_us = look->end_us,
+                       .deadline_us = end_us,
                        .pending_us = INT64_MIN,
                        .maybe_us = INT64_MIN};
     bool enough, full, complete;
@@ -317,6 +316,7 @@ int64_t hth_lead_turn(struct hth_look *look)
     count_member(&c, look->opts.mode);
     count_lookers(look, &c, now_us);
     count_due(look, &c, now_us);
+    c.deadline_us = HTH_MAX(c.deadline_us, look->since_us + patience_us);
     enough = look->opts.ready && look->opts.mode != HTH_AVG_CLIENT &&
              c.contributors >= look->opts.group_min;
     full = c.contributors >= look->opts.group_full;
@@ -327,7 +327,7 @@ int64_t hth_lead_turn(struct hth_look *look)
         return now_us;
     }
     /* Nobody is known who could still come: a moment for those whose notes are on their way. */
-    soon_us = HTH_MAX(look->ready_us, look->lead_us) + look->match->opts.patience_us;
+    soon_us = HTH_MAX(look->ready_us, look->since_us) + patience_us;
     if (look->opts.ready && complete)
         end_us = HTH_MIN(end_us, soon_us);
     if (now_us >= end_us) {

@@ -7,6 +7,7 @@
 
 #define PAUSE_US      (50 * HTH_US_PER_MS) /* before the same peer is asked again */
 #define REDIRECTS_MAX 16                   /* by one peer, to somebody that is of no use */
+#define TAKEOVERS_MAX 4                    /* that may make a look longer than its window */
 
 /* ---- the order ------------------------------------------------------------------------------ */
 
@@ -127,6 +128,7 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
             here ? "found out here" : hth_avg_reason_name(look->last_refusal));
     l->struck = true;
     l->struck_here = here;
+    look->lost |= here;
     look->match->stats.takeovers++;
 }
 
@@ -242,26 +244,20 @@ static void take_redirect(struct hth_look *look, struct looker *from,
         hth_look_strike(look, from, true);
 }
 
-static void take_begin(struct hth_look *look, struct looker *from,
-                       const struct hth_join_reply *reply)
+static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
 {
-    struct hth_match *m = look->match;
     struct hth_avg_group *group;
-    bool leads = false;
 
-    if (hth_match_group(look, reply->members, reply->count, &group) == HTH_OK) {
-        for (uint32_t i = 0; i < group->count; i++)
-            leads |= hth_peer_id_eq(&group->member[i].id, &from->id);
-        if (group->self < group->count && leads && look->opts.ready) {
-            hth_match_remember(m, group, reply->match_us);
-            look->result.match_us = reply->match_us;
-            hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
-            return;
-        }
+    if (hth_match_group(look, reply->members, reply->count, &group) != HTH_OK)
+        return false;
+    if (group->self == group->count || !look->opts.ready) {
         hth_free(group);
+        return false;
     }
-    look->last_refusal = HTH_AVG_LEFT_OUT;
-    hth_look_strike(look, from, true);
+    hth_match_remember(look->match, group, reply->match_us);
+    look->result.match_us = reply->match_us;
+    hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+    return true;
 }
 
 static void take_reply(struct hth_look *look, struct looker *from,
@@ -277,7 +273,10 @@ static void take_reply(struct hth_look *look, struct looker *from,
             look->pause_us = now_us + PAUSE_US;
         break;
     case HTH_AVG_OK:
-        take_begin(look, from, reply);
+        if (take_begin(look, reply))
+            break;
+        look->last_refusal = HTH_AVG_LEFT_OUT;
+        hth_look_strike(look, from, true);
         break;
     case HTH_AVG_NOT_LEADER:
         take_redirect(look, from, reply);
@@ -312,14 +311,15 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     hth_join_reply_close(&reply);
 }
 
-static void drop_call(struct hth_look *look)
+static void drop_call(struct hth_rpc_call **call)
 {
-    if (look->call != NULL)
-        hth_rpc_cancel(look->call);
-    look->call = NULL;
+    if (*call != NULL)
+        hth_rpc_cancel(*call);
+    *call = NULL;
 }
 
-static void ask(struct hth_look *look, struct looker *l)
+static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth_rpc_done_fn *done,
+                              void *arg, struct hth_rpc_call **out)
 {
     struct hth_match *m = look->match;
     struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
@@ -343,15 +343,55 @@ static void ask(struct hth_look *look, struct looker *l)
     call.timeout_us = m->opts.hold_us + m->opts.silence_us;
     if (hth_rpc_peer_info(m->rpc, &l->id, &info) != HTH_OK || !info.connected)
         call.timeout_us += m->opts.dial_us;
-    look->asked = l->id;
-    look->asked_ready = join.ready;
-    look->asked_us = hth_now_us(m->env);
     m->stats.joins_out++;
-    if (hth_rpc_call(m->rpc, &target, &call, on_answer, look, &look->call) != HTH_OK) {
+    return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
+}
+
+static void ask(struct hth_look *look, struct looker *l)
+{
+    look->asked = l->id;
+    look->asked_ready = look->opts.ready;
+    look->asked_us = hth_now_us(look->match->env);
+    if (send_join(look, l, on_answer, look, &look->call) != HTH_OK) {
         look->call = NULL;
         look->last_refusal = HTH_AVG_FAILED;
         hth_look_strike(look, l, true);
         hth_look_poke(look);
+    }
+}
+
+static void on_probe(void *arg, const struct hth_rpc_result *r)
+{
+    struct probe *p = arg;
+    struct hth_join_reply reply;
+
+    p->call = NULL;
+    if (r->err != HTH_OK || p->look->done)
+        return;
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
+        reply.reason == HTH_AVG_OK)
+        (void)take_begin(p->look, &reply);
+    hth_join_reply_close(&reply);
+}
+
+/* The leader that was lost may have begun a group, and others may have heard of it. They come later
+ * in the order than we, so who still looks says so at once. */
+static void probe(struct hth_look *look)
+{
+    uint32_t n = 0;
+
+    if (!look->lost || !look->opts.ready)
+        return;
+    look->lost = false;
+    for (uint32_t i = 0; i < look->count && n < HTH_LOOK_PROBES; i++) {
+        const struct looker *l = look->lookers[i];
+        struct probe *p = &look->probe[n];
+        if (!l->declared || l->struck || l->joined || l->mode == HTH_AVG_CLIENT)
+            continue;
+        n++;
+        p->look = look;
+        if (p->call == NULL && send_join(look, l, on_probe, p, &p->call) != HTH_OK)
+            p->call = NULL;
     }
 }
 
@@ -361,7 +401,7 @@ static int64_t follow(struct hth_look *look, struct looker *l)
     if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
         look->asked_ready == look->opts.ready)
         return INT64_MAX;
-    drop_call(look);
+    drop_call(&look->call);
     if (hth_now_us(look->match->env) < look->pause_us)
         return look->pause_us;
     ask(look, l);
@@ -394,7 +434,9 @@ static void look_free(struct hth_look *look)
 {
     struct hth_match *m = look->match;
 
-    drop_call(look);
+    drop_call(&look->call);
+    for (uint32_t i = 0; i < HTH_LOOK_PROBES; i++)
+        drop_call(&look->probe[i].call);
     hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
     /* No goodbye: nobody looks at this key for long. */
     hth_note_free(look->note);
@@ -440,28 +482,42 @@ static void give_up(struct hth_look *look)
     hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
 }
 
+int64_t hth_look_until(const struct hth_look *look)
+{
+    int64_t patience_us = look->match->opts.patience_us;
+    int64_t until_us = HTH_MAX(look->end_us, look->since_us + patience_us);
+
+    return HTH_MIN(until_us, look->end_us + TAKEOVERS_MAX * patience_us);
+}
+
+static void note_leader(struct hth_look *look, const struct looker *leader)
+{
+    const struct hth_peer_id *id = leader != NULL ? &leader->id : &look->match->env->self;
+
+    if (hth_peer_id_eq(id, &look->leader))
+        return;
+    look->leader = *id;
+    look->since_us = hth_now_us(look->match->env);
+}
+
 static void on_turn(void *arg)
 {
     struct hth_look *look = arg;
-    int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
-    int64_t last_us = look->end_us + look->match->opts.silence_us;
-    struct looker *leader;
+    int64_t now_us = hth_now_us(look->match->env), next_us = now_us, last_us;
+    struct looker *leader = hth_look_leader(look);
 
-    if (!look->done) {
-        leader = hth_look_leader(look);
-        if (leader == NULL && !look->leads)
-            look->lead_us = now_us;
-        look->leads = leader == NULL;
-        if (leader != NULL) {
-            hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
-            next_us = follow(look, leader);
-            if (now_us >= last_us)
-                give_up(look);
-            next_us = HTH_MIN(next_us, last_us);
-        } else {
-            drop_call(look);
-            next_us = hth_lead_turn(look);
-        }
+    note_leader(look, leader);
+    last_us = hth_look_until(look) + look->match->opts.silence_us;
+    if (!look->done && leader != NULL) {
+        hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
+        next_us = follow(look, leader);
+        if (now_us >= last_us)
+            give_up(look);
+        next_us = HTH_MIN(next_us, last_us);
+    } else if (!look->done) {
+        drop_call(&look->call);
+        probe(look);
+        next_us = hth_lead_turn(look);
     }
     if (look->done)
         finish(look);
@@ -522,6 +578,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->ready_us = hth_now_us(m->env);
+    look->since_us = look->ready_us;
     look->end_us = look->ready_us + opts->window_us + (opts->ready ? 0 : opts->ahead_us);
     err = declare(look);
     if (err != HTH_OK) {

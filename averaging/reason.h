@@ -24,7 +24,6 @@
     X(7, NOT_LEADER, "the peer follows another leader")                                            \
     X(8, NOT_SMALLER, "the peer comes later in the order and should follow instead")               \
     X(9, BEGUN, "the group has begun without this peer")                                           \
-    X(10, EXPIRED, "the window of the request is over")                                            \
     X(11, CLOCK_SKEW, "the clocks differ by more than 3 seconds")                                  \
     X(12, DRAINING, "the peer is shutting down")                                                   \
     X(13, MALFORMED, "the message can't be read")                                                  \

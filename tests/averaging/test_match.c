@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_match.c: groups come about in the simulated world: quickly, all alike, and whoever dies. */
 #include "averaging/crowd.h"
+#include "averaging/match_msg.h"
+#include "core/bytes.h"
 #include "core/mem.h"
+#include "dht/record.h"
 #include "support/test.h"
 
 #define RTT_US (20 * HTH_US_PER_MS) /* of the calm world */
@@ -52,10 +55,861 @@ static void together(void **state)
     }
 }
 
+/* Both see each other in the same moment: one request, from the larger to the smaller. */
+static void mutual(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct crowd c;
+        struct hth_match_stats a, b;
+        crowd_start(&c, 100 + seed, 2, NULL);
+        c.due_known = true;
+        assert_true(one_round(&c, seed) <= 6);
+        hth_match_stats(c.mate[0].match, &a);
+        hth_match_stats(c.mate[1].match, &b);
+        assert_int_equal(a.joins_out + b.joins_out, 1);
+        assert_int_equal(a.led + b.led, 1);
+        assert_int_equal(c.mate[0].result.led, a.led);
+        crowd_stop(&c);
+    }
+}
+
+static void alone(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 1, 1, NULL);
+    c.look.line.shape.size[0] = 4;
+    c.look.group_full = c.look.group_max = 4;
+    crowd_look(&c.mate[0]); /* who else there is, is not known: all of the window */
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_int_equal(c.mate[0].result.err, HTH_E_TIMEOUT);
+    assert_int_equal(c.mate[0].result.reason, HTH_AVG_ALONE);
+    assert_int_equal(c.mate[0].result.wait_us, c.look.window_us);
+    c.due_known = true; /* nobody: a moment */
+    c.look.line.round++;
+    crowd_look(&c.mate[0]);
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_int_equal(c.mate[0].result.reason, HTH_AVG_ALONE);
+    assert_int_equal(c.mate[0].result.wait_us, c.match.patience_us);
+    crowd_stop(&c);
+}
+
+/* Two where three are the least: both say so at the end of the window. */
+static void too_few(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 2, 2, NULL);
+    c.look.group_min = c.look.group_full = c.look.group_max = 3;
+    crowd_look_all(&c);
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(c.mate[i].result.reason == HTH_AVG_TOO_FEW ||
+                    c.mate[i].result.reason == HTH_AVG_NOT_LOOKING);
+    assert_true(c.mate[0].result.reason == HTH_AVG_TOO_FEW ||
+                c.mate[1].result.reason == HTH_AVG_TOO_FEW);
+    crowd_stop(&c);
+}
+
+/* Some due peer never comes: the others wait for it, but no longer than their window. */
+static void one_is_missing(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 3, 5, NULL);
+    c.due_known = true;
+    for (uint32_t i = 0; i < 4; i++)
+        crowd_look(&c.mate[i]);
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(c.mate[i].group->count, 4);
+        assert_true(c.mate[i].result.wait_us <= c.look.window_us + 2 * RTT_US);
+        assert_true(c.mate[i].result.match_us > c.look.window_us / 2);
+    }
+    crowd_stop(&c);
+}
+
+/* ---- cutting a line -------------------------------------------------------------------------- */
+
+static void overfull(void **state)
+{
+    static const struct {
+        uint32_t peers, max, groups, smallest, largest;
+    } cases[] = {
+        {16, 4, 4, 4, 4}, {17, 4, 5, 3, 4}, {5, 4, 2, 2, 3}, {3, 2, 1, 3, 3}, {9, 2, 4, 2, 3}};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct crowd c;
+        uint64_t led = 0;
+        uint32_t smallest = UINT32_MAX, largest = 0;
+        crowd_start(&c, 60 + k, cases[k].peers, NULL);
+        c.due_known = true;
+        c.look.group_full = c.look.group_max = cases[k].max;
+        crowd_look_all(&c);
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        assert_true(crowd_agrees(&c));
+        for (uint32_t i = 0; i < c.count; i++) {
+            struct hth_match_stats s;
+            hth_match_stats(c.mate[i].match, &s);
+            led += s.led;
+            smallest = HTH_MIN(smallest, c.mate[i].group->count);
+            largest = HTH_MAX(largest, c.mate[i].group->count);
+        }
+        assert_int_equal(led, cases[k].groups);
+        assert_int_equal(smallest, cases[k].smallest);
+        assert_int_equal(largest, cases[k].largest);
+        crowd_stop(&c);
+    }
+}
+
+/* Sixteen peers in one cell, groups of two: after four rounds each has the mean of all. */
+static void one_key_mixes(void **state)
+{
+    struct crowd c;
+    double x[16], mean = 0;
+
+    (void)state;
+    crowd_start(&c, 5, 16, NULL);
+    c.due_known = true;
+    c.look.line.shape = (struct hth_avg_shape){.dims = 4, .size = {2, 2, 2, 2}};
+    c.look.group_full = c.look.group_max = 2;
+    for (uint32_t i = 0; i < 16; i++) {
+        x[i] = (double)(1u << i);
+        mean += x[i] / 16;
+    }
+    for (uint32_t round = 0; round < 4; round++) {
+        double next[16];
+        c.look.line.round = round;
+        crowd_look_all(&c);
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        assert_true(crowd_agrees(&c));
+        for (uint32_t i = 0; i < 16; i++) {
+            const struct hth_avg_group *g = c.mate[i].group;
+            assert_int_equal(g->count, 2);
+            next[i] = 0;
+            for (uint32_t j = 0; j < 16; j++)
+                for (uint32_t k = 0; k < 2; k++)
+                    if (hth_peer_id_eq(&g->member[k].id, &c.mate[j].env->self))
+                        next[i] += x[j] / 2;
+            hth_avg_cell_next(&c.look.line.shape, round, &g->id, g->self, &c.mate[i].cell);
+        }
+        memcpy(x, next, sizeof(x));
+    }
+    for (uint32_t i = 0; i < 16; i++)
+        assert_true(x[i] == mean);
+    crowd_stop(&c);
+}
+
+/* Every group gets its share of those who only reduce, and of those who can't be dialled. */
+static void modes(void **state)
+{
+    struct crowd c;
+    uint32_t helpers = 0, clients = 0;
+
+    (void)state;
+    crowd_start(&c, 6, 12, NULL);
+    c.due_known = true;
+    c.look.group_full = c.look.group_max = 6;
+    for (uint32_t i = 0; i < 12; i++) {
+        c.look.mode = i < 6 ? HTH_AVG_TRAINER : (i < 8 ? HTH_AVG_HELPER : HTH_AVG_CLIENT);
+        c.look.weight = c.look.mode == HTH_AVG_HELPER ? 0 : i + 1;
+        crowd_look(&c.mate[i]);
+    }
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < 12; i++) {
+        const struct hth_avg_group *g = c.mate[i].group;
+        assert_int_equal(g->count, 6);
+        helpers = clients = 0;
+        for (uint32_t j = 0; j < 6; j++) {
+            const struct hth_avg_member *m = &g->member[j];
+            helpers += m->mode == HTH_AVG_HELPER;
+            clients += m->mode == HTH_AVG_CLIENT;
+            assert_int_equal(m->addr.family, m->mode == HTH_AVG_CLIENT ? 0 : 4);
+            assert_true((m->weight > 0) == (m->mode != HTH_AVG_HELPER));
+        }
+        assert_int_equal(helpers, 1);
+        assert_int_equal(clients, 2);
+        assert_true(i < 6 || !c.mate[i].result.led); /* trainers come first */
+    }
+    crowd_stop(&c);
+}
+
+/* Two clients can't reach each other. */
+static void only_clients(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 7, 2, NULL);
+    c.look.mode = HTH_AVG_CLIENT;
+    crowd_look_all(&c);
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_int_equal(c.mate[0].result.reason, HTH_AVG_ALONE);
+    assert_int_equal(c.mate[1].result.reason, HTH_AVG_ALONE);
+    crowd_stop(&c);
+}
+
+/* ---- declared ahead -------------------------------------------------------------------------- */
+
+static void declared_ahead(void **state)
+{
+    struct crowd c;
+    int64_t at;
+
+    (void)state;
+    crowd_start(&c, 8, 8, NULL);
+    c.due_known = true;
+    c.look.ready = false;
+    c.look.ahead_us = 3 * HTH_US_PER_S;
+    crowd_look_all(&c);
+    hth_world_run_for(c.world, HTH_US_PER_S);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_non_null(c.mate[i].look);
+    for (uint32_t i = 0; i < 7; i++)
+        hth_look_ready(c.mate[i].look, 5);
+    hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
+    at = hth_world_now_us(c.world);
+    hth_look_ready(c.mate[7].look, 7);
+    assert_true(crowd_run(&c, HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < 8; i++) { /* its word takes a round trip, and the answer none more */
+        assert_int_equal(c.mate[i].group->count, 8);
+        assert_true(c.mate[i].ended_us - at <= 2 * RTT_US);
+        for (uint32_t j = 0; j < 8; j++)
+            assert_true(c.mate[i].group->member[j].weight == 5 ||
+                        c.mate[i].group->member[j].weight == 7);
+    }
+    crowd_stop(&c);
+}
+
+/* One is never ready; also when it would lead: the others begin when their window is over. */
+static void never_ready(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct crowd c;
+        crowd_start(&c, 20 + seed, 4, NULL);
+        c.due_known = true;
+        for (uint32_t i = 0; i < 4; i++) {
+            c.look.ready = i > 0;
+            c.look.ahead_us = 10 * HTH_US_PER_MS;
+            crowd_look(&c.mate[i]);
+        }
+        assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
+        assert_true(crowd_agrees(&c));
+        assert_int_equal(c.mate[0].result.err, HTH_E_TIMEOUT);
+        for (uint32_t i = 1; i < 4; i++) {
+            assert_int_equal(c.mate[i].result.err, HTH_OK);
+            assert_int_equal(c.mate[i].group->count, 3);
+        }
+        crowd_stop(&c);
+    }
+}
+
+/* ---- deaths ---------------------------------------------------------------------------------- */
+
+enum death { KILLED, POWERED_OFF, CUT_OFF };
+
+static void die(struct crowd *c, struct mate *m, enum death how)
+{
+    m->absent = true;
+    if (how == KILLED || how == POWERED_OFF)
+        hth_node_crash(m->node, how == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+    else
+        hth_node_set_side(m->node, 1);
+    (void)c;
+}
+
+struct phase {
+    struct crowd *c;
+    struct mate *victim;
+    uint32_t followers; /* as many joined somebody */
+};
+
+static bool joined(void *arg)
+{
+    struct phase *p = arg;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->c->count; i++) {
+        struct hth_match_stats s;
+        if (!hth_node_is_up(p->c->mate[i].node))
+            continue;
+        hth_match_stats(p->c->mate[i].match, &s);
+        n += s.followers_now;
+        if (s.followers_now > 0)
+            p->victim = &p->c->mate[i];
+    }
+    return n >= p->followers;
+}
+
+static bool one_begun(void *arg)
+{
+    struct phase *p = arg;
+
+    for (uint32_t i = 0; i < p->c->count; i++)
+        if (p->c->mate[i].ended > 0 && p->c->mate[i].result.led)
+            p->victim = &p->c->mate[i];
+    return p->victim != NULL;
+}
+
+/* The survivors have one group of all survivors (or what the dead one began), soon. */
+static void survivors(struct crowd *c, int64_t at, enum death how)
+{
+    struct mate *one = NULL;
+
+    assert_true(crowd_run(c, 5 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct mate *m = &c->mate[i];
+        if (m->absent)
+            continue;
+        if (m->result.err != HTH_OK)
+            fail_msg("mate %u: %s", i, hth_avg_reason_name(m->result.reason));
+        assert_true(m->ended_us - at <= (how == KILLED ? 600 : 1000) * HTH_US_PER_MS);
+        one = one != NULL ? one : m;
+        assert_memory_equal(&m->group->id, &one->group->id, sizeof(one->group->id));
+    }
+    assert_true(one->group->count >= c->count - 1);
+}
+
+/* A leader dies after some have joined it, and when only its note was seen. */
+static void leader_dies(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++)
+        for (enum death how = KILLED; how <= CUT_OFF; how++)
+            for (uint32_t followers = 1; followers < 6; followers += 2) {
+                struct crowd c;
+                struct phase p = {.c = &c, .followers = followers};
+                int64_t at;
+                crowd_start(&c, 200 + seed, 6, NULL);
+                c.due_known = true;
+                c.look.window_us = 4 * HTH_US_PER_S;
+                crowd_look_all(&c);
+                if (!hth_world_run_until_true(c.world, joined, &p, 2 * HTH_US_PER_S) ||
+                    p.victim == NULL)
+                    fail_msg("nobody joined");
+                at = hth_world_now_us(c.world);
+                die(&c, p.victim, how);
+                survivors(&c, at, how);
+                crowd_stop(&c);
+            }
+}
+
+/* The leader dies right after it began the group: whoever got the list hands it on. */
+static void leader_dies_beginning(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++)
+        for (enum death how = KILLED; how <= CUT_OFF; how++) {
+            struct crowd c;
+            struct phase p = {.c = &c};
+            struct hth_link slow = HTH_LINK_INIT;
+            int64_t at;
+            crowd_start(&c, 300 + seed, 6, NULL);
+            c.due_known = true;
+            c.look.window_us = 4 * HTH_US_PER_S;
+            /* two hear of it later than the others, and so perhaps never */
+            slow.latency_us = 40 * HTH_US_PER_MS;
+            for (uint32_t i = 0; i < 6; i++)
+                for (uint32_t j = 4; j < 6; j++)
+                    if (i < j)
+                        hth_world_link(c.world, c.mate[i].node, c.mate[j].node, &slow);
+            crowd_look_all(&c);
+            assert_true(hth_world_run_until_true(c.world, one_begun, &p, 2 * HTH_US_PER_S));
+            hth_world_run_for(c.world, 11 * HTH_US_PER_MS); /* its answers are under way */
+            at = hth_world_now_us(c.world);
+            die(&c, p.victim, how);
+            assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
+            for (uint32_t i = 0; i < 6; i++) {
+                struct mate *m = &c.mate[i], *one = &c.mate[p.victim == &c.mate[0]];
+                if (m == p.victim)
+                    continue;
+                /* its group if anybody heard of it, else one without it */
+                assert_int_equal(m->result.err, HTH_OK);
+                assert_memory_equal(&m->group->id, &one->group->id, 32);
+                assert_in_range(m->group->count, 5, 6);
+                assert_true(m->ended_us - at <= HTH_US_PER_S + 5 * 2 * slow.latency_us);
+            }
+            crowd_stop(&c);
+        }
+}
+
+/* A follower that dies while it is held: gone at once when its connection shows it. */
+static void follower_dies(void **state)
+{
+    (void)state;
+    for (enum death how = KILLED; how <= CUT_OFF; how++) {
+        struct crowd c;
+        struct phase p = {.c = &c, .followers = 3};
+        struct mate *leader;
+        int64_t at;
+        crowd_start(&c, 9, 5, NULL);
+        c.due_known = true;
+        c.look.window_us = 4 * HTH_US_PER_S;
+        for (uint32_t i = 0; i < 4; i++)
+            crowd_look(&c.mate[i]);
+        assert_true(hth_world_run_until_true(c.world, joined, &p, 2 * HTH_US_PER_S));
+        leader = p.victim;
+        p.victim = leader == &c.mate[0] ? &c.mate[1] : &c.mate[0];
+        at = hth_world_now_us(c.world);
+        die(&c, p.victim, how);
+        hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
+        crowd_look(&c.mate[4]); /* the last one due */
+        assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < 5; i++) {
+            if (c.mate[i].absent)
+                continue;
+            assert_int_equal(c.mate[i].result.err, HTH_OK);
+            assert_true(c.mate[i].ended_us - at <= HTH_US_PER_S + 100 * HTH_US_PER_MS);
+            /* who fell silent may be in it still: the reduction drops it */
+            assert_in_range(c.mate[i].group->count, 4, how == KILLED ? 4 : 5);
+        }
+        crowd_stop(&c);
+    }
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+struct raw {
+    uint32_t answers;
+    enum hth_err err;
+    enum hth_avg_reason reason;
+    size_t record_len;
+    uint32_t members;
+};
+
+static void on_raw(void *arg, const struct hth_rpc_result *r)
+{
+    struct raw *raw = arg;
+    struct hth_join_reply reply;
+
+    raw->answers++;
+    raw->err = r->err;
+    if (r->err != HTH_OK)
+        return;
+    assert_ok(hth_join_reply_open(r->payload, r->payload_len, &reply));
+    raw->reason = reply.reason;
+    raw->record_len = reply.record_len;
+    raw->members = reply.count;
+    hth_join_reply_close(&reply);
+}
+
+static struct hth_join join_of(const struct mate *from)
+{
+    const struct hth_look_opts *o = &from->crowd->look;
+    struct hth_join join = {.line = o->line, .schema = o->schema, .ready = true, .left_ms = 1000};
+
+    join.line.cell = from->cell;
+    join.self.mode = HTH_AVG_TRAINER;
+    join.self.addr = from->addr;
+    join.self.weight = 1;
+    join.wall_us = hth_wall_us(from->env);
+    return join;
+}
+
+/* The answer may come much later. */
+static struct raw *send_bytes(struct mate *from, const struct mate *to, const void *data,
+                              size_t len)
+{
+    static struct raw raws[64];
+    static uint32_t next;
+    struct raw *raw = &raws[next++ % HTH_ARRAY_LEN(raws)];
+    struct hth_rpc_target target = {to->env->self, to->addr};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                     .body = {.payload = data, .payload_len = len},
+                                     .timeout_us = HTH_US_PER_S};
+
+    memset(raw, 0, sizeof(*raw));
+    assert_ok(hth_rpc_call(from->rpc, &target, &call, on_raw, raw, NULL));
+    return raw;
+}
+
+static struct raw ask(struct mate *from, const struct mate *to, const struct hth_join *join)
+{
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    size_t len = hth_join_pack(join, bytes);
+    const struct raw *raw = send_bytes(from, to, bytes, len);
+
+    hth_world_run_for(from->crowd->world, 150 * HTH_US_PER_MS);
+    return *raw;
+}
+
+/* Three mates who come in this order in the line; all are due, so that nobody begins. */
+static void order_start(struct crowd *c, uint64_t seed)
+{
+    crowd_start(c, seed, 3, NULL);
+    c->due_known = true;
+    c->look.window_us = 20 * HTH_US_PER_S;
+    for (;; c->look.line.round++) {
+        struct hth_hash m[3];
+        uint8_t key[HTH_AVG_LINE_KEY_MAX];
+        size_t len = hth_avg_line_key(&c->look.line, key);
+        for (int i = 0; i < 3; i++)
+            hth_avg_mark(c->mate[i].env->crypto, key, len, &c->mate[i].env->self, &m[i]);
+        if (memcmp(&m[0], &m[1], sizeof(m[0])) < 0 && memcmp(&m[1], &m[2], sizeof(m[0])) < 0)
+            break;
+    }
+}
+
+static void refusals(void **state)
+{
+    struct crowd c;
+    struct hth_join j;
+    struct raw raw;
+    const struct raw *late;
+    uint8_t bytes[HTH_JOIN_BYTES_MAX + 1];
+    size_t len;
+
+    (void)state;
+    order_start(&c, 11);
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &(struct hth_join){0}).reason, HTH_AVG_RANGE);
+    j = join_of(&c.mate[1]);
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_NOT_LOOKING);
+    crowd_look(&c.mate[0]);
+    j.line.generation++;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_OTHER_SHAPE);
+    j.line.generation--;
+    j.line.shape.size[0]++;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_OTHER_SHAPE);
+    j.line.shape.size[0]--;
+    j.line.round++;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_OTHER_ROUND);
+    j.line.round--;
+    j.line.run++;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_OTHER_LINE);
+    j.line.run--;
+    j.schema++;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_OTHER_SCHEMA);
+    j.schema--;
+    j.wall_us = hth_wall_us(c.mate[1].env) + 2900 * HTH_US_PER_MS;
+    raw = ask(&c.mate[1], &c.mate[0], &j);
+    assert_int_equal(raw.answers, 0); /* held */
+    j.wall_us = hth_wall_us(c.mate[1].env) + 3100 * HTH_US_PER_MS;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_CLOCK_SKEW);
+    j.wall_us = hth_wall_us(c.mate[1].env) - 3500 * HTH_US_PER_MS;
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_CLOCK_SKEW);
+    j.wall_us = hth_wall_us(c.mate[1].env);
+    len = hth_join_pack(&j, bytes);
+    late = send_bytes(&c.mate[1], &c.mate[0], bytes, len - 1);
+    hth_world_run_for(c.world, 150 * HTH_US_PER_MS);
+    assert_int_equal(late->reason, HTH_AVG_MALFORMED);
+    memset(bytes, 0, sizeof(bytes));
+    late = send_bytes(&c.mate[1], &c.mate[0], bytes, sizeof(bytes));
+    hth_world_run_for(c.world, 150 * HTH_US_PER_MS);
+    assert_int_equal(late->reason, HTH_AVG_RANGE); /* longer than any JOIN */
+    /* a smaller one must not follow */
+    c.mate[2].cell = c.mate[1].cell;
+    crowd_look(&c.mate[1]);
+    hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
+    j = join_of(&c.mate[0]);
+    assert_int_equal(ask(&c.mate[0], &c.mate[1], &j).reason, HTH_AVG_NOT_SMALLER);
+    crowd_stop(&c);
+}
+
+/* Who follows somebody says whom, with that one's own signed word. */
+static void redirected(void **state)
+{
+    struct crowd c;
+    struct hth_join j;
+    struct raw raw;
+
+    (void)state;
+    order_start(&c, 12);
+    crowd_look(&c.mate[0]);
+    crowd_look(&c.mate[1]);
+    hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
+    j = join_of(&c.mate[2]);
+    raw = ask(&c.mate[2], &c.mate[1], &j);
+    assert_int_equal(raw.reason, HTH_AVG_NOT_LEADER);
+    assert_true(raw.record_len > HTH_RECORD_OVERHEAD_BYTES);
+    /* once the group has begun, a member gets it from any other, a stranger from none */
+    c.mate[2].absent = true;
+    hth_match_nudge(c.mate[0].match);
+    assert_true(crowd_run(&c, HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    assert_int_equal(c.mate[1].group->count, 2);
+    assert_int_equal(ask(&c.mate[2], &c.mate[1], &j).reason, HTH_AVG_BEGUN);
+    j = join_of(&c.mate[0]);
+    raw = ask(&c.mate[0], &c.mate[1], &j);
+    assert_int_equal(raw.reason, HTH_AVG_OK);
+    assert_int_equal(raw.members, 2);
+    hth_world_run_for(c.world, c.match.linger_us);
+    j.wall_us = hth_wall_us(c.mate[0].env);
+    assert_int_equal(ask(&c.mate[0], &c.mate[1], &j).reason, HTH_AVG_NOT_LOOKING);
+    crowd_stop(&c);
+}
+
+static void draining(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    order_start(&c, 13);
+    c.look.window_us = 2 * HTH_US_PER_S;
+    hth_rpc_drain(c.mate[0].rpc, 10 * HTH_US_PER_S, NULL, NULL);
+    crowd_look(&c.mate[0]);
+    crowd_look(&c.mate[1]);
+    hth_world_run_for(c.world, HTH_US_PER_S);
+    assert_int_equal(c.mate[1].ended, 0); /* it goes on alone, and waits for the third */
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    assert_int_equal(c.mate[1].result.err, HTH_E_TIMEOUT);
+    assert_true(c.mate[1].result.reason == HTH_AVG_DRAINING ||
+                c.mate[1].result.reason == HTH_AVG_NO_LEADER);
+    crowd_stop(&c);
+}
+
+/* ---- hostile declarations -------------------------------------------------------------------- */
+
+struct planted {
+    struct hth_topic topic;
+    struct hth_dht_key key;
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    size_t len;
+};
+
+/* mate's declaration for its line, issued `ago_us` ago; not yet in the table. */
+static void make_note(struct mate *m, int64_t ago_us, struct planted *p)
+{
+    struct hth_avg_line line = m->crowd->look.line;
+    uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[64];
+    struct hth_declare d = {.addr = m->addr, .schema = m->crowd->look.schema};
+    struct hth_writer w;
+    struct hth_record rec = {.kind = HTH_RECORD_DECLARE, .life_ms = 5000};
+    size_t len;
+
+    line.cell = m->cell;
+    len = hth_avg_line_key(&line, key);
+    hth_writer_init(&w, payload, sizeof(payload));
+    hth_declare_write(&d, &w);
+    hth_topic_init(&p->topic, m->env->crypto, "run", HTH_RECORD_DECLARE, key, len);
+    hth_topic_key(&p->topic, m->env->crypto, 0, &p->key);
+    rec.network = p->topic.network;
+    rec.issued_us = hth_wall_us(m->env) - ago_us;
+    rec.seq = (uint64_t)rec.issued_us;
+    rec.payload = payload;
+    rec.payload_len = w.pos;
+    assert_ok(hth_record_seal(m->env, &p->key, &rec, p->bytes, sizeof(p->bytes), &p->len));
+}
+
+static struct {
+    struct hth_dht *dht;
+    struct hth_dht_put *put;
+} garden[HTH_AVG_LOOKERS_MAX + 16];
+static uint32_t garden_count;
+
+static void plant(struct mate *by, const struct planted *p)
+{
+    struct hth_dht_put **put = &garden[garden_count].put;
+
+    garden[garden_count++].dht = hth_node_dht(by->node);
+    assert_ok(hth_dht_put(hth_node_dht(by->node), &p->key, p->bytes, p->len, NULL, NULL, put));
+}
+
+static void uproot(void)
+{
+    while (garden_count > 0) {
+        garden_count--;
+        hth_dht_withdraw(garden[garden_count].dht, garden[garden_count].put);
+    }
+}
+
+static void hostile_notes(void **state)
+{
+    struct crowd c;
+    struct planted p, other;
+    struct hth_match_stats s;
+
+    (void)state;
+    order_start(&c, 14); /* mate 0 looks; mate 1 writes; mate 2 is due and never comes */
+    crowd_look(&c.mate[0]);
+    make_note(&c.mate[1], 0, &p);
+    p.bytes[p.len - 1] ^= 1; /* forged */
+    plant(&c.mate[1], &p);
+    make_note(&c.mate[1], 9 * HTH_US_PER_S, &p); /* expired */
+    plant(&c.mate[1], &p);
+    make_note(&c.mate[1], -4 * HTH_US_PER_S, &p); /* from the future */
+    plant(&c.mate[1], &p);
+    c.look.line.round++; /* a true one, copied from another line */
+    make_note(&c.mate[1], 0, &other);
+    c.look.line.round--;
+    other.key = p.key;
+    plant(&c.mate[1], &other);
+    make_note(&c.mate[1], 0, &p);
+    p.len -= 3; /* cut */
+    plant(&c.mate[1], &p);
+    hth_world_run_for(c.world, 500 * HTH_US_PER_MS);
+    hth_match_stats(c.mate[0].match, &s);
+    assert_int_equal(s.notes_refused, 5);
+    assert_false(hth_look_knows(c.mate[0].look, &c.mate[1].env->self));
+    make_note(&c.mate[1], 0, &p);
+    plant(&c.mate[1], &p);
+    hth_world_run_for(c.world, 500 * HTH_US_PER_MS);
+    assert_true(hth_look_knows(c.mate[0].look, &c.mate[1].env->self));
+    plant(&c.mate[2], &p);                   /* the same again, by somebody else: known */
+    make_note(&c.mate[1], HTH_US_PER_S, &p); /* older */
+    plant(&c.mate[2], &p);
+    hth_world_run_for(c.world, 500 * HTH_US_PER_MS);
+    hth_match_stats(c.mate[0].match, &s);
+    assert_int_equal(s.notes_refused, 5);
+    hth_look_cancel(c.mate[0].look);
+    c.mate[0].look = NULL;
+    uproot();
+    crowd_stop(&c);
+}
+
+/* A smaller one that is declared but does not exist: struck off, and the others meet. */
+static void ghost_leader(void **state)
+{
+    struct crowd c;
+    struct planted p;
+
+    (void)state;
+    order_start(&c, 15);
+    make_note(&c.mate[0], 0, &p);
+    plant(&c.mate[0], &p);
+    hth_world_run_for(c.world, 50 * HTH_US_PER_MS);
+    c.mate[0].absent = true;
+    hth_world_block(c.world, c.mate[0].node, c.mate[1].node, true);
+    hth_world_block(c.world, c.mate[0].node, c.mate[2].node, true);
+    crowd_look(&c.mate[1]);
+    crowd_look(&c.mate[2]);
+    assert_true(crowd_run(&c, 2 * HTH_US_PER_S));
+    assert_int_equal(c.mate[1].result.err, HTH_OK);
+    assert_int_equal(c.mate[1].group->count, 2);
+    assert_true(c.mate[1].result.wait_us <= 1200 * HTH_US_PER_MS);
+    uproot();
+    crowd_stop(&c);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static void must_not_end(void *arg, const struct hth_look_result *r)
+{
+    (void)arg;
+    (void)r;
+    fail_msg("a look ended that was canceled");
+}
+
+static void limits(void **state)
+{
+    struct crowd c;
+    struct hth_look *look[HTH_AVG_LOOKS_MAX + 1];
+    struct hth_look_opts o;
+    struct hth_match *m;
+    struct hth_match_opts bad;
+
+    (void)state;
+    order_start(&c, 16);
+    o = c.look;
+    o.done = must_not_end;
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
+        o.line.round = i;
+        assert_ok(hth_look_new(c.mate[0].match, &o, &look[i]));
+    }
+    assert_err(HTH_E_DUPLICATE, hth_look_new(c.mate[0].match, &o, &look[0 + HTH_AVG_LOOKS_MAX]));
+    o.line.round++;
+    assert_err(HTH_E_BUDGET, hth_look_new(c.mate[0].match, &o, &look[HTH_AVG_LOOKS_MAX]));
+    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
+        hth_look_cancel(look[i]);
+    o.window_us = HTH_AVG_WINDOW_MAX_US + 1;
+    assert_err(HTH_E_CONFIG, hth_look_new(c.mate[0].match, &o, &look[0]));
+    o.window_us = HTH_AVG_WINDOW_MAX_US;
+    o.ahead_us = 1;
+    assert_err(HTH_E_CONFIG, hth_look_new(c.mate[0].match, &o, &look[0]));
+    o.ahead_us = 0;
+    o.group_max = HTH_AVG_MEMBERS_MAX / 2 + 1;
+    assert_err(HTH_E_CONFIG, hth_look_new(c.mate[0].match, &o, &look[0]));
+    o.group_max = 2;
+    o.group_full = 2;
+    o.weight = 2 * HTH_AVG_WEIGHT_MAX;
+    assert_err(HTH_E_CONFIG, hth_look_new(c.mate[0].match, &o, &look[0]));
+    bad = c.match;
+    assert_err(HTH_E_CONFIG,
+               hth_match_new(c.mate[0].env, c.mate[0].rpc, hth_node_dht(c.mate[0].node), &bad, &m));
+    crowd_stop(&c);
+}
+
+/* mate[2]'s declaration under another name; false when that one would lead mate[0]. */
+static bool make_note_as(struct crowd *c, uint64_t name, struct planted *p)
+{
+    struct hth_env *env = c->mate[2].env;
+    struct hth_pubkey key = env->pubkey;
+    struct hth_secret secret = env->secret;
+    uint8_t line[HTH_AVG_LINE_KEY_MAX];
+    size_t len = hth_avg_line_key(&c->look.line, line);
+    struct hth_hash ours, theirs;
+    struct hth_peer_id id;
+
+    hth_store_u64le(env->secret.b, name);
+    env->crypto->public_of(&env->secret, &env->pubkey);
+    id = hth_peer_id_of(env->crypto, &env->pubkey);
+    make_note(&c->mate[2], 0, p);
+    env->secret = secret;
+    env->pubkey = key;
+    hth_avg_mark(env->crypto, line, len, &c->mate[0].env->self, &ours);
+    hth_avg_mark(env->crypto, line, len, &id, &theirs);
+    return memcmp(&ours, &theirs, sizeof(ours)) < 0;
+}
+
+/* More lookers than a line may have: the table stays bounded, and those beyond hear FULL. */
+static void too_many_lookers(void **state)
+{
+    struct crowd c;
+    struct hth_match_stats s;
+    struct hth_join j;
+    struct planted p;
+
+    (void)state;
+    order_start(&c, 17);
+    crowd_look(&c.mate[0]);
+    for (uint64_t name = 1000; garden_count < HTH_AVG_LOOKERS_MAX; name++)
+        if (make_note_as(&c, name, &p))
+            plant(&c.mate[2], &p);
+    hth_world_run_for(c.world, HTH_US_PER_S);
+    hth_match_stats(c.mate[0].match, &s);
+    assert_int_equal(s.notes_refused, 1); /* its own is on the board too */
+    j = join_of(&c.mate[1]);              /* one place is left for who comes without a note */
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).answers, 0);
+    j = join_of(&c.mate[2]);
+    assert_int_equal(ask(&c.mate[2], &c.mate[0], &j).reason, HTH_AVG_FULL);
+    hth_look_cancel(c.mate[0].look);
+    c.mate[0].look = NULL;
+    uproot();
+    crowd_stop(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(together),
+        cmocka_unit_test(mutual),
+        cmocka_unit_test(alone),
+        cmocka_unit_test(too_few),
+        cmocka_unit_test(one_is_missing),
+        cmocka_unit_test(overfull),
+        cmocka_unit_test(one_key_mixes),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(only_clients),
+        cmocka_unit_test(declared_ahead),
+        cmocka_unit_test(never_ready),
+        cmocka_unit_test(leader_dies),
+        cmocka_unit_test(leader_dies_beginning),
+        cmocka_unit_test(follower_dies),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(redirected),
+        cmocka_unit_test(draining),
+        cmocka_unit_test(hostile_notes),
+        cmocka_unit_test(ghost_leader),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(too_many_lookers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_match.c: any bytes as a JOIN, its answer, or a declaration; the first byte picks which. What
+ * is let through is in range and survives the way back. */
+#include <math.h>
+#include <string.h>
+
+#include "averaging/match_msg.h"
+#include "core/mem.h"
+
+static void check_member(const struct hth_avg_member *m)
+{
+    HTH_ASSERT(m->mode <= HTH_AVG_CLIENT);
+    HTH_ASSERT(m->weight >= 0 && m->weight <= HTH_AVG_WEIGHT_MAX);
+    HTH_ASSERT(m->bandwidth >= 0 && isfinite(m->bandwidth));
+    HTH_ASSERT(m->addr.family != 0 || m->mode == HTH_AVG_CLIENT);
+}
+
+static void try_join(const uint8_t *data, size_t size)
+{
+    struct hth_join join, again;
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    if (hth_join_open(data, size, &join) != HTH_OK)
+        return;
+    check_member(&join.self);
+    HTH_ASSERT(hth_avg_shape_check(&join.line.shape) == HTH_OK);
+    HTH_ASSERT(hth_join_open(bytes, hth_join_pack(&join, bytes), &again) == HTH_OK);
+    HTH_ASSERT(hth_avg_line_eq(&join.line, &again.line) && join.schema == again.schema);
+}
+
+static void try_reply(const uint8_t *data, size_t size)
+{
+    struct hth_join_reply reply, again;
+    uint8_t *bytes;
+    size_t len;
+
+    if (hth_join_reply_open(data, size, &reply) == HTH_OK) {
+        HTH_ASSERT(reply.count <= HTH_AVG_MEMBERS_MAX && reply.reason < HTH_AVG_REASONS_MAX);
+        for (uint32_t i = 0; i < reply.count; i++)
+            check_member(&reply.members[i]);
+        if (hth_join_reply_pack(&reply, &bytes, &len) == HTH_OK) {
+            HTH_ASSERT(hth_join_reply_open(bytes, len, &again) == HTH_OK);
+            HTH_ASSERT(again.count == reply.count && again.record_len == reply.record_len);
+            hth_join_reply_close(&again);
+            hth_free(bytes);
+        }
+    }
+    hth_join_reply_close(&reply);
+}
+
+static void try_declare(const uint8_t *data, size_t size)
+{
+    struct hth_declare d;
+    struct hth_writer w;
+    uint8_t bytes[64];
+
+    if (hth_declare_read(data, size, &d) != HTH_OK)
+        return;
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    hth_declare_write(&d, &w);
+    HTH_ASSERT(w.err == HTH_OK && w.pos == size && memcmp(bytes, data, size) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0 || size > HTH_FRAME_META_BYTES_MAX)
+        return 0;
+    switch (data[0] % 3) {
+    case 0:
+        try_join(data + 1, size - 1);
+        break;
+    case 1:
+        try_reply(data + 1, size - 1);
+        break;
+    default:
+        try_declare(data + 1, size - 1);
+    }
+    return 0;
+}
