@@ -16,4 +16,6 @@
 /* Of two operands of which one is NaN, these give the second. */
 #define PK_MAX(limit, v) ((vec)_mm256_max_ps(_mm256_set1_ps(limit), (__m256)(v)))
 #define PK_MIN(limit, v) ((vec)_mm256_min_ps(_mm256_set1_ps(limit), (__m256)(v)))
+#define PK_STREAM(p, v)  _mm256_stream_ps(p, (__m256)(v))
+#define PK_SETTLE()      _mm_sfence()
 #include "kernels/packed-template.h"

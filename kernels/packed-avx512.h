@@ -12,3 +12,5 @@
 /* Of two operands of which one is NaN, these give the second. */
 #define PK_MAX(limit, v) ((vec)_mm512_max_ps(_mm512_set1_ps(limit), (__m512)(v)))
 #define PK_MIN(limit, v) ((vec)_mm512_min_ps(_mm512_set1_ps(limit), (__m512)(v)))
+#define PK_STREAM(p, v)  _mm512_stream_ps(p, (__m512)(v))
+#define PK_SETTLE()      _mm_sfence()

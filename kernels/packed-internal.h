@@ -29,7 +29,8 @@ struct hth_tile {
     float *c;
     size_t ldc;
     uint32_t rows, units;
-    bool fresh; /* start from 0, not from C */
+    bool fresh;  /* start from 0, not from C */
+    bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */
 };
 
 /* What happens to the finished sums of a tile; pointers are at its first row and column. */
@@ -50,6 +51,8 @@ struct hth_packed_isa {
     uint32_t pair;          /* numbers of a unit: 1 or 2 */
     void (*tile_by_rows)(const struct hth_tile *t);
     void (*tile_by_units)(const struct hth_tile *t);
+    /* What was streamed is visible to whom the caller hands it. */
+    void (*settle)(void);
     /* `rows` x `cols` sums with leading dimension nr; cols <= nr. */
     void (*finish)(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *end);
     /* k numbers of a row into (k + pair - 1) / pair units. */

@@ -9,6 +9,7 @@
  *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
+ *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
  *   PK_MAX(limit, v), PK_MIN(limit, v)  v held at a limit; NaN stays NaN
  * and is compiled with the flags of the set, contraction of a * b + c allowed. The order of every
@@ -62,6 +63,10 @@ INLINE void store_n(float *p, uint32_t n, vec v)
     memcpy(p, &v, n * sizeof(float));
 }
 #define PK_STORE_N(p, n, v) store_n(p, n, v)
+#endif
+#ifndef PK_STREAM
+#define PK_STREAM(p, v) store(p, v)
+#define PK_SETTLE()     ((void)0)
 #endif
 #ifndef PK_INVERSE
 #define PK_INVERSE(x) (1.0f / (x))
@@ -261,8 +266,13 @@ INLINE void tile(const struct hth_tile *t, const int rows, const size_t row_step
     UNROLL
     for (int r = 0; r < rows; r++) {
         float *c = t->c + (size_t)r * t->ldc;
-        store(c, acc[r][0]);
-        store(c + PK_W, acc[r][1]);
+        if (t->stream) {
+            PK_STREAM(c, acc[r][0]);
+            PK_STREAM(c + PK_W, acc[r][1]);
+        } else {
+            store(c, acc[r][0]);
+            store(c + PK_W, acc[r][1]);
+        }
     }
 }
 
@@ -297,6 +307,11 @@ static void tile_by_units(const struct hth_tile *t)
     switch (t->rows) {
         TILES_TO_12(1, PK_W);
     }
+}
+
+static void settle(void)
+{
+    PK_SETTLE();
 }
 
 /* -- the end of a tile --------------------------------------------------------------------- */
@@ -420,6 +435,7 @@ const struct hth_packed_isa PK_TABLE = {
     .pair = PAIR,
     .tile_by_rows = tile_by_rows,
     .tile_by_units = tile_by_units,
+    .settle = settle,
     .finish = finish,
     .pack_row = pack_row,
     .pack_down = pack_down,

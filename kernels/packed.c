@@ -219,6 +219,7 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 
 /* Units of K at a time: 16 KiB of a tile of A, which every part packs onto its own stack. */
 #define OUTER_UNITS  256
+#define STREAM_BYTES ((size_t)8 << 20)
 #define EXPECT_UNITS 32 /* a shorter tile is over before what it asks for could come */
 #define OUTER_BYTES  ((size_t)384 << 10) /* of packed columns of B */
 
@@ -228,6 +229,7 @@ struct outer {
     uint32_t k0, k;        /* rows of A and B in this chunk */
     uint32_t col0, panels; /* columns of B that are packed */
     uint32_t units, parts;
+    bool stream;
     uint32_t *b;
 };
 
@@ -240,6 +242,7 @@ static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint
         memcpy(sums + r * o->isa->nr, c + r * o->g->ldc, cols * sizeof(float));
     t->c = sums;
     t->ldc = o->isa->nr;
+    t->stream = false;
     o->isa->tile_by_units(t);
     for (uint32_t r = 0; r < t->rows; r++)
         memcpy(c + r * o->g->ldc, sums + r * o->isa->nr, cols * sizeof(float));
@@ -261,8 +264,9 @@ static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
                              .ldc = g->ldc,
                              .rows = rows,
                              .units = o->units,
-                             .fresh = o->k0 == 0 && !g->accumulate};
-        if (i + 1 < o->panels && o->units >= EXPECT_UNITS)
+                             .fresh = o->k0 == 0 && !g->accumulate,
+                             .stream = o->stream};
+        if (i + 1 < o->panels && o->units >= EXPECT_UNITS && !o->stream)
             expect_rows(c + nr, g->ldc, rows, HTH_MIN(g->n - col - nr, nr), true);
         if (g->n - col < nr)
             outer_edge(o, &t, c, g->n - col);
@@ -280,6 +284,8 @@ static void outer_part(void *arg, uint32_t part)
         uint32_t first = tile_first(m, tiles, i);
         outer_tile(o, first, tile_first(m, tiles, i + 1) - first);
     }
+    if (o->stream)
+        o->isa->settle();
 }
 
 static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
@@ -293,6 +299,14 @@ static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint
 {
     size_t panel = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->nr * sizeof(uint32_t);
     return HTH_MIN(panels_of(isa, n) * panel, OUTER_BYTES);
+}
+
+/* A gradient that will have left the cache before its optimiser comes is written past it: that
+ * leaves the room to the images and saves reading the old lines. */
+static bool outer_streams(const struct hth_packed_isa *isa, const struct hth_gemm *g)
+{
+    return (size_t)g->m * g->n * sizeof(float) >= STREAM_BYTES && !g->accumulate &&
+           g->k <= OUTER_UNITS * isa->pair && g->ldc % 16 == 0 && (uintptr_t)g->c % 64 == 0;
 }
 
 static void outer_block(struct hth_exec *ex, struct outer *o)
@@ -313,7 +327,7 @@ static void outer_block(struct hth_exec *ex, struct outer *o)
 static enum hth_err outer_run(struct hth_exec *ex, const struct hth_gemm *g)
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
-    struct outer o = {.isa = isa, .g = g};
+    struct outer o = {.isa = isa, .g = g, .stream = outer_streams(isa, g)};
     size_t mark = hth_exec_mark(ex);
     o.b = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, g->k), g->n));
     if (o.b == NULL)

@@ -349,6 +349,36 @@ static void test_team_changes_no_bit(void **state)
     }
 }
 
+/* A gradient of more than 8 MiB is written past the cache, but for its ragged columns; then it is
+ * added to. */
+static void test_large_gradient(void **state)
+{
+    (void)state;
+    enum { IN = 1060, OUT = 2000 };
+    float *want = hth_calloc((size_t)IN * OUT, sizeof(float));
+    for (size_t k = 0; k < backend_count; k++) {
+        struct layer l = layer_new(backends[k], IN, OUT);
+        bool bf16 = hth_backend_compute(backends[k]) == HTH_MATMUL_BF16;
+        for (int round = 1; round <= 2; round++) {
+            assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b, hth_view_f32(l.x, ROWS, IN, IN),
+                                                 hth_view_f32(l.dy, ROWS, OUT, OUT)));
+            for (size_t i = 0; i < IN; i++) {
+                for (size_t j = 0; j < OUT; j++) {
+                    double sum = 0;
+                    for (size_t r = 0; r < ROWS; r++)
+                        sum += (double)l.x[r * IN + i] * (double)l.dy[r * OUT + j];
+                    want[i * OUT + j] = (float)(round * sum);
+                }
+            }
+            const float *got = hth_params_flat(l.p, HTH_PART_GRAD) + hth_weight_offset(l.w);
+            double off = hth_test_rel_l2(got, want, (size_t)IN * OUT);
+            assert_true(off < (bf16 ? 6e-3 : 5e-6));
+        }
+        layer_free(&l);
+    }
+    hth_free(want);
+}
+
 /* -- the end of memory --------------------------------------------------------------------- */
 
 /* rows x cols floats that end where a page begins that may not be touched. */
@@ -426,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_emitted_images),
         cmocka_unit_test(test_many_builders),
         cmocka_unit_test(test_team_changes_no_bit),
+        cmocka_unit_test(test_large_gradient),
         cmocka_unit_test(test_walls),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
