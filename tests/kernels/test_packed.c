@@ -355,7 +355,7 @@ static void test_large_gradient(void **state)
 {
     (void)state;
     enum { IN = 1060, OUT = 2000 };
-    float *want = hth_calloc((size_t)IN * OUT, sizeof(float));
+    double *want = hth_calloc((size_t)IN * OUT, sizeof(double));
     for (size_t k = 0; k < backend_count; k++) {
         struct layer l = layer_new(backends[k], IN, OUT);
         bool bf16 = hth_backend_compute(backends[k]) == HTH_MATMUL_BF16;
@@ -367,7 +367,7 @@ static void test_large_gradient(void **state)
                     double sum = 0;
                     for (size_t r = 0; r < ROWS; r++)
                         sum += (double)l.x[r * IN + i] * (double)l.dy[r * OUT + j];
-                    want[i * OUT + j] = (float)(round * sum);
+                    want[i * OUT + j] = round * sum;
                 }
             }
             const float *got = hth_params_flat(l.p, HTH_PART_GRAD) + hth_weight_offset(l.w);
