@@ -37,17 +37,43 @@ static size_t image_bytes(const struct hth_packed_isa *isa, const struct hth_wei
     return panels * panel_units(isa, w, which) * sizeof(uint32_t);
 }
 
+/* A tile's share of a panel, made in the first cache, goes past the caches into an image that they
+ * could not hold: a plain store would first read what it overwrites. */
+#define STREAM_BYTES ((size_t)4 << 20)
+#define STREAM_UNITS (HTH_PACKED_TILE * 32)
+
+static bool streams(const struct hth_packed_isa *isa, const struct hth_weight *w, int which)
+{
+    return image_bytes(isa, w, which) >= STREAM_BYTES && HTH_PACKED_TILE * isa->nr <= STREAM_UNITS;
+}
+
+static void stream(const struct hth_weight *w, size_t units, const uint32_t *src, uint32_t *dst)
+{
+    const struct hth_packed_cpu *cpu = w->owner->be->impl;
+    cpu->cpu.row->stream(units * sizeof(src[0]), src, dst);
+}
+
+static void stream_end(const struct hth_weight *w)
+{
+    const struct hth_packed_cpu *cpu = w->owner->be->impl;
+    cpu->cpu.row->stream_end();
+}
+
 /* Rows row0 .. of W go K downwards into the panels of its columns. */
 static void emit_forward(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t row0,
                          uint32_t rows, uint32_t col0, uint32_t cols, const float *values,
                          size_t ld)
 {
     size_t panel = panel_units(isa, w, HTH_IMAGE_FORWARD);
-    uint32_t *data = w->image[HTH_IMAGE_FORWARD].data;
+    bool past = streams(isa, w, HTH_IMAGE_FORWARD);
+    uint32_t *data = w->image[HTH_IMAGE_FORWARD].data, some[STREAM_UNITS];
     data += (size_t)(row0 / isa->pair) * isa->nr;
     for (uint32_t c = 0; c < cols; c += isa->nr) {
-        isa->pack_down(values + c, ld, rows, HTH_MIN(cols - c, isa->nr),
-                       data + (col0 + c) / isa->nr * panel, isa->nr);
+        uint32_t *dst = data + (col0 + c) / isa->nr * panel;
+        isa->pack_down(values + c, ld, rows, HTH_MIN(cols - c, isa->nr), past ? some : dst,
+                       isa->nr);
+        if (past)
+            stream(w, (size_t)hth_units(isa, rows) * isa->nr, some, dst);
     }
 }
 
@@ -56,11 +82,14 @@ static void emit_backward(const struct hth_packed_isa *isa, struct hth_weight *w
                           size_t ld)
 {
     size_t panel = panel_units(isa, w, HTH_IMAGE_BACKWARD);
-    uint32_t *data = w->image[HTH_IMAGE_BACKWARD].data;
+    bool past = streams(isa, w, HTH_IMAGE_BACKWARD);
+    uint32_t *data = w->image[HTH_IMAGE_BACKWARD].data, some[STREAM_UNITS];
     data += (size_t)(col0 / isa->pair) * isa->nr;
     for (uint32_t r = 0; r < rows; r += isa->nr) {
-        isa->pack_along(values + r * ld, ld, cols, HTH_MIN(rows - r, isa->nr),
-                        data + (row0 + r) / isa->nr * panel);
+        uint32_t *dst = data + (row0 + r) / isa->nr * panel;
+        isa->pack_along(values + r * ld, ld, cols, HTH_MIN(rows - r, isa->nr), past ? some : dst);
+        if (past)
+            stream(w, (size_t)hth_units(isa, cols) * isa->nr, some, dst);
     }
 }
 
@@ -77,6 +106,7 @@ static void build(const struct hth_packed_isa *isa, struct hth_weight *w, int wh
                 emit_backward(isa, w, r, rows, c, cols, values, w->cols);
         }
     }
+    stream_end(w);
 }
 
 enum hth_err hth_packed_image(struct hth_weight *w, int which, const uint32_t **out)
@@ -144,6 +174,7 @@ void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, ui
         emit_forward(isa, w, row0, rows, col0, cols, values, ld);
     if (w->image[HTH_IMAGE_BACKWARD].data != NULL)
         emit_backward(isa, w, row0, rows, col0, cols, values, ld);
+    stream_end(w);
 }
 
 void hth_packed_emit_end(struct hth_weight *w)

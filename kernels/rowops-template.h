@@ -499,6 +499,33 @@ static void row_philox(size_t blocks, uint32_t first, const uint32_t c123[3], co
     }
 }
 
+static void row_stream(size_t bytes, const void *src, void *dst)
+{
+#if W == 16
+    if ((uintptr_t)dst % 64 == 0 && bytes % 64 == 0) {
+        for (size_t i = 0; i < bytes; i += 64)
+            _mm512_stream_si512((void *)((char *)dst + i),
+                                _mm512_loadu_si512((const char *)src + i));
+        return;
+    }
+#elif W == 8
+    if ((uintptr_t)dst % 64 == 0 && bytes % 64 == 0) {
+        for (size_t i = 0; i < bytes; i += 32)
+            _mm256_stream_si256((void *)((char *)dst + i),
+                                _mm256_loadu_si256((const void *)((const char *)src + i)));
+        return;
+    }
+#endif
+    memcpy(dst, src, bytes);
+}
+
+static void row_stream_end(void)
+{
+#if W > 4
+    _mm_sfence(); /* streaming stores keep no order with those that publish them */
+#endif
+}
+
 /* -- number formats ------------------------------------------------------------------------ */
 
 static inline uint32_t bits_of(float x)
@@ -608,5 +635,7 @@ const struct hth_rowops ROWOPS_TABLE = {
     .sgd = row_sgd,
     .lamb_moments = row_lamb_moments,
     .lamb_apply = row_lamb_apply,
+    .stream = row_stream,
+    .stream_end = row_stream_end,
     .philox = row_philox,
 };

@@ -48,11 +48,11 @@ struct hth_row_norm_back {
     float *dx, *dgamma, *dbeta;
 };
 
-/* rows x cols elements of a tensor, row i at i * ld. m and v NULL where the kind has none. */
+/* A stretch of a tensor. m and v NULL where the kind has none. */
 struct hth_row_step {
     float *w, *m, *v;
     const float *g;
-    size_t rows, cols, ld;
+    size_t count;
 };
 
 /* What the loss of a row needs: its largest element, the sum of exp(x - largest), the element of
@@ -95,12 +95,16 @@ struct hth_rowops {
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*to_f16)(size_t n, const float *x, uint16_t *y);
     void (*from_f16)(size_t n, const uint16_t *x, float *y);
-    /* Optimiser steps over a matrix of elements. */
+    /* Optimiser steps. */
     void (*adam)(const struct hth_step *s, const struct hth_row_step *r);
     void (*sgd)(const struct hth_step *s, const struct hth_row_step *r);
     /* LAMB moves m and v first, and sums the squares of w and of the update; then w. */
     void (*lamb_moments)(const struct hth_step *s, const struct hth_row_step *r, double sums[2]);
     void (*lamb_apply)(const struct hth_step *s, const struct hth_row_step *r, float rate);
+    /* Copies past the caches, for what they could not hold until it is used; plainly where dst or
+     * bytes is no multiple of 64. Before others may read it the same thread calls stream_end. */
+    void (*stream)(size_t bytes, const void *src, void *dst);
+    void (*stream_end)(void);
     /* Philox words for counters (first + i, c1, c2, c3), 4 words each. */
     void (*philox)(size_t blocks, uint32_t first, const uint32_t c123[3], const uint32_t key[2],
                    uint32_t *words);
