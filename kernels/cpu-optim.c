@@ -10,6 +10,7 @@
 
 #include "core/team.h"
 #include "kernels/cpu-internal.h"
+#include "kernels/packed.h"
 
 /* Elements of a part: four streams of 256 KiB, long enough for the prefetchers of the CPU. */
 #define PART ((size_t)1 << 16)
@@ -17,9 +18,10 @@
 #define NORM_PARTS 256
 
 struct work {
+    struct hth_weight *weight;
     const struct hth_rowops *row;
     const struct hth_step *step;
-    struct hth_row_step all; /* the whole tensor as one row */
+    struct hth_row_step all; /* the whole tensor */
     float rate;              /* LAMB: learning rate times trust ratio */
     size_t part;             /* elements of one */
     double sums[NORM_PARTS][2];
@@ -27,7 +29,7 @@ struct work {
 
 static uint32_t parts_of(const struct work *w)
 {
-    return (uint32_t)((w->all.cols + w->part - 1) / w->part);
+    return (uint32_t)((w->all.count + w->part - 1) / w->part);
 }
 
 /* A stretch of the tensor. */
@@ -39,8 +41,7 @@ static struct hth_row_step stretch(const struct work *w, size_t first, size_t co
         .g = a->g + first,
         .m = a->m != NULL ? a->m + first : NULL,
         .v = a->v != NULL ? a->v + first : NULL,
-        .rows = 1,
-        .cols = count,
+        .count = count,
     };
 }
 
@@ -63,7 +64,7 @@ static void apply(const struct work *w, const struct hth_row_step *r)
 static struct hth_row_step part_at(const struct work *w, uint32_t part)
 {
     size_t first = part * w->part;
-    return stretch(w, first, HTH_MIN(w->all.cols - first, w->part));
+    return stretch(w, first, HTH_MIN(w->all.count - first, w->part));
 }
 
 static void apply_part(void *arg, uint32_t part)
@@ -85,7 +86,7 @@ static float lamb_rate(struct hth_exec *ex, struct work *w)
 {
     const struct hth_step *s = w->step;
     double weight = 0, update = 0;
-    w->part = HTH_MAX(PART, (w->all.cols / NORM_PARTS + 16) / 16 * 16);
+    w->part = HTH_MAX(PART, (w->all.count / NORM_PARTS + 16) / 16 * 16);
     uint32_t parts = parts_of(w);
     hth_team_run(ex->team, parts, moments_part, w);
     for (uint32_t i = 0; i < parts; i++) {
@@ -100,23 +101,46 @@ static float lamb_rate(struct hth_exec *ex, struct work *w)
     return (float)((double)s->lr * ratio);
 }
 
+/* A strip of HTH_PACKED_TILE rows: one stretch of memory, so the step streams as it does without
+ * images; then its values go into the images while they are in the second or third cache. Stepping
+ * tile by tile would find them in the first, and lose more by leaving the streams. */
+static void strip_part(void *arg, uint32_t part)
+{
+    const struct work *w = arg;
+    struct hth_weight *weight = w->weight;
+    uint32_t row0 = part * HTH_PACKED_TILE, ld = weight->cols;
+    uint32_t rows = HTH_MIN(weight->rows - row0, (uint32_t)HTH_PACKED_TILE);
+    struct hth_row_step r = stretch(w, (size_t)row0 * ld, (size_t)rows * ld);
+    apply(w, &r);
+    for (uint32_t col = 0; col < ld; col += HTH_PACKED_TILE) {
+        uint32_t cols = HTH_MIN(ld - col, (uint32_t)HTH_PACKED_TILE);
+        hth_packed_emit_tile(weight, row0, rows, col, cols, r.w + col, ld);
+    }
+}
+
 enum hth_err hth_cpu_step(struct hth_exec *ex, struct hth_weight *weight,
                           const struct hth_step *step)
 {
     const struct hth_params *p = weight->owner;
     struct work w = {
+        .weight = weight,
         .row = hth_cpu_of(ex)->row,
         .step = step,
         .all = {.w = weight->value,
                 .g = weight->grad,
                 .m = p->slots > 0 ? p->state[0] + weight->offset : NULL,
                 .v = p->slots > 1 ? p->state[1] + weight->offset : NULL,
-                .rows = 1,
-                .cols = (size_t)weight->rows * weight->cols},
+                .count = (size_t)weight->rows * weight->cols},
     };
     if (step->kind == HTH_OPTIM_LAMB)
         w.rate = lamb_rate(ex, &w);
     w.part = PART;
-    hth_team_run(ex->team, parts_of(&w), apply_part, &w);
+    if (!hth_packed_emit_begin(weight)) {
+        hth_team_run(ex->team, parts_of(&w), apply_part, &w);
+        return HTH_OK;
+    }
+    uint32_t strips = weight->rows / HTH_PACKED_TILE + (weight->rows % HTH_PACKED_TILE != 0);
+    hth_team_run(ex->team, strips, strip_part, &w);
+    hth_packed_emit_end(weight);
     return HTH_OK;
 }

@@ -2,10 +2,10 @@
 /* rowops-optim-template.h: the optimisers of rowops-template.h, which includes this; the equations
  * stand in optim.h. */
 
-static void adam_row(const struct hth_step *s, const struct hth_row_step *r, size_t at)
+static void row_adam(const struct hth_step *s, const struct hth_row_step *r)
 {
-    float *w = r->w + at, *m = r->m + at, *v = r->v + at;
-    const float *g = r->g + at;
+    float *w = r->w, *m = r->m, *v = r->v;
+    const float *g = r->g;
     float scale = s->grad_scale, b1 = 1.0f - s->beta1, beta2 = s->beta2;
     float b2 = 1.0f - beta2, eps = s->eps;
     bool decoupled = s->kind == HTH_OPTIM_ADAMW;
@@ -13,7 +13,7 @@ static void adam_row(const struct hth_step *s, const struct hth_row_step *r, siz
     float l2 = decoupled ? 0.0f : s->decay;
     float shrink = decoupled ? 1.0f - s->lr * s->decay : 1.0f;
     VECTOR_LOOP
-    for (size_t i = 0; i < r->cols; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         float x = w[i], grad = g[i] * scale + l2 * x;
         float mean = m[i] + b1 * (grad - m[i]);
         float square = beta2 * v[i] + b2 * (grad * grad);
@@ -23,41 +23,22 @@ static void adam_row(const struct hth_step *s, const struct hth_row_step *r, siz
     }
 }
 
-static void row_adam(const struct hth_step *s, const struct hth_row_step *r)
+static void row_sgd(const struct hth_step *s, const struct hth_row_step *r)
 {
-    for (size_t i = 0; i < r->rows; i++)
-        adam_row(s, r, i * r->ld);
-}
-
-static void sgd_row(const struct hth_step *s, const struct hth_row_step *r, size_t at)
-{
-    float *w = r->w + at, *m = r->m + at;
-    const float *g = r->g + at;
+    float *w = r->w, *m = r->m;
+    const float *g = r->g;
     float scale = s->grad_scale, lr = s->lr, momentum = s->momentum, decay = s->decay;
+    if (momentum == 0) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < r->count; i++)
+            w[i] -= lr * (g[i] * scale + decay * w[i]);
+        return;
+    }
     VECTOR_LOOP
-    for (size_t i = 0; i < r->cols; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         float x = w[i], moved = momentum * m[i] + (g[i] * scale + decay * x);
         m[i] = moved;
         w[i] = x - lr * moved;
-    }
-}
-
-static void sgd_row_plain(const struct hth_step *s, const struct hth_row_step *r, size_t at)
-{
-    float *w = r->w + at, scale = s->grad_scale, lr = s->lr, decay = s->decay;
-    const float *g = r->g + at;
-    VECTOR_LOOP
-    for (size_t i = 0; i < r->cols; i++)
-        w[i] -= lr * (g[i] * scale + decay * w[i]);
-}
-
-static void row_sgd(const struct hth_step *s, const struct hth_row_step *r)
-{
-    for (size_t i = 0; i < r->rows; i++) {
-        if (s->momentum != 0)
-            sgd_row(s, r, i * r->ld);
-        else
-            sgd_row_plain(s, r, i * r->ld);
     }
 }
 
@@ -85,35 +66,30 @@ static void row_lamb_moments(const struct hth_step *s, const struct hth_row_step
     float b2 = 1.0f - beta2;
     struct lamb c = lamb_of(s);
     sums[0] = sums[1] = 0;
-    for (size_t row = 0; row < r->rows; row++) {
-        for (size_t first = 0; first < r->cols; first += LAMB_STRETCH) {
-            size_t at = row * r->ld + first;
-            size_t n = r->cols - first < LAMB_STRETCH ? r->cols - first : LAMB_STRETCH;
-            float *m = r->m + at, *v = r->v + at;
-            const float *g = r->g + at, *w = r->w + at;
-            VECTOR_LOOP
-            for (size_t i = 0; i < n; i++) {
-                float grad = g[i] * scale;
-                float mean = m[i] + b1 * (grad - m[i]);
-                float square = beta2 * v[i] + b2 * (grad * grad);
-                m[i] = mean;
-                v[i] = square;
-                update[i] = lamb_update(c, w[i], mean, square);
-            }
-            sums[0] += row_sumsq(n, w);
-            sums[1] += row_sumsq(n, update);
+    for (size_t at = 0; at < r->count; at += LAMB_STRETCH) {
+        size_t n = r->count - at < LAMB_STRETCH ? r->count - at : LAMB_STRETCH;
+        float *m = r->m + at, *v = r->v + at;
+        const float *g = r->g + at, *w = r->w + at;
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++) {
+            float grad = g[i] * scale;
+            float mean = m[i] + b1 * (grad - m[i]);
+            float square = beta2 * v[i] + b2 * (grad * grad);
+            m[i] = mean;
+            v[i] = square;
+            update[i] = lamb_update(c, w[i], mean, square);
         }
+        sums[0] += row_sumsq(n, w);
+        sums[1] += row_sumsq(n, update);
     }
 }
 
 static void row_lamb_apply(const struct hth_step *s, const struct hth_row_step *r, float rate)
 {
     struct lamb c = lamb_of(s);
-    for (size_t row = 0; row < r->rows; row++) {
-        float *w = r->w + row * r->ld;
-        const float *m = r->m + row * r->ld, *v = r->v + row * r->ld;
-        VECTOR_LOOP
-        for (size_t i = 0; i < r->cols; i++)
-            w[i] -= rate * lamb_update(c, w[i], m[i], v[i]);
-    }
+    float *w = r->w;
+    const float *m = r->m, *v = r->v;
+    VECTOR_LOOP
+    for (size_t i = 0; i < r->count; i++)
+        w[i] -= rate * lamb_update(c, w[i], m[i], v[i]);
 }

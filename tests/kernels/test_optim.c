@@ -311,7 +311,8 @@ static void test_bits(void **state)
 /* After a step, products see the new values: the same as with images built from them. */
 static void test_images_follow(void **state)
 {
-    static const uint32_t shapes[][2] = {{64, 64}, {70, 200}, {257, 131}};
+    /* The images of the last are written past the caches. */
+    static const uint32_t shapes[][2] = {{64, 64}, {70, 200}, {257, 131}, {1030, 2050}};
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
         for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
