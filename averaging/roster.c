@@ -226,6 +226,20 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
         hth_roster_say(r);
 }
 
+void hth_roster_set_schema(struct hth_roster *r, uint64_t schema)
+{
+    if (r->opts.schema == schema)
+        return;
+    r->opts.schema = r->self.schema = schema;
+    memset(r->parts, 0, sizeof(r->parts));
+    for (uint32_t i = 0; i < r->count; i++) {
+        r->parts[zeros_of(&r->peers[i]->id)] += hth_roster_takes_part(r, &r->peers[i]->note);
+        hth_roster_follow(r, &r->peers[i]->note);
+    }
+    hth_roster_say(r);
+    tell_change(r);
+}
+
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 {
     if (r->self.flags == (flags & HTH_ROSTER_FLAGS))

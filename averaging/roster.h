@@ -114,6 +114,8 @@ void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 /* Published soon: at once when the step changed, else when others would estimate it wrongly. */
 void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t samples,
                              double samples_per_s);
+/* Of what this peer averages: known only once its model is made. Counts begin anew. */
+void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
 /* Never goes back. */

@@ -188,7 +188,7 @@ static enum hth_err load_place(struct hth_trainer *t, const struct hth_st_reader
     HTH_TRY(hth_st_meta_u64(r, "hearth.loss_ema", &loss));
     HTH_TRY(hth_st_meta_u64(r, "hearth.accuracy_ema", &accuracy));
     /* A position beyond this would overflow when it is multiplied by the micro-batch. */
-    if (t->launched > UINT64_MAX / HTH_MICRO_BATCH_MAX / 2 || t->stats.updates > t->launched)
+    if (t->launched > UINT64_MAX / HTH_MICRO_BATCH_MAX / 2)
         return HTH_E_CORRUPT;
     t->stats.loss_ema = from_bits(loss);
     t->stats.accuracy_ema = from_bits(accuracy);

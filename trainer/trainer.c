@@ -57,7 +57,8 @@ static bool wait_for_experts(struct hth_trainer *t)
 
 static bool training_next(struct hth_trainer *t, struct hth_flight *f)
 {
-    if (t->stats.updates + t->training >= t->opts.updates_max)
+    if (t->stats.updates + (t->batch.on ? 0 : t->training) >= t->opts.updates_max ||
+        !hth_batch_may_launch(t))
         return false;
     f->eval = false;
     f->position = t->launched * t->opts.micro_batch;
@@ -141,12 +142,13 @@ void hth_trainer_pump(struct hth_trainer *t)
             wind_up(t);
         return;
     }
-    if (!t->started || t->finished)
+    if (!t->started || t->finished || !hth_newcomer_ready(t))
         return;
     look_at_the_clock(t);
     if (t->ckpt.wanted) {
         if (t->in_air == 0 && !t->ckpt.busy)
             hth_checkpoint_take(t);
+        hth_batch_pump(t);
         return;
     }
     if (t->eval.wanted && !t->eval.active)
@@ -157,6 +159,7 @@ void hth_trainer_pump(struct hth_trainer *t)
     }
     if (!wait_for_experts(t))
         launch(t);
+    hth_batch_pump(t);
 }
 
 void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
@@ -281,9 +284,9 @@ static void destroy(struct hth_trainer *t)
     hth_free(t->flights);
     hth_port_free(t->port);
     hth_blob_unref(t->ckpt.bytes);
-    hth_blob_unref(t->average.values);
-    hth_blob_unref(t->average.mean);
-    hth_blob_unref(t->average.offered);
+    hth_average_clear(t);
+    hth_batch_clear(t);
+    hth_newcomer_clear(t);
     hth_data_free(t->data);
     hth_data_free(t->eval_data);
     hth_model_free(t->model);
@@ -322,7 +325,9 @@ void hth_trainer_free(struct hth_trainer *t)
     hth_averager_stop(&t->average.averager);
     if (t->average.own)
         hth_averager_free(&t->average.averager);
+    hth_newcomer_stop(t);
     hth_timer_free(t->env, t->pump_timer);
+    hth_timer_free(t->env, t->batch.timer);
     t->closing = hth_queue_close(&t->trunk, queue_idle, t);
     t->closing += hth_queue_close(&t->io, queue_idle, t);
     if (t->closing == 0)
@@ -380,9 +385,9 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     HTH_GOTO(fail, resume(t));
     HTH_GOTO(fail, make_port(t));
     HTH_GOTO(fail, make_flights(t));
-    HTH_GOTO(fail, hth_averager_start(&t->average.averager, hth_average_round, t));
-    t->average.at = t->stats.updates;
-    t->average.samples_at = t->stats.samples;
+    HTH_GOTO(fail, hth_batch_start(t));
+    HTH_GOTO(fail, hth_average_start(t));
+    HTH_GOTO(fail, hth_newcomer_start(t));
     *out = t;
     return HTH_OK;
 fail:
@@ -393,7 +398,7 @@ fail:
 void hth_trainer_start(struct hth_trainer *t)
 {
     t->started = true;
-    t->last_update_us = hth_now_us(t->env);
+    t->started_us = t->last_update_us = t->newcomer.since_us = hth_now_us(t->env);
     hth_trainer_pump_soon(t);
 }
 
@@ -404,6 +409,12 @@ void hth_trainer_stop(struct hth_trainer *t, hth_fn *done, void *arg)
     t->stop_arg = arg;
     t->eval.wanted = false;
     hth_trainer_pump_soon(t);
+}
+
+void hth_trainer_nudge(struct hth_trainer *t)
+{
+    if (t->started && !t->finished)
+        hth_trainer_pump_soon(t);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -426,6 +437,7 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     out->hosts = p->hosts;
     out->hosts_dead = p->hosts_dead;
     out->flights = t->in_air;
+    hth_share_stats(t, &out->share);
     if (out->waiting)
         out->waiting_us += hth_now_us(t->env) - t->waiting_since_us;
 }

@@ -14,7 +14,8 @@
  * and its gradient is applied when it is ready, `staleness` updates later. A gradient is the mean
  * over the rows of its micro-batch; the experts receive the same mean with its row count
  * (experts/store.h says how they scale). A flight whose loss or gradient is not finite is dropped
- * and counted.
+ * and counted. Where trainers share a batch (share.h), gradients are summed instead, and an update
+ * is one step of all.
  *
  * With `rpc` and `directory` the experts are found in the directory and called over the network.
  * With `local` they live in this process: the same model, the reference that the network is
@@ -35,6 +36,7 @@
 #include "kernels/optim.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
+#include "trainer/share.h"
 
 struct hth_directory;
 struct hth_expert;
@@ -66,15 +68,16 @@ struct hth_train_stats {
     uint64_t not_finite_answers;
     uint64_t flights_not_finite; /* dropped for their loss or gradient */
     uint64_t flights_failed;     /* dropped for an error of this machine */
+    uint64_t flights_landed;     /* with a gradient */
     uint32_t flights;            /* in the air now */
     uint32_t live_experts;       /* in all layers */
     uint32_t hosts, hosts_dead;
     uint64_t staleness[HTH_STALENESS_BUCKETS]; /* updates of this process by their staleness */
     double staleness_mean;
-    uint64_t rounds, rounds_failed; /* of the averager */
-    double averaged_distance;       /* norm of the last difference */
-    bool waiting;                   /* for experts to appear */
-    int64_t waiting_us;             /* how long, in all */
+    uint64_t rounds, rounds_failed; /* of the averager: of parameters */
+    struct hth_share_stats share;
+    bool waiting;       /* for experts to appear */
+    int64_t waiting_us; /* how long, in all */
     uint64_t checkpoints, evals;
 };
 
@@ -130,7 +133,7 @@ struct hth_trainer_opts {
     const char *checkpoint_path;  /* NULL: none */
     uint64_t checkpoint_every;    /* updates; 0: only in hth_trainer_stop */
     bool resume;                  /* from checkpoint_path, if there is one */
-    uint64_t average_every;       /* updates between offers to the averager */
+    struct hth_share_opts share;  /* with other trainers */
     uint32_t experts_min;         /* live ones per layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */
     enum hth_dtype wire;          /* of rows on the wire; 0: fp32 */
@@ -144,7 +147,7 @@ struct hth_trainer_opts {
     {                                                                                              \
         .model = HTH_MODEL_OPTS_INIT, .data = HTH_DATA_OPTS_INIT, .eval_data = HTH_DATA_OPTS_INIT, \
         .optim = HTH_TRAIN_OPTIM_INIT, .micro_batch = 64, .flights = 4, .updates_max = 1000,       \
-        .average_every = 1, .experts_min = 1, .local_optim = HTH_TRAIN_OPTIM_INIT,                 \
+        .share = HTH_SHARE_OPTS_INIT, .experts_min = 1, .local_optim = HTH_TRAIN_OPTIM_INIT,       \
         .local_step_rows = 1                                                                       \
     }
 
@@ -159,6 +162,8 @@ void hth_trainer_free(struct hth_trainer *trainer);
 void hth_trainer_start(struct hth_trainer *trainer);
 /* Lets the flights land, writes a checkpoint when there is a path, then calls done once. */
 void hth_trainer_stop(struct hth_trainer *trainer, hth_fn *done, void *arg);
+/* The roster has changed: whoever waits for others looks again. From the roster's on_change. */
+void hth_trainer_nudge(struct hth_trainer *trainer);
 /* An evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data), E_BUSY
  * (one is under way). */
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;

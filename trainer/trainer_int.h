@@ -2,8 +2,12 @@
 /*
  * trainer_int.h (internal): the trainer's parts.
  *
- *   trainer.c     life, which flight starts when, updates of the trunk, the averager
+ *   trainer.c     life, which flight starts when
  *   flight.c      one micro-batch from data to gradient
+ *   update.c      gradients: applied one by one, or summed for a shared batch
+ *   average.c     parameters averaged in the background
+ *   elastic.c     shared batches: gathering, averaging, stepping together
+ *   newcomer.c    the state of a run: fetched at the start and when behind, and handed out
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
  *
@@ -18,6 +22,9 @@
 #include "trainer/port.h"
 #include "trainer/queue.h"
 #include "trainer/trainer.h"
+
+struct hth_state_donor;
+struct hth_state_fetch;
 
 /* Flights in a row that were dropped before the trainer gives up. */
 #define HTH_DROPS_MAX 100
@@ -54,15 +61,76 @@ struct hth_ckpt {
     enum hth_err err;
 };
 
+/* Rounds of parameters. */
 struct hth_average {
     struct hth_averager averager; /* the caller's, or nobody */
     bool own;
-    bool busy; /* a snapshot is being made or a difference applied */
+    bool busy;    /* a snapshot is being made or a difference applied */
+    bool out;     /* an offer is with the averager */
+    bool discard; /* ... of parameters that are no more */
     uint64_t at, samples_at;
+    uint32_t parts; /* of params: the values, and states where they are averaged too */
     struct hth_work snapshot, apply;
     struct hth_blob *values;         /* the snapshot being made */
     struct hth_blob *offered, *mean; /* of the round being applied */
-    double distance;
+    double distance, norm;
+};
+
+enum hth_batch_phase {
+    HTH_BATCH_GATHER,
+    HTH_BATCH_TAKE,    /* a job makes the mean gradient of the sum */
+    HTH_BATCH_AVERAGE, /* it is with the averager */
+    HTH_BATCH_STEP,    /* a job steps */
+    HTH_BATCH_AGAIN,   /* until retry_at_us */
+    HTH_BATCH_PUT_BACK /* a job adds it to the sum again */
+};
+
+/* A batch that is shared. */
+struct hth_batch {
+    bool on;
+    enum hth_batch_phase phase;
+    float *sum;       /* of gradients times samples; flat */
+    uint64_t samples; /* in it */
+    struct hth_work take, step, put_back;
+    struct hth_blob *mean;   /* ours, of `taken` samples */
+    struct hth_blob *common; /* of all; NULL: alone */
+    uint64_t taken;
+    double known;  /* samples of all when it was offered */
+    double weight; /* behind `common` */
+    double grad_norm;
+    float lr;
+    enum hth_err err; /* of a job */
+    int64_t taken_us, retry_at_us, behind_since_us;
+    uint32_t tries;
+    bool prepared;
+    struct hth_timer *timer;
+    /* speed while gathering: moving average of seconds per sample, bias corrected */
+    double s_per_sample, s_weight;
+    int64_t landed_us; /* 0: gathering was interrupted */
+};
+
+enum hth_boot {
+    HTH_BOOT_READY, /* also: alone */
+    HTH_BOOT_LOOK,
+    HTH_BOOT_FETCH,
+    HTH_BOOT_LAND, /* the state is here: until no flight is in the air */
+    HTH_BOOT_APPLY
+};
+
+/* Where the run stands, from others and for others. */
+struct hth_newcomer {
+    enum hth_boot boot;
+    int64_t since_us, alone_since_us;
+    struct hth_state_fetch *fetch;
+    struct hth_state_donor *donor;
+    struct hth_timer *timer;
+    struct hth_work apply, give;
+    struct hth_blob *values; /* fetched */
+    uint64_t updates, samples, steps;
+    struct hth_blob *given; /* being handed out */
+    bool giving;
+    uint32_t catch_ups; /* in a row, without a step in between */
+    enum hth_err err;
 };
 
 /* What the node's metrics show of a trainer. */
@@ -94,6 +162,9 @@ struct hth_trainer {
     uint64_t evaluated_at; /* updates of the last evaluation; UINT64_MAX: none */
     struct hth_ckpt ckpt;
     struct hth_average average;
+    struct hth_batch batch;
+    struct hth_newcomer newcomer;
+    int64_t started_us;
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */
@@ -114,8 +185,46 @@ void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f);
 /* update.c */
 /* The flight's gradient is complete: apply it. */
 void hth_trainer_apply(struct hth_flight *f);
+/* One step of the optimiser on that gradient, in a job. Errors: E_NOT_FINITE and the kernels'. */
+enum hth_err hth_step_trunk(struct hth_trainer *t, const float *grad, double *norm,
+                            float *lr) HTH_MUST;
+/* An update was made: counters, callback. */
+void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm, float lr);
+void hth_tell_update(struct hth_trainer *t);
+
+/* average.c */
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
+enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
+void hth_average_clear(struct hth_trainer *t);
+/* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
-void hth_average_round(void *arg, const struct hth_avg_result *result);
+/* The schema of an offer: the model's, and what is averaged. */
+uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
+
+/* elastic.c */
+enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
+void hth_batch_clear(struct hth_trainer *t);
+/* The job and the end of adding a flight's gradient to the sum. */
+enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm) HTH_MUST;
+void hth_batch_added(struct hth_trainer *t);
+void hth_batch_pump(struct hth_trainer *t);
+bool hth_batch_may_launch(const struct hth_trainer *t);
+/* The trainer's own sums are void: it takes up another state. */
+void hth_batch_reset(struct hth_trainer *t);
+void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result);
+
+/* newcomer.c */
+enum hth_err hth_newcomer_start(struct hth_trainer *t) HTH_MUST;
+void hth_newcomer_stop(struct hth_trainer *t);
+void hth_newcomer_clear(struct hth_trainer *t);
+/* May train; else it goes on with looking or fetching. */
+bool hth_newcomer_ready(struct hth_trainer *t);
+void hth_newcomer_catch_up(struct hth_trainer *t);
+
+/* share.c */
+/* What others should know of our progress. */
+void hth_share_tell(struct hth_trainer *t);
+void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 
 /* flight.c */
 void hth_flight_start(struct hth_flight *f);

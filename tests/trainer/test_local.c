@@ -580,7 +580,7 @@ static void test_averager_shifts_the_trunk(void **state)
     assert_int_equal(f->stats.rounds, 3);
     assert_true(twin.weight <= (double)f->stats.samples);
     assert_close(hth_params_flat(params, HTH_PART_VALUE)[3], before + 3 * 0.25, 1e-6, 0);
-    assert_close(f->stats.averaged_distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
+    assert_close(f->stats.share.distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
                  0);
     put_down(f, t);
     assert_true(twin.stopped);

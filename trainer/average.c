@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters, and the optimiser's states where that is asked for, averaged in the background.
+ *
+ * A job copies them, the averager takes the copy, training goes on; when the round has ended
+ * average - copy is added to what they have become. Adam's second moment stays >= 0.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
+
+static size_t flat_len(const struct hth_trainer *t)
+{
+    return hth_params_flat_len(t->model->params);
+}
+
+static size_t offer_bytes(const struct hth_trainer *t)
+{
+    return t->average.parts * flat_len(t) * sizeof(float);
+}
+
+uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
+{
+    uint64_t numbers[3] = {ticket, t->average.parts, t->opts.share.mode};
+
+    return hth_hash64(numbers, sizeof(numbers), hth_model_schema(t->model));
+}
+
+/* ---- offering -------------------------------------------------------------------------------- */
+
+static void snapshot_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
+    float *out = (float *)t->average.values->data;
+    size_t n = flat_len(t);
+
+    for (uint32_t i = 0; i < t->average.parts; i++)
+        memcpy(out + i * n, hth_params_flat(t->model->params, part_of[i]), n * sizeof(float));
+}
+
+static void snapshot_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
+    struct hth_average *a = &t->average;
+    bool together = t->opts.share.mode == HTH_SHARE_BATCH;
+    double samples = (double)(t->stats.samples - a->samples_at);
+    const struct hth_avg_offer offer = {
+        .values = a->values,
+        .count = a->parts * flat_len(t),
+        .weight = together ? 1 : HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
+        .step = t->stats.updates,
+        .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
+        .sweep = together ? t->stats.updates : HTH_AVG_SWEEP_AUTO,
+        .rounds = together ? HTH_AVG_ALL_AXES : 1,
+        .timeout_us = t->opts.share.timeout_us,
+        .ticket = HTH_TICKET_PARAMS,
+    };
+
+    a->busy = false;
+    if (err == HTH_OK)
+        err = hth_averager_offer(&a->averager, &offer);
+    if (err == HTH_OK) {
+        a->out = true;
+        a->samples_at = t->stats.samples;
+    } else {
+        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "no round: %s", hth_err_text(err));
+    }
+    hth_blob_unref(a->values);
+    a->values = NULL;
+}
+
+void hth_average_offer(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+    uint64_t every = t->opts.share.every;
+    enum hth_avg_reason reason;
+
+    if (a->busy || a->out || every == 0)
+        return;
+    /* Who shares batches must choose the same steps as the others. */
+    if (t->batch.on ? t->stats.updates % every != 0 : t->stats.updates - a->at < every)
+        return;
+    a->at = t->stats.updates;
+    if (hth_averager_ready(&a->averager, &reason) != HTH_OK)
+        return;
+    if (hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)
+        return; /* no room now: a later update offers again */
+    a->busy = true;
+    a->snapshot.run = snapshot_run;
+    a->snapshot.done = snapshot_done;
+    a->snapshot.job.bytes_moved = 2.0 * (double)offer_bytes(t);
+    hth_queue_push(&t->trunk, &a->snapshot);
+}
+
+/* ---- what a round changes -------------------------------------------------------------------- */
+
+/* Adds to[i] += average - copy; returns the sums of squares of the difference and the average. */
+static void add_difference(float *to, const float *average, const float *copy, size_t n,
+                           double sums[2])
+{
+    for (size_t i = 0; i < n; i++) {
+        float difference = average[i] - copy[i];
+
+        to[i] += difference;
+        sums[0] += (double)difference * difference;
+        sums[1] += (double)average[i] * average[i];
+    }
+}
+
+static void difference_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
+    struct hth_average *a = &t->average;
+    struct hth_params *params = t->model->params;
+    const float *average = (const float *)a->mean->data;
+    const float *copy = (const float *)a->offered->data;
+    size_t n = flat_len(t);
+    double sums[2] = {0, 0}, others[2] = {0, 0};
+
+    add_difference(hth_params_flat(params, HTH_PART_VALUE), average, copy, n, sums);
+    for (uint32_t part = 1; part < a->parts; part++) {
+        float *state = hth_params_flat(params, part_of[part]);
+
+        add_difference(state, average + part * n, copy + part * n, n, others);
+        for (size_t i = 0; part_of[part] == HTH_PART_STATE1 && i < n; i++)
+            state[i] = state[i] > 0 ? state[i] : 0;
+    }
+    hth_params_touched(params);
+    a->distance = sqrt(sums[0]);
+    a->norm = sqrt(sums[1]);
+}
+
+static void difference_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
+    struct hth_average *a = &t->average;
+
+    a->busy = false;
+    hth_blob_unref(a->mean);
+    hth_blob_unref(a->offered);
+    a->mean = a->offered = NULL;
+    if (err == HTH_OK) {
+        t->stats.share.distance = a->distance;
+        t->stats.share.norm = a->norm;
+    }
+}
+
+static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *result)
+{
+    struct hth_average *a = &t->average;
+
+    a->out = false;
+    if (a->discard) {
+        a->discard = false;
+        return;
+    }
+    if (result->err != HTH_OK || result->average == NULL ||
+        result->average->size != offer_bytes(t) || result->values == NULL ||
+        result->values->size != offer_bytes(t) || a->mean != NULL) {
+        t->stats.rounds_failed++;
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "round failed: %s",
+                hth_avg_reason_text(result->reason));
+        return;
+    }
+    t->stats.rounds++;
+    a->busy = true;
+    a->mean = hth_blob_ref(result->average);
+    a->offered = hth_blob_ref(result->values);
+    a->apply.run = difference_run;
+    a->apply.done = difference_done;
+    a->apply.job.bytes_moved = 4.0 * (double)offer_bytes(t);
+    hth_queue_push(&t->trunk, &a->apply);
+}
+
+static void on_round(void *arg, const struct hth_avg_result *result)
+{
+    struct hth_trainer *t = arg;
+
+    if (t->freed)
+        return;
+    if (result->ticket == HTH_TICKET_GRADIENT)
+        hth_batch_result(t, result);
+    else
+        round_of_params(t, result);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum hth_err hth_average_start(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+
+    a->parts = 1;
+    if (t->opts.share.states)
+        a->parts += HTH_MIN(hth_params_state_slots(t->model->params), 2u);
+    a->at = t->stats.updates;
+    a->samples_at = t->stats.samples;
+    return hth_averager_start(&a->averager, on_round, t);
+}
+
+void hth_average_clear(struct hth_trainer *t)
+{
+    hth_blob_unref(t->average.values);
+    hth_blob_unref(t->average.mean);
+    hth_blob_unref(t->average.offered);
+}

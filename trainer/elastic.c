@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared batches: gather together, average, step together (share.h has the picture).
+ *
+ * Gradients are means over a micro-batch; the sum holds each times its samples, so that
+ *
+ *     mean = sum / samples            of this trainer
+ *     common = sum over trainers of samples_i * mean_i / sum of samples_i
+ *
+ * is the gradient of the whole batch, whatever the sizes of micro-batches. A trainer that has none
+ * when the batch is full goes on until its first one has landed; the others wait for it as long as
+ * the averager's window is open.
+ *
+ * Weights change in a step only, so everybody who took the same steps has the same parameters. Who
+ * sees that others are a step ahead and does not get there itself fetches the state (newcomer.c).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+#define POLL_US        (100 * HTH_US_PER_MS) /* others' progress */
+#define AGAIN_US       (250 * HTH_US_PER_MS) /* times the tries so far */
+#define AGAIN_MAX_US   (2 * HTH_US_PER_S)
+#define BEHIND_US      (1 * HTH_US_PER_S) /* others end a round a little earlier */
+#define SPEED_FACTOR   0.1
+#define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
+
+static void pump_batch(struct hth_trainer *t);
+
+static size_t flat_len(const struct hth_trainer *t)
+{
+    return hth_params_flat_len(t->model->params);
+}
+
+/* The step that samples are gathered for: the next one, or with `delayed` the one after it. */
+static uint64_t gather_step(const struct hth_trainer *t)
+{
+    bool next = t->opts.share.delayed && t->batch.phase != HTH_BATCH_GATHER;
+
+    return t->stats.updates + next;
+}
+
+static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (t->opts.share.roster != NULL) {
+        hth_roster_batch(t->opts.share.roster, gather_step(t), t->opts.share.target, out);
+        return;
+    }
+    out->samples = out->samples_said = (double)t->batch.samples;
+    out->step_max = gather_step(t);
+    out->eta_us = t->batch.samples >= t->opts.share.target ? 0 : INT64_MAX;
+}
+
+/* Others that could share this batch. */
+static bool is_alone(const struct hth_trainer *t)
+{
+    return t->opts.share.roster == NULL || hth_roster_population(t->opts.share.roster, NULL) <= 1;
+}
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm)
+{
+    size_t n = flat_len(t);
+    float samples = (float)t->opts.micro_batch;
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)grad[i] * grad[i];
+    *norm = sqrt(sum);
+    if (!isfinite(sum))
+        return HTH_E_NOT_FINITE;
+    for (size_t i = 0; i < n; i++)
+        t->batch.sum[i] += samples * grad[i];
+    return HTH_OK;
+}
+
+/* Speed counts only while flights may start: waiting for others is no measure of this machine. */
+static void measure_speed(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    int64_t now = hth_now_us(t->env);
+
+    if (b->landed_us > 0 && now > b->landed_us) {
+        double s = (double)(now - b->landed_us) / 1e6 / t->opts.micro_batch;
+
+        b->s_per_sample += SPEED_FACTOR * (s - b->s_per_sample);
+        b->s_weight += SPEED_FACTOR * (1 - b->s_weight);
+    }
+    b->landed_us = now;
+}
+
+void hth_batch_added(struct hth_trainer *t)
+{
+    t->batch.samples += t->opts.micro_batch;
+    measure_speed(t);
+    hth_share_tell(t);
+}
+
+/* Enough together with what is in the air, or all that this trainer brings to a step. */
+bool hth_batch_may_launch(const struct hth_trainer *t)
+{
+    const struct hth_batch *b = &t->batch;
+    uint64_t most = t->opts.share.step_samples_max;
+    uint64_t ours = b->samples + (uint64_t)t->training * t->opts.micro_batch;
+    struct hth_roster_batch all;
+
+    if (!b->on)
+        return true;
+    if (!t->opts.share.delayed && b->phase != HTH_BATCH_GATHER)
+        return false;
+    if (ours == 0)
+        return true; /* something at least */
+    if (most > 0 && ours + t->opts.micro_batch > most)
+        return false;
+    look(t, &all);
+    return all.samples + (double)t->training * t->opts.micro_batch < (double)t->opts.share.target;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+static void take_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
+    float *mean = (float *)t->batch.mean->data;
+    float samples = (float)t->batch.taken;
+    size_t n = flat_len(t);
+
+    for (size_t i = 0; i < n; i++)
+        mean[i] = t->batch.sum[i] / samples;
+    memset(t->batch.sum, 0, n * sizeof(float));
+}
+
+static void offer(struct hth_trainer *t);
+
+static void take_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
+
+    if (err != HTH_OK) {
+        hth_trainer_fatal(t, err);
+        return;
+    }
+    offer(t);
+}
+
+static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    struct hth_batch *b = &t->batch;
+    size_t bytes = flat_len(t) * sizeof(float);
+
+    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->mean) != HTH_OK) {
+        hth_timer_set(t->env, b->timer, AGAIN_US);
+        return;
+    }
+    b->phase = HTH_BATCH_TAKE;
+    b->taken = b->samples;
+    b->samples = 0;
+    b->known = HTH_MAX(all->samples_said, (double)b->taken);
+    b->tries = 0;
+    b->landed_us = t->opts.share.delayed ? b->landed_us : 0;
+    b->taken_us = hth_now_us(t->env);
+    b->take.run = take_run;
+    b->take.done = take_done;
+    b->take.job.bytes_moved = 3.0 * (double)bytes;
+    hth_queue_push(&t->trunk, &b->take);
+    hth_share_tell(t);
+}
+
+/* ---- averaging ------------------------------------------------------------------------------- */
+
+static struct hth_avg_offer make_offer(const struct hth_trainer *t)
+{
+    return (struct hth_avg_offer){
+        .values = t->batch.mean,
+        .count = flat_len(t),
+        .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
+        .step = t->stats.updates,
+        .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
+        .sweep = t->stats.updates,
+        .rounds = HTH_AVG_ALL_AXES,
+        .timeout_us = t->opts.share.timeout_us,
+        .ticket = HTH_TICKET_GRADIENT,
+    };
+}
+
+static void try_again(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    int64_t wait_us = HTH_MIN(++b->tries * AGAIN_US, AGAIN_MAX_US);
+
+    b->phase = HTH_BATCH_AGAIN;
+    b->retry_at_us = hth_now_us(t->env) + wait_us;
+    hth_timer_set(t->env, b->timer, wait_us);
+}
+
+static void put_back_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.put_back);
+    const float *mean = (const float *)t->batch.mean->data;
+    size_t n = flat_len(t);
+
+    for (size_t i = 0; i < n; i++)
+        t->batch.sum[i] += (float)t->batch.taken * mean[i];
+}
+
+static void gather_again(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    hth_blob_unref(b->mean);
+    hth_blob_unref(b->common);
+    b->mean = b->common = NULL;
+    b->taken = 0;
+    b->prepared = false;
+    b->phase = HTH_BATCH_GATHER;
+    hth_share_tell(t);
+    hth_trainer_pump_soon(t);
+}
+
+static void put_back_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.put_back);
+
+    if (err == HTH_OK)
+        t->batch.samples += t->batch.taken;
+    gather_again(t);
+}
+
+static void step(struct hth_trainer *t, struct hth_blob *common, double weight);
+
+/* Nobody else: our own samples must be enough. */
+static void go_alone(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    if (b->taken >= t->opts.share.target) {
+        t->stats.share.steps_alone++;
+        step(t, b->mean, (double)b->taken);
+        return;
+    }
+    b->phase = HTH_BATCH_PUT_BACK;
+    b->put_back.run = put_back_run;
+    b->put_back.done = put_back_done;
+    b->put_back.job.bytes_moved = 12.0 * (double)flat_len(t);
+    hth_queue_push(&t->trunk, &b->put_back);
+}
+
+static void offer(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    const struct hth_avg_offer o = make_offer(t);
+    enum hth_err err;
+
+    if (is_alone(t)) {
+        go_alone(t);
+        return;
+    }
+    b->phase = HTH_BATCH_AVERAGE;
+    err = hth_averager_offer(&t->average.averager, &o);
+    if (err != HTH_OK) {
+        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "the batch can't be offered: %s",
+                hth_err_text(err));
+        try_again(t);
+    }
+}
+
+void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_batch *b = &t->batch;
+    bool enough = r->weight >= t->opts.share.quorum * b->known;
+
+    /* Of a batch that was given up, or of one that has been offered again since. */
+    if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)
+        return;
+    if (r->err == HTH_OK && enough && r->average != NULL &&
+        r->average->size == flat_len(t) * sizeof(float)) {
+        t->stats.share.steps_shared++;
+        step(t, r->average, r->weight);
+        return;
+    }
+    if (r->err == HTH_OK && !enough)
+        t->stats.share.below_quorum++;
+    else
+        t->stats.share.tries_failed++;
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f of %.0f samples",
+            (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight,
+            b->known);
+    try_again(t);
+}
+
+/* ---- stepping -------------------------------------------------------------------------------- */
+
+static void step_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
+}
+
+static void step_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    if (err == HTH_OK)
+        err = b->err;
+    if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
+        hth_trainer_fatal(t, err);
+        return;
+    }
+    t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
+    t->stats.share.weight = b->weight;
+    t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
+    t->newcomer.catch_ups = 0;
+    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    gather_again(t);
+    hth_average_offer(t);
+    hth_tell_update(t);
+}
+
+static void step(struct hth_trainer *t, struct hth_blob *common, double weight)
+{
+    struct hth_batch *b = &t->batch;
+    double floats = (double)flat_len(t);
+
+    b->phase = HTH_BATCH_STEP;
+    b->common = hth_blob_ref(common);
+    b->weight = weight;
+    b->step.run = step_run;
+    b->step.done = step_done;
+    b->step.job.flops = 12 * floats;
+    b->step.job.bytes_moved = 36 * floats;
+    hth_queue_push(&t->trunk, &b->step);
+}
+
+/* ---- together with others -------------------------------------------------------------------- */
+
+/* True when the others have gone on without us. */
+static bool fell_behind(struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    struct hth_batch *b = &t->batch;
+    int64_t now = hth_now_us(t->env);
+    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0);
+
+    if (all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers) {
+        b->behind_since_us = 0;
+        return false;
+    }
+    if (b->behind_since_us == 0)
+        b->behind_since_us = now;
+    if (all->step_max > ours + 1 || now - b->behind_since_us > BEHIND_US) {
+        b->behind_since_us = 0;
+        hth_newcomer_catch_up(t);
+    }
+    return true;
+}
+
+/* Looks for the group before the batch is full. */
+static void prepare(struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    struct hth_batch *b = &t->batch;
+    struct hth_avg_offer o;
+
+    if (b->prepared || all->eta_us > t->opts.share.prepare_us || is_alone(t) ||
+        t->opts.share.prepare_us == 0)
+        return;
+    o = make_offer(t);
+    o.weight = HTH_MAX((double)b->samples, 1.0);
+    hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + all->eta_us);
+    b->prepared = hth_averager_prepare(&t->average.averager, &o, all->eta_us) == HTH_OK;
+}
+
+static void gather(struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    struct hth_batch *b = &t->batch;
+    uint64_t most = t->opts.share.step_samples_max;
+
+    if (all->eta_us > 0) {
+        prepare(t, all);
+        hth_timer_set(t->env, b->timer, HTH_MIN(HTH_MAX(all->eta_us, 1000), POLL_US));
+        return;
+    }
+    (void)most;
+    /* What is in the air still counts: weights must not change under it. */
+    if (b->samples == 0 || (t->training > 0 && !t->opts.share.delayed)) {
+        prepare(t, all);
+        hth_timer_set(t->env, b->timer, POLL_US);
+        return;
+    }
+    take(t, all);
+}
+
+static void pump_batch(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    struct hth_roster_batch all;
+
+    if (b->phase != HTH_BATCH_GATHER && b->phase != HTH_BATCH_AGAIN)
+        return;
+    if (t->stats.updates >= t->opts.updates_max)
+        return;
+    look(t, &all);
+    if (fell_behind(t, &all)) {
+        hth_timer_set(t->env, b->timer, POLL_US);
+        return;
+    }
+    if (b->phase == HTH_BATCH_GATHER)
+        gather(t, &all);
+    else if (hth_now_us(t->env) >= b->retry_at_us)
+        offer(t);
+    else
+        hth_timer_set(t->env, b->timer, b->retry_at_us - hth_now_us(t->env));
+}
+
+void hth_batch_pump(struct hth_trainer *t)
+{
+    if (t->batch.on)
+        pump_batch(t);
+}
+
+static void on_timer(void *arg)
+{
+    hth_trainer_pump(arg);
+}
+
+void hth_batch_reset(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    if (!b->on)
+        return;
+    HTH_ASSERT(b->phase == HTH_BATCH_GATHER || b->phase == HTH_BATCH_AGAIN);
+    if (b->sum != NULL)
+        memset(b->sum, 0, flat_len(t) * sizeof(float));
+    b->samples = 0;
+    b->behind_since_us = 0;
+    b->landed_us = 0;
+    gather_again(t);
+}
+
+enum hth_err hth_batch_start(struct hth_trainer *t)
+{
+    const struct hth_share_opts *o = &t->opts.share;
+    struct hth_batch *b = &t->batch;
+    size_t bytes = flat_len(t) * sizeof(float);
+
+    b->on = o->mode == HTH_SHARE_BATCH;
+    if (!b->on)
+        return HTH_OK;
+    if (o->target == 0 || !(o->quorum >= 0 && o->quorum <= 1) ||
+        (o->step_samples_max > 0 && o->step_samples_max < t->opts.micro_batch))
+        return HTH_E_CONFIG;
+    b->sum = hth_try_aligned(bytes);
+    if (b->sum == NULL)
+        return HTH_E_NO_MEMORY;
+    memset(b->sum, 0, bytes);
+    b->timer = hth_timer_new(t->env, on_timer, t);
+    return HTH_OK;
+}
+
+void hth_batch_clear(struct hth_trainer *t)
+{
+    hth_blob_unref(t->batch.mean);
+    hth_blob_unref(t->batch.common);
+    hth_aligned_free(t->batch.sum);
+}

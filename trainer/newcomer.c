@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the run stands: found out at the start, taken from others when behind, handed out.
+ *
+ *   LOOK --nobody trains--------------------------------> READY
+ *     '---others do--> FETCH --state--> LAND --> APPLY --> READY --behind--> FETCH
+ *
+ * The blob is the parameters' values and then each state of the optimiser, flat and fp32; the meta
+ * bytes say where the run stands. Only what all members of a run have alike is in them, so that
+ * donors at the same step have the same root.
+ *
+ *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates   24 samples   32 steps (8
+ * each)
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "averaging/roster.h"
+#include "averaging/state.h"
+#include "core/bytes.h"
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+#define META_VERSION 1
+#define META_BYTES   40
+#define POLL_US      (100 * HTH_US_PER_MS)
+#define LAG_LOCAL    64 /* updates that trainers which step by themselves may differ by */
+#define CATCH_UPS    3  /* in a row: then the run is faster than its state can be fetched */
+
+static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
+
+static uint32_t part_count(const struct hth_trainer *t)
+{
+    return 1 + HTH_MIN(hth_params_state_slots(t->model->params), 2u);
+}
+
+static size_t state_bytes(const struct hth_trainer *t)
+{
+    return part_count(t) * hth_params_flat_len(t->model->params) * sizeof(float);
+}
+
+/* ---- handing out ----------------------------------------------------------------------------- */
+
+static void give_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
+    struct hth_newcomer *n = &t->newcomer;
+    size_t len = hth_params_flat_len(t->model->params);
+
+    n->err = HTH_OK;
+    for (uint32_t i = 0; i < part_count(t) && n->err == HTH_OK; i++)
+        n->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
+                                   (float *)n->given->data + i * len);
+}
+
+static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
+{
+    struct hth_writer w;
+
+    hth_writer_init(&w, out, META_BYTES);
+    hth_write_u32(&w, META_VERSION);
+    hth_write_u32(&w, part_count(t) - 1);
+    hth_write_u64(&w, hth_params_flat_len(t->model->params));
+    hth_write_u64(&w, t->stats.updates);
+    hth_write_u64(&w, t->stats.samples);
+    hth_write_u64(&w, hth_params_steps(t->model->params));
+}
+
+/* No update came between the job and this: the counters are those of the copy. */
+static void give_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
+    struct hth_newcomer *n = &t->newcomer;
+    uint8_t meta[META_BYTES];
+
+    n->giving = false;
+    if (err == HTH_OK && work->ran)
+        err = n->err;
+    write_meta(t, meta);
+    if (n->donor != NULL && err == HTH_OK)
+        err = hth_state_donor_give(n->donor, t->stats.updates, meta, sizeof(meta), n->given);
+    if (n->donor != NULL && err != HTH_OK)
+        hth_state_donor_decline(n->donor);
+    hth_blob_unref(n->given);
+    n->given = NULL;
+}
+
+static void on_want(void *arg)
+{
+    struct hth_trainer *t = arg;
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (n->boot != HTH_BOOT_READY || n->giving || t->stopping ||
+        hth_env_blob_new(t->env, state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
+        hth_state_donor_decline(n->donor);
+        return;
+    }
+    n->giving = true;
+    n->give.run = give_run;
+    n->give.done = give_done;
+    n->give.job.bytes_moved = 2.0 * (double)state_bytes(t);
+    hth_queue_push(&t->trunk, &n->give);
+}
+
+/* ---- taking up ------------------------------------------------------------------------------- */
+
+static enum hth_err read_meta(const struct hth_trainer *t, const struct hth_state_result *r,
+                              struct hth_newcomer *out)
+{
+    struct hth_reader in;
+    uint32_t version, states;
+    uint64_t floats;
+
+    hth_reader_init(&in, r->meta, r->meta_len);
+    version = hth_read_u32(&in);
+    states = hth_read_u32(&in);
+    floats = hth_read_u64(&in);
+    out->updates = hth_read_u64(&in);
+    out->samples = hth_read_u64(&in);
+    out->steps = hth_read_u64(&in);
+    HTH_TRY(in.err);
+    if (version != META_VERSION)
+        return HTH_E_VERSION;
+    if (hth_reader_left(&in) > 0 || states != part_count(t) - 1 ||
+        floats != hth_params_flat_len(t->model->params))
+        return HTH_E_BAD_SHAPE;
+    if (out->updates != r->step || out->updates > HTH_AVG_STEP_MAX ||
+        out->steps > HTH_AVG_STEP_MAX || out->samples > UINT64_MAX / 2)
+        return HTH_E_RANGE;
+    return HTH_OK;
+}
+
+static enum hth_err take_up(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    const float *values = (const float *)n->values->data;
+    size_t len = hth_params_flat_len(t->model->params);
+
+    for (size_t i = 0; i < part_count(t) * len; i++)
+        if (!isfinite(values[i]))
+            return HTH_E_NOT_FINITE;
+    for (uint32_t i = 0; i < part_count(t); i++)
+        HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
+                                  values + i * len));
+    hth_params_set_steps(t->model->params, n->steps);
+    return HTH_OK;
+}
+
+static void apply_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+
+    t->newcomer.err = take_up(t);
+}
+
+static void fetch(struct hth_trainer *t);
+
+static void ready(struct hth_trainer *t)
+{
+    t->newcomer.boot = HTH_BOOT_READY;
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
+                                                       ~HTH_ROSTER_BOOTSTRAPPING);
+    hth_share_tell(t);
+    hth_trainer_pump_soon(t);
+}
+
+static void apply_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (err == HTH_OK && work->ran)
+        err = n->err;
+    hth_blob_unref(n->values);
+    n->values = NULL;
+    if (err == HTH_E_NOT_FINITE) {
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "the state fetched holds NaN: another is tried");
+        fetch(t);
+        return;
+    }
+    if (err != HTH_OK) {
+        hth_trainer_fatal(t, err);
+        return;
+    }
+    t->stats.updates = n->updates;
+    t->stats.samples = n->samples;
+    t->stats.rows = n->samples * t->model->opts.seq_len;
+    t->stats.share.catch_ups++;
+    t->average.at = n->updates;
+    t->average.samples_at = n->samples;
+    t->average.discard = t->average.out;
+    hth_batch_reset(t);
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
+            (unsigned long long)n->updates);
+    ready(t);
+}
+
+/* Flights in the air were begun with other weights, and jobs of the batch use its sums. */
+static bool is_quiet(const struct hth_trainer *t)
+{
+    return t->training == 0 && (!t->batch.on || t->batch.phase == HTH_BATCH_GATHER ||
+                                t->batch.phase == HTH_BATCH_AGAIN);
+}
+
+static void land(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (!is_quiet(t)) {
+        hth_timer_set(t->env, n->timer, POLL_US);
+        return;
+    }
+    n->boot = HTH_BOOT_APPLY;
+    n->apply.run = apply_run;
+    n->apply.done = apply_done;
+    n->apply.job.bytes_moved = 3.0 * (double)state_bytes(t);
+    hth_queue_push(&t->trunk, &n->apply);
+}
+
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+static void on_news(void *arg, const char *text)
+{
+    struct hth_trainer *t = arg;
+
+    snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
+}
+
+static void on_fetched(void *arg, const struct hth_state_result *r)
+{
+    struct hth_trainer *t = arg;
+    struct hth_newcomer *n = &t->newcomer;
+    enum hth_err err = read_meta(t, r, n);
+
+    t->stats.share.state_bytes += r->bytes;
+    t->stats.share.state_us = r->took_us;
+    if (err == HTH_OK) {
+        n->values = hth_blob_ref(r->values);
+        n->boot = HTH_BOOT_LAND;
+    } else {
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s",
+                hth_err_text(err));
+    }
+    hth_state_fetch_free(n->fetch);
+    n->fetch = NULL;
+    hth_timer_set(t->env, n->timer, err == HTH_OK ? 0 : HTH_US_PER_S);
+}
+
+static void fetch(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+    enum hth_err err;
+
+    n->boot = HTH_BOOT_FETCH;
+    n->alone_since_us = 0;
+    o.network = t->opts.share.network;
+    o.schema = hth_roster_self(t->opts.share.roster)->schema;
+    o.bytes = state_bytes(t);
+    o.step_min = t->stats.updates + 1;
+    o.budget = t->opts.budget;
+    o.on_done = on_fetched;
+    o.on_news = on_news;
+    o.arg = t;
+    err = hth_state_fetch_new(t->env, t->opts.rpc, t->opts.share.dht, t->opts.share.roster, &o,
+                              &n->fetch);
+    if (err != HTH_OK)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "the state can't be fetched: %s",
+                hth_err_text(err));
+    hth_timer_set(t->env, n->timer, POLL_US);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+/* Trainers of the run that have its state, and the highest step that one of them says. */
+static uint32_t others(const struct hth_trainer *t, uint64_t *step)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    uint32_t n = 0;
+
+    *step = 0;
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
+        if (p->note.schema != hth_roster_self(r)->schema ||
+            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
+            continue;
+        n++;
+        *step = HTH_MAX(*step, p->note.step);
+    }
+    return n;
+}
+
+static void look(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    uint64_t slack = t->opts.share.mode == HTH_SHARE_LOCAL ? LAG_LOCAL : 0;
+    uint64_t step;
+    uint32_t live = others(t, &step);
+
+    /* Who is seen has spoken: no need to look longer. */
+    if (live > 0 && step > t->stats.updates + slack)
+        fetch(t);
+    else if (live > 0 || hth_now_us(t->env) - n->since_us >= t->opts.share.look_us)
+        ready(t);
+    else
+        hth_timer_set(t->env, n->timer, POLL_US);
+}
+
+/* While the run lives, its state is waited for; when all of it has died, there is no run. */
+static void wait_for_state(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    int64_t now = hth_now_us(t->env);
+    uint64_t step;
+
+    if (n->fetch == NULL) {
+        fetch(t);
+        return;
+    }
+    hth_timer_set(t->env, n->timer, POLL_US);
+    if (others(t, &step) > 0 && step > t->stats.updates) {
+        n->alone_since_us = 0;
+        return;
+    }
+    if (n->alone_since_us == 0)
+        n->alone_since_us = now;
+    if (now - n->alone_since_us < t->opts.share.look_us)
+        return;
+    hth_state_fetch_free(n->fetch);
+    n->fetch = NULL;
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "nobody who was ahead is left: goes on from step %llu",
+            (unsigned long long)t->stats.updates);
+    ready(t);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_trainer *t = arg;
+
+    switch (t->newcomer.boot) {
+    case HTH_BOOT_LOOK:
+        look(t);
+        break;
+    case HTH_BOOT_FETCH:
+        wait_for_state(t);
+        break;
+    case HTH_BOOT_LAND:
+        land(t);
+        break;
+    default:
+        break;
+    }
+}
+
+bool hth_newcomer_ready(struct hth_trainer *t)
+{
+    if (t->newcomer.boot == HTH_BOOT_LOOK || t->newcomer.boot == HTH_BOOT_LAND)
+        on_timer(t);
+    return t->newcomer.boot == HTH_BOOT_READY;
+}
+
+/* A run whose steps are shorter than its state takes to travel would never be caught up with: then
+ * the number of the step is taken over, and the parameters come together with the next round. */
+static bool runs_away(struct hth_trainer *t)
+{
+    uint64_t step;
+
+    if (++t->newcomer.catch_ups <= CATCH_UPS)
+        return false;
+    others(t, &step);
+    t->newcomer.catch_ups = 0;
+    t->stats.updates = HTH_MAX(t->stats.updates, step);
+    hth_batch_reset(t);
+    return true;
+}
+
+void hth_newcomer_catch_up(struct hth_trainer *t)
+{
+    struct hth_roster *r = t->opts.share.roster;
+
+    if (t->newcomer.boot != HTH_BOOT_READY || runs_away(t))
+        return;
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "the others are ahead of step %llu: catches up",
+            (unsigned long long)t->stats.updates);
+    hth_roster_set_flags(r, hth_roster_self(r)->flags | HTH_ROSTER_BOOTSTRAPPING);
+    fetch(t);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum hth_err hth_newcomer_start(struct hth_trainer *t)
+{
+    const struct hth_share_opts *o = &t->opts.share;
+    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (o->roster == NULL)
+        return HTH_OK;
+    if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)
+        return HTH_E_CONFIG;
+    n->timer = hth_timer_new(t->env, on_timer, t);
+    hth_roster_set_schema(o->roster, hth_share_schema(t, HTH_TICKET_PARAMS));
+    if (!o->bootstrap) {
+        n->boot = HTH_BOOT_LOOK;
+        hth_roster_set_flags(o->roster,
+                             hth_roster_self(o->roster)->flags | HTH_ROSTER_BOOTSTRAPPING);
+    }
+    donor.network = o->network;
+    donor.schema = hth_roster_self(o->roster)->schema;
+    donor.addr = o->addr;
+    donor.want = on_want;
+    donor.arg = t;
+    return hth_state_donor_new(t->env, t->opts.rpc, o->dht, &donor, &n->donor);
+}
+
+/* rpc and the roster may be freed next. */
+void hth_newcomer_stop(struct hth_trainer *t)
+{
+    hth_state_fetch_free(t->newcomer.fetch);
+    hth_state_donor_free(t->newcomer.donor);
+    t->newcomer.fetch = NULL;
+    t->newcomer.donor = NULL;
+    hth_timer_free(t->env, t->newcomer.timer);
+    t->newcomer.timer = NULL;
+}
+
+void hth_newcomer_clear(struct hth_trainer *t)
+{
+    hth_blob_unref(t->newcomer.values);
+    hth_blob_unref(t->newcomer.given);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trainer tells others of itself, and people of its sharing. */
+#include "averaging/roster.h"
+#include "trainer/trainer_int.h"
+
+#include <string.h>
+
+static double gather_rate(const struct hth_batch *b)
+{
+    return b->s_per_sample > 0 ? b->s_weight / b->s_per_sample : 0;
+}
+
+void hth_share_tell(struct hth_trainer *t)
+{
+    struct hth_roster *r = t->opts.share.roster;
+    const struct hth_batch *b = &t->batch;
+    bool next = t->opts.share.delayed && b->phase != HTH_BATCH_GATHER;
+
+    if (r == NULL)
+        return;
+    if (!b->on)
+        hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
+    else if (next || b->phase == HTH_BATCH_GATHER)
+        hth_roster_set_progress(r, t->stats.updates + next, b->samples, gather_rate(b));
+    else /* it stands still, with what it offers */
+        hth_roster_set_progress(r, t->stats.updates, b->taken, 0);
+}
+
+const char *hth_share_phase_name(enum hth_share_phase phase)
+{
+    static const char *const names[] = {
+        [HTH_SHARE_ALONE] = "alone",
+        [HTH_SHARE_LOOKING] = "looking for others",
+        [HTH_SHARE_FETCHING] = "fetching the run's state",
+        [HTH_SHARE_TRAINING] = "training",
+        [HTH_SHARE_AVERAGING] = "averaging",
+        [HTH_SHARE_STEPPING] = "stepping",
+        [HTH_SHARE_AGAIN] = "waiting to average again",
+    };
+
+    return (size_t)phase < HTH_ARRAY_LEN(names) ? names[phase] : "?";
+}
+
+static enum hth_share_phase phase_of(const struct hth_trainer *t)
+{
+    switch (t->newcomer.boot) {
+    case HTH_BOOT_READY:
+        break;
+    case HTH_BOOT_LOOK:
+        return HTH_SHARE_LOOKING;
+    default:
+        return HTH_SHARE_FETCHING;
+    }
+    if (t->opts.share.roster == NULL)
+        return HTH_SHARE_ALONE;
+    switch (t->batch.phase) {
+    case HTH_BATCH_TAKE:
+    case HTH_BATCH_AVERAGE:
+        return HTH_SHARE_AVERAGING;
+    case HTH_BATCH_STEP:
+        return HTH_SHARE_STEPPING;
+    case HTH_BATCH_AGAIN:
+        return HTH_SHARE_AGAIN;
+    default:
+        return HTH_SHARE_TRAINING;
+    }
+}
+
+void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
+{
+    struct hth_roster_batch all;
+
+    *out = t->stats.share;
+    out->phase = phase_of(t);
+    out->gathered = t->batch.samples;
+    if (!t->batch.on || t->opts.share.roster == NULL)
+        return;
+    hth_roster_batch(t->opts.share.roster, t->stats.updates, t->opts.share.target, &all);
+    out->known = all.samples;
+    out->eta_us = all.eta_us;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share.h: how the trunks of several trainers stay one model.
+ *
+ * Two ways, chosen by the run:
+ *
+ *   LOCAL  every trainer steps by itself; every `every` updates a copy of its parameters is
+ * averaged in the background, and average - copy is added when the round has ended. Nobody ever
+ *          waits, so it suits many small steps on machines of different speed: a round that fails
+ *          costs nothing but a little drift.
+ *   BATCH  one batch of `target` samples is gathered by all together. Each trainer sums its
+ *          gradients and says how far it is; when the sum over the roster reaches the target, the
+ *          gradients are averaged, weighted by samples, and everybody takes the same step:
+ *
+ *            GATHER --all have enough--> TAKE --> AVERAGE --quorum--> STEP --> GATHER
+ *                                                    '--no, or no answer--> WAIT, AVERAGE again
+ *
+ *          It is what one machine with that batch would do, whoever is there (DeDLOC, Diskin et al.
+ *          2021). With `delayed` the next batch is gathered while this one is averaged, on
+ *          parameters that are one step old. The group is looked for ahead, from the estimated
+ *          time. Fewer than `quorum` of the samples known: no step, again. Nobody else there:
+ * alone.
+ *
+ * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
+ * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
+ * second beginning would be a second run; `bootstrap` overrides that. Where nobody does, it begins.
+ * In a BATCH run, who fell behind does the same. Everybody with state hands it out.
+ *
+ * Private to the loop thread; the trainer owns all of it.
+ */
+#ifndef HTH_TRAINER_SHARE_H
+#define HTH_TRAINER_SHARE_H
+
+#include "core/env.h"
+
+struct hth_dht;
+struct hth_roster;
+
+enum hth_share_mode { HTH_SHARE_LOCAL, HTH_SHARE_BATCH };
+
+struct hth_share_opts {
+    enum hth_share_mode mode;
+    struct hth_roster *roster; /* NULL: alone, as nobody can be found */
+    struct hth_dht *dht;       /* with a roster; and the trainer's rpc */
+    const char *network;
+    struct hth_addr addr; /* where the state is handed out; family 0: it is not */
+    uint64_t every;       /* LOCAL: updates between rounds; BATCH: steps between averages of the
+                           * parameters, against drift; 0: never */
+    bool states;          /* the optimiser's states are averaged with the parameters */
+    int64_t timeout_us;   /* of an offer; 0: the averager's choice */
+    /* BATCH */
+    uint64_t target;           /* samples of one step, of all trainers together */
+    uint64_t step_samples_max; /* that this one brings to a step; 0: no bound */
+    double quorum;             /* 0..1, of the samples known */
+    bool delayed;
+    int64_t prepare_us; /* the group is looked for that long ahead; 0: not ahead */
+    /* newcomers */
+    bool bootstrap;
+    int64_t look_us; /* for others, at the start */
+};
+#define HTH_SHARE_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .every = 1, .target = 1024, .quorum = 0.5, .prepare_us = 1500 * HTH_US_PER_MS,             \
+        .look_us = 2500 * HTH_US_PER_MS                                                            \
+    }
+
+enum hth_share_phase {
+    HTH_SHARE_ALONE,    /* there is no roster */
+    HTH_SHARE_LOOKING,  /* for others, at the start */
+    HTH_SHARE_FETCHING, /* the state */
+    HTH_SHARE_TRAINING, /* LOCAL; or BATCH: gathering */
+    HTH_SHARE_AVERAGING,
+    HTH_SHARE_STEPPING,
+    HTH_SHARE_AGAIN, /* the average did not come about: waits to offer again */
+};
+/* "training". Never NULL. */
+const char *hth_share_phase_name(enum hth_share_phase phase);
+
+struct hth_share_stats {
+    enum hth_share_phase phase;
+    uint64_t gathered;     /* BATCH: samples of this trainer towards the next step */
+    double known;          /* ... of all, as estimated */
+    int64_t eta_us;        /* until they have enough; INT64_MAX: nobody computes */
+    uint64_t steps_shared; /* BATCH: steps taken on an average */
+    uint64_t steps_alone;  /* ... on our own gradients, nobody else being there */
+    uint64_t below_quorum; /* averages not used, for want of samples */
+    uint64_t tries_failed; /* offers that ended without an average */
+    uint64_t catch_ups;    /* states fetched, the first one included */
+    uint64_t state_bytes;  /* fetched */
+    int64_t state_us;      /* that the last one took */
+    int64_t first_step_us; /* from the start to the first update; 0: not yet */
+    double weight;         /* samples behind the last step */
+    double distance;       /* norm of (average - ours) in the last round of parameters */
+    double norm;           /* of that average */
+    int64_t averaged_us;   /* how long averaging took for the last step */
+    char news[200];        /* about fetching the state, for people */
+};
+
+#endif
