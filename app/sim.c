@@ -269,6 +269,7 @@ static const struct study studies[] = {
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
     {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},
+    {"links", hth_sim_links_verb, "how long an average takes when links differ"},
 };
 
 static void print_studies(FILE *to)

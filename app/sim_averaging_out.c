@@ -16,7 +16,7 @@ static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d3
 static const char *const labels[HTH_PURE_METHODS] = {
     "all-reduce with restarts",    "gossip on a ring",
     "push-sum, exponential graph", "random groups",
-    "Moshpit, paper (fixed)",       "Moshpit, hearth (turns)"};
+    "Moshpit, paper (fixed)",      "Moshpit, hearth (turns)"};
 
 static double low(double mean, double se)
 {

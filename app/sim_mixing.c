@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_mixing.c: hearth sim mixing: the one-round factor of random groups, measured, exact and as
- * printed; and hearth sim shares: who reduces how much of a vector. */
+/* sim_mixing.c: hearth sim mixing: the factor of random groups, measured, exact and as printed. */
 #include "app/cli.h"
 #include "app/sim.h"
 
-#include "averaging/shares.h"
 #include "core/mem.h"
 #include "sim/pure.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* ---- mixing -------------------------------------------------------------------------------- */
 
 #define BLOCKS     64
 #define TRIALS_MAX 1000000000
@@ -27,7 +21,6 @@ struct mixing {
 };
 
 enum { KEY_PEERS = 0x5400, KEY_GROUPS, KEY_ROUNDS, KEY_TRIALS, KEY_SEED, KEY_THREADS, KEY_JSON };
-enum { KEY_BANDWIDTH = 0x5500, KEY_ELEMENTS, KEY_MINIMUM };
 
 static const struct argp_option mixing_options[] = {
     {"peers", KEY_PEERS, "N", 0, "Peers (default 8)", 0},
@@ -166,136 +159,5 @@ int hth_sim_mixing_verb(int argc, char **argv)
     hth_free(result);
     hth_free(m.sums);
     hth_free(m.squares);
-    return hth_exit_of(err);
-}
-
-/* ---- shares -------------------------------------------------------------------------------- */
-
-struct shares {
-    double bandwidth[HTH_AVG_MEMBERS_MAX];
-    uint32_t count;
-    uint64_t elements, minimum;
-    bool json;
-};
-
-static const struct argp_option shares_options[] = {
-    {"bandwidth", KEY_BANDWIDTH, "B,B,...", 0,
-     "Mbit/s of each peer, 0 for a client; 200x7 stands for seven of 200", 0},
-    {"elements", KEY_ELEMENTS, "N", 0, "Floats of the vector (default 17700000)", 0},
-    {"minimum", KEY_MINIMUM, "N", 0, "Who gets fewer floats reduces nothing (default 0)", 0},
-    {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
-    {0},
-};
-
-/* "1000,200x7" */
-static void parse_bandwidth(struct argp_state *state, const char *text, struct shares *s)
-{
-    s->count = 0;
-    for (const char *word = text;;) {
-        char *end;
-        double value = strtod(word, &end);
-        unsigned long repeat = 1;
-        bool bad = end == word;
-        if (!bad && *end == 'x') {
-            const char *number = end + 1;
-            repeat = strtoul(number, &end, 10);
-            bad = end == number || *number == '-' || repeat == 0;
-        }
-        if (bad || (*end != ',' && *end != '\0'))
-            argp_error(state, "--bandwidth '%s': numbers such as 1000,200,200 or 1000,200x7", text);
-        if (repeat > HTH_AVG_MEMBERS_MAX - s->count)
-            argp_error(state, "--bandwidth: at most %d peers", HTH_AVG_MEMBERS_MAX);
-        if (hth_avg_bandwidth_bad(&value, 1) == 0)
-            argp_error(state, "--bandwidth: each must be 0 or between %g and %g",
-                       HTH_AVG_BANDWIDTH_MIN, HTH_AVG_BANDWIDTH_MAX);
-        for (; repeat > 0; repeat--)
-            s->bandwidth[s->count++] = value;
-        if (*end == '\0')
-            return;
-        word = end + 1;
-    }
-}
-
-static error_t parse_shares(int key, char *arg, struct argp_state *state)
-{
-    struct shares *s = state->input;
-    switch (key) {
-    case KEY_BANDWIDTH:
-        parse_bandwidth(state, arg, s);
-        break;
-    case KEY_ELEMENTS:
-        s->elements = hth_cli_number(state, "--elements", arg, 1, HTH_PARAMS_FLOATS_MAX);
-        break;
-    case KEY_MINIMUM:
-        s->minimum = hth_cli_number(state, "--minimum", arg, 0, HTH_PARAMS_FLOATS_MAX);
-        break;
-    case KEY_JSON:
-        s->json = true;
-        break;
-    case ARGP_KEY_END:
-        if (s->count == 0)
-            argp_error(state, "which bandwidths? for example --bandwidth 1000,200x7");
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
-
-static void print_shares(const struct shares *s, const double *w, double xi, const uint64_t *counts,
-                         const struct hth_avg_times *times)
-{
-    if (!s->json) {
-        printf("%10s %12s %14s\n", "Mbit/s", "share", "floats");
-        for (uint32_t i = 0; i < s->count; i++)
-            printf("%10g %12.6f %14llu\n", s->bandwidth[i], w[i], (unsigned long long)counts[i]);
-        printf("xi %.6f; a vector of %llu floats takes %.3f s; with equal shares %.3f s, over one "
-               "server %.3f s\n",
-               xi, (unsigned long long)s->elements, times->adaptive_s, times->allreduce_s,
-               times->server_s);
-        return;
-    }
-    putchar('{');
-    hth_sim_json_list(stdout, "bandwidth", s->bandwidth, s->count);
-    putchar(',');
-    hth_sim_json_list(stdout, "shares", w, s->count);
-    putchar(',');
-    hth_sim_json_number(stdout, "xi", xi);
-    printf(",\"elements\":%llu,\"counts\":[", (unsigned long long)s->elements);
-    for (uint32_t i = 0; i < s->count; i++)
-        printf("%s%llu", i > 0 ? "," : "", (unsigned long long)counts[i]);
-    printf("],");
-    hth_sim_json_number(stdout, "allreduce_s", times->allreduce_s);
-    putchar(',');
-    hth_sim_json_number(stdout, "server_s", times->server_s);
-    putchar(',');
-    hth_sim_json_number(stdout, "adaptive_s", times->adaptive_s);
-    puts("}");
-}
-
-int hth_sim_shares_verb(int argc, char **argv)
-{
-    static const struct argp argp = {
-        .options = shares_options,
-        .parser = parse_shares,
-        .doc = "Who reduces how much of a vector when peers have different links, and how long an "
-               "average takes then, with equal shares, and over one server.",
-    };
-    struct shares s = {.elements = 17700000};
-    double w[HTH_AVG_MEMBERS_MAX], xi;
-    uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    struct hth_avg_times times;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
-        return HTH_EXIT_USAGE;
-    /* Megabits on both sides: the times come out in seconds. */
-    enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w, &xi);
-    if (err == HTH_OK)
-        err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
-    if (err == HTH_OK)
-        err = hth_avg_times(s.bandwidth, s.count, (double)s.elements * 32e-6, &times);
-    if (err == HTH_OK)
-        print_shares(&s, w, xi, counts, &times);
-    else
-        hth_cli_say_error("sim shares: %s", hth_err_text(err));
     return hth_exit_of(err);
 }
