@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/isa.h"
 #include "kernels/packed-internal.h"
 
 /* Best last. */
@@ -22,32 +23,13 @@ static struct {
     struct hth_backend backend[HTH_ARRAY_LEN(sets)];
 } packed;
 
-static bool cpu_runs(const char *isa)
-{
-    if (strcmp(isa, "generic") == 0)
-        return true;
-#if defined(__x86_64__)
-    if (strcmp(isa, "avx2") == 0)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    if (strcmp(isa, "avx512") == 0)
-        return avx512;
-    return avx512 && __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
-}
-
 static void fill(void)
 {
     for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
         struct hth_packed_cpu *cpu = &packed.cpu[i];
         struct hth_backend *be = &packed.backend[i];
-        const struct hth_rowops *fast = hth_rowops_fast();
-        bool plain = strcmp(sets[i]->name, "generic") == 0 || fast == NULL;
         cpu->cpu = (struct hth_cpu){
-            .row = plain ? &hth_rowops_ref : fast,
+            .row = hth_rowops_find(sets[i]->name),
             .gemm = hth_packed_gemm,
             .gemm_scratch = hth_packed_gemm_scratch,
         };
@@ -88,7 +70,7 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
         const struct hth_packed_isa *isa = sets[i - 1];
         bool named = o->isa != NULL && strcmp(o->isa, isa->name) == 0;
         known = known || named;
-        if ((o->isa != NULL && !named) || !cpu_runs(isa->name) ||
+        if ((o->isa != NULL && !named) || !hth_isa_runs(isa->name) ||
             (o->compute != HTH_MATMUL_AUTO && o->compute != isa->compute))
             continue;
         /* bf16 in plain C only for those who name it. */
