@@ -218,6 +218,8 @@ static bool progress_matters(const struct hth_roster *r)
 void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
                              double samples_per_s)
 {
+    if (r->self.step != step)
+        r->step_us = hth_now_us(r->env);
     r->self.step = HTH_MIN(step, HTH_AVG_STEP_MAX);
     r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
     r->self.samples_per_s =

@@ -146,7 +146,7 @@ uint64_t hth_roster_round(const struct hth_roster *roster);
  * where they are sampled. */
 struct hth_roster_batch {
     uint32_t peers;         /* with a known speed or samples */
-    double samples;         /* towards `step` by now: what they said, and their speed since then */
+    double samples;         /* towards `step` by now: what they said, and their speed since */
     double samples_said;    /* only what they said */
     double samples_per_s;   /* of all, whatever step they are at */
     int64_t eta_us;         /* until `target` is reached; 0: it is; INT64_MAX: nobody computes */

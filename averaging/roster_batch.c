@@ -6,6 +6,9 @@
  * half a note's life: by then it would have been renewed, and who does not renew may be dead. The
  * age of a note is judged with the difference of the clocks as far as it shows: the least delay
  * that any note of this peer seemed to have is taken for that difference.
+ *
+ * Everybody steps at about the same time, and the note that says so comes a little later. So a peer
+ * whose note is of the step before is taken to have begun on this one when we did.
  */
 #include <string.h>
 
@@ -13,6 +16,7 @@
 
 struct sums {
     uint64_t step;
+    double step_age_s; /* since this peer itself came to the step */
     uint32_t peers, ahead, behind;
     double samples, said, rate;
     uint64_t step_max;
@@ -28,6 +32,8 @@ static void add(struct sums *s, const struct hth_roster_note *n, double age_s, d
     s->behind += n->step < s->step;
     s->rate += rate;
     s->peers += rate > 0 || n->samples > 0;
+    if (n->step + 1 == s->step)
+        s->samples += rate * s->step_age_s;
     if (n->step != s->step)
         return;
     s->said += (double)n->samples;
@@ -44,6 +50,8 @@ void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target
     double left;
 
     memset(out, 0, sizeof(*out));
+    if (r->self.step == step)
+        s.step_age_s = (double)(hth_now_us(r->env) - r->step_us) / 1e6;
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hth_roster_peer *p = r->peers[i];
 

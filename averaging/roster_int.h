@@ -30,6 +30,7 @@ struct hth_roster {
     bool leaving;
     struct hth_roster_note said;       /* as last published */
     int64_t said_us;                   /* when */
+    int64_t step_us;                   /* when it came to self.step */
     bool placed;                       /* self.cell is of this generation */
     struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
     struct hth_avg_cell placed_cell;

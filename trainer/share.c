@@ -22,8 +22,8 @@ void hth_share_tell(struct hth_trainer *t)
         hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
     else if (next || b->phase == HTH_BATCH_GATHER)
         hth_roster_set_progress(r, t->stats.updates + next, b->samples, gather_rate(b));
-    else /* it stands still, with what it offers */
-        hth_roster_set_progress(r, t->stats.updates, b->taken, 0);
+    else /* it offers these */
+        hth_roster_set_progress(r, t->stats.updates, b->taken, gather_rate(b));
 }
 
 const char *hth_share_phase_name(enum hth_share_phase phase)

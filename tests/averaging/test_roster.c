@@ -358,7 +358,7 @@ static void test_batch_and_its_time(void **state)
     assert_int_equal(b.peers, 0);
     hth_roster_set_progress(s.roster[0], 5, 10, 20);
     hth_roster_set_progress(s.roster[1], 5, 40, 30);
-    hth_roster_set_progress(s.roster[2], 4, 500, 50); /* late: only its speed counts */
+    hth_roster_set_progress(s.roster[2], 3, 500, 50); /* late: only its speed counts */
     hth_roster_set_progress(s.roster[3], 5, 0, 0);    /* does not compute */
     hth_world_run_for(s.world, 2 * S);
     for (int i = 0; i < 2; i++) {
@@ -375,6 +375,14 @@ static void test_batch_and_its_time(void **state)
     assert_close((double)b.eta_us, 1e6 * (1000 - b.samples) / 100, 0.001, 0);
     hth_roster_batch(s.roster[0], 5, 60, &b);
     assert_int_equal(b.eta_us, 0);
+    /* Who was at the step before when we came to this one is taken to have come along. */
+    hth_roster_set_progress(s.roster[0], 6, 0, 20);
+    hth_roster_batch(s.roster[0], 6, 1000, &b);
+    assert_close(b.samples, 0, 0, 1e-9);
+    hth_world_run_for(s.world, S / 10);
+    hth_roster_batch(s.roster[0], 6, 1000, &b);
+    assert_close(b.samples, 3, 1e-6, 0);
+    hth_roster_set_progress(s.roster[0], 5, 10, 20);
     /* A peer that fell silent is not believed to go on for ever: half a life, then not at all. */
     hth_roster_free(s.roster[1]);
     s.roster[1] = NULL;

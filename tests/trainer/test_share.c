@@ -29,6 +29,16 @@ struct fixture {
     float *first[MEMBERS_MAX]; /* the parameters after the first update */
 };
 
+/* A micro-batch takes about 50 ms, so that a batch of 60 by four takes a fifth of a second. */
+static const struct hth_device slow = {.flops_per_s = 50e9,
+                                       .bytes_per_s = 10e9,
+                                       .job_overhead_us = 5000,
+                                       .compute_workers = 1,
+                                       .disk_bytes_per_s = 500e6,
+                                       .disk_latency_us = 100,
+                                       .up_bytes_per_s = 125e6,
+                                       .down_bytes_per_s = 125e6};
+
 static struct fixture *fixture_new(uint64_t seed)
 {
     struct fixture *f = hth_new(struct fixture);
@@ -221,10 +231,329 @@ static void test_five_are_like_one(void **state)
     fixture_free(five);
 }
 
+/* ---- shared batches -------------------------------------------------------------------------- */
+
+/* Whoever is there gathers what the step needs: micro-batches of 6, batches of 60 by four. */
+static struct hth_crew_opts batch_opts(struct fixture *f, uint32_t members)
+{
+    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_BATCH);
+
+    o.members = members;
+    o.trainer.share.target = 60;
+    o.trainer.share.every = 0;
+    o.device = &slow;
+    return o;
+}
+
+static void test_batches_are_shared(void **state)
+{
+    struct fixture *f = fixture_new(3);
+    struct hth_crew_opts o = batch_opts(f, 4);
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(f->updates[i], 40);
+        assert_int_equal(f->stats[i].share.catch_ups, 0);
+        assert_int_equal(f->stats[i].samples, f->stats[0].samples);
+    }
+    assert_int_equal(f->stats[0].share.steps_shared, 40);
+    /* All have enough when they step, and not much more. */
+    assert_in_range(f->stats[0].samples, 40 * 50, 40 * 120);
+    assert_true(hth_crew_spread(f->crew) == 0);
+    assert_true(f->loss[0][39] < 0.8 * f->loss[0][0]);
+    fixture_free(f);
+}
+
+static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    (void)i;
+    t->share.delayed = true;
+}
+
+static void test_delayed_batches_overlap(void **state)
+{
+    struct fixture *f = fixture_new(4), *g = fixture_new(4);
+    struct hth_crew_opts o = batch_opts(f, 4);
+    int64_t plain_us;
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    run_to_the_end(f, 1000 * S);
+    plain_us = hth_world_now_us(f->world);
+    o = batch_opts(g, 4);
+    o.edit = delayed;
+    g->crew = hth_crew_new(g->world, &o);
+    run_to_the_end(g, 1000 * S);
+    assert_int_equal(g->updates[0], 40);
+    assert_true(hth_crew_spread(g->crew) < 1e-6);
+    assert_true(g->loss[0][39] < 0.8 * g->loss[0][0]);
+    assert_true(hth_world_now_us(g->world) < plain_us);
+    fixture_free(f);
+    fixture_free(g);
+}
+
+static bool ten_updates(void *arg)
+{
+    return ((struct fixture *)arg)->updates[0] >= 10;
+}
+
+static void run_ten(struct fixture *f)
+{
+    assert_true(hth_world_run_until_true(f->world, ten_updates, f, 300 * S));
+}
+
+/* One dies: the others step on without it, and none of them falls behind. */
+static void check_one_dies(enum hth_crash how)
+{
+    struct fixture *f = fixture_new(5);
+    struct hth_crew_opts o = batch_opts(f, 4);
+
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    hth_node_crash(hth_crew_node(f->crew, 2), how);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(f->updates[i], i == 2 ? f->updates[2] : 40);
+    assert_true(f->updates[2] < 40);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
+static void test_one_dies(void **state)
+{
+    (void)state;
+    check_one_dies(HTH_CRASH_RESET);
+}
+
+static void test_one_loses_power(void **state)
+{
+    (void)state;
+    check_one_dies(HTH_CRASH_SILENT);
+}
+
+/* All but one die: it goes on alone. */
+static void test_the_last_one_goes_on(void **state)
+{
+    struct fixture *f = fixture_new(6);
+    struct hth_crew_opts o = batch_opts(f, 3);
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_RESET);
+    hth_node_crash(hth_crew_node(f->crew, 2), HTH_CRASH_RESET);
+    run_to_the_end(f, 1000 * S);
+    assert_int_equal(f->updates[0], 40);
+    assert_true(f->stats[0].share.steps_alone > 20);
+    fixture_free(f);
+}
+
+/* ---- newcomers and laggards ------------------------------------------------------------------ */
+
+static void test_newcomer_takes_up_the_state(void **state)
+{
+    struct fixture *f = fixture_new(7);
+    struct hth_crew_opts o = batch_opts(f, 4);
+    uint32_t late;
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    late = hth_crew_join(f->crew);
+    run_to_the_end(f, 1000 * S);
+    assert_int_equal(f->updates[late], 40);
+    assert_true(f->stats[late].share.catch_ups >= 1);
+    assert_true(f->stats[late].share.state_bytes > 0);
+    assert_true(f->stats[late].share.first_step_us > 0);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
+/* Cut off for a while: the others go on, and it catches up when it is back. */
+static void test_laggard_catches_up(void **state)
+{
+    struct fixture *f = fixture_new(8);
+    struct hth_crew_opts o = batch_opts(f, 4);
+
+    (void)state;
+    o.trainer.updates_max = 80;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    hth_node_set_side(hth_crew_node(f->crew, 3), 1);
+    hth_world_run_for(f->world, 8 * S);
+    hth_world_heal(f->world);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(f->updates[i], 80);
+    assert_true(f->stats[3].share.catch_ups >= 1);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
+/* A run lives whose state can't be had: the newcomer waits, says so, and begins nothing; it begins
+ * when told to. */
+static void test_no_second_run_by_accident(void **state)
+{
+    struct fixture *f = fixture_new(9);
+    struct hth_crew_opts o = batch_opts(f, 2);
+    struct hth_train_stats stats;
+    uint32_t late;
+
+    (void)state;
+    o.trainer.updates_max = 2000;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    late = hth_crew_join(f->crew);
+    for (uint32_t i = 0; i < 2; i++) {
+        hth_world_block(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, late), true);
+        hth_world_block(f->world, hth_crew_node(f->crew, late), hth_crew_node(f->crew, i), true);
+    }
+    hth_world_run_for(f->world, 30 * S);
+    assert_int_equal(f->updates[late], 0);
+    hth_trainer_stats(hth_crew_trainer(f->crew, late), &stats);
+    assert_int_equal(stats.share.phase, HTH_SHARE_FETCHING);
+    assert_non_null(strstr(stats.share.news, "left out"));
+    hth_world_heal(f->world);
+    hth_world_run_for(f->world, 20 * S);
+    hth_trainer_stats(hth_crew_trainer(f->crew, late), &stats);
+    assert_true(stats.updates > 10);
+    assert_true(stats.share.catch_ups >= 1);
+    fixture_free(f);
+}
+
+static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    t->share.bootstrap = i >= 2;
+}
+
+static void test_bootstrap_overrides(void **state)
+{
+    struct fixture *f = fixture_new(10);
+    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_LOCAL);
+    uint32_t late;
+
+    (void)state;
+    o.members = 2;
+    o.edit = bootstrap_late;
+    o.trainer.updates_max = 250;
+    o.device = &slow;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    hth_world_run_for(f->world, 10 * S);
+    late = hth_crew_join(f->crew);
+    hth_world_run_for(f->world, 2 * S);
+    assert_true(f->updates[late] > 0);
+    assert_int_equal(f->stats[late].share.catch_ups, 0);
+    fixture_free(f);
+}
+
+/* The donor dies half-way: another gives the rest, or all. */
+static void test_donor_dies(void **state)
+{
+    struct fixture *f = fixture_new(11);
+    struct hth_crew_opts o = batch_opts(f, 4);
+    struct hth_train_stats stats;
+    uint32_t late;
+
+    (void)state;
+    o.trainer.updates_max = 60;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    late = hth_crew_join(f->crew);
+    do {
+        hth_world_run_for(f->world, 5 * MS);
+        hth_trainer_stats(hth_crew_trainer(f->crew, late), &stats);
+    } while (strstr(stats.share.news, "fetching") == NULL);
+    hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_SILENT);
+    hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_SILENT);
+    run_to_the_end(f, 1000 * S);
+    assert_int_equal(f->updates[late], 60);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
+/* ---- local steps ----------------------------------------------------------------------------- */
+
+static void together(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    t->data.shuffle_rows = 64;
+    t->data.peer = i + 1;
+    t->share.states = true;
+}
+
+static void test_local_steps_stay_together(void **state)
+{
+    double spread[2];
+
+    (void)state;
+    for (int averaged = 0; averaged < 2; averaged++) {
+        struct fixture *f = fixture_new(12);
+        struct hth_crew_opts o = crew_opts(f, HTH_SHARE_LOCAL);
+
+        o.members = 4;
+        o.edit = together;
+        o.device = &slow;
+        o.trainer.updates_max = 200;
+        o.trainer.share.every = averaged ? 5 : 0;
+        f->crew = hth_crew_new(f->world, &o);
+        run_to_the_end(f, 1000 * S);
+        spread[averaged] = hth_crew_spread(f->crew);
+        if (averaged) {
+            assert_true(f->stats[0].rounds >= 5);
+            assert_true(f->stats[0].share.distance > 0);
+            assert_true(f->stats[0].share.norm > f->stats[0].share.distance);
+        }
+        fixture_free(f);
+    }
+    assert_true(spread[0] > 0.02);
+    assert_true(spread[1] < 0.5 * spread[0]);
+}
+
+static void test_options(void **state)
+{
+    struct fixture *f = fixture_new(13);
+    struct hth_node *node = hth_world_node(f->world, "x", NULL);
+    struct hth_trainer_opts o = task_classifier(), bad;
+    struct hth_trainer *t;
+
+    (void)state;
+    o.local = true;
+    o.share.mode = HTH_SHARE_BATCH;
+#define REFUSED(field, value)                                                                      \
+    do {                                                                                           \
+        bad = o;                                                                                   \
+        bad.share.field = value;                                                                   \
+        assert_err(HTH_E_CONFIG, hth_trainer_new(hth_node_env(node), &bad, &t));                   \
+    } while (0)
+    REFUSED(target, 0);
+    REFUSED(quorum, 1.5);
+    REFUSED(quorum, NAN);
+    REFUSED(step_samples_max, 1);
+#undef REFUSED
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_five_are_like_one),
+        cmocka_unit_test(test_batches_are_shared),
+        cmocka_unit_test(test_delayed_batches_overlap),
+        cmocka_unit_test(test_one_dies),
+        cmocka_unit_test(test_one_loses_power),
+        cmocka_unit_test(test_the_last_one_goes_on),
+        cmocka_unit_test(test_newcomer_takes_up_the_state),
+        cmocka_unit_test(test_laggard_catches_up),
+        cmocka_unit_test(test_no_second_run_by_accident),
+        cmocka_unit_test(test_bootstrap_overrides),
+        cmocka_unit_test(test_donor_dies),
+        cmocka_unit_test(test_local_steps_stay_together),
+        cmocka_unit_test(test_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
