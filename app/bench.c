@@ -22,6 +22,7 @@ struct question {
 };
 
 static const struct question questions[] = {
+    {"allreduce", hth_bench_allreduce_main, "the mean of n processes' vectors, beside OpenMPI"},
     {"expert", hth_bench_expert_main, "rows/s of one hosted expert beside the bare kernel"},
     {"gate", hth_bench_gate_main, "beam search over a warm directory"},
     {"kernels", hth_bench_kernels_main, "arithmetic alone beside the core's peak and PyTorch"},
@@ -36,7 +37,7 @@ static void print_usage(FILE *to)
 {
     fputs("usage: hearth bench QUESTION [options]      hearth bench QUESTION --help\n\n", to);
     for (size_t i = 0; i < HTH_ARRAY_LEN(questions); i++)
-        fprintf(to, "  %-8s %s\n", questions[i].name, questions[i].what);
+        fprintf(to, "  %-10s %s\n", questions[i].name, questions[i].what);
     fputs("\nexamples:\n"
           "  hearth bench kernels --rows 8,512\n"
           "  hearth bench twin --case A5 --json\n",

@@ -77,6 +77,7 @@ void hth_bench_normals(uint64_t seed, uint32_t stream, float *out, size_t count)
 double hth_bench_distance(const float *a, const float *b, size_t count);
 
 /* The questions. argv[0] is "hearth bench NAME". */
+int hth_bench_allreduce_main(int argc, char **argv);
 int hth_bench_expert_main(int argc, char **argv);
 int hth_bench_gate_main(int argc, char **argv);
 int hth_bench_kernels_main(int argc, char **argv);

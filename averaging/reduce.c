@@ -213,6 +213,7 @@ void round_check(struct hth_reduce_round *r)
 
 void round_soon(struct hth_reduce_round *r)
 {
+    r->look_us = hth_now_us(r->reducer->env);
     hth_timer_set(r->reducer->env, r->timer, 0);
 }
 
@@ -417,7 +418,8 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     lay_out_sends(r);
     lay_out_owns(r);
     r->timer = hth_timer_new(red->env, on_round_timer, r);
-    hth_timer_set(red->env, r->timer, HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us));
+    r->look_us = r->start_us + HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us);
+    hth_timer_set(red->env, r->timer, r->look_us - r->start_us);
     red->rounds[red->round_count++] = r;
     /* Each begins with its neighbour, so that nobody is sent to by all at once. */
     for (uint32_t i = 1; i < r->member_count; i++)

@@ -28,6 +28,7 @@
 #define ENDED_MAX       64u /* ended groups that are remembered by name */
 #define SAMPLE_EVERY    8u  /* parts whose encoding's error is measured */
 #define RETRY_US        (10 * HTH_US_PER_MS)
+#define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
 #define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
@@ -140,6 +141,7 @@ struct hth_reduce_round {
     void *arg;
     struct hth_timer *timer;
     int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
+    int64_t look_us; /* when the next look is due */
     bool gave_up, stopped;
     /* results */
     enum hth_err err;

@@ -245,9 +245,22 @@ static int64_t next_look(const struct hth_reduce_round *r, int64_t now)
     return HTH_MAX(next, now + 1);
 }
 
+/* A look that comes late means that this process did not run: what came meanwhile is not read yet,
+ * and nobody is silent for that. */
+static void forgive(struct hth_reduce_round *r, int64_t now)
+{
+    int64_t late = now - r->look_us;
+    for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
+        struct member *m = &r->members[i];
+        m->heard_us = HTH_MIN(m->heard_us + late, now);
+        m->progress_us = HTH_MIN(m->progress_us + late, now);
+    }
+}
+
 void watch_tick(struct hth_reduce_round *r)
 {
     int64_t now = hth_now_us(env_of(r));
+    forgive(r, now);
     for (uint32_t i = 0; i < r->member_count; i++)
         listen_to(r, i, now);
     for (uint32_t i = 0; i < r->member_count; i++) {
@@ -259,7 +272,8 @@ void watch_tick(struct hth_reduce_round *r)
         if (r->members[i].again > 0)
             give_pump(r, i);
     }
-    hth_timer_set(env_of(r), r->timer, next_look(r, now) - now);
+    r->look_us = next_look(r, now);
+    hth_timer_set(env_of(r), r->timer, r->look_us - now);
 }
 
 void watch_end(struct hth_reduce_round *r)
