@@ -142,8 +142,13 @@ static enum hth_err tell_all(struct crew *c, const char *line, char answer[][LIN
     return HTH_OK;
 }
 
-static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds, double *seconds,
-                              uint64_t *bytes)
+/* Of one round: the slowest member's time; computing and bytes sent of all. */
+struct took {
+    double seconds, cpu_seconds;
+    uint64_t bytes;
+};
+
+static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds, struct took *out)
 {
     static char answer[HTH_BENCH_MEMBERS_MAX][LINE_BYTES_MAX];
     char *line = hth_asprintf("%s %u\n", what, rounds);
@@ -151,29 +156,29 @@ static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds,
     hth_free(line);
     HTH_TRY(err);
     unsigned all_dropped = 0;
-    *seconds = 0;
-    *bytes = 0;
+    *out = (struct took){0};
     for (uint32_t i = 0; i < c->n; i++) {
-        int64_t ns;
-        uint64_t out;
+        int64_t ns, cpu;
+        uint64_t bytes;
         unsigned dropped;
-        if (sscanf(answer[i], "done %" SCNd64 " %" SCNu64 " %u", &ns, &out, &dropped) != 3)
+        if (sscanf(answer[i], "done %" SCNd64 " %" SCNd64 " %" SCNu64 " %u", &ns, &cpu, &bytes,
+                   &dropped) != 4)
             return HTH_E_MALFORMED;
         all_dropped += dropped;
-        *seconds = HTH_MAX(*seconds, (double)ns * 1e-9 / rounds);
-        *bytes += out;
+        out->seconds = HTH_MAX(out->seconds, (double)ns * 1e-9 / rounds);
+        out->cpu_seconds += (double)cpu * 1e-9 / rounds;
+        out->bytes += bytes;
     }
     return all_dropped == 0 ? HTH_OK : HTH_E_AGAIN;
 }
 
-/* Seconds of one round, by the slowest; bytes sent by all in one. Members that the rest of the
- * machine kept from running for so long that they were dropped: once more, a few times. */
-static enum hth_err timed(struct crew *c, const char *what, uint32_t rounds, double *seconds,
-                          uint64_t *bytes)
+/* Members that the rest of the machine kept from running for so long that they were dropped: once
+ * more, a few times. */
+static enum hth_err timed(struct crew *c, const char *what, uint32_t rounds, struct took *out)
 {
     enum hth_err err = HTH_E_AGAIN;
     for (int i = 0; i < TRIES_MAX && err == HTH_E_AGAIN; i++)
-        err = time_once(c, what, rounds, seconds, bytes);
+        err = time_once(c, what, rounds, out);
     if (err == HTH_E_AGAIN)
         hth_cli_say_error("members were dropped from rounds: this machine is too busy");
     return err;
@@ -233,13 +238,13 @@ struct figure {
 static enum hth_err verify(struct hth_bench *b, struct crew *c, const struct figure *f)
 {
     static char answer[HTH_BENCH_MEMBERS_MAX][LINE_BYTES_MAX];
-    double seconds, error;
-    uint64_t bytes;
+    struct took took;
+    double error;
     char *line = hth_asprintf("prepare %" PRIu64 " %s %" PRIu64 "\n", f->bytes, f->format, b->seed);
     enum hth_err err = tell_all(c, line, NULL);
     hth_free(line);
     HTH_TRY(err);
-    HTH_TRY(timed(c, "rounds", 1, &seconds, &bytes));
+    HTH_TRY(timed(c, "rounds", 1, &took));
     HTH_TRY(tell_all(c, "check\n", answer));
     for (uint32_t i = 0; i < c->n; i++) {
         if (sscanf(answer[i], "error %lf", &error) != 1 || !(error <= f->error_max)) {
@@ -250,19 +255,24 @@ static enum hth_err verify(struct hth_bench *b, struct crew *c, const struct fig
     return HTH_OK;
 }
 
-static void emit(struct hth_bench *b, const struct figure *f, const struct hth_bench_samples *s,
-                 const struct hth_bench_samples *floor, const struct hth_bench_samples *mpi,
+struct samples {
+    struct hth_bench_samples seconds, cpu, floor, floor_cpu, mpi;
+};
+
+static void emit(struct hth_bench *b, const struct figure *f, const struct samples *s,
                  uint64_t wire_bytes)
 {
-    double seconds = hth_bench_median(s), least = hth_bench_median(floor);
-    json_t *row = json_pack("{s:i, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:b}", "n", (int)f->n,
-                            "bytes", (json_int_t)f->bytes, "format", f->format, "seconds",
-                            hth_bench_round(seconds), "wire_bytes", (json_int_t)wire_bytes,
-                            "gb_per_s", hth_bench_round((double)f->bytes / seconds / 1e9), "spread",
-                            hth_bench_spread(s), "floor_seconds", hth_bench_round(least),
-                            "floor_ratio", hth_bench_round(seconds / least), "tls", !b->plain);
-    if (mpi->count > 0) {
-        double theirs = hth_bench_median(mpi);
+    double seconds = hth_bench_median(&s->seconds), least = hth_bench_median(&s->floor);
+    json_t *row = json_pack(
+        "{s:i, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "n", (int)f->n, "bytes",
+        (json_int_t)f->bytes, "format", f->format, "seconds", hth_bench_round(seconds),
+        "wire_bytes", (json_int_t)wire_bytes, "gb_per_s",
+        hth_bench_round((double)f->bytes / seconds / 1e9), "spread", hth_bench_spread(&s->seconds),
+        "cpu_seconds", hth_bench_round(hth_bench_median(&s->cpu)), "floor_seconds",
+        hth_bench_round(least), "floor_ratio", hth_bench_round(seconds / least),
+        "floor_cpu_seconds", hth_bench_round(hth_bench_median(&s->floor_cpu)), "tls", !b->plain);
+    if (s->mpi.count > 0) {
+        double theirs = hth_bench_median(&s->mpi);
         json_object_set_new(row, "openmpi_seconds", json_real(hth_bench_round(theirs)));
         json_object_set_new(row, "openmpi_ratio", json_real(hth_bench_round(seconds / theirs)));
     }
@@ -272,29 +282,32 @@ static void emit(struct hth_bench *b, const struct figure *f, const struct hth_b
 static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct figure *f,
                             const char *mpi)
 {
-    struct hth_bench_samples samples, floor, theirs;
-    double seconds, least;
-    uint64_t wire, none;
+    static struct samples samples;
+    struct took ours, plain;
     HTH_TRY(verify(b, c, f));
-    HTH_TRY(timed(c, "rounds", 2, &seconds, &wire));
-    uint32_t rounds = (uint32_t)HTH_MAX(HTH_MIN(AIM_S / seconds, (double)ROUNDS_MAX), 3.0);
-    hth_bench_begin(&samples);
-    hth_bench_begin(&floor);
-    hth_bench_begin(&theirs);
-    while (hth_bench_more(b, &samples, 5)) {
-        HTH_TRY(timed(c, "rounds", rounds, &seconds, &wire));
+    HTH_TRY(timed(c, "rounds", 2, &ours));
+    uint32_t rounds = (uint32_t)HTH_MAX(HTH_MIN(AIM_S / ours.seconds, (double)ROUNDS_MAX), 3.0);
+    hth_bench_begin(&samples.seconds);
+    hth_bench_begin(&samples.cpu);
+    hth_bench_begin(&samples.floor);
+    hth_bench_begin(&samples.floor_cpu);
+    hth_bench_begin(&samples.mpi);
+    while (hth_bench_more(b, &samples.seconds, 5)) {
+        HTH_TRY(timed(c, "rounds", rounds, &ours));
         /* Each member sent 1 / n of this, to each of the others in equal pieces. */
-        char *what = hth_asprintf("floor %" PRIu64, wire / f->n / (f->n - 1));
-        enum hth_err err = timed(c, what, rounds, &least, &none);
+        char *what = hth_asprintf("floor %" PRIu64, ours.bytes / f->n / (f->n - 1));
+        enum hth_err err = timed(c, what, rounds, &plain);
         hth_free(what);
         HTH_TRY(err);
-        hth_bench_add(&samples, seconds);
-        hth_bench_add(&floor, least);
+        hth_bench_add(&samples.seconds, ours.seconds);
+        hth_bench_add(&samples.cpu, ours.cpu_seconds);
+        hth_bench_add(&samples.floor, plain.seconds);
+        hth_bench_add(&samples.floor_cpu, plain.cpu_seconds);
         double mpi_s = openmpi(mpi, f->n, f->bytes, rounds);
         if (mpi_s > 0)
-            hth_bench_add(&theirs, mpi_s);
+            hth_bench_add(&samples.mpi, mpi_s);
     }
-    emit(b, f, &samples, &floor, &theirs, wire);
+    emit(b, f, &samples, ours.bytes);
     return HTH_OK;
 }
 

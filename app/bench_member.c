@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define ROUND_TIMEOUT_US (60 * HTH_US_PER_S)
 #define LINE_BYTES_MAX   4096
@@ -32,7 +33,7 @@ struct bench_member {
     uint64_t round; /* in all */
     uint32_t left;
     bool warm;
-    int64_t start_ns, end_ns;
+    int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns;
     uint64_t bytes_out;
     uint32_t dropped;
     enum hth_err err;
@@ -69,15 +70,30 @@ static double error_of(const struct bench_member *m)
 
 static void begin_round(struct bench_member *m);
 
+static int64_t cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void say_done(int64_t ns, int64_t cpu, uint64_t bytes, uint32_t dropped)
+{
+    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u\n", ns, cpu, bytes, dropped);
+}
+
 static void on_round(void *arg, const struct hth_reduce_result *result)
 {
     struct bench_member *m = arg;
     int64_t now = hth_bench_now_ns(NULL);
     m->end_ns = now;
+    m->end_cpu_ns = cpu_ns();
     if (result->err != HTH_OK)
         m->err = result->err;
-    if (m->warm)
+    if (m->warm) {
         m->start_ns = now;
+        m->start_cpu_ns = m->end_cpu_ns;
+    }
     m->bytes_out = result->bytes_out;
     m->dropped += result->dropped;
     m->warm = false;
@@ -124,7 +140,7 @@ static bool do_rounds(struct bench_member *m, const char *line)
         printf("failed %s\n", hth_err_text(m->err != HTH_OK ? m->err : err));
         return false;
     }
-    printf("done %" PRId64 " %" PRIu64 " %u\n", m->end_ns - m->start_ns, m->bytes_out, m->dropped);
+    say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped);
     return true;
 }
 
@@ -188,14 +204,16 @@ static bool do_floor(struct bench_member *m, const char *line)
     uint32_t rounds;
     if (sscanf(line, "%" SCNu64 " %u", &bytes, &rounds) != 2)
         return false;
-    int64_t start = 0;
+    int64_t start = 0, cpu = 0;
     for (uint32_t i = 0; i <= rounds; i++) {
         if (hth_bench_floor_run(m->floor, bytes) != HTH_OK)
             return false;
-        if (i == 0)
-            start = hth_bench_now_ns(NULL);
+        if (i > 0)
+            continue;
+        start = hth_bench_now_ns(NULL);
+        cpu = cpu_ns();
     }
-    printf("done %" PRId64 " 0 0\n", hth_bench_now_ns(NULL) - start);
+    say_done(hth_bench_now_ns(NULL) - start, cpu_ns() - cpu, 0, 0);
     return true;
 }
 
