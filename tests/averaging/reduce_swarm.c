@@ -143,11 +143,19 @@ static void on_done(void *arg, const struct hth_reduce_result *result)
 void peer_start(struct peer *p)
 {
     struct swarm *s = p->swarm;
+    struct hth_reduce_member members[PEERS_MAX];
+    uint32_t n = 0, self = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (i == p->index)
+            self = n;
+        if ((s->absent >> i & 1) == 0)
+            members[n++] = s->member[i];
+    }
     struct hth_reduce_opts opts = {
         .group = {{s->group, 1, 2, 3}},
-        .members = s->member,
-        .member_count = s->n,
-        .self = p->index,
+        .members = members,
+        .member_count = n,
+        .self = self,
         .values = p->values,
         .count = s->count,
         .spans = s->spans,
@@ -164,7 +172,7 @@ void peer_start(struct peer *p)
 void swarm_start(struct swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (hth_node_is_up(s->peer[i].node))
+        if (hth_node_is_up(s->peer[i].node) && (s->absent >> i & 1) == 0)
             peer_start(&s->peer[i]);
     }
 }
