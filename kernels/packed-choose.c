@@ -23,6 +23,17 @@ static struct {
     struct hth_backend backend[HTH_ARRAY_LEN(sets)];
 } packed;
 
+/* Sets of other architectures have names too. */
+static bool is_known(const char *isa)
+{
+    static const char *const names[] = {"generic", "avx2", "avx512", "avx512bf16"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+        if (strcmp(isa, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void fill(void)
 {
     for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
@@ -64,12 +75,10 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
 {
     const struct hth_packed_options defaults = HTH_PACKED_OPTIONS_INIT;
     const struct hth_packed_options *o = options != NULL ? options : &defaults;
-    bool known = false;
     fill_once();
     for (size_t i = HTH_ARRAY_LEN(sets); i > 0; i--) {
         const struct hth_packed_isa *isa = sets[i - 1];
         bool named = o->isa != NULL && strcmp(o->isa, isa->name) == 0;
-        known = known || named;
         if ((o->isa != NULL && !named) || !hth_isa_runs(isa->name) ||
             (o->compute != HTH_MATMUL_AUTO && o->compute != isa->compute))
             continue;
@@ -79,7 +88,7 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
         *out = &packed.backend[i - 1];
         return HTH_OK;
     }
-    return o->isa != NULL && !known ? HTH_E_NO_DEVICE : HTH_E_UNSUPPORTED;
+    return o->isa != NULL && !is_known(o->isa) ? HTH_E_NO_DEVICE : HTH_E_UNSUPPORTED;
 }
 
 void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size)

@@ -9,6 +9,7 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
+#include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
 
@@ -26,7 +27,7 @@ static int setup(void **state)
     };
     (void)state;
     backends[backend_count++] = hth_backend_ref();
-    if (hth_backend_blas(NULL, &backends[backend_count++]) != HTH_OK)
+    if (hth_test_blas(&backends[backend_count++]) != HTH_OK)
         return -1;
     for (size_t i = 0; i < HTH_ARRAY_LEN(packed); i++)
         backend_count += hth_backend_packed(&packed[i], &backends[backend_count]) == HTH_OK;

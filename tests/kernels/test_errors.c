@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "core/limits.h"
+#include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
 
@@ -13,7 +14,7 @@ static int setup(void **state)
 {
     (void)state;
     backends[0] = hth_backend_ref();
-    if (hth_backend_blas(NULL, &backends[1]) != HTH_OK)
+    if (hth_test_blas(&backends[1]) != HTH_OK)
         return -1;
     for (size_t k = 0; k < 2; k++) {
         if (hth_exec_new(backends[k], 1 << 20, &execs[k]) != HTH_OK)
