@@ -99,7 +99,6 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->cache = hth_cache_new(opts->result_bytes_max, opts->result_age_us);
     hth_heap_init(&s->ripe, hth_srv_ripe_less);
     hth_heap_init(&s->aging, hth_srv_ripe_less);
-    hth_heap_init(&s->beside, hth_srv_ripe_less);
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);
     s->save_timer = hth_timer_new(env, hth_srv_on_save_timer, s);
@@ -133,7 +132,6 @@ void hth_srv_unref(struct hth_server *s)
     hth_free(s->experts);
     hth_heap_clear(&s->ripe);
     hth_heap_clear(&s->aging);
-    hth_heap_clear(&s->beside);
     hth_map_free(s->by_key);
     hth_map_free(s->peers);
     hth_free(s->checkpoint_dir);

@@ -13,8 +13,8 @@
  * status in it. Rows are read from the request's bytes and written into the reply's: with one part
  * in a batch nothing is copied.
  *
- * Order for one expert: forwards run side by side; one backward at a time, or two when there is
- * much work and a worker with nothing else to do; and a step that is due runs before any batch that
+ * Order for one expert: forwards run side by side; one backward at a time,
+ * on all workers that are idle; and a step that is due runs before any batch that
  * has not started, so who saw its backward answered meets the stepped weights.
  *
  * Turns: peers share the host equally, in work; with one peer they are the order of arrival. A few
@@ -59,7 +59,8 @@ struct hth_server_opts {
     uint32_t request_rows_max; /* rows of one request */
     int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
     uint32_t batch_rows_min;   /* ... unless its pool has this many rows */
-    double job_flops_min;      /* pools are bundled until a job holds this much work */
+    double job_flops_min;      /* pools are bundled until a job holds this much work, */
+    int64_t job_us_min;        /* and, once the speed is known, work for so long */
     double split_flops;        /* batches above are split over the workers */
     int64_t queue_bytes_max;   /* of requests and replies held */
     int64_t queue_us_max;      /* longest estimated wait that is admitted */
@@ -78,10 +79,11 @@ struct hth_server_opts {
 #define HTH_SERVER_OPTS_INIT                                                                       \
     {                                                                                              \
         .batch_rows_max = 8192, .request_rows_max = 65536, .batch_age_us = 0, .batch_rows_min = 1, \
-        .job_flops_min = 2e8, .split_flops = 8e9, .queue_bytes_max = INT64_C(1) << 30,             \
-        .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256, .step_age_us = 2 * HTH_US_PER_S,      \
-        .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
-        .result_age_us = 60 * HTH_US_PER_S, .checkpoint_period_us = 30 * HTH_US_PER_S,             \
+        .job_flops_min = 2e8, .job_us_min = 2 * HTH_US_PER_MS, .split_flops = 8e9,                 \
+        .queue_bytes_max = INT64_C(1) << 30, .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256,  \
+        .step_age_us = 2 * HTH_US_PER_S, .check_finite = true,                                     \
+        .result_bytes_max = INT64_C(256) << 20, .result_age_us = 60 * HTH_US_PER_S,                \
+        .checkpoint_period_us = 30 * HTH_US_PER_S,                                                 \
     }
 
 /* Copies opts, the folder's name too. Errors: E_CONFIG. */

@@ -12,7 +12,7 @@
  *
  * Everything belongs to the loop thread except what a job's run touches: the job itself, the fixed
  * fields of its requests (tensors, width, type), and the expert, under the rule of store.h, which
- * `readers`, `backward_running`, `beside_running` and `step_running` keep.
+ * `readers`, `backward_running` and `step_running` keep.
  */
 #ifndef HTH_EXPERTS_SERVER_INT_H
 #define HTH_EXPERTS_SERVER_INT_H
@@ -71,7 +71,7 @@ struct srv_request {
 
 struct srv_pool {
     struct hth_heap_node node;
-    struct hth_heap *heap; /* the one it is in: ripe, aging, beside; or NULL */
+    struct hth_heap *heap; /* the one it is in: ripe, aging; or NULL */
     struct srv_expert *expert;
     bool backward;
     struct srv_part *head, *tail; /* by turn */
@@ -91,8 +91,8 @@ struct srv_expert {
     double flops_row[2];
     uint64_t weights;
     uint32_t d, block_rows;
-    uint32_t readers;                      /* forward batches and snapshots that run */
-    bool backward_running, beside_running; /* a second backward: store.h */
+    uint32_t readers; /* forward batches and snapshots that run */
+    bool backward_running;
     bool step_running, step_due;
     struct srv_expert *due_next, *load_next;
     uint64_t pending_rows;
@@ -115,7 +115,6 @@ struct srv_batch {
     uint32_t seg0, segs; /* in the job's segments */
     uint32_t rows;
     uint32_t rows_in_microbatch;
-    bool beside;      /* a backward on the expert's shadow */
     enum hth_err err; /* written by the job */
     bool restored;
 };
@@ -159,7 +158,7 @@ struct hth_server {
     uint32_t requests_count;
     struct hth_map *peers; /* struct srv_peer by id */
     uint64_t turn;         /* of the batch taken last */
-    struct hth_heap ripe, aging, beside;
+    struct hth_heap ripe, aging;
     struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
     struct srv_expert *load_head, *load_tail; /* weights to make, in order */
     struct hth_timer *age_timer;              /* of aging pools */

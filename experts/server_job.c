@@ -2,11 +2,10 @@
 /*
  * server_job.c: pools, and the jobs that empty them.
  *
- * A pool that may run is *ripe* (old enough, or enough rows), *aging* (waits for company), or waits
- * *beside* a running backward of its expert with so much work that a second worker pays. All are
- * heaps by the turn of the pool's first part (server_fair.c). Whenever a worker is free the pump
- * builds one job: weights to make first, then due steps, then the ripe pools whose turn it is,
- * until the job holds enough work; and only when there is nothing of these, a pool from beside.
+ * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
+ * are heaps by the turn of the pool's first part (server_fair.c). Whenever a worker is free the
+ * pump builds one job: weights to make first, then due steps, then the ripe pools whose turn it is,
+ * until the job holds enough work.
  */
 #include "experts/server_int.h"
 
@@ -31,14 +30,6 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
     return pa->head->seq < pb->head->seq;
 }
 
-static bool worth_beside(const struct srv_pool *pool)
-{
-    const struct srv_expert *e = pool->expert;
-
-    return !e->beside_running &&
-           (double)pool->rows * e->flops_row[1] >= e->server->opts.split_flops;
-}
-
 /* The heap where a pool belongs now; NULL when it may not run. */
 static struct hth_heap *heap_of(const struct srv_pool *pool)
 {
@@ -46,10 +37,9 @@ static struct hth_heap *heap_of(const struct srv_pool *pool)
     struct hth_server *s = e->server;
     const struct hth_server_opts *o = &s->opts;
 
-    if (s->dead || pool->head == NULL || e->state != SRV_READY || e->step_running || e->step_due)
+    if (s->dead || pool->head == NULL || e->state != SRV_READY || e->step_running || e->step_due ||
+        (pool->backward && e->backward_running))
         return NULL;
-    if (pool->backward && e->backward_running)
-        return worth_beside(pool) ? &s->beside : NULL;
     if (o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
         pool->since_us + o->batch_age_us > hth_now_us(s->env))
         return &s->aging;
@@ -221,8 +211,9 @@ static enum hth_err begin_part(struct srv_part *part)
                             hth_rpc_budget(r->server->rpc), &r->out);
 }
 
-/* How many rows one batch of this pool may take. Much work for one expert is cut, so that the other
- * workers get a share even when they become free a moment later. */
+/* How many rows one batch of this pool may take. Forwards of one expert are cut, so that the other
+ * workers get a share even when they become free a moment later; a backward is shared out inside.
+ */
 static uint64_t rows_wanted(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
@@ -232,7 +223,7 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
     double rows_enough = s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0);
     uint64_t enough = (uint64_t)HTH_MIN(rows_enough, 1e9) + 1;
 
-    if (width > 1 && rows > enough)
+    if (width > 1 && rows > enough && !pool->backward)
         rows = HTH_MAX((rows + width - 1) / width, enough);
     /* Who rides in a batch waits for all of it: with others about, none is larger than it pays. */
     if (hth_srv_shared(s))
@@ -281,8 +272,6 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
     }
     if (!pool->backward)
         e->readers++;
-    else if ((b->beside = e->backward_running))
-        e->beside_running = true;
     else
         e->backward_running = true;
     job->rows += b->rows;
@@ -303,6 +292,14 @@ static void take_step(struct srv_job *job, struct srv_expert *e)
     job->job.bytes_moved += 28.0 * (double)e->weights;
 }
 
+/* Whether a job is long enough for the loop's part of it not to matter. */
+static bool is_enough(const struct hth_server *s, double cost)
+{
+    double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
+
+    return cost > s->opts.job_flops_min && cost * us_per_cost >= (double)s->opts.job_us_min;
+}
+
 static bool fill_job(struct hth_server *s, struct srv_job *job)
 {
     struct srv_expert *e;
@@ -317,7 +314,7 @@ static bool fill_job(struct hth_server *s, struct srv_job *job)
         job->job.bytes_moved += 16.0 * (double)e->weights;
         return true;
     }
-    while (job->batches < HTH_SERVER_JOB_BATCHES_MAX && job->cost <= s->opts.job_flops_min) {
+    while (job->batches < HTH_SERVER_JOB_BATCHES_MAX && !is_enough(s, job->cost)) {
         e = hth_srv_step_take(s);
         if (e != NULL && job_fits(job, e->backend)) {
             take_step(job, e);
@@ -331,10 +328,6 @@ static bool fill_job(struct hth_server *s, struct srv_job *job)
             break;
         take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     }
-    top = hth_heap_top(&s->beside);
-    if (job->batches == 0 && top != NULL &&
-        job_fits(job, HTH_CONTAINER(top, struct srv_pool, node)->expert->backend))
-        take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     return job->batches > 0;
 }
 
@@ -405,7 +398,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
         e->readers--;
         break;
     case SRV_BACKWARD:
-        *(b->beside ? &e->beside_running : &e->backward_running) = false;
+        e->backward_running = false;
         break;
     }
     for (uint32_t i = 0; i < b->segs; i++)

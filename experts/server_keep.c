@@ -30,7 +30,7 @@ struct srv_expert *hth_srv_step_take(struct hth_server *s)
     struct srv_expert *prev = NULL;
 
     for (struct srv_expert *e = s->due_head; e != NULL; prev = e, e = e->due_next) {
-        if (e->readers > 0 || e->backward_running || e->beside_running)
+        if (e->readers > 0 || e->backward_running)
             continue;
         if (prev != NULL)
             prev->due_next = e->due_next;

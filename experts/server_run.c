@@ -145,8 +145,6 @@ static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, cons
         return HTH_OK;
     if (b->what == SRV_FORWARD)
         HTH_TRY(hth_expert_forward(expert, ex, x, out));
-    else if (b->beside)
-        HTH_TRY(hth_expert_backward_beside(expert, ex, b->rows_in_microbatch, x, dy, out));
     else
         HTH_TRY(hth_expert_backward(expert, ex, b->rows_in_microbatch, x, dy, out));
     return hth_exec_sync(ex);

@@ -23,9 +23,6 @@
 
 #define FORMAT "hearth-expert-1"
 
-/* A shadow that no step had anything from that many times in a row is given back. */
-#define SHADOW_IDLE_STEPS_MAX 16
-
 /* Gradients that wait for a step: the sums of store.h's equation. */
 struct pending {
     uint64_t rows;
@@ -40,10 +37,6 @@ struct hth_expert {
     struct hth_params *params; /* of the module; NULL for kinds without */
     char uid_text[HTH_UID_TEXT_MAX];
     struct pending pending;
-    struct hth_module *shadow; /* for backwards beside one another; NULL until needed */
-    struct pending shadow_pending;
-    uint64_t shadow_steps; /* the weights are those after that many steps */
-    uint32_t shadow_idle;
 };
 
 static const char *const state_suffix[] = {".m", ".v"};
@@ -96,18 +89,8 @@ out:
     return err;
 }
 
-static void drop_shadow(struct hth_expert *expert)
-{
-    if (expert->shadow != NULL)
-        expert->kind->module_free(expert->shadow);
-    expert->shadow = NULL;
-    expert->shadow_pending.rows = 0;
-    expert->shadow_idle = 0;
-}
-
 static void drop_module(struct hth_expert *expert)
 {
-    drop_shadow(expert);
     if (expert->module != NULL)
         expert->kind->module_free(expert->module);
     expert->module = NULL;
@@ -196,117 +179,30 @@ static enum hth_err rescale(struct hth_params *params, const struct pending *pen
     return HTH_OK;
 }
 
-/* One backward into a module and the count of what it holds. */
-struct backward {
-    struct hth_module *module;
-    struct pending *pending;
-    uint32_t rows_in_microbatch;
-    struct hth_view x, dy, dx;
-};
-
-static enum hth_err backward(struct hth_expert *expert, struct hth_exec *ex,
-                             const struct backward *b)
-{
-    struct hth_params *params = expert->kind->params(b->module);
-
-    if (params != NULL && b->pending->rows > 0 && b->pending->microbatch != b->rows_in_microbatch)
-        HTH_TRY(rescale(params, b->pending, b->rows_in_microbatch));
-    HTH_TRY(expert->kind->backward(b->module, ex, b->x, b->dy, b->dx));
-    if (params != NULL) {
-        b->pending->microbatch = b->rows_in_microbatch;
-        b->pending->rows += b->x.rows;
-    }
-    return HTH_OK;
-}
-
-static enum hth_err check_backward(const struct hth_expert *expert, uint32_t rows_in_microbatch,
-                                   struct hth_view x, struct hth_view dy, struct hth_view dx)
-{
-    HTH_TRY(check_rows(expert, x, x.rows));
-    HTH_TRY(check_rows(expert, dy, x.rows));
-    HTH_TRY(check_rows(expert, dx, x.rows));
-    return rows_in_microbatch > 0 ? HTH_OK : HTH_E_RANGE;
-}
-
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx)
 {
-    const struct backward b = {expert->module, &expert->pending, rows_in_microbatch, x, dy, dx};
+    struct pending *pending = &expert->pending;
 
-    HTH_TRY(check_backward(expert, rows_in_microbatch, x, dy, dx));
-    return backward(expert, ex, &b);
-}
-
-/* Makes the shadow, or brings its weights up to date. */
-static enum hth_err shadow_ready(struct hth_expert *expert, struct hth_exec *ex)
-{
-    struct hth_module_opts opts = expert->module_opts;
-    bool fresh = expert->shadow == NULL;
-    const float *from;
-
-    opts.seal.state_slots = 0;
-    if (fresh)
-        HTH_TRY(expert->kind->module_new(&opts, &expert->shadow));
-    if (expert->params == NULL || (!fresh && expert->shadow_steps == hth_expert_steps(expert)))
-        return HTH_OK;
-    from = hth_params_flat(expert->params, HTH_PART_VALUE);
-    if (from == NULL)
-        return HTH_E_UNSUPPORTED;
-    HTH_TRY(hth_params_import(ex, expert->kind->params(expert->shadow), HTH_PART_VALUE, 0,
-                              hth_params_flat_len(expert->params), from));
-    expert->shadow_steps = hth_expert_steps(expert);
+    HTH_TRY(check_rows(expert, x, x.rows));
+    HTH_TRY(check_rows(expert, dy, x.rows));
+    HTH_TRY(check_rows(expert, dx, x.rows));
+    if (rows_in_microbatch == 0)
+        return HTH_E_RANGE;
+    if (expert->params != NULL && pending->rows > 0 && pending->microbatch != rows_in_microbatch)
+        HTH_TRY(rescale(expert->params, pending, rows_in_microbatch));
+    HTH_TRY(expert->kind->backward(expert->module, ex, x, dy, dx));
+    if (expert->params != NULL) {
+        pending->microbatch = rows_in_microbatch;
+        pending->rows += x.rows;
+    }
     return HTH_OK;
-}
-
-enum hth_err hth_expert_backward_beside(struct hth_expert *expert, struct hth_exec *ex,
-                                        uint32_t rows_in_microbatch, struct hth_view x,
-                                        struct hth_view dy, struct hth_view dx)
-{
-    struct backward b = {NULL, &expert->shadow_pending, rows_in_microbatch, x, dy, dx};
-
-    HTH_TRY(check_backward(expert, rows_in_microbatch, x, dy, dx));
-    HTH_TRY(shadow_ready(expert, ex));
-    b.module = expert->shadow;
-    return backward(expert, ex, &b);
 }
 
 uint64_t hth_expert_pending_rows(const struct hth_expert *expert)
 {
-    return expert->pending.rows + expert->shadow_pending.rows;
-}
-
-/* Adds the shadow's gradients to the expert's, at the expert's M. */
-static enum hth_err merge_shadow(struct hth_expert *expert)
-{
-    struct pending *main = &expert->pending, *extra = &expert->shadow_pending;
-    struct hth_params *shadow;
-    float *to, *from, factor;
-    size_t len;
-
-    if (expert->shadow == NULL)
-        return HTH_OK;
-    if (extra->rows == 0) {
-        if (++expert->shadow_idle >= SHADOW_IDLE_STEPS_MAX)
-            drop_shadow(expert);
-        return HTH_OK;
-    }
-    shadow = expert->kind->params(expert->shadow);
-    len = hth_params_flat_len(shadow);
-    to = hth_params_flat(expert->params, HTH_PART_GRAD);
-    from = hth_params_flat(shadow, HTH_PART_GRAD);
-    if (to == NULL || from == NULL)
-        return HTH_E_UNSUPPORTED;
-    if (main->rows == 0)
-        main->microbatch = extra->microbatch;
-    factor = (float)((double)extra->microbatch / main->microbatch);
-    for (size_t i = 0; i < len; i++)
-        to[i] += factor * from[i];
-    main->rows += extra->rows;
-    extra->rows = 0;
-    expert->shadow_idle = 0;
-    hth_params_zero_grads(shadow);
-    return HTH_OK;
+    return expert->pending.rows;
 }
 
 enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
@@ -318,7 +214,6 @@ enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
 
     if (hth_expert_pending_rows(expert) == 0)
         return HTH_OK;
-    HTH_GOTO(out, merge_shadow(expert));
     scale = (double)expert->pending.microbatch / (double)expert->pending.rows;
     HTH_GOTO(out, hth_grad_norm(ex, expert->params, &norm, &finite));
     err = HTH_E_NOT_FINITE;
@@ -328,10 +223,8 @@ enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
     scale *= hth_clip_scale(norm * scale, expert->opts.clip_norm);
     HTH_GOTO(out, hth_optim_step(ex, expert->params, &optim, (float)scale));
 out:
-    expert->pending.rows = expert->shadow_pending.rows = 0;
+    expert->pending.rows = 0;
     hth_params_zero_grads(expert->params);
-    if (expert->shadow != NULL)
-        hth_params_zero_grads(expert->kind->params(expert->shadow));
     return err;
 }
 

@@ -17,9 +17,9 @@
  *
  * Who may call what at the same time (the server keeps this rule, so there are no locks):
  *   any number of hth_expert_forward and _snapshot, together with at most one hth_expert_backward
- * and at most one hth_expert_backward_beside; hth_expert_step, _load_ and _init alone. All of these
- * may run in jobs; _new, _free and the accessors belong to the owner's loop thread while no job
- * runs.
+ * (which works on several workers through its context's team); hth_expert_step, _load_ and _init
+ * alone. All of these may run in jobs; _new, _free and the accessors belong to the owner's loop
+ * thread while no job runs.
  */
 #ifndef HTH_EXPERTS_STORE_H
 #define HTH_EXPERTS_STORE_H
@@ -77,12 +77,6 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx) HTH_MUST;
-/* The same, for a second worker while hth_expert_backward runs: it works on a copy of the weights
- * with gradients of its own, made when it is first used (8 bytes a weight) and dropped after some
- * steps without use. A step adds both gradients up. Errors: also E_NO_MEMORY. */
-enum hth_err hth_expert_backward_beside(struct hth_expert *expert, struct hth_exec *ex,
-                                        uint32_t rows_in_microbatch, struct hth_view x,
-                                        struct hth_view dy, struct hth_view dx) HTH_MUST;
 /* Rows whose gradients wait for a step. */
 uint64_t hth_expert_pending_rows(const struct hth_expert *expert);
 /* One optimiser step from what is pending; nothing happens when nothing is. A gradient that is not

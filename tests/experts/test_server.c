@@ -168,64 +168,6 @@ static void large_parts_are_cut(void **state)
     world_end(w, &c);
 }
 
-/* Much backward work for one expert goes to two workers at once: it takes half the time, every
- * answer is the kernels' own, and the one step has seen all rows. */
-static void backwards_share_the_workers(void **state)
-{
-    enum { N = 4, ROWS = 50 };
-    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    int64_t took[2];
-    float *x = normals(1, N * ROWS * D), dx[ROWS * D];
-
-    (void)state;
-    for (uint32_t workers = 1; workers <= 2; workers++) {
-        struct host h = host_init();
-        struct answer out[N];
-        struct reference r;
-        struct hth_world *w;
-        struct caller c;
-        wo.device.compute_workers = workers;
-        wo.device.flops_per_s = 1e7;
-        w = hth_world_new(1, &wo);
-        h.opts.split_flops = 1e5;
-        h.opts.step_rows = 3 * ROWS + 1;
-        host_start(&h, w, "host");
-        hth_world_run_for(w, HTH_US_PER_S);
-        caller_start(&c, w, "caller", NULL);
-        h.expert.uid = uid_of(0);
-        reference_start(&r, &h.expert);
-        took[workers - 1] = hth_world_now_us(w);
-        for (uint64_t i = 0; i < N; i++) {
-            struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .key = i + 1};
-            a.x = a.dy = x + i * ROWS * D;
-            a.microbatch = 10;
-            ask(&c, &h, &a, &out[i]);
-        }
-        for (uint32_t i = 0; i < N; i++) {
-            assert_true(hth_world_run_until_true(w, answered, &out[i], 60 * HTH_US_PER_S));
-            assert_ok(out[i].err);
-            reference_backward(&r, ROWS, 10, x + i * ROWS * D, x + i * ROWS * D, dx);
-            assert_memory_equal(out[i].rows, dx, sizeof(dx));
-            answer_clear(&out[i]);
-        }
-        took[workers - 1] = hth_world_now_us(w) - took[workers - 1];
-        hth_world_run_for(w, HTH_US_PER_S);
-        assert_int_equal(host_stats(&h).steps, 1);
-        assert_int_equal(hth_expert_pending_rows(host_expert(&h, 0)), 0);
-        assert_ok(hth_expert_step(r.expert, r.ex));
-        for (size_t i = 0; i < hth_params_flat_len(hth_expert_params(r.expert)); i++)
-            assert_close(hth_params_flat(
-                             hth_expert_params((struct hth_expert *)(uintptr_t)host_expert(&h, 0)),
-                             HTH_PART_VALUE)[i],
-                         hth_params_flat(hth_expert_params(r.expert), HTH_PART_VALUE)[i], 1e-4,
-                         1e-5);
-        reference_stop(&r);
-        world_end(w, &c);
-    }
-    assert_true(took[1] < took[0] * 0.7);
-    hth_aligned_free(x);
-}
-
 static void narrow_types_travel(void **state)
 {
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
@@ -715,7 +657,6 @@ int main(void)
         cmocka_unit_test(answers_equal_the_kernels),
         cmocka_unit_test(rows_do_not_see_their_batch),
         cmocka_unit_test(large_parts_are_cut),
-        cmocka_unit_test(backwards_share_the_workers),
         cmocka_unit_test(narrow_types_travel),
         cmocka_unit_test(nop_gives_back_the_very_bytes),
         cmocka_unit_test(parts_have_their_own_verdicts),

@@ -188,47 +188,6 @@ static void step_does_not_depend_on_load(void **state)
     hth_aligned_free(dy);
 }
 
-/* A second worker's gradients count like the first's, over steps, changes of M, and long pauses. */
-static void backwards_beside_one_another(void **state)
-{
-    struct hth_expert_opts o = opts_of("ffn");
-    float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), one[8 * D], two[8 * D], scaled[4 * D];
-    struct reference a, b;
-
-    (void)state;
-    reference_start(&a, &o);
-    reference_start(&b, &o);
-    assert_ok(hth_exec_reserve(b.ex, hth_expert_scratch_bytes(b.expert, 8, true)));
-    for (int i = 0; i < 4 * D; i++)
-        scaled[i] = dy[4 * D + i] * 2;
-    for (int step = 0; step < 40; step++) {
-        struct hth_view bx = hth_view_f32(x + 4 * D, 4, D, D),
-                        bdx = hth_view_f32(two + 4 * D, 4, D, D);
-        reference_backward(&a, 8, 8, x, dy, one);
-        if (step < 3 || step > 36) {
-            reference_backward(&b, 4, 8, x, dy, two);
-            assert_ok(hth_expert_backward_beside(b.expert, b.ex, 4, bx,
-                                                 hth_view_f32(scaled, 4, D, D), bdx));
-            for (int i = 4 * D; i < 8 * D; i++)
-                two[i] /= 2;
-        } else {
-            reference_backward(&b, 8, 8, x, dy, two);
-        }
-        assert_true(distance(two, one, 8 * D) < 1e-4);
-        assert_int_equal(hth_expert_pending_rows(b.expert), 8);
-        assert_ok(hth_expert_step(a.expert, a.ex));
-        assert_ok(hth_expert_step(b.expert, b.ex));
-    }
-    assert_true(distance(hth_params_flat(hth_expert_params(b.expert), HTH_PART_VALUE),
-                         hth_params_flat(hth_expert_params(a.expert), HTH_PART_VALUE),
-                         hth_params_flat_len(hth_expert_params(a.expert))) < 1e-4);
-    assert_int_equal(hth_expert_steps(b.expert), 40);
-    reference_stop(&a);
-    reference_stop(&b);
-    hth_aligned_free(x);
-    hth_aligned_free(dy);
-}
-
 /* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
 static void step_is_the_equation(void **state)
 {
@@ -455,7 +414,6 @@ int main(void)
         cmocka_unit_test(weights_follow_the_seed),
         cmocka_unit_test(rows_must_fit),
         cmocka_unit_test(step_does_not_depend_on_load),
-        cmocka_unit_test(backwards_beside_one_another),
         cmocka_unit_test(step_is_the_equation),
         cmocka_unit_test(infinite_gradient_is_dropped),
         cmocka_unit_test(checkpoint_goes_on_exactly),
