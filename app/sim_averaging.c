@@ -369,8 +369,8 @@ int hth_sim_averaging_verb(int argc, char **argv)
             add_methods(a, &a->opts);
         enum hth_err err = run_all(a);
         if (err == HTH_E_CONFIG)
-            hth_cli_say_error("sim averaging: moshpit and turns need a cell for each peer: "
-                              "choose a larger --grid");
+            hth_cli_say_error("sim averaging: moshpit needs a cell for each peer: choose a larger "
+                              "--grid");
         else if (err == HTH_E_TOO_LARGE)
             hth_cli_say_error("sim averaging: fewer --seeds or --rounds, please");
         else if (err != HTH_OK)

@@ -64,7 +64,7 @@ enum hth_err hth_pure_new(const struct hth_pure_opts *opts, struct hth_pure **ou
         p->next = hth_new_array(double, opts->peers);
     }
     p->shuffled = hth_new_array(uint32_t, HTH_MAX(p->cells, opts->peers));
-    if (p->step->distinct) {
+    if (p->step->cells) {
         p->order = hth_new_array(uint32_t, (size_t)opts->shape.dims * opts->peers);
         p->begin = hth_new_array(uint32_t, (size_t)opts->shape.dims * (p->cells + 2));
         p->cell = hth_new_array(struct hth_avg_cell, opts->peers);

@@ -8,10 +8,10 @@
  *
  *   moshpit    each peer has a cell of the grid of its own, drawn once; round r averages the lines
  *              along axis r mod d. This is the simulation behind the paper's tables.
- *   turns      the rule of averaging/grid.h: the same start, but cells move after every round
- *   random     every round a new partition into groups of near-equal size, as many as it takes for
- *              at most size[0] each
- *   gossip     a ring: the mean of oneself and the two neighbours, of those who are there
+ *   turns      the rule of averaging/grid.h: cells move after every round. More peers than cells
+ * are spread evenly at the start, and a line is one group however many stand in it random     every
+ * round a new partition into groups of near-equal size, as many as it takes for at most size[0]
+ * each gossip     a ring: the mean of oneself and the two neighbours, of those who are there
  *   pushsum    an exponential graph: a third of value and *weight* is kept and a third each goes to
  *              the peers 2^a and 2^b further on, where a and b walk through all powers below N;
  * what an absent peer can't take its sender keeps. The estimate is value / weight. (The paper's

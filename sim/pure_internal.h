@@ -29,7 +29,8 @@ struct hth_pure {
 
 /* A method: what it needs, its start and its round. */
 struct hth_pure_step {
-    bool distinct; /* a cell for each peer */
+    bool cells;    /* peers stand in cells */
+    bool distinct; /* and each needs one of its own */
     void (*start)(struct hth_pure *p);
     void (*round)(struct hth_pure *p, uint32_t round);
 };

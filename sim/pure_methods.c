@@ -61,7 +61,7 @@ static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t co
 
 /* ---- moshpit, turns, random ---------------------------------------------------------------- */
 
-/* Everybody in a cell of its own. */
+/* Everybody in a cell of its own, or as evenly as can be. */
 static void place(struct hth_pure *p)
 {
     uint32_t *cells = p->shuffled; /* room for all cells */
@@ -69,7 +69,7 @@ static void place(struct hth_pure *p)
         cells[i] = i;
     hth_rng_shuffle(&p->rng, cells, p->cells, sizeof(*cells));
     for (uint32_t i = 0; i < p->opts.peers; i++)
-        p->cell[i] = hth_avg_cell_of_rank(&p->opts.shape, cells[i]);
+        p->cell[i] = hth_avg_cell_of_rank(&p->opts.shape, cells[i % p->cells]);
 }
 
 static uint32_t *axis_order(const struct hth_pure *p, uint32_t axis)
@@ -218,6 +218,9 @@ const struct hth_pure_step hth_pure_steps[HTH_PURE_METHODS] = {
     [HTH_PURE_GOSSIP] = {.round = gossip_round},
     [HTH_PURE_PUSHSUM] = {.start = pushsum_start, .round = pushsum_round},
     [HTH_PURE_RANDOM] = {.start = reset_order, .round = random_round},
-    [HTH_PURE_MOSHPIT] = {.distinct = true, .start = moshpit_start, .round = moshpit_round},
-    [HTH_PURE_TURNS] = {.distinct = true, .start = turns_start, .round = turns_round},
+    [HTH_PURE_MOSHPIT] = {.cells = true,
+                          .distinct = true,
+                          .start = moshpit_start,
+                          .round = moshpit_round},
+    [HTH_PURE_TURNS] = {.cells = true, .start = turns_start, .round = turns_round},
 };
