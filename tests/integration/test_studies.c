@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The averaging studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
+ */
+#include "integration/place.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+static char *said(struct proc *proc)
+{
+    size_t len;
+    char *text = place_read(proc->out, &len);
+    assert_non_null(text);
+    return text;
+}
+
+static json_t *object_of(struct proc *proc)
+{
+    char *text = said(proc);
+    json_t *root = json_loads(text, 0, NULL);
+    assert_true(json_is_object(root));
+    free(text);
+    return root;
+}
+
+static double number(const json_t *root, const char *name)
+{
+    const json_t *value = json_object_get(root, name);
+    if (!json_is_number(value))
+        fail_msg("no number '%s'", name);
+    return json_number_value(value);
+}
+
+static double element(const json_t *root, const char *name, size_t index)
+{
+    return json_number_value(json_array_get(json_object_get(root, name), index));
+}
+
+static void test_averaging(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(RUN(p, "a", "sim", "averaging", "--model", "pure", "--method", "moshpit",
+                         "--peers", "1024", "--grid", "32x32", "--p-fail", "0.005", "--seeds", "60",
+                         "--rounds", "4", "--json", "--threads", "1"),
+                     0);
+    json_t *root = object_of(&p->proc[0]);
+    assert_string_equal(json_string_value(json_object_get(root, "method")), "moshpit");
+    assert_string_equal(json_string_value(json_object_get(root, "grid")), "32x32");
+    assert_true(number(root, "peers") == 1024 && number(root, "p_fail") == 0.005);
+    assert_true(number(root, "seeds") == 60);
+    static const char *const lists[] = {"mse", "mse_se", "variance", "variance_se"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(lists); i++)
+        assert_int_equal(json_array_size(json_object_get(root, lists[i])), 4);
+    assert_close(element(root, "mse", 0), 3.49e-2, 0.05, 0);
+    assert_close(element(root, "variance", 0), element(root, "mse", 0), 1e-6, 0);
+    assert_close(number(json_object_get(root, "rounds_to"), "1e-9"), 5.14, 0, 0.2);
+    assert_true(number(json_object_get(root, "rounds_to_se"), "1e-9") > 0);
+    json_decref(root);
+    /* The same from two threads. */
+    assert_int_equal(RUN(p, "b", "sim", "averaging", "--p-fail", "0.005", "--seeds", "60",
+                         "--rounds", "4", "--json", "--threads", "2"),
+                     0);
+    char *one = said(&p->proc[0]), *two = said(&p->proc[1]);
+    assert_string_equal(one, two);
+    free(one);
+    free(two);
+    place_end(p);
+}
+
+static void test_files(void **state)
+{
+    struct place *p = *state;
+    static const char *const files[] = {"out/config.json", "out/metrics.csv", "out/rounds.csv",
+                                        "out/plot.gp"};
+    char *first[HTH_ARRAY_LEN(files)];
+    size_t len;
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(RUN(p, turn == 0 ? "a" : "b", "sim", "averaging", "--method", "all",
+                             "--peers", "60", "--grid", "8x8", "--p-fail", "0.01", "--seeds", "20",
+                             "--rounds", "6", "--out", place_path(p, "out"), "--no-wall"),
+                         0);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(files); i++) {
+            char *text = place_read(place_path(p, files[i]), &len);
+            assert_non_null(text);
+            if (turn == 0) {
+                first[i] = text;
+                continue;
+            }
+            assert_string_equal(text, first[i]);
+            free(text);
+            free(first[i]);
+        }
+    }
+    json_t *config = json_load_file(place_path(p, files[0]), 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(config, "runs")), 6);
+    json_decref(config);
+    place_end(p);
+}
+
+static void test_mixing(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(RUN(p, "a", "sim", "mixing", "--peers", "8", "--groups", "2", "--trials",
+                         "50000", "--json"),
+                     0);
+    json_t *root = object_of(&p->proc[0]);
+    double measured = number(root, "measured"), error = number(root, "standard_error");
+    assert_close(number(root, "exact"), 1.0 / 7, 0, 1e-8);
+    assert_close(number(root, "printed"), 0.15625, 0, 1e-8);
+    assert_true(error > 0 && error < 1e-3);
+    assert_close(measured, 1.0 / 7, 0, 4 * error);
+    assert_true(measured < 0.15625);
+    json_decref(root);
+    place_end(p);
+}
+
+static void test_shares(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(
+        RUN(p, "a", "sim", "shares", "--bandwidth", "1000,200x7", "--elements", "1001", "--json"),
+        0);
+    json_t *root = object_of(&p->proc[0]);
+    double sum = 0;
+    assert_int_equal(json_array_size(json_object_get(root, "bandwidth")), 8);
+    assert_close(element(root, "shares", 0), 0.805556, 0, 1e-6);
+    assert_close(element(root, "shares", 7), 0.027778, 0, 1e-6);
+    assert_close(number(root, "xi"), 0.005833, 0, 1e-6);
+    for (size_t i = 0; i < 8; i++)
+        sum += element(root, "counts", i);
+    assert_true(sum == 1001);
+    json_decref(root);
+    place_end(p);
+}
+
+static void test_links(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(RUN(p, "a", "sim", "links", "--bandwidth", "1000x2,200x4", "--json"), 0);
+    json_t *root = object_of(&p->proc[0]);
+    const json_t *adaptive = json_object_get(root, "adaptive");
+    assert_close(number(adaptive, "steady_s"), number(adaptive, "predicted_s"), 0.02, 0);
+    assert_true(number(root, "ratio") > 1.5);
+    json_decref(root);
+    place_end(p);
+}
+
+static void test_refusals(void **state)
+{
+    static const char *const bad[][4] = {
+        {"averaging", "--p-fail", "1", "--p-fail '1'"},
+        {"averaging", "--grid", "32y32", "--grid '32y32'"},
+        {"averaging", "--method", "shout", "--method 'shout'"},
+        {"averaging", "--model", "real", "--model 'real'"},
+        {"mixing", "--groups", "9", "--groups 9"},
+        {"shares", "--bandwidth", "1000,-1", "--bandwidth"},
+        {"shares", "--bandwidth", "1000,nan", "--bandwidth"},
+        {"shares", "--bandwidth", "1x257", "at most 256 peers"},
+        {"shares", "--elements", "5", "which bandwidths?"},
+        {"links", "--bandwidth", "0,1", "each peer needs a line"},
+        {"links", "--bandwidth", "1", "at least two peers"},
+    };
+    struct place *p = *state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        struct proc *proc =
+            START(p, place_text(p, "p%zu", i), "sim", bad[i][0], bad[i][1], bad[i][2]);
+        assert_int_equal(proc_wait(proc), 2);
+        proc_must_say(proc, bad[i][3]);
+    }
+    struct proc *proc = START(p, "cells", "sim", "averaging", "--peers", "1025");
+    assert_int_equal(proc_wait(proc), 3);
+    proc_must_say(proc, "choose a larger --grid");
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_mixing, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
