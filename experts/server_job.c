@@ -295,9 +295,8 @@ static void take_step(struct srv_job *job, struct srv_expert *e)
 /* Whether a job is long enough for the loop's part of it not to matter. */
 static bool is_enough(const struct hth_server *s, double cost)
 {
-    double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
-
-    return cost > s->opts.job_flops_min && cost * us_per_cost >= (double)s->opts.job_us_min;
+    return cost > s->opts.job_flops_min &&
+           (s->ema_cost <= 0 || cost * s->ema_us >= (double)s->opts.job_us_min * s->ema_cost);
 }
 
 static bool fill_job(struct hth_server *s, struct srv_job *job)
