@@ -450,6 +450,28 @@ static void test_tables_agree(void **state)
     }
 }
 
+/* Peers of other versions read these bytes: they never change. */
+static void test_frozen_bytes(void **state)
+{
+    enum { N = 9001 };
+    static float x[N];
+    static uint8_t bytes[4 * N + 2048];
+    uint64_t hash = 0;
+    (void)state;
+    for (size_t i = 0; i < N; i++) { /* no function of the C library: the same anywhere */
+        float v = (float)(int32_t)(hth_mix64(i) >> 40) * 0x1p-23f - 1.0f;
+        x[i] = v * v * v * (i % 700 == 0 ? 50.0f : 1.0f);
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(formats); i++) {
+        for (size_t j = 0; formats[i] == HTH_QUANT_DYNAMIC8U && j < N; j++)
+            x[j] = fabsf(x[j]);
+        encode(tables[0], formats[i], x, N, bytes);
+        hash = hth_hash64(bytes, hth_quant_bytes(formats[i], N), hash);
+    }
+    if (hash != UINT64_C(0x0c7c2dc7a024fe8a))
+        fail_msg("the formats' bytes have changed: 0x%016llx", (unsigned long long)hash);
+}
+
 /* What is too large for 16 bits is held, and nothing becomes infinite. */
 static void test_16_bits(void **state)
 {
@@ -672,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_decode_values),
         cmocka_unit_test(test_errors_on_normal),
         cmocka_unit_test(test_tables_agree),
+        cmocka_unit_test(test_frozen_bytes),
         cmocka_unit_test(test_16_bits),
         cmocka_unit_test(test_not_finite_is_refused),
         cmocka_unit_test(test_wrong_lengths),
