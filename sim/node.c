@@ -159,6 +159,11 @@ void hth_node_wall_step(struct hth_node *node, int64_t delta_us)
     node->wall_skew_us += delta_us;
 }
 
+void hth_node_wall_set(struct hth_node *node, int64_t skew_us)
+{
+    node->wall_skew_us = skew_us;
+}
+
 /* ---- the table ----------------------------------------------------------------------------- */
 
 const struct hth_env_ops sim_env_ops = {

@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * smoke.h: does a swarm of N peers live? The shortest scenario that uses the production rpc and dht
- * code on every peer, and the measure of the simulator's own speed.
+ * smoke.h: does a swarm of N peers live? A scenario (scenario.h) with fixed numbers and the peers
+ * of peers.h: the measure of the simulator's own speed, and the first thing to run after a change.
  *
- * Peers form neighbourhoods of 32. Each announces its experts (two) of its neighbourhood's layer,
- * follows that layer in a directory, and once a second calls a random live host of it with a
- * payload, which the host sends back after a job. During the first two thirds of the time nodes
- * crash and come back, messages are lost, DHT answers are partial, and neighbourhoods are cut in
- * two (safety phase). Then all faults stop (liveness phase). The run passes when
- *
- *   - every call (a lost connection's is made up to twice more) got exactly one verdict, or
- * vanished with its caller,
- *   - every reply carried the payload that was sent (by its digest),
- *   - at the end every directory shows exactly the hosts of its neighbourhood, and the calls of the
- *     last tenth of the time all succeeded,
- *   - after the end no timer, stream, job or DHT handle is left.
- *
- * Some patience is shortened so that a minute shows recovery too: a peer that failed is dialled
- * again after at most 2 s and a host that was marked dead is tried again after 3 s.
+ * For two thirds of the time one peer in a hundred dies every second and comes back some seconds
+ * later, messages are lost, DHT answers are partial, and every other 5 s an eighth of the peers is
+ * cut off. Then all faults stop and the swarm has the rest of the time to recover.
  *
  * Nothing here reads a clock: the caller measures and passes wall time to hth_smoke_line.
  */

@@ -138,8 +138,9 @@ enum hth_crash {
 void hth_node_crash(struct hth_node *node, enum hth_crash how);
 /* Up again with its disk and identity; calls boot. Does nothing when it is up. */
 void hth_node_restart(struct hth_node *node);
-/* A step of its wall clock. */
+/* A step of its wall clock; or to so much ahead. */
 void hth_node_wall_step(struct hth_node *node, int64_t delta_us);
+void hth_node_wall_set(struct hth_node *node, int64_t skew_us);
 /* Its processors and lines from now on: for stragglers and clogs. */
 void hth_node_set_device(struct hth_node *node, const struct hth_device *device);
 

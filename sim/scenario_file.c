@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scenario_file.c: the schema of a scenario as libcyaml's tables. */
+#include "sim/scenario_file.h"
+
+#include "core/limits.h"
+
+#include <cyaml/cyaml.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPT     CYAML_FLAG_OPTIONAL
+#define OPT_PTR (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
+#define S       struct hth_scenario
+
+static const cyaml_strval_t churn_kinds[] = {{"none", HTH_LIFE_ALWAYS},
+                                             {"poisson", HTH_LIFE_POISSON},
+                                             {"weibull", HTH_LIFE_WEIBULL},
+                                             {"diurnal", HTH_LIFE_DIURNAL}};
+
+/* A struct hth_range lies in memory like two numbers. */
+_Static_assert(sizeof(struct hth_range) == 2 * sizeof(double), "low and high, nothing between");
+static const cyaml_schema_value_t real = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, double)};
+
+#define RANGE(text, where)                                                                         \
+    {                                                                                              \
+        .key = text, .data_offset = offsetof(S, where), .value = {                                 \
+            .type = CYAML_SEQUENCE_FIXED,                                                          \
+            .flags = OPT,                                                                          \
+            .data_size = sizeof(double),                                                           \
+            .sequence = {.min = 2, .max = 2, .entry = &real},                                      \
+        }                                                                                          \
+    }
+#define REAL(text, where)                                                                          \
+    {                                                                                              \
+        .key = text, .data_offset = offsetof(S, where), .value = {                                 \
+            .type = CYAML_FLOAT,                                                                   \
+            .flags = OPT,                                                                          \
+            .data_size = sizeof(double)                                                            \
+        }                                                                                          \
+    }
+#define COUNT(text, where)                                                                         \
+    {                                                                                              \
+        .key = text, .data_offset = offsetof(S, where), .value = {                                 \
+            .type = CYAML_UINT,                                                                    \
+            .flags = OPT,                                                                          \
+            .data_size = sizeof(uint32_t)                                                          \
+        }                                                                                          \
+    }
+/* Members of inner mappings have their offsets from the scenario's start. */
+#define PART(text, fields)                                                                         \
+    {                                                                                              \
+        .key = text, .data_offset = 0, .value = {                                                  \
+            .type = CYAML_MAPPING,                                                                 \
+            .flags = OPT,                                                                          \
+            .data_size = sizeof(S),                                                                \
+            .mapping = {fields}                                                                    \
+        }                                                                                          \
+    }
+
+static const cyaml_schema_field_t load_fields[] = {
+    REAL("payload_kib", load.payload_kib),
+    REAL("calls_per_s", load.calls_per_s),
+    COUNT("experts", load.experts),
+    COUNT("hood", load.hood),
+    {.key = "real",
+     .data_offset = offsetof(S, load.real),
+     .value = {.type = CYAML_BOOL, .flags = OPT, .data_size = sizeof(bool)}},
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t link_fields[] = {
+    RANGE("latency_ms", links.latency_ms),
+    RANGE("jitter_ms", links.jitter_ms),
+    RANGE("loss", links.loss),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t churn_fields[] = {
+    {.key = "kind",
+     .data_offset = offsetof(S, churn.kind),
+     .value = {.type = CYAML_ENUM,
+               .flags = OPT | CYAML_FLAG_STRICT,
+               .data_size = sizeof(enum hth_life_kind),
+               .enumeration = {churn_kinds, HTH_ARRAY_LEN(churn_kinds)}}},
+    RANGE("up_s", churn.up_s),
+    RANGE("down_s", churn.down_s),
+    RANGE("shape", churn.shape),
+    RANGE("swing", churn.swing),
+    REAL("day_s", churn.day_s),
+    COUNT("providers", churn.providers),
+    RANGE("provider_up_s", churn.provider_up_s),
+    RANGE("provider_down_s", churn.provider_down_s),
+    REAL("silent", churn.silent),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t partition_fields[] = {
+    RANGE("every_s", partitions.every_s),
+    RANGE("for_s", partitions.for_s),
+    RANGE("share", partitions.share),
+    REAL("one_way", partitions.one_way),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t clog_fields[] = {
+    RANGE("every_s", clogs.every_s),
+    RANGE("for_s", clogs.for_s),
+    COUNT("ways", clogs.ways),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t clock_fields[] = {
+    RANGE("skew_ms", clocks.skew_ms),
+    RANGE("step_ms", clocks.step_ms),
+    RANGE("every_s", clocks.every_s),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t straggler_fields[] = {
+    RANGE("share", stragglers.share),
+    RANGE("speed", stragglers.speed),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t dht_fields[] = {
+    RANGE("lost_put", dht.lost_put),
+    RANGE("lost_get", dht.lost_get),
+    RANGE("partial", dht.partial),
+    RANGE("repeat", dht.repeat),
+    RANGE("stale", dht.stale),
+    REAL("refresh_s", dht.refresh_s),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t chaos_fields[] = {
+    RANGE("short_read", chaos.short_read),
+    RANGE("short_write", chaos.short_write),
+    RANGE("io_error", chaos.io_error),
+    RANGE("torn_file", chaos.torn_file),
+    REAL("sites", chaos.sites),
+    REAL("fires", chaos.fires),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t zone_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct hth_scenario_zone, name, 1,
+                           HTH_SCENARIO_NAME_MAX),
+    CYAML_FIELD_FLOAT("share", CYAML_FLAG_DEFAULT, struct hth_scenario_zone, share),
+    CYAML_FIELD_SEQUENCE_COUNT("latency_ms", CYAML_FLAG_POINTER, struct hth_scenario_zone,
+                               latency_ms, latency_count, &real, 1, HTH_SCENARIO_ZONES_MAX),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t device_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct hth_scenario_device, name, 1,
+                           HTH_SCENARIO_NAME_MAX),
+    CYAML_FIELD_FLOAT("share", CYAML_FLAG_DEFAULT, struct hth_scenario_device, share),
+    CYAML_FIELD_FLOAT("gflops", CYAML_FLAG_DEFAULT, struct hth_scenario_device, gflops),
+    CYAML_FIELD_FLOAT("gbytes_per_s", CYAML_FLAG_DEFAULT, struct hth_scenario_device, gbytes_per_s),
+    CYAML_FIELD_UINT("workers", CYAML_FLAG_DEFAULT, struct hth_scenario_device, workers),
+    CYAML_FIELD_FLOAT("up_mbit", OPT, struct hth_scenario_device, up_mbit),
+    CYAML_FIELD_FLOAT("down_mbit", OPT, struct hth_scenario_device, down_mbit),
+    CYAML_FIELD_FLOAT("disk_mb", OPT, struct hth_scenario_device, disk_mb),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t zone_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct hth_scenario_zone, zone_fields)};
+static const cyaml_schema_value_t device_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct hth_scenario_device, device_fields)};
+
+static const cyaml_schema_field_t top_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, S, name, 1, HTH_SCENARIO_NAME_MAX),
+    COUNT("nodes", nodes),
+    REAL("duration_s", duration_s),
+    REAL("safety", safety),
+    PART("load", load_fields),
+    PART("links", link_fields),
+    CYAML_FIELD_SEQUENCE_COUNT("zones", OPT_PTR, S, zones, zone_count, &zone_schema, 1,
+                               HTH_SCENARIO_ZONES_MAX),
+    CYAML_FIELD_SEQUENCE_COUNT("devices", OPT_PTR, S, devices, device_count, &device_schema, 1,
+                               HTH_SCENARIO_DEVICES_MAX),
+    PART("churn", churn_fields),
+    PART("partitions", partition_fields),
+    PART("clogs", clog_fields),
+    PART("clocks", clock_fields),
+    PART("stragglers", straggler_fields),
+    PART("dht", dht_fields),
+    PART("chaos", chaos_fields),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, S, top_fields)};
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+struct parse_log {
+    char message[256]; /* what libcyaml says first */
+    char where[128];   /* the innermost place of its backtrace */
+};
+
+HTH_PRINTF(3, 0)
+static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
+{
+    static const char noise[] = "Load: ";
+    struct parse_log *log = ctx;
+    char line[256];
+    (void)level;
+    vsnprintf(line, sizeof(line), fmt, args);
+    line[strcspn(line, "\n")] = '\0';
+    const char *text = strncmp(line, noise, strlen(noise)) == 0 ? line + strlen(noise) : line;
+    if (strncmp(text, "Backtrace", 9) == 0)
+        return;
+    if (strncmp(text, "  in ", 5) == 0) {
+        if (log->where[0] == '\0')
+            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
+    } else if (log->message[0] == '\0') {
+        snprintf(log->message, sizeof(log->message), "%.255s", text);
+    }
+}
+
+static const struct {
+    const char *part;
+    const cyaml_schema_field_t *fields;
+} parts[] = {
+    {"", top_fields},
+    {"load.", load_fields},
+    {"links.", link_fields},
+    {"zones.", zone_fields},
+    {"devices.", device_fields},
+    {"churn.", churn_fields},
+    {"partitions.", partition_fields},
+    {"clogs.", clog_fields},
+    {"clocks.", clock_fields},
+    {"stragglers.", straggler_fields},
+    {"dht.", dht_fields},
+    {"chaos.", chaos_fields},
+};
+
+/* How many letters at the beginnings and ends of two words agree: enough for "did you mean". */
+static size_t likeness(const char *a, const char *b)
+{
+    size_t la = strlen(a), lb = strlen(b), least = HTH_MIN(la, lb), n = 0, m = 0;
+    while (n < least && a[n] == b[n])
+        n++;
+    while (m < least - n && a[la - 1 - m] == b[lb - 1 - m])
+        m++;
+    return 2 * (n + m) + 100 - HTH_MIN(la > lb ? la - lb : lb - la, (size_t)100);
+}
+
+static void explain(const struct parse_log *log, cyaml_err_t code, const char *name, char *error)
+{
+    static const char unknown[] = "Unexpected key: ";
+    const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(code);
+    if (strncmp(message, unknown, strlen(unknown)) != 0) {
+        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s %s", name, message, log->where);
+        return;
+    }
+    const char *key = message + strlen(unknown), *part = "", *best = "name";
+    size_t most = 0;
+    for (size_t p = 0; p < HTH_ARRAY_LEN(parts); p++) {
+        for (const cyaml_schema_field_t *f = parts[p].fields; f->key != NULL; f++) {
+            size_t like = likeness(key, f->key);
+            if (like > most) {
+                most = like;
+                part = parts[p].part;
+                best = f->key;
+            }
+        }
+    }
+    snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: unknown key '%.64s' %s; did you mean '%s%s'?",
+             name, key, log->where, part, best);
+}
+
+/* ---- defaults ------------------------------------------------------------------------------ */
+
+static void default_real(double *x, double fallback)
+{
+    if (*x == 0.0)
+        *x = fallback;
+}
+
+static void default_count(uint32_t *x, uint32_t fallback)
+{
+    if (*x == 0)
+        *x = fallback;
+}
+
+static void default_range(struct hth_range *r, struct hth_range fallback)
+{
+    if (r->low == 0.0 && r->high == 0.0)
+        *r = fallback;
+}
+
+/* Only where 0 makes no sense: elsewhere it means none. */
+static void fill_defaults(struct hth_scenario *s)
+{
+    struct hth_scenario d;
+    hth_scenario_init(&d);
+    default_count(&s->nodes, d.nodes);
+    default_real(&s->duration_s, d.duration_s);
+    default_real(&s->safety, d.safety);
+    default_real(&s->load.payload_kib, d.load.payload_kib);
+    default_real(&s->load.calls_per_s, d.load.calls_per_s);
+    default_count(&s->load.experts, d.load.experts);
+    default_count(&s->load.hood, d.load.hood);
+    default_range(&s->links.latency_ms, d.links.latency_ms);
+    default_range(&s->churn.shape, d.churn.shape);
+    default_real(&s->churn.day_s, d.churn.day_s);
+    default_count(&s->clogs.ways, d.clogs.ways);
+    default_range(&s->stragglers.speed, d.stragglers.speed);
+    default_real(&s->dht.refresh_s, d.dht.refresh_s);
+}
+
+enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t len,
+                                struct hth_scenario **out, char error[HTH_SCENARIO_ERROR_MAX])
+{
+    struct parse_log log = {.message = ""};
+    struct hth_scenario *s = NULL;
+    char why[256];
+    /* Aliases are off: nested ones would make a small file expand without bound. */
+    const cyaml_config_t config = {
+        .log_fn = keep_log,
+        .log_ctx = &log,
+        .log_level = CYAML_LOG_WARNING,
+        .mem_fn = cyaml_mem,
+        .flags = CYAML_CFG_NO_ALIAS,
+    };
+    *out = NULL;
+    error[0] = '\0';
+    if (len > HTH_SCENARIO_BYTES_MAX) {
+        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %zu bytes; a scenario has at most %u", name,
+                 len, HTH_SCENARIO_BYTES_MAX);
+        return HTH_E_TOO_LARGE;
+    }
+    cyaml_err_t e = cyaml_load_data(data, len, &config, &schema, (cyaml_data_t **)&s, NULL);
+    if (e != CYAML_OK) {
+        explain(&log, e, name, error);
+        return HTH_E_CONFIG;
+    }
+    if (s == NULL) {
+        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: empty; it needs at least 'name: WORD'", name);
+        return HTH_E_CONFIG;
+    }
+    fill_defaults(s);
+    if (hth_scenario_check(s, why, sizeof(why)) != HTH_OK) {
+        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s", name, why);
+        hth_scenario_free(s);
+        return HTH_E_CONFIG;
+    }
+    *out = s;
+    return HTH_OK;
+}
+
+void hth_scenario_free(struct hth_scenario *s)
+{
+    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
+    if (s != NULL)
+        cyaml_free(&config, &schema, s, 0);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scenario_run.c: lets a drawn scenario happen, and judges. */
+#include "sim/scenario.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "sim/peers.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* How long after the last fault calls must succeed again: connections that were stalled for longer
+ * than this are given up, records and bans have run out. */
+#define RECOVERY_SHARE 0.9
+/* For the last calls, with all their attempts. */
+#define LAST_CALLS_US (20 * HTH_US_PER_S)
+
+struct run {
+    const struct hth_plan *plan;
+    const struct hth_scenario *s;
+    struct hth_scenario_report *report;
+    struct hth_world *world;
+    struct hth_peers *peers;
+    struct hth_churn *churn;
+    struct hth_device *devices; /* one per node, as drawn */
+    struct hth_rng rng;         /* of what happens; the draws of nodes have their own */
+    bool cut;
+};
+
+static bool over(const struct run *r)
+{
+    return hth_world_now_us(r->world) >= r->plan->safety_us;
+}
+
+static struct hth_node *any_node(struct run *r)
+{
+    return hth_peers_node(r->peers, (uint32_t)hth_rng_below(&r->rng, r->s->nodes));
+}
+
+/* Whoever it talks to: somebody of its neighbourhood. */
+static struct hth_node *neighbour(struct run *r, const struct hth_node *node)
+{
+    uint32_t hood = r->s->load.hood, i = (uint32_t)hth_node_index(node);
+    uint32_t first = i / hood * hood, size = HTH_MIN(hood, r->s->nodes - first);
+    return hth_peers_node(r->peers, first + (uint32_t)hth_rng_below(&r->rng, size));
+}
+
+static void again(struct run *r, int64_t after_us, hth_fn *fn)
+{
+    hth_world_at(r->world, hth_world_now_us(r->world) + HTH_MAX(after_us, HTH_US_PER_MS), fn, r);
+}
+
+/* ---- partitions, clogs, clocks ------------------------------------------------------------- */
+
+static void cut_off(struct run *r, struct hth_node *node, bool one_way)
+{
+    uint32_t hood = r->s->load.hood, i = (uint32_t)hth_node_index(node);
+    uint32_t first = i / hood * hood, size = HTH_MIN(hood, r->s->nodes - first);
+    if (!one_way) {
+        hth_node_set_side(node, 1);
+        return;
+    }
+    for (uint32_t j = first; j < first + size; j++)
+        if (j != i)
+            hth_world_block(r->world, node, hth_peers_node(r->peers, j), true);
+}
+
+static void on_partition(void *arg)
+{
+    struct run *r = arg;
+    if (over(r))
+        return;
+    r->cut = !r->cut;
+    if (!r->cut) {
+        hth_world_heal(r->world);
+        again(r, r->plan->partition_every_us, on_partition);
+        return;
+    }
+    bool one_way = hth_rng_chance(&r->rng, r->s->partitions.one_way);
+    r->report->partitions++;
+    for (uint32_t i = 0; i < r->s->nodes; i++)
+        if (hth_rng_chance(&r->rng, r->plan->partition_share))
+            cut_off(r, hth_peers_node(r->peers, i), one_way);
+    again(r, r->plan->partition_for_us, on_partition);
+}
+
+static void on_clog(void *arg)
+{
+    struct run *r = arg;
+    int64_t now_us = hth_world_now_us(r->world);
+    if (over(r))
+        return;
+    /* What is clogged comes free when the faults end. */
+    int64_t until_us = HTH_MIN(now_us + r->plan->clog_for_us, r->plan->safety_us);
+    for (uint32_t i = 0; i < r->s->clogs.ways; i++) {
+        struct hth_node *from = any_node(r), *to = neighbour(r, from);
+        hth_world_clog(r->world, from, to, until_us);
+        r->report->clogs++;
+    }
+    again(r, r->plan->clog_every_us, on_clog);
+}
+
+/* Evenly from -most to most. */
+static int64_t around_zero(struct hth_rng *rng, int64_t most_us)
+{
+    return (int64_t)((2.0 * hth_rng_unit(rng) - 1.0) * (double)most_us);
+}
+
+static void on_step(void *arg)
+{
+    struct run *r = arg;
+    if (over(r))
+        return;
+    struct hth_node *node = any_node(r);
+    hth_node_wall_set(node, around_zero(&r->rng, r->plan->step_us));
+    r->report->steps++;
+    again(r, r->plan->step_every_us, on_step);
+}
+
+/* ---- the nodes ----------------------------------------------------------------------------- */
+
+static uint32_t pick(struct hth_rng *rng, const double *share, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += share[i];
+    double at = hth_rng_unit(rng) * sum;
+    uint32_t i = 0;
+    while (i + 1 < count && at >= share[i])
+        at -= share[i++];
+    return i;
+}
+
+static void draw_device(struct run *r, struct hth_rng *rng, struct hth_device *out)
+{
+    double share[HTH_SCENARIO_DEVICES_MAX];
+    *out = (struct hth_device)HTH_DEVICE_INIT;
+    for (uint32_t i = 0; i < r->s->device_count; i++)
+        share[i] = r->s->devices[i].share;
+    if (r->s->device_count > 0) {
+        const struct hth_scenario_device *d = &r->s->devices[pick(rng, share, r->s->device_count)];
+        out->flops_per_s = d->gflops * 1e9;
+        out->bytes_per_s = d->gbytes_per_s * 1e9;
+        out->compute_workers = d->workers;
+        out->up_bytes_per_s = d->up_mbit * 125e3;
+        out->down_bytes_per_s = d->down_mbit * 125e3;
+        out->disk_bytes_max = (uint64_t)(d->disk_mb * 1e6);
+    }
+    if (hth_rng_chance(rng, r->plan->straggler_share)) {
+        out->flops_per_s *= r->plan->straggler_speed;
+        out->bytes_per_s *= r->plan->straggler_speed;
+    }
+}
+
+static uint32_t draw_zone(struct run *r, struct hth_rng *rng)
+{
+    double share[HTH_SCENARIO_ZONES_MAX];
+    for (uint32_t i = 0; i < r->s->zone_count; i++)
+        share[i] = r->s->zones[i].share;
+    return r->s->zone_count > 0 ? pick(rng, share, r->s->zone_count) : 0;
+}
+
+static void draw_node(void *arg, uint32_t index, struct hth_node_opts *o)
+{
+    struct run *r = arg;
+    struct hth_rng root, rng;
+    hth_rng_init(&root, r->plan->seed);
+    rng = hth_rng_split(&root, "scenario node", index);
+    draw_device(r, &rng, &r->devices[index]);
+    o->device = &r->devices[index];
+    o->zone = draw_zone(r, &rng);
+    o->wall_skew_us = around_zero(&rng, r->plan->skew_us);
+    o->clock_offset_us = (int64_t)hth_rng_below(&rng, 1000 * HTH_US_PER_S);
+}
+
+/* ---- the world ----------------------------------------------------------------------------- */
+
+static void set_links(struct run *r, bool faults)
+{
+    struct hth_link link = r->plan->link;
+    link.loss = faults ? link.loss : 0.0;
+    hth_world_set_link(r->world, &link);
+    for (uint32_t i = 0; i < r->s->zone_count; i++) {
+        for (uint32_t j = 0; j <= i; j++) {
+            link.latency_us = (int64_t)(r->s->zones[i].latency_ms[j] * 1e3);
+            hth_world_zone_link(r->world, i, j, &link);
+        }
+    }
+}
+
+static void make_world(struct run *r, const struct hth_scenario_opts *opts)
+{
+    struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
+    o.ghost = !r->s->load.real;
+    o.log_level = opts->log_level;
+    o.segment_bytes = 512u << 10; /* most payloads in one piece: a third of the events */
+    o.dht = r->plan->dht;
+    o.chaos = r->plan->chaos;
+    o.trace = opts->on_event;
+    o.trace_arg = opts->arg;
+    r->world = hth_world_new(r->plan->seed, &o);
+    set_links(r, true);
+}
+
+/* Everything is well from here on. */
+static void end_faults(struct run *r)
+{
+    struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
+    struct hth_chaos calm = {.short_read = r->plan->chaos.short_read,
+                             .short_write = r->plan->chaos.short_write};
+    dht.watch_refresh_us = r->plan->dht.watch_refresh_us;
+    hth_world_heal(r->world);
+    set_links(r, false);
+    hth_world_set_dht(r->world, &dht);
+    hth_world_set_chaos(r->world, &calm);
+    hth_churn_stop(r->churn);
+    /* A clock beyond what records tolerate would stay wrong for ever: its owner puts it right. */
+    for (uint32_t i = 0; i < r->s->nodes; i++)
+        hth_node_wall_set(hth_peers_node(r->peers, i),
+                          around_zero(&r->rng, HTH_MIN(r->plan->skew_us, HTH_US_PER_S)));
+}
+
+static void begin_faults(struct run *r, const struct hth_avail *trace)
+{
+    const struct hth_plan *p = r->plan;
+    r->churn = hth_churn_new(r->world, &p->churn, p->seed);
+    for (uint32_t i = 0; i < r->s->nodes; i++) {
+        struct hth_node *node = hth_peers_node(r->peers, i);
+        if (trace != NULL) {
+            const struct hth_avail_peer *peer = &trace->peers[i % trace->peer_count];
+            hth_churn_play(r->churn, node, peer->rows, peer->count, &r->devices[i]);
+        } else if (p->churns) {
+            hth_churn_add(r->churn, node);
+        }
+    }
+    if (p->partition_every_us > 0)
+        again(r, p->partition_every_us, on_partition);
+    if (p->clog_every_us > 0)
+        again(r, p->clog_every_us, on_clog);
+    if (p->step_every_us > 0)
+        again(r, p->step_every_us, on_step);
+}
+
+/* ---- the run ------------------------------------------------------------------------------- */
+
+static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t until_us)
+{
+    for (int64_t t = hth_world_now_us(r->world); t < until_us;) {
+        t = HTH_MIN(t + HTH_US_PER_S, until_us);
+        r->report->events += hth_world_run_until(r->world, t);
+        hth_peers_check_now(r->peers);
+        if (opts->progress != NULL)
+            opts->progress(opts->arg, t, r->report->events);
+    }
+}
+
+static void fill_report(struct run *r)
+{
+    struct hth_scenario_report *out = r->report;
+    struct hth_peers_stats calls;
+    struct hth_churn_stats churn;
+    struct hth_world_stats world;
+    hth_peers_stats(r->peers, &calls);
+    hth_churn_stats(r->churn, &churn);
+    hth_world_stats(r->world, &world);
+    out->hash = hth_world_trace_hash(r->world);
+    out->virtual_us = hth_world_now_us(r->world);
+    out->events = world.events;
+    out->calls = calls.calls;
+    out->calls_ok = calls.ok;
+    out->calls_failed = calls.failed;
+    out->calls_again = calls.again;
+    out->calls_vanished = calls.vanished;
+    out->calls_without_host = calls.without_host;
+    out->deaths = churn.deaths;
+    out->outages = churn.outages;
+    out->bytes_delivered = world.bytes_delivered;
+    out->dht_values = world.dht_values;
+    out->latency_median_us = calls.latency_median_us;
+    out->latency_p99_us = calls.latency_p99_us;
+    memcpy(out->why, hth_peers_why(r->peers), sizeof(out->why));
+    out->pass = out->why[0] == '\0';
+}
+
+static void run_phases(struct run *r, const struct hth_scenario_opts *opts)
+{
+    const struct hth_plan *p = r->plan;
+    if (p->safety_us > 0) {
+        begin_faults(r, opts->trace);
+        advance(r, opts, p->safety_us);
+        end_faults(r);
+    } else {
+        r->churn = hth_churn_new(r->world, &p->churn, p->seed);
+        hth_churn_stop(r->churn);
+    }
+    advance(r, opts, (int64_t)((double)p->duration_us * RECOVERY_SHARE));
+    hth_peers_expect_success(r->peers);
+    advance(r, opts, p->duration_us);
+    hth_peers_stop(r->peers);
+    if (!hth_world_run_until_true(r->world, hth_peers_all_answered, r->peers, LAST_CALLS_US))
+        hth_peers_broken(r->peers, "some calls never got a verdict");
+    hth_peers_check_views(r->peers);
+    hth_peers_check_end(r->peers);
+}
+
+enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scenario_opts *opts,
+                              struct hth_scenario_report *report)
+{
+    const struct hth_scenario *s = plan->scenario;
+    struct hth_peers_opts peers = HTH_PEERS_OPTS_INIT;
+    struct run r = {.plan = plan, .s = s, .report = report};
+    memset(report, 0, sizeof(*report));
+    strncpy(report->name, s->name, HTH_SCENARIO_NAME_MAX);
+    report->seed = plan->seed;
+    report->nodes = s->nodes;
+    make_world(&r, opts);
+    hth_rng_init(&r.rng, plan->seed ^ UINT64_C(0x4641554c5453));
+    r.devices = hth_new_array(struct hth_device, s->nodes);
+    peers.count = s->nodes;
+    peers.hood = s->load.hood;
+    peers.experts = s->load.experts;
+    peers.payload_bytes = (uint32_t)(s->load.payload_kib * 1024);
+    peers.call_every_us = (int64_t)(1e6 / s->load.calls_per_s);
+    peers.node = draw_node;
+    peers.arg = &r;
+    enum hth_err err = hth_peers_new(r.world, &peers, &r.peers);
+    if (err == HTH_OK) {
+        run_phases(&r, opts);
+        fill_report(&r);
+    }
+    hth_world_free(r.world);
+    hth_peers_free(r.peers);
+    hth_churn_free(r.churn);
+    hth_free(r.devices);
+    return err;
+}
