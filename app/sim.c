@@ -264,6 +264,8 @@ struct study {
 };
 
 static const struct study studies[] = {
+    {"run", hth_sim_run_verb, "a scenario file: faults drawn from a seed, then recovery"},
+    {"hunt", hth_sim_hunt_verb, "seed after seed of a scenario, on all cores"},
     {"smoke", run_smoke, "N peers announce, look up and call each other under faults"},
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},

@@ -15,6 +15,8 @@
 int hth_sim_averaging_verb(int argc, char **argv);
 int hth_sim_mixing_verb(int argc, char **argv);
 int hth_sim_shares_verb(int argc, char **argv);
+int hth_sim_run_verb(int argc, char **argv);
+int hth_sim_hunt_verb(int argc, char **argv);
 int hth_sim_links_verb(int argc, char **argv);
 
 /* Calls `run` for every index below `count` exactly once, from that many threads at the same time;

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_scenario.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in
+ * processes of their own, so that a crash is a finding like any other. */
+#include "app/cli.h"
+#include "app/sim.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "sim/scenario_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define JOBS_MAX  64
+#define SEEDS_MAX UINT64_C(1000000000)
+
+struct request {
+    const char *scenario; /* as given */
+    const char *trace;    /* CSV, or NULL */
+    uint64_t seed, seeds; /* the first, and how many; 0: until the time is over */
+    double minutes;       /* hunt; 0: no end */
+    uint32_t jobs;
+    bool no_wall, events;
+    char path[4096];
+    struct hth_scenario *file;
+    struct hth_avail avail;
+};
+
+enum {
+    KEY_SEED = 0x5400,
+    KEY_SEEDS,
+    KEY_TRACE,
+    KEY_EVENTS,
+    KEY_NO_WALL,
+    KEY_MINUTES,
+    KEY_JOBS,
+    KEY_FROM
+};
+
+static const struct argp_option run_options[] = {
+    {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
+    {"seeds", KEY_SEEDS, "N", 0, "That many seeds, from --seed on (default 1)", 0},
+    {"trace", KEY_TRACE, "FILE", 0, "Lives of the nodes: CSV of peer,on,off,up,down,speed", 0},
+    {"events", KEY_EVENTS, NULL, 0, "Print every event: time, node, kind, detail", 0},
+    {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
+    {0},
+};
+static const struct argp_option hunt_options[] = {
+    {"minutes", KEY_MINUTES, "M", 0, "Stop after that much wall time (default 10)", 0},
+    {"seeds", KEY_SEEDS, "N", 0, "Stop after that many seeds", 0},
+    {"from", KEY_FROM, "N", 0, "The first seed (default 1)", 0},
+    {"jobs", KEY_JOBS, "N", 0, "Processes at the same time (default: the cores)", 0},
+    {"trace", KEY_TRACE, "FILE", 0, "Lives of the nodes: CSV of peer,on,off,up,down,speed", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct request *r = state->input;
+    switch (key) {
+    case KEY_SEED:
+        r->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX / 2);
+        break;
+    case KEY_FROM:
+        r->seed = hth_cli_number(state, "--from", arg, 0, UINT64_MAX / 2);
+        break;
+    case KEY_SEEDS:
+        r->seeds = hth_cli_number(state, "--seeds", arg, 1, SEEDS_MAX);
+        break;
+    case KEY_JOBS:
+        r->jobs = (uint32_t)hth_cli_number(state, "--jobs", arg, 1, JOBS_MAX);
+        break;
+    case KEY_MINUTES:
+        r->minutes = strtod(arg, NULL);
+        if (!(r->minutes > 0 && r->minutes < 1e6))
+            argp_error(state, "--minutes '%s': a number above 0", arg);
+        break;
+    case KEY_TRACE:
+        r->trace = arg;
+        break;
+    case KEY_EVENTS:
+        r->events = true;
+        break;
+    case KEY_NO_WALL:
+        r->no_wall = true;
+        break;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_usage(state);
+        r->scenario = arg;
+        break;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which scenario? A file, or the name of one in sim/scenarios");
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* The whole of a file, or NULL with a word on stderr. */
+static uint8_t *slurp(const char *path, size_t max, size_t *len)
+{
+    FILE *f = fopen(path, "rb");
+    uint8_t *data = hth_calloc(max + 1, 1);
+    *len = f != NULL ? fread(data, 1, max + 1, f) : 0;
+    bool bad = f == NULL || ferror(f) != 0;
+    if (bad)
+        hth_cli_say_error("sim: %s: %s", path, strerror(errno));
+    if (f != NULL)
+        fclose(f);
+    if (!bad)
+        return data;
+    hth_free(data);
+    return NULL;
+}
+
+/* A word without a slash or a dot is looked for among ours. */
+static void find_scenario(struct request *r)
+{
+    if (strpbrk(r->scenario, "/.") != NULL) {
+        snprintf(r->path, sizeof(r->path), "%s", r->scenario);
+        return;
+    }
+    snprintf(r->path, sizeof(r->path), "sim/scenarios/%s.yaml", r->scenario);
+    if (access(r->path, R_OK) != 0)
+        snprintf(r->path, sizeof(r->path), "%s/%s.yaml", HTH_SCENARIO_DIR, r->scenario);
+}
+
+static int load(struct request *r)
+{
+    char error[HTH_SCENARIO_ERROR_MAX];
+    size_t len;
+    find_scenario(r);
+    uint8_t *data = slurp(r->path, HTH_SCENARIO_BYTES_MAX, &len);
+    if (data == NULL)
+        return HTH_EXIT_CONFIG;
+    enum hth_err err = hth_scenario_parse(r->path, data, len, &r->file, error);
+    hth_free(data);
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s", error);
+        return hth_exit_of(err);
+    }
+    if (r->trace == NULL)
+        return HTH_EXIT_OK;
+    data = slurp(r->trace, HTH_AVAIL_BYTES_MAX, &len);
+    if (data == NULL)
+        return HTH_EXIT_CONFIG;
+    err = hth_avail_parse(data, len, &r->avail, error);
+    hth_free(data);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s: %s", r->trace, error);
+    return err != HTH_OK ? HTH_EXIT_CONFIG : HTH_EXIT_OK;
+}
+
+static void unload(struct request *r)
+{
+    hth_scenario_free(r->file);
+    hth_avail_clear(&r->avail);
+}
+
+/* ---- one seed ------------------------------------------------------------------------------ */
+
+static void print_event(void *arg, int64_t now_us, const char *node, const char *event,
+                        uint64_t detail)
+{
+    (void)arg;
+    printf("%12" PRId64 " %-10s %-10s %" PRIx64 "\n", now_us, node, event, detail);
+}
+
+static void say_again(const struct request *r, uint64_t seed, char out[256])
+{
+    snprintf(out, 256, "hearth sim run %.100s --seed %" PRIu64 "%s%.80s", r->scenario, seed,
+             r->trace != NULL ? " --trace " : "", r->trace != NULL ? r->trace : "");
+}
+
+/* Runs it and writes its line. Whether it passed. */
+static bool run_seed(const struct request *r, uint64_t seed, bool wall,
+                     char line[HTH_SCENARIO_LINE_MAX])
+{
+    struct hth_scenario_opts opts = {.log_level = HTH_ERROR};
+    struct hth_scenario_report report;
+    struct hth_plan plan;
+    char again[256], text[HTH_SCENARIO_TEXT_MAX];
+    opts.trace = r->trace != NULL ? &r->avail : NULL;
+    opts.on_event = r->events ? print_event : NULL;
+    hth_scenario_draw(r->file, seed, &plan);
+    if (r->seeds == 1)
+        fputs(hth_plan_text(&plan, text), stdout);
+    int64_t begin_us = hth_sim_clock_us();
+    enum hth_err err = hth_scenario_run(&plan, &opts, &report);
+    if (err != HTH_OK) {
+        snprintf(line, HTH_SCENARIO_LINE_MAX, "FAIL seed=%" PRIu64 " why=\"%s\"", seed,
+                 hth_err_text(err));
+        return false;
+    }
+    say_again(r, seed, again);
+    hth_scenario_line(&report, again, wall ? hth_sim_clock_us() - begin_us : 0, line);
+    return report.pass;
+}
+
+int hth_sim_run_verb(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = run_options,
+        .parser = parse,
+        .args_doc = "SCENARIO",
+        .doc = "Runs a scenario file: draws a world and its misfortunes from the seed, lets them "
+               "happen, stops them, and judges whether the swarm recovered.",
+    };
+    struct request r = {.seed = 1, .seeds = 1};
+    char line[HTH_SCENARIO_LINE_MAX];
+    if (argp_parse(&argp, argc, argv, 0, NULL, &r) != 0)
+        return HTH_EXIT_USAGE;
+    int code = load(&r);
+    for (uint64_t i = 0; i < r.seeds && code != HTH_EXIT_CONFIG && r.file != NULL; i++) {
+        if (!run_seed(&r, r.seed + i, !r.no_wall, line))
+            code = HTH_EXIT_FAILURE;
+        puts(line);
+        fflush(stdout);
+    }
+    unload(&r);
+    return code;
+}
+
+/* ---- hunting ------------------------------------------------------------------------------- */
+
+/* What a child tells its parent, in one write that a pipe keeps whole. */
+struct message {
+    uint32_t child;
+    bool begins; /* this seed; else it has ended */
+    bool passed;
+    uint64_t seed;
+    char line[HTH_SCENARIO_LINE_MAX];
+};
+
+struct hunt {
+    const struct request *r;
+    int64_t begin_us, end_us;
+    pid_t pid[JOBS_MAX];
+    uint64_t next[JOBS_MAX]; /* the index of the seed that the child begins with */
+    uint64_t doing[JOBS_MAX];
+    bool active[JOBS_MAX]; /* in the middle of `doing` */
+    uint64_t done, failed;
+    uint64_t first_failed;
+};
+
+static bool tell(int fd, const struct message *m)
+{
+    return write(fd, m, sizeof(*m)) == (ssize_t)sizeof(*m);
+}
+
+/* Every jobs-th seed, until they or the time are over. */
+static void child_main(const struct hunt *h, uint32_t child, int fd)
+{
+    const struct request *r = h->r;
+    struct message m = {.child = child};
+    for (uint64_t i = h->next[child]; r->seeds == 0 || i < r->seeds; i += r->jobs) {
+        if (hth_sim_clock_us() >= h->end_us)
+            return;
+        m.seed = r->seed + i;
+        m.begins = true;
+        if (!tell(fd, &m))
+            return;
+        m.begins = false;
+        m.passed = run_seed(r, m.seed, false, m.line);
+        if (!tell(fd, &m))
+            return;
+    }
+}
+
+static void note_failure(struct hunt *h, uint64_t seed, const char *line)
+{
+    if (h->failed++ == 0 || seed < h->first_failed)
+        h->first_failed = seed;
+    printf("%s\n", line);
+    fflush(stdout);
+}
+
+static void take_message(struct hunt *h, const struct message *m)
+{
+    bool tty = isatty(STDERR_FILENO) == 1;
+    h->active[m->child] = m->begins;
+    h->doing[m->child] = m->seed;
+    if (m->begins)
+        return;
+    h->done++;
+    if (!m->passed)
+        note_failure(h, m->seed, m->line);
+    double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
+    double left = (double)(h->end_us - hth_sim_clock_us()) / 1e6;
+    if (h->r->seeds > 0)
+        left = HTH_MIN(left, seconds / (double)h->done * (double)(h->r->seeds - h->done));
+    if (tty)
+        fprintf(stderr,
+                "\r\033[K%" PRIu64 " seeds, %" PRIu64 " failed, %.1f a second, %.0f s left ",
+                h->done, h->failed, (double)h->done / seconds, left);
+}
+
+/* A child that a signal ended has found something; the seeds behind that one are still to do. */
+static bool reap(struct hunt *h, uint32_t child)
+{
+    char line[HTH_SCENARIO_LINE_MAX], again[256];
+    int status = 0;
+    while (waitpid(h->pid[child], &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!h->active[child])
+        return false;
+    h->active[child] = false;
+    h->done++;
+    say_again(h->r, h->doing[child], again);
+    snprintf(line, sizeof(line),
+             "FAIL scenario=%.63s seed=%" PRIu64 " why=\"%s %d\" again=\"%.255s\"",
+             h->r->file->name, h->doing[child],
+             WIFSIGNALED(status) ? "ended by signal" : "ended with code",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), again);
+    note_failure(h, h->doing[child], line);
+    h->next[child] = h->doing[child] - h->r->seed + h->r->jobs;
+    return true;
+}
+
+/* Forks the children, listens until the last has ended. Whether some must be forked again. */
+static bool hunt_round(struct hunt *h, const bool *fork_it)
+{
+    struct message m;
+    bool more = false;
+    int fd[2];
+    if (pipe(fd) != 0)
+        return false;
+    fflush(stdout);
+    for (uint32_t c = 0; c < h->r->jobs; c++) {
+        h->pid[c] = fork_it[c] ? fork() : -1;
+        if (h->pid[c] == 0) {
+            close(fd[0]);
+            child_main(h, c, fd[1]);
+            _exit(0);
+        }
+    }
+    close(fd[1]);
+    for (ssize_t n; (n = read(fd[0], &m, sizeof(m))) != 0;) {
+        if (n == (ssize_t)sizeof(m) && m.child < h->r->jobs)
+            take_message(h, &m);
+        else if (n < 0 && errno != EINTR)
+            break;
+    }
+    close(fd[0]);
+    for (uint32_t c = 0; c < h->r->jobs; c++)
+        more |= h->pid[c] > 0 && reap(h, c);
+    return more;
+}
+
+static int hunt_all(struct hunt *h)
+{
+    bool fork_it[JOBS_MAX];
+    for (uint32_t c = 0; c < h->r->jobs; c++) {
+        h->next[c] = c;
+        fork_it[c] = true;
+    }
+    for (bool more = true; more;) {
+        uint64_t before[JOBS_MAX];
+        memcpy(before, h->next, sizeof(before));
+        more = hunt_round(h, fork_it);
+        for (uint32_t c = 0; c < h->r->jobs; c++)
+            fork_it[c] = h->next[c] != before[c];
+    }
+    double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
+    printf("%s hunt scenario=%s seeds=%" PRIu64 " failed=%" PRIu64 " wall_s=%.1f per_s=%.2f",
+           h->failed == 0 ? "PASS" : "FAIL", h->r->file->name, h->done, h->failed, seconds,
+           (double)h->done / seconds);
+    if (h->failed > 0)
+        printf(" first=%" PRIu64, h->first_failed);
+    puts("");
+    return h->failed == 0 && h->done > 0 ? HTH_EXIT_OK : HTH_EXIT_FAILURE;
+}
+
+int hth_sim_hunt_verb(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = hunt_options,
+        .parser = parse,
+        .args_doc = "SCENARIO",
+        .doc = "Runs seed after seed of a scenario and prints those that fail, each with the "
+               "command that shows it again. Seeds worth keeping belong into tests/sim/seeds.txt.",
+    };
+    struct request r = {.seed = 1, .jobs = hth_sim_threads(0)};
+    struct hunt h = {.r = &r};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &r) != 0)
+        return HTH_EXIT_USAGE;
+    r.jobs = HTH_MIN(r.jobs, (uint32_t)JOBS_MAX);
+    if (r.minutes == 0 && r.seeds == 0)
+        r.minutes = 10;
+    int code = load(&r);
+    if (code == HTH_EXIT_OK) {
+        h.begin_us = hth_sim_clock_us();
+        h.end_us = r.minutes > 0 ? h.begin_us + (int64_t)(r.minutes * 60e6) : INT64_MAX;
+        code = hunt_all(&h);
+        if (isatty(STDERR_FILENO) == 1)
+            fputs("\r\033[K", stderr);
+    }
+    unload(&r);
+    return code;
+}
