@@ -16,10 +16,14 @@
  *    0                      of 3                    of all 9
  *
  * After a round a peer's coordinate along its axis becomes its index in the group, which no other
- * member of the group has; so two peers who met do not meet again in the next d - 1 rounds. Where
- * peers do not fill the grid, or many stand in one cell, the same rule spreads them: lines with
- * more peers than a group may have are cut into groups of near-equal size, and M^d peers that all
- * start in one cell, in groups of M, hold the exact mean after d rounds too.
+ * member of the group has; so two peers who met do not meet again in the next d - 1 rounds. Lines
+ * with more peers than a group may have are cut into groups of near-equal size, and so M^d peers
+ * that all start in one cell, in groups of M, hold the exact mean after d rounds too.
+ *
+ * To the index each group adds its *turn*, a number drawn from the group's id. Groups that fill
+ * their axis do not notice. Without it, short groups would all crowd the low coordinates, and those
+ * who stand beyond would stay nearly alone: 512 peers in random cells of 32x32 agree to 1e-9 after
+ * 6.4 rounds with turns, after 9.4 without, and after 10.8 if nobody ever moved.
  *
  * The grid has to follow the population: too sparse, and lines hold too few to mix; too full, and
  * they are cut. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
