@@ -361,6 +361,7 @@ enum hth_err hth_port_local_new(const struct hth_port_opts *opts, struct hth_por
     port->block_rows = HTH_MAX(opts->block_rows, 1u);
     port->step_rows = HTH_MAX(opts->step_rows, (uint64_t)1);
     HTH_GOTO(fail, hth_exec_new(opts->backend, 0, &port->exec));
+    hth_exec_set_team(port->exec, hth_env_team(opts->env));
     for (uint32_t l = 0; l < opts->layers; l++)
         HTH_GOTO(fail, make_layer(port, opts, l));
     *out = &port->base;

@@ -380,6 +380,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     }
     HTH_GOTO(fail, open_data(t));
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &t->model));
+    hth_exec_set_team(t->model->exec, hth_env_team(env));
     /* The caller's strings may go: the model has its own. */
     t->opts.model = *hth_model_opts_of(t->model);
     HTH_GOTO(fail, resume(t));
