@@ -11,6 +11,7 @@
 #include "app/bench_twin.h"
 
 #define WARM_STEPS  2
+#define WARM_ROWS   8 /* of each expert */
 #define TIMED_STEPS 6
 
 enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_twin_case *c)
@@ -26,9 +27,11 @@ enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_tw
         .batch_rows_max = 8192,
         .step_rows = 1,
     };
+    /* Every expert once: a new one's gradients and moments are memory that nobody touched yet. */
     struct hth_bench_load warm = {.callers = c->clients,
                                   .batches = 1,
-                                  .rows = c->rows,
+                                  .rows = c->experts * WARM_ROWS,
+                                  .spread = c->experts,
                                   .forward = true,
                                   .backward = c->backward,
                                   .seed = b->seed + 1};
@@ -38,6 +41,8 @@ enum hth_err hth_bench_twin_calls(struct hth_bench *b, const struct hth_bench_tw
     struct hth_bench_swarm *swarm;
     enum hth_err err;
     load.batches = c->batches;
+    load.rows = c->rows;
+    load.spread = 0;
     HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
     HTH_GOTO(out, hth_bench_swarm_verify(swarm, 16, c->backward));
     HTH_GOTO(out, hth_bench_drive(swarm, &warm, &result));
