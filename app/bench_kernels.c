@@ -380,31 +380,49 @@ static enum hth_err make_case(const struct line *l, struct timing *timing)
     return err;
 }
 
-/* All tables in turns. Flat vectors have nothing to do with tables of products: the first one. */
+/* The tables that differ in this operation: of those that share their loops over flat vectors, the
+ * widest instructions with fp32. */
+static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_t *first,
+                      uint32_t *end)
+{
+    *first = 0;
+    *end = k->tables;
+    if (!hth_bench_kind_is_flat(kind))
+        return;
+    for (uint32_t i = 0; i < k->tables; i++) {
+        if (hth_backend_isa(k->table[i].backend)[0] != '\0' &&
+            hth_backend_compute(k->table[i].backend) == HTH_MATMUL_F32)
+            *first = i;
+    }
+    *end = *first + 1;
+}
+
+/* All tables in turns. */
 static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
     struct timing timing[TABLES_MAX] = {0};
-    bool flat = hth_bench_kind_is_flat(kind), adamw = kind == HTH_BENCH_ADAMW;
-    uint32_t tables = flat ? 1 : k->tables;
+    bool adamw = kind == HTH_BENCH_ADAMW;
+    uint32_t first, end;
     struct line l = {.kind = kind, .d = k->d, .rows = rows};
     bool torch = k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
                                                           adamw ? ADAMW_ELEMENTS : k->d, rows);
     struct hth_bench_samples rounds;
     enum hth_err err = HTH_OK;
-    for (uint32_t i = 0; i < tables && err == HTH_OK; i++) {
+    tables_of(k, kind, &first, &end);
+    for (uint32_t i = first; i < end && err == HTH_OK; i++) {
         l.table = &k->table[i];
         l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
         err = make_case(&l, &timing[i]);
     }
     hth_bench_begin(&rounds);
     while (err == HTH_OK && hth_bench_more(&k->bench, &rounds, ROUNDS)) {
-        for (uint32_t i = 0; i < tables && err == HTH_OK; i++)
+        for (uint32_t i = first; i < end && err == HTH_OK; i++)
             err = turn(k, &k->table[i], &timing[i]);
         if (torch)
             l.torch_s = torch_turn(k, l.torch_s);
         hth_bench_add(&rounds, 0);
     }
-    for (uint32_t i = 0; i < tables; i++) {
+    for (uint32_t i = first; i < end; i++) {
         l.table = &k->table[i];
         l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
         if (err == HTH_OK)

@@ -8,15 +8,10 @@
 
 #include "core/mem.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define D 32
 
@@ -145,6 +140,23 @@ static void test_layer_step(void **state)
     hth_bench_swarm_free(swarm);
 }
 
+/* What a question prints, rewound; it must end well. */
+static FILE *output_of(int (*question)(int, char **), int argc, char **argv)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    int code = question(argc, argv);
+    fflush(stdout);
+    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+    close(saved);
+    assert_int_equal(code, HTH_EXIT_OK);
+    rewind(file);
+    return file;
+}
+
 /* The rows a script reads: one JSON object a line with the promised names. */
 static void test_gate_prints_json(void **state)
 {
@@ -153,17 +165,7 @@ static void test_gate_prints_json(void **state)
          repeats[] = "--repeats", r[] = "3";
     char *argv[] = {name, json, experts, n, repeats, r, NULL};
     char line[1024];
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stdout);
-    int saved = dup(STDOUT_FILENO);
-    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
-    int code = hth_bench_gate_main(6, argv);
-    fflush(stdout);
-    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
-    close(saved);
-    assert_int_equal(code, HTH_EXIT_OK);
-    rewind(file);
+    FILE *file = output_of(hth_bench_gate_main, 6, argv);
     assert_non_null(fgets(line, sizeof(line), file));
     json_t *row = json_loads(line, 0, NULL);
     assert_non_null(row);
@@ -175,6 +177,57 @@ static void test_gate_prints_json(void **state)
     assert_true(json_real_value(json_object_get(row, "ms_per_batch")) > 0);
     json_decref(row);
     assert_null(fgets(line, sizeof(line), file));
+    fclose(file);
+}
+
+static double number(const json_t *row, const char *name)
+{
+    return json_number_value(json_object_get(row, name));
+}
+
+/* Every set of kernels, alone and with helpers; rates for products, bytes for the others. */
+static void test_kernels_print_json(void **state)
+{
+    (void)state;
+    static char words[][32] = {
+        "hearth bench kernels",        "--json",      "--d=32",      "--rows=3,5",
+        "--op=ffn_train_step,softmax", "--threads=2", "--python=no", "--repeats=1"};
+    char *argv[HTH_ARRAY_LEN(words) + 1] = {NULL};
+    static const char *const names[] = {"op",          "type",          "isa",      "d",
+                                        "rows",        "threads",       "ms",       "gflops",
+                                        "peak_gflops", "peak_fraction", "gb_per_s", "torch_ms"};
+    char line[1024];
+    uint32_t lines = 0, threads[3] = {0, 0, 0}, products = 0;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
+        argv[i] = words[i];
+    FILE *file = output_of(hth_bench_kernels_main, HTH_ARRAY_LEN(words), argv);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        json_t *row = json_loads(line, 0, NULL);
+        assert_non_null(row);
+        assert_int_equal(json_object_size(row), HTH_ARRAY_LEN(names));
+        for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
+            assert_non_null(json_object_get(row, names[i]));
+        bool product = strcmp(json_string_value(json_object_get(row, "op")), "softmax") != 0;
+        double flops = 2.0 * 6 * number(row, "rows") * 32 * 128;
+        assert_true(number(row, "ms") > 0);
+        if (product) {
+            assert_close(number(row, "gflops"), flops / number(row, "ms") * 1e-6, 2e-3, 0);
+            assert_close(number(row, "peak_fraction"),
+                         number(row, "gflops") / number(row, "peak_gflops"), 3e-3, 0);
+        } else {
+            assert_close(number(row, "gb_per_s"),
+                         8 * number(row, "rows") * 32 / number(row, "ms") * 1e-6, 2e-3, 0);
+            assert_true(json_is_null(json_object_get(row, "gflops")));
+        }
+        assert_in_range(number(row, "threads"), 1, 2);
+        threads[(int)number(row, "threads")]++;
+        products += product ? 1 : 0;
+        lines++;
+        json_decref(row);
+    }
+    assert_true(lines >= 8); /* one set at least */
+    assert_int_equal(threads[1], threads[2]);
+    assert_int_equal(products * 2, lines);
     fclose(file);
 }
 
@@ -196,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_drive_counts),
         cmocka_unit_test(test_layer_step),
         cmocka_unit_test(test_gate_prints_json),
+        cmocka_unit_test(test_kernels_print_json),
         cmocka_unit_test(test_unknown_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
