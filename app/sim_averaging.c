@@ -216,6 +216,8 @@ static void print_json(const struct hth_avg_study *s)
     hth_sim_json_list(stdout, "variance", s->mean + o->rounds, o->rounds);
     putchar(',');
     hth_sim_json_list(stdout, "variance_se", s->se + o->rounds, o->rounds);
+    putchar(',');
+    hth_sim_json_list(stdout, "vectors_sent", s->mean + 2 * o->rounds, o->rounds);
     json_targets("rounds_to", mean_at(s, HTH_PURE_REACHED), mean_at(s, HTH_PURE_REACHED_1E9));
     json_targets("rounds_to_se", se_at(s, HTH_PURE_REACHED), se_at(s, HTH_PURE_REACHED_1E9));
     json_targets("unreached", mean_at(s, HTH_PURE_UNREACHED), mean_at(s, HTH_PURE_UNREACHED_1E9));
@@ -231,13 +233,13 @@ static void print_curves(const struct hth_avg_study *s)
     const struct hth_pure_opts *o = &s->opts;
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
     printf("%s: %u peers in %s, %g %% absent from a round, %llu seeds\n"
-           "%8s %12s %10s %12s %10s\n",
+           "%8s %12s %10s %12s %10s %13s\n",
            hth_pure_method_name(o->method), o->peers, hth_avg_shape_text(&o->shape, grid),
            o->p_fail * 100, (unsigned long long)s->seeds, "round", "error", "s.e.", "variance",
-           "s.e.");
+           "s.e.", "vectors sent");
     for (uint32_t t = 0; t < o->rounds; t++)
-        printf("%8u %12.3g %10.2g %12.3g %10.2g\n", t + 1, s->mean[t], s->se[t],
-               s->mean[o->rounds + t], s->se[o->rounds + t]);
+        printf("%8u %12.3g %10.2g %12.3g %10.2g %13.3f\n", t + 1, s->mean[t], s->se[t],
+               s->mean[o->rounds + t], s->se[o->rounds + t], s->mean[2 * o->rounds + t]);
     for (int k = 0; k < 2; k++) {
         double lost = mean_at(s, HTH_PURE_UNREACHED + k);
         printf("rounds to a variance of %s: %.2f +- %.2f", k == 0 ? "1e-4" : "1e-9",

@@ -74,12 +74,12 @@ static enum hth_err write_metrics(const char *dir, const struct hth_avg_study *s
     FILE *f = hth_sim_create(dir, "metrics.csv");
     if (f == NULL)
         return HTH_E_IO;
-    fputs("method,peers,grid,p_fail,round,mse,mse_se,variance,variance_se\n", f);
+    fputs("method,peers,grid,p_fail,round,mse,mse_se,variance,variance_se,vectors_sent\n", f);
     for (size_t i = 0; i < count; i++)
         for (uint32_t t = 0, n = s[i].opts.rounds; t < n; t++) {
             write_key(f, &s[i]);
-            fprintf(f, "%u,%.9g,%.9g,%.9g,%.9g\n", t + 1, s[i].mean[t], s[i].se[t],
-                    s[i].mean[n + t], s[i].se[n + t]);
+            fprintf(f, "%u,%.9g,%.9g,%.9g,%.9g,%.9g\n", t + 1, s[i].mean[t], s[i].se[t],
+                    s[i].mean[n + t], s[i].se[n + t], s[i].mean[2 * n + t]);
         }
     return finish(f, "metrics.csv");
 }
@@ -115,40 +115,61 @@ static void write_terminals(FILE *f, const char *name, int width, int height)
             width, height, name, width, height, name);
 }
 
-static void write_curves(FILE *f, const struct hth_avg_study *s, size_t count)
+/* By method: round, vectors sent so far, error and its interval. */
+static void write_curve_data(FILE *f, const struct hth_avg_study *s, size_t count)
 {
-    char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    const struct hth_pure_opts *o = &s->opts;
     for (size_t i = 0; i < count; i++) {
+        double sent = 0;
         fprintf(f, "$%s << EOD\n", hth_pure_method_name(s[i].opts.method));
-        for (uint32_t t = 0; t < o->rounds; t++)
-            fprintf(f, "%u %.9g %.9g %.9g\n", t + 1, HTH_MAX(s[i].mean[t], FLOOR),
+        for (uint32_t t = 0, n = s[i].opts.rounds; t < n; t++) {
+            sent += s[i].mean[2 * n + t];
+            fprintf(f, "%u %.9g %.9g %.9g %.9g\n", t + 1, sent, HTH_MAX(s[i].mean[t], FLOOR),
                     low(s[i].mean[t], s[i].se[t]), high(s[i].mean[t], s[i].se[t]));
+        }
         fputs("EOD\n", f);
     }
-    fprintf(f,
-            "set title \"%u peers in %s, each absent from a round with probability %g %%, "
-            "%llu seeds\"\n"
-            "set xlabel 'rounds'\n"
-            "set ylabel 'mean squared distance to the true mean (start: 1)'\n"
-            "set logscale y\nset format y '10^{%%L}'\nset yrange [1e-16:2]\nset xrange [1:%u]\n"
-            "set xtics 1\nset grid lc rgb '#dddddd'\nset key outside right top\n",
-            o->peers, hth_avg_shape_text(&o->shape, grid), o->p_fail * 100,
-            (unsigned long long)s->seeds, HTH_MAX(o->rounds, 2));
-    if (o->rounds > 20)
-        fputs("set xtics autofreq\n", f);
-    write_terminals(f, "averaging", 1000, 560);
+}
+
+/* All methods over column `x` of their data. */
+static void write_curve_plot(FILE *f, const struct hth_avg_study *s, size_t count, int x)
+{
     fputs("plot ", f);
     for (size_t i = 0; i < count; i++) {
         enum hth_pure_method m = s[i].opts.method;
         const char *name = hth_pure_method_name(m);
-        fprintf(f,
-                "$%s using 1:3:4 with filledcurves fs transparent solid 0.2 noborder lc rgb '%s' "
-                "notitle, \\\n"
-                "     $%s using 1:2 with linespoints pt 7 ps 0.5 lw 2 lc rgb '%s' title '%s', \\\n",
-                name, colours[m], name, colours[m], labels[m]);
+        fprintf(
+            f,
+            "$%s using %d:4:5 with filledcurves fs transparent solid 0.2 noborder lc rgb '%s' "
+            "notitle, \\\n"
+            "     $%s using %d:3 with linespoints pt 7 ps 0.5 lw 2 lc rgb '%s' title '%s', \\\n",
+            name, x, colours[m], name, x, colours[m], labels[m]);
     }
-    fputs("     NaN with filledcurves fs solid 0.3 lc rgb '#888888' title '95 % interval'\n}\n", f);
+    fputs("     NaN with filledcurves fs solid 0.3 lc rgb '#888888' title '95 % interval'\n", f);
+}
+
+static void write_curves(FILE *f, const struct hth_avg_study *s, size_t count)
+{
+    char grid[HTH_AVG_SHAPE_TEXT_MAX];
+    const struct hth_pure_opts *o = &s->opts;
+    write_curve_data(f, s, count);
+    fputs("set logscale y\nset format y '10^{%L}'\nset yrange [1e-16:2]\n"
+          "set grid lt 1 lw 0.5 lc rgb '#cccccc'\n",
+          f);
+    write_terminals(f, "averaging", 1200, 560);
+    fprintf(f,
+            "set multiplot layout 1,2 margins 0.08,0.98,0.27,0.90 spacing 0.06,0.1 title \"%u "
+            "peers in %s, each absent from a round with "
+            "probability %g %%, %llu seeds\"\n"
+            "set ylabel 'mean squared distance to the true mean (start: 1)'\n"
+            "set xlabel 'rounds'\nset xrange [1:%u]\nset key off\n",
+            o->peers, hth_avg_shape_text(&o->shape, grid), o->p_fail * 100,
+            (unsigned long long)s->seeds, HTH_MAX(o->rounds, 2));
+    write_curve_plot(f, s, count, 1);
+    fputs("unset ylabel\nset xlabel 'vectors sent by a peer until then'\nset xrange [0:*]\n"
+          "set key at screen 0.5,0.08 center center vertical maxrows 3\n",
+          f);
+    write_curve_plot(f, s, count, 2);
+    fputs("unset multiplot\n}\n", f);
 }
 
 /* One block of data for each panel and method: place on the axis, rounds, interval. */
@@ -183,7 +204,7 @@ static void write_panels(FILE *f, const struct hth_avg_study *s, size_t count)
     fprintf(
         f,
         "set logscale y\nset yrange [1:100]\nset xrange [-0.3:3.3]\n"
-        "set xtics ('0' 0, '0.1' 1, '0.5' 2, '1' 3)\nset grid lc rgb '#dddddd'\n"
+        "set xtics ('0' 0, '0.1' 1, '0.5' 2, '1' 3)\nset grid lt 1 lw 0.5 lc rgb '#cccccc'\n"
         "set xlabel 'absent from a round (%%)'\n"
         "set ylabel 'rounds to a variance of 10^{-9}'\n"
         "set arrow 1 from graph 0, first %u to graph 1, first %u nohead dt 3 lc rgb '#444444'\n",
@@ -209,7 +230,7 @@ static void write_panels(FILE *f, const struct hth_avg_study *s, size_t count)
                 labels[m], m + 1 < HTH_PURE_METHODS ? ", \\" : "");
     fprintf(f,
             "unset multiplot\nset border\nset xtics ('0' 0, '0.1' 1, '0.5' 2, '1' 3)\nset ytics\n"
-            "set grid lc rgb '#dddddd'\nset xlabel 'absent from a round (%%)'\n"
+            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset xlabel 'absent from a round (%%)'\n"
             "set ylabel 'rounds to a variance of 10^{-9}'\n"
             "set arrow 1 from graph 0, first %u to graph 1, first %u nohead dt 3 lc rgb '#444444'\n"
             "}\n",

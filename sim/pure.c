@@ -91,12 +91,12 @@ void hth_pure_free(struct hth_pure *p)
 
 size_t hth_pure_row_len(const struct hth_pure_opts *opts)
 {
-    return 2 * (size_t)opts->rounds + 4;
+    return 3 * (size_t)opts->rounds + 4;
 }
 
 size_t hth_pure_at(const struct hth_pure_opts *opts, int what)
 {
-    return 2 * (size_t)opts->rounds + (size_t)what;
+    return 3 * (size_t)opts->rounds + (size_t)what;
 }
 
 /* ---- one seed ------------------------------------------------------------------------------ */
@@ -173,6 +173,8 @@ static void run_allreduce(struct hth_pure *p, double *row)
             row[t] += start[c] / COLUMNS;
             row[o->rounds + t] += start[c] / COLUMNS;
         }
+        for (uint32_t t = 0; t < o->rounds && t <= before; t++)
+            row[2 * o->rounds + t] += 2.0 * (o->peers - 1) / o->peers / COLUMNS;
         total += before + 1;
     }
     row[hth_pure_at(o, HTH_PURE_REACHED)] = total / COLUMNS;
@@ -219,11 +221,13 @@ void hth_pure_run(struct hth_pure *p, uint64_t index, double *row)
     for (uint32_t t = 0; t < o->rounds || (t < o->cap && left > 0); t++) {
         hth_pure_vec mse, variance;
         draw_absent(p);
+        p->sent = 0;
         p->step->round(p, t);
         measure(p, mse, variance);
         if (t < o->rounds) {
             row[t] = mean_of(mse);
             row[o->rounds + t] = mean_of(variance);
+            row[2 * o->rounds + t] = p->sent / o->peers;
         }
         if (t < o->cap)
             left = count_round(p, variance, t, arrived, row);

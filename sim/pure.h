@@ -24,6 +24,10 @@
  * below 1e-4 or 1e-9; a run that takes longer than the cap counts as the cap. For allreduce, whose
  * rounds are drawn and not played, there is no cap.
  *
+ * What it costs is told too: the vectors that a peer sends in a round, on average. A group of m
+ * that averages by a butterfly sends 2 (m - 1) in all, a gossip or a push 1 each, and every attempt
+ * of an all-reduce 2 (N - 1), whether it succeeds or not.
+ *
  * One *seed* is one placement and one sequence of absences, under which HTH_PURE_COLUMNS numbers
  * per peer are averaged side by side; its figures are means over them. (Of allreduce: as many
  * sequences.) Statistics are over seeds, which are independent.
@@ -78,7 +82,7 @@ struct hth_pure_opts {
     }
 
 /* What one seed gave, in one array of hth_pure_row_len doubles: `rounds` times mse, `rounds` times
- * variance, and then these. */
+ * variance, `rounds` times vectors sent, and then these. */
 enum { HTH_PURE_REACHED, HTH_PURE_REACHED_1E9, HTH_PURE_UNREACHED, HTH_PURE_UNREACHED_1E9 };
 size_t hth_pure_row_len(const struct hth_pure_opts *opts);
 /* The place of HTH_PURE_REACHED and so on: rounds to 1e-4 and to 1e-9, and the fractions of the

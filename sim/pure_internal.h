@@ -21,6 +21,7 @@ struct hth_pure {
     double *weight, *next; /* of pushsum, else NULL */
     hth_pure_vec mean;     /* of the first values */
     bool *absent;          /* in this round */
+    double sent;           /* vectors, by all peers in this round */
     uint32_t *order;       /* a permutation of the peers; of moshpit one for each axis */
     uint32_t *shuffled;    /* another */
     uint32_t *begin;       /* by line: where it begins in `order`; of moshpit for each axis */

@@ -53,6 +53,7 @@ static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t co
     }
     for (int c = 0; c < COLUMNS && present > 0; c++)
         sum[c] /= present;
+    p->sent += present > 0 ? 2.0 * (present - 1) : 0;
     for (uint32_t i = 0; i < count; i++)
         if (!p->absent[members[i]])
             memcpy(p->x[members[i]], sum, sizeof(sum));
@@ -173,6 +174,7 @@ static void gossip_round(struct hth_pure *p, uint32_t round)
         }
         for (int c = 0; c < COLUMNS; c++)
             p->y[i][c] = sum[c] / present;
+        p->sent += present - 1;
     }
     swap_values(p);
 }
@@ -187,6 +189,7 @@ static void pushsum_start(struct hth_pure *p)
 static void push_third(struct hth_pure *p, uint32_t from, uint32_t to)
 {
     uint32_t taker = p->absent[to] ? from : to;
+    p->sent += taker != from;
     for (int c = 0; c < COLUMNS; c++)
         p->y[taker][c] += p->x[from][c] / 3;
     p->next[taker] += p->weight[from] / 3;

@@ -190,7 +190,7 @@ static void test_true_mean(void **state)
         double *got = run(&opts, 20);
         for (uint32_t t = 0; t < 30 && m >= HTH_PURE_RANDOM; t++)
             assert_close(got[t], got[opts.rounds + t], 1e-9, 1e-25);
-        assert_true(got[2 * opts.rounds - 1] < 1e-4);
+        assert_true(got[2 * opts.rounds - 1] < 1e-4); /* variance */
         if (m == HTH_PURE_GOSSIP)
             assert_true(got[opts.rounds - 1] > 1e-4);
         else
@@ -244,6 +244,35 @@ static void test_allreduce(void **state)
     }
 }
 
+/* Vectors sent by a peer in a round. */
+static void test_costs(void **state)
+{
+    static const struct {
+        enum hth_pure_method method;
+        const char *grid;
+        double first, second;
+    } cases[] = {
+        {HTH_PURE_ALLREDUCE, "8x8", 2 * 63 / 64.0, 0},
+        {HTH_PURE_GOSSIP, "8x8", 2, 2},
+        {HTH_PURE_PUSHSUM, "8x8", 2, 2},
+        {HTH_PURE_RANDOM, "8x8", 1.75, 1.75},
+        {HTH_PURE_MOSHPIT, "16x4", 2 * 15 / 16.0, 1.5},
+        {HTH_PURE_TURNS, "16x4", 2 * 15 / 16.0, 1.5},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_pure_opts opts = opts_of(cases[i].method, 64, cases[i].grid, 0, 2);
+        double *got = run(&opts, 2);
+        assert_close(got[4], cases[i].first, 1e-12, 0);
+        assert_close(got[5], cases[i].second, 1e-12, 0);
+        hth_free(got);
+    }
+    struct hth_pure_opts opts = opts_of(HTH_PURE_GOSSIP, 64, "8x8", 0.25, 1);
+    double *got = run(&opts, 1000);
+    assert_close(got[2], 2 * 0.75 * 0.75, 0, 4 * got[hth_pure_row_len(&opts) + 2]);
+    hth_free(got);
+}
+
 /* A target that is not reached counts as the cap, and is told. */
 static void test_cap(void **state)
 {
@@ -263,9 +292,9 @@ static void test_repeats(void **state)
     (void)state;
     for (int m = 0; m < HTH_PURE_METHODS; m++) {
         struct hth_pure_opts opts = opts_of((enum hth_pure_method)m, 50, "8x8", 0.05, 5);
-        double first[14], again[14], other[14];
+        double first[19], again[19], other[19];
         struct hth_pure *a, *b;
-        assert_int_equal(hth_pure_row_len(&opts), 14);
+        assert_int_equal(hth_pure_row_len(&opts), 19);
         assert_ok(hth_pure_new(&opts, &a));
         assert_ok(hth_pure_new(&opts, &b));
         hth_pure_run(a, 3, first);
@@ -348,8 +377,8 @@ int main(void)
         cmocka_unit_test(test_expectations), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_true_mean),    cmocka_unit_test(test_published),
         cmocka_unit_test(test_allreduce),    cmocka_unit_test(test_cap),
-        cmocka_unit_test(test_repeats),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_mixing),
+        cmocka_unit_test(test_costs),        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mixing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
