@@ -215,6 +215,8 @@ static void print_links(const struct links *l, const struct hth_links_row *rows)
         hth_sim_json_number(stdout, "simulated_s", rows[w].simulated_s);
         putchar(',');
         hth_sim_json_number(stdout, "steady_s", rows[w].steady_s);
+        putchar(',');
+        hth_sim_json_number(stdout, "fraction", rows[w].fraction);
         printf(",\"bytes\":%llu,\"hash\":\"%016llx\"}", (unsigned long long)rows[w].bytes,
                (unsigned long long)rows[w].trace);
     }

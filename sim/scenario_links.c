@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "sim/world.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define PORT 4000
@@ -233,6 +234,6 @@ enum hth_err hth_sim_links(const struct hth_links_opts *opts, enum hth_links_way
     HTH_TRY(run(opts, way, opts->count, row, &row->simulated_s));
     HTH_TRY(run(opts, way, 2 * opts->count, &unused, &twice_s));
     row->fraction = HTH_MIN(row->fraction, unused.fraction);
-    row->steady_s = twice_s - row->simulated_s;
+    row->steady_s = row->fraction < 1 ? NAN : twice_s - row->simulated_s;
     return HTH_OK;
 }

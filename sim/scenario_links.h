@@ -39,7 +39,8 @@ struct hth_links_opts {
 struct hth_links_row {
     double predicted_s, simulated_s, steady_s;
     uint64_t bytes;  /* of the first, delivered over all links, headers included */
-    double fraction; /* of the weight that was averaged, the least over the members: 1 */
+    double fraction; /* of the weight that was averaged, the least over the members: 1, or
+                      * somebody gave up on somebody, and steady_s is NaN */
     uint64_t trace;  /* of the first */
 };
 
