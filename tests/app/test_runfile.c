@@ -39,7 +39,7 @@ static void test_every_value_arrives(void **state)
                     " grace_s: 0.1, timeout_s: 3, checkpoint_every: 11}\n"
                     "optimizer: {kind: sgd, rate: 0.5, momentum: 0.9, schedule: linear,"
                     " warmup: 3, total: 50, clip: 2, weight_decay: 0.1}\n"
-                    "experts: {optimizer: {kind: adamw, rate: 0.25}, step_rows: 33,"
+                    "experts: {optimizer: {kind: lamb, rate: 0.25}, step_rows: 33,"
                     " step_age_s: 2, batch_rows_max: 77, norm_max: 8}\n",
                     &run, error));
     assert_int_equal(run->seed, 7);
@@ -51,7 +51,7 @@ static void test_every_value_arrives(void **state)
     assert_int_equal(run->train.checkpoint_every, 11);
     assert_int_equal(run->optimizer.kind, HTH_RUN_SGD);
     assert_int_equal(run->optimizer.total, 50);
-    assert_int_equal(run->experts.optimizer.kind, HTH_RUN_ADAMW);
+    assert_int_equal(run->experts.optimizer.kind, HTH_RUN_LAMB);
     assert_int_equal(run->experts.batch_rows_max, 77);
     hth_runfile_free(run);
 }
