@@ -172,22 +172,18 @@ static size_t pack(enum hth_quant_format format, uint8_t *data, size_t bytes)
     if (planes == NULL)
         return 0;
     uint8_t *packed = planes + bytes;
-    size_t size = 0;
-    split(format, data, bytes, planes);
-    /* The middle of the planes holds some of each. */
-    if (bytes > probe)
-        size = ZSTD_compress(packed, probe, planes + (bytes - probe) / 2, probe, PACK_LEVEL);
-    if (bytes == probe || shrinks(size, probe)) {
+    split(format, data, probe, planes);
+    size_t size = ZSTD_compress(packed, probe, planes, probe, PACK_LEVEL);
+    bool pays = shrinks(size, probe);
+    if (pays && bytes > probe) {
+        split(format, data, bytes, planes);
         size = ZSTD_compress(packed, bytes, planes, bytes, PACK_LEVEL);
-        if (shrinks(size, bytes))
-            memcpy(data, packed, size);
-        else
-            size = 0;
-    } else {
-        size = 0;
+        pays = shrinks(size, bytes);
     }
+    if (pays)
+        memcpy(data, packed, size);
     hth_block_free(planes, 2 * bytes);
-    return size;
+    return pays ? size : 0;
 }
 
 /* `plain` has room for what the segment is unpacked. Errors: E_MALFORMED, E_NO_MEMORY. */

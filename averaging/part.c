@@ -27,7 +27,7 @@ static void fill(struct segment_list *to, const struct hth_segment *from, uint32
     }
 }
 
-size_t hth_part_pack(const struct hth_part *part, uint8_t out[HTH_PART_BYTES_MAX])
+size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTES_MAX])
 {
     Hth__Reduce__Part m = HTH__REDUCE__PART__INIT;
     struct segment_list segments;
@@ -93,7 +93,8 @@ static bool weight_ok(double weight)
     return isfinite(weight) && weight >= 0 && weight <= HTH_AVG_WEIGHT_MAX * HTH_AVG_MEMBERS_MAX;
 }
 
-enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes, struct hth_part *out)
+enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
+                           struct hth_part_head *out)
 {
     enum hth_err err;
     memset(out, 0, sizeof(*out));
@@ -113,7 +114,7 @@ out:
     return err;
 }
 
-void hth_part_clear(struct hth_part *part)
+void hth_part_clear(struct hth_part_head *part)
 {
     hth_free(part->segments);
     part->segments = NULL;

@@ -20,7 +20,7 @@ enum hth_part_state {
     HTH_PART_ENDED = 2,
 };
 
-struct hth_part {
+struct hth_part_head {
     struct hth_hash group;
     uint32_t part;
     double weight;
@@ -39,15 +39,15 @@ struct hth_part_reply {
 };
 
 /* Return the length. */
-size_t hth_part_pack(const struct hth_part *part, uint8_t out[HTH_PART_BYTES_MAX]);
+size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTES_MAX]);
 size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_PART_BYTES_MAX]);
 
 /* `bytes` is the tensor's length. Errors: E_MALFORMED (grammar, the group's length), E_RANGE
  * (weight, missing), and those of hth_codec_check with the segments' own sum of floats. After an
  * error nothing is to be cleared. */
 enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
-                           struct hth_part *out) HTH_MUST;
-void hth_part_clear(struct hth_part *part);
+                           struct hth_part_head *out) HTH_MUST;
+void hth_part_clear(struct hth_part_head *part);
 enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,
                                  struct hth_part_reply *out) HTH_MUST;
 void hth_part_reply_clear(struct hth_part_reply *reply);

@@ -475,7 +475,7 @@ static uint32_t early_of(const struct hth_reducer *red, const struct hth_peer_id
     return n;
 }
 
-static void hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part *part,
+static void hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
                  struct hth_blob *blob, size_t offset)
 {
     size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
@@ -531,7 +531,7 @@ static void on_reducer_timer(void *arg)
 /* ---- requests ------------------------------------------------------------------------------ */
 
 static void answer_ask(struct hth_reducer *red, struct hth_rpc_request *req,
-                       const struct hth_part *part)
+                       const struct hth_part_head *part)
 {
     uint8_t payload[HTH_PART_BYTES_MAX];
     const struct hth_reduce_round *r = find_round(red, &part->group);
@@ -544,7 +544,7 @@ static void answer_ask(struct hth_reducer *red, struct hth_rpc_request *req,
     hth_rpc_reply(req, &body);
 }
 
-static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part *part,
+static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part_head *part,
                                  const struct hth_tensor **tensor)
 {
     size_t count, len;
@@ -559,7 +559,7 @@ static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part *p
 static void on_request(void *arg, struct hth_rpc_request *req)
 {
     struct hth_reducer *red = arg;
-    struct hth_part part;
+    struct hth_part_head part;
     const struct hth_tensor *tensor;
     enum hth_err err = open_request(req, &part, &tensor);
     if (err == HTH_OK && !part.ask && has_ended(red, &part.group)) {

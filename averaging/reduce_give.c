@@ -291,11 +291,11 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
     struct member *m = reducer_of(s);
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
-    struct hth_part part = {.group = r->group,
-                            .part = s->part,
-                            .weight = r->members[r->self].is.weight,
-                            .segments = (struct hth_segment *)segments,
-                            .segment_count = segment_count};
+    struct hth_part_head part = {.group = r->group,
+                                 .part = s->part,
+                                 .weight = r->members[r->self].is.weight,
+                                 .segments = (struct hth_segment *)segments,
+                                 .segment_count = segment_count};
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {

@@ -157,7 +157,7 @@ struct early {
     struct early *next;
     struct hth_reducer *reducer;
     struct hth_rpc_request *req;
-    struct hth_part part;
+    struct hth_part_head part;
     struct hth_blob *blob;
     size_t offset, bytes;
     int64_t until_us;
@@ -205,7 +205,7 @@ void give_end(struct hth_reduce_round *r);
 /* ---- reduce_take.c ------------------------------------------------------------------------- */
 
 /* A part of a round that runs or lingers. The request and `part` are taken. */
-void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part *part,
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part_head *part,
                struct hth_blob *blob, size_t offset);
 /* Sums whatever is complete without waiting for members that were dropped. */
 void take_review(struct hth_reduce_round *r);

@@ -354,7 +354,7 @@ static void on_cancel(void *arg)
 
 /* What the sender says fits the round. NULL when it does. */
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
-                          const struct hth_part *part, enum hth_err *err)
+                          const struct hth_part_head *part, enum hth_err *err)
 {
     const struct member *self = &r->members[r->self];
     uint64_t floats = 0;
@@ -395,8 +395,8 @@ static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
         answer_late(c);
 }
 
-static void take_first(struct contribution *c, struct hth_rpc_request *req, struct hth_part *part,
-                       struct hth_blob *blob, size_t offset)
+static void take_first(struct contribution *c, struct hth_rpc_request *req,
+                       struct hth_part_head *part, struct hth_blob *blob, size_t offset)
 {
     struct own *o = c->own;
     struct hth_reduce_round *r = o->round;
@@ -420,7 +420,7 @@ static void take_first(struct contribution *c, struct hth_rpc_request *req, stru
         begin_sum(o);
 }
 
-void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part *part,
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part_head *part,
                struct hth_blob *blob, size_t offset)
 {
     enum hth_err err = HTH_E_BAD_PEER_ID;

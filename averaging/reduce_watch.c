@@ -136,7 +136,7 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
 {
     struct member *m = &r->members[i];
     uint8_t payload[HTH_PART_BYTES_MAX];
-    struct hth_part part = {.group = r->group, .ask = true};
+    struct hth_part_head part = {.group = r->group, .ask = true};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {
         .method = HTH_REDUCE_METHOD,

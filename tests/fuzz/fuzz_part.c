@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_part.c: any bytes as the messages of method 66 and the values behind them. The first byte
+ * picks which message, the second and third say how much of the rest is its tensor.
+ */
+#include "averaging/part.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+#define FLOATS_MAX 65536u
+
+/* Segments that were let through decode into exactly as many floats as they say, or fail. */
+static void try_values(const struct hth_segment *segments, uint32_t count, const uint8_t *bytes)
+{
+    uint64_t floats = 0;
+    for (uint32_t i = 0; i < count; i++)
+        floats += segments[i].count;
+    if (count == 0 || floats > FLOATS_MAX)
+        return;
+    float *own = hth_calloc(floats, sizeof(float)), *y = hth_calloc(floats, sizeof(float));
+    if (hth_codec_decode(segments, count, bytes, y) == HTH_OK) {
+        for (uint64_t i = 0; i < floats; i++)
+            HTH_ASSERT(isfinite(y[i]));
+    }
+    (void)!hth_codec_add(segments, count, bytes, 0.5f, y);
+    (void)!hth_codec_answer(segments, count, bytes, own, y);
+    hth_free(own);
+    hth_free(y);
+}
+
+static void try_part(const uint8_t *data, size_t size, const uint8_t *tensor, size_t bytes)
+{
+    struct hth_part_head part, again;
+    uint8_t packed[HTH_PART_BYTES_MAX];
+    if (hth_part_open(data, size, bytes, &part) != HTH_OK)
+        return;
+    HTH_ASSERT(isfinite(part.weight) &&
+               hth_codec_bytes(part.segments, part.segment_count) == bytes);
+    try_values(part.segments, part.segment_count, tensor);
+    size_t len = hth_part_pack(&part, packed);
+    HTH_ASSERT(hth_part_open(packed, len, bytes, &again) == HTH_OK);
+    HTH_ASSERT(again.part == part.part && again.segment_count == part.segment_count);
+    hth_part_clear(&again);
+    hth_part_clear(&part);
+}
+
+static void try_reply(const uint8_t *data, size_t size, const uint8_t *tensor, size_t bytes)
+{
+    struct hth_part_reply reply, again;
+    uint8_t packed[HTH_PART_BYTES_MAX];
+    if (hth_part_reply_open(data, size, bytes, &reply) != HTH_OK)
+        return;
+    HTH_ASSERT(reply.missing_count <= HTH_AVG_MEMBERS_MAX);
+    try_values(reply.segments, reply.segment_count, tensor);
+    size_t len = hth_part_reply_pack(&reply, packed);
+    HTH_ASSERT(hth_part_reply_open(packed, len, bytes, &again) == HTH_OK);
+    hth_part_reply_clear(&again);
+    hth_part_reply_clear(&reply);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 3 || size > HTH_FRAME_META_BYTES_MAX)
+        return 0;
+    size_t bytes = (size_t)data[1] | (size_t)data[2] << 8;
+    const uint8_t *message = data + 3;
+    size_t rest = size - 3;
+    bytes = HTH_MIN(bytes, rest);
+    /* A copy of its own size, so that reading beyond it shows. */
+    uint8_t *tensor = hth_calloc(HTH_MAX(bytes, (size_t)1), 1);
+    memcpy(tensor, message + (rest - bytes), bytes);
+    if (data[0] % 2 == 0)
+        try_part(message, rest - bytes, tensor, bytes);
+    else
+        try_reply(message, rest - bytes, tensor, bytes);
+    hth_free(tensor);
+    return 0;
+}
