@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Members and strangers that lie: parts that do not fit, repeats, rounds that never begin, answers
+ * that make no sense, and too little room. Nobody else's result suffers.
+ */
+#include "averaging/part.h"
+#include "averaging/reduce_swarm.h"
+
+#include "core/mem.h"
+
+#define ALL   UINT32_MAX
+#define COUNT 40000u
+
+/* ---- a hand-made request ------------------------------------------------------------------- */
+
+struct verdict {
+    uint32_t count;
+    enum hth_err err;
+    bool remote;
+    struct hth_part_reply reply;
+    float first; /* of the answer */
+    uint64_t bytes;
+};
+
+static void on_verdict(void *arg, const struct hth_rpc_result *r)
+{
+    struct verdict *v = arg;
+    v->count++;
+    v->err = r->err;
+    v->remote = r->remote;
+    v->bytes = r->tensor_count > 0 ? r->tensors->dim[0] : 0;
+    if (r->err != HTH_OK)
+        return;
+    assert_ok(hth_part_reply_open(r->payload, r->payload_len, v->bytes, &v->reply));
+    hth_part_reply_clear(&v->reply);
+    if (v->bytes >= 4)
+        memcpy(&v->first, r->tensors->blob->data + r->tensors->offset, 4);
+}
+
+struct request {
+    struct hth_part_head head;
+    struct hth_segment segment;
+    enum hth_dtype dtype;
+    uint32_t tensors;
+    const void *payload; /* instead of the head */
+    size_t payload_len;
+};
+
+/* A part of `floats` floats, all `value`, as member `from` would send it. */
+static struct request request_of(const struct swarm *s, uint32_t from, uint32_t part,
+                                 uint32_t floats)
+{
+    struct request r = {.dtype = HTH_U8, .tensors = 1};
+    r.head.group.b[0] = s->group;
+    r.head.group.b[1] = 1;
+    r.head.group.b[2] = 2;
+    r.head.group.b[3] = 3;
+    r.head.part = part;
+    r.head.weight = s->member[from].weight;
+    r.head.segment_count = 1;
+    r.segment = (struct hth_segment){HTH_QUANT_F32, floats, 4 * floats, false};
+    return r;
+}
+
+static void post(struct peer *from, const struct peer *to, struct request *r, float value,
+                 struct verdict *v)
+{
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    size_t bytes = r->segment.bytes;
+    struct hth_blob *blob = hth_blob_try_new(HTH_MAX(bytes, (size_t)1));
+    assert_non_null(blob);
+    for (size_t i = 0; i + 4 <= bytes; i += 4)
+        memcpy(blob->data + i, &value, 4);
+    r->head.segments = &r->segment;
+    struct hth_tensor t = {r->dtype, 1, {bytes / hth_dtype_size(r->dtype)}, blob, 0};
+    struct hth_tensor two[2] = {t, t};
+    struct hth_rpc_target target = {to->env->self, to->swarm->member[to->index].addr};
+    struct hth_rpc_call_opts opts = {.method = HTH_REDUCE_METHOD, .timeout_us = 10000000};
+    opts.body.payload = payload;
+    opts.body.payload_len = hth_part_pack(&r->head, payload);
+    if (r->payload != NULL) {
+        opts.body.payload = r->payload;
+        opts.body.payload_len = r->payload_len;
+    }
+    opts.body.tensors = two;
+    opts.body.tensor_count = r->tensors;
+    memset(v, 0, sizeof(*v));
+    assert_ok(hth_rpc_call(from->rpc, &target, &opts, on_verdict, v, NULL));
+    hth_blob_unref(blob);
+}
+
+static bool has_verdict(void *arg)
+{
+    return ((struct verdict *)arg)->count > 0;
+}
+
+static void expect(struct swarm *s, struct verdict *v, enum hth_err err)
+{
+    assert_true(hth_world_run_until_true(s->world, has_verdict, v, 20 * HTH_US_PER_S));
+    if (v->err != err)
+        fail_msg("%s, not %s", hth_err_name(v->err), hth_err_name(err));
+}
+
+/* Members 0 and 1 take part; 2 is listed but its parts are made by hand; 3 is a stranger. The
+ * others reduce nothing, so that member 0's share is everything, in three parts. */
+static void hand_swarm(struct swarm *s, uint64_t seed)
+{
+    swarm_defaults(s);
+    swarm_new(s, seed, 4, COUNT);
+    s->absent = 8;
+    for (uint32_t i = 1; i < 3; i++)
+        s->member[i].bandwidth = 0;
+    peer_start(&s->peer[0]);
+    peer_start(&s->peer[1]);
+}
+
+static uint32_t part_floats(uint32_t k)
+{
+    return (625 * (k + 1) / 3 - 625 * k / 3) * 64;
+}
+
+/* ---- parts that do not fit ----------------------------------------------------------------- */
+
+static void test_misfits(void **state)
+{
+    struct swarm s;
+    struct verdict v;
+    struct request r;
+    struct hth_reducer_stats stats;
+    (void)state;
+    hand_swarm(&s, 1);
+    struct peer *liar = &s.peer[2], *to = &s.peer[0];
+    const struct request good = request_of(&s, 2, 0, part_floats(0));
+#define REFUSED(who, want, change)                                                                 \
+    do {                                                                                           \
+        r = good;                                                                                  \
+        change;                                                                                    \
+        post(who, to, &r, 1, &v);                                                                  \
+        expect(&s, &v, want);                                                                      \
+        assert_true(v.remote);                                                                     \
+    } while (0)
+    REFUSED(&s.peer[3], HTH_E_BAD_PEER_ID, (void)0);
+    REFUSED(liar, HTH_E_RANGE, r.head.weight = 3.0000001);
+    REFUSED(liar, HTH_E_RANGE, r.head.weight = 0);
+    REFUSED(liar, HTH_E_RANGE, r.head.weight = -3);
+    REFUSED(liar, HTH_E_RANGE, r.head.weight = NAN);
+    REFUSED(liar, HTH_E_RANGE, r.head.weight = 1e300);
+    REFUSED(liar, HTH_E_RANGE, r.head.part = 3);
+    REFUSED(liar, HTH_E_RANGE, r.head.part = UINT32_MAX);
+    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count -= 64, r.segment.bytes -= 256));
+    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count += 64, r.segment.bytes += 256));
+    REFUSED(liar, HTH_E_BAD_SHAPE, r.segment.format = HTH_QUANT_F16);
+    REFUSED(liar, HTH_E_UNSUPPORTED, r.segment.format = (enum hth_quant_format)77);
+    REFUSED(liar, HTH_E_BAD_SHAPE, r.tensors = 2);
+    REFUSED(liar, HTH_E_BAD_SHAPE, r.tensors = 0);
+    REFUSED(liar, HTH_E_BAD_SHAPE, r.dtype = HTH_F32);
+    REFUSED(liar, HTH_E_MALFORMED, (r.payload = "\xff\xff\xff", r.payload_len = 3));
+    REFUSED(liar, HTH_E_MALFORMED, r.payload = "");
+#undef REFUSED
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.parts_refused, 17);
+    /* The honest ones still wait for member 2, which then does as it should. */
+    assert_false(swarm_is_done(&s));
+    struct verdict all[3];
+    for (uint32_t k = 0; k < 3; k++) {
+        r = request_of(&s, 2, k, part_floats(k));
+        post(liar, to, &r, 5, &all[k]);
+    }
+    swarm_run(&s);
+    for (uint32_t k = 0; k < 3; k++)
+        expect(&s, &all[k], HTH_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_ok(s.peer[i].result.err);
+        assert_int_equal(s.peer[i].result.dropped, 0);
+        for (uint32_t k = 0; k < COUNT; k += 17) {
+            double mean = (mean_of(&s, 3, k) * 3 + 5 * 3) / 6;
+            assert_close(average_of(&s.peer[i])[k], mean, 0, 1e-6);
+        }
+    }
+    swarm_free(&s);
+}
+
+/* ---- repeats ------------------------------------------------------------------------------- */
+
+static void test_repeats(void **state)
+{
+    struct swarm s;
+    struct verdict first, again, late, rest[2];
+    struct request r;
+    (void)state;
+    hand_swarm(&s, 2);
+    struct peer *sender = &s.peer[2], *to = &s.peer[0];
+    r = request_of(&s, 2, 0, part_floats(0));
+    post(sender, to, &r, 5, &first);
+    hth_world_run_for(s.world, 20 * HTH_US_PER_MS);
+    /* Part 0 is answered by now; the same again, with other values: the first ones count. */
+    post(sender, to, &r, 1000, &again);
+    expect(&s, &first, HTH_OK);
+    expect(&s, &again, HTH_OK);
+    double mean = (mean_of(&s, 3, 0) * 3 + 5 * 3) / 6;
+    assert_close(first.first, mean, 0, 1e-6);
+    assert_true(first.first == again.first);
+    /* Twice before the others are there: the newer request is answered. */
+    swarm_next(&s);
+    for (uint32_t k = 1; k < 3; k++) {
+        r = request_of(&s, 2, k, part_floats(k));
+        r.head.group.b[0] = 0;
+        post(sender, to, &r, 5, &rest[k - 1]);
+    }
+    swarm_run(&s);
+    expect(&s, &rest[0], HTH_OK);
+    expect(&s, &rest[1], HTH_OK);
+    for (uint32_t k = 0; k < COUNT; k += 11)
+        assert_close(average_of(&s.peer[1])[k], (mean_of(&s, 3, k) * 3 + 5 * 3) / 6, 0, 1e-6);
+    /* The round has ended, and owed nobody anything. */
+    r = request_of(&s, 2, 0, part_floats(0));
+    r.head.group.b[0] = 0;
+    post(sender, to, &r, 5, &late);
+    expect(&s, &late, HTH_E_EXPIRED);
+    swarm_free(&s);
+}
+
+/* Both requests are held: the older one is refused, the newer one answered. */
+static void test_repeat_held(void **state)
+{
+    struct swarm s;
+    struct verdict first, again, rest[2];
+    struct request r;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 3, 4, COUNT);
+    s.absent = 8;
+    for (uint32_t i = 1; i < 3; i++)
+        s.member[i].bandwidth = 0;
+    peer_start(&s.peer[0]);
+    r = request_of(&s, 2, 0, part_floats(0));
+    post(&s.peer[2], &s.peer[0], &r, 5, &first);
+    hth_world_run_for(s.world, 20 * HTH_US_PER_MS);
+    post(&s.peer[2], &s.peer[0], &r, 6, &again);
+    expect(&s, &first, HTH_E_DUPLICATE);
+    peer_start(&s.peer[1]);
+    for (uint32_t k = 1; k < 3; k++) {
+        r = request_of(&s, 2, k, part_floats(k));
+        post(&s.peer[2], &s.peer[0], &r, 5, &rest[k - 1]);
+    }
+    swarm_run(&s);
+    expect(&s, &again, HTH_OK);
+    assert_close(again.first, (mean_of(&s, 3, 0) * 3 + 5 * 3) / 6, 0, 1e-6);
+    swarm_free(&s);
+}
+
+/* ---- rounds that never begin --------------------------------------------------------------- */
+
+static void test_never_begins(void **state)
+{
+    struct swarm s;
+    struct verdict *v = hth_new_array(struct verdict, HTH_AVG_EARLY_PER_PEER_MAX + 1);
+    struct hth_reducer_stats stats;
+    (void)state;
+    swarm_defaults(&s);
+    s.reducer_opts.early_bytes_max = 1u << 20;
+    swarm_new(&s, 4, 3, COUNT);
+    for (uint32_t i = 0; i <= HTH_AVG_EARLY_PER_PEER_MAX; i++) {
+        struct request r = request_of(&s, 1, i, 64);
+        post(&s.peer[1], &s.peer[0], &r, 1, &v[i]);
+    }
+    hth_world_run_for(s.world, 200 * HTH_US_PER_MS);
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.early_now, HTH_AVG_EARLY_PER_PEER_MAX);
+    expect(&s, &v[HTH_AVG_EARLY_PER_PEER_MAX], HTH_E_BUSY);
+    /* Another peer still has room, for as many bytes as there may be. */
+    struct verdict large[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        struct request r = request_of(&s, 2, i, 120000);
+        post(&s.peer[2], &s.peer[0], &r, 1, &large[i]);
+    }
+    hth_world_run_for(s.world, 200 * HTH_US_PER_MS);
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        busy += large[i].count > 0 && large[i].err == HTH_E_BUSY;
+    assert_int_equal(busy, 1);
+    /* After a while they are told. */
+    for (uint32_t i = 0; i < HTH_AVG_EARLY_PER_PEER_MAX; i++)
+        expect(&s, &v[i], HTH_E_EXPIRED);
+    hth_world_run_for(s.world, HTH_US_PER_S);
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.early_now, 0);
+    hth_free(v);
+    swarm_free(&s);
+}
+
+/* Many peers, each with few: the number in all is bounded. */
+static void test_early_in_all(void **state)
+{
+    struct swarm s;
+    const uint32_t peers = HTH_AVG_EARLY_PARTS_MAX / HTH_AVG_EARLY_PER_PEER_MAX + 1;
+    static struct verdict v[HTH_AVG_EARLY_PARTS_MAX + 10];
+    struct hth_reducer_stats stats;
+    uint32_t n = 0, busy = 0;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 5, peers + 1, 100);
+    for (uint32_t p = 1; p <= peers; p++) {
+        uint32_t some = p < peers ? HTH_AVG_EARLY_PER_PEER_MAX : 10;
+        for (uint32_t i = 0; i < some; i++) {
+            struct request r = request_of(&s, p, i, 64);
+            post(&s.peer[p], &s.peer[0], &r, 1, &v[n++]);
+        }
+    }
+    assert_int_equal(n, HTH_AVG_EARLY_PARTS_MAX + 10);
+    hth_world_run_for(s.world, 500 * HTH_US_PER_MS);
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.early_now, HTH_AVG_EARLY_PARTS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        busy += v[i].count > 0 && v[i].err == HTH_E_BUSY;
+    assert_int_equal(busy, 10);
+    hth_world_run_for(s.world, 5 * HTH_US_PER_S);
+    swarm_free(&s);
+}
+
+/* ---- reducers that lie --------------------------------------------------------------------- */
+
+enum lie { LIE_GARBAGE, LIE_SHORT, LIE_NAN, LIE_WEIGHT, LIE_STATE, LIE_REFUSE, LIE_COUNT };
+
+static enum lie lie_told;
+
+static void lying_handler(void *arg, struct hth_rpc_request *req)
+{
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    size_t count;
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+    struct hth_part_reply reply = {.weight = 3};
+    struct hth_segment seg = {HTH_QUANT_F32, 0, 0, false};
+    struct hth_tensor answer = {HTH_U8, 1, {0}, NULL, 0};
+    struct hth_rpc_body body = {payload, 0, &answer, 1};
+    (void)arg;
+    if (lie_told == LIE_REFUSE || count == 0) {
+        hth_rpc_refuse(req, HTH_E_RANGE, 0, "no");
+        return;
+    }
+    seg.count = (uint32_t)t->dim[0] / 4 - (lie_told == LIE_SHORT ? 1 : 0);
+    seg.bytes = 4 * seg.count;
+    answer.dim[0] = seg.bytes;
+    answer.blob = hth_blob_try_new(seg.bytes);
+    assert_non_null(answer.blob);
+    memset(answer.blob->data, lie_told == LIE_NAN ? 0xff : 0, seg.bytes);
+    reply.segments = &seg;
+    reply.segment_count = 1;
+    if (lie_told == LIE_WEIGHT)
+        reply.weight = 1e8;
+    if (lie_told == LIE_STATE)
+        reply.state = (enum hth_part_state)9;
+    body.payload_len = hth_part_reply_pack(&reply, payload);
+    if (lie_told == LIE_GARBAGE)
+        memset(payload, 0xee, body.payload_len);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(answer.blob);
+}
+
+/* What a lying reducer answers is not used: its parts keep the local values. */
+static void test_lying_reducer(void **state)
+{
+    struct swarm s;
+    (void)state;
+    for (int lie = 0; lie < LIE_COUNT; lie++) {
+        lie_told = (enum lie)lie;
+        swarm_defaults(&s);
+        swarm_new(&s, 6, 3, 2 * COUNT);
+        hth_rpc_serve(s.peer[2].rpc, HTH_REDUCE_METHOD, lying_handler, NULL);
+        peer_start(&s.peer[0]);
+        peer_start(&s.peer[1]);
+        swarm_run(&s);
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct hth_reduce_result *r = &s.peer[i].result;
+            assert_ok(r->err);
+            assert_true(r->fates[2].parts_kept > 0);
+            assert_int_equal(r->fates[2].parts_kept, r->parts_kept);
+            if (lie != LIE_NAN)
+                assert_int_equal(r->fates[2].as_reducer, HTH_REDUCE_DROP_REFUSED);
+            /* The last share is member 2's: the local values are still there. */
+            uint32_t third = COUNT * 4 / 3 + 64;
+            assert_memory_equal(average_of(&s.peer[i]) + third, values_of(&s.peer[i]) + third,
+                                (2 * COUNT - third) * sizeof(float));
+            assert_true(deviation(&s.peer[i], 3, 0, COUNT / 2) < 3e-6);
+        }
+        swarm_free(&s);
+    }
+}
+
+/* ---- too little room ----------------------------------------------------------------------- */
+
+/* The reducers' endpoints take few bytes at a time: parts come again until all are through. */
+static void test_little_room(void **state)
+{
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    s.rpc_opts.peer_bytes_max = 600u << 10;
+    s.reducer_opts.patience_us = 20 * HTH_US_PER_S;
+    swarm_new(&s, 7, 3, 1u << 20);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct hth_reduce_result *r = &s.peer[i].result;
+        assert_ok(r->err);
+        assert_int_equal(r->fates[(i + 1) % 3].as_sender, HTH_REDUCE_DROP_NONE);
+        /* An answer that finds no room costs that part; nothing worse. */
+        for (uint32_t k = 0; k < 1u << 20; k += 31) {
+            double y = (double)average_of(&s.peer[i])[k];
+            bool kept = y == (double)values_of(&s.peer[i])[k];
+            assert_true(kept || fabs(y - mean_of(&s, ALL, k)) < 4e-6);
+        }
+    }
+    swarm_free(&s);
+}
+
+/* The same bounds for the process: nothing is held beyond, nothing leaks. */
+static void test_process_budget(void **state)
+{
+    struct swarm s;
+    struct hth_budget budget;
+    (void)state;
+    swarm_defaults(&s);
+    hth_budget_init(&budget, 3 << 20, NULL);
+    s.rpc_opts.budget = &budget;
+    s.reducer_opts.patience_us = 20 * HTH_US_PER_S;
+    swarm_new(&s, 8, 3, 1u << 20);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_ok(s.peer[i].result.err);
+    assert_true(s.peer[0].result.weight_fraction > 0.3);
+    swarm_free(&s);
+    assert_int_equal(hth_budget_used(&budget), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_misfits),      cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_repeat_held),  cmocka_unit_test(test_never_begins),
+        cmocka_unit_test(test_early_in_all), cmocka_unit_test(test_lying_reducer),
+        cmocka_unit_test(test_little_room),  cmocka_unit_test(test_process_budget),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
