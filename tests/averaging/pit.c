@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "averaging/pit.h"
+
+#include "core/mem.h"
+#include "support/test.h"
+
+/* ---- one peer ------------------------------------------------------------------------------- */
+
+static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
+{
+    struct peer *p = arg;
+
+    (void)err;
+    if (p->reducer != NULL)
+        hth_reducer_peer_lost(p->reducer, id);
+}
+
+static void on_change(void *arg)
+{
+    struct peer *p = arg;
+
+    if (p->averager.ops != NULL)
+        hth_moshpit_nudge(&p->averager);
+}
+
+static void on_round(void *arg, const struct hth_avg_result *r)
+{
+    struct peer *p = arg;
+    size_t bytes = p->pit->count * sizeof(float);
+
+    p->ended++;
+    p->ended_us = hth_world_now_us(p->pit->world);
+    p->longest_us = HTH_MAX(p->longest_us, p->ended_us - p->offered_us);
+    p->result = *r;
+    p->averaged += r->err == HTH_OK;
+    assert_true((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
+    if (r->err == HTH_OK && r->average != NULL) {
+        assert_int_equal(r->average->size, bytes);
+        assert_int_equal(r->values->size, bytes);
+        if (p->pit->apply && r->average->data != NULL)
+            memcpy(p->values, r->average->data, bytes);
+    }
+    p->result.values = p->result.average = NULL;
+}
+
+static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct peer *p = arg;
+    struct pit *pit = p->pit;
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_roster_opts roster = pit->roster;
+    struct hth_moshpit_opts opts = pit->opts;
+
+    p->env = env;
+    p->addr = hth_node_addr(p->node, PIT_PORT);
+    rpc.network = opts.network = roster.network = "run";
+    rpc.listen = &p->addr;
+    rpc.on_peer_lost = on_peer_lost;
+    rpc.arg = p;
+    assert_ok(hth_rpc_new(env, &rpc, &p->rpc));
+    roster.addr = opts.addr = p->addr;
+    roster.shape = pit->shape;
+    roster.has_cell = pit->has_cells;
+    roster.cell = p->cell;
+    roster.on_change = on_change;
+    roster.arg = p;
+    assert_ok(hth_roster_new(env, dht, &roster, &p->roster));
+    assert_ok(hth_reducer_new(env, p->rpc, &pit->reducer, &p->reducer));
+    assert_ok(hth_moshpit_new(env, p->rpc, dht, p->roster, p->reducer, &opts, &p->averager));
+    assert_ok(hth_averager_start(&p->averager, on_round, p));
+    p->up = true;
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct peer *p = arg;
+
+    (void)env;
+    if (p->rpc == NULL)
+        return;
+    hth_averager_free(&p->averager);
+    hth_reducer_free(p->reducer);
+    p->reducer = NULL;
+    hth_roster_free(p->roster);
+    hth_rpc_free(p->rpc);
+    p->rpc = NULL;
+    p->up = false;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
+              const struct hth_world_opts *world)
+{
+    memset(p, 0, sizeof(*p));
+    p->world = hth_world_new(seed, world);
+    p->peers = peers;
+    p->count = count;
+    p->peer = hth_new_array(struct peer, peers);
+    p->opts = (struct hth_moshpit_opts)HTH_MOSHPIT_OPTS_INIT;
+    p->roster = (struct hth_roster_opts)HTH_ROSTER_OPTS_INIT;
+    p->reducer = (struct hth_reducer_opts)HTH_REDUCER_OPTS_INIT;
+    p->roster.schema = 5;
+    p->apply = true;
+    p->format = HTH_QUANT_F32;
+    for (uint32_t i = 0; i < peers; i++) {
+        struct peer *q = &p->peer[i];
+        struct hth_node_opts o = HTH_NODE_OPTS_INIT;
+        char name[16];
+        snprintf(name, sizeof(name), "p%u", i);
+        o.halt = halt;
+        o.arg = q;
+        q->pit = p;
+        q->index = i;
+        q->weight = 1;
+        q->values = hth_new_array(float, count);
+        q->node = hth_world_node(p->world, name, &o);
+    }
+}
+
+void pit_start(struct pit *p, int64_t settle_us)
+{
+    for (uint32_t i = 0; i < p->peers; i++) {
+        struct peer *q = &p->peer[i];
+        if (p->has_cells)
+            q->cell = hth_avg_cell_of_rank(&p->shape, i);
+        boot(hth_node_env(q->node), hth_node_dht(q->node), q);
+    }
+    hth_world_run_for(p->world, settle_us);
+}
+
+void pit_stop(struct pit *p)
+{
+    struct hth_open_counts leaks;
+
+    for (uint32_t i = 0; i < p->peers; i++)
+        if (hth_node_is_up(p->peer[i].node))
+            hth_node_crash(p->peer[i].node, HTH_CRASH_RESET);
+    hth_world_leaks(p->world, &leaks);
+    assert_int_equal(hth_open_total(&leaks), 0);
+    hth_world_free(p->world);
+    for (uint32_t i = 0; i < p->peers; i++)
+        hth_free(p->peer[i].values);
+    hth_free(p->peer);
+}
+
+void pit_fill(struct pit *p, uint64_t seed)
+{
+    for (uint32_t i = 0; i < p->peers; i++)
+        for (size_t j = 0; j < p->count; j += 4) {
+            uint32_t counter[4] = {(uint32_t)j, i, 0, 0}, key[2] = {(uint32_t)seed, 1};
+            float x[4];
+            hth_philox_normal(counter, key, x);
+            memcpy(p->peer[i].values + j, x, HTH_MIN((size_t)4, p->count - j) * sizeof(float));
+        }
+}
+
+void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
+{
+    struct pit *p = q->pit;
+    struct hth_avg_span span = {.count = p->count, .format = p->format};
+    struct hth_avg_offer o = {.count = p->count,
+                              .weight = q->weight,
+                              .step = sweep == HTH_AVG_SWEEP_AUTO ? 0 : sweep,
+                              .schema = p->roster.schema,
+                              .sweep = sweep,
+                              .rounds = rounds,
+                              .spans = &span,
+                              .span_count = 1,
+                              .ticket = q->offered};
+    enum hth_err err;
+
+    assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
+    if (o.values->data != NULL)
+        memcpy(o.values->data, q->values, o.values->size);
+    q->offered_us = hth_world_now_us(p->world);
+    err = hth_averager_offer(&q->averager, &o);
+    hth_blob_unref(o.values);
+    assert_ok(err);
+    q->offered++;
+}
+
+void pit_offer_all(struct pit *p, uint64_t sweep, uint32_t rounds)
+{
+    for (uint32_t i = 0; i < p->peers; i++)
+        if (p->peer[i].up)
+            pit_offer(&p->peer[i], sweep, rounds);
+}
+
+static bool all_ended(void *arg)
+{
+    struct pit *p = arg;
+
+    for (uint32_t i = 0; i < p->peers; i++)
+        if (p->peer[i].up && p->peer[i].ended < p->peer[i].offered)
+            return false;
+    return true;
+}
+
+bool pit_run(struct pit *p, int64_t us)
+{
+    int64_t end = hth_world_now_us(p->world) + us;
+
+    /* asked in steps: thousands of peers are not looked at before each event */
+    while (!all_ended(p) && hth_world_now_us(p->world) < end)
+        hth_world_run_for(p->world, HTH_US_PER_MS);
+    return all_ended(p);
+}
+
+void pit_mean(const struct pit *p, double *out)
+{
+    double weight = 0;
+
+    memset(out, 0, p->count * sizeof(*out));
+    for (uint32_t i = 0; i < p->peers; i++) {
+        if (!p->peer[i].up)
+            continue;
+        weight += p->peer[i].weight;
+        for (size_t j = 0; j < p->count; j++)
+            out[j] += p->peer[i].weight * (double)p->peer[i].values[j];
+    }
+    for (size_t j = 0; j < p->count; j++)
+        out[j] /= weight;
+}
+
+double pit_deviation(const struct pit *p, const double *mean)
+{
+    double worst = 0;
+
+    for (uint32_t i = 0; i < p->peers; i++)
+        for (size_t j = 0; p->peer[i].up && j < p->count; j++)
+            worst = HTH_MAX(worst, fabs((double)p->peer[i].values[j] - mean[j]));
+    return worst;
+}
+
+double pit_spread(const struct pit *p)
+{
+    double worst = 0;
+
+    for (size_t j = 0; j < p->count; j++) {
+        double low = INFINITY, high = -INFINITY;
+        for (uint32_t i = 0; i < p->peers; i++) {
+            if (!p->peer[i].up)
+                continue;
+            low = HTH_MIN(low, (double)p->peer[i].values[j]);
+            high = HTH_MAX(high, (double)p->peer[i].values[j]);
+        }
+        worst = HTH_MAX(worst, high - low);
+    }
+    return worst;
+}
