@@ -112,8 +112,7 @@ static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
 
 /* ---- JOINs ---------------------------------------------------------------------------------- */
 
-/* Why no look of ours fits. */
-static enum hth_avg_reason mismatch(const struct hth_match *m, const struct hth_join *join)
+enum hth_avg_reason hth_match_mismatch(const struct hth_match *m, const struct hth_avg_line *theirs)
 {
     enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
 
@@ -122,14 +121,14 @@ static enum hth_avg_reason mismatch(const struct hth_match *m, const struct hth_
         if (m->looks[i] == NULL)
             continue;
         line = &m->looks[i]->opts.line;
-        if (line->run != join->line.run)
+        if (line->run != theirs->run)
             reason = HTH_AVG_OTHER_LINE;
-        else if (line->generation != join->line.generation ||
-                 !hth_avg_shape_eq(&line->shape, &join->line.shape))
+        else if (line->generation != theirs->generation ||
+                 !hth_avg_shape_eq(&line->shape, &theirs->shape))
             reason = HTH_AVG_OTHER_SHAPE;
-        else if (line->round != join->line.round)
+        else if (line->round != theirs->round)
             reason = HTH_AVG_OTHER_ROUND;
-        else if (!hth_avg_line_eq(line, &join->line))
+        else if (!hth_avg_line_eq(line, theirs))
             reason = HTH_AVG_OTHER_LINE;
         else
             reason = HTH_AVG_OTHER_SCHEMA;
@@ -147,8 +146,8 @@ static bool skewed(struct hth_match *m, int64_t wall_us)
     return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + m->opts.silence_us;
 }
 
-static struct hth_look *look_of(struct hth_match *m, const struct hth_avg_line *line,
-                                uint64_t schema)
+struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
+                                   uint64_t schema)
 {
     for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
         struct hth_look *look = m->looks[i];
@@ -178,11 +177,12 @@ static void on_join(void *arg, struct hth_rpc_request *req)
         return;
     }
     join.self.id = *hth_rpc_peer(req);
-    look = look_of(m, &join.line, join.schema);
+    hth_match_hear(m, &join.self.id, join.schema, &join.line, NULL, 0);
+    look = hth_match_look_of(m, &join.line, join.schema);
     if (look != NULL)
         hth_lead_join(look, req, &join);
     else if (!answer_begun(m, req, &join))
-        hth_match_refuse(m, req, mismatch(m, &join));
+        hth_match_refuse(m, req, hth_match_mismatch(m, &join.line));
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -206,6 +206,7 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
     m->opts.network = m->network;
     m->cache = hth_record_cache_new();
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
+    hth_match_tell_serve(m);
     *out = m;
     return HTH_OK;
 }
@@ -215,11 +216,14 @@ void hth_match_free(struct hth_match *m)
     if (m == NULL)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
+    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_TELL, NULL, NULL);
     for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
         if (m->looks[i] != NULL)
             hth_look_cancel(m->looks[i]);
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
         hth_free(m->begun[i].group);
+    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++)
+        hth_free(m->heard[i].record);
     hth_record_cache_free(m->cache);
     hth_free(m);
 }

@@ -11,16 +11,21 @@
  *
  *     follower                              leader (the smallest of the line)
  *        | declare ....... board ........... declare |
+ *        | --- 65 TELL {signed declaration} -------> |  to those the caller knows
+ *        | <-- {its declaration} ------------------- |
  *        | --- 64 JOIN {line, schema, ready, ...} -> |  held, at most hold_us
  *        | <-- WAIT -------------------------------- |  "still here": join again
  *        | --- JOIN -------------------------------> |
  *        | <-- BEGIN {members} --------------------- |  all of the line are there and ready
  *
- * That is three one-way trips after the notes were seen. A JOIN that is held is also what tells
- * each side that the other lives: a lost connection ends it at once, and an answer that does not
- * come within hold_us + silence_us strikes the leader off for the rest of the round, and the next
- * in order takes over. A leader that learns of a smaller looker follows it, and sends its own
- * followers after it with that looker's signed note, so that nobody has to be believed.
+ * The board is how strangers find each other; it takes as long as the DHT takes. Where the caller
+ * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
+ * those who look there only later. Then JOIN and BEGIN are one round trip more. A JOIN that is held
+ * is also what tells each side that the other lives: a lost connection ends it at once, and an
+ * answer that does not come within hold_us + silence_us strikes the leader off for the rest of the
+ * round, and the next in order takes over. A leader that learns of a smaller looker follows it, and
+ * sends its own followers after it with that looker's signed note, so that nobody has to be
+ * believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -55,6 +60,7 @@ struct hth_match;
 struct hth_look;
 
 #define HTH_MATCH_METHOD_JOIN 64
+#define HTH_MATCH_METHOD_TELL 65
 
 /* On the wire; in the order in which they lead. */
 enum hth_avg_mode {
@@ -91,7 +97,8 @@ struct hth_match_opts {
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
     int64_t dial_us;      /* and that much more while there is no connection yet */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
-    int64_t linger_us;    /* begun groups are remembered for members that missed it */
+    int64_t linger_us;    /* begun groups are remembered for members that missed it, and what was
+                           * told for those who look later */
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
@@ -112,6 +119,7 @@ struct hth_match_stats {
     uint64_t looks, begun, alone;
     uint64_t led; /* groups begun here as leader */
     uint64_t joins_out, joins_in;
+    uint64_t tells_out, tells_in;
     uint64_t takeovers;                  /* leaders struck off */
     uint64_t notes_refused;              /* declarations: forged, expired, from the future, ... */
     uint64_t said[HTH_AVG_REASONS_MAX];  /* answers to others' JOINs, by reason */
@@ -119,6 +127,10 @@ struct hth_match_stats {
     uint32_t looks_now, followers_now, begun_now;
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
+/* The line in which that peer said to us that it looks, with its latest TELL or JOIN for this
+ * schema. NULL: not said lately. */
+const struct hth_avg_line *hth_match_heard(const struct hth_match *match,
+                                           const struct hth_peer_id *id, uint64_t schema);
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
@@ -142,6 +154,12 @@ struct hth_look_result {
     uint32_t seen;    /* others that were seen looking */
 };
 
+/* Somebody to tell. */
+struct hth_match_known {
+    struct hth_peer_id id;
+    struct hth_addr addr; /* family 0: over a connection that exists */
+};
+
 typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
 
 struct hth_look_opts {
@@ -161,6 +179,9 @@ struct hth_look_opts {
      * that is not known: then a full group begins at once, and others at the window's end. NULL:
      * never known. Called while this peer leads, at least when somebody's time is over. */
     uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
+    /* Fills in whom to tell, at most `max`; returns how many. Called once, inside hth_look_new.
+     * NULL: nobody. */
+    uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
 };

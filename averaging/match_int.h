@@ -5,6 +5,7 @@
  *   match.c        the node: JOINs that arrive, groups that have begun, life of looks
  *   match_look.c   one look as follower: its board and note, the order, whom it asks
  *   match_lead.c   one look as leader: who is there, who is waited for, the cut into groups
+ *   match_tell.c   declarations that go straight to those who may care
  *   match_msg.c    bytes
  *
  * A look acts in one place only, hth_look_turn, which runs from its timer. Everything that happens
@@ -51,6 +52,12 @@ struct probe {
     struct hth_rpc_call *call; /* NULL: none */
 };
 
+/* One TELL under way. */
+struct telling {
+    struct hth_look *look;
+    struct hth_rpc_call *call; /* NULL: answered, or none */
+};
+
 struct hth_look {
     struct hth_match *match;
     struct hth_look_opts opts;
@@ -58,8 +65,12 @@ struct hth_look {
     size_t key_len;
     uint8_t part; /* of its note: several looks in one line differ by schema */
     struct hth_hash mark;
+    struct hth_topic topic;
     struct hth_board *board;
     struct hth_note *note;
+    uint8_t *own; /* our declaration, signed, for TELLs */
+    size_t own_len;
+    struct telling telling[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
     struct looker **lookers; /* in the order */
     uint32_t count, capacity;
@@ -86,6 +97,16 @@ struct begun {
     int64_t match_us;
 };
 
+/* What a peer said to us last about where it looks, for one schema. */
+struct heard {
+    struct hth_peer_id id;
+    uint64_t schema;
+    struct hth_avg_line line;
+    uint8_t *record; /* signed, not judged yet; NULL after a JOIN */
+    size_t record_len;
+    int64_t until_us; /* 0: free */
+};
+
 struct hth_match {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -96,6 +117,7 @@ struct hth_match {
     struct hth_look *looks[HTH_AVG_LOOKS_MAX];
     struct begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
+    struct heard heard[HTH_AVG_HEARD_MAX];
     struct hth_match_stats stats;
 };
 
@@ -129,6 +151,21 @@ int64_t hth_look_until(const struct hth_look *look);
 /* Ends it at the end of this turn. */
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
                   struct hth_avg_group *group);
+
+/* match_tell.c */
+void hth_match_tell_serve(struct hth_match *m);
+/* Keeps what was said; record may be NULL. */
+void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
+                    const struct hth_avg_line *line, const uint8_t *record, size_t record_len);
+/* Signs our declaration, tells it to those known, and takes up what was told to us before. */
+enum hth_err hth_look_tell(struct hth_look *look) HTH_MUST;
+void hth_look_tell_end(struct hth_look *look);
+struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
+                                   uint64_t schema);
+/* Why no look of ours fits. */
+enum hth_avg_reason hth_match_mismatch(const struct hth_match *m, const struct hth_avg_line *line);
+enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer *w) HTH_MUST;
+int64_t hth_look_life_us(const struct hth_look *look);
 
 /* match_lead.c */
 void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join);

@@ -197,15 +197,28 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
             hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
 }
 
-static enum hth_err fill(void *arg, struct hth_writer *w)
+enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer *w)
 {
-    const struct hth_look *look = arg;
     struct hth_declare d = {.mode = look->opts.mode, .schema = look->opts.schema};
 
     if (d.mode != HTH_AVG_CLIENT)
         d.addr = look->match->opts.addr;
     hth_declare_write(&d, w);
-    return HTH_OK;
+    return w->err;
+}
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    return hth_look_declaration(arg, w);
+}
+
+/* A note is renewed at a third of its life: so long that none is while we look. */
+int64_t hth_look_life_us(const struct hth_look *look)
+{
+    int64_t life_us = 4 * (look->opts.window_us + look->opts.ahead_us);
+
+    life_us = HTH_MAX(life_us, 4 * HTH_US_PER_S);
+    return HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
 }
 
 static enum hth_err declare(struct hth_look *look)
@@ -215,19 +228,16 @@ static enum hth_err declare(struct hth_look *look)
     struct hth_match *m = look->match;
     struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
     struct hth_note_opts note = HTH_NOTE_OPTS_INIT;
-    struct hth_topic topic;
 
     board.records_max = HTH_AVG_LOOKERS_MAX;
     board.cache = m->cache;
     note.part = look->part;
-    /* A note is renewed at a third of its life: so long that none is while we look. */
-    note.life_us = 4 * (look->opts.window_us + look->opts.ahead_us);
-    note.life_us = HTH_MAX(note.life_us, 4 * HTH_US_PER_S);
-    note.life_us = HTH_MIN(note.life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
-    hth_topic_init(&topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
+    note.life_us = hth_look_life_us(look);
+    hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
                    look->key_len);
-    HTH_TRY(hth_board_new(m->env, m->dht, &topic, &board, &ops, look, &look->board));
-    return hth_note_new(m->env, m->dht, &topic, &note, fill, look, &look->note);
+    HTH_TRY(hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board));
+    HTH_TRY(hth_note_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
+    return hth_look_tell(look);
 }
 
 /* ---- following ------------------------------------------------------------------------------ */
@@ -437,6 +447,7 @@ static void look_free(struct hth_look *look)
     drop_call(&look->call);
     for (uint32_t i = 0; i < HTH_LOOK_PROBES; i++)
         drop_call(&look->probe[i].call);
+    hth_look_tell_end(look);
     hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
     /* No goodbye: nobody looks at this key for long. */
     hth_note_free(look->note);

@@ -86,20 +86,26 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
 
 /* ---- JOIN ----------------------------------------------------------------------------------- */
 
+static void line_pack(struct hth_avg_line *l, Hth__Match__Line *out)
+{
+    hth__match__line__init(out);
+    out->run = l->run;
+    out->generation = l->generation;
+    out->round = l->round;
+    out->size = l->shape.size;
+    out->n_size = l->shape.dims;
+    out->at = l->cell.at;
+    out->n_at = l->shape.dims;
+}
+
 size_t hth_join_pack(const struct hth_join *join, uint8_t out[HTH_JOIN_BYTES_MAX])
 {
     Hth__Match__Join m = HTH__MATCH__JOIN__INIT;
-    Hth__Match__Line line = HTH__MATCH__LINE__INIT;
+    Hth__Match__Line line;
     Hth__Match__Member self;
     struct hth_avg_line l = join->line;
 
-    line.run = l.run;
-    line.generation = l.generation;
-    line.round = l.round;
-    line.size = l.shape.size;
-    line.n_size = l.shape.dims;
-    line.at = l.cell.at;
-    line.n_at = l.shape.dims;
+    line_pack(&l, &line);
     member_pack(&join->self, &self, false);
     m.line = &line;
     m.schema = join->schema;
@@ -161,6 +167,51 @@ enum hth_err hth_join_open(const uint8_t *data, size_t len, struct hth_join *out
     err = join_fill(m, out);
     hth__match__join__free_unpacked(m, NULL);
     return err;
+}
+
+/* ---- TELL ----------------------------------------------------------------------------------- */
+
+size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX])
+{
+    Hth__Match__Tell m = HTH__MATCH__TELL__INIT;
+    Hth__Match__Line line;
+    struct hth_avg_line l = tell->line;
+
+    line_pack(&l, &line);
+    m.line = &line;
+    m.schema = tell->schema;
+    m.record.data = (uint8_t *)(uintptr_t)tell->record;
+    m.record.len = tell->record_len;
+    HTH_ASSERT(hth__match__tell__get_packed_size(&m) <= HTH_TELL_BYTES_MAX);
+    return hth__match__tell__pack(&m, out);
+}
+
+enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out)
+{
+    Hth__Match__Tell *m;
+
+    memset(out, 0, sizeof(*out));
+    if (len > HTH_TELL_BYTES_MAX)
+        return HTH_E_TOO_LARGE;
+    m = hth__match__tell__unpack(NULL, len, data);
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    out->message = m;
+    if (m->line == NULL || m->record.len == 0)
+        return HTH_E_MALFORMED;
+    if (m->record.len > HTH_DHT_VALUE_BYTES_MAX)
+        return HTH_E_TOO_LARGE;
+    out->schema = m->schema;
+    out->record = m->record.data;
+    out->record_len = m->record.len;
+    return line_open(m->line, &out->line);
+}
+
+void hth_tell_close(struct hth_tell *tell)
+{
+    if (tell->message != NULL)
+        hth__match__tell__free_unpacked(tell->message, NULL);
+    memset(tell, 0, sizeof(*tell));
 }
 
 /* ---- its answer ------------------------------------------------------------------------------ */

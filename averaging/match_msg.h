@@ -28,6 +28,21 @@ size_t hth_join_pack(const struct hth_join *join, uint8_t out[HTH_JOIN_BYTES_MAX
 /* Errors: E_MALFORMED, E_RANGE (a number), E_TOO_LARGE (axes). */
 enum hth_err hth_join_open(const uint8_t *data, size_t len, struct hth_join *out) HTH_MUST;
 
+/* A TELL. */
+struct hth_tell {
+    struct hth_avg_line line;
+    uint64_t schema;
+    const uint8_t *record; /* borrowed by pack */
+    size_t record_len;
+    void *message; /* private to open */
+};
+
+#define HTH_TELL_BYTES_MAX (HTH_JOIN_BYTES_MAX + HTH_DHT_VALUE_BYTES_MAX)
+size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX]);
+/* Close what was opened, with HTH_OK or not. Errors: E_MALFORMED, E_RANGE, E_TOO_LARGE. */
+enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out) HTH_MUST;
+void hth_tell_close(struct hth_tell *tell);
+
 struct hth_join_reply {
     enum hth_avg_reason reason;
     const uint8_t *record; /* borrowed by pack; into the bytes given to open's caller's copy */

@@ -9,6 +9,14 @@
 
 #define ROUNDS_MAX 64 /* of one offer */
 
+/* Others should know where we stand before we look there. */
+static void take_place(struct moshpit *mp)
+{
+    struct hth_avg_cell cell;
+
+    (void)!hth_roster_cell(mp->roster, &cell);
+}
+
 /* ---- offers --------------------------------------------------------------------------------- */
 
 static uint32_t under_way(const struct moshpit *mp)
@@ -228,6 +236,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     }
     mp->suspects = hth_map_new();
     register_metrics(mp);
+    take_place(mp);
     out->ops = &ops;
     out->self = mp;
     return HTH_OK;
@@ -238,6 +247,7 @@ void hth_moshpit_nudge(struct hth_averager *a)
     struct moshpit *mp = a->self;
 
     HTH_ASSERT(a->ops == &ops);
+    take_place(mp);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)
             hth_sweep_nudge(mp->sweeps[i]);

@@ -39,13 +39,34 @@ static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 
 enum where { NOT_DUE, MAY_COME, DUE };
 
-static enum where where(const struct sweep *s, const struct hth_roster_note *n)
+/* What a peer told us itself is newer than its note. Only of sweeps that move: who looks where in
+ * the others follows from the cell of its note. */
+static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
+                        const struct hth_avg_line *ours, enum where *out)
 {
-    struct hth_avg_line ours = {.round = s->round, .shape = s->shape, .cell = s->cell};
+    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema);
+
+    if (line == NULL || !s->moves || line->generation != s->generation || line->round < s->round)
+        return false;
+    *out = line->round == s->round && hth_avg_line_eq(line, ours) ? DUE : NOT_DUE;
+    return true;
+}
+
+static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_note *n = &p->note;
+    struct hth_avg_line ours = {.run = s->mp->run,
+                                .generation = s->generation,
+                                .round = s->round,
+                                .shape = s->shape,
+                                .cell = s->cell};
     struct hth_avg_line theirs = ours;
+    enum where heard;
 
     if (n->flags & HTH_ROSTER_BOOTSTRAPPING)
         return NOT_DUE;
+    if (where_heard(s, &p->id, &ours, &heard))
+        return heard;
     if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
         return n->generation < s->generation ? MAY_COME : NOT_DUE;
     theirs.cell = n->cell;
@@ -86,7 +107,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
     if (!exact)
         return UINT32_MAX;
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL && count < max; i++) {
-        enum where w = where(s, &p->note);
+        enum where w = where(s, p);
         int64_t until_us;
         if (w == NOT_DUE || p->note.schema != hth_roster_self(mp->roster)->schema)
             continue;
@@ -101,5 +122,24 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         out[count++] =
             (struct hth_match_due){.id = p->id, .until_us = until_us, .maybe = w == MAY_COME};
     }
+    return count;
+}
+
+/* Those of our schema: who is due first, then who may come, then all others, because those wait for
+ * us perhaps. Where peers are sampled only the first: all would tell the same few. */
+uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max)
+{
+    const struct hth_roster_peer *p;
+    uint32_t count = 0;
+    bool exact;
+
+    (void)hth_roster_population(s->mp->roster, &exact);
+    for (int want = DUE; want >= (exact ? NOT_DUE : DUE); want--)
+        for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL && count < max; i++) {
+            if (p->note.schema != hth_roster_self(s->mp->roster)->schema ||
+                (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || where(s, p) != (enum where)want)
+                continue;
+            out[count++] = (struct hth_match_known){.id = p->id, .addr = p->note.addr};
+        }
     return count;
 }

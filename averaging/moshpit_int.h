@@ -90,6 +90,7 @@ void hth_sweep_nudge(struct sweep *s);
 
 /* moshpit_due.c */
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
+uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 
 #endif

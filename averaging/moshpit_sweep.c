@@ -367,6 +367,11 @@ static uint32_t due(void *arg, struct hth_match_due *out, uint32_t max)
     return hth_moshpit_due(arg, out, max);
 }
 
+static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
+{
+    return hth_moshpit_known(arg, out, max);
+}
+
 /* With one axis everybody belongs into one group, also who has come since it was shaped. */
 static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 {
@@ -392,6 +397,7 @@ static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
                               .window_us = mp->opts.window_us,
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
+                              .known = known,
                               .done = on_look,
                               .arg = s};
 

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/avg_node.h"
+
+#include "core/mem.h"
+#include "core/rng.h"
+#include "dht/opendht.h"
+#include "net/net.h"
+
+#include <string.h>
+
+#define SCHEMA    77
+#define LOOK_US   (2 * HTH_US_PER_MS)
+#define POSTED_US (20 * HTH_US_PER_MS) /* between two notes: rounds follow one another closely */
+
+void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    float x[4];
+
+    for (size_t i = 0; i < count; i += 4) {
+        const uint32_t counter[4] = {(uint32_t)i, rank, (uint32_t)(i >> 32), 0};
+        hth_philox_normal(counter, key, x);
+        memcpy(out + i, x, HTH_MIN((size_t)4, count - i) * sizeof(*out));
+    }
+}
+
+/* ---- what happens --------------------------------------------------------------------------- */
+
+static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
+{
+    struct hth_avg_node *n = arg;
+
+    (void)err;
+    if (n->reducer != NULL)
+        hth_reducer_peer_lost(n->reducer, id);
+}
+
+static void on_change(void *arg)
+{
+    struct hth_avg_node *n = arg;
+
+    if (n->averager.ops != NULL)
+        hth_moshpit_nudge(&n->averager);
+}
+
+static void on_round(void *arg, const struct hth_avg_result *r)
+{
+    struct hth_avg_node *n = arg;
+
+    if (r->err == HTH_OK)
+        memcpy(n->values, r->average->data, n->opts.count * sizeof(*n->values));
+    if (n->opts.on_sweep != NULL)
+        n->opts.on_sweep(n->opts.arg, r);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_avg_node *n = arg;
+
+    if (hth_roster_population(n->roster, NULL) < n->opts.population) {
+        hth_timer_set(n->env, n->timer, LOOK_US);
+        return;
+    }
+    n->ready = true;
+    if (n->opts.on_ready != NULL)
+        n->opts.on_ready(n->opts.arg);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static enum hth_err open_net(struct hth_avg_node *n)
+{
+    struct hth_net_opts net = HTH_NET_OPTS_INIT;
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_opendht_opts dht = HTH_OPENDHT_OPTS_INIT;
+
+    net.compute_threads = n->opts.threads;
+    HTH_TRY(hth_net_new(&net, &n->env));
+    memset(n->env->log.level, HTH_ERROR, sizeof(n->env->log.level));
+    if (n->opts.log != NULL)
+        memcpy(n->env->log.level, n->opts.log->level, sizeof(n->env->log.level));
+    hth_peer_id_short(&n->env->self, n->env->log.node);
+    rpc.network = n->opts.network;
+    rpc.listen = &n->opts.addr;
+    rpc.on_peer_lost = on_peer_lost;
+    rpc.arg = n;
+    HTH_TRY(hth_rpc_new(n->env, &rpc, &n->rpc));
+    hth_rpc_addr(n->rpc, &n->opts.addr);
+    dht.bind = n->opts.addr;
+    dht.bootstrap = n->opts.join;
+    dht.bootstrap_count = n->opts.join_count;
+    HTH_TRY(hth_opendht_new(n->env, &dht, &n->opendht));
+    n->dht = hth_opendht_dht(n->opendht);
+    return HTH_OK;
+}
+
+enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_avg_node *n)
+{
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+
+    memset(n, 0, sizeof(*n));
+    n->opts = *opts;
+    n->values = hth_try_calloc(opts->count, sizeof(*n->values));
+    if (n->values == NULL)
+        return HTH_E_NO_MEMORY;
+    hth_avg_node_values(opts->seed, opts->rank, n->values, opts->count);
+    n->span = (struct hth_avg_span){.count = opts->count, .format = opts->format};
+    HTH_TRY(open_net(n));
+    roster.network = moshpit.network = n->opts.network;
+    roster.addr = moshpit.addr = n->opts.addr;
+    roster.schema = SCHEMA;
+    roster.shape = opts->shape;
+    roster.has_cell = true;
+    roster.cell = hth_avg_cell_of_rank(&opts->shape, opts->rank);
+    roster.publish_min_us = POSTED_US;
+    roster.on_change = on_change;
+    roster.arg = n;
+    moshpit.window_us = opts->window_us;
+    HTH_TRY(hth_roster_new(n->env, n->dht, &roster, &n->roster));
+    HTH_TRY(hth_reducer_new(n->env, n->rpc, NULL, &n->reducer));
+    HTH_TRY(hth_moshpit_new(n->env, n->rpc, n->dht, n->roster, n->reducer, &moshpit, &n->averager));
+    HTH_TRY(hth_averager_start(&n->averager, on_round, n));
+    n->timer = hth_timer_new(n->env, on_timer, n);
+    hth_timer_set(n->env, n->timer, 0);
+    return HTH_OK;
+}
+
+enum hth_err hth_avg_node_run(struct hth_avg_node *n)
+{
+    return hth_net_run(n->env);
+}
+
+enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
+{
+    struct hth_avg_offer o = {.count = n->opts.count,
+                              .weight = 1,
+                              .schema = SCHEMA,
+                              .sweep = HTH_AVG_SWEEP_AUTO,
+                              .rounds = rounds,
+                              .spans = &n->span,
+                              .span_count = 1};
+    size_t bytes = n->opts.count * sizeof(*n->values);
+    enum hth_err err;
+
+    HTH_TRY(hth_env_blob_new(n->env, bytes, NULL, &o.values));
+    memcpy(o.values->data, n->values, bytes);
+    err = hth_averager_offer(&n->averager, &o);
+    hth_blob_unref(o.values);
+    return err;
+}
+
+void hth_avg_node_close(struct hth_avg_node *n)
+{
+    if (n->env != NULL)
+        hth_net_jobs_end(n->env);
+    hth_averager_free(&n->averager);
+    hth_reducer_free(n->reducer);
+    n->reducer = NULL;
+    hth_roster_free(n->roster);
+    if (n->timer != NULL)
+        hth_timer_free(n->env, n->timer);
+    hth_rpc_free(n->rpc);
+    hth_opendht_free(n->opendht);
+    hth_net_free(n->env);
+    hth_free(n->values);
+    memset(n, 0, sizeof(*n));
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * avg_node.h: an averager in the real world and nothing else: loop, DHT node, endpoint, roster,
+ * reducer, moshpit, and a vector that goes through sweeps. For benchmarks and for tests of several
+ * processes; `hearth train` builds its own.
+ *
+ *   hth_avg_node_open     everything is made; the roster fills while the loop runs
+ *   hth_avg_node_run      until hth_net_stop(node->env): waits for `population` peers, calls
+ *                         on_ready; hth_avg_node_sweep begins a sweep, which calls on_sweep
+ *   hth_avg_node_close
+ *
+ * One thread, that of the node's loop.
+ */
+#ifndef HTH_APP_AVG_NODE_H
+#define HTH_APP_AVG_NODE_H
+
+#include "averaging/moshpit.h"
+#include "averaging/reduce.h"
+#include "averaging/roster.h"
+#include "core/env.h"
+#include "kernels/quant.h"
+#include "rpc/rpc.h"
+
+struct hth_avg_node;
+struct hth_opendht;
+
+struct hth_avg_node_opts {
+    const char *network;
+    struct hth_addr addr; /* TCP and UDP */
+    const struct hth_addr *join;
+    size_t join_count;
+    uint32_t threads;
+    uint32_t population; /* peers to wait for, this one included */
+    struct hth_avg_shape shape;
+    uint32_t rank; /* its cell in that shape */
+    size_t count;  /* floats */
+    enum hth_quant_format format;
+    uint64_t seed; /* of the values: standard normals of (seed, rank) */
+    int64_t window_us;
+    struct hth_log *log;                                              /* NULL: errors only */
+    void (*on_ready)(void *arg);                                      /* all are seen; once */
+    void (*on_sweep)(void *arg, const struct hth_avg_result *result); /* values are new already */
+    void *arg;
+};
+
+struct hth_avg_node {
+    struct hth_avg_node_opts opts;
+    struct hth_env *env;
+    struct hth_opendht *opendht;
+    struct hth_dht *dht;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    struct hth_reducer *reducer;
+    struct hth_averager averager;
+    struct hth_timer *timer;
+    struct hth_avg_span span;
+    bool ready;
+    float *values; /* what the next sweep offers */
+};
+
+/* The values that peer `rank` begins with. */
+void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count);
+
+/* Errors: those of the modules; close what was opened. */
+enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
+                               struct hth_avg_node *node) HTH_MUST;
+enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
+/* Offers the values with weight 1; the average replaces them. Errors: those of an offer. */
+enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
+void hth_avg_node_close(struct hth_avg_node *node);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * match_tell.c: declarations that do not wait for the DHT.
+ *
+ * They are the same signed records as on the board and are judged by it, so that a liar can do
+ * nothing here that it could not do there. Who is told may look only later: so the last word of
+ * each peer is kept for a while, unjudged (a signature costs more than a message), and given to the
+ * board when a look in that line begins.
+ */
+#include <string.h>
+
+#include "averaging/match_int.h"
+#include "core/mem.h"
+
+#define TELL_TIMEOUT_US HTH_US_PER_S
+
+/* ---- what is heard -------------------------------------------------------------------------- */
+
+/* The place for a peer's word: its own, a free one, or the oldest. */
+static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema)
+{
+    struct heard *oldest = &m->heard[0];
+
+    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
+        struct heard *h = &m->heard[i];
+        if (h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id))
+            return h;
+        if (h->until_us < oldest->until_us)
+            oldest = h;
+    }
+    return oldest;
+}
+
+void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
+                    const struct hth_avg_line *line, const uint8_t *record, size_t record_len)
+{
+    struct heard *h = place(m, id, schema);
+    bool same = h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id) &&
+                hth_avg_line_eq(&h->line, line);
+
+    if (!same || record != NULL) {
+        hth_free(h->record);
+        h->record = NULL;
+    }
+    if (record != NULL) {
+        h->record = hth_calloc(1, record_len);
+        memcpy(h->record, record, record_len);
+        h->record_len = record_len;
+    }
+    h->id = *id;
+    h->schema = schema;
+    h->line = *line;
+    h->until_us = hth_now_us(m->env) + m->opts.linger_us;
+}
+
+const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const struct hth_peer_id *id,
+                                           uint64_t schema)
+{
+    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
+        const struct heard *h = &m->heard[i];
+        if (h->until_us >= hth_now_us(m->env) && h->schema == schema && hth_peer_id_eq(&h->id, id))
+            return &h->line;
+    }
+    return NULL;
+}
+
+static void on_tell(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_match *m = arg;
+    struct hth_join_reply reply = {.reason = HTH_AVG_WAIT};
+    struct hth_tell tell;
+    struct hth_look *look;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_tell_open(payload, len, &tell);
+
+    m->stats.tells_in++;
+    if (err != HTH_OK) {
+        reply.reason = err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
+        goto out;
+    }
+    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, tell.record, tell.record_len);
+    look = hth_match_look_of(m, &tell.line, tell.schema);
+    if (look == NULL) {
+        reply.reason = hth_match_mismatch(m, &tell.line);
+        hth_match_nudge(m); /* one less who may come */
+        goto out;
+    }
+    (void)!hth_board_offer(look->board, tell.record, tell.record_len);
+    reply.record = look->own;
+    reply.record_len = look->own_len;
+out:
+    hth_match_answer(m, req, &reply);
+    hth_tell_close(&tell);
+}
+
+void hth_match_tell_serve(struct hth_match *m)
+{
+    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_TELL, on_tell, m);
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static enum hth_err sign(struct hth_look *look)
+{
+    struct hth_env *env = look->match->env;
+    uint8_t payload[HTH_RECORD_PAYLOAD_MAX], bytes[HTH_DHT_VALUE_BYTES_MAX];
+    struct hth_writer w;
+    struct hth_dht_key key;
+    struct hth_record rec = {.kind = HTH_RECORD_DECLARE,
+                             .part = look->part,
+                             .network = look->topic.network,
+                             .issued_us = hth_wall_us(env),
+                             .payload = payload};
+
+    hth_writer_init(&w, payload, sizeof(payload));
+    HTH_TRY(hth_look_declaration(look, &w));
+    rec.seq = (uint64_t)rec.issued_us;
+    rec.life_ms = (uint32_t)(hth_look_life_us(look) / HTH_US_PER_MS);
+    rec.payload_len = w.pos;
+    hth_topic_key(&look->topic, env->crypto, 0, &key);
+    HTH_TRY(hth_record_seal(env, &key, &rec, bytes, sizeof(bytes), &look->own_len));
+    look->own = hth_calloc(1, look->own_len);
+    memcpy(look->own, bytes, look->own_len);
+    return HTH_OK;
+}
+
+static void on_told(void *arg, const struct hth_rpc_result *r)
+{
+    struct telling *t = arg;
+    struct hth_join_reply reply;
+
+    t->call = NULL;
+    if (r->err != HTH_OK)
+        return; /* the board is left */
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
+        reply.reason == HTH_AVG_WAIT && reply.record_len > 0)
+        (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
+    hth_join_reply_close(&reply);
+}
+
+static void tell_all(struct hth_look *look)
+{
+    struct hth_match *m = look->match;
+    struct hth_match_known known[HTH_AVG_TELL_MAX];
+    uint8_t bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell = {.line = look->opts.line,
+                            .schema = look->opts.schema,
+                            .record = look->own,
+                            .record_len = look->own_len};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL,
+                                     .timeout_us = TELL_TIMEOUT_US};
+    uint32_t count = 0;
+
+    if (look->opts.known != NULL)
+        count = look->opts.known(look->opts.arg, known, HTH_AVG_TELL_MAX);
+    if (count == 0)
+        return;
+    call.body.payload = bytes;
+    call.body.payload_len = hth_tell_pack(&tell, bytes);
+    for (uint32_t i = 0; i < HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX); i++) {
+        struct telling *t = &look->telling[i];
+        const struct hth_rpc_target target = {.peer = known[i].id, .addr = known[i].addr};
+        t->look = look;
+        m->stats.tells_out++;
+        if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
+            t->call = NULL;
+    }
+}
+
+enum hth_err hth_look_tell(struct hth_look *look)
+{
+    struct hth_match *m = look->match;
+
+    HTH_TRY(sign(look));
+    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
+        const struct heard *h = &m->heard[i];
+        if (h->record != NULL && h->until_us >= hth_now_us(m->env) &&
+            h->schema == look->opts.schema && hth_avg_line_eq(&h->line, &look->opts.line))
+            (void)!hth_board_offer(look->board, h->record, h->record_len);
+    }
+    tell_all(look);
+    return HTH_OK;
+}
+
+void hth_look_tell_end(struct hth_look *look)
+{
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        if (look->telling[i].call != NULL)
+            hth_rpc_cancel(look->telling[i].call);
+    hth_free(look->own);
+}
