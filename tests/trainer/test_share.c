@@ -379,7 +379,7 @@ static void test_laggard_catches_up(void **state)
     struct hth_crew_opts o = batch_opts(f, 4);
 
     (void)state;
-    o.trainer.updates_max = 80;
+    o.trainer.updates_max = 400;
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     hth_node_set_side(hth_crew_node(f->crew, 3), 1);
@@ -387,7 +387,7 @@ static void test_laggard_catches_up(void **state)
     hth_world_heal(f->world);
     run_to_the_end(f, 1000 * S);
     for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(f->updates[i], 80);
+        assert_int_equal(f->updates[i], 400);
     assert_true(f->stats[3].share.catch_ups >= 1);
     assert_true(hth_crew_spread(f->crew) < 1e-6);
     fixture_free(f);
@@ -460,7 +460,7 @@ static void test_donor_dies(void **state)
     uint32_t late;
 
     (void)state;
-    o.trainer.updates_max = 60;
+    o.trainer.updates_max = 300;
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     late = hth_crew_join(f->crew);
@@ -471,7 +471,7 @@ static void test_donor_dies(void **state)
     hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_SILENT);
     hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_SILENT);
     run_to_the_end(f, 1000 * S);
-    assert_int_equal(f->updates[late], 60);
+    assert_int_equal(f->updates[late], 300);
     assert_true(hth_crew_spread(f->crew) < 1e-6);
     fixture_free(f);
 }
