@@ -33,7 +33,7 @@ struct bench_member {
     uint64_t round; /* in all */
     uint32_t left;
     bool warm;
-    int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns;
+    int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns, longest_ns;
     uint64_t bytes_out;
     uint32_t dropped;
     enum hth_err err;
@@ -77,15 +77,18 @@ static int64_t cpu_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static void say_done(int64_t ns, int64_t cpu, uint64_t bytes, uint32_t dropped)
+static void say_done(int64_t ns, int64_t cpu, uint64_t bytes, uint32_t dropped, int64_t longest)
 {
-    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u\n", ns, cpu, bytes, dropped);
+    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u %" PRId64 "\n", ns, cpu, bytes, dropped,
+           longest);
 }
 
 static void on_round(void *arg, const struct hth_reduce_result *result)
 {
     struct bench_member *m = arg;
     int64_t now = hth_bench_now_ns(NULL);
+    if (!m->warm)
+        m->longest_ns = HTH_MAX(m->longest_ns, now - m->end_ns);
     m->end_ns = now;
     m->end_cpu_ns = cpu_ns();
     if (result->err != HTH_OK)
@@ -133,6 +136,7 @@ static bool do_rounds(struct bench_member *m, const char *line)
     m->left = (uint32_t)strtoul(line, NULL, 10);
     m->warm = true;
     m->dropped = 0;
+    m->longest_ns = 0;
     m->err = HTH_OK;
     begin_round(m);
     enum hth_err err = hth_net_run(m->env);
@@ -140,7 +144,8 @@ static bool do_rounds(struct bench_member *m, const char *line)
         printf("failed %s\n", hth_err_text(m->err != HTH_OK ? m->err : err));
         return false;
     }
-    say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped);
+    say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped,
+             m->longest_ns);
     return true;
 }
 
@@ -213,7 +218,7 @@ static bool do_floor(struct bench_member *m, const char *line)
         start = hth_bench_now_ns(NULL);
         cpu = cpu_ns();
     }
-    say_done(hth_bench_now_ns(NULL) - start, cpu_ns() - cpu, 0, 0);
+    say_done(hth_bench_now_ns(NULL) - start, cpu_ns() - cpu, 0, 0, 0);
     return true;
 }
 

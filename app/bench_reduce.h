@@ -8,14 +8,14 @@
  *     member says  hello ID PORT FLOOR_PORT              after its start
  *     is told      group SELF N ID:PORT:FLOOR_PORT ...   says ok, connected to all
  *                  prepare BYTES FORMAT SEED             ready
- *                  rounds N                              done NS CPU_NS BYTES_OUT DROPPED
+ *                  rounds N                              done NS CPU_NS BYTES_OUT DROPPED LONGEST_NS
  *                  check                                 error RELATIVE
- *                  floor BYTES N                         done NS CPU_NS 0 0
+ *                  floor BYTES N                         done NS CPU_NS 0 0 0
  *     and ends with its input.
  *
  * `rounds N` is one round that is not counted, in which the members meet, and N that are, one after
  * the other without a word from outside; NS is the time of those N, CPU_NS what the
- * process computed meanwhile. The floor moves as many bytes
+ * process computed meanwhile, LONGEST_NS the longest of them. The floor moves as many bytes
  * between each two members through plain TCP sockets, all at once, out of one vector and into
  * another, without arithmetic, encryption or frames.
  */

@@ -26,6 +26,7 @@
 #define SHARE_UNITS_MIN 64u /* smaller shares go to the others: a request costs more */
 #define LINGERING_MAX   4u  /* ended rounds that answer stragglers */
 #define ENDED_MAX       64u /* ended groups that are remembered by name */
+#define SUSPECTS_MAX    64u /* silent peers that are remembered */
 #define SAMPLE_EVERY    8u  /* parts whose encoding's error is measured */
 #define RETRY_US        (10 * HTH_US_PER_MS)
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
@@ -109,6 +110,7 @@ struct member {
     int64_t pause_us;  /* its longest silence that ended, as seen at ticks */
     int64_t silent_us; /* at the last tick, while something was due */
     bool ever_heard;   /* in this round */
+    bool suspect;      /* fell silent in a round before, and was not heard since */
     bool absent;       /* it says that it does not know the round */
     struct hth_rpc_call *ask;
     int64_t asked_us;
@@ -167,6 +169,12 @@ struct reduce_metrics {
     struct hth_metric *rounds, *bytes_out, *bytes_in, *dropped;
 };
 
+/* Who fell silent when: the next round does not wait for it as long again. */
+struct suspect {
+    struct hth_peer_id id;
+    int64_t since_us;
+};
+
 struct hth_reducer {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -177,6 +185,8 @@ struct hth_reducer {
     uint64_t early_bytes;
     struct hth_hash ended[ENDED_MAX]; /* a ring */
     uint32_t ended_count;
+    struct suspect suspects[SUSPECTS_MAX]; /* a ring */
+    uint32_t suspect_count;
     struct hth_timer *timer; /* for early parts and lingering rounds */
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
@@ -215,6 +225,8 @@ void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text);
 /* ---- reduce_watch.c ------------------------------------------------------------------------ */
 
 void watch_tick(struct hth_reduce_round *r);
+/* Which members fell silent before. */
+void watch_begin(struct hth_reduce_round *r);
 /* Something that counts as progress came from it. */
 void watch_progress(struct hth_reduce_round *r, uint32_t member);
 void watch_lost(struct hth_reduce_round *r, uint32_t member);

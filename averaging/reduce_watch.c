@@ -5,9 +5,10 @@
  *
  *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
  *
- * A peer not heard at all in this round gets silence_max: nothing is known about it. Members that
- * live but have sent nothing for half the limit are asked what they are doing; the answer is a sign
- * of life, or says that they never began or have ended.
+ * A peer not heard at all in this round gets silence_max, as nothing is known about it; but one
+ * that fell silent in a round before, and was not heard since, gets silence_min. Members that live
+ * but have sent nothing for half the limit are asked what they are doing; the answer is a sign of
+ * life, or says that they never began or have ended.
  */
 #include <stdlib.h>
 
@@ -84,6 +85,39 @@ static void drop(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop wh
     watch_drop_sender(r, i, why);
 }
 
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static int64_t last_heard(const struct hth_reduce_round *r, uint32_t i)
+{
+    struct hth_rpc_peer_info info;
+    if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) != HTH_OK)
+        return 0;
+    return info.heard_us;
+}
+
+static void drop_silent(struct hth_reduce_round *r, uint32_t i)
+{
+    struct hth_reducer *red = r->reducer;
+    struct suspect *s = &red->suspects[red->suspect_count++ % SUSPECTS_MAX];
+    *s = (struct suspect){r->members[i].is.id, hth_now_us(red->env)};
+    drop(r, i, HTH_REDUCE_DROP_SILENT);
+}
+
+void watch_begin(struct hth_reduce_round *r)
+{
+    const struct hth_reducer *red = r->reducer;
+    uint32_t known = HTH_MIN(red->suspect_count, SUSPECTS_MAX);
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct member *m = &r->members[i];
+        for (uint32_t k = 0; k < known && i != r->self; k++) {
+            if (hth_peer_id_eq(&red->suspects[k].id, &m->is.id))
+                m->suspect = m->suspect || last_heard(r, i) <= red->suspects[k].since_us;
+        }
+    }
+}
+
+/* ---- signs of life ------------------------------------------------------------------------- */
+
 void watch_lost(struct hth_reduce_round *r, uint32_t i)
 {
     drop(r, i, HTH_REDUCE_DROP_LOST);
@@ -154,15 +188,14 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
 static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 {
     struct member *m = &r->members[i];
-    struct hth_rpc_peer_info info;
     if (!is_due(r, i)) {
         m->heard_us = now;
         m->silent_us = 0;
         return;
     }
-    if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) == HTH_OK &&
-        info.heard_us > m->heard_us) {
-        m->heard_us = info.heard_us;
+    int64_t heard_us = last_heard(r, i);
+    if (heard_us > m->heard_us) {
+        m->heard_us = heard_us;
         m->ever_heard = true;
     }
     if (now - m->heard_us < m->silent_us)
@@ -186,6 +219,8 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
         if (k != i && k != r->self)
             pauses[n++] = r->members[k].pause_us;
     }
+    if (m->suspect && !m->ever_heard)
+        return o->silence_min_us;
     if (n == 0 || !m->ever_heard)
         return o->silence_max_us;
     qsort(pauses, n, sizeof(pauses[0]), by_size);
@@ -200,7 +235,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
     struct member *m = &r->members[i];
     int64_t limit = limit_of(r, i), stuck = now - m->progress_us;
     if (now - m->heard_us >= limit) {
-        drop(r, i, HTH_REDUCE_DROP_SILENT);
+        drop_silent(r, i);
         return;
     }
     if (m->absent && now - r->start_us >= o->silence_max_us) {

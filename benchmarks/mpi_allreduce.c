@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     size_t count = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) / sizeof(float) : 1024;
-    int rounds = argc > 2 ? atoi(argv[2]) : 3;
+    int rounds = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 3;
     float *in = malloc(count * sizeof(float)), *out = malloc(count * sizeof(float));
     if (in == NULL || out == NULL || rounds < 1)
         MPI_Abort(MPI_COMM_WORLD, 1);

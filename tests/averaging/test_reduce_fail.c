@@ -147,6 +147,29 @@ static void test_frozen(void **state)
     run_deaths(&d);
 }
 
+/* Still on the list in the round after the one in which it froze: nobody waits as long again. */
+static void test_frozen_again(void **state)
+{
+    struct swarm s;
+    (void)state;
+    slow_swarm(&s, 20, 4, COUNT / 4);
+    hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
+    for (int round = 0; round < 3; round++) {
+        int64_t least = round == 0 ? 700 : 200, most = round == 0 ? 900 : 400;
+        swarm_start(&s);
+        swarm_run(&s);
+        for (uint32_t i = 0; i < 4; i++) {
+            const struct hth_reduce_result *r = &s.peer[i].result;
+            if (i == VICTIM)
+                continue;
+            assert_int_equal(r->fates[VICTIM].as_reducer, HTH_REDUCE_DROP_SILENT);
+            assert_in_range(r->took_us, least * HTH_US_PER_MS, most * HTH_US_PER_MS);
+        }
+        swarm_next(&s);
+    }
+    swarm_free(&s);
+}
+
 /* Everybody else is dead: the own values come back. */
 static void test_all_dead(void **state)
 {
@@ -451,13 +474,13 @@ static void test_nothing_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),         cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_all_dead),       cmocka_unit_test(test_black_hole),
-        cmocka_unit_test(test_absent),         cmocka_unit_test(test_slow_line),
-        cmocka_unit_test(test_slow_processor), cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_deadline),       cmocka_unit_test(test_canceled),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_nothing_finite),
+        cmocka_unit_test(test_killed),       cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_frozen_again), cmocka_unit_test(test_all_dead),
+        cmocka_unit_test(test_black_hole),   cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_slow_line),    cmocka_unit_test(test_slow_processor),
+        cmocka_unit_test(test_comes_back),   cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_canceled),     cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_too_large),    cmocka_unit_test(test_nothing_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
