@@ -202,7 +202,7 @@ static void speak(struct hth_roster *r, bool yes)
 
 static void adjust_speaking(struct hth_roster *r)
 {
-    if (r->opts.watch_only || r->leaving)
+    if (r->opts.watch_only || r->opts.silent || r->leaving)
         return;
     if (hth_now_us(r->env) < r->slot_at_us)
         hth_roster_tick_at(r, r->slot_at_us);
@@ -272,6 +272,12 @@ void hth_roster_set_ready_at(struct hth_roster *r, int64_t wall_us)
     r->self.ready_at_us = HTH_MAX(wall_us, 0);
     if (llabs(r->self.ready_at_us - r->said.ready_at_us) > r->opts.publish_min_us)
         hth_roster_say(r);
+}
+
+/* Goes along with the next note: nobody acts on it. */
+void hth_roster_set_last(struct hth_roster *r, const struct hth_roster_last *last)
+{
+    r->self.last = *last;
 }
 
 void hth_roster_set_round(struct hth_roster *r, uint64_t round)
@@ -443,10 +449,18 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
     return HTH_OK;
 }
 
+void hth_roster_speak(struct hth_roster *r)
+{
+    int zeros = (int)zeros_of(&r->env->self);
+
+    r->opts.silent = false;
+    r->slot_at_us = hth_now_us(r->env) + HTH_MAX(SLOT_BITS - zeros, 0) * r->opts.slot_us;
+    hth_roster_tick_at(r, r->slot_at_us);
+}
+
 static void begin(struct hth_roster *r)
 {
     const struct hth_roster_opts *o = &r->opts;
-    int zeros = (int)zeros_of(&r->env->self);
 
     r->self = (struct hth_roster_note){.addr = o->addr,
                                        .flags = o->flags & HTH_ROSTER_FLAGS,
@@ -457,8 +471,8 @@ static void begin(struct hth_roster *r)
         r->self.shape = o->shape;
         r->stats.generation = 1;
     }
-    r->slot_at_us = hth_now_us(r->env) + HTH_MAX(SLOT_BITS - zeros, 0) * o->slot_us;
-    hth_roster_tick_at(r, r->slot_at_us);
+    if (!o->silent)
+        hth_roster_speak(r);
 }
 
 enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,

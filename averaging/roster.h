@@ -54,6 +54,17 @@ struct hth_roster;
 #define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
 #define HTH_ROSTER_FLAGS         7u
 
+/* How a peer's last round went, for people. */
+struct hth_roster_last {
+    uint32_t group; /* the first bytes of its id, as a number; 0: there was no group */
+    uint32_t members, drops;
+    uint32_t reason; /* enum hth_avg_reason */
+    uint32_t wait_ms, match_ms, reduce_ms;
+    uint64_t bytes; /* of values, both ways */
+    double change;  /* norm of average - its own values: how far it was from the others */
+    double norm;    /* of the average */
+};
+
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
@@ -67,6 +78,7 @@ struct hth_roster_note {
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
     int64_t ready_at_us; /* wall clock: when it expects to look for a group; 0: not known */
+    struct hth_roster_last last;
 };
 
 struct hth_roster_peer {
@@ -83,6 +95,7 @@ struct hth_roster_opts {
     uint32_t flags;
     double bandwidth;
     bool watch_only;            /* never posts: an onlooker */
+    bool silent;                /* posts only after hth_roster_speak */
     uint32_t group_max;         /* for shapes */
     struct hth_avg_shape shape; /* dims 0: follows the population */
     bool has_cell;
@@ -106,6 +119,8 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
                             const struct hth_roster_opts *opts, struct hth_roster **out) HTH_MUST;
 /* Without a goodbye. NULL is fine. */
 void hth_roster_free(struct hth_roster *roster);
+/* Ends the silence of the options: this peer has come in. */
+void hth_roster_speak(struct hth_roster *roster);
 /* Says goodbye; done (may be NULL) comes once, and may free the roster. */
 void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 
@@ -118,6 +133,7 @@ void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t 
 void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
+void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
 /* Never goes back. */
 void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
 /* After a round; of the present shape. Errors: E_STALE (the generation is another by now). */

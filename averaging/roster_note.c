@@ -7,8 +7,10 @@
  *                    37  samples (8)    45  rate, bandwidth: 2 x   65 dims (1), then per axis
  *                                           32-bit floats             size (4), at (4)
  *                                                                   .. ready at (8)
+ *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
+ *   change, norm (4 each, floats)
  */
-#include <math.h>
+#include <float.h>
 #include <string.h>
 
 #include "averaging/roster_int.h"
@@ -32,6 +34,30 @@ static double from_bits(uint32_t u)
     return (double)f;
 }
 
+static void write_last(const struct hth_roster_last *l, struct hth_writer *w)
+{
+    const uint32_t numbers[] = {l->group,   l->members,  l->drops,    l->reason,
+                                l->wait_ms, l->match_ms, l->reduce_ms};
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
+        hth_write_u32(w, numbers[i]);
+    hth_write_u64(w, l->bytes);
+    hth_write_u32(w, float_bits(l->change));
+    hth_write_u32(w, float_bits(l->norm));
+}
+
+static void read_last(struct hth_reader *r, struct hth_roster_last *l)
+{
+    uint32_t *const numbers[] = {&l->group,   &l->members,  &l->drops,    &l->reason,
+                                 &l->wait_ms, &l->match_ms, &l->reduce_ms};
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
+        *numbers[i] = hth_read_u32(r);
+    l->bytes = hth_read_u64(r);
+    l->change = from_bits(hth_read_u32(r));
+    l->norm = from_bits(hth_read_u32(r));
+}
+
 enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_writer *w)
 {
     hth_write_u8(w, NOTE_VERSION);
@@ -52,6 +78,7 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
         hth_write_u32(w, n->cell.at[i]);
     }
     hth_write_u64(w, (uint64_t)n->ready_at_us);
+    write_last(&n->last, w);
     return w->err;
 }
 
@@ -66,6 +93,10 @@ static enum hth_err check(const struct hth_roster_note *n)
         return HTH_E_RANGE;
     if (n->bandwidth != 0 &&
         !(n->bandwidth >= HTH_AVG_BANDWIDTH_MIN && n->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
+        return HTH_E_RANGE;
+    if (n->last.members > HTH_AVG_MEMBERS_MAX || n->last.drops > HTH_AVG_MEMBERS_MAX ||
+        !(n->last.change >= 0 && n->last.change <= FLT_MAX) ||
+        !(n->last.norm >= 0 && n->last.norm <= FLT_MAX))
         return HTH_E_RANGE;
     if (n->ready_at_us < 0 || (n->generation == 0) != (n->shape.dims == 0))
         return HTH_E_RANGE;
@@ -105,6 +136,7 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
         n->cell.at[i] = hth_read_u32(&r);
     }
     n->ready_at_us = (int64_t)hth_read_u64(&r);
+    read_last(&r, &n->last);
     if (r.err != HTH_OK)
         return HTH_E_TRUNCATED;
     if (hth_reader_left(&r) > 0 || (n->flags & ~HTH_ROSTER_FLAGS) != 0)

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "averaging/roster.h"
+#include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
@@ -56,6 +58,8 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
         .sweep = together ? t->stats.updates : HTH_AVG_SWEEP_AUTO,
         .rounds = together ? HTH_AVG_ALL_AXES : 1,
+        .spans = a->spans,
+        .span_count = a->spans != NULL ? a->span_count + (a->parts > 1) : 0,
         .timeout_us = t->opts.share.timeout_us,
         .ticket = HTH_TICKET_PARAMS,
     };
@@ -176,12 +180,36 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     hth_queue_push(&t->trunk, &a->apply);
 }
 
+/* For people who look at the roster. */
+static void tell_last(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_averager_stats stats;
+    struct hth_roster_last last = {.members = HTH_MIN(r->members, HTH_AVG_MEMBERS_MAX),
+                                   .drops = HTH_MIN(r->drops, HTH_AVG_MEMBERS_MAX),
+                                   .reason = r->reason,
+                                   .wait_ms = (uint32_t)(r->wait_us / HTH_US_PER_MS),
+                                   .match_ms = (uint32_t)(r->match_us / HTH_US_PER_MS),
+                                   .reduce_ms = (uint32_t)(r->reduce_us / HTH_US_PER_MS),
+                                   .bytes = r->bytes_out + r->bytes_in,
+                                   .change = t->stats.share.distance,
+                                   .norm = t->stats.share.norm};
+
+    if (t->opts.share.roster == NULL)
+        return;
+    hth_averager_stats(&t->average.averager, &stats);
+    if (r->err == HTH_OK)
+        last.group = hth_load_u32le(stats.last.group.b);
+    if (isfinite(last.change) && isfinite(last.norm))
+        hth_roster_set_last(t->opts.share.roster, &last);
+}
+
 static void on_round(void *arg, const struct hth_avg_result *result)
 {
     struct hth_trainer *t = arg;
 
     if (t->freed)
         return;
+    tell_last(t, result);
     if (result->ticket == HTH_TICKET_GRADIENT)
         hth_batch_result(t, result);
     else
@@ -189,6 +217,23 @@ static void on_round(void *arg, const struct hth_avg_result *result)
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+/* Formats of the parameters, and one more span for the states: they steer steps and stay fp32. */
+static enum hth_err make_spans(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+    struct hth_avg_span *spans;
+
+    if (t->opts.share.format == 0 || t->opts.share.format == HTH_QUANT_F32)
+        return HTH_OK;
+    HTH_TRY(hth_avg_spans_of(t->model->params, t->opts.share.format, &spans, &a->span_count));
+    a->spans = hth_new_array(struct hth_avg_span, a->span_count + 1);
+    memcpy(a->spans, spans, a->span_count * sizeof(*spans));
+    a->spans[a->span_count] =
+        (struct hth_avg_span){.count = (a->parts - 1) * flat_len(t), .format = HTH_QUANT_F32};
+    hth_free(spans);
+    return HTH_OK;
+}
 
 enum hth_err hth_average_start(struct hth_trainer *t)
 {
@@ -199,6 +244,7 @@ enum hth_err hth_average_start(struct hth_trainer *t)
         a->parts += HTH_MIN(hth_params_state_slots(t->model->params), 2u);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
+    HTH_TRY(make_spans(t));
     return hth_averager_start(&a->averager, on_round, t);
 }
 
@@ -207,4 +253,5 @@ void hth_average_clear(struct hth_trainer *t)
     hth_blob_unref(t->average.values);
     hth_blob_unref(t->average.mean);
     hth_blob_unref(t->average.offered);
+    hth_free(t->average.spans);
 }

@@ -183,6 +183,8 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
         .sweep = t->stats.updates,
         .rounds = HTH_AVG_ALL_AXES,
+        .spans = t->average.spans,
+        .span_count = t->average.spans != NULL ? t->average.span_count : 0,
         .timeout_us = t->opts.share.timeout_us,
         .ticket = HTH_TICKET_GRADIENT,
     };
@@ -218,6 +220,8 @@ static void gather_again(struct hth_trainer *t)
     b->taken = 0;
     b->prepared = false;
     b->phase = HTH_BATCH_GATHER;
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_ready_at(t->opts.share.roster, 0); /* not known yet */
     hth_share_tell(t);
     hth_trainer_pump_soon(t);
 }
@@ -379,14 +383,12 @@ static void prepare(struct hth_trainer *t, const struct hth_roster_batch *all)
 static void gather(struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     struct hth_batch *b = &t->batch;
-    uint64_t most = t->opts.share.step_samples_max;
 
     if (all->eta_us > 0) {
         prepare(t, all);
         hth_timer_set(t->env, b->timer, HTH_MIN(HTH_MAX(all->eta_us, 1000), POLL_US));
         return;
     }
-    (void)most;
     /* What is in the air still counts: weights must not change under it. */
     if (b->samples == 0 || (t->training > 0 && !t->opts.share.delayed)) {
         prepare(t, all);

@@ -32,6 +32,7 @@
 #define HTH_TRAINER_SHARE_H
 
 #include "core/env.h"
+#include "kernels/quant.h"
 
 struct hth_dht;
 struct hth_roster;
@@ -47,7 +48,8 @@ struct hth_share_opts {
     uint64_t every;       /* LOCAL: updates between rounds; BATCH: steps between averages of the
                            * parameters, against drift; 0: never */
     bool states;          /* the optimiser's states are averaged with the parameters */
-    int64_t timeout_us;   /* of an offer; 0: the averager's choice */
+    enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
+    int64_t timeout_us;           /* of an offer; 0: the averager's choice */
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* that this one brings to a step; 0: no bound */

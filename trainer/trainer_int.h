@@ -18,6 +18,7 @@
 #ifndef HTH_TRAINER_TRAINER_INT_H
 #define HTH_TRAINER_TRAINER_INT_H
 
+#include "averaging/codec.h"
 #include "trainer/pass.h"
 #include "trainer/port.h"
 #include "trainer/queue.h"
@@ -74,6 +75,8 @@ struct hth_average {
     struct hth_blob *values;         /* the snapshot being made */
     struct hth_blob *offered, *mean; /* of the round being applied */
     double distance, norm;
+    struct hth_avg_span *spans; /* formats of the flat parameters on the wire; NULL: fp32 */
+    uint32_t span_count;        /* of one part; the states' follows, and is fp32 */
 };
 
 enum hth_batch_phase {

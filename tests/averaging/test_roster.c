@@ -118,6 +118,26 @@ static void test_exact_count(void **state)
     swarm_clear(&s);
 }
 
+/* Who has not come in yet says nothing, and reads all the same. */
+static void test_silence(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults(), silent = defaults();
+
+    (void)state;
+    silent.silent = true;
+    swarm_init(&s, 1, 2);
+    add(&s, &o);
+    add(&s, &silent);
+    hth_world_run_for(s.world, 5 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 1);
+    assert_int_equal(hth_roster_population(s.roster[1], NULL), 2);
+    hth_roster_speak(s.roster[1]);
+    hth_world_run_for(s.world, 2 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    swarm_clear(&s);
+}
+
 static void done_leaving(void *arg)
 {
     *(bool *)arg = true;
@@ -471,18 +491,20 @@ static void test_clock_skew(void **state)
 
 static struct hth_roster_note good_note(void)
 {
-    struct hth_roster_note n = {.addr = {.family = 4, .ip = {10, 1, 2, 3}, .port = 9},
-                                .flags = HTH_ROSTER_CLIENT,
-                                .schema = 77,
-                                .step = 12,
-                                .samples = 13,
-                                .samples_per_s = 14.5,
-                                .bandwidth = 1e6,
-                                .round = 15,
-                                .generation = 16,
-                                .shape = {.dims = 2, .size = {3, 4}},
-                                .cell = {{2, 3}},
-                                .ready_at_us = 17};
+    struct hth_roster_note n = {
+        .addr = {.family = 4, .ip = {10, 1, 2, 3}, .port = 9},
+        .flags = HTH_ROSTER_CLIENT,
+        .schema = 77,
+        .step = 12,
+        .samples = 13,
+        .samples_per_s = 14.5,
+        .bandwidth = 1e6,
+        .round = 15,
+        .generation = 16,
+        .shape = {.dims = 2, .size = {3, 4}},
+        .cell = {{2, 3}},
+        .ready_at_us = 17,
+        .last = {.group = 1, .members = 2, .drops = 1, .bytes = 3, .change = 0.5, .norm = 4}};
 
     return n;
 }
@@ -510,6 +532,8 @@ static void test_notes(void **state)
     assert_close(got.samples_per_s, 14.5, 0, 0);
     assert_int_equal(got.cell.at[1], 3);
     assert_int_equal(got.ready_at_us, 17);
+    assert_int_equal(got.last.bytes, 3);
+    assert_close(got.last.norm, 4, 0, 0);
     hth_writer_init(&w, bytes, sizeof(bytes));
     assert_ok(hth_roster_note_write(&n, &w));
     for (size_t len = 0; len < w.pos; len++)
@@ -546,6 +570,11 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, shape.size[1], 0);
     REFUSED(HTH_E_RANGE, shape.size[1], HTH_AVG_CELLS_MAX);
     REFUSED(HTH_E_RANGE, cell.at[0], 3);
+    REFUSED(HTH_E_RANGE, last.members, HTH_AVG_MEMBERS_MAX + 1);
+    REFUSED(HTH_E_RANGE, last.drops, HTH_AVG_MEMBERS_MAX + 1);
+    REFUSED(HTH_E_RANGE, last.change, -1);
+    REFUSED(HTH_E_RANGE, last.change, NAN);
+    REFUSED(HTH_E_RANGE, last.norm, INFINITY);
 #undef REFUSED
     n = good_note();
     n.step = HTH_AVG_STEP_MAX;
@@ -609,6 +638,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_count),
+        cmocka_unit_test(test_silence),
         cmocka_unit_test(test_leaving_before_a_word),
         cmocka_unit_test(test_sampled_1024),
         cmocka_unit_test(test_sampled_4096),
