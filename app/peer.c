@@ -191,6 +191,14 @@ static int64_t bodies_bytes(void)
     return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
 }
 
+static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
+{
+    struct hth_peer *peer = arg;
+    (void)err;
+    if (peer->on_peer_lost != NULL)
+        peer->on_peer_lost(peer->on_peer_lost_arg, id);
+}
+
 static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
@@ -203,6 +211,8 @@ static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
     rpc_opts.listen = opts->rpc_listens ? &listen : NULL;
     hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
     rpc_opts.budget = &peer->bodies;
+    rpc_opts.on_peer_lost = peer_lost;
+    rpc_opts.arg = peer;
     err = hth_rpc_new(peer->env, &rpc_opts, &peer->rpc);
     if (err != HTH_OK) {
         hth_cli_say_error("can't listen on %s: %s%s", hth_addr_text(&listen, text),

@@ -57,6 +57,9 @@ struct hth_peer {
     hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
     char *(*status_json)(void *arg);
     void *arg;
+    /* a connection was lost; may be NULL, and set at any time */
+    void (*on_peer_lost)(void *arg, const struct hth_peer_id *id);
+    void *on_peer_lost_arg;
     /* private */
     bool draining, may_be_first, quiet, only_cached;
     int exit_code;

@@ -2,7 +2,9 @@
 /* runfile.c: the schema of a run file as libcyaml's tables, its defaults and its limits. */
 #include "app/runfile.h"
 
+#include "averaging/grid.h"
 #include "core/mem.h"
+#include "kernels/quant.h"
 
 #include <cyaml/cyaml.h>
 
@@ -23,6 +25,12 @@ static const cyaml_strval_t optim_kinds[] = {
     {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}, {"lamb", HTH_RUN_LAMB}};
 static const cyaml_strval_t schedules[] = {
     {"constant", HTH_RUN_CONSTANT}, {"linear", HTH_RUN_LINEAR}, {"cosine", HTH_RUN_COSINE}};
+
+static const cyaml_strval_t averaging_modes[] = {
+    {"local", HTH_RUN_LOCAL}, {"batch", HTH_RUN_BATCH}, {"off", HTH_RUN_OFF}};
+static const cyaml_strval_t wire_formats[] = {
+    {"fp32", HTH_QUANT_F32},  {"fp16", HTH_QUANT_F16},          {"bf16", HTH_QUANT_BF16},
+    {"int8", HTH_QUANT_INT8}, {"dynamic8", HTH_QUANT_DYNAMIC8}, {"uniform8", HTH_QUANT_UNIFORM8}};
 
 #define OPT      CYAML_FLAG_OPTIONAL
 #define OPT_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
@@ -88,6 +96,20 @@ static const cyaml_schema_field_t expert_fields[] = {
     CYAML_FIELD_END,
 };
 
+static const cyaml_schema_field_t averaging_fields[] = {
+    ENUM_FIELD("mode", struct hth_run_averaging, mode, averaging_modes),
+    CYAML_FIELD_UINT("every", OPT, struct hth_run_averaging, every),
+    ENUM_FIELD("format", struct hth_run_averaging, format, wire_formats),
+    CYAML_FIELD_BOOL("states", OPT, struct hth_run_averaging, states),
+    CYAML_FIELD_UINT("target", OPT, struct hth_run_averaging, target),
+    CYAML_FIELD_FLOAT("quorum", OPT, struct hth_run_averaging, quorum),
+    CYAML_FIELD_BOOL("delayed", OPT, struct hth_run_averaging, delayed),
+    CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
+                           HTH_AVG_SHAPE_TEXT_MAX),
+    CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
+    CYAML_FIELD_END,
+};
+
 static const cyaml_schema_field_t run_fields[] = {
     CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_runfile, run, 1, HTH_NAME_LEN_MAX),
     CYAML_FIELD_UINT("seed", OPT, struct hth_runfile, seed),
@@ -97,6 +119,7 @@ static const cyaml_schema_field_t run_fields[] = {
     CYAML_FIELD_MAPPING("train", OPT, struct hth_runfile, train, train_fields),
     CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_runfile, optimizer, optimizer_fields),
     CYAML_FIELD_MAPPING("experts", OPT, struct hth_runfile, experts, expert_fields),
+    CYAML_FIELD_MAPPING("averaging", OPT, struct hth_runfile, averaging, averaging_fields),
     CYAML_FIELD_END,
 };
 
@@ -105,7 +128,8 @@ static const cyaml_schema_value_t run_schema = {
 };
 
 static const cyaml_schema_field_t *const all_fields[] = {
-    run_fields, model_fields, data_fields, train_fields, optimizer_fields, expert_fields,
+    run_fields,       model_fields,  data_fields,      train_fields,
+    optimizer_fields, expert_fields, averaging_fields,
 };
 
 /* ---- error texts --------------------------------------------------------------------------- */
@@ -158,9 +182,14 @@ static const char *nearest_value(const char *value)
         const cyaml_strval_t *words;
         size_t count;
     } tables[] = {
-        {compute_types, HTH_ARRAY_LEN(compute_types)}, {model_kinds, HTH_ARRAY_LEN(model_kinds)},
-        {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},   {data_kinds, HTH_ARRAY_LEN(data_kinds)},
-        {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},     {schedules, HTH_ARRAY_LEN(schedules)},
+        {compute_types, HTH_ARRAY_LEN(compute_types)},
+        {model_kinds, HTH_ARRAY_LEN(model_kinds)},
+        {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},
+        {data_kinds, HTH_ARRAY_LEN(data_kinds)},
+        {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},
+        {schedules, HTH_ARRAY_LEN(schedules)},
+        {averaging_modes, HTH_ARRAY_LEN(averaging_modes)},
+        {wire_formats, HTH_ARRAY_LEN(wire_formats)},
     };
     const char *best = "";
     size_t best_distance = SIZE_MAX;
@@ -241,6 +270,17 @@ static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
     default_u32(&o->total, steps);
 }
 
+static void default_averaging(struct hth_run_averaging *a, const struct hth_run_train *train)
+{
+    /* A batch run's parameters differ by roundings only; a local one's drift with every step. */
+    default_u32(&a->every, a->mode == HTH_RUN_BATCH ? 100 : 10);
+    default_u32(&a->format, HTH_QUANT_F32);
+    default_u32(&a->group, 16);
+    default_real(&a->quorum, 0.5);
+    if (a->target == 0)
+        a->target = 16 * (uint64_t)train->rows;
+}
+
 static void fill_defaults(struct hth_runfile *run)
 {
     bool lm = run->model.kind == HTH_RUN_LM;
@@ -271,6 +311,7 @@ static void fill_defaults(struct hth_runfile *run)
     default_optimizer(&run->optimizer, run->train.steps);
     /* An expert's own steps are not the trainers': without a total its schedule does not decay. */
     default_optimizer(&run->experts.optimizer, 0);
+    default_averaging(&run->averaging, &run->train);
 }
 
 struct range {
@@ -371,6 +412,26 @@ static bool check_model(const struct hth_run_model *m, const char *name,
     return true;
 }
 
+static bool check_averaging(const struct hth_run_averaging *a, const char *name,
+                            char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"averaging.every", a->every, 1, 1 << 30},
+        {"averaging.target", (double)a->target, 1, 1e9},
+        {"averaging.quorum", a->quorum, 0, 1},
+        {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},
+    };
+    struct hth_avg_shape shape;
+    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))
+        return false;
+    if (a->grid == NULL || hth_avg_shape_parse(a->grid, &shape) == HTH_OK)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX,
+             "%s: averaging.grid '%.40s' is no grid: sizes with an x between, such as 4x4", name,
+             a->grid);
+    return false;
+}
+
 enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
                                char error[HTH_RUNFILE_ERROR_MAX])
 {
@@ -390,7 +451,8 @@ enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
     bool good = check_model(&run->model, name, error) && check_pairing(run, name, error) &&
                 check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) &&
                 check_optimizer(&run->optimizer, "optimizer", name, error) &&
-                check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error);
+                check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error) &&
+                check_averaging(&run->averaging, name, error);
     return good ? HTH_OK : HTH_E_CONFIG;
 }
 

@@ -85,6 +85,22 @@ struct hth_run_experts {
     double norm_max; /* of a gradient that arrives, per row; 0 = off */
 };
 
+/* How trainers keep their trunks together (trainer/share.h). Wire formats are numbered as in
+ * kernels/quant.h. */
+enum hth_run_averaging_mode { HTH_RUN_LOCAL, HTH_RUN_BATCH, HTH_RUN_OFF };
+
+struct hth_run_averaging {
+    enum hth_run_averaging_mode mode;
+    uint32_t every; /* local: updates between rounds; batch: steps between averages of parameters */
+    uint32_t format; /* of matrices on the wire: enum hth_quant_format */
+    bool states;     /* the optimiser's states are averaged as well */
+    uint64_t target; /* batch: samples of a step, of all trainers together */
+    double quorum;   /* batch: of the samples known, without which no step is taken */
+    bool delayed;    /* batch: the next batch is gathered while this one is averaged */
+    char *grid;      /* "4x4": a fixed grid; NULL: as many trainers as there are */
+    uint32_t group;  /* members of a group at most */
+};
+
 struct hth_runfile {
     char *run;
     uint64_t seed;
@@ -94,6 +110,7 @@ struct hth_runfile {
     struct hth_run_train train;
     struct hth_run_optimizer optimizer;
     struct hth_run_experts experts;
+    struct hth_run_averaging averaging;
 };
 
 /* Reads and checks a run file given as bytes; `name` appears in the error text.

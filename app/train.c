@@ -5,7 +5,9 @@
  * The lines of --metrics, one object each; t is Unix time in seconds:
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
- *    "staleness_mean"}                                    every half second
+ *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "phase"}
+ *                                                        every half second; the distance is to the
+ *                                                        mean of the last round, over its norm
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
  *   {"kind":"end", "t", "step", "code"}
  */
@@ -13,6 +15,7 @@
 #include "app/config.h"
 #include "app/device.h"
 #include "app/peer.h"
+#include "app/together.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
@@ -20,6 +23,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,7 +38,10 @@ struct train {
     struct hth_device device;
     uint64_t peer_seed;
     uint32_t steps, flights, rows;
-    bool local, resume;
+    uint64_t target;
+    double up_mbit;
+    int averaging; /* enum hth_run_averaging_mode of the flag; -1: the run file's */
+    bool local, resume, bootstrap;
 
     struct hth_runfile *run;
     struct hth_config_data paths;
@@ -42,7 +49,7 @@ struct train {
     struct hth_peer peer;
     struct hth_directory *directory;
     struct hth_announcer *announcer;
-    struct hth_averager averager;
+    struct hth_together together;
     struct hth_trainer *trainer;
     struct hth_timer *timer;
     char *checkpoint;
@@ -56,6 +63,7 @@ struct train {
 /* ---- flags --------------------------------------------------------------------------------- */
 
 enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
+enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP };
 enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
 
 static const struct argp_option options[] = {
@@ -66,10 +74,24 @@ static const struct argp_option options[] = {
     {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
     {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
     {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
+    {"averaging", KEY_AVERAGING, "MODE", 0, "local, batch or off, instead of averaging.mode", 0},
+    {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
+    {"bootstrap", KEY_BOOTSTRAP, NULL, 0, "Begin even though others train and give no state", 0},
+    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
     {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
     {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
     {0},
 };
+
+static int averaging_mode(const char *word)
+{
+    static const char *const words[] = {
+        [HTH_RUN_LOCAL] = "local", [HTH_RUN_BATCH] = "batch", [HTH_RUN_OFF] = "off"};
+    for (int i = 0; i < (int)HTH_ARRAY_LEN(words); i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    return -1;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -100,6 +122,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_LOCAL:
         t->local = true;
+        break;
+    case KEY_AVERAGING:
+        t->averaging = averaging_mode(arg);
+        if (t->averaging < 0)
+            argp_error(state, "--averaging '%s': it is local, batch or off", arg);
+        break;
+    case KEY_TARGET:
+        t->target = hth_cli_number(state, "--target", arg, 1, 1000000000);
+        break;
+    case KEY_BOOTSTRAP:
+        t->bootstrap = true;
+        break;
+    case KEY_UP:
+        t->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
         break;
     case KEY_RESUME:
         t->resume = true;
@@ -148,11 +184,18 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
             s->accuracy_ema, s->samples_per_s, gap_ms);
     fprintf(t->metrics,
             "\"calls\":%llu,\"calls_failed\":%llu,\"calls_retried\":%llu,\"bytes\":%llu,"
-            "\"rows_lost\":%llu,\"not_finite\":%llu,\"experts_live\":%u,\"staleness_mean\":%.3g}\n",
+            "\"rows_lost\":%llu,\"not_finite\":%llu,\"experts_live\":%u,\"staleness_mean\":%.3g,",
             (unsigned long long)s->requests, (unsigned long long)s->requests_failed,
             (unsigned long long)s->retries, (unsigned long long)(s->bytes_in + s->bytes_out),
             (unsigned long long)s->rows_without_expert, (unsigned long long)s->flights_not_finite,
             s->live_experts, s->staleness_mean);
+    fprintf(t->metrics,
+            "\"trainers\":%u,\"rounds\":%llu,\"rounds_failed\":%llu,\"distance\":%.4g,"
+            "\"phase\":\"%s\"}\n",
+            hth_together_trainers(&t->together), (unsigned long long)s->rounds,
+            (unsigned long long)s->rounds_failed,
+            s->share.norm > 0 ? s->share.distance / s->share.norm : 0,
+            hth_share_phase_name(s->share.phase));
     fflush(t->metrics);
     t->gap_us = 0;
 }
@@ -175,6 +218,12 @@ static void print_progress(struct train *t, const struct hth_train_stats *s)
 static void notice_waiting(struct train *t, const struct hth_train_stats *s)
 {
     int64_t now = hth_now_us(t->peer.env);
+    if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
+        t->wait_notice_us = now;
+        fprintf(stderr,
+                "%sothers train run '%s': waiting for its state (%s); --bootstrap begins without\n",
+                t->tty ? "\n" : "", t->peer.network, s->share.news);
+    }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
@@ -232,6 +281,15 @@ static void withdrawn(void *arg)
     hth_peer_stop(&t->peer, t->code);
 }
 
+static void left(void *arg)
+{
+    struct train *t = arg;
+    if (t->announcer != NULL)
+        hth_announcer_withdraw(t->announcer, withdrawn, t);
+    else
+        withdrawn(t);
+}
+
 static void stopped(void *arg)
 {
     struct train *t = arg;
@@ -242,10 +300,7 @@ static void stopped(void *arg)
     if (t->metrics != NULL)
         fprintf(t->metrics, "{\"kind\":\"end\",\"t\":%.3f,\"step\":%llu,\"code\":%d}\n", wall_s(t),
                 (unsigned long long)stats.updates, t->code);
-    if (t->announcer != NULL)
-        hth_announcer_withdraw(t->announcer, withdrawn, t);
-    else
-        withdrawn(t);
+    hth_together_leave(&t->together, left, t);
 }
 
 static void finish(struct train *t, int code)
@@ -307,7 +362,21 @@ static void on_drain(void *arg)
 static char *status_json(void *arg)
 {
     struct train *t = arg;
-    return hth_metrics_json(t->peer.env->metrics);
+    struct hth_train_stats stats;
+    char *metrics = hth_metrics_json(t->peer.env->metrics);
+    json_t *all = json_loads(metrics, 0, NULL);
+    hth_free(metrics);
+    if (!json_is_object(all)) {
+        json_decref(all);
+        all = json_object();
+    }
+    hth_trainer_stats(t->trainer, &stats);
+    json_object_set_new(all, "averaging", hth_together_json(&t->together, &stats));
+    char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = hth_strdup(dumped != NULL ? dumped : "{}");
+    free(dumped);
+    json_decref(all);
+    return text;
 }
 
 /* ---- the start ----------------------------------------------------------------------------- */
@@ -335,6 +404,7 @@ static void on_joined(void *arg)
     t->started = true;
     if (!t->local)
         announce(t);
+    hth_together_join(&t->together);
     t->last_update_us = hth_now_us(t->peer.env);
     hth_trainer_start(t->trainer);
 }
@@ -358,7 +428,11 @@ static enum hth_err make_trainer(struct train *t)
     opts.backend = t->backend;
     opts.rpc = t->peer.rpc;
     opts.directory = t->directory;
-    opts.averager = &t->averager;
+    if (t->together.roster != NULL) {
+        opts.averager = &t->together.averager;
+        hth_together_share(&t->together, &t->run->averaging, &opts.share);
+        opts.share.bootstrap = t->bootstrap;
+    }
     opts.micro_batch = t->run->train.rows;
     opts.flights = t->run->train.flights;
     opts.updates_max = t->run->train.steps;
@@ -392,7 +466,6 @@ static enum hth_err build(struct train *t)
 {
     t->checkpoint = hth_asprintf("%s/trunk.safetensors", t->peer.dir);
     t->timer = hth_timer_new(t->peer.env, on_timer, t);
-    hth_averager_nobody(&t->averager);
     if (t->metrics_path != NULL) {
         t->metrics = fopen(t->metrics_path, "a");
         if (t->metrics == NULL) {
@@ -405,7 +478,10 @@ static enum hth_err build(struct train *t)
         opts.network = t->peer.network;
         HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
     }
+    if (!t->local && t->run->averaging.mode != HTH_RUN_OFF)
+        HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging, t->up_mbit));
     HTH_TRY(make_trainer(t));
+    t->together.trainer = t->trainer;
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
     return HTH_OK;
 }
@@ -413,8 +489,9 @@ static enum hth_err build(struct train *t)
 static void destroy(struct train *t)
 {
     hth_peer_jobs_end(&t->peer);
+    t->together.trainer = NULL;
     hth_trainer_free(t->trainer);
-    hth_averager_free(&t->averager);
+    hth_together_close(&t->together);
     hth_directory_free(t->directory);
     hth_announcer_free(t->announcer);
     hth_timer_free(t->peer.env, t->timer);
@@ -436,6 +513,10 @@ static enum hth_err apply_flags(struct train *t)
     }
     if (t->rows != 0)
         t->run->train.rows = t->rows;
+    if (t->averaging >= 0)
+        t->run->averaging.mode = (enum hth_run_averaging_mode)t->averaging;
+    if (t->target != 0)
+        t->run->averaging.target = t->target;
     if (t->flights != 0)
         t->run->train.flights = t->flights;
     if (t->data_path != NULL) {

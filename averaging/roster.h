@@ -72,7 +72,7 @@ struct hth_roster_note {
     uint64_t step;        /* that it is gathering samples for */
     uint64_t samples;     /* gathered so far */
     double samples_per_s; /* 0: not known */
-    double bandwidth;     /* bytes a second that it can send; 0: not known, or a client */
+    double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
     uint64_t round;       /* that it will look for a group in next */
     uint32_t generation;  /* 0: no shape yet */
     struct hth_avg_shape shape;

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/together.h"
+
+#include "averaging/moshpit.h"
+#include "averaging/reduce.h"
+#include "averaging/roster.h"
+#include "core/mem.h"
+
+#include <string.h>
+
+#define BITS_PER_MBIT 1e6
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static void on_change(void *arg)
+{
+    struct hth_together *t = arg;
+    if (t->averager.ops != NULL)
+        hth_moshpit_nudge(&t->averager);
+    if (t->trainer != NULL)
+        hth_trainer_nudge(t->trainer);
+}
+
+static void on_peer_lost(void *arg, const struct hth_peer_id *id)
+{
+    struct hth_together *t = arg;
+    if (t->reducer != NULL)
+        hth_reducer_peer_lost(t->reducer, id);
+}
+
+enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
+                               const struct hth_run_averaging *run, double up_mbit)
+{
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
+    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    memset(t, 0, sizeof(*t));
+    t->peer = peer;
+    roster.network = moshpit.network = peer->network;
+    roster.addr = moshpit.addr = peer->announce;
+    roster.bandwidth = moshpit.bandwidth = up_mbit * BITS_PER_MBIT;
+    roster.group_max = run->group;
+    roster.silent = true;
+    roster.on_change = on_change;
+    roster.arg = t;
+    if (run->grid != NULL)
+        HTH_TRY(hth_avg_shape_parse(run->grid, &roster.shape));
+    reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
+    moshpit.budget = &peer->bodies;
+    HTH_TRY(hth_roster_new(peer->env, peer->dht, &roster, &t->roster));
+    HTH_TRY(hth_reducer_new(peer->env, peer->rpc, &reducer, &t->reducer));
+    HTH_TRY(hth_moshpit_new(peer->env, peer->rpc, peer->dht, t->roster, t->reducer, &moshpit,
+                            &t->averager));
+    peer->on_peer_lost = on_peer_lost;
+    peer->on_peer_lost_arg = t;
+    return HTH_OK;
+}
+
+void hth_together_share(struct hth_together *t, const struct hth_run_averaging *run,
+                        struct hth_share_opts *out)
+{
+    out->mode = run->mode == HTH_RUN_BATCH ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
+    out->roster = t->roster;
+    out->dht = t->peer->dht;
+    out->network = t->peer->network;
+    out->addr = t->peer->announce;
+    out->every = run->every;
+    out->states = run->states;
+    out->format = (enum hth_quant_format)run->format;
+    out->target = run->target;
+    out->quorum = run->quorum;
+    out->delayed = run->delayed;
+}
+
+void hth_together_join(struct hth_together *t)
+{
+    if (t->roster != NULL)
+        hth_roster_speak(t->roster);
+}
+
+void hth_together_leave(struct hth_together *t, hth_fn *done, void *arg)
+{
+    if (t->roster != NULL)
+        hth_roster_leave(t->roster, done, arg);
+    else
+        done(arg);
+}
+
+void hth_together_close(struct hth_together *t)
+{
+    if (t->peer == NULL)
+        return;
+    t->peer->on_peer_lost = NULL;
+    hth_averager_free(&t->averager);
+    hth_reducer_free(t->reducer);
+    hth_roster_free(t->roster);
+    memset(t, 0, sizeof(*t));
+}
+
+uint32_t hth_together_trainers(const struct hth_together *t)
+{
+    return t->roster != NULL ? HTH_MAX(hth_roster_population(t->roster, NULL), 1u) : 1;
+}
+
+/* ---- shown --------------------------------------------------------------------------------- */
+
+static json_t *short_id(const struct hth_peer_id *id)
+{
+    char text[HTH_PEER_SHORT_LEN];
+    return json_string(hth_peer_id_short(id, text));
+}
+
+static json_t *round_json(const struct hth_avg_round_info *r)
+{
+    json_t *members = json_array();
+    char group[17];
+    for (uint32_t i = 0; i < HTH_MIN(r->members, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
+        json_array_append_new(members, short_id(&r->member[i]));
+    hth_hex(r->group.b, 8, group);
+    return json_pack("{s:I, s:i, s:s, s:i, s:o, s:i, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f}",
+                     "number", (json_int_t)r->number, "axis", (int)r->axis, "group", group,
+                     "members", (int)r->members, "peers", members, "drops", (int)r->drops, "reason",
+                     hth_avg_reason_name(r->reason), "error", hth_err_name(r->err),
+                     "weight_fraction", r->weight_fraction, "wait_ms", (double)r->wait_us / 1e3,
+                     "match_ms", (double)r->match_us / 1e3, "reduce_ms", (double)r->reduce_us / 1e3,
+                     "bytes_out", (json_int_t)r->bytes_out, "bytes_in", (json_int_t)r->bytes_in,
+                     "change", r->change);
+}
+
+static json_t *share_json(const struct hth_share_stats *s)
+{
+    double relative = s->norm > 0 ? s->distance / s->norm : 0;
+    return json_pack(
+        "{s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:s}", "phase",
+        hth_share_phase_name(s->phase), "gathered", (json_int_t)s->gathered, "known", s->known,
+        "eta_s", s->eta_us == INT64_MAX ? -1.0 : (double)s->eta_us / 1e6, "steps_shared",
+        (json_int_t)s->steps_shared, "steps_alone", (json_int_t)s->steps_alone, "below_quorum",
+        (json_int_t)s->below_quorum, "tries_failed", (json_int_t)s->tries_failed, "catch_ups",
+        (json_int_t)s->catch_ups, "state_bytes", (json_int_t)s->state_bytes, "weight", s->weight,
+        "distance", s->distance, "distance_relative", relative, "averaged_ms",
+        (double)s->averaged_us / 1e3, "news", s->news);
+}
+
+static json_t *reasons_json(const struct hth_averager_stats *s)
+{
+    json_t *reasons = json_object();
+    for (unsigned i = 0; i < HTH_AVG_REASONS_MAX; i++)
+        if (s->reasons[i] > 0)
+            json_object_set_new(reasons, hth_avg_reason_name((enum hth_avg_reason)i),
+                                json_integer((json_int_t)s->reasons[i]));
+    return reasons;
+}
+
+json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats)
+{
+    struct hth_averager_stats a;
+    struct hth_roster_stats r;
+    char shape[HTH_AVG_SHAPE_TEXT_MAX];
+    uint32_t generation;
+    json_t *all = share_json(&stats->share);
+    if (t->roster == NULL)
+        return all;
+    hth_averager_stats(&t->averager, &a);
+    hth_roster_stats(t->roster, &r);
+    const struct hth_avg_shape *grid = hth_roster_shape(t->roster, &generation);
+    json_object_update_new(
+        all, json_pack("{s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}",
+                       "trainers", (int)hth_roster_population(t->roster, NULL), "seen", (int)r.seen,
+                       "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "", "generation",
+                       (int)generation, "rounds", (json_int_t)a.rounds, "rounds_failed",
+                       (json_int_t)a.failed, "rounds_alone", (json_int_t)a.alone, "drops",
+                       (json_int_t)a.drops, "bytes_out", (json_int_t)a.bytes_out, "bytes_in",
+                       (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
+                       r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
+    return all;
+}
+
+json_t *hth_together_peer_json(const struct hth_roster_peer *p)
+{
+    const struct hth_roster_note *n = &p->note;
+    const struct hth_roster_last *l = &n->last;
+    char id[2 * HTH_HASH_LEN + 1], shape[HTH_AVG_SHAPE_TEXT_MAX], cell[HTH_AVG_SHAPE_TEXT_MAX];
+    hth_hex(p->id.b, HTH_HASH_LEN, id);
+    json_t *last = json_pack(
+        "{s:i, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f}", "members", (int)l->members, "drops",
+        (int)l->drops, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason), "wait_ms",
+        (int)l->wait_ms, "match_ms", (int)l->match_ms, "reduce_ms", (int)l->reduce_ms, "bytes",
+        (json_int_t)l->bytes, "change", l->change, "norm", l->norm);
+    return json_pack(
+        "{s:s, s:b, s:b, s:I, s:I, s:f, s:I, s:i, s:s, s:s, s:o}", "id", id, "has_state",
+        (n->flags & HTH_ROSTER_BOOTSTRAPPING) == 0, "helper", (n->flags & HTH_ROSTER_HELPER) != 0,
+        "step", (json_int_t)n->step, "samples", (json_int_t)n->samples, "samples_per_s",
+        n->samples_per_s, "round", (json_int_t)n->round, "generation", (int)n->generation, "grid",
+        n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "", "cell",
+        n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "", "last", last);
+}

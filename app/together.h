@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * together.h: what a trainer needs to share its trunk with others: the roster, the reducer and the
+ * moshpit averager on one peer; and how averaging is shown.
+ *
+ *   hth_together_open    before the trainer is made; says nothing to others yet
+ *   hth_together_join    once the peer has joined the swarm
+ *   hth_together_leave   a goodbye, before the peer stops
+ *   hth_together_close   after the trainer was freed
+ */
+#ifndef HTH_APP_TOGETHER_H
+#define HTH_APP_TOGETHER_H
+
+#include "app/peer.h"
+#include "app/runfile.h"
+#include "averaging/averager.h"
+#include "trainer/trainer.h"
+
+#include <jansson.h>
+
+struct hth_reducer;
+struct hth_roster;
+
+struct hth_together {
+    struct hth_peer *peer;
+    struct hth_roster *roster;
+    struct hth_reducer *reducer;
+    struct hth_averager averager;
+    struct hth_trainer *trainer; /* set by the owner, for nudges; may be NULL */
+};
+
+/* `up_mbit`: what this line can send, 0 when it is not known. Errors: E_CONFIG, those of a watch.
+ */
+enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
+                               const struct hth_run_averaging *run, double up_mbit) HTH_MUST;
+/* Fills in what the trainer must know. */
+void hth_together_share(struct hth_together *t, const struct hth_run_averaging *run,
+                        struct hth_share_opts *out);
+void hth_together_join(struct hth_together *t);
+/* done comes once, also when nothing was open. */
+void hth_together_leave(struct hth_together *t, hth_fn *done, void *arg);
+void hth_together_close(struct hth_together *t);
+
+/* Trainers seen, this one included; 1 when nothing is open. */
+uint32_t hth_together_trainers(const struct hth_together *t);
+/* The "averaging" object of a status page; never NULL. */
+json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats);
+/* One trainer as the roster shows it: for hearth status. */
+struct hth_roster_peer;
+json_t *hth_together_peer_json(const struct hth_roster_peer *p);
+
+#endif
