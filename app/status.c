@@ -11,6 +11,8 @@
 #include "app/cli.h"
 #include "app/config.h"
 #include "app/peer.h"
+#include "app/status_trainers.h"
+#include "averaging/roster.h"
 #include "core/mem.h"
 #include "dht/directory.h"
 
@@ -35,6 +37,7 @@ struct status {
     struct hth_runfile *run;
     struct hth_peer peer;
     struct hth_directory *directory;
+    struct hth_roster *roster; /* what the trainers say */
     struct hth_timer *timer;
     char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none was chosen yet */
     int64_t end_us, asked_us, changed_us;
@@ -159,10 +162,13 @@ static enum hth_err follow(struct status *s, const char *network)
     if (s->directory != NULL && strcmp(s->network, network) == 0)
         return HTH_OK;
     hth_directory_free(s->directory);
+    hth_roster_free(s->roster);
     s->directory = NULL;
+    s->roster = NULL;
     snprintf(s->network, sizeof(s->network), "%s", network);
     opts.network = s->network;
     opts.negative_us = ASK_US;
+    HTH_TRY(hth_status_trainers_new(s->peer.env, s->peer.dht, s->network, &s->roster));
     return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
 }
 
@@ -243,6 +249,7 @@ static void print_table(struct status *s)
                hth_grid_text(grid, text) + strlen(grid->name) + 1, size, served, twice,
                100.0 * served / size);
     }
+    hth_status_trainers_print(s->roster);
     if (seen.clock_ahead + seen.version + seen.damaged > 0)
         printf("\n%u records refused, the last one: %s\n",
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
@@ -292,7 +299,8 @@ static void print_json(struct status *s)
         json_array_append_new(nodes, node_json(s, &node));
     for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
         json_array_append_new(layers, layer_json(s, l));
-    json_t *all = json_pack("{s:s, s:o, s:o}", "run", s->network, "nodes", nodes, "layers", layers);
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "run", s->network, "nodes", nodes, "layers",
+                            layers, "trainers", hth_status_trainers_json(s->roster));
     print_object_take(all);
 }
 
@@ -428,6 +436,7 @@ static int ask(struct status *s)
     hth_peer_jobs_end(&s->peer);
     hth_timer_free(s->peer.env, s->timer);
     hth_directory_free(s->directory);
+    hth_roster_free(s->roster);
     hth_peer_close(&s->peer);
     return code;
 }

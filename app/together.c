@@ -9,6 +9,9 @@
 #include <string.h>
 
 #define BITS_PER_MBIT 1e6
+/* OpenDHT keeps superseded notes for a while, and a newcomer is handed them all. */
+#define TELL_LOCAL_US (2 * HTH_US_PER_S)
+#define TELL_BATCH_US (1 * HTH_US_PER_S)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
@@ -41,6 +44,7 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     roster.bandwidth = moshpit.bandwidth = up_mbit * BITS_PER_MBIT;
     roster.group_max = run->group;
     roster.silent = true;
+    roster.publish_min_us = run->mode == HTH_RUN_BATCH ? TELL_BATCH_US : TELL_LOCAL_US;
     roster.on_change = on_change;
     roster.arg = t;
     if (run->grid != NULL)

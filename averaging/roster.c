@@ -14,13 +14,14 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS    8                     /* rarer marks speak at once */
-#define LOWER_US     (3 * HTH_US_PER_S)    /* between two steps down */
-#define SETTLE_US    (3 * HTH_US_PER_S)    /* until those of a lower level have spoken */
-#define RATE_STEP    0.25                  /* a speed that others should hear of */
-#define SAMPLES_STEP 0.1                   /* ... samples, of those said or estimated */
-#define ASK_MIN_US   (250 * HTH_US_PER_MS) /* the board is asked, besides being watched */
-#define ASK_MAX_US   (64 * HTH_US_PER_S)
+#define SLOT_BITS     8                  /* rarer marks speak at once */
+#define LOWER_US      (3 * HTH_US_PER_S) /* between two steps down */
+#define SETTLE_US     (3 * HTH_US_PER_S) /* until those of a lower level have spoken */
+#define READY_STEP_US (200 * HTH_US_PER_MS)
+#define RATE_STEP     0.25                  /* a speed that others should hear of */
+#define SAMPLES_STEP  0.1                   /* ... samples, of those said or estimated */
+#define ASK_MIN_US    (250 * HTH_US_PER_MS) /* the board is asked, besides being watched */
+#define ASK_MAX_US    (64 * HTH_US_PER_S)
 
 static void adjust(struct hth_roster *r);
 
@@ -270,7 +271,7 @@ void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 void hth_roster_set_ready_at(struct hth_roster *r, int64_t wall_us)
 {
     r->self.ready_at_us = HTH_MAX(wall_us, 0);
-    if (llabs(r->self.ready_at_us - r->said.ready_at_us) > r->opts.publish_min_us)
+    if (llabs(r->self.ready_at_us - r->said.ready_at_us) > READY_STEP_US)
         hth_roster_say(r);
 }
 

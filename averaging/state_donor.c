@@ -162,11 +162,11 @@ static struct snapshot *find(struct hth_state_donor *d, const struct hth_hash *r
 }
 
 /* The newest will do: it is young, or a younger one would take the elder from who fetches it. */
-static bool will_do(const struct hth_state_donor *d)
+static bool will_do(const struct hth_state_donor *d, uint64_t step_min)
 {
     int64_t now = hth_now_us(d->env);
 
-    if (d->newest == NULL)
+    if (d->newest == NULL || d->newest->desc.step < step_min)
         return false;
     return now - d->newest->made_us <= d->opts.fresh_us ||
            (d->elder != NULL && now - d->elder->asked_us < BUSY_US);
@@ -175,25 +175,23 @@ static bool will_do(const struct hth_state_donor *d)
 static void on_describe(void *arg, struct hth_rpc_request *req)
 {
     struct hth_state_donor *d = arg;
-    struct hth_hash root;
-    uint64_t schema;
-    bool has_root;
+    struct hth_state_describe ask;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_state_describe_open(payload, len, &schema, &root, &has_root);
+    enum hth_err err = hth_state_describe_open(payload, len, &ask);
 
     if (err != HTH_OK) {
         refuse(d, req, err, "not a request for a state");
-    } else if (schema != d->opts.schema) {
+    } else if (ask.schema != d->opts.schema) {
         refuse(d, req, HTH_E_BAD_SHAPE, "this peer trains other tensors");
-    } else if (has_root) {
-        struct snapshot *s = find(d, &root);
+    } else if (ask.has_root) {
+        struct snapshot *s = find(d, &ask.root);
 
         if (s != NULL)
             describe(d, req, s);
         else
             refuse(d, req, HTH_E_NOT_FOUND, "that snapshot is gone");
-    } else if (will_do(d)) {
+    } else if (will_do(d, ask.step_min)) {
         describe(d, req, d->newest);
     } else if (d->waiting_count == HTH_STATE_WAITERS_MAX) {
         refuse(d, req, HTH_E_BUSY, "many wait for a snapshot");

@@ -24,10 +24,11 @@
 
 #define LOOK_US        (250 * HTH_US_PER_MS) /* between two looks around */
 #define DESCRIBE_US    (10 * HTH_US_PER_S)   /* a snapshot has to be made */
-#define GRACE_US       (300 * HTH_US_PER_MS) /* for more answers after the first */
-#define STRUCK_US      (5 * HTH_US_PER_S)    /* until a donor is asked again */
-#define FIRST_US       (2 * HTH_US_PER_S)    /* for a first part, and as slow as: */
-#define FIRST_RATE     1e6                   /* bytes a second */
+#define GRACE_MIN_US   (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took */
+#define GRACE_MAX_US   (300 * HTH_US_PER_MS)
+#define STRUCK_US      (5 * HTH_US_PER_S) /* until a donor is asked again */
+#define FIRST_US       (2 * HTH_US_PER_S) /* for a first part, and as slow as: */
+#define FIRST_RATE     1e6                /* bytes a second */
 #define TIMEOUT_FACTOR 4
 
 enum part_state { PART_TODO, PART_ASKED, PART_CHECKED, PART_DONE };
@@ -85,7 +86,7 @@ struct hth_state_fetch {
     struct ask *asks;
     uint32_t checks; /* jobs under way */
     double part_us;  /* what a part takes, smoothed; 0: not known */
-    int64_t first_answer_us, begun_us;
+    int64_t asked_us, first_answer_us, begun_us;
     struct hth_rng rng;
     bool freed, finished;
     struct hth_state_result result;
@@ -223,6 +224,8 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
         strike(d, hth_err_text(err));
         if (r->retry_after_us > 0)
             d->struck_until_us = hth_now_us(f->env) + HTH_MIN(r->retry_after_us, STRUCK_US);
+        else if (err == HTH_E_STALE) /* it will have a younger one with its next step */
+            d->struck_until_us = hth_now_us(f->env) + LOOK_US;
     } else {
         d->described = true;
         if (f->first_answer_us == 0)
@@ -237,13 +240,16 @@ static void ask_to_describe(struct donor *d)
 {
     struct hth_state_fetch *f = d->fetch;
     const struct hth_rpc_target target = {.peer = d->id, .addr = d->addr};
+    const struct hth_state_describe ask = {.schema = f->opts.schema, .step_min = f->opts.step_min};
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE,
                                      .timeout_us = DESCRIBE_US};
     enum hth_err err;
 
-    call.body.payload_len = hth_state_describe_pack(f->opts.schema, NULL, payload);
+    call.body.payload_len = hth_state_describe_pack(&ask, payload);
     call.body.payload = payload;
+    if (f->asked_us == 0)
+        f->asked_us = hth_now_us(f->env);
     err = hth_rpc_call(f->rpc, &target, &call, on_described, d, &d->describing);
     if (err != HTH_OK)
         strike(d, hth_err_text(err));
@@ -390,6 +396,7 @@ static void use_ad(struct hth_state_fetch *f, const struct ad *ad)
 static void settle(struct hth_state_fetch *f)
 {
     struct donor *best = NULL;
+    int64_t grace_us = HTH_MAX(f->first_answer_us - f->asked_us, GRACE_MIN_US);
     bool waiting = false;
     enum hth_err err = HTH_OK;
 
@@ -400,7 +407,8 @@ static void settle(struct hth_state_fetch *f)
         if (d->described && (best == NULL || is_better(f, &d->desc, &best->desc)))
             best = d;
     }
-    if (best == NULL || (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
+    if (best == NULL ||
+        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
         return;
     if (f->desc.parts == 0 || !same_root(&f->desc.root, &best->desc.root))
         err = f->checks > 0 ? HTH_E_AGAIN : begin(f, &best->desc);
@@ -617,7 +625,7 @@ static void pump(struct hth_state_fetch *f)
     }
     if (f->fetching && donors_alive(f) == 0 && f->checks == 0) {
         f->fetching = false;
-        f->first_answer_us = 0;
+        f->first_answer_us = f->asked_us = 0;
         f->part_us = 0; /* who comes next may be slower */
         tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
              f->desc.parts);
@@ -630,7 +638,8 @@ static void pump(struct hth_state_fetch *f)
     }
     if (f->fetching)
         ask_parts(f);
-    hth_timer_set(f->env, f->timer, LOOK_US);
+    hth_timer_set(f->env, f->timer,
+                  !f->fetching && f->first_answer_us > 0 ? GRACE_MIN_US : LOOK_US);
 }
 
 static void on_timer(void *arg)

@@ -152,30 +152,32 @@ static enum hth_err take_root(const ProtobufCBinaryData *bytes, struct hth_hash 
     return HTH_OK;
 }
 
-size_t hth_state_describe_pack(uint64_t schema, const struct hth_hash *root,
+size_t hth_state_describe_pack(const struct hth_state_describe *d,
                                uint8_t out[HTH_STATE_REQUEST_MAX])
 {
     Hth__State__Describe m = HTH__STATE__DESCRIBE__INIT;
 
-    m.schema = schema;
-    if (root != NULL)
-        m.root = (ProtobufCBinaryData){sizeof(root->b), (uint8_t *)root->b};
+    m.schema = d->schema;
+    m.step_min = d->step_min;
+    if (d->has_root)
+        m.root = (ProtobufCBinaryData){sizeof(d->root.b), (uint8_t *)d->root.b};
     return hth__state__describe__pack(&m, out);
 }
 
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
-                                     struct hth_hash *root, bool *has_root)
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
+                                     struct hth_state_describe *out)
 {
     Hth__State__Describe *m = hth__state__describe__unpack(NULL, len, data);
     enum hth_err err = HTH_OK;
 
-    memset(root, 0, sizeof(*root));
+    memset(out, 0, sizeof(*out));
     if (m == NULL)
         return HTH_E_MALFORMED;
-    *schema = m->schema;
-    *has_root = m->root.len > 0;
-    if (*has_root)
-        err = take_root(&m->root, root);
+    out->schema = m->schema;
+    out->step_min = m->step_min;
+    out->has_root = m->root.len > 0;
+    if (out->has_root)
+        err = take_root(&m->root, &out->root);
     hth__state__describe__free_unpacked(m, NULL);
     return err;
 }

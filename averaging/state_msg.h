@@ -39,13 +39,18 @@ void hth_state_desc_pack(const struct hth_state_desc *d, uint8_t **out, size_t *
 enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, const struct hth_crypto *crypto,
                                  struct hth_state_desc *out) HTH_MUST;
 
-/* Requests are short: `out` is big enough for both. root NULL: a fresh snapshot. */
-#define HTH_STATE_REQUEST_MAX 64
-size_t hth_state_describe_pack(uint64_t schema, const struct hth_hash *root,
+/* Requests are short: `out` is big enough for both. */
+#define HTH_STATE_REQUEST_MAX 80
+struct hth_state_describe {
+    uint64_t schema, step_min;
+    bool has_root; /* else a fresh snapshot is wanted */
+    struct hth_hash root;
+};
+size_t hth_state_describe_pack(const struct hth_state_describe *d,
                                uint8_t out[HTH_STATE_REQUEST_MAX]);
 /* Errors: E_MALFORMED. */
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
-                                     struct hth_hash *root, bool *has_root) HTH_MUST;
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
+                                     struct hth_state_describe *out) HTH_MUST;
 size_t hth_state_part_pack(const struct hth_hash *root, uint32_t index,
                            uint8_t out[HTH_STATE_REQUEST_MAX]);
 enum hth_err hth_state_part_open(const uint8_t *data, size_t len, struct hth_hash *root,

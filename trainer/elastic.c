@@ -22,8 +22,8 @@
 #include "trainer/trainer_int.h"
 
 #define POLL_US        (100 * HTH_US_PER_MS) /* others' progress */
-#define AGAIN_US       (250 * HTH_US_PER_MS) /* times the tries so far */
-#define AGAIN_MAX_US   (2 * HTH_US_PER_S)
+#define AGAIN_US       (250 * HTH_US_PER_MS) /* at most, times the tries so far */
+#define AGAIN_TRIES    4
 #define BEHIND_US      (1 * HTH_US_PER_S) /* others end a round a little earlier */
 #define SPEED_FACTOR   0.1
 #define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
@@ -190,11 +190,16 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
     };
 }
 
+/* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
+ * not miss each other in step. Others are told, and expect us. */
 static void try_again(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
-    int64_t wait_us = HTH_MIN(++b->tries * AGAIN_US, AGAIN_MAX_US);
+    double part = 0.2 + 0.8 * hth_rng_unit(&t->rng);
+    int64_t wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(++b->tries, AGAIN_TRIES));
 
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
     b->phase = HTH_BATCH_AGAIN;
     b->retry_at_us = hth_now_us(t->env) + wait_us;
     hth_timer_set(t->env, b->timer, wait_us);
@@ -254,6 +259,16 @@ static void go_alone(struct hth_trainer *t)
     hth_queue_push(&t->trunk, &b->put_back);
 }
 
+/* At a run's start the others do not wait: the grid that is just agreed on is used at once. */
+static bool has_grid(const struct hth_trainer *t)
+{
+    uint32_t generation = 1;
+
+    if (t->opts.share.roster != NULL)
+        (void)hth_roster_shape(t->opts.share.roster, &generation);
+    return generation > 0;
+}
+
 static void offer(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
@@ -265,6 +280,7 @@ static void offer(struct hth_trainer *t)
         return;
     }
     b->phase = HTH_BATCH_AVERAGE;
+    b->no_grid = !has_grid(t);
     err = hth_averager_offer(&t->average.averager, &o);
     if (err != HTH_OK) {
         HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "the batch can't be offered: %s",
@@ -376,7 +392,6 @@ static void prepare(struct hth_trainer *t, const struct hth_roster_batch *all)
         return;
     o = make_offer(t);
     o.weight = HTH_MAX((double)b->samples, 1.0);
-    hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + all->eta_us);
     b->prepared = hth_averager_prepare(&t->average.averager, &o, all->eta_us) == HTH_OK;
 }
 
@@ -414,7 +429,7 @@ static void pump_batch(struct hth_trainer *t)
     }
     if (b->phase == HTH_BATCH_GATHER)
         gather(t, &all);
-    else if (hth_now_us(t->env) >= b->retry_at_us)
+    else if (hth_now_us(t->env) >= b->retry_at_us || (b->no_grid && has_grid(t)))
         offer(t);
     else
         hth_timer_set(t->env, b->timer, b->retry_at_us - hth_now_us(t->env));

@@ -5,9 +5,22 @@
 
 #include <string.h>
 
+#define TELL_STEPS_US (3 * HTH_US_PER_S)
+
 static double gather_rate(const struct hth_batch *b)
 {
     return b->s_per_sample > 0 ? b->s_weight / b->s_per_sample : 0;
+}
+
+/* Nobody waits for one who steps by itself: its step is told now and then. */
+static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
+{
+    int64_t now = hth_now_us(t->env);
+
+    if (t->told_us != 0 && now - t->told_us < TELL_STEPS_US)
+        return;
+    t->told_us = now;
+    hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
 void hth_share_tell(struct hth_trainer *t)
@@ -19,7 +32,7 @@ void hth_share_tell(struct hth_trainer *t)
     if (r == NULL)
         return;
     if (!b->on)
-        hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
+        tell_steps(t, r);
     else if (next || b->phase == HTH_BATCH_GATHER)
         hth_roster_set_progress(r, t->stats.updates + next, b->samples, gather_rate(b));
     else /* it offers these */

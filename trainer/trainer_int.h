@@ -106,6 +106,7 @@ struct hth_batch {
     int64_t taken_us, retry_at_us, behind_since_us;
     uint32_t tries;
     bool prepared;
+    bool no_grid; /* when it was last offered */
     struct hth_timer *timer;
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
@@ -168,6 +169,7 @@ struct hth_trainer {
     struct hth_batch batch;
     struct hth_newcomer newcomer;
     int64_t started_us;
+    int64_t told_us; /* the roster, of a step taken alone */
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */

@@ -569,7 +569,9 @@ static enum hth_err call(struct fixture *f, uint16_t method, const void *payload
 static void test_bad_requests(void **state)
 {
     struct fixture f;
-    struct hth_hash root = {{1}};
+    const struct hth_hash root = {{1}};
+    const struct hth_state_describe other = {.schema = SCHEMA + 1}, any = {.schema = SCHEMA},
+                                    gone = {.schema = SCHEMA, .has_root = true, .root = {{1}}};
     uint8_t p[HTH_STATE_REQUEST_MAX];
 
     (void)state;
@@ -579,13 +581,13 @@ static void test_bad_requests(void **state)
     assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_DESCRIBE, "\xff\xff", 2));
     assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "\xff\xff", 2));
     assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "", 0));
-    assert_err(HTH_E_BAD_SHAPE, call(&f, HTH_STATE_METHOD_DESCRIBE, p,
-                                     hth_state_describe_pack(SCHEMA + 1, NULL, p)));
+    assert_err(HTH_E_BAD_SHAPE,
+               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&other, p)));
     assert_err(HTH_E_NOT_FOUND,
-               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, &root, p)));
+               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&gone, p)));
     assert_err(HTH_E_NOT_FOUND,
                call(&f, HTH_STATE_METHOD_PART, p, hth_state_part_pack(&root, 0, p)));
-    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, NULL, p)));
+    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&any, p)));
     tear_down(&f);
 }
 
@@ -595,13 +597,14 @@ static void test_waiters_are_bounded(void **state)
     uint8_t p[HTH_STATE_REQUEST_MAX];
     enum hth_err err[HTH_STATE_WAITERS_MAX + 1];
     struct hth_rpc_call_opts o = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 30 * S};
+    const struct hth_state_describe any = {.schema = SCHEMA};
 
     (void)state;
     setup_world(&f, 33, false);
     add(&f, 12, 5, false)->silent = true;
     f.newcomer = add(&f, 0, 0, true);
     o.body.payload = p;
-    o.body.payload_len = hth_state_describe_pack(SCHEMA, NULL, p);
+    o.body.payload_len = hth_state_describe_pack(&any, p);
     for (int i = 0; i <= HTH_STATE_WAITERS_MAX; i++) {
         const struct hth_rpc_target target = {.peer = f.peer[0].env->self,
                                               .addr = hth_node_addr(f.peer[0].node, PORT)};

@@ -70,10 +70,9 @@ static void ad(const uint8_t *data, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
+    struct hth_state_describe ask;
     struct hth_hash root;
-    uint64_t schema;
     uint32_t index;
-    bool has_root;
 
     if (len == 0)
         return 0;
@@ -88,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         ad(data + 1, len - 1);
         break;
     case 3:
-        (void)!hth_state_describe_open(data + 1, len - 1, &schema, &root, &has_root);
+        (void)!hth_state_describe_open(data + 1, len - 1, &ask);
         break;
     default:
         (void)!hth_state_part_open(data + 1, len - 1, &root, &index);
