@@ -28,6 +28,7 @@ struct hth_tile {
     const uint32_t *a, *b;
     float *c;
     size_t ldc;
+    size_t next_panel; /* units from b to a second panel; 0: there is none */
     uint32_t rows, units;
     bool fresh;  /* start from 0, not from C */
     bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */
@@ -49,6 +50,7 @@ struct hth_packed_isa {
     enum hth_matmul compute;
     uint32_t mr, nr, width; /* rows and columns of a tile, lanes of a vector */
     uint32_t pair;          /* numbers of a unit: 1 or 2 */
+    uint32_t pair_rows;     /* so many rows take two panels at a time */
     void (*tile_by_rows)(const struct hth_tile *t);
     void (*tile_by_units)(const struct hth_tile *t);
     /* What was streamed is visible to whom the caller hands it. */

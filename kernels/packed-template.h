@@ -235,43 +235,47 @@ static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, u
 
 /* -- tiles --------------------------------------------------------------------------------- */
 
-/* Unit u of row r of A is a[r * row_step + u * unit_step]; all three are constants where this is
- * inlined. */
-INLINE void tile(const struct hth_tile *t, const int rows, const size_t row_step,
+/* Unit u of row r of A is a[r * row_step + u * unit_step]; all constants where this is inlined.
+ * With two panels, C of the second lies below that of the first. */
+INLINE void tile(const struct hth_tile *t, const int rows, const int panels, const size_t row_step,
                  const size_t unit_step)
 {
     vec acc[PK_MR][2];
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        float *c = t->c + (size_t)r * t->ldc;
-        acc[r][0] = t->fresh ? (vec){0} : load(c);
-        acc[r][1] = t->fresh ? (vec){0} : load(c + PK_W);
+    for (int i = 0; i < rows * panels; i++) {
+        const float *c = t->c + (size_t)i * t->ldc;
+        acc[i][0] = t->fresh ? (vec){0} : load(c);
+        acc[i][1] = t->fresh ? (vec){0} : load(c + PK_W);
     }
     const uint32_t *a = t->a, *b = t->b;
     for (uint32_t left = t->units; left > 0; left--) {
-        /* The panel comes from L2 or beyond: ask for it 16 units ahead, across pages too. */
-        __builtin_prefetch(b + 16 * NR);
-        if (4 * NR > 64)
-            __builtin_prefetch(b + 16 * NR + 16);
-        uvec b0 = *(const uvec *)b, b1 = *(const uvec *)(b + PK_W);
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            uint32_t unit = a[(size_t)r * row_step];
-            acc[r][0] = PK_DOT(acc[r][0], unit, b0);
-            acc[r][1] = PK_DOT(acc[r][1], unit, b1);
+        for (int p = 0; p < panels; p++) {
+            const uint32_t *bp = b + (size_t)p * t->next_panel;
+            /* It comes from L2 or beyond: ask for it 16 units ahead, across pages too. */
+            __builtin_prefetch(bp + 16 * NR);
+            if (4 * NR > 64)
+                __builtin_prefetch(bp + 16 * NR + 16);
+            uvec b0 = *(const uvec *)bp, b1 = *(const uvec *)(bp + PK_W);
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                uint32_t unit = a[(size_t)r * row_step];
+                acc[p * rows + r][0] = PK_DOT(acc[p * rows + r][0], unit, b0);
+                acc[p * rows + r][1] = PK_DOT(acc[p * rows + r][1], unit, b1);
+            }
         }
         a += unit_step;
         b += NR;
     }
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        float *c = t->c + (size_t)r * t->ldc;
+    for (int i = 0; i < rows * panels; i++) {
+        float *c = t->c + (size_t)i * t->ldc;
         if (t->stream) {
-            PK_STREAM(c, acc[r][0]);
-            PK_STREAM(c + PK_W, acc[r][1]);
+            PK_STREAM(c, acc[i][0]);
+            PK_STREAM(c + PK_W, acc[i][1]);
         } else {
-            store(c, acc[r][0]);
-            store(c + PK_W, acc[r][1]);
+            store(c, acc[i][0]);
+            store(c + PK_W, acc[i][1]);
         }
     }
 }
@@ -279,7 +283,7 @@ INLINE void tile(const struct hth_tile *t, const int rows, const size_t row_step
 #define ROWS(n) ((n) < PK_MR ? (n) : PK_MR)
 #define TILE_OF(n, row_step, unit_step)                                                            \
     case n:                                                                                        \
-        tile(t, ROWS(n), row_step, unit_step);                                                     \
+        tile(t, ROWS(n), 1, row_step, unit_step);                                                  \
         break
 #define TILES_TO_12(row_step, unit_step)                                                           \
     TILE_OF(1, row_step, unit_step);                                                               \
@@ -295,8 +299,31 @@ INLINE void tile(const struct hth_tile *t, const int rows, const size_t row_step
     TILE_OF(11, row_step, unit_step);                                                              \
     TILE_OF(12, row_step, unit_step)
 
+/* Few rows are few sums, each waiting for its last addition: two panels at a time. */
+#define PAIR_ROWS (PK_MR / 2)
+#define PAIR_OF(n)                                                                                 \
+    case n:                                                                                        \
+        tile(t, (n) < PAIR_ROWS ? (n) : PAIR_ROWS, 2, HTH_PACK_LDA, 1);                            \
+        break
+
+static void tile_pair(const struct hth_tile *t)
+{
+    switch (t->rows) {
+        PAIR_OF(1);
+        PAIR_OF(2);
+        PAIR_OF(3);
+        PAIR_OF(4);
+        PAIR_OF(5);
+        PAIR_OF(6);
+    }
+}
+
 static void tile_by_rows(const struct hth_tile *t)
 {
+    if (t->next_panel > 0) {
+        tile_pair(t);
+        return;
+    }
     switch (t->rows) {
         TILES_TO_12(HTH_PACK_LDA, 1);
     }
@@ -433,6 +460,7 @@ const struct hth_packed_isa PK_TABLE = {
     .nr = NR,
     .width = PK_W,
     .pair = PAIR,
+    .pair_rows = PAIR_ROWS,
     .tile_by_rows = tile_by_rows,
     .tile_by_units = tile_by_units,
     .settle = settle,

@@ -105,30 +105,32 @@ static void expect_end(const struct product *p, uint32_t row, uint32_t rows, uin
         expect_rows(e->residual + row * e->ld_residual + col, e->ld_residual, rows, cols, false);
 }
 
-static void panel_run(const struct product *p, uint32_t panel)
+/* One panel, or two for few rows. */
+static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
     const struct hth_packed_isa *isa = p->isa;
     uint32_t nr = isa->nr, tiles = (p->rows + isa->mr - 1) / isa->mr;
-    const uint32_t *b = p->panels + (size_t)panel * p->units * nr;
+    size_t length = (size_t)p->units * nr;
     for (uint32_t u = 0; u < p->units; u += HTH_PACK_UNITS) {
         uint32_t units = HTH_MIN(p->units - u, (uint32_t)HTH_PACK_UNITS);
         const uint32_t *a = p->a + (size_t)u / HTH_PACK_UNITS * p->rows * HTH_PACK_LDA;
+        bool last = u + units == p->units;
         for (uint32_t i = 0; i < tiles; i++) {
             uint32_t first = tile_first(p->rows, tiles, i);
             struct hth_tile t = {.a = a + (size_t)first * HTH_PACK_LDA,
-                                 .b = b + (size_t)u * nr,
+                                 .b = p->panels + panel * length + (size_t)u * nr,
                                  .c = sums + first * nr,
                                  .ldc = nr,
+                                 .next_panel = panels > 1 ? length : 0,
                                  .rows = tile_first(p->rows, tiles, i + 1) - first,
                                  .units = units,
                                  .fresh = u == 0};
-            bool last = u + units == p->units;
-            if (last)
-                expect_end(p, first, t.rows, panel * nr);
+            for (uint32_t k = 0; last && k < panels; k++)
+                expect_end(p, first, t.rows, (panel + k) * nr);
             isa->tile_by_rows(&t);
-            if (last)
-                end_tile(p, t.c, first, t.rows, panel * nr);
+            for (uint32_t k = 0; last && k < panels; k++)
+                end_tile(p, t.c + k * t.rows * nr, first, t.rows, (panel + k) * nr);
         }
     }
 }
@@ -143,8 +145,9 @@ static void product_part(void *arg, uint32_t part)
     const struct product *p = arg;
     uint32_t panels = panels_of(p->isa, p->n);
     uint32_t end = tile_first(panels, p->parts, part + 1);
-    for (uint32_t i = tile_first(panels, p->parts, part); i < end; i++)
-        panel_run(p, i);
+    uint32_t step = p->rows <= p->isa->pair_rows ? 2 : 1;
+    for (uint32_t i = tile_first(panels, p->parts, part); i < end; i += step)
+        panel_run(p, i, HTH_MIN(end - i, step));
 }
 
 /* Multiply-adds below which a second thread does not pay. */
@@ -400,7 +403,7 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
             float *c = g->c + first * g->ldc + col;
             p.end = (struct hth_tile_end){
                 .y = c, .ldy = g->ldc, .residual = g->accumulate ? c : NULL, .ld_residual = g->ldc};
-            panel_run(&p, 0);
+            panel_run(&p, 0, 1);
         }
     }
     hth_exec_release(ex, mark);
