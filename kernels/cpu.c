@@ -11,6 +11,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "core/team.h"
+#include "kernels/elements.h"
 #include "kernels/math64.h"
 
 /* -- memory -------------------------------------------------------------------------------- */
@@ -53,17 +54,6 @@ static enum hth_err cpu_copy(struct hth_exec *ex, void *dst, const void *src, si
 
 /* -- initial values ------------------------------------------------------------------------ */
 
-/* Box-Muller on two words, in arithmetic whose bits never change (core/rng.h's uses the C library's
- * logarithm). The first word gives a number in (0, 1]. */
-static void normal_pair(const uint32_t w[2], float scale, float out[2])
-{
-    double sine, cosine;
-    double radius = sqrt(-2.0 * hth_log64(((double)w[0] + 1.0) * 0x1p-32));
-    hth_sincos64((double)w[1] * (0x1p-32 * 6.283185307179586), &sine, &cosine);
-    out[0] = (float)(radius * cosine * (double)scale);
-    out[1] = (float)(radius * sine * (double)scale);
-}
-
 #define INIT_WORDS 1024
 
 static enum hth_err cpu_init(const struct hth_backend *be, const struct hth_init_args *args)
@@ -89,11 +79,10 @@ static enum hth_err cpu_init(const struct hth_backend *be, const struct hth_init
         cpu->row->philox(INIT_WORDS / 4, (uint32_t)(at / 4), c123, key, words);
         if (args->init == HTH_INIT_NORMAL) {
             for (size_t i = 0; i < INIT_WORDS; i += 2)
-                normal_pair(words + i, args->scale, chunk + i);
+                hth_el_normal(words[i], words[i + 1], args->scale, chunk + i);
         } else {
-            /* 24 bits are exact in a float: [-1, 1) in steps of 2^-23. */
             for (size_t i = 0; i < INIT_WORDS; i++)
-                chunk[i] = ((float)(int32_t)(words[i] >> 8) * 0x1p-23f - 1.0f) * args->scale;
+                chunk[i] = hth_el_uniform(words[i]) * args->scale;
         }
         memcpy(args->dst + at, chunk, n * sizeof(float));
     }

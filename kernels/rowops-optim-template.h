@@ -2,24 +2,33 @@
 /* rowops-optim-template.h: the optimisers of rowops-template.h, which includes this; the equations
  * stand in optim.h. */
 
+static inline struct hth_el_adam adam_of(const struct hth_step *s)
+{
+    bool decoupled = s->kind == HTH_OPTIM_ADAMW;
+    return (struct hth_el_adam){
+        .scale = s->grad_scale,
+        .b1 = 1.0f - s->beta1,
+        .beta2 = s->beta2,
+        .b2 = 1.0f - s->beta2,
+        .eps = s->eps,
+        .rate = s->lr / s->bias1,
+        .root = 1.0f / s->bias2_sqrt,
+        .l2 = decoupled ? 0.0f : s->decay,
+        .shrink = decoupled ? 1.0f - s->lr * s->decay : 1.0f,
+    };
+}
+
 static void row_adam(const struct hth_step *s, const struct hth_row_step *r)
 {
     float *w = r->w, *m = r->m, *v = r->v;
     const float *g = r->g;
-    float scale = s->grad_scale, b1 = 1.0f - s->beta1, beta2 = s->beta2;
-    float b2 = 1.0f - beta2, eps = s->eps;
-    bool decoupled = s->kind == HTH_OPTIM_ADAMW;
-    float rate = s->lr / s->bias1, root = 1.0f / s->bias2_sqrt;
-    float l2 = decoupled ? 0.0f : s->decay;
-    float shrink = decoupled ? 1.0f - s->lr * s->decay : 1.0f;
+    const struct hth_el_adam c = adam_of(s);
     VECTOR_LOOP
     for (size_t i = 0; i < r->count; i++) {
-        float x = w[i], grad = g[i] * scale + l2 * x;
-        float mean = m[i] + b1 * (grad - m[i]);
-        float square = beta2 * v[i] + b2 * (grad * grad);
+        float mean = m[i], square = v[i];
+        w[i] = hth_el_adam(&c, w[i], g[i], &mean, &square);
         m[i] = mean;
         v[i] = square;
-        w[i] = x * shrink - rate * (mean / (sqrtf(square) * root + eps));
     }
 }
 
@@ -42,20 +51,9 @@ static void row_sgd(const struct hth_step *s, const struct hth_row_step *r)
     }
 }
 
-/* LAMB's update before the trust ratio. Both passes compute it, from the same moments. */
-struct lamb {
-    float inv_bias1, root, eps, decay;
-};
-
-static inline struct lamb lamb_of(const struct hth_step *s)
+static inline struct hth_el_lamb lamb_of(const struct hth_step *s)
 {
-    return (struct lamb){1.0f / s->bias1, 1.0f / s->bias2_sqrt, s->eps, s->decay};
-}
-
-static inline __attribute__((always_inline)) float lamb_update(struct lamb c, float w, float m,
-                                                               float v)
-{
-    return m * c.inv_bias1 / (sqrtf(v) * c.root + c.eps) + c.decay * w;
+    return (struct hth_el_lamb){1.0f / s->bias1, 1.0f / s->bias2_sqrt, s->eps, s->decay};
 }
 
 #define LAMB_STRETCH 512 /* floats whose updates wait to be squared */
@@ -64,7 +62,7 @@ static void row_lamb_moments(const struct hth_step *s, const struct hth_row_step
 {
     float update[LAMB_STRETCH], scale = s->grad_scale, b1 = 1.0f - s->beta1, beta2 = s->beta2;
     float b2 = 1.0f - beta2;
-    struct lamb c = lamb_of(s);
+    const struct hth_el_lamb c = lamb_of(s);
     sums[0] = sums[1] = 0;
     for (size_t at = 0; at < r->count; at += LAMB_STRETCH) {
         size_t n = r->count - at < LAMB_STRETCH ? r->count - at : LAMB_STRETCH;
@@ -77,7 +75,7 @@ static void row_lamb_moments(const struct hth_step *s, const struct hth_row_step
             float square = beta2 * v[i] + b2 * (grad * grad);
             m[i] = mean;
             v[i] = square;
-            update[i] = lamb_update(c, w[i], mean, square);
+            update[i] = hth_el_lamb(&c, w[i], mean, square);
         }
         sums[0] += row_sumsq(n, w);
         sums[1] += row_sumsq(n, update);
@@ -86,10 +84,10 @@ static void row_lamb_moments(const struct hth_step *s, const struct hth_row_step
 
 static void row_lamb_apply(const struct hth_step *s, const struct hth_row_step *r, float rate)
 {
-    struct lamb c = lamb_of(s);
+    const struct hth_el_lamb c = lamb_of(s);
     float *w = r->w;
     const float *m = r->m, *v = r->v;
     VECTOR_LOOP
     for (size_t i = 0; i < r->count; i++)
-        w[i] -= rate * lamb_update(c, w[i], m[i], v[i]);
+        w[i] -= rate * hth_el_lamb(&c, w[i], m[i], v[i]);
 }

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/elements.h"
+
 /* The caller promises that outputs are inputs or don't overlap; without the pragma gcc guards each
  * loop by a run-time check that sends the in-place case down the scalar path. */
 #ifdef __clang__
@@ -151,35 +153,7 @@ static double row_sumsq(size_t n, const float *x)
 
 /* -- activations --------------------------------------------------------------------------- */
 
-/*
- * e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place;
- * exactly 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is that of
- * Cephes' expf.
- */
-static inline __attribute__((always_inline)) float exp_negative(float x)
-{
-    float clamped = x < -87.0f ? -87.0f : x;
-    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    float n = shifted - 12582912.0f;
-    uint32_t bits;
-    memcpy(&bits, &shifted, sizeof(bits));
-    float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    /* The integer sits in the low bits of `shifted`; as exponent it makes 2^n. */
-    uint32_t scale_bits = (bits << 23) + UINT32_C(0x3f800000);
-    float scale;
-    memcpy(&scale, &scale_bits, sizeof(scale));
-    float e = p * scale;
-    return x < -87.0f ? 0.0f : e;
-}
-
-/* The same, W at once. */
+/* hth_el_exp_negative, W at once. */
 static inline vec exp_negative_vec(vec x)
 {
     const vec low = all(-87.0f);
@@ -198,37 +172,12 @@ static inline vec exp_negative_vec(vec x)
     return select_less(x, low, (vec){0}, e);
 }
 
-#define GELU_C 0.7978845608f
-#define GELU_A 0.044715f
-
-/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), u = c (x + a x^3). With q = e^-|2u| neither side overflows:
- * the factor is 1 / (1 + q) for u >= 0 and q / (1 + q) below. */
-static inline __attribute__((always_inline)) float gelu(float x)
-{
-    float u2 = 2.0f * GELU_C * (x + GELU_A * x * x * x);
-    float q = exp_negative(u2 > 0.0f ? -u2 : u2);
-    return x * ((u2 > 0.0f ? 1.0f : q) / (1.0f + q));
-}
-
-/* d gelu / dx = s + x s (1 - s) du2/dx with s = 1 / (1 + e^-u2), s (1 - s) = q / (1 + q)^2.
- * Beyond |x| = 16 q is 0 and x is held there, so that x^2 can't overflow into 0 * infinity. */
-static inline __attribute__((always_inline)) float gelu_slope(float x)
-{
-    float z = x > 16.0f ? 16.0f : x;
-    z = z < -16.0f ? -16.0f : z;
-    float u2 = 2.0f * GELU_C * (z + GELU_A * z * z * z);
-    float q = exp_negative(u2 > 0.0f ? -u2 : u2);
-    float inv = 1.0f / (1.0f + q);
-    float s = (u2 > 0.0f ? 1.0f : q) * inv;
-    return s + z * (q * inv * inv) * (2.0f * GELU_C * (1.0f + 3.0f * GELU_A * z * z));
-}
-
 static void row_act_forward(size_t n, enum hth_act act, const float *x, float *y)
 {
     if (act == HTH_ACT_GELU) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
-            y[i] = gelu(x[i]);
+            y[i] = hth_el_gelu(x[i]);
     } else if (act == HTH_ACT_RELU) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
@@ -243,7 +192,7 @@ static void row_act_backward(size_t n, enum hth_act act, const float *x, const f
     if (act == HTH_ACT_GELU) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
-            dx[i] = dy[i] * gelu_slope(x[i]);
+            dx[i] = dy[i] * hth_el_gelu_slope(x[i]);
     } else if (act == HTH_ACT_RELU) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
@@ -274,7 +223,7 @@ static void row_epilogue(size_t n, const float *x, const struct hth_row_epilogue
     if (bias != NULL && pre == NULL && e->act == HTH_ACT_GELU && e->residual == NULL) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
-            y[i] = gelu(x[i] + bias[i]);
+            y[i] = hth_el_gelu(x[i] + bias[i]);
         return;
     }
     if (bias != NULL && pre != NULL && e->act == HTH_ACT_GELU && e->residual == NULL) {
@@ -282,7 +231,7 @@ static void row_epilogue(size_t n, const float *x, const struct hth_row_epilogue
         for (size_t i = 0; i < n; i++) {
             float p = x[i] + bias[i];
             pre[i] = p;
-            y[i] = gelu(p);
+            y[i] = hth_el_gelu(p);
         }
         return;
     }
@@ -339,7 +288,7 @@ static void row_exp_minus(size_t n, const float *x, float lse, float *y)
 {
     VECTOR_LOOP
     for (size_t i = 0; i < n; i++)
-        y[i] = exp_negative(x[i] - lse);
+        y[i] = hth_el_exp_negative(x[i] - lse);
 }
 
 /* Comparisons skip NaN here; it comes back through the exponentials. */
@@ -377,14 +326,14 @@ static inline vec exp_store_vec(const float *x, float top, float *y)
 static float row_exp_sum(size_t n, const float *x, float top, float *y)
 {
     float lane[LANES];
-    ROW_SUM(n, lane, exp_store_vec(x + at, top, y + at), y[i] = exp_negative(x[i] - top));
+    ROW_SUM(n, lane, exp_store_vec(x + at, top, y + at), y[i] = hth_el_exp_negative(x[i] - top));
     return fold(lane);
 }
 
 static void row_max_sumexp(size_t n, const float *x, float *max, float *sum)
 {
     float lane[LANES], top = row_max(n, x);
-    ROW_SUM(n, lane, exp_negative_vec(load(x + at) - top), exp_negative(x[i] - top));
+    ROW_SUM(n, lane, exp_negative_vec(load(x + at) - top), hth_el_exp_negative(x[i] - top));
     *max = top;
     *sum = fold(lane);
 }
@@ -528,35 +477,16 @@ static void row_stream_end(void)
 
 /* -- number formats ------------------------------------------------------------------------ */
 
-static inline uint32_t bits_of(float x)
-{
-    uint32_t b;
-    memcpy(&b, &x, sizeof(b));
-    return b;
-}
-
-static inline float float_of(uint32_t b)
-{
-    float x;
-    memcpy(&x, &b, sizeof(x));
-    return x;
-}
-
 static void row_to_bf16(size_t n, const float *x, uint16_t *y)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t b = bits_of(x[i]);
-        /* Round half to even by adding just under half, plus one where the kept part is odd. A NaN
-         * gets its quiet bit, or its payload could round to infinity. */
-        uint32_t rounded = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
-        y[i] = (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40u) : rounded);
-    }
+    for (size_t i = 0; i < n; i++)
+        y[i] = hth_el_to_bf16(x[i]);
 }
 
 static void row_from_bf16(size_t n, const uint16_t *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = float_of((uint32_t)x[i] << 16);
+        y[i] = hth_el_from_bf16(x[i]);
 }
 
 static void row_to_f16(size_t n, const float *x, uint16_t *y)
@@ -569,18 +499,8 @@ static void row_to_f16(size_t n, const float *x, uint16_t *y)
     for (; i + 8 <= n; i += 8)
         _mm_storeu_si128((__m128i *)(void *)(y + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
 #endif
-    for (; i < n; i++) {
-        uint32_t b = bits_of(x[i]), sign = b >> 16 & 0x8000u, mag = b & 0x7fffffffu;
-        /* Normal: move the exponent's bias from 127 to 15 and round half to even at bit 13. */
-        uint32_t normal = (mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13;
-        /* Below 2^-14: adding 1/2 makes the sum's last place that of a subnormal half (2^-24), and
-         * the addition does the rounding. */
-        uint32_t tiny = bits_of(float_of(mag < 0x38800000u ? mag : 0) + 0.5f) - 0x3f000000u;
-        uint32_t h = mag < 0x38800000u ? tiny : normal;
-        h = mag >= 0x477ff000u ? 0x7c00u : h; /* 65520 and more round to infinity */
-        h = mag > 0x7f800000u ? 0x7e00u : h;
-        y[i] = (uint16_t)(sign | h);
-    }
+    for (; i < n; i++)
+        y[i] = hth_el_to_f16(x[i]);
 }
 
 static void row_from_f16(size_t n, const uint16_t *x, float *y)
@@ -595,16 +515,8 @@ static void row_from_f16(size_t n, const uint16_t *x, float *y)
         _mm256_storeu_ps(y + i,
                          _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(x + i))));
 #endif
-    for (; i < n; i++) {
-        uint32_t sign = (uint32_t)(x[i] & 0x8000u) << 16, mag = x[i] & 0x7fffu;
-        uint32_t normal = (mag << 13) + 0x38000000u;
-        uint32_t special = (mag << 13) | 0x7f800000u | (mag > 0x7c00u ? 0x400000u : 0u);
-        /* Subnormal: mag * 2^-24, exact in a float. */
-        uint32_t tiny = bits_of((float)(int32_t)mag * 0x1p-24f);
-        uint32_t b = mag < 0x400u ? tiny : normal;
-        b = mag >= 0x7c00u ? special : b;
-        y[i] = float_of(sign | b);
-    }
+    for (; i < n; i++)
+        y[i] = hth_el_from_f16(x[i]);
 }
 
 #include "kernels/rowops-optim-template.h"
