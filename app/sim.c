@@ -290,6 +290,7 @@ int hth_verb_sim(int argc, char **argv)
     for (size_t i = 0; i < HTH_ARRAY_LEN(studies); i++) {
         if (strcmp(studies[i].name, argv[1]) == 0) {
             static char program[64];
+            hth_sim_settle_memory();
             snprintf(program, sizeof(program), "%s %s", argv[0], argv[1]);
             argv[1] = program;
             return studies[i].run(argc - 1, argv + 1);

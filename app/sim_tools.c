@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the studies of `hearth sim` share; see sim.h. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "app/sim.h"
 
 #include "app/cli.h"
 #include "core/mem.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +23,26 @@
 #define THREADS_MAX 256
 
 extern char **environ;
+
+void hth_sim_settle_memory(void)
+{
+    enum { BLOCKS = 64 };
+    const size_t block = (size_t)16 << 20; /* below what malloc would map by itself */
+    const uintptr_t page = (uintptr_t)2 << 20;
+    void *held[BLOCKS];
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_TOP_PAD, 64 << 20);
+    /* Address space only: nothing is touched, and all goes back to malloc. */
+    for (int i = 0; i < BLOCKS; i++) {
+        held[i] = malloc(block);
+        uintptr_t first = ((uintptr_t)held[i] + page - 1) / page * page;
+        if (held[i] != NULL)
+            (void)madvise((void *)first, block - page, MADV_HUGEPAGE);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        free(held[i]);
+}
 
 int64_t hth_sim_clock_us(void)
 {

@@ -79,6 +79,8 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
 
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id)
 {
+    if (dir->down_count == 0)
+        return; /* told after every call */
     struct hth_dir_host *h = hth_dir_host_get(dir, id);
     if (h != NULL)
         hth_dir_host_set_down(dir, h, false);

@@ -221,6 +221,7 @@ struct hth_rpc_request {
 };
 
 struct handler {
+    uint16_t method;
     hth_rpc_handler_fn *fn;
     void *arg;
 };
@@ -244,7 +245,8 @@ struct hth_rpc {
     struct hth_addr addr;
     struct hth_blob *pad;                /* zeros between tensors */
     struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
-    struct hth_map *handlers;
+    struct handler *handlers; /* few: looked through from the first */
+    uint32_t handler_count;
     struct hth_map *peers;
     struct node conns;
     uint32_t conn_count;

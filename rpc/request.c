@@ -300,6 +300,15 @@ static enum hth_err admit(const struct conn *c, const struct hth_rpc_request *re
     return HTH_OK;
 }
 
+static const struct handler *handler_of(const struct hth_rpc *rpc, uint16_t method)
+{
+    for (uint32_t i = 0; i < rpc->handler_count; i++) {
+        if (rpc->handlers[i].method == method)
+            return &rpc->handlers[i];
+    }
+    return NULL;
+}
+
 void request_on_complete(struct conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
@@ -311,7 +320,7 @@ void request_on_complete(struct conn *c)
     c->rx_req = NULL;
     c->active_us = hth_now_us(rpc->env);
     list_push(&c->requests, &req->node);
-    struct handler *h = hth_map_get_u64(rpc->handlers, req->frame->msg.u.request.method);
+    const struct handler *h = handler_of(rpc, req->frame->msg.u.request.method);
     enum hth_err err = admit(c, req, h);
     if (err != HTH_OK) {
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);

@@ -201,7 +201,6 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
     rpc->opts.network = rpc->network;
     rpc->opts.listen = NULL;
-    rpc->handlers = hth_map_new();
     rpc->peers = hth_map_new();
     static const uint8_t zeros[HTH_FRAME_ALIGN];
     rpc->pad = hth_blob_copy(zeros, sizeof(zeros));
@@ -279,10 +278,7 @@ void hth_rpc_free(struct hth_rpc *rpc)
         req->rpc = NULL;
     }
     drop_peers(rpc);
-    struct handler *h;
-    for (size_t it = 0; (h = hth_map_next(rpc->handlers, &it, NULL, NULL)) != NULL;)
-        hth_free(h);
-    hth_map_free(rpc->handlers);
+    hth_free(rpc->handlers);
     drop_notes(rpc);
     hth_heap_clear(&rpc->due);
     hth_timer_free(rpc->env, rpc->timer);
@@ -302,16 +298,17 @@ void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out)
 
 void hth_rpc_serve(struct hth_rpc *rpc, uint16_t method, hth_rpc_handler_fn *handler, void *arg)
 {
-    struct handler *old;
+    uint32_t i = 0;
+    while (i < rpc->handler_count && rpc->handlers[i].method != method)
+        i++;
     if (handler == NULL) {
-        old = hth_map_del_u64(rpc->handlers, method);
-    } else {
-        struct handler *h = hth_new(struct handler);
-        h->fn = handler;
-        h->arg = arg;
-        old = hth_map_put_u64(rpc->handlers, method, h);
+        if (i < rpc->handler_count)
+            rpc->handlers[i] = rpc->handlers[--rpc->handler_count];
+        return;
     }
-    hth_free(old);
+    if (i == rpc->handler_count)
+        rpc->handlers = hth_realloc(rpc->handlers, ++rpc->handler_count, sizeof(*rpc->handlers));
+    rpc->handlers[i] = (struct handler){method, handler, arg};
 }
 
 /* ---- drain --------------------------------------------------------------------------------- */

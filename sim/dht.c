@@ -184,12 +184,13 @@ static int64_t rounds(struct hth_world *w, const struct hth_node *node, double f
     return sum + (int64_t)(left * (double)round_trip(w, node));
 }
 
-static size_t others_in_reach(const struct hth_world *w, const struct hth_node *node)
+/* Counts up to `enough`. */
+static size_t others_in_reach(const struct hth_world *w, const struct hth_node *node, size_t enough)
 {
     if (!w->sided)
         return w->up_count - (node->live ? 1 : 0);
     size_t count = 0;
-    for (size_t i = 0; i < w->node_count; i++)
+    for (size_t i = 0; i < w->node_count && count < enough; i++)
         count += w->nodes[i] != node && w->nodes[i]->live && w->nodes[i]->side == node->side;
     return count;
 }
@@ -197,7 +198,7 @@ static size_t others_in_reach(const struct hth_world *w, const struct hth_node *
 /* Cut off from a swarm that exists; a lonely first node serves itself. */
 static bool isolated(const struct hth_world *w, const struct hth_node *node)
 {
-    return w->sided && w->up_count > 1 && others_in_reach(w, node) == 0;
+    return w->sided && w->up_count > 1 && others_in_reach(w, node, 1) == 0;
 }
 
 /* ---- put ----------------------------------------------------------------------------------- */
@@ -606,7 +607,7 @@ static void dht_stats(void *self, struct hth_dht_stats *out)
 {
     struct hth_node *node = self;
     *out = node->dht_stats;
-    out->nodes_good = (uint32_t)others_in_reach(node->world, node);
+    out->nodes_good = (uint32_t)others_in_reach(node->world, node, SIZE_MAX);
 }
 
 const struct hth_dht_ops sim_dht_ops = {
