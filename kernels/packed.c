@@ -420,10 +420,12 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
                    hth_exec_cost(outer_bytes(isa, OUTER_UNITS, out)));
 }
 
-/* For every set: the widest panel, and units of one number. */
+/* For every set: the widest panel and tile, and units of one number. */
 size_t hth_packed_gemm_scratch(size_t n, size_t k)
 {
-    (void)n;
-    size_t rows = hth_exec_cost(12 * (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t));
-    return HTH_MAX(rows, BLOCK_BYTES) + hth_exec_cost(k * HTH_PACK_NR * sizeof(uint32_t));
+    size_t row = (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t);
+    size_t rows = HTH_MAX(12 * row, HTH_MIN(BLOCK_ROWS * row, BLOCK_BYTES));
+    size_t outer = (n + HTH_PACK_NR) * OUTER_UNITS * sizeof(uint32_t);
+    size_t product = hth_exec_cost(rows) + hth_exec_cost(k * HTH_PACK_NR * sizeof(uint32_t));
+    return HTH_MAX(product, hth_exec_cost(HTH_MIN(outer, OUTER_BYTES)));
 }
