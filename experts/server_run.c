@@ -46,9 +46,9 @@ static void zero_out(const struct srv_segment *seg)
  * would make the expert's gradient infinite and cost everybody else the step. */
 static enum hth_err judge_numbers(const float *rows, size_t count)
 {
-    if (!hth_rows_finite(rows, count))
-        return HTH_E_NOT_FINITE;
-    return hth_rows_below(rows, count, HTH_EXPERT_NUMBER_MAX) ? HTH_OK : HTH_E_RANGE;
+    if (hth_rows_below(rows, count, HTH_EXPERT_NUMBER_MAX))
+        return HTH_OK; /* one pass over what is as it should be */
+    return hth_rows_finite(rows, count) ? HTH_E_RANGE : HTH_E_NOT_FINITE;
 }
 
 static enum hth_err judge(const struct hth_server_opts *opts, const float *x, const float *dy,
