@@ -349,7 +349,7 @@ static void encode(struct send *s, struct encode *e)
     size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
     e->round = round_ref(r);
     e->send = s;
-    e->sample = s->part % SAMPLE_EVERY == 0;
+    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
     e->job = (struct hth_job){.lane = r->reducer->opts.lane,
                               .run = run_encode,
                               .done = done_encode,

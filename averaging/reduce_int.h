@@ -27,10 +27,11 @@
 #define LINGERING_MAX   4u  /* ended rounds that answer stragglers */
 #define ENDED_MAX       64u /* ended groups that are remembered by name */
 #define SUSPECTS_MAX    64u /* silent peers that are remembered */
-#define SAMPLE_EVERY    8u  /* parts whose encoding's error is measured */
-#define RETRY_US        (10 * HTH_US_PER_MS)
-#define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
-#define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
+#define SAMPLE_EVERY    16u /* parts of a share: their encoding's error is measured, from the first \
+                             */
+#define RETRY_US     (10 * HTH_US_PER_MS)
+#define OWN_PAUSE_US (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
+#define NUMBER_MAX   1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
 
