@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,15 @@ static void say_done(int64_t ns, int64_t cpu, uint64_t bytes, uint32_t dropped, 
            longest);
 }
 
+static void end_rounds(struct bench_member *m)
+{
+    if (m->err != HTH_OK)
+        printf("failed %s\n", hth_err_text(m->err));
+    else
+        say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped,
+                 m->longest_ns);
+}
+
 static void on_round(void *arg, const struct hth_reduce_result *result)
 {
     struct bench_member *m = arg;
@@ -103,7 +113,7 @@ static void on_round(void *arg, const struct hth_reduce_result *result)
     hth_blob_unref(m->average);
     m->average = result->average != NULL ? hth_blob_ref(result->average) : NULL;
     if (m->err != HTH_OK || m->left == 0) {
-        hth_net_stop(m->env);
+        end_rounds(m);
         return;
     }
     m->left--;
@@ -128,7 +138,7 @@ static void begin_round(struct bench_member *m)
     memcpy(opts.group.b, &m->round, sizeof(m->round));
     m->err = hth_reduce_start(m->reducer, &opts, NULL);
     if (m->err != HTH_OK)
-        hth_net_stop(m->env);
+        end_rounds(m);
 }
 
 static bool do_rounds(struct bench_member *m, const char *line)
@@ -139,13 +149,6 @@ static bool do_rounds(struct bench_member *m, const char *line)
     m->longest_ns = 0;
     m->err = HTH_OK;
     begin_round(m);
-    enum hth_err err = hth_net_run(m->env);
-    if (err != HTH_OK || m->err != HTH_OK) {
-        printf("failed %s\n", hth_err_text(m->err != HTH_OK ? m->err : err));
-        return false;
-    }
-    say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped,
-             m->longest_ns);
     return true;
 }
 
@@ -284,16 +287,56 @@ static void member_close(struct bench_member *m)
     hth_bench_floor_free(m->floor);
 }
 
+/* A line of the input, on the loop thread. */
+struct order {
+    struct bench_member *member;
+    char line[LINE_BYTES_MAX];
+};
+
+static void on_order(void *arg)
+{
+    struct order *o = arg;
+    if (!obey(o->member, o->line)) {
+        printf("failed at: %s", o->line);
+        hth_net_stop(o->member->env);
+    }
+    hth_free(o);
+}
+
+static void on_end(void *arg)
+{
+    struct bench_member *m = arg;
+    hth_net_stop(m->env);
+}
+
+/* The loop must not wait for lines: what others are owed is still being sent. */
+static void *read_orders(void *arg)
+{
+    struct bench_member *m = arg;
+    for (;;) {
+        struct order *o = hth_new(struct order);
+        o->member = m;
+        if (fgets(o->line, sizeof(o->line), stdin) == NULL) {
+            hth_free(o);
+            break;
+        }
+        hth_post(m->env, on_order, o);
+    }
+    hth_post(m->env, on_end, m);
+    return NULL;
+}
+
 int hth_bench_member_main(bool plain)
 {
     struct bench_member m = {0};
-    char line[LINE_BYTES_MAX];
+    pthread_t reader;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    bool fine = member_open(&m, plain) == HTH_OK;
-    while (fine && fgets(line, sizeof(line), stdin) != NULL) {
-        fine = obey(&m, line);
-        if (!fine)
-            printf("failed at: %s", line);
+    bool fine =
+        member_open(&m, plain) == HTH_OK && pthread_create(&reader, NULL, read_orders, &m) == 0;
+    if (fine) {
+        fine = hth_net_run(m.env) == HTH_OK;
+        /* After an order that failed the reader still waits for the input's end. */
+        pthread_join(reader, NULL);
     }
     member_close(&m);
     return fine ? HTH_EXIT_OK : HTH_EXIT_FAILURE;
