@@ -72,6 +72,14 @@ static const struct hth_bench_twin_case cases[] = {
      .batches = 16,
      .rows = 1,
      .backward = true},
+#ifdef HTH_BENCH_AVERAGERS
+    {.name = "C",
+     .run = hth_bench_twin_averagers,
+     .unit = "s",
+     .hivemind = 36.5,
+     .aim = 20,
+     .less_is_better = true},
+#endif
     {.name = "D",
      .run = hth_bench_twin_codec,
      .unit = "ms",
@@ -134,7 +142,8 @@ enum { KEY_CASE = 0x5400 };
 
 static const struct argp_option options[] = {
     {"case", KEY_CASE, "NAME", 0,
-     "A1, A2, A5, A6, A7, D, E, beam, start or all (default: all). E also runs E-512 and E-nop", 0},
+     "A1, A2, A5, A6, A7, C, D, E, beam, start or all (default: all). E also runs E-512 and E-nop",
+     0},
     {0},
 };
 

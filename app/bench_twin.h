@@ -34,6 +34,9 @@ enum hth_err hth_bench_twin_layer(struct hth_bench *b,
 enum hth_err hth_bench_twin_start(struct hth_bench *b,
                                   const struct hth_bench_twin_case *c) HTH_MUST;
 enum hth_err hth_bench_twin_beam(struct hth_bench *b, const struct hth_bench_twin_case *c) HTH_MUST;
+/* Needs OpenDHT. */
+enum hth_err hth_bench_twin_averagers(struct hth_bench *b,
+                                      const struct hth_bench_twin_case *c) HTH_MUST;
 enum hth_err hth_bench_twin_codec(struct hth_bench *b,
                                   const struct hth_bench_twin_case *c) HTH_MUST;
 

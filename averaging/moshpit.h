@@ -14,10 +14,10 @@
  * has axes. While a group reduces, its members already declare for their next line, as the next
  * cell follows from the group's order alone; so the DHT's delay hides behind the arithmetic.
  *
- * Numbers. Round r works along axis r mod d. A sweep of one round takes the next round that the
- * roster says; one through all axes begins at a multiple of d, and one with a number s at s d. The
- * shape and its generation are those of the roster when the sweep begins; while nobody was met yet,
- * a new generation begins it anew.
+ * Numbers. Round r works along axis r mod d. A sweep of one round takes the first one in which
+ * anybody of the roster can still be met and that this peer has not done; one through all axes
+ * begins at a multiple of d, and one with a number s at s d. The shape and its generation are those
+ * of the roster when the sweep begins; while nobody was met yet, a new generation begins it anew.
  *
  * Who is due. Where the roster is exact, the leader of a line waits for the peers that stand in it
  * and for those whose next cell is not known yet; for a peer that was dropped or did not come, only

@@ -143,3 +143,18 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
         }
     return count;
 }
+
+uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
+{
+    const struct hth_roster_peer *p;
+    uint64_t round = UINT64_MAX;
+
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
+        const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema);
+        if (p->note.schema != hth_roster_self(mp->roster)->schema ||
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || suspected(mp, p))
+            continue;
+        round = HTH_MIN(round, HTH_MAX(p->note.round, heard != NULL ? heard->round : 0));
+    }
+    return round == UINT64_MAX ? ours : HTH_MAX(round, ours);
+}

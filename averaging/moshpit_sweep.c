@@ -442,7 +442,8 @@ static enum hth_err place(struct sweep *s)
         s->round = s->offer.sweep * shape->dims;
         return HTH_OK;
     }
-    s->round = HTH_MAX(hth_roster_round(mp->roster), mp->round_next);
+    s->round = HTH_MAX(hth_roster_self(mp->roster)->round, mp->round_next);
+    s->round = hth_moshpit_round(mp, s->offer.schema, s->round);
     if (s->rounds > 1)
         s->round += (shape->dims - s->round % shape->dims) % shape->dims;
     mp->round_next = s->round + s->rounds;
