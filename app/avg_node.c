@@ -30,9 +30,10 @@ static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err e
 {
     struct hth_avg_node *n = arg;
 
-    (void)err;
     if (n->reducer != NULL)
         hth_reducer_peer_lost(n->reducer, id);
+    if (n->averager.ops != NULL)
+        hth_moshpit_peer_lost(&n->averager, id, err);
 }
 
 static void on_change(void *arg)

@@ -95,16 +95,16 @@ struct hth_match_opts {
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
-    int64_t dial_us;      /* and that much more while there is no connection yet */
+    int64_t dial_us;      /* and that much more while there is no connection yet: a handshake on a
+                           * busy machine takes its time, and so it is waited for too */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
     int64_t linger_us;    /* begun groups are remembered for members that missed it, and what was
                            * told for those who look later */
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
-        .hold_us = 200 * HTH_US_PER_MS, .silence_us = 250 * HTH_US_PER_MS,                         \
-        .dial_us = 250 * HTH_US_PER_MS, .patience_us = 500 * HTH_US_PER_MS,                        \
-        .linger_us = 5 * HTH_US_PER_S                                                              \
+        .hold_us = 200 * HTH_US_PER_MS, .silence_us = 400 * HTH_US_PER_MS,                         \
+        .dial_us = HTH_US_PER_S, .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S \
     }
 
 /* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
@@ -112,6 +112,9 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
                            const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
 /* Ends all looks without callbacks. NULL is fine. */
 void hth_match_free(struct hth_match *match);
+/* A connection was lost: who was waited for over it is not any more, until it declares anew. Call
+ * it from the endpoint's on_peer_lost. */
+void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
 /* Who is due may have changed: leaders judge anew. */
 void hth_match_nudge(struct hth_match *match);
 
@@ -182,6 +185,8 @@ struct hth_look_opts {
     /* Fills in whom to tell, at most `max`; returns how many. Called once, inside hth_look_new.
      * NULL: nobody. */
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
+    /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
+    void (*deaf)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
 };

@@ -56,6 +56,8 @@ struct probe {
 struct telling {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
+    struct hth_peer_id id;
+    bool dialled; /* not only over a connection that exists */
 };
 
 struct hth_look {

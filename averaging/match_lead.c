@@ -95,6 +95,7 @@ static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request
     }
     if (join->ready && !l->ready)
         l->ready_us = now_us;
+    l->struck = false; /* it lives after all */
     l->joined = true;
     l->ready = join->ready;
     l->held = req;
@@ -151,6 +152,19 @@ static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
         *pending_us = HTH_MAX(*pending_us, until_us);
 }
 
+/* Until when a looker that has not joined is waited for. Those who followed a leader that died find
+ * that out a little later than we; who has no connection to us needs the time to make one. */
+static int64_t patience(const struct hth_look *look, const struct looker *l)
+{
+    const struct hth_match *m = look->match;
+    int64_t since_us = HTH_MAX(l->seen_us, look->since_us);
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(m->rpc, &l->id, &info) == HTH_OK && info.connected)
+        return since_us + m->opts.patience_us;
+    return since_us + HTH_MAX(m->opts.patience_us, m->opts.dial_us);
+}
+
 /* Followers that are ready, and lookers that may become such. */
 static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
 {
@@ -159,9 +173,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         if (l->struck)
             continue;
         if (!l->joined) {
-            /* Those who followed a leader that died find that out a little later than we. */
-            wait_for(&c->pending_us,
-                     HTH_MAX(l->seen_us, look->since_us) + look->match->opts.patience_us, now_us);
+            wait_for(&c->pending_us, patience(look, l), now_us);
         } else if (!l->ready) {
             wait_for(&c->pending_us, l->left_us, now_us);
         } else { /* between two JOINs too: its next one is answered with the group */

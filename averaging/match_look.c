@@ -130,6 +130,8 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
     l->struck_here = here;
     look->lost |= here;
     look->match->stats.takeovers++;
+    if (here && look->opts.deaf != NULL)
+        look->opts.deaf(look->opts.arg, &l->id);
 }
 
 /* ---- declarations --------------------------------------------------------------------------- */

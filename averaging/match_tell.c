@@ -12,8 +12,6 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define TELL_TIMEOUT_US HTH_US_PER_S
-
 /* ---- what is heard -------------------------------------------------------------------------- */
 
 /* The place for a peer's word: its own, a free one, or the oldest. */
@@ -131,8 +129,12 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     struct hth_join_reply reply;
 
     t->call = NULL;
-    if (r->err != HTH_OK)
-        return; /* the board is left */
+    if (r->err != HTH_OK) {
+        if (t->look->opts.deaf != NULL && !r->remote && t->dialled)
+            t->look->opts.deaf(t->look->opts.arg, &t->id);
+        hth_look_poke(t->look);
+        return;
+    }
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
         reply.reason == HTH_AVG_WAIT && reply.record_len > 0)
         (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
@@ -148,8 +150,8 @@ static void tell_all(struct hth_look *look)
                             .schema = look->opts.schema,
                             .record = look->own,
                             .record_len = look->own_len};
-    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL,
-                                     .timeout_us = TELL_TIMEOUT_US};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
+    struct hth_rpc_peer_info info;
     uint32_t count = 0;
 
     if (look->opts.known != NULL)
@@ -162,6 +164,11 @@ static void tell_all(struct hth_look *look)
         struct telling *t = &look->telling[i];
         const struct hth_rpc_target target = {.peer = known[i].id, .addr = known[i].addr};
         t->look = look;
+        t->id = known[i].id;
+        t->dialled = known[i].addr.family != 0;
+        call.timeout_us = m->opts.silence_us;
+        if (hth_rpc_peer_info(m->rpc, &t->id, &info) != HTH_OK || !info.connected)
+            call.timeout_us += m->opts.dial_us;
         m->stats.tells_out++;
         if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
             t->call = NULL;

@@ -254,6 +254,17 @@ void hth_moshpit_nudge(struct hth_averager *a)
     hth_match_nudge(mp->match);
 }
 
+void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *peer, enum hth_err err)
+{
+    struct moshpit *mp = a->self;
+
+    HTH_ASSERT(a->ops == &ops);
+    if (err == HTH_OK) /* it was idle */
+        return;
+    hth_moshpit_suspect(mp, peer);
+    hth_match_peer_lost(mp->match, peer);
+}
+
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)
 {
     const struct moshpit *mp = a->self;

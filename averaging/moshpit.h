@@ -3,16 +3,21 @@
  * moshpit.h: the averager of a run: roster + grid + match + reduce, behind averager.h's table.
  *
  * An offer becomes a *sweep*: rounds through successive axes of the grid, each of which looks for a
- * group in this peer's line (match.h), reduces in it (reduce.h), and moves the peer's cell:
+ * group in this peer's line (match.h) and reduces in it (reduce.h):
  *
- *      offer --> look in line, axis 0 --> reduce --> cell --> look in line, axis 1 --> ... -->
- * result |  nobody               | error
+ *      offer --> look in line, axis 0 --> reduce --> look in line, axis 1 --> reduce --> ... result
+ *                       |  nobody               | error
  *                       '----------- next axis with the values as they are ------'
  *
  * Values and weight are carried along: what a group averaged counts in the next one for all of its
  * samples, so that a full grid gives everybody the weighted mean of all after as many rounds as it
- * has axes. While a group reduces, its members already declare for their next line, as the next
- * cell follows from the group's order alone; so the DHT's delay hides behind the arithmetic.
+ * has axes. While a group reduces, its members already declare for their next line; so the DHT's
+ * delay hides behind the arithmetic.
+ *
+ * Cells. In sweeps of a given number of rounds a peer's cell moves with each, as Moshpit has it, so
+ * that other peers meet next time: that mixes whatever crowd there is. In sweeps through all axes
+ * peers keep their cells: the grid stays as full as it was, and one disturbed round is forgotten in
+ * the next sweep.
  *
  * Numbers. Round r works along axis r mod d. A sweep of one round takes the first one in which
  * anybody of the roster can still be met and that this peer has not done; one through all axes
@@ -63,6 +68,9 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
                              struct hth_averager *out) HTH_MUST;
 /* Call it from the roster's on_change. `a` must be a moshpit's. */
 void hth_moshpit_nudge(struct hth_averager *a);
+/* Call it from the endpoint's on_peer_lost, besides the reducer's. */
+void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *peer,
+                           enum hth_err err);
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out);
 
 #endif

@@ -3,9 +3,9 @@
  * moshpit_due.c: who is expected in a line.
  *
  * The roster says for each peer in which round it looks next and where it stands then. Its notes
- * come a little late, so a peer that is said to be in an earlier round only *may* come: it has
- * moved since. Who was dropped from a group or let others wait is not expected again before a newer
- * note of it was seen: a dead peer's last note lives on for a while.
+ * come a little late, so where cells move with every round, a peer that is said to be in an earlier
+ * one only *may* come: it has moved since. Who was dropped from a group or let others wait is not
+ * expected again before a newer note of it was seen: a dead peer's last note lives on for a while.
  */
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
@@ -39,14 +39,20 @@ static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 
 enum where { NOT_DUE, MAY_COME, DUE };
 
-/* What a peer told us itself is newer than its note. Only of sweeps that move: who looks where in
- * the others follows from the cell of its note. */
+bool hth_moshpit_suspects(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+
+    return p != NULL && suspected(mp, p);
+}
+
+/* What a peer told us itself is newer than its note. */
 static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
                         const struct hth_avg_line *ours, enum where *out)
 {
     const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema);
 
-    if (line == NULL || !s->moves || line->generation != s->generation || line->round < s->round)
+    if (line == NULL || line->generation != s->generation || line->round < s->round)
         return false;
     *out = line->round == s->round && hth_avg_line_eq(line, ours) ? DUE : NOT_DUE;
     return true;
@@ -70,11 +76,18 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
         return n->generation < s->generation ? MAY_COME : NOT_DUE;
     theirs.cell = n->cell;
-    if (s->moves && n->round != s->round)
-        return n->round < s->round ? MAY_COME : NOT_DUE;
-    if (!s->moves && n->step != s->offer.sweep)
+    if (s->moves) { /* its cell in our round is known only when it is in it */
+        if (n->round != s->round)
+            return n->round < s->round ? MAY_COME : NOT_DUE;
+        return hth_avg_line_eq(&ours, &theirs) ? DUE : NOT_DUE;
+    }
+    if (!hth_avg_line_eq(&ours, &theirs))
         return NOT_DUE;
-    return hth_avg_line_eq(&ours, &theirs) ? DUE : NOT_DUE;
+    if (s->offer.sweep != HTH_AVG_SWEEP_AUTO)
+        return n->step == s->offer.sweep ? DUE : NOT_DUE;
+    if (n->round > s->round)
+        return NOT_DUE;
+    return n->round + 2 * s->shape.dims >= s->round ? DUE : MAY_COME;
 }
 
 /* Until when a peer is waited for: until the values' window is over, or shortly after it expected
@@ -126,7 +139,8 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
 }
 
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for
- * us perhaps. Where peers are sampled only the first: all would tell the same few. */
+ * us perhaps; for the last no connection is made. Where peers are sampled only the first: all would
+ * tell the same few. */
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max)
 {
     const struct hth_roster_peer *p;
@@ -139,7 +153,10 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
             if (p->note.schema != hth_roster_self(s->mp->roster)->schema ||
                 (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || where(s, p) != (enum where)want)
                 continue;
-            out[count++] = (struct hth_match_known){.id = p->id, .addr = p->note.addr};
+            out[count] = (struct hth_match_known){.id = p->id};
+            if (want != NOT_DUE)
+                out[count].addr = p->note.addr;
+            count++;
         }
     return count;
 }

@@ -289,6 +289,10 @@ static enum hth_err reduce(struct sweep *s)
     }
     err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
     hth_free(members);
+    /* A leader that died while it began is not waited for once more. */
+    for (uint32_t i = 0; i < g->count && err == HTH_OK; i++)
+        if (hth_moshpit_suspects(s->mp, &g->member[i].id))
+            hth_reducer_peer_lost(s->mp->reducer, &g->member[i].id);
     return err;
 }
 
@@ -306,17 +310,18 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
     }
 }
 
-/* The cell after this round follows from the group's order alone. */
+/* Where cells move, the one after this round follows from the group's order alone. */
 static void move(struct sweep *s)
 {
     struct moshpit *mp = s->mp;
 
+    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO)
+        hth_roster_set_round(mp->roster, s->round + 1);
     if (!s->moves)
         return;
     hth_avg_cell_next(&s->shape, s->round, &s->group->id, s->group->self, &s->cell);
     if (hth_roster_set_cell(mp->roster, s->generation, &s->cell) != HTH_OK)
         HTH_LOG(s->env, HTH_DEBUG, HTH_SUB_AVG, "the grid changed during a round");
-    hth_roster_set_round(mp->roster, s->round + 1);
 }
 
 static void on_look(void *arg, const struct hth_look_result *r)
@@ -332,7 +337,7 @@ static void on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
-        if (s->moves)
+        if (s->offer.sweep == HTH_AVG_SWEEP_AUTO)
             hth_roster_set_round(s->mp->roster, s->round + 1);
         s->round++;
         if (!s->offered) { /* what was prepared was never offered */
@@ -372,6 +377,11 @@ static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
     return hth_moshpit_known(arg, out, max);
 }
 
+static void deaf(void *arg, const struct hth_peer_id *id)
+{
+    hth_moshpit_suspect(((struct sweep *)arg)->mp, id);
+}
+
 /* With one axis everybody belongs into one group, also who has come since it was shaped. */
 static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 {
@@ -398,6 +408,7 @@ static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
                               .known = known,
+                              .deaf = deaf,
                               .done = on_look,
                               .arg = s};
 
@@ -437,8 +448,10 @@ static enum hth_err place(struct sweep *s)
     s->shape = *shape;
     HTH_TRY(hth_roster_cell(mp->roster, &s->cell));
     s->rounds = s->offer.rounds == HTH_AVG_ALL_AXES ? shape->dims : s->offer.rounds;
-    s->moves = s->offer.sweep == HTH_AVG_SWEEP_AUTO;
-    if (!s->moves) {
+    /* Through all axes everybody stands still: one disturbed round would cost the grid its order,
+     * and with it the exact mean, for long. */
+    s->moves = s->offer.sweep == HTH_AVG_SWEEP_AUTO && s->offer.rounds != HTH_AVG_ALL_AXES;
+    if (s->offer.sweep != HTH_AVG_SWEEP_AUTO) {
         s->round = s->offer.sweep * shape->dims;
         return HTH_OK;
     }

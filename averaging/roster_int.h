@@ -41,7 +41,7 @@ struct hth_roster {
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
     struct hth_timer *tick, *change, *ask;
-    int64_t ask_us; /* until it is asked again */
+    int64_t ask_us;     /* until it is asked again */
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;
     hth_fn *left;

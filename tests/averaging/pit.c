@@ -10,9 +10,10 @@ static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err e
 {
     struct peer *p = arg;
 
-    (void)err;
     if (p->reducer != NULL)
         hth_reducer_peer_lost(p->reducer, id);
+    if (p->averager.ops != NULL)
+        hth_moshpit_peer_lost(&p->averager, id, err);
 }
 
 static void on_change(void *arg)

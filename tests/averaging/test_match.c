@@ -372,7 +372,8 @@ static void survivors(struct crowd *c, int64_t at, enum death how)
             continue;
         if (m->result.err != HTH_OK)
             fail_msg("mate %u: %s", i, hth_avg_reason_name(m->result.reason));
-        assert_true(m->ended_us - at <= (how == KILLED ? 600 : 1000) * HTH_US_PER_MS);
+        /* silence is noticed within hold + silence, and dial more while there is no connection */
+        assert_true(m->ended_us - at <= (how == KILLED ? 600 : 1800) * HTH_US_PER_MS);
         one = one != NULL ? one : m;
         assert_memory_equal(&m->group->id, &one->group->id, sizeof(one->group->id));
     }
@@ -436,7 +437,7 @@ static void leader_dies_beginning(void **state)
                 assert_int_equal(m->result.err, HTH_OK);
                 assert_memory_equal(&m->group->id, &one->group->id, 32);
                 assert_in_range(m->group->count, 5, 6);
-                assert_true(m->ended_us - at <= HTH_US_PER_S + 5 * 2 * slow.latency_us);
+                assert_true(m->ended_us - at <= 2 * HTH_US_PER_S + 5 * 2 * slow.latency_us);
             }
             crowd_stop(&c);
         }
@@ -784,7 +785,7 @@ static void ghost_leader(void **state)
     assert_true(crowd_run(&c, 2 * HTH_US_PER_S));
     assert_int_equal(c.mate[1].result.err, HTH_OK);
     assert_int_equal(c.mate[1].group->count, 2);
-    assert_true(c.mate[1].result.wait_us <= 1200 * HTH_US_PER_MS);
+    assert_true(c.mate[1].result.wait_us <= 2000 * HTH_US_PER_MS);
     uproot();
     crowd_stop(&c);
 }

@@ -4,10 +4,11 @@
  *
  *   hth_averager_peer ADDR JOIN SHAPE RANK POPULATION COUNT FORMAT SWEEPS OUT [PHASE HOW]
  *
- * It says "ready" when the roster shows POPULATION peers. On each SIGUSR1 it goes SWEEPS times
- * through all axes, prints a line per sweep, writes its vector to OUT after each, and stays until
- * SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as soon as it
- * sees itself in that phase of its first sweep: declared, joined, begun, reducing, returning.
+ * It says "listening", and "ready" when the roster shows POPULATION peers. On each SIGUSR1 it goes
+ * SWEEPS times through all axes, prints a line per sweep, writes its vector to OUT after each, and
+ * stays until SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as
+ * soon as it sees itself in that phase of its first sweep: declared, joined, begun, reducing,
+ * returning.
  */
 #include "app/avg_node.h"
 #include "core/mem.h"
@@ -23,7 +24,7 @@
 struct peer {
     struct hth_avg_node node;
     const char *out, *phase, *how;
-    uint32_t sweeps, done;
+    uint32_t sweeps, done, until; /* until: sweeps that were asked for */
     int64_t began_us;
     struct hth_timer *watch;
 };
@@ -75,9 +76,7 @@ static void go(struct peer *p)
 
 static void on_ready(void *arg)
 {
-    struct peer *p = arg;
-
-    (void)p;
+    (void)arg;
     printf("ready\n");
     fflush(stdout);
 }
@@ -86,7 +85,8 @@ static void on_go(void *arg)
 {
     struct peer *p = arg;
 
-    p->done = 0;
+    p->until = p->done + p->sweeps;
+    hth_avg_node_values(p->node.opts.seed, p->node.opts.rank, p->node.values, p->node.opts.count);
     go(p);
     if (p->phase != NULL && p->watch == NULL) {
         p->watch = hth_timer_new(p->node.env, on_watch, p);
@@ -117,7 +117,7 @@ static void on_sweep(void *arg, const struct hth_avg_result *r)
            hth_avg_reason_name(r->reason), r->rounds, r->rounds_failed, r->drops,
            (long long)(hth_now_us(p->node.env) - p->began_us), (long long)r->wait_us);
     fflush(stdout);
-    if (p->done < p->sweeps)
+    if (p->done < p->until)
         go(p);
 }
 
@@ -168,8 +168,11 @@ int main(int argc, char **argv)
         err = hth_net_on_signal(p.node.env, SIGTERM, on_signal, &p);
     if (err == HTH_OK)
         err = hth_net_on_signal(p.node.env, SIGUSR1, on_go, &p);
-    if (err == HTH_OK)
+    if (err == HTH_OK) {
+        printf("listening\n");
+        fflush(stdout);
         err = hth_avg_node_run(&p.node);
+    }
     if (err != HTH_OK)
         fprintf(stderr, "averager_peer: %s\n", hth_err_text(err));
     if (p.watch != NULL)

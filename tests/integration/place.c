@@ -268,7 +268,13 @@ int place_dial(const char *to, const char *from)
 
 struct proc *place_start(struct place *p, const char *name, const char *const *args)
 {
-    char *argv[ARGS_MAX] = {(char *)HTH_TEST_PROGRAM};
+    return place_start_program(p, HTH_TEST_PROGRAM, name, args);
+}
+
+struct proc *place_start_program(struct place *p, const char *program, const char *name,
+                                 const char *const *args)
+{
+    char *argv[ARGS_MAX] = {(char *)program};
     posix_spawn_file_actions_t actions;
     assert_true(p->proc_count < PLACE_PROCS_MAX);
     struct proc *proc = &p->proc[p->proc_count];
@@ -286,10 +292,10 @@ struct proc *place_start(struct place *p, const char *name, const char *const *a
     bad |= posix_spawn_file_actions_addopen(&actions, 1, proc->out, O_WRONLY | O_CREAT, 0600);
     bad |= posix_spawn_file_actions_addopen(&actions, 2, proc->err, O_WRONLY | O_CREAT, 0600);
     if (bad == 0)
-        bad = posix_spawn(&proc->pid, HTH_TEST_PROGRAM, &actions, NULL, argv, environ);
+        bad = posix_spawn(&proc->pid, program, &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (bad != 0)
-        fail_msg("%s can't be started: %s", HTH_TEST_PROGRAM, strerror(bad));
+        fail_msg("%s can't be started: %s", program, strerror(bad));
     p->proc_count++;
     return proc;
 }

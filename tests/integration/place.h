@@ -70,6 +70,8 @@ size_t place_count(struct place *p, const char *folder, const char *ending);
 
 /* Starts `hearth ARGS...`. args ends with NULL. `name` names its logs. */
 struct proc *place_start(struct place *p, const char *name, const char *const *args);
+struct proc *place_start_program(struct place *p, const char *program, const char *name,
+                                 const char *const *args);
 #define START(p, name, ...) place_start(p, name, (const char *const[]){__VA_ARGS__, NULL})
 /* Starts it, waits for its end and returns its exit code. */
 #define RUN(p, name, ...) proc_wait(START(p, name, __VA_ARGS__))
