@@ -194,9 +194,8 @@ static int64_t bodies_bytes(void)
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct hth_peer *peer = arg;
-    (void)err;
     if (peer->on_peer_lost != NULL)
-        peer->on_peer_lost(peer->on_peer_lost_arg, id);
+        peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
 }
 
 static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)

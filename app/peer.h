@@ -58,7 +58,7 @@ struct hth_peer {
     char *(*status_json)(void *arg);
     void *arg;
     /* a connection was lost; may be NULL, and set at any time */
-    void (*on_peer_lost)(void *arg, const struct hth_peer_id *id);
+    hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
     /* private */
     bool draining, may_be_first, quiet, only_cached;

@@ -24,11 +24,13 @@ static void on_change(void *arg)
         hth_trainer_nudge(t->trainer);
 }
 
-static void on_peer_lost(void *arg, const struct hth_peer_id *id)
+static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct hth_together *t = arg;
     if (t->reducer != NULL)
         hth_reducer_peer_lost(t->reducer, id);
+    if (t->averager.ops != NULL)
+        hth_moshpit_peer_lost(&t->averager, id, err);
 }
 
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,

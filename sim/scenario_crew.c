@@ -64,9 +64,10 @@ static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err
 {
     struct member *m = arg;
 
-    (void)err;
     if (m->reducer != NULL)
         hth_reducer_peer_lost(m->reducer, peer);
+    if (m->averager.ops != NULL)
+        hth_moshpit_peer_lost(&m->averager, peer, err);
 }
 
 static enum hth_err make_averager(struct member *m, struct hth_env *env, struct hth_dht *dht,
