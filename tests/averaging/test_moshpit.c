@@ -84,6 +84,47 @@ static void a_thousand(void **state)
     crowd_of("32x32", 90);
 }
 
+/* Half of a thousand leave at once. The notes of the dead fade, a new shape is agreed on, and two
+ * rounds later the grid is full enough again and everybody meets somebody. */
+static void half_leave(void **state)
+{
+    const struct hth_avg_shape *shape;
+    struct pit p;
+    uint32_t generation, alone = 0, agreed = 0;
+    double fill;
+
+    (void)state;
+    pit_init(&p, 95, 1024, 16, NULL);
+    p.roster.group_max = 32;
+    pit_fill(&p, 5);
+    pit_start(&p, 20 * HTH_US_PER_S);
+    shape = hth_roster_shape(p.peer[1].roster, &generation);
+    fill = hth_avg_fill(shape, 1024);
+    print_message("1024 peers: generation %u, %u x %u, fill %.2f\n", generation, shape->size[0],
+                  shape->size[1], fill);
+    for (uint32_t i = 0; i < p.peers; i += 2)
+        hth_node_crash(p.peer[i].node, HTH_CRASH_RESET);
+    hth_world_run_for(p.world, 45 * HTH_US_PER_S);
+    for (uint32_t round = 0; round < 2; round++) {
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    }
+    shape = hth_roster_shape(p.peer[1].roster, &generation);
+    fill = hth_avg_fill(shape, 512);
+    for (uint32_t i = 1; i < p.peers; i += 2) {
+        uint32_t g;
+        alone += p.peer[i].result.err != HTH_OK;
+        agreed +=
+            hth_avg_shape_eq(hth_roster_shape(p.peer[i].roster, &g), shape) && g == generation;
+    }
+    print_message("512 peers: generation %u, %u x %u, fill %.2f, %u agree, %u alone\n", generation,
+                  shape->size[0], shape->size[1], fill, agreed, alone);
+    assert_int_equal(agreed, 512);
+    assert_true(fill >= 0.75);
+    assert_true(alone <= 512 / 50);
+    pit_stop(&p);
+}
+
 /* ---- deaths ---------------------------------------------------------------------------------- */
 
 enum how { KILLED, POWERED_OFF, CUT_OFF, HOWS };
@@ -230,6 +271,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_grids),
         cmocka_unit_test(a_thousand),
+        cmocka_unit_test(half_leave),
         cmocka_unit_test(kill_matrix),
     };
     if (argc > 1) { /* a larger one, by hand */
