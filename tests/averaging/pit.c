@@ -35,6 +35,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     p->result = *r;
     p->averaged += r->err == HTH_OK;
     assert_true((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
+    assert_true(r->err != HTH_OK || (r->average != NULL) == (p->mode != HTH_AVG_HELPER));
     if (r->err == HTH_OK && r->average != NULL) {
         assert_int_equal(r->average->size, bytes);
         assert_int_equal(r->values->size, bytes);
@@ -60,6 +61,14 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     rpc.arg = p;
     assert_ok(hth_rpc_new(env, &rpc, &p->rpc));
     roster.addr = opts.addr = p->addr;
+    opts.mode = p->mode;
+    if (p->mode == HTH_AVG_HELPER)
+        roster.flags |= HTH_ROSTER_HELPER;
+    if (p->mode == HTH_AVG_CLIENT) {
+        roster.flags |= HTH_ROSTER_CLIENT;
+        memset(&opts.addr, 0, sizeof(opts.addr));
+        memset(&roster.addr, 0, sizeof(roster.addr));
+    }
     roster.shape = pit->shape;
     roster.has_cell = pit->has_cells;
     roster.cell = p->cell;
@@ -124,7 +133,7 @@ void pit_start(struct pit *p, int64_t settle_us)
     for (uint32_t i = 0; i < p->peers; i++) {
         struct peer *q = &p->peer[i];
         if (p->has_cells)
-            q->cell = hth_avg_cell_of_rank(&p->shape, i);
+            q->cell = hth_avg_cell_of_rank(&p->shape, p->one_cell ? 0 : i);
         boot(hth_node_env(q->node), hth_node_dht(q->node), q);
     }
     hth_world_run_for(p->world, settle_us);
@@ -171,8 +180,9 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
                               .ticket = q->offered};
     enum hth_err err;
 
-    assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
-    if (o.values->data != NULL)
+    if (q->mode != HTH_AVG_HELPER)
+        assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
+    if (o.values != NULL && o.values->data != NULL)
         memcpy(o.values->data, q->values, o.values->size);
     q->offered_us = hth_world_now_us(p->world);
     err = hth_averager_offer(&q->averager, &o);
@@ -214,7 +224,7 @@ void pit_mean(const struct pit *p, double *out)
 
     memset(out, 0, p->count * sizeof(*out));
     for (uint32_t i = 0; i < p->peers; i++) {
-        if (!p->peer[i].up)
+        if (!p->peer[i].up || p->peer[i].mode == HTH_AVG_HELPER)
             continue;
         weight += p->peer[i].weight;
         for (size_t j = 0; j < p->count; j++)
@@ -229,7 +239,7 @@ double pit_deviation(const struct pit *p, const double *mean)
     double worst = 0;
 
     for (uint32_t i = 0; i < p->peers; i++)
-        for (size_t j = 0; p->peer[i].up && j < p->count; j++)
+        for (size_t j = 0; p->peer[i].up && p->peer[i].mode != HTH_AVG_HELPER && j < p->count; j++)
             worst = HTH_MAX(worst, fabs((double)p->peer[i].values[j] - mean[j]));
     return worst;
 }

@@ -25,6 +25,7 @@ struct peer {
     struct hth_averager averager;
     bool up;
     struct hth_avg_cell cell;
+    enum hth_avg_mode mode;
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
     /* what happened */
@@ -39,7 +40,8 @@ struct pit {
     uint32_t peers;
     size_t count;                 /* floats */
     struct hth_avg_shape shape;   /* dims 0: by the population */
-    bool has_cells;               /* cells of rank i */
+    bool has_cells;               /* cells of rank i, or ... */
+    bool one_cell;                /* ... all of rank 0 */
     struct hth_moshpit_opts opts; /* network and address are set */
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;

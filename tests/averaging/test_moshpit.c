@@ -50,6 +50,202 @@ static void full_grids(void **state)
     }
 }
 
+static void weights_are_carried(void **state)
+{
+    struct pit p;
+    double mean[500], total = 0;
+
+    (void)state;
+    pit_init(&p, 80, 12, 500, NULL);
+    assert_ok(hth_avg_shape_parse("3x2x2", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 8);
+    for (uint32_t i = 0; i < p.peers; i++)
+        total += p.peer[i].weight = 1 + i * i;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_mean(&p, mean);
+    pit_offer_all(&p, 41, HTH_AVG_ALL_AXES); /* a sweep with a number */
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++) {
+        assert_int_equal(p.peer[i].result.rounds, 3);
+        assert_close(p.peer[i].result.weight, total, 1e-12, 0);
+        assert_int_equal(p.peer[i].result.step_max, 41);
+    }
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
+/* Who can't be dialled takes part; who has no values reduces for the others. */
+static void clients_and_helpers(void **state)
+{
+    struct pit p;
+    double mean[5000];
+
+    (void)state;
+    pit_init(&p, 81, 7, 5000, NULL);
+    assert_ok(hth_avg_shape_parse("7", &p.shape));
+    p.has_cells = true;
+    p.peer[1].mode = p.peer[4].mode = HTH_AVG_CLIENT;
+    p.peer[2].mode = HTH_AVG_HELPER;
+    p.peer[2].weight = 0;
+    pit_fill(&p, 9);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_mean(&p, mean);
+    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++) {
+        assert_int_equal(p.peer[i].result.err, HTH_OK);
+        assert_int_equal(p.peer[i].result.members, 7);
+    }
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
+/* Sixteen in one cell, groups of two, a round each: the mean of all after four. */
+static void one_cell_spreads(void **state)
+{
+    struct pit p;
+    double mean[64];
+
+    (void)state;
+    pit_init(&p, 82, 16, 64, NULL);
+    assert_ok(hth_avg_shape_parse("2x2x2x2", &p.shape));
+    pit_fill(&p, 10);
+    p.has_cells = true;
+    p.one_cell = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_mean(&p, mean);
+    for (uint32_t round = 0; round < 4; round++) {
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < p.peers; i++)
+            assert_int_equal(p.peer[i].result.members, 2);
+        hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    }
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
+/* The group is there when the values are: from then on it is a round trip or two, and the sums. */
+static void prepared(void **state)
+{
+    struct pit p;
+    struct hth_avg_offer o = {.count = 1000, .schema = 5, .sweep = 9, .rounds = HTH_AVG_ALL_AXES};
+
+    (void)state;
+    pit_init(&p, 83, 8, 1000, NULL);
+    assert_ok(hth_avg_shape_parse("8", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    o.step = o.sweep;
+    for (uint32_t i = 0; i < p.peers; i++) {
+        struct hth_averager *a = &p.peer[i].averager;
+        hth_roster_set_progress(p.peer[i].roster, 9, 0, 0);
+        assert_ok(hth_averager_prepare(a, &o, HTH_US_PER_S));
+        assert_err(HTH_E_DUPLICATE, hth_averager_prepare(a, &o, HTH_US_PER_S));
+    }
+    hth_world_run_for(p.world, HTH_US_PER_S);
+    pit_offer_all(&p, 9, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++) {
+        assert_int_equal(p.peer[i].result.members, 8);
+        assert_true(p.peer[i].result.wait_us <= 45 * HTH_US_PER_MS);
+    }
+    /* what is prepared and not offered ends by itself, silently */
+    o.sweep = 10;
+    assert_ok(hth_averager_prepare(&p.peer[0].averager, &o, HTH_US_PER_S));
+    hth_world_run_for(p.world, 10 * HTH_US_PER_S);
+    assert_int_equal(p.peer[0].ended, 1);
+    assert_ok(hth_averager_prepare(&p.peer[0].averager, &o, HTH_US_PER_S));
+    pit_stop(&p);
+}
+
+/* Two vectors of different schemas at once, and payloads that are ghosts. */
+static void several_at_once(void **state)
+{
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct pit p;
+
+    (void)state;
+    world.ghost = true;
+    pit_init(&p, 84, 4, 100000, &world);
+    assert_ok(hth_avg_shape_parse("4", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_offer_all(&p, 3, HTH_AVG_ALL_AXES);
+    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+    for (uint32_t i = 0; i < p.peers; i++) {
+        struct hth_averager_stats s;
+        hth_averager_stats(&p.peer[i].averager, &s);
+        assert_int_equal(s.under_way, 2);
+        assert_int_equal(s.population, 4);
+        assert_int_equal(s.cells, 4);
+    }
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++) {
+        struct hth_averager_stats s;
+        hth_averager_stats(&p.peer[i].averager, &s);
+        assert_int_equal(p.peer[i].averaged, 2);
+        assert_int_equal(s.rounds, 2);
+        assert_int_equal(s.failed, 0);
+        assert_int_equal(s.last.members, 4);
+        assert_true(s.bytes_out > 0 && s.bytes_in > 0);
+    }
+    pit_stop(&p);
+}
+
+static void refusals(void **state)
+{
+    struct hth_avg_offer o = {.count = 16, .weight = 1, .schema = 5, .rounds = 1};
+    enum hth_avg_reason reason;
+    struct hth_averager *a;
+    struct pit p;
+
+    (void)state;
+    pit_init(&p, 85, 2, 16, NULL);
+    assert_ok(hth_avg_shape_parse("2", &p.shape));
+    p.has_cells = true;
+    p.opts.offers_max = 2;
+    pit_start(&p, 0);
+    a = &p.peer[0].averager;
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason));
+    assert_int_equal(reason, HTH_AVG_NOBODY);
+    hth_world_run_for(p.world, 3 * HTH_US_PER_S);
+    assert_ok(hth_averager_ready(a, &reason));
+    assert_ok(hth_env_blob_new(p.peer[0].env, 64, NULL, &o.values));
+    memset(o.values->data, 0, 64);
+    o.weight = 0;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.weight = 2 * HTH_AVG_WEIGHT_MAX;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.weight = 1;
+    o.count = 15;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.count = 16;
+    o.rounds = 65;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.rounds = 1;
+    o.step = HTH_AVG_STEP_MAX + 1;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.step = 0;
+    assert_err(HTH_E_RANGE, hth_averager_prepare(a, &o, HTH_AVG_WINDOW_MAX_US));
+    for (uint32_t i = 0; i < 2; i++, o.sweep++)
+        assert_ok(hth_averager_offer(a, &o));
+    assert_err(HTH_E_BUSY, hth_averager_ready(a, &reason));
+    assert_int_equal(reason, HTH_AVG_BUSY);
+    assert_err(HTH_E_BUSY, hth_averager_offer(a, &o));
+    /* nobody comes to either */
+    hth_world_run_for(p.world, 10 * HTH_US_PER_S);
+    assert_int_equal(p.peer[0].ended, 2);
+    assert_int_equal(p.peer[0].result.err, HTH_E_NOT_FOUND);
+    assert_int_equal(p.peer[0].result.reason, HTH_AVG_ALONE);
+    hth_averager_stop(a);
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason));
+    assert_int_equal(reason, HTH_AVG_STOPPED);
+    hth_blob_unref(o.values);
+    pit_stop(&p);
+}
+
 /* Thousands, in cells given: exact after as many rounds as axes. */
 static void crowd_of(const char *text, uint64_t seed)
 {
@@ -270,6 +466,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_grids),
+        cmocka_unit_test(weights_are_carried),
+        cmocka_unit_test(clients_and_helpers),
+        cmocka_unit_test(one_cell_spreads),
+        cmocka_unit_test(prepared),
+        cmocka_unit_test(several_at_once),
+        cmocka_unit_test(refusals),
         cmocka_unit_test(a_thousand),
         cmocka_unit_test(half_leave),
         cmocka_unit_test(kill_matrix),
