@@ -4,10 +4,10 @@
  *
  * Every operation is timed in short bursts, in turns: the core's peak, each table of kernels on one
  * thread, the same with helpers, PyTorch; and again. The first run of a burst warms the caches and
- * does not count, of the others the fastest over all bursts does, and so does the best burst of the
- * peak: what disturbs a machine only ever adds time, and drift of the clock falls on all alike. One
- * thread is timed by its own processor time (PyTorch, too), so that others who get the core in
- * between do not count; several threads are timed by the wall.
+ * does not count, of the others the fastest over all bursts does, held against the peak just before
+ * and after it: what disturbs a machine only ever adds time, and drift of the clock falls on all
+ * alike. One thread is timed by its own processor time (PyTorch, too), so that others who get the
+ * core in between do not count; several threads are timed by the wall.
  *
  * All of it runs in a job of a real environment, whose idle workers are the helpers.
  */
@@ -275,10 +275,14 @@ static enum hth_err turn(struct kernels *k, const struct table *t, struct timing
 {
     for (int many = 0; many < (k->team != NULL ? 2 : 1); many++) {
         double peak = peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1);
+        double best_s = timing->best_s[many];
         hth_bench_case_set_team(timing->work, many ? k->team : NULL);
         HTH_TRY(burst(timing->work, many != 0, &timing->best_s[many]));
         peak = HTH_MAX(peak, peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1));
-        timing->peak[many] = HTH_MAX(timing->peak[many], peak);
+        if (many)
+            timing->peak[1] = HTH_MAX(timing->peak[1], peak);
+        else if (timing->best_s[0] != best_s)
+            timing->peak[0] = peak; /* of the moment of the fastest run: clocks wander */
     }
     return HTH_OK;
 }
