@@ -272,6 +272,7 @@ static const struct study studies[] = {
     {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},
     {"links", hth_sim_links_verb, "how long an average takes when links differ"},
+    {"collab", hth_sim_collab_verb, "trainers of one model come and go"},
 };
 
 static void print_studies(FILE *to)

@@ -7,8 +7,9 @@
  * age of a note is judged with the difference of the clocks as far as it shows: the least delay
  * that any note of this peer seemed to have is taken for that difference.
  *
- * Everybody steps at about the same time, and the note that says so comes a little later. So a peer
- * whose note is of the step before is taken to have begun on this one when we did.
+ * Everybody steps at about the same time, and the note that says so comes later, when steps are short
+ * several of them later. So a peer whose note is of an earlier step is taken to have begun on this
+ * one when we did. (Who really stays behind says soon that it has no state.)
  */
 #include <string.h>
 
@@ -32,7 +33,7 @@ static void add(struct sums *s, const struct hth_roster_note *n, double age_s, d
     s->behind += n->step < s->step;
     s->rate += rate;
     s->peers += rate > 0 || n->samples > 0;
-    if (n->step + 1 == s->step)
+    if (n->step < s->step)
         s->samples += rate * s->step_age_s;
     if (n->step != s->step)
         return;

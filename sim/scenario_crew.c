@@ -41,6 +41,15 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
         o->on_update(o->arg, m->index, stats);
 }
 
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    struct member *m = arg;
+    const struct hth_crew_opts *o = &m->crew->opts;
+
+    if (o->on_eval != NULL)
+        o->on_eval(o->arg, m->index, result);
+}
+
 static void on_done(void *arg, enum hth_err err)
 {
     struct member *m = arg;
@@ -107,6 +116,7 @@ static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht 
     trainer.share.network = CREW_NETWORK;
     trainer.share.addr = addr;
     trainer.on.on_update = on_update;
+    trainer.on.on_eval = on_eval;
     trainer.on.on_done = on_done;
     trainer.on.arg = m;
     if (m->crew->opts.edit != NULL)

@@ -33,6 +33,7 @@ struct hth_crew_opts {
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
     /* After each of its updates; may be NULL. */
     void (*on_update)(void *arg, uint32_t i, const struct hth_train_stats *stats);
+    void (*on_eval)(void *arg, uint32_t i, const struct hth_eval_result *result);
     void *arg;
 };
 #define HTH_CREW_OPTS_INIT                                                                         \

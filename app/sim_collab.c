@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim_collab.c: hearth sim collab: a run while trainers come and go (sim/scenario_collab.h).
+ *
+ * With --json one object per line:
+ *   {"case": "calm" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
+ *    "samples_min", "loss", "accuracy", "worst", "last", "spread", "catch_ups", "virtual_s",
+ * "hash"}
+ *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
+ *    "first_step_s", "joined_at", "first_step", "spread", "virtual_s", "hash"}
+ * worst and last are relative differences of the test loss from the calm run at equal samples, over
+ * the second half and at the end.
+ */
+#include "app/cli.h"
+#include "app/sim.h"
+#include "sim/scenario_collab.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+struct collab {
+    struct hth_collab_opts opts;
+    bool json;
+};
+
+enum { KEY_SEED = 0x5000, KEY_TRAINERS, KEY_STEPS, KEY_DIE, KEY_JOIN, KEY_MODE, KEY_JSON };
+
+static const struct argp_option options[] = {
+    {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
+    {"trainers", KEY_TRAINERS, "N", 0, "At the start (default 8)", 0},
+    {"steps", KEY_STEPS, "N", 0, "Of the run (default 500)", 0},
+    {"die", KEY_DIE, "N", 0, "Trainers that die (default 2)", 0},
+    {"join", KEY_JOIN, "N", 0, "Trainers that join (default 3)", 0},
+    {"mode", KEY_MODE, "MODE", 0, "batch (default) or local", 0},
+    {"json", KEY_JSON, NULL, 0, "One JSON object per case", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct collab *c = state->input;
+    switch (key) {
+    case KEY_SEED:
+        c->opts.seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
+        break;
+    case KEY_TRAINERS:
+        c->opts.trainers = (uint32_t)hth_cli_number(state, "--trainers", arg, 2, 32);
+        break;
+    case KEY_STEPS:
+        c->opts.steps = (uint32_t)hth_cli_number(state, "--steps", arg, 20, 100000);
+        break;
+    case KEY_DIE:
+        c->opts.die = (uint32_t)hth_cli_number(state, "--die", arg, 0, 16);
+        break;
+    case KEY_JOIN:
+        c->opts.join = (uint32_t)hth_cli_number(state, "--join", arg, 0, 16);
+        break;
+    case KEY_MODE:
+        if (strcmp(arg, "batch") != 0 && strcmp(arg, "local") != 0)
+            argp_error(state, "--mode '%s': it is batch or local", arg);
+        c->opts.mode = arg[0] == 'b' ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
+        break;
+    case KEY_JSON:
+        c->json = true;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const char *mode_name(const struct collab *c)
+{
+    return c->opts.mode == HTH_SHARE_BATCH ? "batch" : "local";
+}
+
+static void print_run(const struct collab *c, const char *name, const struct hth_collab_report *r,
+                      const struct hth_collab_report *calm)
+{
+    double worst, last, loss = r->points > 0 ? r->loss[r->points - 1] : 0;
+    hth_collab_compare(r, calm, &worst, &last);
+    if (c->json)
+        printf("{\"case\":\"%s\",\"mode\":\"%s\",\"trainers\":%u,\"died\":%u,\"joined\":%u,"
+               "\"steps\":%llu,\"samples\":%llu,\"samples_min\":%.9g,\"loss\":%.6g,"
+               "\"accuracy\":%.4g,\"worst\":%.4g,\"last\":%.4g,\"spread\":%.3g,"
+               "\"catch_ups\":%u,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
+               name, mode_name(c), c->opts.trainers, r->died, r->joined,
+               (unsigned long long)r->steps, (unsigned long long)r->samples, r->samples_min, loss,
+               r->accuracy, worst, last, r->spread, r->catch_ups, r->virtual_s,
+               (unsigned long long)r->hash);
+    else
+        printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %10.1e %9u %9.1f s\n", name, r->died,
+               r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy, 100 * worst,
+               r->spread, r->catch_ups, r->virtual_s);
+    fflush(stdout);
+}
+
+static void print_newcomer(const struct collab *c, const struct hth_collab_report *r, bool killed)
+{
+    if (c->json)
+        printf("{\"case\":\"newcomer\",\"mode\":\"%s\",\"trainers\":%u,\"donor_killed\":%s,"
+               "\"state_bytes\":%llu,\"state_s\":%.4g,\"first_step_s\":%.4g,\"joined_at\":%llu,"
+               "\"first_step\":%llu,\"spread\":%.3g,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
+               mode_name(c), c->opts.trainers, killed ? "true" : "false",
+               (unsigned long long)r->state_bytes, r->state_s, r->first_step_s,
+               (unsigned long long)r->joined_at, (unsigned long long)r->first_step, r->spread,
+               r->virtual_s, (unsigned long long)r->hash);
+    else
+        printf("newcomer%s: %.2f MB of state in %.2f s; its first step %.2f s after its start "
+               "(step %llu; the run was at %llu when it came)\n",
+               killed ? ", a donor killed" : "", (double)r->state_bytes / 1e6, r->state_s,
+               r->first_step_s, (unsigned long long)r->first_step,
+               (unsigned long long)r->joined_at);
+    fflush(stdout);
+}
+
+static enum hth_err run_churn(struct collab *c)
+{
+    struct hth_collab_report calm, churn;
+    struct hth_collab_opts o = c->opts;
+    o.what = HTH_COLLAB_CALM;
+    HTH_TRY(hth_sim_collab(&o, &calm));
+    if (!c->json)
+        printf("%-9s %4s %6s %9s %9s %10s %10s %10s %9s %11s\n", "case", "died", "joined",
+               "samples", "test loss", "right", "off calm", "spread", "catch-ups", "time");
+    print_run(c, "calm", &calm, &calm);
+    o.what = HTH_COLLAB_CHURN;
+    HTH_TRY(hth_sim_collab(&o, &churn));
+    print_run(c, "churn", &churn, &calm);
+    return HTH_OK;
+}
+
+static enum hth_err run_newcomers(struct collab *c)
+{
+    struct hth_collab_report r;
+    struct hth_collab_opts o = c->opts;
+    o.what = HTH_COLLAB_NEWCOMER;
+    o.steps = 60; /* it takes up the state of a trunk of a real size */
+    o.dim = 128;
+    o.side = 28;
+    for (int killed = 0; killed < 2; killed++) {
+        o.kill_donor = killed == 1;
+        HTH_TRY(hth_sim_collab(&o, &r));
+        print_newcomer(c, &r, killed == 1);
+    }
+    return HTH_OK;
+}
+
+int hth_sim_collab_verb(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .doc = "Trainers of one model come and go: the loss beside that of a calm run, and what a "
+               "newcomer takes to join in.",
+    };
+    struct collab c = {.opts = HTH_COLLAB_OPTS_INIT};
+    c.opts.mode = HTH_SHARE_BATCH;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = run_churn(&c);
+    if (err == HTH_OK)
+        err = run_newcomers(&c);
+    if (err != HTH_OK)
+        hth_cli_say_error("sim collab: %s", hth_err_text(err));
+    return err == HTH_OK ? HTH_EXIT_OK : hth_exit_of(err);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scenario_collab.h: what coming and going does to trainers who share one model.
+ *
+ * A crew (scenario_crew.h) learns to tell noisy pictures apart, with real arithmetic, in three
+ * cases:
+ *
+ *   calm      the same trainers from the first step to the last
+ *   churn     some of them die and others join, at steps drawn from the seed
+ *   newcomer  one joins a run in the middle; and once more with a donor that dies half-way
+ *
+ * A case is measured by the loss on the whole test set as a function of the samples behind it, so
+ * that runs of different speed can be compared.
+ */
+#ifndef HTH_SIM_SCENARIO_COLLAB_H
+#define HTH_SIM_SCENARIO_COLLAB_H
+
+#include "core/base.h"
+#include "trainer/share.h"
+
+#define HTH_COLLAB_POINTS_MAX 256
+
+enum hth_collab_case { HTH_COLLAB_CALM, HTH_COLLAB_CHURN, HTH_COLLAB_NEWCOMER };
+
+struct hth_collab_opts {
+    uint64_t seed;
+    enum hth_collab_case what;
+    enum hth_share_mode mode;
+    uint32_t trainers;
+    uint32_t steps;
+    uint32_t rows;   /* of a micro-batch */
+    uint64_t target; /* BATCH: samples of a step */
+    uint32_t every;  /* as of share.h */
+    uint32_t die, join;
+    bool kill_donor;    /* NEWCOMER */
+    uint32_t dim, side; /* width of the trunk; pictures have side * side pixels */
+};
+#define HTH_COLLAB_OPTS_INIT                                                                       \
+    {                                                                                              \
+        .seed = 1, .trainers = 8, .steps = 500, .rows = 8, .target = 128, .every = 50, .die = 2,   \
+        .join = 3, .dim = 32, .side = 8                                                            \
+    }
+
+struct hth_collab_report {
+    uint32_t died, joined;
+    uint64_t steps, samples; /* of the first trainer, who stays */
+    uint32_t points;
+    double at[HTH_COLLAB_POINTS_MAX]; /* samples ... */
+    double loss[HTH_COLLAB_POINTS_MAX];
+    double accuracy;      /* at the end, a fraction */
+    double spread;        /* largest relative distance between the trunks at the end */
+    double samples_min;   /* BATCH: behind a step, at least */
+    uint64_t steps_alone; /* BATCH: of the first trainer */
+    uint32_t catch_ups;   /* of all trainers; the newcomers' first states included */
+    double virtual_s;
+    /* NEWCOMER */
+    uint64_t state_bytes;
+    double state_s, first_step_s;   /* from its start to its first update */
+    uint64_t joined_at, first_step; /* steps of the run then */
+    uint64_t hash;
+};
+
+/* Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (it did not end), a boot's. */
+enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
+                            struct hth_collab_report *out) HTH_MUST;
+/* Loss of a report at so many samples, between its points. */
+double hth_collab_loss_at(const struct hth_collab_report *r, double samples);
+/* Largest relative difference of the loss over the second half of r's samples, and at its end. */
+void hth_collab_compare(const struct hth_collab_report *r, const struct hth_collab_report *calm,
+                        double *worst, double *last);
+
+#endif
