@@ -134,10 +134,10 @@ static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
 static struct hth_crew_opts crew_opts(struct collab *c)
 {
-    /* A micro-batch takes some 20 ms, as on a small machine. */
+    /* A micro-batch takes some 60 ms, as on a small machine. */
     static const struct hth_device device = {.flops_per_s = 20e9,
                                              .bytes_per_s = 10e9,
-                                             .job_overhead_us = 1500,
+                                             .job_overhead_us = 4000,
                                              .compute_workers = 1,
                                              .disk_bytes_per_s = 500e6,
                                              .disk_latency_us = 100,
@@ -154,7 +154,8 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     t->model.top_k = 2;
     t->model.balance = 0;
     t->model.seed = 5;
-    t->optim.schedule = (struct hth_schedule){.kind = HTH_SCHEDULE_CONSTANT, .lr = 2e-3f};
+    t->optim.schedule = (struct hth_schedule){
+        .kind = HTH_SCHEDULE_COSINE, .lr = 2e-3f, .lr_final = 1e-4f, .total_steps = o->steps};
     t->local_optim.schedule.lr = 0; /* experts are alike everywhere, and stay so */
     t->data.images = "train-images";
     t->data.labels = "train-labels";

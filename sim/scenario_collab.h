@@ -37,7 +37,7 @@ struct hth_collab_opts {
 };
 #define HTH_COLLAB_OPTS_INIT                                                                       \
     {                                                                                              \
-        .seed = 1, .trainers = 8, .steps = 500, .rows = 8, .target = 128, .every = 50, .die = 2,   \
+        .seed = 1, .trainers = 8, .steps = 500, .rows = 8, .target = 256, .every = 50, .die = 2,   \
         .join = 3, .dim = 32, .side = 8                                                            \
     }
 

@@ -21,7 +21,8 @@ FNR == 1 { who++; begun[who] = num("t") }
     if ($0 !~ /"kind":"progress"/) next
     n[who]++
     pt[who, n[who]] = t; ps[who, n[who]] = num("samples"); pl[who, n[who]] = num("loss")
-    gap[who, n[who]] = num("gap_ms")
+    gap[who, n[who]] = num("gap_ms"); pd[who, n[who]] = num("distance"); pr[who, n[who]] = num("rounds")
+    rounds[who] = num("rounds"); rounds_failed[who] = num("rounds_failed")
     samples[who] = num("samples"); calls[who] = num("calls"); failed[who] = num("calls_failed")
     retried[who] = num("calls_retried"); bytes[who] = num("bytes"); lost[who] = num("rows_lost")
     nan[who] = num("not_finite"); last[who] = t
@@ -39,6 +40,14 @@ function rate(from, to,    w, i, a, b) {
         if (b != "" && b > a) total += (ps[w, b] - ps[w, a]) / (pt[w, b] - pt[w, a])
     }
     return total
+}
+
+# How far apart the two are at progress line i of the first, relative to the size of their weights:
+# each says its distance to the mean, which lies between them.
+function apart(i,    j) {
+    for (j = 1; j <= n[2]; j++)
+        if (pt[2, j] >= pt[1, i]) return pd[1, i] + pd[2, j]
+    return pd[1, i] + pd[2, n[2]]
 }
 
 function bytes_text(x) {
@@ -68,6 +77,12 @@ END {
     printf "  network            %s in all, %s per sample\n", bytes_text(B), bytes_text(B / (S > 0 ? S : 1))
     printf "  rows               %d had no expert left (they took the residual path), %d became NaN\n", L, N
     if (N > 0) bad = 1
+    far = 0
+    for (i = 1; i <= n[1]; i++)
+        if (pt[1, i] - start > T / 3 && apart(i) > far) far = apart(i)
+    printf "  averaging          %d rounds of the shared layers, %d failed; the trainers are %.2f %% apart at the end,\n", rounds[1], rounds_failed[1], 100 * apart(n[1])
+    printf "                     at most %.2f %% after the first third (must be at most 10 %%)\n", 100 * far
+    if (who > 1 && (rounds[1] < 5 || far > 0.10)) bad = 1
     if (killed > 0) {
         before = rate(killed - 10, killed)
         back = ""
@@ -96,6 +111,10 @@ END {
             if (e_who[i] == w) print e_t[i] - start, (data == "fashion" ? 100 * e_acc[i] : e_bits[i]) > file
         close(file)
     }
+    file = out "/apart.dat"
+    for (i = 1; i <= n[1]; i++)
+        if (pr[1, i] > 0) print pt[1, i] - start, 100 * apart(i) > file
+    close(file)
     file = out "/marks.gp"
     print "kill = " (killed > 0 ? killed - start : -1) > file
     print "back = " (restarted > 0 ? restarted - start : -1) > file
