@@ -4,12 +4,12 @@
  *
  * With --json one object per line:
  *   {"case": "calm" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
- *    "samples_min", "loss", "accuracy", "worst", "last", "spread", "catch_ups", "virtual_s",
- * "hash"}
+ *    "samples_min", "loss", "accuracy", "worst", "mean", "last", "spread", "catch_ups",
+ * "virtual_s", "hash"}
  *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
  *    "first_step_s", "joined_at", "first_step", "spread", "virtual_s", "hash"}
- * worst and last are relative differences of the test loss from the calm run at equal samples, over
- * the second half and at the end.
+ * worst, mean and last are relative differences of the test loss from the calm run at equal
+ * samples, over the second half and at the end.
  */
 #include "app/cli.h"
 #include "app/sim.h"
@@ -78,20 +78,21 @@ static const char *mode_name(const struct collab *c)
 static void print_run(const struct collab *c, const char *name, const struct hth_collab_report *r,
                       const struct hth_collab_report *calm)
 {
-    double worst, last, loss = r->points > 0 ? r->loss[r->points - 1] : 0;
-    hth_collab_compare(r, calm, &worst, &last);
+    double loss = r->points > 0 ? r->loss[r->points - 1] : 0;
+    struct hth_collab_difference d;
+    hth_collab_compare(r, calm, &d);
     if (c->json)
         printf("{\"case\":\"%s\",\"mode\":\"%s\",\"trainers\":%u,\"died\":%u,\"joined\":%u,"
                "\"steps\":%llu,\"samples\":%llu,\"samples_min\":%.9g,\"loss\":%.6g,"
-               "\"accuracy\":%.4g,\"worst\":%.4g,\"last\":%.4g,\"spread\":%.3g,"
+               "\"accuracy\":%.4g,\"worst\":%.4g,\"mean\":%.4g,\"last\":%.4g,\"spread\":%.3g,"
                "\"catch_ups\":%u,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
                name, mode_name(c), c->opts.trainers, r->died, r->joined,
                (unsigned long long)r->steps, (unsigned long long)r->samples, r->samples_min, loss,
-               r->accuracy, worst, last, r->spread, r->catch_ups, r->virtual_s,
+               r->accuracy, d.worst, d.mean, d.last, r->spread, r->catch_ups, r->virtual_s,
                (unsigned long long)r->hash);
     else
         printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %10.1e %9u %9.1f s\n", name, r->died,
-               r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy, 100 * worst,
+               r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy, 100 * d.last,
                r->spread, r->catch_ups, r->virtual_s);
     fflush(stdout);
 }

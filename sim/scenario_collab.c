@@ -365,15 +365,21 @@ double hth_collab_loss_at(const struct hth_collab_report *r, double samples)
 }
 
 void hth_collab_compare(const struct hth_collab_report *r, const struct hth_collab_report *calm,
-                        double *worst, double *last)
+                        struct hth_collab_difference *out)
 {
-    double end = calm->points > 0 ? calm->at[calm->points - 1] : 0;
+    double end = calm->points > 0 ? calm->at[calm->points - 1] : 0, difference;
+    uint32_t n = 0;
 
-    *worst = *last = 0;
+    memset(out, 0, sizeof(*out));
     for (uint32_t i = 0; i < r->points; i++) {
-        if (r->at[i] < r->at[r->points - 1] / 2 || r->at[i] > end)
+        if (r->at[i] < r->at[r->points - 1] / 2)
             continue;
-        *last = fabs(r->loss[i] / hth_collab_loss_at(calm, r->at[i]) - 1);
-        *worst = fmax(*worst, *last);
+        /* Beyond its end the calm run is compared where it ended. */
+        difference = r->loss[i] / hth_collab_loss_at(calm, HTH_MIN(r->at[i], end)) - 1;
+        out->worst = fmax(out->worst, fabs(difference));
+        out->last = fabs(difference);
+        out->mean += difference;
+        n++;
     }
+    out->mean = n > 0 ? out->mean / n : 0;
 }

@@ -65,8 +65,12 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
                             struct hth_collab_report *out) HTH_MUST;
 /* Loss of a report at so many samples, between its points. */
 double hth_collab_loss_at(const struct hth_collab_report *r, double samples);
-/* Largest relative difference of the loss over the second half of r's samples, and at its end. */
+/* Relative differences of r's loss from a calm run's at equal samples. */
+struct hth_collab_difference {
+    double worst, mean; /* over the second half of r's samples; the mean keeps its sign */
+    double last;        /* at its end */
+};
 void hth_collab_compare(const struct hth_collab_report *r, const struct hth_collab_report *calm,
-                        double *worst, double *last);
+                        struct hth_collab_difference *out);
 
 #endif

@@ -4,6 +4,7 @@ set output out."/curve.png"
 load out."/marks.gp"
 fashion = (data eq "fashion")
 set multiplot
+set xrange [0:*]
 set lmargin 10
 set rmargin 10
 set origin 0, 0.3

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The study of trainers who come and go, in small: it replays, and everybody ends as one model. */
+#include "sim/scenario_collab.h"
+#include "support/test.h"
+
+static struct hth_collab_opts small(enum hth_collab_case what)
+{
+    struct hth_collab_opts o = HTH_COLLAB_OPTS_INIT;
+
+    o.what = what;
+    o.mode = HTH_SHARE_BATCH;
+    o.trainers = 4;
+    o.steps = 40;
+    o.target = 96;
+    o.every = 10;
+    o.die = 1;
+    o.join = 1;
+    o.dim = 16;
+    o.side = 6;
+    return o;
+}
+
+static void test_calm_and_churn(void **state)
+{
+    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_collab_report calm, churn, again;
+    struct hth_collab_difference d;
+
+    (void)state;
+    assert_ok(hth_sim_collab(&o, &calm));
+    assert_int_equal(calm.steps, 40);
+    assert_int_equal(calm.catch_ups, 0);
+    assert_true(calm.spread < 1e-6);
+    assert_true(calm.points >= 20);
+    assert_true(calm.loss[calm.points - 1] < 0.9 * calm.loss[0]);
+    o.what = HTH_COLLAB_CHURN;
+    assert_ok(hth_sim_collab(&o, &churn));
+    assert_int_equal(churn.died, 1);
+    assert_int_equal(churn.joined, 1);
+    assert_int_equal(churn.steps, 40);
+    assert_true(churn.catch_ups >= 1);
+    assert_true(churn.spread < 1e-4);
+    hth_collab_compare(&churn, &calm, &d);
+    assert_true(d.last < 0.1);
+    assert_ok(hth_sim_collab(&o, &again));
+    assert_true(again.hash == churn.hash);
+    o.seed = 2;
+    assert_ok(hth_sim_collab(&o, &again));
+    assert_true(again.hash != churn.hash);
+}
+
+static void test_newcomer(void **state)
+{
+    struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
+    struct hth_collab_report r;
+
+    (void)state;
+    for (int killed = 0; killed < 2; killed++) {
+        o.kill_donor = killed == 1;
+        assert_ok(hth_sim_collab(&o, &r));
+        assert_int_equal(r.died, killed);
+        assert_true(r.state_bytes > 0);
+        assert_true(r.first_step >= r.joined_at && r.first_step <= 40);
+        assert_true(r.first_step_s > 0 && r.first_step_s < 10);
+        assert_true(r.spread < 1e-4);
+    }
+}
+
+static void test_curves(void **state)
+{
+    struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
+    struct hth_collab_difference d;
+
+    (void)state;
+    assert_close(hth_collab_loss_at(&a, 5), 3, 1e-12, 0);
+    assert_close(hth_collab_loss_at(&a, 20), 1, 1e-12, 0);
+    b.loss[1] = 2.2;
+    hth_collab_compare(&b, &a, &d);
+    assert_close(d.worst, 0.1, 1e-9, 0);
+    assert_close(d.mean, 0.05, 1e-9, 0);
+    assert_close(d.last, 0, 0, 1e-12);
+}
+
+static void test_options(void **state)
+{
+    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_collab_report r;
+
+    (void)state;
+    o.die = 4;
+    assert_err(HTH_E_CONFIG, hth_sim_collab(&o, &r));
+    o = small(HTH_COLLAB_CALM);
+    o.trainers = 1000;
+    assert_err(HTH_E_CONFIG, hth_sim_collab(&o, &r));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calm_and_churn),
+        cmocka_unit_test(test_newcomer),
+        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_options),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
