@@ -166,7 +166,7 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     t->eval_data.labels = "test-labels";
     t->eval_data.shuffle_rows = 0;
     t->has_eval_data = true;
-    t->eval_every = HTH_MAX(o->steps / 20, 1u);
+    t->eval_every = HTH_MAX(o->steps / 20, 5u); /* the others wait for it */
     t->micro_batch = o->rows;
     t->flights = 1;
     t->updates_max = o->steps;

@@ -25,6 +25,7 @@
 #define AGAIN_US       (250 * HTH_US_PER_MS) /* at most, times the tries so far */
 #define AGAIN_TRIES    4
 #define BEHIND_US      (1 * HTH_US_PER_S) /* others end a round a little earlier */
+#define OVERSHOOT      1.25
 #define SPEED_FACTOR   0.1
 #define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
 
@@ -53,6 +54,13 @@ static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
     out->samples = out->samples_said = (double)t->batch.samples;
     out->step_max = gather_step(t);
     out->eta_us = t->batch.samples >= t->opts.share.target ? 0 : INT64_MAX;
+}
+
+static uint32_t population(const struct hth_trainer *t)
+{
+    if (t->opts.share.roster == NULL)
+        return 1;
+    return HTH_MAX(hth_roster_population(t->opts.share.roster, NULL), 1u);
 }
 
 /* Others that could share this batch. */
@@ -148,6 +156,15 @@ static void take_done(struct hth_work *work, enum hth_err err)
     offer(t);
 }
 
+/* What all have together. The estimate counts those whose notes are late, but goes on for as long
+ * as this peer itself was busy elsewhere: nobody gathers much more than the target. */
+static double known_samples(const struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    double known = HTH_MIN(all->samples, OVERSHOOT * (double)t->opts.share.target);
+
+    return HTH_MAX(known, HTH_MAX(all->samples_said, (double)t->batch.taken));
+}
+
 static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     struct hth_batch *b = &t->batch;
@@ -160,7 +177,9 @@ static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
     b->phase = HTH_BATCH_TAKE;
     b->taken = b->samples;
     b->samples = 0;
-    b->known = HTH_MAX(all->samples_said, (double)b->taken);
+    b->known = known_samples(t, all);
+    b->said = HTH_MAX(all->samples_said, (double)b->taken);
+    b->population = population(t);
     b->tries = 0;
     b->landed_us = t->opts.share.delayed ? b->landed_us : 0;
     b->taken_us = hth_now_us(t->env);
@@ -289,10 +308,25 @@ static void offer(struct hth_trainer *t)
     }
 }
 
+/* More than the quorum of what all had together when this batch was taken, as far as they are still
+ * there. Of two halves that do not meet, at most one may step: in one group heads can be counted,
+ * for notes tell samples late; else the estimate of the samples has to do. */
+static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    const struct hth_batch *b = &t->batch;
+    uint32_t now = HTH_MIN(population(t), b->population);
+    double left = (double)now / b->population;
+    double quorum = t->opts.share.quorum;
+
+    if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
+        return r->members > quorum * now && r->weight > quorum * b->said * left;
+    return r->weight > quorum * b->known * left;
+}
+
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
-    bool enough = r->weight >= t->opts.share.quorum * b->known;
+    bool enough = is_enough(t, r);
 
     /* Of a batch that was given up, or of one that has been offered again since. */
     if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)

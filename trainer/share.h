@@ -18,7 +18,7 @@
  *          It is what one machine with that batch would do, whoever is there (DeDLOC, Diskin et al.
  *          2021). With `delayed` the next batch is gathered while this one is averaged, on
  *          parameters that are one step old. The group is looked for ahead, from the estimated
- *          time. Fewer than `quorum` of the samples known: no step, again. Nobody else there:
+ *          time. Not more than `quorum` of the samples known: no step, again. Nobody else there:
  * alone.
  *
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
@@ -53,7 +53,7 @@ struct hth_share_opts {
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* that this one brings to a step; 0: no bound */
-    double quorum;             /* 0..1, of the samples known */
+    double quorum;             /* 0..1, of trainers and samples: more than that must be averaged */
     bool delayed;
     int64_t prepare_us; /* the group is looked for that long ahead; 0: not ahead */
     /* newcomers */

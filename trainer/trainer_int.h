@@ -98,8 +98,10 @@ struct hth_batch {
     struct hth_blob *mean;   /* ours, of `taken` samples */
     struct hth_blob *common; /* of all; NULL: alone */
     uint64_t taken;
-    double known;  /* samples of all when it was offered */
-    double weight; /* behind `common` */
+    double said;         /* samples of all that notes told, when it was taken */
+    double known;        /* samples of all when it was taken */
+    uint32_t population; /* and how many they were */
+    double weight;       /* behind `common` */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
