@@ -838,6 +838,94 @@ static void limits(void **state)
     crowd_stop(&c);
 }
 
+static uint32_t known_all(void *arg, struct hth_match_known *out, uint32_t max)
+{
+    struct mate *me = arg;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < me->crowd->count && n < max; i++)
+        if (&me->crowd->mate[i] != me)
+            out[n++] =
+                (struct hth_match_known){me->crowd->mate[i].env->self, me->crowd->mate[i].addr};
+    return n;
+}
+
+/* Where everybody knows everybody no board is needed: with a DHT that loses all it is told. */
+static void told_straight(void **state)
+{
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct crowd c;
+
+    (void)state;
+    world.dht.lost_put = 1;
+    world.dht.partial = 1;
+    crowd_start(&c, 18, 12, &world);
+    c.due_known = true;
+    c.look.known = known_all;
+    for (uint32_t round = 0; round < 3; round++) {
+        double rtts = one_round(&c, round);
+        assert_true(rtts <= (round == 0 ? 8 : 4));
+    }
+    crowd_stop(&c);
+}
+
+/* One tells at most so many, and remembers at most so much of what others tell. */
+static void telling_is_bounded(void **state)
+{
+    static uint8_t bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell = {.record = (const uint8_t *)"no record", .record_len = 9};
+    struct hth_match_stats s;
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 19, CROWD_MAX, NULL);
+    c.look.known = known_all;
+    crowd_look(&c.mate[0]);
+    hth_match_stats(c.mate[0].match, &s);
+    assert_int_equal(s.tells_out, HTH_AVG_TELL_MAX);
+    tell.line = c.look.line;
+    tell.line.round = 77;
+    for (tell.schema = 1; tell.schema <= HTH_AVG_HEARD_MAX + 1; tell.schema++) {
+        struct hth_rpc_target target = {c.mate[0].env->self, c.mate[0].addr};
+        struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL,
+                                         .body = {.payload = bytes},
+                                         .timeout_us = HTH_US_PER_S};
+        static struct raw ignored;
+        call.body.payload_len = hth_tell_pack(&tell, bytes);
+        assert_ok(hth_rpc_call(c.mate[1].rpc, &target, &call, on_raw, &ignored, NULL));
+        hth_world_run_for(c.world, 5 * HTH_US_PER_MS);
+    }
+    hth_world_run_for(c.world, 200 * HTH_US_PER_MS);
+    assert_null(hth_match_heard(c.mate[0].match, &c.mate[1].env->self, 1));
+    assert_int_equal(
+        hth_match_heard(c.mate[0].match, &c.mate[1].env->self, HTH_AVG_HEARD_MAX + 1)->round, 77);
+    hth_look_cancel(c.mate[0].look);
+    c.mate[0].look = NULL;
+    crowd_stop(&c);
+}
+
+/* Eighty groups within a second: the newest are remembered. */
+static void begun_groups_are_bounded(void **state)
+{
+    struct hth_match_stats s;
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 20, 2, NULL);
+    c.due_known = true;
+    for (uint32_t round = 0; round < 80;) {
+        for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++, round++) {
+            c.look.line.round = round;
+            crowd_look_all(&c);
+        }
+        hth_world_run_for(c.world, 150 * HTH_US_PER_MS);
+    }
+    hth_match_stats(c.mate[0].match, &s);
+    assert_int_equal(s.begun, 80);
+    assert_int_equal(s.begun_now, HTH_AVG_BEGUN_MAX);
+    crowd_stop(&c);
+}
+
 /* mate[2]'s declaration under another name; false when that one would lead mate[0]. */
 static bool make_note_as(struct crowd *c, uint64_t name, struct planted *p)
 {
@@ -910,6 +998,9 @@ int main(void)
         cmocka_unit_test(hostile_notes),
         cmocka_unit_test(ghost_leader),
         cmocka_unit_test(limits),
+        cmocka_unit_test(told_straight),
+        cmocka_unit_test(telling_is_bounded),
+        cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_match.c: any bytes as a JOIN, its answer, or a declaration; the first byte picks which. What
- * is let through is in range and survives the way back. */
+/* fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte picks which.
+ * What is let through is in range and survives the way back. */
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +48,21 @@ static void try_reply(const uint8_t *data, size_t size)
     hth_join_reply_close(&reply);
 }
 
+static void try_tell(const uint8_t *data, size_t size)
+{
+    static uint8_t bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell, again;
+
+    if (hth_tell_open(data, size, &tell) == HTH_OK) {
+        HTH_ASSERT(tell.record_len > 0 && tell.record_len <= HTH_DHT_VALUE_BYTES_MAX);
+        HTH_ASSERT(hth_avg_shape_check(&tell.line.shape) == HTH_OK);
+        HTH_ASSERT(hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &again) == HTH_OK);
+        HTH_ASSERT(again.record_len == tell.record_len && again.schema == tell.schema);
+        hth_tell_close(&again);
+    }
+    hth_tell_close(&tell);
+}
+
 static void try_declare(const uint8_t *data, size_t size)
 {
     struct hth_declare d;
@@ -65,15 +80,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0 || size > HTH_FRAME_META_BYTES_MAX)
         return 0;
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0:
         try_join(data + 1, size - 1);
         break;
     case 1:
         try_reply(data + 1, size - 1);
         break;
-    default:
+    case 2:
         try_declare(data + 1, size - 1);
+        break;
+    default:
+        try_tell(data + 1, size - 1);
     }
     return 0;
 }
