@@ -3,6 +3,7 @@
 #include "app/cli.h"
 #include "app/sim.h"
 
+#include "core/mem.h"
 #include "sim/scenario_latency.h"
 #include "sim/smoke.h"
 
@@ -292,6 +293,7 @@ int hth_verb_sim(int argc, char **argv)
         if (strcmp(studies[i].name, argv[1]) == 0) {
             static char program[64];
             hth_sim_settle_memory();
+            hth_mem_hoard(true);
             snprintf(program, sizeof(program), "%s %s", argv[0], argv[1]);
             argv[1] = program;
             return studies[i].run(argc - 1, argv + 1);

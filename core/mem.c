@@ -5,6 +5,7 @@
 
 #include "core/limits.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +42,57 @@ static bool injected_failure(void)
     return try_count == fail_at;
 }
 
+/* ---- hoards -------------------------------------------------------------------------------- */
+
+/* Blocks by what malloc really gave, in steps of 16. The first word of each points to the next. */
+static _Thread_local bool hoarding;
+static _Thread_local void *hoard[SMALL_BYTES / 16 + 2];
+
+void hth_mem_hoard(bool on)
+{
+#ifdef KEEP_NO_BLOCKS
+    (void)on; /* a kept block would hide a use after free */
+#else
+    hoarding = on;
+#endif
+}
+
+/* malloc gives 16 n + 8 bytes: the place of the smallest such size that holds them. */
+static size_t hoard_place(size_t bytes)
+{
+    return bytes <= 24 ? 1 : (bytes + 7) / 16;
+}
+
+static void *small_alloc(size_t bytes)
+{
+    void **shelf = &hoard[hoard_place(bytes)];
+    void *p = *shelf;
+    if (!hoarding || p == NULL)
+        return malloc(bytes);
+    memcpy(shelf, p, sizeof(void *));
+    return p;
+}
+
+static void small_free(void *p)
+{
+    size_t place = hoard_place(malloc_usable_size(p));
+    if (place > hoard_place(SMALL_BYTES)) {
+        free(p);
+        return;
+    }
+    memcpy(p, &hoard[place], sizeof(void *));
+    hoard[place] = p;
+}
+
+/* ---- the two policies ---------------------------------------------------------------------- */
+
 void *hth_calloc(size_t count, size_t size)
 {
     size_t bytes;
     void *p;
     /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
     if (!__builtin_mul_overflow(count, size, &bytes) && bytes > 0 && bytes <= SMALL_BYTES) {
-        p = malloc(bytes);
+        p = small_alloc(bytes);
         __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
         if (p != NULL)
             memset(p, 0, bytes);
@@ -94,7 +139,10 @@ char *hth_asprintf(const char *fmt, ...)
 
 void hth_free(void *p)
 {
-    free(p);
+    if (hoarding && p != NULL)
+        small_free(p);
+    else
+        free(p);
 }
 
 void *hth_try_calloc(size_t count, size_t size)
@@ -106,7 +154,9 @@ void *hth_try_calloc(size_t count, size_t size)
 
 void *hth_try_alloc(size_t bytes)
 {
-    return injected_failure() ? NULL : malloc(bytes > 0 ? bytes : 1);
+    if (injected_failure())
+        return NULL;
+    return bytes <= SMALL_BYTES ? small_alloc(bytes) : malloc(bytes);
 }
 
 void *hth_try_realloc(void *old, size_t count, size_t size)

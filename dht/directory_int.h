@@ -22,15 +22,15 @@
 struct hth_map;
 
 struct hth_dir_host {
-    struct hth_peer_id id;
-    struct hth_host_info info;
-    uint32_t slot;
     int64_t issued_us; /* wall clock of its newest record */
     bool down;         /* marked dead */
+    uint32_t slot;
+    const struct hth_dir_claim *heard; /* whose record the info is from; NULL: gone */
+    struct hth_dir_claim *claims;      /* list */
+    struct hth_peer_id id;
+    struct hth_host_info info;
     int64_t down_wall_us;
     int64_t down_until_us;
-    struct hth_dir_claim *claims;      /* list */
-    const struct hth_dir_claim *heard; /* whose record the info is from; NULL: gone */
 };
 
 /* One believed record. */

@@ -106,7 +106,7 @@ static void slot_give(struct conn *c, uint32_t index)
 
 void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote)
 {
-    for (uint32_t i = 0; i < c->slots_count; i++) {
+    for (uint32_t i = 0; c->in_flight > 0 && i < c->slots_count; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
         c->slots[i].call = NULL;
         if (call == NULL)

@@ -118,48 +118,47 @@ struct slot {
     uint32_t next_free; /* index + 1 */
 };
 
-struct conn {
+struct conn { /* what each frame touches first, the rest behind it: most lie cold in memory */
     struct hth_rpc *rpc;
     struct peer *peer;
     struct hth_stream *stream;
-    struct node in_rpc, in_peer;
+    struct node in_peer;
     struct node dirty; /* has something to flush */
     struct node busy;  /* something is at stake */
-    bool quiet;        /* nothing is; the windows below stand still */
     enum conn_state state;
-    bool accepted;
-    bool goodbye_in, goodbye_out;
     int pins;
-    /* what the other side said */
-    uint32_t version;
-    uint64_t features;
-    uint32_t their_requests_max;
-    uint64_t their_body_max, their_request_credit, their_reply_credit;
-    /* calls out */
-    struct slot *slots;
-    uint32_t slots_count, slots_free; /* index + 1 of the first free one */
-    uint64_t id_count;
-    uint32_t in_flight;
-    uint64_t request_out; /* body bytes of requests without a verdict */
+    bool accepted;
+    bool quiet; /* nothing is at stake; the windows below stand still */
+    bool goodbye_in, goodbye_out;
     bool had_verdict;
+    /* calls out */
+    uint32_t in_flight;
+    uint32_t slots_count, slots_free; /* index + 1 of the first free one */
+    uint32_t their_requests_max;
+    struct slot *slots;
+    uint64_t id_count;
+    uint64_t request_out; /* body bytes of requests without a verdict */
+    uint64_t their_body_max, their_request_credit, their_reply_credit;
     /* requests in */
+    uint32_t request_count;
+    uint32_t rx_slot; /* whose reply is coming in: index + 1 */
     uint64_t last_id;
     struct node requests; /* with handlers */
-    uint32_t request_count;
-    uint64_t request_in; /* body bytes of requests not answered */
-    struct node replies; /* answered; wait for credit */
+    uint64_t request_in;  /* body bytes of requests not answered */
+    struct node replies;  /* answered; wait for credit */
     uint64_t replies_bytes;
     uint64_t reply_out;  /* body bytes of replies that credit has not come back for */
     uint64_t reply_in;   /* the same, theirs to us */
     uint64_t reply_owed; /* of those: consumed, to be given back */
     /* receiving */
     struct hth_frame_parser parser;
-    uint32_t rx_slot;               /* whose reply is coming in: index + 1 */
     struct hth_rpc_request *rx_req; /* which request is coming in */
     uint64_t rx_held;               /* of peer->held, for the body coming in */
     enum hth_err rx_err;            /* why that body is skipped */
     uint64_t rx_bytes, rx_frames;
     int64_t rx_last_us;
+    int64_t active_us;
+    int64_t ping_sent_us; /* 0: none out */
     /* sending: a queue of spans */
     struct hth_span *tx;
     size_t tx_first, tx_count, tx_capacity;
@@ -167,9 +166,11 @@ struct conn {
     uint64_t tx_written;      /* handed to the stream, ever */
     struct hth_blob *tx_blob; /* where small frames are put one after the other */
     size_t tx_blob_used;
-    /* checks */
-    int64_t opened_us, active_us;
-    int64_t ping_sent_us; /* 0: none out */
+    /* seldom */
+    struct node in_rpc;
+    uint32_t version;
+    uint64_t features;
+    int64_t opened_us;
     uint64_t ping_id;
     int64_t rx_window_us, tx_window_us;
     uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
@@ -245,7 +246,7 @@ struct hth_rpc {
     struct hth_addr addr;
     struct hth_blob *pad;                /* zeros between tensors */
     struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
-    struct handler *handlers; /* few: looked through from the first */
+    struct handler *handlers;            /* few: looked through from the first */
     uint32_t handler_count;
     struct hth_map *peers;
     struct node conns;
