@@ -8,6 +8,7 @@
 #include "core/ident.h"
 #include "core/limits.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "core/tensor.h"
 
 static void test_error_table(void **state)
@@ -77,10 +78,11 @@ static void test_addresses(void **state)
     (void)state;
     static const char *const good[] = {"1.2.3.4:5", "127.0.0.1:65535", "[::1]:80",
                                        "[2001:db8::1]:0"};
-    static const char *const bad[] = {"",          "1.2.3.4",        "1.2.3.4:",    "1.2.3.4:65536",
-                                      "1.2.3:4",   "::1:80",         "[::1]",       "[::1]80",
-                                      "[::1:80",   "host:80",        "1.2.3.4:-1",  "1.2.3.4: 1",
-                                      "[1.2.3.4]:", "1.2.3.4:123456", "[::1]:99999", ":1"};
+    static const char *const bad[] = {
+        "",           "1.2.3.4",        "1.2.3.4:",    "1.2.3.4:65536",
+        "1.2.3:4",    "::1:80",         "[::1]",       "[::1]80",
+        "[::1:80",    "host:80",        "1.2.3.4:-1",  "1.2.3.4: 1",
+        "[1.2.3.4]:", "1.2.3.4:123456", "[::1]:99999", ":1"};
     char text[HTH_ADDR_TEXT_MAX];
     for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
         struct hth_addr addr, again;
@@ -215,6 +217,61 @@ static void test_blocks_come_and_go(void **state)
     hth_mem_fail_at(0);
 }
 
+/* Whatever its size, a blob's bytes are aligned, its own, and writable to the end. */
+static void test_blobs_of_all_sizes(void **state)
+{
+    (void)state;
+    enum { HELD = 8 };
+    for (size_t size = 1; size < 600000; size = size * 3 / 2 + 1) {
+        struct hth_blob *held[HELD];
+        for (int i = 0; i < HELD; i++) {
+            held[i] = hth_blob_try_new(size);
+            assert_non_null(held[i]);
+            assert_int_equal((uintptr_t)held[i]->data % 64, 0);
+            memset(held[i]->data, i, size);
+        }
+        for (int i = 0; i < HELD; i++) {
+            assert_int_equal(held[i]->data[0], i);
+            assert_int_equal(held[i]->data[size - 1], i);
+            hth_blob_unref(held[i]);
+        }
+    }
+    struct hth_blob *empty = hth_blob_try_new(0), *ghost = hth_blob_ghost(1u << 30, 7);
+    assert_true(empty->data == NULL && ghost->data == NULL && ghost->size == 1u << 30);
+    hth_blob_unref(empty);
+    hth_blob_unref(ghost);
+}
+
+/* A hoard hands out what was freed, zeroed, large enough, and nothing twice. */
+static void test_hoards(void **state)
+{
+    (void)state;
+    enum { HELD = 300 };
+    static uint8_t *held[HELD];
+    static size_t size[HELD];
+    struct hth_rng rng;
+    hth_rng_init(&rng, 4);
+    hth_mem_hoard(true);
+    for (int step = 0; step < 200000; step++) {
+        size_t i = (size_t)hth_rng_below(&rng, HELD);
+        if (held[i] != NULL) {
+            for (size_t b = 0; b < size[i]; b++)
+                assert_int_equal(held[i][b], (uint8_t)i);
+            hth_free(held[i]);
+            held[i] = NULL;
+            continue;
+        }
+        size[i] = 1 + (size_t)hth_rng_below(&rng, step % 50 == 0 ? 5000 : 80);
+        held[i] = hth_calloc(size[i], 1);
+        for (size_t b = 0; b < size[i]; b++)
+            assert_int_equal(held[i][b], 0);
+        memset(held[i], (int)i, size[i]);
+    }
+    for (int i = 0; i < HELD; i++)
+        hth_free(held[i]);
+    hth_mem_hoard(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +282,8 @@ int main(void)
         cmocka_unit_test(test_tensor_bytes),
         cmocka_unit_test(test_budgets_nest),
         cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_blobs_of_all_sizes),
+        cmocka_unit_test(test_hoards),
         cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
     };
