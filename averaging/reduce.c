@@ -200,6 +200,11 @@ static void finish(struct hth_reduce_round *r)
     else
         round_remove(r, HTH_E_EXPIRED);
     retire_old(red);
+    /* Stragglers are answered from the mean alone. */
+    if (r->err == HTH_OK) {
+        hth_blob_unref(r->values);
+        r->values = NULL;
+    }
     r->done(r->arg, &res);
     hth_free(fates);
     round_unref(r);

@@ -27,8 +27,9 @@
 #define LINGERING_MAX   4u  /* ended rounds that answer stragglers */
 #define ENDED_MAX       64u /* ended groups that are remembered by name */
 #define SUSPECTS_MAX    64u /* silent peers that are remembered */
-#define SAMPLE_EVERY    16u /* parts of a share: their encoding's error is measured, from the first \
-                             */
+#define SAMPLE_EVERY                                                                               \
+    16u /* parts of a share: their encoding's error is measured, from the first                    \
+         */
 #define RETRY_US     (10 * HTH_US_PER_MS)
 #define OWN_PAUSE_US (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
 #define NUMBER_MAX   1e30f /* in a sum that was not finite: larger ones are left out */
@@ -68,7 +69,8 @@ enum give_state {
 struct contribution {
     struct own *own;
     enum give_state state;
-    bool in; /* in the mean */
+    bool in;       /* in the mean */
+    bool with_job; /* a job looks at its bytes */
     uint32_t member;
     struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob;

@@ -63,6 +63,18 @@ static void reply(struct contribution *c, struct hth_segment *segments, uint32_t
     hth_rpc_reply(req, &body);
 }
 
+/* What was sent has been used: a round may last long, and the room is needed. A repeat gets the
+ * mean itself. */
+static void let_go(struct contribution *c)
+{
+    hth_blob_unref(c->blob);
+    hth_free(c->segments);
+    c->blob = NULL;
+    c->segments = NULL;
+    c->segment_count = 0;
+    c->with_job = false;
+}
+
 /* The mean itself; or that there is none. */
 static void reply_mean(struct contribution *c)
 {
@@ -145,12 +157,11 @@ static void answer_all(struct sum *s)
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
         struct contribution *c = in->from;
-        if (c->req == NULL)
-            continue;
-        if (in->narrow && in->fine)
+        if (c->req != NULL && in->narrow && in->fine)
             reply(c, in->segments, c->segment_count, in->answer, 0);
-        else
+        else if (c->req != NULL)
             reply_mean(c);
+        let_go(c);
     }
 }
 
@@ -202,7 +213,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
     answer_all(s);
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct contribution *c = &o->from[i];
-        if (c->state == GIVE_LATE && c->req != NULL && !s->answers_only)
+        if (c->state == GIVE_LATE && c->req != NULL && !c->with_job)
             answer_late(c);
         /* A repeat while the job ran, from somebody whose content was in it. */
         if (c->state == GIVE_EMPTY && c->req != NULL)
@@ -242,6 +253,7 @@ static void add_input(struct sum *s, struct contribution *c, double *bytes)
     struct hth_reduce_round *r = s->round;
     struct input *in = &s->input[s->count++];
     in->from = c;
+    c->with_job = true;
     in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
     want_answer(r, in);
     /* As if it ran: ghosts are finite, and all of them are in the mean. */
@@ -283,6 +295,7 @@ static void sum_submit(struct sum *s, double bytes)
     for (uint32_t i = 0; i < s->count; i++) {
         struct hth_rpc_request *req = s->input[i].from->req;
         s->input[i].from->req = NULL;
+        s->input[i].from->with_job = false;
         if (req != NULL)
             hth_rpc_refuse(req, err, 0, "the arithmetic can't be done now");
     }
@@ -291,8 +304,9 @@ static void sum_submit(struct sum *s, double bytes)
 
 static void answer_late(struct contribution *c)
 {
-    if (!(c->own->weight > 0) || c->segment_count == 0 || !is_narrow(c)) {
+    if (!(c->own->weight > 0) || !is_narrow(c)) {
         reply_mean(c);
+        let_go(c);
         return;
     }
     double bytes = 0;
@@ -391,7 +405,7 @@ static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
     }
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    if (c->own->state == OWN_DONE)
+    if (c->own->state == OWN_DONE && !c->with_job)
         answer_late(c);
 }
 

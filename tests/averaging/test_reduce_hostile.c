@@ -249,6 +249,33 @@ static void test_repeat_held(void **state)
     swarm_free(&s);
 }
 
+/* Too late for the mean, in a narrow format, and twice while the first is being answered. */
+static void test_late_twice(void **state)
+{
+    struct swarm s;
+    struct verdict v[3];
+    struct request r;
+    (void)state;
+    hand_swarm(&s, 9);
+    s.peer[2].round = NULL;
+    swarm_run(&s);
+    assert_true(s.peer[0].result.fates[2].as_sender != HTH_REDUCE_DROP_NONE);
+    r = request_of(&s, 2, 1, part_floats(1));
+    r.segment.format = HTH_QUANT_F16;
+    r.segment.bytes /= 2;
+    for (int i = 0; i < 3; i++)
+        post(&s.peer[2], &s.peer[0], &r, 0, &v[i]);
+    for (int i = 0; i < 3; i++)
+        assert_true(hth_world_run_until_true(s.world, has_verdict, &v[i], 5 * HTH_US_PER_S));
+    expect(&s, &v[2], HTH_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(v[i].err == HTH_OK || v[i].err == HTH_E_DUPLICATE);
+        if (v[i].err == HTH_OK)
+            assert_close(v[i].reply.weight, 3, 1e-9, 0);
+    }
+    swarm_free(&s);
+}
+
 /* ---- rounds that never begin --------------------------------------------------------------- */
 
 static void test_never_begins(void **state)
@@ -437,10 +464,11 @@ static void test_process_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_misfits),      cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_repeat_held),  cmocka_unit_test(test_never_begins),
-        cmocka_unit_test(test_early_in_all), cmocka_unit_test(test_lying_reducer),
-        cmocka_unit_test(test_little_room),  cmocka_unit_test(test_process_budget),
+        cmocka_unit_test(test_misfits),        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_repeat_held),    cmocka_unit_test(test_late_twice),
+        cmocka_unit_test(test_never_begins),   cmocka_unit_test(test_early_in_all),
+        cmocka_unit_test(test_lying_reducer),  cmocka_unit_test(test_little_room),
+        cmocka_unit_test(test_process_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
