@@ -8,7 +8,7 @@
  *     member says  hello ID PORT FLOOR_PORT              after its start
  *     is told      group SELF N ID:PORT:FLOOR_PORT ...   says ok, connected to all
  *                  prepare BYTES FORMAT SEED             ready
- *                  rounds N                              done NS CPU_NS BYTES_OUT DROPPED LONGEST_NS
+ *                  rounds N                              done NS CPU_NS BYTES DROPPED LONGEST_NS
  *                  check                                 error RELATIVE
  *                  floor BYTES N                         done NS CPU_NS 0 0 0
  *     and ends with its input.

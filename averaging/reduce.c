@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c: the reducer and its rounds: begin, parts that come early, end. */
+/* reduce.c: the reducer and its rounds: begin, requests, end. */
 #include "averaging/reduce.h"
 
 #include <math.h>
@@ -148,7 +148,7 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->encode_error = r->error.was > 0 ? sqrt(r->error.lost / r->error.was) : 0;
 }
 
-static void retire_old(struct hth_reducer *red)
+void reducer_retire_old(struct hth_reducer *red)
 {
     int64_t now = hth_now_us(red->env), next = INT64_MAX;
     uint32_t lingering = count_in(red, ROUND_LINGERING);
@@ -199,7 +199,7 @@ static void finish(struct hth_reduce_round *r)
         r->linger_until_us = hth_now_us(red->env) + red->opts.linger_us;
     else
         round_remove(r, HTH_E_EXPIRED);
-    retire_old(red);
+    reducer_retire_old(red);
     /* Stragglers are answered from the mean alone. */
     if (r->err == HTH_OK) {
         hth_blob_unref(r->values);
@@ -357,9 +357,6 @@ static void lay_out_owns(struct hth_reduce_round *r)
     }
 }
 
-/* What came before the round began. */
-static void take_early(struct hth_reduce_round *r);
-
 static void on_round_timer(void *arg);
 
 static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct hth_reduce_opts *o)
@@ -431,7 +428,7 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     for (uint32_t i = 1; i < r->member_count; i++)
         give_pump(r, (r->self + i) % r->member_count);
     take_review(r);
-    take_early(r);
+    early_take(r);
     if (r->sends_left == 0 && r->owns_left == 0)
         round_soon(r);
     if (out != NULL)
@@ -439,99 +436,14 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     return HTH_OK;
 }
 
-/* ---- early parts --------------------------------------------------------------------------- */
-
-/* Takes it off the list; the request is the caller's. */
-static void early_remove(struct hth_reducer *red, struct early *e)
-{
-    struct early **at = &red->early;
-    while (*at != e)
-        at = &(*at)->next;
-    *at = e->next;
-    red->early_bytes -= e->bytes;
-    red->stats.early_now--;
-    hth_rpc_on_cancel(e->req, NULL, NULL);
-}
-
-static void early_free(struct early *e)
-{
-    hth_part_clear(&e->part);
-    hth_blob_unref(e->blob);
-    hth_free(e);
-}
-
-static void early_refuse(struct early *e, enum hth_err err, const char *text)
-{
-    struct hth_rpc_request *req = e->req;
-    early_remove(e->reducer, e);
-    early_free(e);
-    hth_rpc_refuse(req, err, 0, text);
-}
-
-static void on_early_cancel(void *arg)
-{
-    early_refuse(arg, HTH_E_CANCELED, NULL);
-}
-
-static uint32_t early_of(const struct hth_reducer *red, const struct hth_peer_id *peer)
-{
-    uint32_t n = 0;
-    for (const struct early *e = red->early; e != NULL; e = e->next)
-        n += hth_peer_id_eq(hth_rpc_peer(e->req), peer);
-    return n;
-}
-
-static void hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
-                 struct hth_blob *blob, size_t offset)
-{
-    size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
-    if (red->early_bytes + bytes > red->opts.early_bytes_max ||
-        red->stats.early_now >= HTH_AVG_EARLY_PARTS_MAX ||
-        early_of(red, hth_rpc_peer(req)) >= HTH_AVG_EARLY_PER_PEER_MAX) {
-        red->stats.parts_refused++;
-        hth_part_clear(part);
-        hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");
-        return;
-    }
-    struct early *e = hth_new(struct early);
-    struct early **end = &red->early;
-    e->reducer = red;
-    e->req = req;
-    e->part = *part;
-    e->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
-    e->offset = offset;
-    e->bytes = bytes;
-    e->until_us = hth_now_us(red->env) + red->opts.early_us;
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = e;
-    red->early_bytes += bytes;
-    red->stats.early_now++;
-    red->stats.parts_early++;
-    hth_rpc_on_cancel(req, on_early_cancel, e);
-    retire_old(red);
-}
-
-static void take_early(struct hth_reduce_round *r)
-{
-    struct early *next;
-    for (struct early *e = r->reducer->early; e != NULL; e = next) {
-        next = e->next;
-        if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
-            continue;
-        early_remove(r->reducer, e);
-        take_part(r, e->req, &e->part, e->blob, e->offset);
-        early_free(e);
-    }
-}
+/* ---- the reducer's timer ------------------------------------------------------------------- */
 
 static void on_reducer_timer(void *arg)
 {
     struct hth_reducer *red = arg;
     int64_t now = hth_now_us(red->env);
-    while (red->early != NULL && red->early->until_us <= now)
-        early_refuse(red->early, HTH_E_EXPIRED, "this round did not begin here");
-    retire_old(red);
+    early_refuse_until(red, now, HTH_E_EXPIRED, "this round did not begin here");
+    reducer_retire_old(red);
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -586,7 +498,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
     } else if (r != NULL) {
         take_part(r, req, &part, blob, offset);
     } else {
-        hold(red, req, &part, blob, offset);
+        early_hold(red, req, &part, blob, offset);
     }
 }
 
@@ -634,8 +546,7 @@ void hth_reducer_free(struct hth_reducer *red)
     hth_rpc_serve(red->rpc, HTH_REDUCE_METHOD, NULL, NULL);
     while (red->round_count > 0)
         round_remove(red->rounds[0], HTH_E_CANCELED);
-    while (red->early != NULL)
-        early_refuse(red->early, HTH_E_CANCELED, "shutting down");
+    early_refuse_until(red, INT64_MAX, HTH_E_CANCELED, "shutting down");
     hth_timer_free(red->env, red->timer);
     hth_free(red);
 }

@@ -2,7 +2,8 @@
 /*
  * reduce_int.h: the structs that the files of the reduction share. Nobody else includes it.
  *
- *   reduce.c        the reducer and its rounds: begin, early parts, end
+ *   reduce.c        the reducer and its rounds: begin, requests, end
+ *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
  *   reduce_watch.c  who is lost, silent, slow or absent
@@ -205,6 +206,20 @@ void round_check(struct hth_reduce_round *r);
 void round_soon(struct hth_reduce_round *r);
 /* Weight `w` is in the mean of `floats` floats. */
 void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
+
+/* Forgets what lingered or was held too long, and sets the timer for the next. */
+void reducer_retire_old(struct hth_reducer *red);
+
+/* ---- reduce_early.c ------------------------------------------------------------------------ */
+
+/* Keeps a part until its round begins, or refuses it. The request and `part` are taken. */
+void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
+                struct hth_blob *blob, size_t offset);
+/* What came before the round began. */
+void early_take(struct hth_reduce_round *r);
+/* Those that are held no longer than until then. */
+void early_refuse_until(struct hth_reducer *red, int64_t until_us, enum hth_err err,
+                        const char *text);
 
 /* ---- reduce_give.c ------------------------------------------------------------------------- */
 

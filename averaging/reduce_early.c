@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce_early.c: parts of rounds that have not begun here: held for a while, bounded. */
+#include <string.h>
+
+#include "averaging/reduce_int.h"
+
+/* Takes it off the list; the request is the caller's. */
+static void early_remove(struct hth_reducer *red, struct early *e)
+{
+    struct early **at = &red->early;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    red->early_bytes -= e->bytes;
+    red->stats.early_now--;
+    hth_rpc_on_cancel(e->req, NULL, NULL);
+}
+
+static void early_free(struct early *e)
+{
+    hth_part_clear(&e->part);
+    hth_blob_unref(e->blob);
+    hth_free(e);
+}
+
+static void early_refuse(struct early *e, enum hth_err err, const char *text)
+{
+    struct hth_rpc_request *req = e->req;
+    early_remove(e->reducer, e);
+    early_free(e);
+    hth_rpc_refuse(req, err, 0, text);
+}
+
+static void on_early_cancel(void *arg)
+{
+    early_refuse(arg, HTH_E_CANCELED, NULL);
+}
+
+static uint32_t early_of(const struct hth_reducer *red, const struct hth_peer_id *peer)
+{
+    uint32_t n = 0;
+    for (const struct early *e = red->early; e != NULL; e = e->next)
+        n += hth_peer_id_eq(hth_rpc_peer(e->req), peer);
+    return n;
+}
+
+void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
+                struct hth_blob *blob, size_t offset)
+{
+    size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
+    if (red->early_bytes + bytes > red->opts.early_bytes_max ||
+        red->stats.early_now >= HTH_AVG_EARLY_PARTS_MAX ||
+        early_of(red, hth_rpc_peer(req)) >= HTH_AVG_EARLY_PER_PEER_MAX) {
+        red->stats.parts_refused++;
+        hth_part_clear(part);
+        hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");
+        return;
+    }
+    struct early *e = hth_new(struct early);
+    struct early **end = &red->early;
+    e->reducer = red;
+    e->req = req;
+    e->part = *part;
+    e->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+    e->offset = offset;
+    e->bytes = bytes;
+    e->until_us = hth_now_us(red->env) + red->opts.early_us;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = e;
+    red->early_bytes += bytes;
+    red->stats.early_now++;
+    red->stats.parts_early++;
+    hth_rpc_on_cancel(req, on_early_cancel, e);
+    reducer_retire_old(red);
+}
+
+void early_take(struct hth_reduce_round *r)
+{
+    struct early *next;
+    for (struct early *e = r->reducer->early; e != NULL; e = next) {
+        next = e->next;
+        if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
+            continue;
+        early_remove(r->reducer, e);
+        take_part(r, e->req, &e->part, e->blob, e->offset);
+        early_free(e);
+    }
+}
+
+void early_refuse_until(struct hth_reducer *red, int64_t until_us, enum hth_err err,
+                        const char *text)
+{
+    while (red->early != NULL && red->early->until_us <= until_us)
+        early_refuse(red->early, err, text);
+}
