@@ -31,7 +31,7 @@
 #define FIRST_RATE     1e6                /* bytes a second */
 #define TIMEOUT_FACTOR 4
 
-enum part_state { PART_TODO, PART_ASKED, PART_CHECKED, PART_DONE };
+enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
 struct donor {
     struct hth_state_fetch *fetch;
@@ -165,7 +165,7 @@ static void cancel_asks(struct hth_state_fetch *f, const struct donor *of)
         if (of != NULL && a->donor != of)
             continue;
         hth_rpc_cancel(a->call);
-        f->state[a->part] = PART_TODO;
+        f->state[a->part] = PART_MISSING;
         f->result.parts_again++;
         ask_free(a);
     }
@@ -484,7 +484,7 @@ static void check_done(struct hth_job *job, enum hth_err err)
         f->done++;
         d->gave = true;
     } else if (ours) {
-        f->state[part] = PART_TODO;
+        f->state[part] = PART_MISSING;
         f->result.parts_again++;
         strike(d, err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
     }
@@ -548,7 +548,7 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
         err = check_part(d, part, r);
     }
     if (err != HTH_OK) {
-        f->state[part] = PART_TODO;
+        f->state[part] = PART_MISSING;
         f->result.parts_again++;
         strike(d, hth_err_text(err));
         if (err == HTH_E_NOT_FOUND) /* it has a younger one by now, and did nothing wrong */
@@ -606,7 +606,7 @@ static void ask_parts(struct hth_state_fetch *f)
 
             if (!d->has_root || is_struck(d) || d->in_flight >= f->opts.parts_in_flight)
                 continue;
-            while (part < f->desc.parts && f->state[part] != PART_TODO)
+            while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
             if (part == f->desc.parts)
                 return;
