@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
+#include "kernels/backend-internal.h"
 #include "kernels/quant.h"
 
 #define REPEATS_MAX  101
@@ -52,22 +53,20 @@ bool hth_bench_kind_is_flat(enum hth_bench_kind kind)
 
 /* ---- the work ------------------------------------------------------------------------------ */
 
-static enum hth_err run_linear(struct hth_bench_case *c)
+static enum hth_err run_linear(struct hth_bench_case *c, bool up)
 {
-    struct hth_linear up = {.w = c->ffn.w1, .bias = c->ffn.b1};
-    struct hth_linear down = {.w = c->ffn.w2, .bias = c->ffn.b2};
-    struct hth_linear_back down_back = {.w = c->ffn.w2}, up_back = {.w = c->ffn.w1};
+    struct hth_weight *w = up ? c->ffn.w1 : c->ffn.w2, *bias = up ? c->ffn.b1 : c->ffn.b2;
+    struct hth_linear forward = {.w = w, .bias = bias};
+    struct hth_linear_back back = {.w = w};
+    struct hth_view x = up ? c->x : c->dhidden, dy = up ? c->dhidden : c->dy;
     switch (c->options.kind) {
     case HTH_BENCH_LINEAR_FORWARD:
-        HTH_TRY(hth_linear_forward(c->ex, &up, c->x, c->hidden));
-        return hth_linear_forward(c->ex, &down, c->dhidden, c->y);
+        return hth_linear_forward(c->ex, &forward, x, up ? c->hidden : c->y);
     case HTH_BENCH_LINEAR_BACKWARD_DATA:
-        HTH_TRY(hth_linear_backward_data(c->ex, &down_back, c->dy, c->hidden));
-        return hth_linear_backward_data(c->ex, &up_back, c->dhidden, c->y);
+        return hth_linear_backward_data(c->ex, &back, dy, up ? c->y : c->hidden);
     default:
-        hth_params_zero_grads(c->params);
-        HTH_TRY(hth_linear_backward_weight(c->ex, c->ffn.w2, c->ffn.b2, c->dhidden, c->dy));
-        return hth_linear_backward_weight(c->ex, c->ffn.w1, c->ffn.b1, c->x, c->dhidden);
+        w->grad_zero = bias->grad_zero = true; /* of this product only: the other's stay */
+        return hth_linear_backward_weight(c->ex, w, bias, x, dy);
     }
 }
 
@@ -102,13 +101,13 @@ static enum hth_err run_quant(struct hth_bench_case *c)
                             hth_params_flat(c->params, HTH_PART_GRAD));
 }
 
-static enum hth_err start_work(struct hth_bench_case *c)
+static enum hth_err start_work(struct hth_bench_case *c, uint32_t part)
 {
     switch (c->options.kind) {
     case HTH_BENCH_LINEAR_FORWARD:
     case HTH_BENCH_LINEAR_BACKWARD_DATA:
     case HTH_BENCH_LINEAR_BACKWARD_WEIGHT:
-        return run_linear(c);
+        return run_linear(c, part == 0);
     case HTH_BENCH_FFN_FORWARD:
         return hth_ffn_forward(c->ex, &c->ffn, c->x, c->y, NULL);
     case HTH_BENCH_FFN_FORWARD_BACKWARD:
@@ -126,10 +125,22 @@ static enum hth_err start_work(struct hth_bench_case *c)
     }
 }
 
+uint32_t hth_bench_case_parts(const struct hth_bench_case *c)
+{
+    return c->options.kind <= HTH_BENCH_LINEAR_BACKWARD_WEIGHT ? 2 : 1;
+}
+
+enum hth_err hth_bench_case_run_part(struct hth_bench_case *c, uint32_t part)
+{
+    HTH_TRY(start_work(c, part));
+    return hth_exec_sync(c->ex);
+}
+
 enum hth_err hth_bench_case_run(struct hth_bench_case *c)
 {
-    HTH_TRY(start_work(c));
-    return hth_exec_sync(c->ex);
+    for (uint32_t part = 0; part < hth_bench_case_parts(c); part++)
+        HTH_TRY(hth_bench_case_run_part(c, part));
+    return HTH_OK;
 }
 
 /* ---- making a case ------------------------------------------------------------------------- */

@@ -69,6 +69,11 @@ enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
 void hth_bench_case_free(struct hth_bench_case *c);
 /* The work, once. Errors: those of the operations. */
 enum hth_err hth_bench_case_run(struct hth_bench_case *c) HTH_MUST;
+/* Work that is several independent products (HTH_BENCH_LINEAR_) can be timed product by product, so
+ * that each finds its own weights in the cache, as a layer that runs alone does: parts 0 ..
+ * hth_bench_case_parts() - 1 together are one run. All else has one part. */
+uint32_t hth_bench_case_parts(const struct hth_bench_case *c);
+enum hth_err hth_bench_case_run_part(struct hth_bench_case *c, uint32_t part) HTH_MUST;
 /* Relative 2-norm that the check found. */
 double hth_bench_case_error(const struct hth_bench_case *c);
 /* Of one run: operations of the matrix products (a multiply-add counts two), and bytes that a
