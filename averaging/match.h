@@ -62,6 +62,8 @@ struct hth_look;
 #define HTH_MATCH_METHOD_JOIN 64
 #define HTH_MATCH_METHOD_TELL 65
 
+#define HTH_LOOK_LOST_MAX     8
+
 /* On the wire; in the order in which they lead. */
 enum hth_avg_mode {
     HTH_AVG_TRAINER = 0,
@@ -131,9 +133,10 @@ struct hth_match_stats {
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
 /* The line in which that peer said to us that it looks, with its latest TELL or JOIN for this
- * schema. NULL: not said lately. */
+ * schema, and when (NULL: not asked). NULL: not said lately. */
 const struct hth_avg_line *hth_match_heard(const struct hth_match *match,
-                                           const struct hth_peer_id *id, uint64_t schema);
+                                           const struct hth_peer_id *id, uint64_t schema,
+                                           int64_t *at_us);
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
@@ -155,6 +158,9 @@ struct hth_look_result {
     int64_t wait_us;  /* from ready to the group's begin */
     int64_t match_us; /* of that: after the last member had come and was ready */
     uint32_t seen;    /* others that were seen looking */
+    /* leaders that did not answer: they may be members, and are dead or silent */
+    struct hth_peer_id lost[HTH_LOOK_LOST_MAX];
+    uint32_t lost_count;
 };
 
 /* Somebody to tell. */

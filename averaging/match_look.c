@@ -130,6 +130,8 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
     l->struck_here = here;
     look->lost |= here;
     look->match->stats.takeovers++;
+    if (here && look->result.lost_count < HTH_LOOK_LOST_MAX)
+        look->result.lost[look->result.lost_count++] = l->id;
     if (here && look->opts.deaf != NULL)
         look->opts.deaf(look->opts.arg, &l->id);
 }

@@ -12,6 +12,9 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
+/* A peer that is busy, with its own handshakes for one, is not deaf yet. */
+#define TELL_SILENCES 2
+
 /* ---- what is heard -------------------------------------------------------------------------- */
 
 /* The place for a peer's word: its own, a free one, or the oldest. */
@@ -52,12 +55,15 @@ void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t 
 }
 
 const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const struct hth_peer_id *id,
-                                           uint64_t schema)
+                                           uint64_t schema, int64_t *at_us)
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         const struct heard *h = &m->heard[i];
-        if (h->until_us >= hth_now_us(m->env) && h->schema == schema && hth_peer_id_eq(&h->id, id))
-            return &h->line;
+        if (h->until_us < hth_now_us(m->env) || h->schema != schema || !hth_peer_id_eq(&h->id, id))
+            continue;
+        if (at_us != NULL)
+            *at_us = h->until_us - m->opts.linger_us;
+        return &h->line;
     }
     return NULL;
 }
@@ -166,7 +172,7 @@ static void tell_all(struct hth_look *look)
         t->look = look;
         t->id = known[i].id;
         t->dialled = known[i].addr.family != 0;
-        call.timeout_us = m->opts.silence_us;
+        call.timeout_us = TELL_SILENCES * m->opts.silence_us;
         if (hth_rpc_peer_info(m->rpc, &t->id, &info) != HTH_OK || !info.connected)
             call.timeout_us += m->opts.dial_us;
         m->stats.tells_out++;

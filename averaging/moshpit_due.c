@@ -5,7 +5,8 @@
  * The roster says for each peer in which round it looks next and where it stands then. Its notes
  * come a little late, so where cells move with every round, a peer that is said to be in an earlier
  * one only *may* come: it has moved since. Who was dropped from a group or let others wait is not
- * expected again before a newer note of it was seen: a dead peer's last note lives on for a while.
+ * expected again before it was heard again or a newer note of it was seen: a dead peer's last note
+ * lives on for a while.
  */
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
@@ -22,15 +23,18 @@ void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
         hth_map_put(mp->suspects, id->b, sizeof(id->b), s);
     }
     s->issued_us = p->issued_us;
+    s->at_us = hth_now_us(mp->env);
 }
 
 static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 {
     struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
+    int64_t heard_us = INT64_MIN;
 
     if (s == NULL)
         return false;
-    if (s->issued_us == p->issued_us)
+    (void)hth_match_heard(mp->match, &p->id, p->note.schema, &heard_us);
+    if (s->issued_us == p->issued_us && heard_us <= s->at_us)
         return true;
     hth_map_del(mp->suspects, p->id.b, sizeof(p->id.b));
     hth_free(s);
@@ -39,18 +43,11 @@ static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 
 enum where { NOT_DUE, MAY_COME, DUE };
 
-bool hth_moshpit_suspects(struct moshpit *mp, const struct hth_peer_id *id)
-{
-    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
-
-    return p != NULL && suspected(mp, p);
-}
-
 /* What a peer told us itself is newer than its note. */
 static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
                         const struct hth_avg_line *ours, enum where *out)
 {
-    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema);
+    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, NULL);
 
     if (line == NULL || line->generation != s->generation || line->round < s->round)
         return false;
@@ -167,7 +164,7 @@ uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
     uint64_t round = UINT64_MAX;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
-        const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema);
+        const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema, NULL);
         if (p->note.schema != hth_roster_self(mp->roster)->schema ||
             (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || suspected(mp, p))
             continue;

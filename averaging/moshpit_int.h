@@ -38,8 +38,10 @@ struct sweep {
     uint32_t rounds, done_rounds;
     struct hth_look *look;
     struct hth_reduce_round *reduce;
-    struct hth_avg_group *group; /* of the reduction */
-    struct hth_blob *values;     /* as they are by now */
+    struct hth_avg_group *group;                /* of the reduction */
+    struct hth_peer_id lost[HTH_LOOK_LOST_MAX]; /* of it, known to be dead */
+    uint32_t lost_count;
+    struct hth_blob *values; /* as they are by now */
     double weight;
     int64_t start_us, look_us; /* look_us: when this round's values were, or will be, ready */
     struct hth_timer *timer;   /* its deadline, or its end */
@@ -55,6 +57,7 @@ struct sweep {
 /* Somebody who did not come or was dropped: not due until it has spoken again. */
 struct suspect {
     int64_t issued_us; /* of the note that it was known by then */
+    int64_t at_us;
 };
 
 struct moshpit {
@@ -94,7 +97,6 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
 /* The first round in which somebody else can still be met, and not before `ours`. Going with the
  * highest number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours);
-bool hth_moshpit_suspects(struct moshpit *mp, const struct hth_peer_id *id);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 
 #endif

@@ -290,9 +290,8 @@ static enum hth_err reduce(struct sweep *s)
     err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
     hth_free(members);
     /* A leader that died while it began is not waited for once more. */
-    for (uint32_t i = 0; i < g->count && err == HTH_OK; i++)
-        if (hth_moshpit_suspects(s->mp, &g->member[i].id))
-            hth_reducer_peer_lost(s->mp->reducer, &g->member[i].id);
+    for (uint32_t i = 0; i < s->lost_count && err == HTH_OK; i++)
+        hth_reducer_peer_lost(s->mp->reducer, &s->lost[i]);
     return err;
 }
 
@@ -352,6 +351,8 @@ static void on_look(void *arg, const struct hth_look_result *r)
     }
     note_group(s, r);
     s->group = r->group;
+    memcpy(s->lost, r->lost, sizeof(s->lost));
+    s->lost_count = r->lost_count;
     move(s);
     s->round++;
     err = reduce(s);

@@ -896,9 +896,10 @@ static void telling_is_bounded(void **state)
         hth_world_run_for(c.world, 5 * HTH_US_PER_MS);
     }
     hth_world_run_for(c.world, 200 * HTH_US_PER_MS);
-    assert_null(hth_match_heard(c.mate[0].match, &c.mate[1].env->self, 1));
+    assert_null(hth_match_heard(c.mate[0].match, &c.mate[1].env->self, 1, NULL));
     assert_int_equal(
-        hth_match_heard(c.mate[0].match, &c.mate[1].env->self, HTH_AVG_HEARD_MAX + 1)->round, 77);
+        hth_match_heard(c.mate[0].match, &c.mate[1].env->self, HTH_AVG_HEARD_MAX + 1, NULL)->round,
+        77);
     hth_look_cancel(c.mate[0].look);
     c.mate[0].look = NULL;
     crowd_stop(&c);
