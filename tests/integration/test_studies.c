@@ -145,6 +145,26 @@ static void test_links(void **state)
     place_end(p);
 }
 
+static void test_scenarios(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(RUN(p, "a", "sim", "run", "calm", "--seed", "3", "--no-wall"), 0);
+    assert_int_equal(RUN(p, "b", "sim", "run", "calm", "--seed", "3", "--no-wall"), 0);
+    char *one = said(&p->proc[0]), *two = said(&p->proc[1]);
+    assert_string_equal(one, two);
+    assert_non_null(strstr(one, "scenario calm, seed 3: 50 nodes"));
+    assert_non_null(strstr(one, "PASS scenario=calm seed=3 hash="));
+    free(one);
+    free(two);
+    assert_int_equal(RUN(p, "c", "sim", "hunt", "faults", "--seeds", "7", "--jobs", "3"), 0);
+    one = said(&p->proc[2]);
+    assert_non_null(strstr(one, "PASS hunt scenario=faults seeds=7 failed=0"));
+    free(one);
+    assert_int_equal(RUN(p, "d", "sim", "run", "./missing.yaml"), 3);
+    assert_int_equal(RUN(p, "e", "sim", "hunt"), 2);
+    place_end(p);
+}
+
 static void test_refusals(void **state)
 {
     static const char *const bad[][4] = {
@@ -181,6 +201,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mixing, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
