@@ -76,7 +76,8 @@ enum hth_err_class {
     X(47, E_JOIN_VERSION, LOCAL, "join failed: the swarm speaks a newer protocol")                 \
     X(48, E_BUG, BUG, "internal error")                                                            \
     X(49, E_RANGE, PEER, "a number is outside its allowed range")                                  \
-    X(50, E_DUPLICATE, PEER, "the same thing was given twice")
+    X(50, E_DUPLICATE, PEER, "the same thing was given twice")                                     \
+    X(51, E_DEVICE, LOCAL, "the compute device failed")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,
@@ -84,7 +85,7 @@ enum hth_err {
 #undef HTH_ERR_ENUM
 };
 
-#define HTH_ERR_COUNT 51
+#define HTH_ERR_COUNT 52
 
 /* The identifier without its prefix ("E_TIMEOUT"), for logs, JSON and metrics. Never NULL. */
 const char *hth_err_name(enum hth_err err);

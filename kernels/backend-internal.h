@@ -7,7 +7,7 @@
  * dimensions at least the columns. A slot takes scratch from its context and may return
  * E_NO_MEMORY; a device back end otherwise returns at once and keeps its errors for `exec_sync`.
  *
- * A plug-in exports one function that returns such a table; `abi` and `size` are checked first.
+ * A plug-in (plugin.h) hands out such tables; ABI number and sizes are checked first.
  */
 #ifndef HTH_KERNELS_BACKEND_INTERNAL_H
 #define HTH_KERNELS_BACKEND_INTERNAL_H
@@ -20,7 +20,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 1u
+#define HTH_BACKEND_ABI 2u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -95,7 +95,7 @@ struct hth_backend {
     uint32_t abi, size;
     const char *name;
     uint32_t caps;
-    enum hth_matmul compute; /* F32 or BF16 */
+    enum hth_matmul compute; /* not AUTO */
     const char *isa;          /* of the packed ones, else NULL */
     const void *impl;         /* the back end's own */
 
@@ -155,6 +155,10 @@ struct hth_backend {
     enum hth_err (*sumsq)(struct hth_exec *ex, struct hth_view x, struct hth_sumsq_result *result);
     /* Gradients and states are there, the latter where the kind needs them. */
     enum hth_err (*step)(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step);
+    /* The same on all tensors of a set at once, or NULL: `base` without decay and adapt, which
+     * follow from each tensor's no_decay. */
+    enum hth_err (*step_all)(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
+                             float weight_decay);
 };
 
 /* True when there is nothing at that place. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/plugin.h"
 #include "kernels/rowops.h"
 
 #define SCRATCH_ALIGN 64
@@ -39,13 +40,17 @@ enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
     struct hth_packed_options options = {.isa = choice->isa, .compute = choice->compute};
     if (choice->name == NULL || is(choice->name, "auto"))
         return choose_auto(&options, out);
+    if (hth_plugin_knows(choice->name)) {
+        char why[200];
+        return hth_plugin_backend(choice->name, choice->compute, out, why, sizeof(why));
+    }
     if (is(choice->name, "packed-bf16"))
         options.compute = HTH_MATMUL_BF16;
     if (is(choice->name, "packed") || is(choice->name, "packed-bf16"))
         return hth_backend_packed(&options, out);
     if (!is(choice->name, "ref") && !is(choice->name, "blas"))
         return HTH_E_NO_DEVICE;
-    if (choice->compute == HTH_MATMUL_BF16)
+    if (choice->compute == HTH_MATMUL_BF16 || choice->compute == HTH_MATMUL_TF32)
         return HTH_E_UNSUPPORTED;
     if (is(choice->name, "blas"))
         return hth_backend_blas(NULL, out);
@@ -102,7 +107,7 @@ const char *hth_backend_isa(const struct hth_backend *be)
 
 const char *hth_matmul_name(enum hth_matmul compute)
 {
-    static const char *const names[] = {"auto", "fp32", "bf16"};
+    static const char *const names[] = {"auto", "fp32", "bf16", "tf32"};
     return names[compute];
 }
 

@@ -93,6 +93,7 @@ enum hth_matmul {
     HTH_MATMUL_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
     HTH_MATMUL_F32,
     HTH_MATMUL_BF16,
+    HTH_MATMUL_TF32, /* of cards: fp32 with 10 bits of mantissa */
 };
 
 struct hth_packed_options {
@@ -113,7 +114,8 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
                                 const struct hth_backend **out) HTH_MUST;
 
 struct hth_backend_choice {
-    const char *name; /* NULL or "auto": the fastest that works here; "packed", "blas", "ref" */
+    const char *name; /* NULL or "auto": the fastest CPU one that works here; "packed", "blas",
+                       * "ref"; "cuda", "cuda:1": a card (plugin.h) */
     enum hth_matmul compute;
     const char *isa; /* of "packed"; NULL: the best */
 };
@@ -139,9 +141,9 @@ size_t hth_backend_list(struct hth_backend_info *out, size_t max);
 const char *hth_backend_name(const struct hth_backend *be);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
-/* HTH_MATMUL_F32 or HTH_MATMUL_BF16. */
+/* Never HTH_MATMUL_AUTO. */
 enum hth_matmul hth_backend_compute(const struct hth_backend *be);
-/* "fp32", "bf16" or "auto", as run files and records spell it. */
+/* "fp32", "bf16", "tf32" or "auto", as run files and flags spell it. */
 const char *hth_matmul_name(enum hth_matmul compute);
 /* The instruction set of a packed back end; "" for others. */
 const char *hth_backend_isa(const struct hth_backend *be);

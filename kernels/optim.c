@@ -70,6 +70,8 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
     p->steps++;
     hth_params_touched(p);
     struct hth_step s = step_of(opt, p->steps, grad_scale);
+    if (ex->be->step_all != NULL)
+        return ex->be->step_all(ex, p, &s, opt->weight_decay);
     for (uint32_t i = 0; i < p->count; i++) {
         struct hth_weight *w = p->weights[i];
         s.decay = w->no_decay ? 0 : opt->weight_decay;
