@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blas-cuda.h: products by cuBLASLt, loaded once a device has answered. See gpu.h. */
+#ifndef HTH_KERNELS_CUDA_BLAS_CUDA_H
+#define HTH_KERNELS_CUDA_BLAS_CUDA_H
+
+#include "kernels/cuda/gpu.h"
+
+int hth_cublas_open(void **blas, char *why, size_t why_size);
+void hth_cublas_close(void *blas);
+int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m);
+
+#endif

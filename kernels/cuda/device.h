@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h: one card as a back end: the structs of the host's side.
+ *
+ * A device has a pool of memory and up to three tables (fp32, TF32 and bf16 products) over it. Each
+ * execution context has a stream; work of a context runs in order, that of several contexts side
+ * by side, copies of one beside kernels of another. Copies go through pinned buffers of the stream,
+ * a ring of four, so that the next piece is being filled while one travels. Only uploads of the
+ * caller's memory are over when the call returns; all else at the sync, errors too.
+ *
+ * Results for the host (losses, sums) and the fault word lie in a block of device memory that is
+ * fetched at the sync.
+ */
+#ifndef HTH_KERNELS_CUDA_DEVICE_H
+#define HTH_KERNELS_CUDA_DEVICE_H
+
+#include "kernels/backend-internal.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/pool.h"
+
+#define HTH_CU_RING    4
+#define HTH_CU_PIECE   ((size_t)1 << 20)
+#define HTH_CU_RESULTS 64
+#define HTH_CU_RESULT  16 /* bytes of one */
+#define HTH_CU_FAULT   ((size_t)HTH_CU_RESULTS * HTH_CU_RESULT)
+#define HTH_CU_BLOCK   (HTH_CU_FAULT + HTH_CU_RESULT)
+#define HTH_CU_TABLES  3
+
+struct hth_cu_device {
+    const struct hth_gpu *gpu;
+    int index;
+    struct hth_gpu_info info;
+    struct hth_pool pool;
+    void *queue; /* for what belongs to no context */
+    char names[HTH_CU_TABLES][24];
+    struct hth_backend tables[HTH_CU_TABLES]; /* by enum hth_gpu_type */
+};
+
+/* A piece of a copy. */
+struct hth_cu_slot {
+    void *pinned, *event;
+    void *dst; /* download: where it goes once it is here */
+    size_t bytes;
+    bool busy;
+};
+
+struct hth_cu_stream {
+    struct hth_cu_device *dev;
+    void *queue, *blas;
+    struct hth_cu_slot ring[HTH_CU_RING];
+    uint32_t next;
+    uint8_t *work; /* room of one operation */
+    size_t work_bytes;
+    uint8_t *results, *results_host; /* device, pinned */
+    struct {
+        struct hth_xent_result *xent; /* one of the two */
+        struct hth_sumsq_result *sumsq;
+    } wanted[HTH_CU_RESULTS];
+    uint32_t wanted_count;
+    enum hth_err err; /* the first since the last sync */
+};
+
+/* Makes the device's tables; the pool may hold `limit` bytes (0: what the card has). Errors:
+ * E_NO_MEMORY, E_DEVICE; `why` gets a line then. */
+enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu *gpu, int index,
+                                size_t limit, char *why, size_t why_size) HTH_MUST;
+void hth_cu_device_close(struct hth_cu_device *dev);
+
+/* -- stream.c ------------------------------------------------------------------------------ */
+
+enum hth_err hth_cu_stream_open(struct hth_exec *ex) HTH_MUST;
+void hth_cu_stream_close(struct hth_exec *ex);
+enum hth_err hth_cu_stream_sync(struct hth_exec *ex) HTH_MUST;
+enum hth_err hth_cu_upload(struct hth_exec *ex, void *device, const void *host,
+                           size_t bytes) HTH_MUST;
+enum hth_err hth_cu_download(struct hth_exec *ex, void *host, const void *device,
+                             size_t bytes) HTH_MUST;
+/* The context's stream, its device made the thread's. */
+struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex);
+/* Keeps the first failure; a launch that failed says so at the sync. Always HTH_OK. */
+enum hth_err hth_cu_note(struct hth_cu_stream *s, int gpu_error);
+/* Room for one operation, until the next asks. NULL when memory is gone. */
+void *hth_cu_room(struct hth_cu_stream *s, size_t bytes);
+/* A place in device memory for a result; where it goes is told at the sync. */
+void *hth_cu_want_xent(struct hth_exec *ex, struct hth_xent_result *result);
+void *hth_cu_want_sumsq(struct hth_exec *ex, struct hth_sumsq_result *result);
+
+static inline int *hth_cu_fault(struct hth_cu_stream *s)
+{
+    return (int *)(void *)(s->results + HTH_CU_FAULT);
+}
+
+/* -- linear.c: products and optimiser steps ------------------------------------------------ */
+
+enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                   struct hth_view x, struct hth_view y);
+enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                         struct hth_view dy, struct hth_view dx);
+enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                           struct hth_weight *bias, struct hth_view x,
+                                           struct hth_view dy);
+enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
+                             float weight_decay);
+enum hth_err hth_cu_step_one(struct hth_exec *ex, struct hth_weight *w,
+                             const struct hth_step *step);
+void hth_cu_image_free(struct hth_weight *w);
+
+/* Rounded up so that what follows starts on 256 bytes. */
+static inline size_t hth_cu_cost(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static inline struct hth_cu_mat hth_cu_mat_of(struct hth_view v)
+{
+    return (struct hth_cu_mat){v.data, v.rows, v.cols, v.ld};
+}
+
+static inline struct hth_cu_device *hth_cu_device_of(const struct hth_backend *be)
+{
+    return (struct hth_cu_device *)(uintptr_t)be->impl;
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu-cuda.c: the table of gpu.h by the CUDA runtime, which is linked in statically. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+#include "kernels/cuda/blas-cuda.h"
+#include "kernels/cuda/gpu.h"
+
+static const char *cuda_text(int err)
+{
+    if (err == (int)cudaErrorInsufficientDriver)
+        return "no NVIDIA driver, or one too old for this build (CUDA 13 needs 580 or later)";
+    return cudaGetErrorString((cudaError_t)err);
+}
+
+static int cuda_count(int *devices)
+{
+    return (int)cudaGetDeviceCount(devices);
+}
+
+static int cuda_info(int device, struct hth_gpu_info *out)
+{
+    struct cudaDeviceProp prop;
+    int version = 0;
+    cudaError_t err = cudaGetDeviceProperties(&prop, device);
+    if (err == cudaSuccess)
+        err = cudaDriverGetVersion(&version);
+    if (err != cudaSuccess)
+        return (int)err;
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, prop.name);
+    snprintf(out->driver, sizeof(out->driver), "%d.%d", version / 1000, version % 1000 / 10);
+    out->memory_bytes = prop.totalGlobalMem;
+    out->major = prop.major;
+    out->minor = prop.minor;
+    return 0;
+}
+
+static int cuda_use(int device)
+{
+    return (int)cudaSetDevice(device);
+}
+
+static int cuda_mem_alloc(void **p, size_t bytes)
+{
+    cudaError_t err = cudaMalloc(p, bytes);
+    (void)cudaGetLastError(); /* too little memory is an answer, not a state */
+    return (int)err;
+}
+
+static int cuda_mem_free(void *p)
+{
+    return (int)cudaFree(p);
+}
+
+static int cuda_host_alloc(void **p, size_t bytes)
+{
+    cudaError_t err = cudaHostAlloc(p, bytes, cudaHostAllocDefault);
+    (void)cudaGetLastError();
+    return (int)err;
+}
+
+static int cuda_host_free(void *p)
+{
+    return (int)cudaFreeHost(p);
+}
+
+/* Without order to the default stream: contexts overlap. */
+static int cuda_stream_new(void **stream)
+{
+    return (int)cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking);
+}
+
+static void cuda_stream_free(void *stream)
+{
+    (void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static int cuda_stream_sync(void *stream)
+{
+    return (int)cudaStreamSynchronize((cudaStream_t)stream);
+}
+
+static int cuda_event_new(void **event)
+{
+    return (int)cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming);
+}
+
+static void cuda_event_free(void *event)
+{
+    (void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+static int cuda_event_record(void *event, void *stream)
+{
+    return (int)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+}
+
+static int cuda_event_sync(void *event)
+{
+    return (int)cudaEventSynchronize((cudaEvent_t)event);
+}
+
+static int cuda_copy_in(void *device, const void *host, size_t bytes, void *stream)
+{
+    return (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream);
+}
+
+static int cuda_copy_out(void *host, const void *device, size_t bytes, void *stream)
+{
+    return (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream);
+}
+
+static int cuda_zero(void *device, size_t bytes, void *stream)
+{
+    return (int)cudaMemsetAsync(device, 0, bytes, (cudaStream_t)stream);
+}
+
+static int cuda_device_sync(void)
+{
+    return (int)cudaDeviceSynchronize();
+}
+
+const struct hth_gpu hth_gpu_cuda = {
+    .text = cuda_text,
+    .count = cuda_count,
+    .info = cuda_info,
+    .use = cuda_use,
+    .mem_alloc = cuda_mem_alloc,
+    .mem_free = cuda_mem_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .stream_new = cuda_stream_new,
+    .stream_free = cuda_stream_free,
+    .stream_sync = cuda_stream_sync,
+    .event_new = cuda_event_new,
+    .event_free = cuda_event_free,
+    .event_record = cuda_event_record,
+    .event_sync = cuda_event_sync,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .zero = cuda_zero,
+    .device_sync = cuda_device_sync,
+    .blas_open = hth_cublas_open,
+    .blas_close = hth_cublas_close,
+    .matmul = hth_cublas_matmul,
+};

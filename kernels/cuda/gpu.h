@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu.h: what the host's side of the back end asks of the driver and of the GEMM library, as a
+ * table: the CUDA runtime on a machine with a card (gpu-cuda.c, blas-cuda.c), plain memory and
+ * naive loops in tests, and tables that fail on purpose.
+ *
+ * All functions answer 0 or the runtime's error code; `text` names it. A stream is a queue of work
+ * of one device; work of different streams may overlap. An event marks a place in a stream.
+ */
+#ifndef HTH_KERNELS_CUDA_GPU_H
+#define HTH_KERNELS_CUDA_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct hth_gpu_info {
+    char name[96];
+    char driver[32]; /* "13.0" */
+    uint64_t memory_bytes;
+    int major, minor; /* compute capability */
+};
+
+/* A product, row-major: c [m, n] (+)= a b with the leading dimensions of the form (rowops.h). */
+enum hth_gpu_form { HTH_GPU_NN, HTH_GPU_NT, HTH_GPU_TN };
+enum hth_gpu_type { HTH_GPU_F32, HTH_GPU_TF32, HTH_GPU_BF16 }; /* operands a and b */
+enum hth_gpu_end {
+    HTH_GPU_PLAIN,
+    HTH_GPU_BIAS,      /* + bias */
+    HTH_GPU_BIAS_GELU, /* gelu(+ bias); aux, if given, gets what the activation saw */
+    HTH_GPU_BIAS_RELU,
+    HTH_GPU_DGELU, /* * gelu'(aux) */
+};
+struct hth_gpu_matmul {
+    int form, type, end;
+    uint32_t m, n, k;
+    const void *a, *b;
+    float *c;
+    size_t lda, ldb, ldc;
+    bool accumulate;
+    const float *bias;
+    float *aux;
+    size_t ld_aux;
+};
+
+struct hth_gpu {
+    const char *(*text)(int err);
+    int (*count)(int *devices);
+    int (*info)(int device, struct hth_gpu_info *out);
+    int (*use)(int device); /* for the calling thread */
+    int (*mem_alloc)(void **p, size_t bytes);
+    int (*mem_free)(void *p);
+    int (*host_alloc)(void **p, size_t bytes); /* pinned */
+    int (*host_free)(void *p);
+    int (*stream_new)(void **stream);
+    void (*stream_free)(void *stream);
+    int (*stream_sync)(void *stream);
+    int (*event_new)(void **event);
+    void (*event_free)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_sync)(void *event);
+    int (*copy_in)(void *device, const void *host, size_t bytes, void *stream);
+    int (*copy_out)(void *host, const void *device, size_t bytes, void *stream);
+    int (*zero)(void *device, size_t bytes, void *stream);
+    int (*device_sync)(void);
+    /* Of this device and thread; loads the library the first time. `why` gets a line on failure. */
+    int (*blas_open)(void **blas, char *why, size_t why_size);
+    void (*blas_close)(void *blas);
+    /* HTH_GPU_NO_FUSION: the library has no such end for these operands, and nothing was done. */
+    int (*matmul)(void *blas, void *stream, const struct hth_gpu_matmul *m);
+};
+#define HTH_GPU_NO_FUSION (-1)
+
+extern const struct hth_gpu hth_gpu_cuda;
+
+#endif
