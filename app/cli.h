@@ -85,6 +85,7 @@ int hth_verb_train(int argc, char **argv);
 int hth_verb_sim(int argc, char **argv);
 int hth_verb_bench(int argc, char **argv);
 int hth_verb_status(int argc, char **argv);
+int hth_verb_devices(int argc, char **argv);
 int hth_verb_version(int argc, char **argv);
 
 #endif

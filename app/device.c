@@ -8,19 +8,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { KEY_BACKEND = 0x6000, KEY_COMPUTE };
+#include "core/mem.h"
+#include "kernels/plugin.h"
+
+#ifndef HTH_LIBDIR
+#define HTH_LIBDIR "/usr/local/lib/hearth"
+#endif
+
+enum { KEY_BACKEND = 0x6000, KEY_COMPUTE, KEY_DEVICE };
 
 static const struct argp_option options[] = {
     {"backend", KEY_BACKEND, "NAME", 0, "auto, packed, blas or ref", 0},
     {"compute", KEY_COMPUTE, "TYPE", 0,
-     "Products in fp32, bf16, or auto: bf16 where the CPU has it (default: the run file's)", 0},
+     "Products in fp32, bf16, or auto: bf16 where the machine has it (default: the run file's); "
+     "tf32 on a card",
+     0},
+    {"device", KEY_DEVICE, "NAME", 0, "cpu, cuda or cuda:N; 'hearth devices' lists them", 0},
     {0},
 };
 
 static bool find_type(const char *word, enum hth_matmul *out)
 {
-    static const enum hth_matmul types[] = {HTH_MATMUL_AUTO, HTH_MATMUL_F32, HTH_MATMUL_BF16};
+    static const enum hth_matmul types[] = {HTH_MATMUL_AUTO, HTH_MATMUL_F32, HTH_MATMUL_BF16,
+                                            HTH_MATMUL_TF32};
     for (size_t i = 0; i < HTH_ARRAY_LEN(types); i++) {
         if (strcmp(word, hth_matmul_name(types[i])) == 0) {
             *out = types[i];
@@ -41,7 +53,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_COMPUTE:
         d->compute = arg;
         if (!find_type(arg, &type))
-            argp_error(state, "--compute '%s': fp32, bf16 or auto", arg);
+            argp_error(state, "--compute '%s': fp32, bf16, tf32 or auto", arg);
+        return 0;
+    case KEY_DEVICE:
+        d->device = arg;
+        if (strcmp(arg, "cpu") != 0 && !hth_plugin_knows(arg))
+            argp_error(state, "--device '%s': cpu, cuda or cuda:N", arg);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -49,6 +66,50 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp hth_device_argp = {.options = options, .parser = parse};
+
+/* The program's own folder; heap string. */
+static char *program_folder(void)
+{
+    char path[1024];
+    ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    path[len > 0 ? len : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    return hth_strdup(path);
+}
+
+void hth_device_plugins(void)
+{
+    const char *folders[HTH_FOLDERS_MAX];
+    size_t count = 0;
+    const char *env = getenv("HEARTH_PLUGINS");
+    char *own = program_folder(), *list = hth_strdup(env != NULL ? env : ""), *at = list;
+    while (at != NULL && count < HTH_FOLDERS_MAX - 2) {
+        char *end = strchr(at, ':');
+        folders[count++] = at;
+        if (end != NULL)
+            *end++ = '\0';
+        at = end;
+    }
+    folders[count++] = own;
+    folders[count++] = HTH_LIBDIR;
+    hth_plugins_search(folders, count);
+    hth_free(list);
+    hth_free(own);
+}
+
+/* A card that can't be used costs a line. */
+static bool choose_card(const struct hth_device *flags, enum hth_matmul compute,
+                        const struct hth_backend **out)
+{
+    char why[200] = "";
+    hth_device_plugins();
+    if (hth_plugin_backend(flags->device, compute, out, why, sizeof(why)) == HTH_OK)
+        return true;
+    hth_cli_say_error("--device %s is not used: %s; computing on the CPU", flags->device, why);
+    return false;
+}
 
 enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out)
@@ -58,6 +119,12 @@ enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul o
                                         .isa = getenv("HEARTH_ISA")};
     if (flags->compute != NULL)
         HTH_ASSERT(find_type(flags->compute, &choice.compute));
+    if (flags->device != NULL && strcmp(flags->device, "cpu") != 0) {
+        if (choose_card(flags, choice.compute, out))
+            return HTH_OK;
+        if (choice.compute == HTH_MATMUL_TF32)
+            choice.compute = HTH_MATMUL_F32;
+    }
     enum hth_err err = hth_backend_choose(&choice, out);
     if (err != HTH_OK)
         hth_cli_say_error(

@@ -5,6 +5,10 @@
  *
  * The flag --compute goes before the run file's `compute`. HEARTH_ISA (generic, avx2, avx512,
  * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons.
+ *
+ * --device cuda (the first card), cuda:N, or cpu. Cards are looked for by a plug-in, in the folders
+ * of HEARTH_PLUGINS (':' between them), then beside the program, then in the library folder. A card
+ * that is asked for and can't be used costs one line that says why, and the CPU computes.
  */
 #ifndef HTH_APP_DEVICE_H
 #define HTH_APP_DEVICE_H
@@ -15,15 +19,18 @@
 struct hth_device {
     const char *backend; /* NULL: auto */
     const char *compute; /* NULL: not said */
+    const char *device;  /* NULL: cpu */
 };
 
-/* --backend and --compute; its input is a struct hth_device. */
+/* --backend, --compute and --device; its input is a struct hth_device. */
 extern const struct argp hth_device_argp;
 
 /* `otherwise` counts where the flag says nothing. Says on stderr what is wrong, and what to do.
  * Errors: E_NO_DEVICE, E_UNSUPPORTED. */
 enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out) HTH_MUST;
+/* Says where plug-ins are: before devices are listed or chosen. */
+void hth_device_plugins(void);
 /* "packed, avx512bf16, bf16": for reports. */
 const char *hth_device_text(const struct hth_backend *backend, char out[64]);
 

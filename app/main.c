@@ -22,6 +22,7 @@ static const struct verb verbs[] = {
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
     {"sim", hth_verb_sim, "simulate a swarm: same code, virtual clock"},
     {"bench", hth_verb_bench, "measure this machine and this build"},
+    {"devices", hth_verb_devices, "list where this machine can compute, and why not elsewhere"},
     {"version", hth_verb_version, "print the version and what was built in"},
 };
 
