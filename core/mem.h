@@ -36,8 +36,8 @@ void hth_aligned_free(void *p);
 void *hth_try_block(size_t bytes) HTH_MUST;
 void hth_block_free(void *p, size_t bytes);
 
-/* Keeps small blocks that the calling thread frees, for itself, however many (glibc keeps seven of a
- * size, and searches for the others): for a thread that makes and frees millions, such as a
+/* Keeps small blocks that the calling thread frees, for itself, however many (glibc keeps seven of
+ * a size, and searches for the others): for a thread that makes and frees millions, such as a
  * simulation's. Nothing is given back before the process ends. */
 void hth_mem_hoard(bool on);
 
