@@ -4,6 +4,7 @@
 
 #include "app/runfile.h"
 #include "core/mem.h"
+#include "kernels/quant.h"
 
 static enum hth_err parse(const char *text, struct hth_runfile **run, char *error)
 {
@@ -54,6 +55,57 @@ static void test_every_value_arrives(void **state)
     assert_int_equal(run->experts.optimizer.kind, HTH_RUN_LAMB);
     assert_int_equal(run->experts.batch_rows_max, 77);
     hth_runfile_free(run);
+}
+
+static void test_averaging(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: a\ntrain: {rows: 10}\n", &run, error));
+    assert_int_equal(run->averaging.mode, HTH_RUN_LOCAL);
+    assert_int_equal(run->averaging.every, 10);
+    assert_int_equal(run->averaging.format, HTH_QUANT_F32);
+    assert_int_equal(run->averaging.target, 160);
+    assert_int_equal(run->averaging.group, 16);
+    assert_close(run->averaging.quorum, 0.5, 0, 0);
+    assert_null(run->averaging.grid);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\naveraging: {mode: batch, every: 7, format: int8, states: true,"
+                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8}\n",
+                    &run, error));
+    assert_int_equal(run->averaging.mode, HTH_RUN_BATCH);
+    assert_int_equal(run->averaging.every, 7);
+    assert_int_equal(run->averaging.format, HTH_QUANT_INT8);
+    assert_true(run->averaging.states && run->averaging.delayed);
+    assert_int_equal(run->averaging.target, 4096);
+    assert_close(run->averaging.quorum, 0.75, 0, 0);
+    assert_string_equal(run->averaging.grid, "4x4");
+    assert_int_equal(run->averaging.group, 8);
+    hth_runfile_free(run);
+}
+
+static void test_mistakes_of_averaging(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"run: a\naveraging: {mode: sometimes}\n", "sometimes"},
+        {"run: a\naveraging: {evry: 1}\n", "every"},
+        {"run: a\naveraging: {format: fp12}\n", "fp12"},
+        {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
+        {"run: a\naveraging: {group: 1}\n", "averaging.group"},
+        {"run: a\naveraging: {group: 100000}\n", "averaging.group"},
+        {"run: a\naveraging: {grid: 4y4}\n", "4y4"},
+        {"run: a\naveraging: {grid: 0x4}\n", "averaging.grid"},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_err(HTH_E_CONFIG, parse(cases[i].text, &run, error));
+        assert_non_null(strstr(error, cases[i].error));
+    }
 }
 
 static void test_mistakes_are_named(void **state)
@@ -130,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),           cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_averaging),          cmocka_unit_test(test_mistakes_of_averaging),
         cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_a_huge_file_is_refused),
         cmocka_unit_test(test_distance),
     };

@@ -624,6 +624,43 @@ static void test_waiters_are_bounded(void **state)
     tear_down(&f);
 }
 
+/* More that could give than are kept in mind: those that failed make room for others. */
+static void test_donors_in_mind_are_bounded(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+    struct hth_state_fetch *none;
+    uint32_t asked = 0;
+
+    (void)state;
+    setup_world(&f, 36, false);
+    for (uint32_t i = 0; i < HTH_STATE_DONORS_MAX + 6; i++)
+        add(&f, 12, 5, false)->declines = true;
+    o = fetch_opts(&f);
+    o.donors = HTH_STATE_DONORS_MAX;
+    start(&f, &o);
+    hth_world_run_for(f.world, 20 * S);
+    assert_false(f.done);
+    for (uint32_t i = 0; i < HTH_STATE_DONORS_MAX + 6; i++) {
+        asked += f.peer[i].wanted > 0;
+        f.peer[i].declines = false;
+    }
+    assert_true(asked >= HTH_STATE_DONORS_MAX);
+    finish(&f, 20 * S);
+    check_values(&f, &f.peer[0]);
+    assert_true(f.result.donors <= HTH_STATE_DONORS_MAX);
+    o.donors = HTH_STATE_DONORS_MAX + 1;
+    assert_err(HTH_E_CONFIG,
+               hth_state_fetch_new(f.newcomer->env, f.newcomer->rpc, hth_node_dht(f.newcomer->node),
+                                   f.newcomer->roster, &o, &none));
+    o = fetch_opts(&f);
+    o.bytes = HTH_STATE_BYTES_MAX + 1;
+    assert_err(HTH_E_CONFIG,
+               hth_state_fetch_new(f.newcomer->env, f.newcomer->rpc, hth_node_dht(f.newcomer->node),
+                                   f.newcomer->roster, &o, &none));
+    tear_down(&f);
+}
+
 static void test_ghosts(void **state)
 {
     struct fixture f;
@@ -785,6 +822,7 @@ int main(void)
         cmocka_unit_test(test_other_states_are_refused),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_waiters_are_bounded),
+        cmocka_unit_test(test_donors_in_mind_are_bounded),
         cmocka_unit_test(test_ghosts),
         cmocka_unit_test(test_freed_at_any_moment),
         cmocka_unit_test(test_descriptions),
