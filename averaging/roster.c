@@ -23,6 +23,8 @@
 #define ASK_MIN_US    (250 * HTH_US_PER_MS) /* the board is asked, besides being watched */
 #define ASK_MAX_US    (64 * HTH_US_PER_S)
 
+#define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
+
 static void adjust(struct hth_roster *r);
 
 /* ---- who counts ------------------------------------------------------------------------------ */
@@ -527,13 +529,15 @@ void hth_roster_free(struct hth_roster *r)
 static void left(void *arg, enum hth_err err)
 {
     struct hth_roster *r = arg;
+    hth_fn *done = r->left;
 
     (void)err;
-    if (r->left != NULL)
-        r->left(r->left_arg);
+    r->left = NULL;
+    if (done != NULL)
+        done(r->left_arg);
 }
 
-static void nothing_to_say(void *arg)
+static void left_in_time(void *arg)
 {
     left(arg, HTH_OK);
 }
@@ -543,14 +547,12 @@ void hth_roster_leave(struct hth_roster *r, hth_fn *done, void *arg)
     r->leaving = true;
     r->left = done;
     r->left_arg = arg;
-    if (r->note != NULL) {
-        hth_note_goodbye(r->note, left, r);
-        r->speaking = false;
-        return;
-    }
-    /* It never spoke: the change timer is free for this, for nobody is told of changes any more. */
+    /* The change timer is free for this, for nobody is told of changes any more. */
     hth_timer_free(r->env, r->change);
-    r->change = hth_timer_new(r->env, nothing_to_say, r);
+    r->change = hth_timer_new(r->env, left_in_time, r);
     r->changed = true;
-    hth_timer_set(r->env, r->change, 0);
+    hth_timer_set(r->env, r->change, r->note != NULL ? LEAVE_US : 0);
+    if (r->note != NULL)
+        hth_note_goodbye(r->note, left, r);
+    r->speaking = false;
 }

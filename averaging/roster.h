@@ -121,7 +121,7 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
 void hth_roster_free(struct hth_roster *roster);
 /* Ends the silence of the options: this peer has come in. */
 void hth_roster_speak(struct hth_roster *roster);
-/* Says goodbye; done (may be NULL) comes once, and may free the roster. */
+/* Says goodbye; done (may be NULL) comes once, within a second, and may free the roster. */
 void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 
 /* ---- what this peer says --------------------------------------------------------------------- */
