@@ -200,7 +200,7 @@ void hth_aligned_free(void *p)
  * and untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a
  * compare and swap: a block is owned by whoever took the pointer out, so there is nothing to lock.
  */
-#define BLOCK_SHIFT_MIN 18
+#define BLOCK_SHIFT_MIN 16
 #define BLOCK_SHIFT_MAX 27
 #define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)
 #define BLOCK_SLOTS     16
