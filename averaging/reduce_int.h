@@ -32,6 +32,7 @@
     16u /* parts of a share: their encoding's error is measured, from the first                    \
          */
 #define RETRY_US     (10 * HTH_US_PER_MS)
+#define LATE_K       4 /* limits grow by so many times the lateness of our own looks */
 #define OWN_PAUSE_US (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
 #define NUMBER_MAX   1e30f /* in a sum that was not finite: larger ones are left out */
 
@@ -148,6 +149,7 @@ struct hth_reduce_round {
     struct hth_timer *timer;
     int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
     int64_t look_us; /* when the next look is due */
+    int64_t late_us; /* by how much a look was late at most: how busy this machine is */
     bool gave_up, stopped;
     /* results */
     enum hth_err err;

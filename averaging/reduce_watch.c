@@ -214,19 +214,21 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     const struct hth_reducer_opts *o = &r->reducer->opts;
     const struct member *m = &r->members[i];
     int64_t pauses[HTH_AVG_MEMBERS_MAX];
+    /* A machine on which we ourselves do not get to run may have others of the group on it. */
+    int64_t busy = r->late_us > OWN_PAUSE_US ? HTH_MIN(LATE_K * r->late_us, o->patience_us) : 0;
     uint32_t n = 0;
     for (uint32_t k = 0; k < r->member_count; k++) {
         if (k != i && k != r->self)
             pauses[n++] = r->members[k].pause_us;
     }
     if (m->suspect && !m->ever_heard)
-        return o->silence_min_us;
+        return o->silence_min_us + busy;
     if (n == 0 || !m->ever_heard)
-        return o->silence_max_us;
+        return o->silence_max_us + busy;
     qsort(pauses, n, sizeof(pauses[0]), by_size);
     double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
     limit = HTH_MAX(limit, (double)o->silence_min_us);
-    return (int64_t)HTH_MIN(limit, (double)o->silence_max_us);
+    return (int64_t)HTH_MIN(limit, (double)o->silence_max_us) + busy;
 }
 
 static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
@@ -285,6 +287,7 @@ static int64_t next_look(const struct hth_reduce_round *r, int64_t now)
 static void forgive(struct hth_reduce_round *r, int64_t now)
 {
     int64_t late = now - r->look_us;
+    r->late_us = HTH_MAX(r->late_us, late);
     for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
         struct member *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);
