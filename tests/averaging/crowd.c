@@ -179,3 +179,26 @@ bool crowd_agrees(const struct crowd *c)
     }
     return true;
 }
+
+/* Until a note that is put is seen by who watches (sim/params.h). */
+double crowd_dht_rtts(uint32_t n)
+{
+    return 1 + log2(n) / 2;
+}
+
+/* Round trips that the slowest of all needs for a group of all. */
+double crowd_round(struct crowd *c, uint64_t round)
+{
+    int64_t start = hth_world_now_us(c->world), longest = 0;
+
+    c->look.line.round = round;
+    crowd_look_all(c);
+    assert_true(crowd_run(c, 3 * HTH_US_PER_S));
+    assert_true(crowd_agrees(c));
+    for (uint32_t i = 0; i < c->count; i++) {
+        assert_int_equal(c->mate[i].result.err, HTH_OK);
+        assert_int_equal(c->mate[i].group->count, c->count);
+        longest = HTH_MAX(longest, c->mate[i].ended_us - start);
+    }
+    return (double)longest / CROWD_RTT_US;
+}

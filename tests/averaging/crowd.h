@@ -7,8 +7,9 @@
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
-#define CROWD_MAX  64
-#define CROWD_PORT 4000
+#define CROWD_MAX    64
+#define CROWD_PORT   4000
+#define CROWD_RTT_US (20 * HTH_US_PER_MS) /* of the calm world */
 
 struct crowd;
 
@@ -47,5 +48,9 @@ void crowd_look_all(struct crowd *c);
 bool crowd_run(struct crowd *c, int64_t us);
 /* Whether every mate that is up and has a group agrees with all members that are up. */
 bool crowd_agrees(const struct crowd *c);
+/* Until a note that is put is seen by who watches (sim/params.h), in round trips. */
+double crowd_dht_rtts(uint32_t n);
+/* Round trips that the slowest of all needs for a group of all. */
+double crowd_round(struct crowd *c, uint64_t round);
 
 #endif
