@@ -13,7 +13,7 @@
 #include "core/mem.h"
 
 /* A peer that is busy, with its own handshakes for one, is not deaf yet. */
-#define TELL_SILENCES 2
+#define TELL_SILENCES 3 / 2
 
 /* ---- what is heard -------------------------------------------------------------------------- */
 
@@ -172,7 +172,7 @@ static void tell_all(struct hth_look *look)
         t->look = look;
         t->id = known[i].id;
         t->dialled = known[i].addr.family != 0;
-        call.timeout_us = TELL_SILENCES * m->opts.silence_us;
+        call.timeout_us = m->opts.silence_us * TELL_SILENCES;
         if (hth_rpc_peer_info(m->rpc, &t->id, &info) != HTH_OK || !info.connected)
             call.timeout_us += m->opts.dial_us;
         m->stats.tells_out++;

@@ -7,7 +7,7 @@
  * It says "listening", and "ready" when the roster shows POPULATION peers. On each SIGUSR1 it goes
  * SWEEPS times through all axes, prints a line per sweep, writes its vector to OUT after each, and
  * stays until SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as
- * soon as it sees itself in that phase of its first sweep: declared, joined, begun, reducing,
+ * soon as it sees itself in that phase of its second sweep: declared, joined, begun, reducing,
  * returning.
  */
 #include "app/avg_node.h"
@@ -27,6 +27,9 @@ struct peer {
     uint32_t sweeps, done, until; /* until: sweeps that were asked for */
     int64_t began_us;
     struct hth_timer *watch;
+    /* when it began to watch itself */
+    struct hth_match_stats match;
+    struct hth_reducer_stats reducer;
 };
 
 static bool in_phase(struct peer *p)
@@ -39,14 +42,12 @@ static bool in_phase(struct peer *p)
     if (strcmp(p->phase, "declared") == 0)
         return m.looks_now > 0;
     if (strcmp(p->phase, "joined") == 0)
-        return m.followers_now > 0 || m.joins_out > 0;
-    if (strcmp(p->phase, "leading") == 0)
-        return m.followers_now > 0;
+        return m.followers_now > 0 || m.joins_out > p->match.joins_out;
     if (strcmp(p->phase, "begun") == 0)
         return r.rounds_now > 0;
     if (strcmp(p->phase, "reducing") == 0)
-        return r.rounds_now > 0 && r.bytes_in > 0;
-    return r.parts_reduced > 0;
+        return r.rounds_now > 0 && r.bytes_in > p->reducer.bytes_in;
+    return r.parts_reduced > p->reducer.parts_reduced;
 }
 
 static void on_watch(void *arg)
@@ -88,7 +89,9 @@ static void on_go(void *arg)
     p->until = p->done + p->sweeps;
     hth_avg_node_values(p->node.opts.seed, p->node.opts.rank, p->node.values, p->node.opts.count);
     go(p);
-    if (p->phase != NULL && p->watch == NULL) {
+    if (p->phase != NULL && p->done > 0 && p->watch == NULL) {
+        hth_moshpit_match_stats(&p->node.averager, &p->match);
+        hth_reducer_stats(p->node.reducer, &p->reducer);
         p->watch = hth_timer_new(p->node.env, on_watch, p);
         hth_timer_set(p->node.env, p->watch, 0);
     }
