@@ -8,8 +8,8 @@
  * that any note of this peer seemed to have is taken for that difference.
  *
  * Everybody steps at about the same time, and the note that says so comes later; when steps are
- * short, several of them later. So a peer whose note is of an earlier step is taken to have begun on
- * this one when we did. (Who really stays behind says soon that it has no state.)
+ * short, several of them later. So a peer whose note is of an earlier step is taken to have begun
+ * on this one when we did. (Who really stays behind says soon that it has no state.)
  */
 #include <string.h>
 
