@@ -5,8 +5,8 @@
  * 16 nodes on addresses of their own, each with its DHT node, loop and threads, in a 4 x 4 grid;
  * each goes five rounds in groups of four with 2,373,888 floats (three transformer layers of
  * hivemind's script) in half precision. As there, the clock starts when all are up and ends with
- * the last step. The means are compared with the true one afterwards: a step that averaged wrongly
- * counts for nothing.
+ * the last step. A step counts when all four were averaged; when all of them count, every node must
+ * hold the true mean.
  */
 #include "app/avg_node.h"
 #include "app/bench_twin.h"
@@ -244,7 +244,8 @@ static enum hth_err measure(const struct hth_bench *b, struct figures *f)
         good += s->one[i].good;
     }
     HTH_GOTO(out, deviation(s, &off));
-    if (off > 2e-3) {
+    /* Where a step failed (the row C-steps says so) the mean can't be that of all. */
+    if (good == NODES * ROUNDS && off > 2e-3) {
         hth_cli_say_error("case C: off the true mean by %.3g of the largest value", off);
         err = HTH_E_BUG;
         goto out;
