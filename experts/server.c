@@ -98,7 +98,7 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->peers = hth_map_new();
     s->cache = hth_cache_new(opts->result_bytes_max, opts->result_age_us);
     hth_heap_init(&s->ripe, hth_srv_ripe_less);
-    hth_heap_init(&s->aging, hth_srv_ripe_less);
+    hth_heap_init(&s->aging, hth_srv_aging_less);
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);
     s->save_timer = hth_timer_new(env, hth_srv_on_save_timer, s);

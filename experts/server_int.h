@@ -216,7 +216,9 @@ void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part);
 /* Starts jobs while workers are free. */
 void hth_srv_pump(struct hth_server *s);
 void hth_srv_on_age(void *arg);
+/* Orders of pools: by turn, by age. */
 bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
+bool hth_srv_aging_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
 /* Drops a reference; the last one of a dead server frees it. */
 void hth_srv_unref(struct hth_server *s);
 

@@ -3,9 +3,9 @@
  * server_job.c: pools, and the jobs that empty them.
  *
  * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
- * are heaps by the turn of the pool's first part (server_fair.c). Whenever a worker is free the
- * pump builds one job: weights to make first, then due steps, then the ripe pools whose turn it is,
- * until the job holds enough work.
+ * are heaps: the ripe ones by the turn of the pool's first part (server_fair.c), the aging ones by
+ * age. Whenever a worker is free the pump builds one job: weights to make first, then due steps,
+ * then the ripe pools whose turn it is, until the job holds enough work.
  */
 #include "experts/server_int.h"
 
@@ -27,6 +27,16 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
 
     if (pa->head->turn != pb->head->turn)
         return pa->head->turn < pb->head->turn;
+    return pa->head->seq < pb->head->seq;
+}
+
+bool hth_srv_aging_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
+{
+    const struct srv_pool *pa = HTH_CONTAINER(a, const struct srv_pool, node);
+    const struct srv_pool *pb = HTH_CONTAINER(b, const struct srv_pool, node);
+
+    if (pa->since_us != pb->since_us)
+        return pa->since_us < pb->since_us;
     return pa->head->seq < pb->head->seq;
 }
 

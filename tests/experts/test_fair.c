@@ -29,7 +29,7 @@ static void arena_open(struct arena *t)
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D};
     wo.device.flops_per_s = 1e6;
     t->w = hth_world_new(5, &wo);
-    t->h.layer_count = 2;
+    t->h.layer_count = 3;
     t->h.opts.batch_rows_max = ROWS;
     t->h.opts.job_flops_min = 0; /* one batch a job */
     host_start(&t->h, t->w, "host");
@@ -108,6 +108,31 @@ static void a_flood_delays_only_itself(void **state)
     arena_close(&t);
 }
 
+/* Parts wait for company as long as they may, in whatever order their turns are. */
+static void nobody_ages_twice(void **state)
+{
+    struct arena t = {.h = host_init()};
+    struct answer first, second, other;
+    (void)state;
+    t.h.opts.batch_age_us = HTH_US_PER_S;
+    t.h.opts.batch_rows_min = 10 * ROWS;
+    arena_open(&t);
+    int64_t start = hth_now_us(t.c[0].env);
+    send(&t, 0, 0, ROWS, &first);
+    send(&t, 0, 1, ROWS, &second); /* its turn is after the first's */
+    hth_world_run_for(t.w, HTH_US_PER_S * 8 / 10);
+    send(&t, 1, 2, ROWS, &other); /* its turn is now */
+    assert_true(hth_world_run_until_true(t.w, answered, &second, MINUTE));
+    assert_ok(second.err);
+    int64_t took = hth_now_us(t.c[0].env) - start;
+    if (took > HTH_US_PER_S + 3 * BATCH_US)
+        fail_msg("it took %lld ms", (long long)took / 1000);
+    answer_clear(&second);
+    finish(&t, &first, 1);
+    finish(&t, &other, 1);
+    arena_close(&t);
+}
+
 /* Many small requests weigh as much as few large ones, and who came first does not matter. */
 static void shares_are_of_work(void **state)
 {
@@ -170,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_delays_only_itself),
+        cmocka_unit_test(nobody_ages_twice),
         cmocka_unit_test(shares_are_of_work),
         cmocka_unit_test(room_is_left_for_others),
     };
