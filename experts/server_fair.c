@@ -8,15 +8,21 @@
  *
  *     part.turn = max(server.turn, peer.turn);   peer.turn = part.turn + the part's work
  *
- * and the lowest turn goes first. So a peer alone has everything; n peers with work waiting share
- * the host equally, however much each of them sends; and who comes with a little goes ahead of all
- * that others piled up, after one batch per worker. Nobody saves up turns while away.
+ * and the lowest turn goes first. A part that is cut goes on with the turn after the rows that were
+ * taken. So a peer alone has everything; n peers with work waiting share the host equally, however
+ * much each of them sends; and who comes with a little goes ahead of all that others piled up,
+ * after one batch per worker. Nobody saves up turns while away, and who waits for each answer
+ * before the next request does not get rid of what it had: peers that left early are remembered for
+ * a while.
  *
  * What waits is bounded per peer, too: the estimated wait of a request is that of its peer's own
  * work times the peers at work, and a peer that is not alone may hold at most as many bytes as it
  * leaves free (Choudhury and Hahne 1998): k of them that flood leave the k+1st part to newcomers.
+ * One that is alone leaves an eighth: else the next would never come to be the second.
  */
 #include "experts/server_int.h"
+
+#include <string.h>
 
 /* Operations of one unit of turns: the clock of a host that never rests lasts a thousand years. */
 #define TURN_WORK 1024.0
@@ -24,6 +30,33 @@
 static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_peer_id *id)
 {
     return hth_map_get(s->peers, id->b, sizeof(id->b));
+}
+
+/* Of many, those that left longest ago are forgotten. */
+static void gone_add(struct hth_server *s, const struct srv_peer *p)
+{
+    struct srv_gone *g = &s->gone[s->gone_next];
+
+    if (p->turn <= s->turn)
+        return;
+    s->gone_count += g->turn == 0 ? 1 : 0;
+    *g = (struct srv_gone){p->id, p->turn};
+    s->gone_next = (s->gone_next + 1) % SRV_GONE_MAX;
+}
+
+/* Where the peer's work ended when it left; 0 when that is over or forgotten. */
+static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; s->gone_count > 0 && i < SRV_GONE_MAX; i++) {
+        struct srv_gone *g = &s->gone[i];
+        uint64_t turn = g->turn;
+        if (turn > 0 && memcmp(g->id.b, id->b, sizeof(id->b)) == 0) {
+            g->turn = 0;
+            s->gone_count--;
+            return turn;
+        }
+    }
+    return 0;
 }
 
 void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id)
@@ -34,6 +67,7 @@ void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id)
     if (p == NULL) {
         p = hth_new(struct srv_peer);
         p->id = *id;
+        p->turn = gone_take(s, id);
         hth_map_put(s->peers, id->b, sizeof(id->b), p);
     }
     p->requests++;
@@ -52,11 +86,17 @@ void hth_srv_peer_leave(struct srv_request *r)
     if (--p->requests > 0)
         return;
     hth_map_del(s->peers, p->id.b, sizeof(p->id.b));
-    hth_free(p);
-    if (hth_map_count(s->peers) > 0)
+    if (hth_map_count(s->peers) > 0) {
+        gone_add(s, p);
+        hth_free(p);
         return;
+    }
+    hth_free(p);
     s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
-    s->turn = 0;
+    s->turn = 0;         /* who is here alone takes nobody's turn */
+    if (s->gone_count > 0)
+        memset(s->gone, 0, sizeof(s->gone));
+    s->gone_count = 0;
 }
 
 void hth_srv_work_waits(struct srv_request *r, double cost)
@@ -65,11 +105,16 @@ void hth_srv_work_waits(struct srv_request *r, double cost)
     r->peer->cost_waiting += cost;
 }
 
+uint64_t hth_srv_turns(double cost)
+{
+    return (uint64_t)(cost / TURN_WORK);
+}
+
 uint64_t hth_srv_turn(struct srv_request *r, double cost)
 {
     uint64_t turn = HTH_MAX(r->server->turn, r->peer->turn);
 
-    r->peer->turn = turn + (uint64_t)(cost / TURN_WORK) + 1;
+    r->peer->turn = turn + hth_srv_turns(cost) + 1;
     return turn;
 }
 
@@ -90,8 +135,9 @@ bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id,
     double end_us = us_per_cost * (ahead / width + cost);
     int64_t held = p != NULL ? p->bytes_held : 0;
     int64_t free_bytes = s->opts.queue_bytes_max - s->stats.bytes_held;
+    int64_t leave = peers > 1 ? held : s->opts.queue_bytes_max / 8;
 
-    if (bytes > free_bytes || (peers > 1 && held + bytes > free_bytes))
+    if (bytes > free_bytes || (held > 0 && bytes > free_bytes - leave))
         return false;
     /* With an empty queue everything is admitted, so that a wrong estimate of the speed corrects
      * itself. */

@@ -39,6 +39,13 @@ struct srv_peer {
     uint64_t turn; /* where its work ends so far */
 };
 
+/* One whose last request was answered before the clock reached the end of its work. */
+#define SRV_GONE_MAX 256
+struct srv_gone {
+    struct hth_peer_id id;
+    uint64_t turn; /* 0: the place is free */
+};
+
 struct srv_part {
     struct srv_part *prev, *next; /* in its pool */
     struct srv_request *request;
@@ -158,6 +165,8 @@ struct hth_server {
     uint32_t requests_count;
     struct hth_map *peers; /* struct srv_peer by id */
     uint64_t turn;         /* of the batch taken last */
+    struct srv_gone gone[SRV_GONE_MAX];
+    uint32_t gone_next, gone_count; /* the place that is written next; how many are not free */
     struct hth_heap ripe, aging;
     struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
     struct srv_expert *load_head, *load_tail; /* weights to make, in order */
@@ -201,6 +210,8 @@ void hth_srv_peer_leave(struct srv_request *r);
 void hth_srv_work_waits(struct srv_request *r, double cost);
 /* The turn of the next part of this request, which is so much work. */
 uint64_t hth_srv_turn(struct srv_request *r, double cost);
+/* Turns that so much work takes. */
+uint64_t hth_srv_turns(double cost);
 /* Whether several peers have requests here. */
 bool hth_srv_shared(const struct hth_server *s);
 /* Whether a request may wait: within the bytes, and done before left_us and queue_us_max. */

@@ -92,21 +92,33 @@ void hth_srv_pool_update(struct srv_pool *pool)
         arm_age_timer(s);
 }
 
-/* The heaps order by the pool's head, so a pool leaves its heap before the head changes. */
-void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
+static void link_by_turn(struct srv_pool *pool, struct srv_part *part)
 {
     struct srv_part *before = pool->tail;
 
-    pool_unheap(pool);
-    if (pool->head == NULL)
-        pool->since_us = hth_now_us(pool->expert->server->env);
     while (before != NULL && before->turn > part->turn)
         before = before->prev;
-    part->queued = true;
     part->prev = before;
     part->next = before != NULL ? before->next : pool->head;
     *(part->prev != NULL ? &part->prev->next : &pool->head) = part;
     *(part->next != NULL ? &part->next->prev : &pool->tail) = part;
+}
+
+static void unlink_part(struct srv_pool *pool, struct srv_part *part)
+{
+    *(part->prev != NULL ? &part->prev->next : &pool->head) = part->next;
+    *(part->next != NULL ? &part->next->prev : &pool->tail) = part->prev;
+    part->prev = part->next = NULL;
+}
+
+/* The heaps order by the pool's head, so a pool leaves its heap before the head changes. */
+void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
+{
+    pool_unheap(pool);
+    if (pool->head == NULL)
+        pool->since_us = hth_now_us(pool->expert->server->env);
+    link_by_turn(pool, part);
+    part->queued = true;
     pool->rows += part->rows;
     pool->expert->server->stats.parts_waiting++;
     hth_srv_pool_update(pool);
@@ -115,15 +127,7 @@ void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
 void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part)
 {
     pool_unheap(pool);
-    if (part->prev != NULL)
-        part->prev->next = part->next;
-    else
-        pool->head = part->next;
-    if (part->next != NULL)
-        part->next->prev = part->prev;
-    else
-        pool->tail = part->prev;
-    part->prev = part->next = NULL;
+    unlink_part(pool, part);
     part->queued = false;
     pool->rows -= part->rows - part->rows_started;
     pool->expert->server->stats.parts_waiting--;
@@ -241,6 +245,16 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
     return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
 }
 
+/* Some rows of the pool's first part were taken: the rest has the turn after them. */
+static void put_back(struct srv_pool *pool, struct srv_part *part, uint32_t rows)
+{
+    pool_unheap(pool);
+    unlink_part(pool, part);
+    part->turn += hth_srv_turns(part->expert->flops_row[pool->backward] * rows);
+    link_by_turn(pool, part);
+    pool->rows -= rows;
+}
+
 static void take_batch(struct srv_job *job, struct srv_pool *pool)
 {
     struct srv_expert *e = pool->expert;
@@ -270,7 +284,7 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
         if (rows == part->rows - part->rows_started)
             hth_srv_pool_remove(pool, part);
         else
-            pool->rows -= rows;
+            put_back(pool, part, rows);
         add_segment(job, part, rows);
         b->segs++;
         b->rows += rows;

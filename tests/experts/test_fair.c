@@ -157,8 +157,8 @@ static void shares_are_of_work(void **state)
     arena_close(&t);
 }
 
-/* Alone a peer may use all the time and all the bytes that requests may hold; with others about,
- * it leaves room for them. */
+/* Alone a peer may use all the time and most of the bytes that requests may hold, so that somebody
+ * else may come; with others about, it leaves them their share. */
 static void room_is_left_for_others(void **state)
 {
     enum { N = 60 };
@@ -171,8 +171,13 @@ static void room_is_left_for_others(void **state)
     arena_open(&t);
     for (uint32_t i = 0; i < N; i++)
         send(&t, 0, 0, ROWS, &out[i]);
+    hth_world_run_for(t.w, BATCH_US / 8);
+    assert_int_equal(host_stats(&t.h).refused_busy, N - 26); /* 30 / 8 are left free */
+    send(&t, 2, 1, ROWS, &late);
+    assert_true(hth_world_run_until_true(t.w, answered, &late, MINUTE));
+    assert_ok(late.err);
+    answer_clear(&late);
     finish(&t, out, N);
-    assert_int_equal(host_stats(&t.h).refused_busy, N - 30);
 
     send(&t, 1, 0, ROWS, &first);
     hth_world_run_for(t.w, BATCH_US / 8);
@@ -191,10 +196,67 @@ static void room_is_left_for_others(void **state)
     arena_close(&t);
 }
 
+/* A forward of many rows is cut into batches, and each of them has its turn: the next peer waits
+ * for the one that runs, not for all that one part holds. */
+static void a_long_part_lets_others_in(void **state)
+{
+    enum { LONG = 24 };
+    struct arena t = {.h = host_init()};
+    struct answer flood, out;
+    (void)state;
+    arena_open(&t);
+    float *x = normals(2, (size_t)LONG * ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {LONG * ROWS}, .parts = 1, .d = D, .x = x};
+    a.timeout_us = MINUTE;
+    ask(&t.c[0], &t.h, &a, &flood);
+    hth_world_run_for(t.w, BATCH_US / 2);
+    for (uint32_t i = 0; i < 4; i++) {
+        int64_t start = hth_now_us(t.c[2].env);
+        send(&t, 2, i % 2, 8, &out);
+        assert_true(hth_world_run_until_true(t.w, answered, &out, MINUTE));
+        assert_ok(out.err);
+        answer_clear(&out);
+        int64_t took = hth_now_us(t.c[2].env) - start;
+        if (took > 3 * BATCH_US)
+            fail_msg("request %u took %lld ms", i, (long long)took / 1000);
+        assert_int_equal(flood.count, 0); /* it was still there */
+    }
+    finish(&t, &flood, 1);
+    hth_aligned_free(x);
+    arena_close(&t);
+}
+
+/* A peer that asks for much, waits for the answer and asks again has the share of one whose work
+ * always waits: what it had counts after its last request is answered, too. */
+static void waiting_politely_is_no_trick(void **state)
+{
+    enum { MUCH = 4, SMALL = 30, ROUNDS = 3 };
+    struct arena t = {.h = host_init()};
+    static struct answer small[SMALL];
+    struct answer out;
+    (void)state;
+    arena_open(&t);
+    float *x = normals(2, (size_t)MUCH * ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {MUCH * ROWS}, .parts = 1, .d = D, .x = x};
+    a.timeout_us = MINUTE;
+    for (uint32_t i = 0; i < SMALL; i++)
+        send(&t, 1, 1, ROWS, &small[i]);
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        ask_wait(t.w, &t.c[0], &t.h, &a, &out), answer_clear(&out);
+    uint32_t batches = count_ok(small, SMALL);
+    if (batches < (ROUNDS - 1) * MUCH)
+        fail_msg("%u batches beside %u", batches, ROUNDS * MUCH);
+    finish(&t, small, SMALL);
+    hth_aligned_free(x);
+    arena_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_delays_only_itself),
+        cmocka_unit_test(a_long_part_lets_others_in),
+        cmocka_unit_test(waiting_politely_is_no_trick),
         cmocka_unit_test(nobody_ages_twice),
         cmocka_unit_test(shares_are_of_work),
         cmocka_unit_test(room_is_left_for_others),
