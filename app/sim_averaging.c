@@ -4,6 +4,7 @@
 
 #include "app/cli.h"
 #include "app/sim.h"
+#include "app/study.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -44,7 +45,7 @@ static const struct argp_option options[] = {
     {"table", KEY_TABLE, NULL, 0,
      "All methods, failures 0 to 1 % and five populations: the paper's table", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 0},
-    {"out", KEY_OUT, "DIR", 0, "Also write config.json, CSV files and a picture there", 0},
+    {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
     {0},
 };
@@ -363,6 +364,7 @@ int hth_sim_averaging_verb(int argc, char **argv)
     a->opts = (struct hth_pure_opts)HTH_PURE_OPTS_INIT;
     a->seeds = 200;
     a->methods[HTH_PURE_MOSHPIT] = true;
+    char *command = hth_study_command(argc, argv);
     int code = HTH_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
         if (a->table)
@@ -378,13 +380,14 @@ int hth_sim_averaging_verb(int argc, char **argv)
         else if (err != HTH_OK)
             hth_cli_say_error("sim averaging: %s", hth_err_text(err));
         if (err == HTH_OK && a->out != NULL)
-            err = hth_avg_study_write(a->out, a->table, a->studies, a->study_count);
+            err = hth_avg_study_write(a->out, command, a->table, a->studies, a->study_count);
         code = hth_exit_of(err);
     }
     for (size_t i = 0; i < a->study_count; i++) {
         hth_free(a->studies[i].mean);
         hth_free(a->studies[i].se);
     }
+    hth_free(command);
     hth_free(a);
     return code;
 }

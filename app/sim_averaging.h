@@ -12,11 +12,12 @@ struct hth_avg_study {
     double *mean, *se; /* hth_pure_row_len of each */
 };
 
-/* Writes config.json, metrics.csv, rounds.csv and plot.gp into `dir` and draws the picture:
+/* Writes config.json, metrics.csv, rounds.csv, plot.gp and report.html (which tells the command)
+ * into `dir` and draws the picture:
  * errors by round, or with `table` the rounds to 1e-9 by failure probability, one panel for each
  * population. `studies` are in the order of population, probability, method. Errors are said:
  * E_IO. */
-enum hth_err hth_avg_study_write(const char *dir, bool table, const struct hth_avg_study *studies,
-                                 size_t count) HTH_MUST;
+enum hth_err hth_avg_study_write(const char *dir, const char *command, bool table,
+                                 const struct hth_avg_study *studies, size_t count) HTH_MUST;
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "app/cli.h"
 #include "app/sim.h"
+#include "app/study.h"
 
 #include <math.h>
 #include <string.h>
@@ -250,13 +251,33 @@ static enum hth_err write_script(const char *dir, bool table, const struct hth_a
     return finish(f, "plot.gp");
 }
 
-enum hth_err hth_avg_study_write(const char *dir, bool table, const struct hth_avg_study *s,
-                                 size_t count)
+/* ---- the report ---------------------------------------------------------------------------- */
+
+static enum hth_err write_report(const char *dir, const char *command, bool table)
+{
+    FILE *f = hth_report_begin(
+        dir, "How fast peers agree", command,
+        "Peers average their vectors in rounds from which some are absent at random. Vectors and "
+        "failures only, without a network. mse: mean squared distance to the true mean; variance: "
+        "among the peers; rounds: until the variance is below the value in front; unreached: the "
+        "share of the seeds that were not there when counting stopped. Columns that end in _se "
+        "are standard errors.");
+    if (f == NULL)
+        return HTH_E_IO;
+    hth_report_picture(f, dir, table ? "rounds.svg" : "averaging.svg");
+    hth_report_csv(f, dir, "rounds.csv");
+    if (!table)
+        hth_report_csv(f, dir, "metrics.csv");
+    return hth_report_end(f);
+}
+
+enum hth_err hth_avg_study_write(const char *dir, const char *command, bool table,
+                                 const struct hth_avg_study *s, size_t count)
 {
     HTH_TRY(write_config(dir, table, s, count));
     HTH_TRY(write_metrics(dir, s, count));
     HTH_TRY(write_rounds(dir, s, count));
     HTH_TRY(write_script(dir, table, s, count));
     hth_sim_draw(dir, "plot.gp"); /* the data are there without it */
-    return HTH_OK;
+    return write_report(dir, command, table);
 }

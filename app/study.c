@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a study and saying what came out; see study.h. */
+#include "app/study.h"
+
+#include "app/cli.h"
+#include "app/sim.h"
+#include "core/mem.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VALUES_MAX  (16u << 20)
+#define SEEDS_MAX   100000
+#define PROGRESS_US (HTH_US_PER_S / 4)
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+enum { KEY_SEED = 0x6000, KEY_SEEDS, KEY_THREADS, KEY_JSON, KEY_OUT, KEY_ONLY };
+
+static const struct argp_option options[] = {
+    {"seed", KEY_SEED, "N", 0, "The first seed (default 1)", 1},
+    {"seeds", KEY_SEEDS, "N", 0, "Repetitions, with seeds that follow each other (default 5)", 1},
+    {"only", KEY_ONLY, "PART,...", 0, "Only these parts of the study", 1},
+    {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: cores)", 1},
+    {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 1},
+    {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 1},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct hth_study_flags *f = state->input;
+    switch (key) {
+    case KEY_SEED:
+        f->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX - SEEDS_MAX);
+        break;
+    case KEY_SEEDS:
+        f->seeds = hth_cli_number(state, "--seeds", arg, 1, SEEDS_MAX);
+        break;
+    case KEY_THREADS:
+        f->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 256);
+        break;
+    case KEY_JSON:
+        f->json = true;
+        break;
+    case KEY_OUT:
+        f->out = arg;
+        break;
+    case KEY_ONLY:
+        f->only = arg;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp hth_study_argp = {.options = options, .parser = parse};
+
+/* How many arguments from here on change no number. */
+static int silent_args(const char *arg)
+{
+    static const char *const with_value[] = {"--out", "--threads"};
+    if (strcmp(arg, "--json") == 0 || strcmp(arg, "--no-wall") == 0)
+        return 1;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(with_value); i++) {
+        size_t len = strlen(with_value[i]);
+        if (strncmp(arg, with_value[i], len) == 0 && (arg[len] == '=' || arg[len] == '\0'))
+            return arg[len] == '=' ? 1 : 2;
+    }
+    return 0;
+}
+
+char *hth_study_command(int argc, char **argv)
+{
+    char *text = hth_strdup(argv[0]);
+    for (int i = 1; i < argc; i++) {
+        int skip = silent_args(argv[i]);
+        if (skip > 0) {
+            i += skip - 1;
+            continue;
+        }
+        char *longer = hth_asprintf("%s %s", text, argv[i]);
+        hth_free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+/* The 97.5 % point of Student's t; beyond 30 degrees of freedom by its expansion in 1 / df, which
+ * is right to four digits there. */
+static double student(uint64_t df)
+{
+    static const double t[] = {12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060,
+                               2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199,
+                               2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639,
+                               2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423};
+    const double z = 1.959964, n = (double)df;
+    if (df <= HTH_ARRAY_LEN(t))
+        return t[df - 1];
+    return z + (z * z * z + z) / (4 * n) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
+}
+
+struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride)
+{
+    struct hth_study_mean m = {NAN, NAN, NAN, 0};
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i * stride])) {
+            sum += values[i * stride];
+            m.count++;
+        }
+    if (m.count == 0)
+        return m;
+    m.mean = sum / (double)m.count;
+    if (m.count == 1)
+        return m;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i * stride]))
+            squares += (values[i * stride] - m.mean) * (values[i * stride] - m.mean);
+    m.se = sqrt(squares / (double)(m.count - 1) / (double)m.count);
+    m.half = student(m.count - 1) * m.se;
+    return m;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+struct runs {
+    const struct hth_study *study;
+    const struct hth_study_flags *flags;
+    double *values;     /* [point][seed][metric] */
+    enum hth_err *errs; /* [point][seed] */
+    uint64_t done, total;
+    int64_t begun_us, shown_us;
+    bool tty;
+    pthread_mutex_t lock; /* of done and shown_us */
+};
+
+static enum hth_err open_worker(void *arg, void **local)
+{
+    (void)arg;
+    *local = NULL;
+    return HTH_OK;
+}
+
+static void close_worker(void *local)
+{
+    (void)local;
+}
+
+static void show_progress(struct runs *r)
+{
+    pthread_mutex_lock(&r->lock);
+    int64_t now_us = hth_sim_clock_us();
+    r->done++;
+    if (r->tty && now_us - r->shown_us >= PROGRESS_US) {
+        double spent_s = (double)(now_us - r->begun_us) / HTH_US_PER_S;
+        r->shown_us = now_us;
+        fprintf(stderr, "\r%llu of %llu runs, about %.0f s left \033[K",
+                (unsigned long long)r->done, (unsigned long long)r->total,
+                spent_s / (double)r->done * (double)(r->total - r->done));
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* All points with the first seed, then all with the next: cheap and dear points take turns, which
+ * makes the guess of the time that is left a good one. */
+static void run_one(void *arg, void *local, uint64_t index)
+{
+    struct runs *r = arg;
+    const struct hth_study *s = r->study;
+    uint64_t point = index % s->point_count, seed = index / s->point_count;
+    uint64_t at = point * r->flags->seeds + seed;
+    (void)local;
+    r->errs[at] =
+        s->run(s->arg, &s->points[point], r->flags->seed + seed, r->values + at * s->metric_count);
+    show_progress(r);
+}
+
+static enum hth_err first_error(const struct runs *r)
+{
+    for (uint64_t i = 0; i < r->total; i++) {
+        const struct hth_study_point *p = &r->study->points[i / r->flags->seeds];
+        if (r->errs[i] == HTH_OK)
+            continue;
+        hth_cli_say_error("sim %s: part %s, %s, seed %llu: %s", r->study->name, p->part, p->series,
+                          (unsigned long long)(r->flags->seed + i % r->flags->seeds),
+                          hth_err_text(r->errs[i]));
+        return r->errs[i];
+    }
+    return HTH_OK;
+}
+
+static enum hth_err run_all(struct runs *r, struct hth_study_mean *means)
+{
+    const struct hth_study *s = r->study;
+    struct hth_sim_work work = {open_worker, run_one, close_worker, r};
+    pthread_mutex_init(&r->lock, NULL);
+    r->tty = isatty(STDERR_FILENO) == 1;
+    r->begun_us = hth_sim_clock_us();
+    enum hth_err err = hth_sim_spread(&work, r->total, hth_sim_threads(r->flags->threads));
+    if (r->tty)
+        fputs("\r\033[K", stderr);
+    pthread_mutex_destroy(&r->lock);
+    if (err == HTH_OK)
+        err = first_error(r);
+    for (size_t p = 0; err == HTH_OK && p < s->point_count; p++)
+        for (size_t m = 0; m < s->metric_count; m++)
+            means[p * s->metric_count + m] =
+                hth_study_mean_of(r->values + p * r->flags->seeds * s->metric_count + m,
+                                  r->flags->seeds, s->metric_count);
+    return err;
+}
+
+/* ---- printing ------------------------------------------------------------------------------ */
+
+void hth_study_json_point(FILE *to, const struct hth_study *s, const struct hth_study_point *p)
+{
+    fprintf(to, "\"part\":\"%s\",\"series\":\"%s\"", p->part, p->series);
+    for (size_t i = 0; i < s->param_count; i++) {
+        fputc(',', to);
+        hth_sim_json_number(to, s->params[i].name, p->param[i]);
+    }
+}
+
+static void print_json(const struct hth_study *s, const struct hth_study_flags *f,
+                       const struct hth_study_point *p, const struct hth_study_mean *means)
+{
+    printf("{\"study\":\"%s\",", s->name);
+    hth_study_json_point(stdout, s, p);
+    printf(",\"seed\":%llu,\"seeds\":%llu", (unsigned long long)f->seed,
+           (unsigned long long)f->seeds);
+    for (size_t m = 0; m < s->metric_count; m++) {
+        char name[64];
+        putchar(',');
+        hth_sim_json_number(stdout, s->metrics[m].name, means[m].mean);
+        putchar(',');
+        snprintf(name, sizeof(name), "%s_se", s->metrics[m].name);
+        hth_sim_json_number(stdout, name, means[m].se);
+    }
+    puts("}");
+}
+
+static void print_row(const struct hth_study *s, const struct hth_study_point *p,
+                      const struct hth_study_mean *means)
+{
+    printf("  %-24s", p->series);
+    for (size_t i = 0; i < s->param_count; i++)
+        printf(" %12.*f", s->params[i].decimals, p->param[i]);
+    for (size_t m = 0; m < s->metric_count; m++) {
+        char text[64] = "-";
+        int decimals = s->metrics[m].decimals;
+        if (means[m].count > 1)
+            snprintf(text, sizeof(text), "%.*f+-%.*f", decimals, means[m].mean, decimals,
+                     means[m].half);
+        else if (means[m].count == 1)
+            snprintf(text, sizeof(text), "%.*f", decimals, means[m].mean);
+        printf(" %18s", text);
+    }
+    putchar('\n');
+}
+
+static void print_table(const struct hth_study *s, const struct hth_study_flags *f,
+                        const struct hth_study_mean *means)
+{
+    printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
+           (unsigned long long)f->seeds, (unsigned long long)f->seed);
+    for (size_t i = 0; i < s->point_count; i++) {
+        const struct hth_study_point *p = &s->points[i];
+        if (i == 0 || strcmp(p->part, s->points[i - 1].part) != 0) {
+            printf("%-26s", p->part);
+            for (size_t k = 0; k < s->param_count; k++)
+                printf(" %12s", s->params[k].name);
+            for (size_t k = 0; k < s->metric_count; k++)
+                printf(" %18s", s->metrics[k].name);
+            putchar('\n');
+        }
+        print_row(s, p, means + i * s->metric_count);
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static bool names(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_part(const struct hth_study *s, const char *word, size_t len)
+{
+    for (size_t i = 0; i < s->point_count; i++)
+        if (strlen(s->points[i].part) == len && memcmp(s->points[i].part, word, len) == 0)
+            return true;
+    return false;
+}
+
+static enum hth_err check_only(const struct hth_study *s, const char *only)
+{
+    for (const char *word = only; word != NULL;) {
+        size_t len = strcspn(word, ",");
+        if (!is_part(s, word, len)) {
+            hth_cli_say_error("sim %s: --only '%s': no part '%.*s'", s->name, only, (int)len, word);
+            return HTH_E_USAGE;
+        }
+        word = word[len] == ',' ? word + len + 1 : NULL;
+    }
+    return HTH_OK;
+}
+
+static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study_flags *flags)
+{
+    struct runs r = {.study = s, .flags = flags, .total = s->point_count * flags->seeds};
+    enum hth_err err = HTH_E_TOO_LARGE;
+    if (r.total * s->metric_count > VALUES_MAX) {
+        hth_cli_say_error("sim %s: fewer --seeds, please", s->name);
+        return err;
+    }
+    struct hth_study_mean *means =
+        hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
+    r.values = hth_new_array(double, r.total * s->metric_count);
+    r.errs = hth_new_array(enum hth_err, r.total);
+    err = run_all(&r, means);
+    for (size_t i = 0; err == HTH_OK && flags->json && i < s->point_count; i++)
+        print_json(s, flags, &s->points[i], means + i * s->metric_count);
+    if (err == HTH_OK && !flags->json && !flags->quiet)
+        print_table(s, flags, means);
+    if (err == HTH_OK && flags->out != NULL)
+        err = hth_study_write(s, flags, means);
+    hth_free(means);
+    hth_free(r.values);
+    hth_free(r.errs);
+    return err;
+}
+
+enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study_flags *flags)
+{
+    struct hth_study chosen = *study;
+    HTH_ASSERT(study->param_count <= HTH_STUDY_PARAMS_MAX);
+    HTH_ASSERT(study->metric_count <= HTH_STUDY_METRICS_MAX);
+    HTH_TRY(check_only(study, flags->only));
+    struct hth_study_point *points = hth_new_array(struct hth_study_point, study->point_count);
+    struct hth_study_panel *panels = hth_new_array(struct hth_study_panel, study->panel_count);
+    chosen.point_count = chosen.panel_count = 0;
+    for (size_t i = 0; i < study->point_count; i++)
+        if (flags->only == NULL || names(flags->only, study->points[i].part))
+            points[chosen.point_count++] = study->points[i];
+    for (size_t i = 0; i < study->panel_count; i++)
+        if (flags->only == NULL || names(flags->only, study->panels[i].part))
+            panels[chosen.panel_count++] = study->panels[i];
+    chosen.points = points;
+    chosen.panels = panels;
+    enum hth_err err = run_chosen(&chosen, flags);
+    hth_free(points);
+    hth_free(panels);
+    return err;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * study.h: what the studies of `hearth sim` have in common: many runs of a simulation, each from a
+ * seed of its own, and what they say together.
+ *
+ * A study is a list of *points*: settings at which something is measured. A point belongs to a
+ * *part* of the study (what is varied), to a *series* within it (a line of the picture), and has
+ * the values of the study's parameters. Each point is run with the seeds seed .. seed + seeds - 1,
+ * and each run gives one number for each metric; NaN stands for "nothing to measure here".
+ *
+ *     points x seeds --run, on all cores--> numbers --mean, s.e., 95 %--> table or JSON
+ *                                                                    `--> DIR/config.json
+ *                                                                         DIR/metrics.csv
+ *                                                                         DIR/plot.gp -> png, svg
+ *                                                                         DIR/report.html
+ *
+ * What comes out depends on the points and seeds alone, never on threads or time: two runs give the
+ * same files. The command in them leaves out what does not change a number (--out, --threads,
+ * --json). The interval of a mean over n seeds is Student's: t(0.975, n - 1) standard errors to
+ * both sides; with one seed there is none.
+ *
+ * One thread calls; `run` is called from several at the same time.
+ */
+#ifndef HTH_APP_STUDY_H
+#define HTH_APP_STUDY_H
+
+#include "core/base.h"
+
+#include <argp.h>
+#include <stdio.h>
+
+#define HTH_STUDY_PARAMS_MAX  6
+#define HTH_STUDY_METRICS_MAX 16
+
+/* A column: its name in files, what it says to people with its unit, and how many decimals a table
+ * shows of it. */
+struct hth_study_column {
+    const char *name, *label;
+    int decimals;
+};
+
+struct hth_study_point {
+    const char *part, *series;
+    double param[HTH_STUDY_PARAMS_MAX];
+};
+
+/* One picture: metric y against parameter x, for all points of a part. */
+struct hth_study_panel {
+    const char *part, *title;
+    uint32_t x, y;
+    bool log_x, log_y;
+};
+
+/* Everything is borrowed. Names and labels hold no quotes, commas or line ends. */
+struct hth_study {
+    const char *name;  /* "throughput" */
+    const char *title; /* over the report */
+    const char *about; /* a paragraph: what was done and what it does not say */
+    const struct hth_study_column *params, *metrics;
+    size_t param_count, metric_count;
+    const struct hth_study_panel *panels;
+    size_t panel_count;
+    const struct hth_study_point *points;
+    size_t point_count;
+    /* Measures one point with one seed into `values`, one of each metric. */
+    enum hth_err (*run)(void *arg, const struct hth_study_point *point, uint64_t seed,
+                        double *values);
+    void *arg;
+};
+
+/* Flags of every study, an argp child whose input is this struct. */
+struct hth_study_flags {
+    uint64_t seed, seeds;
+    uint32_t threads; /* 0: cores */
+    bool json;
+    const char *out;     /* NULL: no files */
+    const char *only;    /* NULL: all parts; else their names with commas between */
+    bool quiet;          /* nothing on standard output: for tests */
+    const char *command; /* as in hth_study_command */
+};
+#define HTH_STUDY_FLAGS_INIT                                                                       \
+    {                                                                                              \
+        .seed = 1, .seeds = 5, .command = ""                                                       \
+    }
+extern const struct argp hth_study_argp;
+
+/* What stands in files as the command: the arguments without those that change no number. To be
+ * called before argp_parse, which reorders them. Heap string. */
+char *hth_study_command(int argc, char **argv);
+
+/* Mean, standard error and half of the 95 % interval of those values that are finite. With one of
+ * them the last two are NaN, with none all three. */
+struct hth_study_mean {
+    double mean, se, half;
+    uint64_t count;
+};
+struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
+
+/* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
+ * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only` names no part),
+ * E_TOO_LARGE (too many runs), E_IO (files). */
+enum hth_err hth_study_run(const struct hth_study *study,
+                           const struct hth_study_flags *flags) HTH_MUST;
+
+/* ---- for study_files.c --------------------------------------------------------------------- */
+
+/* `means` has metric_count of them for each point. Errors: E_IO, said. */
+enum hth_err hth_study_write(const struct hth_study *study, const struct hth_study_flags *flags,
+                             const struct hth_study_mean *means) HTH_MUST;
+/* `"name":"a",...` for a point's part, series and parameters. */
+void hth_study_json_point(FILE *to, const struct hth_study *study,
+                          const struct hth_study_point *point);
+
+/* ---- report.html: one file that needs no other --------------------------------------------- */
+
+/* Opens DIR/report.html and writes its head. NULL when that failed, which was said. */
+FILE *hth_report_begin(const char *dir, const char *title, const char *command, const char *about);
+/* The picture DIR/svg itself, not a link to it; a sentence where there is none. */
+void hth_report_picture(FILE *report, const char *dir, const char *svg);
+/* A table of DIR/csv. */
+void hth_report_csv(FILE *report, const char *dir, const char *csv);
+/* Text with &, <, > and quotes escaped. */
+void hth_report_text(FILE *report, const char *text);
+/* Ends and closes it. Errors: E_IO, said. */
+enum hth_err hth_report_end(FILE *report) HTH_MUST;
+
+#endif

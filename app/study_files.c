@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of a study: config.json, metrics.csv, the picture's script, report.html; see study.h. */
+#include "app/study.h"
+
+#include "app/cli.h"
+#include "app/sim.h"
+#include "core/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SERIES_MAX   16
+#define PANEL_WIDTH  620 /* pixels */
+#define PANEL_HEIGHT 430
+
+static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
+                                      "#d35400", "#7f8c8d", "#2c3e50", "#b8860b"};
+
+static enum hth_err finish(FILE *file, const char *name)
+{
+    bool bad = ferror(file) != 0;
+    if (fclose(file) == 0 && !bad)
+        return HTH_OK;
+    hth_cli_say_error("%s: writing failed", name);
+    return HTH_E_IO;
+}
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+static enum hth_err write_config(const struct hth_study *s, const struct hth_study_flags *flags)
+{
+    FILE *f = hth_sim_create(flags->out, "config.json");
+    if (f == NULL)
+        return HTH_E_IO;
+    fprintf(f, "{\n\"study\":\"%s\",\"version\":\"%s\",\n\"command\":\"", s->name, HTH_VERSION);
+    for (const char *c = flags->command; *c != '\0'; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            fprintf(f, "\\u%04x", *c);
+        else
+            fputc(*c, f);
+    fprintf(f, "\",\n\"seed\":%llu,\"seeds\":%llu,\n\"points\":[\n",
+            (unsigned long long)flags->seed, (unsigned long long)flags->seeds);
+    for (size_t i = 0; i < s->point_count; i++) {
+        fputc('{', f);
+        hth_study_json_point(f, s, &s->points[i]);
+        fprintf(f, "}%s\n", i + 1 < s->point_count ? "," : "");
+    }
+    fputs("]}\n", f);
+    return finish(f, "config.json");
+}
+
+/* What is not a number stays empty. */
+static void csv_number(FILE *f, double value)
+{
+    if (isfinite(value))
+        fprintf(f, ",%.9g", value);
+    else
+        fputc(',', f);
+}
+
+static enum hth_err write_metrics(const struct hth_study *s, const struct hth_study_flags *flags,
+                                  const struct hth_study_mean *means)
+{
+    FILE *f = hth_sim_create(flags->out, "metrics.csv");
+    if (f == NULL)
+        return HTH_E_IO;
+    fputs("part,series", f);
+    for (size_t k = 0; k < s->param_count; k++)
+        fprintf(f, ",%s", s->params[k].name);
+    for (size_t k = 0; k < s->metric_count; k++)
+        fprintf(f, ",%s,%s_se,%s_ci95,%s_seeds", s->metrics[k].name, s->metrics[k].name,
+                s->metrics[k].name, s->metrics[k].name);
+    for (size_t i = 0; i < s->point_count; i++) {
+        fprintf(f, "\n%s,%s", s->points[i].part, s->points[i].series);
+        for (size_t k = 0; k < s->param_count; k++)
+            csv_number(f, s->points[i].param[k]);
+        for (size_t k = 0; k < s->metric_count; k++) {
+            const struct hth_study_mean *m = &means[i * s->metric_count + k];
+            csv_number(f, m->mean);
+            csv_number(f, m->se);
+            csv_number(f, m->half);
+            fprintf(f, ",%llu", (unsigned long long)m->count);
+        }
+    }
+    fputc('\n', f);
+    return finish(f, "metrics.csv");
+}
+
+/* ---- the picture --------------------------------------------------------------------------- */
+
+/* The names of the series in a study, in order of appearance: a name keeps its colour in all
+ * panels. */
+struct series {
+    const char *name[SERIES_MAX];
+    size_t count;
+};
+
+static void find_series(const struct hth_study *s, struct series *out)
+{
+    out->count = 0;
+    for (size_t i = 0; i < s->point_count && out->count < SERIES_MAX; i++) {
+        size_t k = 0;
+        while (k < out->count && strcmp(out->name[k], s->points[i].series) != 0)
+            k++;
+        if (k == out->count)
+            out->name[out->count++] = s->points[i].series;
+    }
+}
+
+/* $d<panel>_<series>: place, mean, interval. Returns whether there is anything to draw. */
+static bool write_block(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
+                        size_t panel, const struct series *series, size_t k)
+{
+    const struct hth_study_panel *p = &s->panels[panel];
+    bool any = false;
+    for (size_t i = 0; i < s->point_count; i++) {
+        const struct hth_study_point *point = &s->points[i];
+        const struct hth_study_mean *m = &means[i * s->metric_count + p->y];
+        double half = isfinite(m->half) ? m->half : 0;
+        if (strcmp(point->part, p->part) != 0 || strcmp(point->series, series->name[k]) != 0 ||
+            !isfinite(m->mean) || (p->log_y && m->mean <= 0))
+            continue;
+        if (!any)
+            fprintf(f, "$d%zu_%zu << EOD\n", panel, k);
+        any = true;
+        double low = m->mean - half;
+        fprintf(f, "%.9g %.9g %.9g %.9g\n", point->param[p->x], m->mean,
+                p->log_y && low <= 0 ? m->mean / 10 : low, m->mean + half);
+    }
+    if (any)
+        fputs("EOD\n", f);
+    return any;
+}
+
+static void write_panel(FILE *f, const struct hth_study *s, size_t panel,
+                        const struct series *series, const bool *drawn)
+{
+    const struct hth_study_panel *p = &s->panels[panel];
+    const char *separator = "plot ";
+    fprintf(f,
+            "set title '%s'\nset xlabel '%s'\nset ylabel '%s'\nset autoscale\n"
+            "unset logscale\n",
+            p->title, s->params[p->x].label, s->metrics[p->y].label);
+    if (p->log_x)
+        fputs("set logscale x\n", f);
+    fputs(p->log_y ? "set logscale y\n" : "set yrange [0:*]\n", f);
+    fputs("set offsets graph 0.03, graph 0.03, graph 0.05, 0\n", f);
+    for (size_t k = 0; k < series->count; k++) {
+        if (!drawn[k])
+            continue;
+        fprintf(f,
+                "%s$d%zu_%zu using 1:2:3:4 with yerrorlines pt 7 ps 0.7 lw 1.6 lc rgb '%s' "
+                "title '%s'",
+                separator, panel, k, colours[k % HTH_ARRAY_LEN(colours)], series->name[k]);
+        separator = ", \\\n     ";
+    }
+    if (separator[0] == 'p') /* nothing at all: an empty frame */
+        fputs("set xrange [0:1]\nset yrange [0:1]\nplot NaN notitle", f);
+    fputc('\n', f);
+}
+
+static enum hth_err write_script(const struct hth_study *s, const struct hth_study_flags *flags,
+                                 const struct hth_study_mean *means)
+{
+    FILE *f = hth_sim_create(flags->out, "plot.gp");
+    size_t columns = HTH_MIN(s->panel_count, 2), rows = (s->panel_count + 1) / 2;
+    bool *drawn = hth_new_array(bool, s->panel_count *SERIES_MAX);
+    struct series series;
+    if (f == NULL) {
+        hth_free(drawn);
+        return HTH_E_IO;
+    }
+    find_series(s, &series);
+    for (size_t p = 0; p < s->panel_count; p++)
+        for (size_t k = 0; k < series.count; k++)
+            drawn[p * SERIES_MAX + k] = write_block(f, s, means, p, &series, k);
+    /* Both formats in one script: the plot stands in a loop over terminals. */
+    fprintf(f,
+            "do for [t = 1:2] {\n"
+            "if (t == 1) { set terminal pngcairo noenhanced size %zu,%zu font 'DejaVu Sans,11'; "
+            "set output '%s.png' }\n"
+            "if (t == 2) { set terminal svg noenhanced size %zu,%zu font 'DejaVu Sans,11' "
+            "background 'white'; set output '%s.svg' }\n"
+            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key below maxrows 3\n"
+            "set multiplot layout %zu,%zu title \"%llu seeds, 95 %% intervals\"\n",
+            columns * PANEL_WIDTH, rows * PANEL_HEIGHT + 30, s->name, columns * PANEL_WIDTH,
+            rows * PANEL_HEIGHT + 30, s->name, rows, columns, (unsigned long long)flags->seeds);
+    for (size_t p = 0; p < s->panel_count; p++)
+        write_panel(f, s, p, &series, drawn + p * SERIES_MAX);
+    fputs("unset multiplot\n}\n", f);
+    hth_free(drawn);
+    return finish(f, "plot.gp");
+}
+
+/* ---- the report ---------------------------------------------------------------------------- */
+
+static void report_cell(FILE *f, const struct hth_study_column *c, const struct hth_study_mean *m)
+{
+    if (m->count == 0)
+        fputs("<td>&ndash;</td>", f);
+    else if (m->count == 1)
+        fprintf(f, "<td>%.*f</td>", c->decimals, m->mean);
+    else
+        fprintf(f, "<td>%.*f &plusmn; %.*f</td>", c->decimals, m->mean, c->decimals, m->half);
+}
+
+static void report_row(FILE *f, const struct hth_study *s, const struct hth_study_point *p,
+                       const struct hth_study_mean *means)
+{
+    fputs("<tr><th>", f);
+    hth_report_text(f, p->part);
+    fputs("</th><th>", f);
+    hth_report_text(f, p->series);
+    fputs("</th>", f);
+    for (size_t k = 0; k < s->param_count; k++)
+        fprintf(f, "<td>%.*f</td>", s->params[k].decimals, p->param[k]);
+    for (size_t k = 0; k < s->metric_count; k++)
+        report_cell(f, &s->metrics[k], &means[k]);
+    fputs("</tr>\n", f);
+}
+
+static void report_head(FILE *f, const struct hth_study_column *columns, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        fputs("<th>", f);
+        hth_report_text(f, columns[k].label);
+        fputs("</th>", f);
+    }
+}
+
+static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,
+                                 const struct hth_study_mean *means)
+{
+    FILE *f = hth_report_begin(flags->out, s->title, flags->command, s->about);
+    char *svg = hth_asprintf("%s.svg", s->name);
+    if (f != NULL) {
+        fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
+                (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
+        hth_report_picture(f, flags->out, svg);
+        fputs("<table>\n<tr><th>part</th><th>series</th>", f);
+        report_head(f, s->params, s->param_count);
+        report_head(f, s->metrics, s->metric_count);
+        fputs("</tr>\n", f);
+        for (size_t i = 0; i < s->point_count; i++)
+            report_row(f, s, &s->points[i], means + i * s->metric_count);
+        fputs("</table>\n", f);
+    }
+    hth_free(svg);
+    return f == NULL ? HTH_E_IO : hth_report_end(f);
+}
+
+enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_flags *flags,
+                             const struct hth_study_mean *means)
+{
+    HTH_TRY(write_config(s, flags));
+    HTH_TRY(write_metrics(s, flags, means));
+    HTH_TRY(write_script(s, flags, means));
+    hth_sim_draw(flags->out, "plot.gp"); /* the data are there without it */
+    return write_report(s, flags, means);
+}

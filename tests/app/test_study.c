@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame of the studies: means and intervals against published tables, the same files from any
+ * number of threads, reports that need nothing else and take no text for markup. */
+#include "support/test.h"
+
+#include "app/study.h"
+#include "core/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- statistics ---------------------------------------------------------------------------- */
+
+/* Half of the interval of n values of which all but the last are 0 and the mean is 1: the standard
+ * error is 1 too, so that the interval is Student's t itself. */
+static double interval(size_t n)
+{
+    double *values = hth_new_array(double, n);
+    values[n - 1] = (double)n;
+    struct hth_study_mean m = hth_study_mean_of(values, n, 1);
+    assert_float_equal(m.mean, 1, 1e-12);
+    assert_float_equal(m.se, 1, 1e-12);
+    hth_free(values);
+    return m.half;
+}
+
+static void test_intervals_are_students(void **state)
+{
+    (void)state;
+    assert_float_equal(interval(2), 12.706, 5e-4);
+    assert_float_equal(interval(5), 2.7764, 5e-5);
+    assert_float_equal(interval(31), 2.0423, 5e-5);
+    /* Beyond the table: 41, 61 and 121 are rows of any printed one. */
+    assert_float_equal(interval(41), 2.0211, 5e-4);
+    assert_float_equal(interval(61), 2.0003, 5e-4);
+    assert_float_equal(interval(121), 1.9799, 5e-4);
+    assert_float_equal(interval(100001), 1.9600, 5e-4);
+}
+
+static void test_only_what_was_measured_counts(void **state)
+{
+    (void)state;
+    const double values[] = {1, -1, NAN, -1, 3, -1, INFINITY, -1};
+    struct hth_study_mean m = hth_study_mean_of(values, 4, 2);
+    assert_int_equal(m.count, 2);
+    assert_float_equal(m.mean, 2, 0);
+    assert_float_equal(m.se, 1, 1e-12);
+    m = hth_study_mean_of(values + 4, 1, 1);
+    assert_int_equal(m.count, 1);
+    assert_float_equal(m.mean, 3, 0);
+    assert_true(isnan(m.se) && isnan(m.half));
+    m = hth_study_mean_of(values + 2, 1, 1);
+    assert_int_equal(m.count, 0);
+    assert_true(isnan(m.mean));
+}
+
+/* ---- a study ------------------------------------------------------------------------------- */
+
+static const struct hth_study_column params[] = {{"x", "place (m)", 0}};
+static const struct hth_study_column metrics[] = {
+    {"sum", "sum of place and seed", 1}, {"never", "never measured", 1}, {"odd", "odd seeds", 1}};
+static const struct hth_study_panel panels[] = {{"one", "One", 0, 0, false, false},
+                                                {"two", "Two", 0, 0, true, true},
+                                                {"two", "Nothing", 0, 1, false, true}};
+static const struct hth_study_point points[] = {{"one", "a", {1}},
+                                                {"one", "b", {1}},
+                                                {"one", "a", {2}},
+                                                {"two", "a", {10}},
+                                                {"two", "a", {20}}};
+
+static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
+                        double *values)
+{
+    const uint64_t *bad_seed = arg;
+    if (bad_seed != NULL && seed == *bad_seed && point->param[0] > 1)
+        return HTH_E_TIMEOUT;
+    values[0] = point->param[0] + (double)seed;
+    values[1] = NAN;
+    values[2] = seed % 2 == 1 ? 7 : NAN;
+    return HTH_OK;
+}
+
+static struct hth_study study(void)
+{
+    return (struct hth_study){.name = "test",
+                              .title = "A <test> & more",
+                              .about = "Nothing.",
+                              .params = params,
+                              .metrics = metrics,
+                              .param_count = 1,
+                              .metric_count = 3,
+                              .panels = panels,
+                              .panel_count = 3,
+                              .points = points,
+                              .point_count = 5,
+                              .run = run};
+}
+
+static char dir[] = "/tmp/hth-study-XXXXXX";
+
+static char *read_file(const char *sub, const char *name)
+{
+    char *path = hth_asprintf("%s/%s/%s", dir, sub, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = hth_try_calloc(1 << 20, 1);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, file) > 0);
+    fclose(file);
+    hth_free(path);
+    return text;
+}
+
+static enum hth_err run_into(const char *sub, uint32_t threads, const char *only, uint64_t *bad)
+{
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/%s", dir, sub);
+    s.arg = bad;
+    f.seeds = 4;
+    f.threads = threads;
+    f.out = out;
+    f.only = only;
+    f.quiet = true;
+    f.command = "hearth sim test --x '\"<script>'";
+    enum hth_err err = hth_study_run(&s, &f);
+    hth_free(out);
+    return err;
+}
+
+static void test_files_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"config.json", "metrics.csv", "plot.gp", "report.html"};
+    assert_ok(run_into("a", 1, NULL, NULL));
+    assert_ok(run_into("b", 3, NULL, NULL));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(files); i++) {
+        char *a = read_file("a", files[i]), *b = read_file("b", files[i]);
+        assert_string_equal(a, b);
+        hth_free(a);
+        hth_free(b);
+    }
+}
+
+static void test_numbers_in_files(void **state)
+{
+    (void)state;
+    assert_ok(run_into("c", 2, NULL, NULL));
+    char *csv = read_file("c", "metrics.csv");
+    /* Seeds 1 to 4 on place 2: 3, 4, 5, 6; s.e. sqrt(5/3/4); t(3) = 3.1824. */
+    assert_non_null(strstr(csv, "part,series,x,sum,sum_se,sum_ci95,sum_seeds,never,"));
+    assert_non_null(strstr(csv, "\none,a,2,4.5,0.645497224,2.05423037,4,,,,0,7,0,0,2\n"));
+    hth_free(csv);
+    char *html = read_file("c", "report.html");
+    assert_non_null(strstr(html, "<h1>A &lt;test&gt; &amp; more</h1>"));
+    assert_null(strstr(html, "<script"));
+    assert_non_null(strstr(html, "<td>4.5 &plusmn; 2.1</td><td>&ndash;</td>"));
+    /* It fetches nothing. */
+    assert_null(strstr(html, "src="));
+    assert_null(strstr(html, "<link"));
+    assert_null(strstr(html, "<?xml"));
+    hth_free(html);
+}
+
+static void test_parts_and_errors(void **state)
+{
+    (void)state;
+    uint64_t bad_seed = 3;
+    assert_ok(run_into("d", 1, "two", NULL));
+    char *csv = read_file("d", "metrics.csv");
+    assert_null(strstr(csv, "\none,"));
+    assert_non_null(strstr(csv, "\ntwo,a,20,"));
+    hth_free(csv);
+    assert_err(HTH_E_USAGE, run_into("d", 1, "tw", NULL));
+    assert_err(HTH_E_USAGE, run_into("d", 1, "two,", NULL));
+    assert_err(HTH_E_TIMEOUT, run_into("d", 2, NULL, &bad_seed));
+    bad_seed = 5;
+    assert_ok(run_into("d", 2, "one,two", &bad_seed));
+}
+
+static void test_command_leaves_out_what_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"hearth sim x", "--out",  "/tmp/a",    "--seeds", "3",
+                                        "--threads=2",  "--json", "--hosts=4", "--out=b", "--outer",
+                                        "--threads"};
+    char *argv[HTH_ARRAY_LEN(words)];
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
+        argv[i] = hth_strdup(words[i]);
+    char *text = hth_study_command(HTH_ARRAY_LEN(words), argv);
+    assert_string_equal(text, "hearth sim x --seeds 3 --hosts=4 --outer");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
+        hth_free(argv[i]);
+    hth_free(text);
+}
+
+static void test_report_of_a_table(void **state)
+{
+    (void)state;
+    char *sub = hth_asprintf("%s/e", dir), *path = hth_asprintf("%s/t.csv", sub);
+    mkdir(sub, 0777);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("name,value\n<b>,0.123456789\n,1024\n", f);
+    fclose(f);
+    f = hth_report_begin(sub, "T", "c", "a");
+    assert_non_null(f);
+    hth_report_csv(f, sub, "t.csv");
+    hth_report_csv(f, sub, "none.csv");
+    hth_report_picture(f, sub, "none.svg");
+    assert_ok(hth_report_end(f));
+    char *html = read_file("e", "report.html");
+    assert_non_null(strstr(html, "<tr><th>name</th><th>value</th></tr>\n"
+                                 "<tr><td>&lt;b&gt;</td><td>0.12346</td></tr>\n"
+                                 "<tr><td></td><td>1024</td></tr>\n</table>\n<p>There is no"));
+    hth_free(html);
+    hth_free(path);
+    hth_free(sub);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp", "report.html",
+                                        "test.png",    "test.svg",    "t.csv",   ""};
+    for (char sub = 'a'; sub <= 'e'; sub++)
+        for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+            char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
+            (void)(names[i][0] != '\0' ? unlink(path) : rmdir(path));
+            hth_free(path);
+        }
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_intervals_are_students),
+        cmocka_unit_test(test_only_what_was_measured_counts),
+        cmocka_unit_test(test_files_do_not_depend_on_threads),
+        cmocka_unit_test(test_numbers_in_files),
+        cmocka_unit_test(test_parts_and_errors),
+        cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
+        cmocka_unit_test(test_report_of_a_table),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
