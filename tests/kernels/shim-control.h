@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim-control.h: the shim as tests see it (C and C++): its driver table, whose device memory is
+ * an arena of this process that can be closed to everybody but kernels and copies.
+ */
+#ifndef HTH_TESTS_KERNELS_SHIM_CONTROL_H
+#define HTH_TESTS_KERNELS_SHIM_CONTROL_H
+
+#include "kernels/cuda/gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const struct hth_gpu hth_gpu_shim;
+
+/* Of the order in which blocks and warps run. */
+void hth_shim_seed(uint64_t seed);
+/* What was wrong with the launch that failed last. */
+const char *hth_shim_failure(void);
+
+/* On: device memory is unreadable outside of kernels and copies; who touches it gets SIGSEGV. */
+void hth_shim_guard(bool on);
+/* Whether the matrix products do bias and GELU themselves; else the back end's own kernels do. */
+void hth_shim_fuse(bool on);
+/* Called around kernels. */
+void hth_shim_memory(bool open);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

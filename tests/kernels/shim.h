@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shim.h: the words of kernels/cuda/launch.h for the CPU, so that the device's kernels can be run,
+ * checked and sanitised without a device.
+ *
+ * One fibre (ucontext) per thread of a block; blocks one after the other, in an order drawn from a
+ * seed. Within a block a warp is drawn and run as far as it comes, before another one: so a thread
+ * that reads what another warp has not written yet, because a barrier is missing, sees it missing.
+ * Shared memory is poisoned before each block. A barrier that not all threads reach, and a shuffle
+ * that not all lanes reach, fail the launch.
+ *
+ * It proves indexing, bounds, reductions and barriers. It proves nothing about memory spaces,
+ * alignment, races inside a warp, launch cost, streams, tensor cores or speed.
+ */
+#ifndef HTH_TESTS_KERNELS_SHIM_H
+#define HTH_TESTS_KERNELS_SHIM_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define HTH_SHIM
+#define __global__
+#define __device__
+#define __forceinline__ static inline __attribute__((unused))
+
+struct dim3 {
+    unsigned x, y, z;
+    explicit dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+extern dim3 hth_shim_thread, hth_shim_block, hth_shim_block_dim, hth_shim_grid_dim;
+extern unsigned char *hth_shim_shared;
+#define threadIdx hth_shim_thread
+#define blockIdx  hth_shim_block
+#define blockDim  hth_shim_block_dim
+#define gridDim   hth_shim_grid_dim
+
+/* All threads of the block; whether any gave something else than 0. */
+int hth_shim_barrier(int value);
+/* What lane `lane` ^ step of this warp gave: 8 bytes. */
+uint64_t hth_shim_shuffle(uint64_t value, unsigned step);
+
+#define __syncthreads()     (void)hth_shim_barrier(0)
+#define __syncthreads_or(x) hth_shim_barrier(x)
+#define HTH_FULL_WARP       0xffffffffu
+
+template <class T> T __shfl_xor_sync(unsigned, T x, unsigned step)
+{
+    uint64_t bits = 0;
+    static_assert(sizeof(T) <= sizeof(bits), "a shuffle moves up to 8 bytes");
+    memcpy(&bits, &x, sizeof(T));
+    bits = hth_shim_shuffle(bits, step);
+    memcpy(&x, &bits, sizeof(T));
+    return x;
+}
+
+typedef void hth_shim_fn(const void *arg);
+int hth_shim_run(dim3 grid, dim3 block, size_t shared, hth_shim_fn *fn, const void *arg);
+
+template <class F> int hth_shim_launch(dim3 grid, dim3 block, size_t shared, F body)
+{
+    return hth_shim_run(
+        grid, block, shared, [](const void *arg) { (*static_cast<const F *>(arg))(); }, &body);
+}
+
+#define HTH_LAUNCH(kernel, grid, block, shared, stream, ...)                                       \
+    ((void)(stream), hth_shim_launch((grid), (block), (shared), [=] { (kernel)(__VA_ARGS__); }))
+#define HTH_SHARED(type, name) type *name = reinterpret_cast<type *>(hth_shim_shared)
+
+#endif

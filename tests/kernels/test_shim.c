@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shim.c: the table of cases on the CUDA back end, its kernels run by the shim (shim.h). */
+#include "support/test.h"
+
+#include "kernels/cases.h"
+#include "kernels/cuda/device.h"
+#include "kernels/shim-control.h"
+
+#define MEMORY ((size_t)512 << 20)
+
+static struct hth_cu_device device;
+static char why[200];
+
+static int setup(void **state)
+{
+    (void)state;
+    return hth_cu_device_open(&device, &hth_gpu_shim, 0, MEMORY, why, sizeof(why)) == HTH_OK ? 0
+                                                                                             : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    assert_int_equal(device.pool.used, 0); /* every case gave back what it took */
+    hth_cu_device_close(&device);
+    return 0;
+}
+
+/* The inputs are those that every back end gets (test_cases.c); `order` is that of the warps. */
+static void run_all(enum hth_gpu_type type, double tolerance, uint64_t order)
+{
+    uint64_t seed = 1;
+    hth_shim_seed(order);
+    for (size_t i = 0; i < kernel_case_count; i++) {
+        for (size_t s = 0; s < kernel_cases[i].shape_count; s++) {
+            const char *error = kernel_case_run(&kernel_cases[i], kernel_cases[i].shapes[s],
+                                                &device.tables[type], tolerance, seed += 100);
+            if (error != NULL)
+                fail_msg("%s %s", error, hth_shim_failure());
+        }
+    }
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    hth_shim_fuse(false);
+    run_all(HTH_GPU_F32, 5e-6, 1);
+}
+
+static void test_fused_ends(void **state)
+{
+    (void)state;
+    hth_shim_fuse(true);
+    run_all(HTH_GPU_F32, 5e-6, 2);
+}
+
+static void test_tf32(void **state)
+{
+    (void)state;
+    run_all(HTH_GPU_TF32, 1e-3, 3);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    run_all(HTH_GPU_BF16, 1e-2, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_fused_ends),
+        cmocka_unit_test(test_tf32),
+        cmocka_unit_test(test_bf16),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
