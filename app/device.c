@@ -111,12 +111,31 @@ static bool choose_card(const struct hth_device *flags, enum hth_matmul compute,
     return false;
 }
 
+/* HEARTH_ISA; NULL when it is empty, too, which is how shells unset a variable for one command. */
+static const char *isa_wanted(void)
+{
+    const char *isa = getenv("HEARTH_ISA");
+    return isa != NULL && isa[0] != '\0' ? isa : NULL;
+}
+
+static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err err)
+{
+    const char *compute = hth_matmul_name(choice->compute);
+    if (choice->isa != NULL)
+        hth_cli_say_error("back end '%s' with compute %s and HEARTH_ISA=%s: %s; HEARTH_ISA is "
+                          "generic, avx2, avx512 (all fp32), avx512bf16 (bf16), or not set",
+                          choice->name, compute, choice->isa, hth_err_text(err));
+    else
+        hth_cli_say_error("back end '%s' with compute %s: %s; try --backend auto --compute auto",
+                          choice->name, compute, hth_err_text(err));
+}
+
 enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out)
 {
     struct hth_backend_choice choice = {.name = flags->backend != NULL ? flags->backend : "auto",
                                         .compute = otherwise,
-                                        .isa = getenv("HEARTH_ISA")};
+                                        .isa = isa_wanted()};
     if (flags->compute != NULL)
         HTH_ASSERT(find_type(flags->compute, &choice.compute));
     if (flags->device != NULL && strcmp(flags->device, "cpu") != 0) {
@@ -127,10 +146,7 @@ enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul o
     }
     enum hth_err err = hth_backend_choose(&choice, out);
     if (err != HTH_OK)
-        hth_cli_say_error(
-            "back end '%s' with compute %s%s%s: %s; try --backend auto --compute auto", choice.name,
-            hth_matmul_name(choice.compute), choice.isa != NULL ? " and HEARTH_ISA=" : "",
-            choice.isa != NULL ? choice.isa : "", hth_err_text(err));
+        say_no_backend(&choice, err);
     return err;
 }
 

@@ -4,7 +4,8 @@
  * environment's, put together in one place for every verb that computes.
  *
  * The flag --compute goes before the run file's `compute`. HEARTH_ISA (generic, avx2, avx512,
- * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons.
+ * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons; empty is
+ * as if it were not set.
  *
  * --device cuda (the first card), cuda:N, or cpu. Cards are looked for by a plug-in, in the folders
  * of HEARTH_PLUGINS (':' between them), then beside the program, then in the library folder. A card

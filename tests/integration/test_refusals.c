@@ -89,6 +89,31 @@ static void test_help_goes_to_stdout(void **state)
     place_end(p);
 }
 
+/* Instruction sets that are none, or can't do what is asked; an empty one is not set. */
+static void test_instruction_sets(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    static const char *const cases[][3] = {{"abacus", "auto", "HEARTH_ISA=abacus"},
+                                           {"avx2", "bf16", "avx512bf16 (bf16), or not set"},
+                                           {"AVX2", "fp32", "HEARTH_ISA is generic, avx2"}};
+    toy_init(&t, p, 2);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        assert_int_equal(setenv("HEARTH_ISA", cases[i][0], 1), 0);
+        struct proc *proc = START(p, "wrong", "train", "--local", "--run", t.run, "--dir",
+                                  place_path(p, "state"), "--compute", cases[i][1]);
+        assert_int_not_equal(proc_wait(proc), 0);
+        proc_must_say(proc, cases[i][2]);
+        p->proc_count = 0;
+    }
+    assert_int_equal(setenv("HEARTH_ISA", "", 1), 0);
+    struct proc *proc =
+        START(p, "empty", "train", "--local", "--run", t.run, "--dir", place_path(p, "state"));
+    assert_int_equal(proc_wait(proc), 0);
+    unsetenv("HEARTH_ISA");
+    place_end(p);
+}
+
 static int run_with(struct place *p, const char *text, const char *say)
 {
     place_write(p, "bad.yaml", text, strlen(text));
@@ -270,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_command_lines),
         CASE(test_help_goes_to_stdout),
+        CASE(test_instruction_sets),
         CASE(test_run_files),
         CASE(test_missing_and_damaged_data),
         CASE(test_keys),
