@@ -6,13 +6,24 @@
  *
  *   run: fashion              # the swarm's name; peers with another name never meet
  *   seed: 1
- *   compute: auto             # fp32 | bf16 | auto: type of the matrix products, of trunk and
- * experts; # auto is each machine's fastest, its record says which model: kind: classifier        #
- * classifier | lm dim: 64                 # width of the trunk and of every expert layers: 2 # DMoE
- * layers, named ffn0, ffn1, ... grid: [4, 4]            # 1 to 3 dimensions of experts in each
- * layer top_k: 4 data: kind: fashion-mnist     # fashion-mnist | text train: rows: 64 # per
- * micro-batch flights: 8 steps: 2000 optimizer: { kind: adamw, rate: 0.001, schedule: cosine,
- * warmup: 50 } experts: optimizer: { kind: adam, rate: 0.001 } step_rows: 64
+ *   compute: auto             # fp32 | bf16 | auto: what products are rounded to, in trunk and
+ *                             # experts; auto: each machine's fastest, which its record tells
+ *   model:
+ *     kind: classifier        # classifier | lm
+ *     dim: 64                 # width of the trunk and of every expert
+ *     layers: 2               # DMoE layers, named ffn0, ffn1, ...
+ *     grid: [4, 4]            # 1 to 3 dimensions of experts in each layer
+ *     top_k: 4
+ *   data:
+ *     kind: fashion-mnist     # fashion-mnist | text
+ *   train:
+ *     rows: 64                # per micro-batch
+ *     flights: 8
+ *     steps: 2000
+ *   optimizer: { kind: adamw, rate: 0.001, schedule: cosine, warmup: 50 }
+ *   experts:
+ *     optimizer: { kind: adam, rate: 0.001 }
+ *     step_rows: 64
  *
  * Strict: an unknown key, a value of the wrong kind, a missing `run` or a number out of range is
  * E_CONFIG, and the text names the file, the line, the key and (for an unknown one) the nearest key

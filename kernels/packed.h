@@ -7,8 +7,8 @@
  * operation first needs it and belongs to one version of the values (hth_params_touched moves it);
  * several forward passes may find it missing at the same time: one builds, the others wait for it.
  *
- * An optimiser that has just computed new values in L1 can put them into the images on the way, so
- * that they need no second pass over memory:
+ * An optimiser that has just computed new values can put them into the images while they lie in a
+ * cache, so that they need no second pass over memory:
  *
  *     hth_params_touched(p);
  *     for each weight:

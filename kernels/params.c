@@ -3,9 +3,8 @@
  * params.c: flat parameter sets.
  *
  *   value  [ w1 ........ | pad | b1 .. | pad | w2 ........ | pad ]
- *   grad   [ the same layout                                     ]   written from the first
- * backward state  [ the same layout, once or twice                      ]   written from the first
- * step
+ *   grad   [ the same layout                                     ]   from the first backward on
+ *   state  [ the same layout, once or twice                      ]   from the first step on
  *
  * Gradients and states start *logically* zero: their pages are not touched before somebody needs
  * them, so that a server with many experts starts at once and forward-only use costs a quarter.

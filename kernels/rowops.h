@@ -88,7 +88,7 @@ struct hth_rowops {
     /* The two halves of a head turned by the angles; sign -1 turns back. y may be x. */
     void (*rotate)(size_t half, const float *x, const float *cosines, const float *sines,
                    float sign, float *y);
-    /* Columns first .. first + n of a row whose element number starts at `element`. */
+    /* y = x scale where the random word reaches the threshold, else 0; one word per element. */
     void (*dropout)(size_t n, const float *x, const uint32_t *words, uint32_t threshold,
                     float scale, float *y);
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
