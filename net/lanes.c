@@ -94,7 +94,7 @@ void hth_net_lane_end(struct hth_net_lane *lane)
     }
     for (uint32_t i = 0; i < lane->thread_count; i++)
         pthread_join(lane->threads[i], NULL);
-    lane->thread_count = 0;
+    /* thread_count stays: the other lane's jobs may still look at it, and help themselves. */
     hth_free(lane->threads);
     lane->threads = NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_team.c: idle workers as helpers: each part once, help comes, and jobs go first. */
+/* test_team.c: idle workers as helpers: each part once, help comes, jobs go first, and nothing is
+ * cut short. */
 #define _GNU_SOURCE
 #include "net/pair.h"
 
@@ -251,12 +252,69 @@ static void jobs_go_first(void **state)
     pair_close(&p);
 }
 
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* A caller and whether it has run; the loop learns no more of it once the environment goes. */
+struct last {
+    struct caller caller;
+    sem_t *begun;
+    bool ran;
+};
+
+static void last_run(struct hth_job *job)
+{
+    struct last *last = HTH_CONTAINER(job, struct last, caller.counter.job);
+    sem_post(last->begun);
+    caller_run(job);
+    last->ran = true;
+}
+
+static void last_done(struct hth_job *job, enum hth_err err)
+{
+    struct last *last = HTH_CONTAINER(job, struct last, caller.counter.job);
+    assert_int_equal(err, last->ran ? HTH_OK : HTH_E_CANCELED);
+    (*last->caller.counter.done)++;
+}
+
+/* The environment ends in the middle of what some jobs share out, while others wait, and a job of
+ * the other lane asks for help, too: whoever began finishes with all its parts. */
+static void the_end_waits_for_parts(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+        static struct last last[CALLERS];
+        struct pair p;
+        sem_t begun;
+        int done = 0;
+        opts.compute_threads = 2 + round % 3;
+        pair_open(&p, &opts);
+        assert_int_equal(sem_init(&begun, 0, 0), 0);
+        for (int i = 0; i < CALLERS; i++) {
+            last[i] = (struct last){.caller = {.team = hth_env_team(p.env)}, .begun = &begun};
+            last[i].caller.counter =
+                (struct counter){{.lane = i == 0 ? HTH_LANE_IO : HTH_LANE_COMPUTE,
+                                  .run = last_run,
+                                  .done = last_done},
+                                 &done};
+            assert_ok(hth_job_submit(p.env, &last[i].caller.counter.job));
+        }
+        assert_true(wait_for(&begun));
+        pair_close(&p);
+        assert_int_equal(done, CALLERS);
+        for (int i = 0; i < CALLERS; i++)
+            assert_int_equal(last[i].caller.wrong, 0);
+        sem_destroy(&begun);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_part_once),
         cmocka_unit_test(idle_workers_help),
         cmocka_unit_test(jobs_go_first),
+        cmocka_unit_test(the_end_waits_for_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
