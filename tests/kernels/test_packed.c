@@ -432,6 +432,57 @@ static void walled_ops(const struct hth_backend *be, uint32_t rows, uint32_t in,
     layer_free(&l);
 }
 
+/* The optimiser's tile is the last that can be read. */
+static void walled_emit(const struct hth_backend *be, uint32_t rows, uint32_t cols, uint32_t gap)
+{
+    struct layer l = layer_new(be, rows, cols);
+    struct walled tile = walled_new(rows, cols, gap, 1);
+    float *w = hth_params_flat(l.p, HTH_PART_VALUE), *values = tile.v.data;
+    layer_hash(&l);
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(w + r * cols, values + r * tile.v.ld, cols * sizeof(float));
+    hth_params_touched(l.p);
+    assert_true(hth_packed_emit_begin(l.w));
+    hth_packed_emit_tile(l.w, 0, rows, 0, cols, values, tile.v.ld);
+    hth_packed_emit_end(l.w);
+    assert_true(layer_hash(&l) == fresh_hash(&l));
+    walled_free(&tile);
+    layer_free(&l);
+}
+
+static void walled_attention(const struct hth_backend *be, uint32_t seq, uint32_t heads,
+                             uint32_t head_dim, uint32_t gap)
+{
+    uint32_t rows = 2 * seq, d = heads * head_dim;
+    struct walled qkv = walled_new(rows, 3 * d, gap, 1), dqkv = walled_new(rows, 3 * d, gap, 2);
+    struct walled out = walled_new(rows, d, gap, 3), dout = walled_new(rows, d, gap, 4);
+    struct walled lse = walled_new(rows, heads, gap, 5);
+    struct hth_attention att = {.seq = seq, .heads = heads};
+    struct hth_attention_saved saved = {.qkv = qkv.v, .out = out.v, .lse = lse.v};
+    struct hth_exec *ex;
+    assert_ok(hth_exec_new(be, hth_attention_scratch(be, seq, head_dim), &ex));
+    assert_ok(hth_attention_forward(ex, &att, qkv.v, out.v, lse.v));
+    assert_ok(hth_attention_backward(ex, &att, &saved, dout.v, dqkv.v));
+    hth_exec_free(ex);
+    struct walled *all[] = {&qkv, &dqkv, &out, &dout, &lse};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(all); i++)
+        walled_free(all[i]);
+}
+
+static void test_walls_elsewhere(void **state)
+{
+    (void)state;
+    static const uint32_t sides[] = {1, 2, 5, 15, 16, 17, 31, 33, 63, 64};
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t i = 0; i < HTH_ARRAY_LEN(sides); i++) {
+            for (size_t j = 0; j < HTH_ARRAY_LEN(sides); j++)
+                walled_emit(backends[k], sides[i], sides[j], (uint32_t)(i + j) % 2);
+            walled_attention(backends[k], 1 + sides[i], 1 + i % 3, sides[i], (uint32_t)i % 2);
+        }
+        walled_attention(backends[k], 131, 2, 24, 0);
+    }
+}
+
 static void test_walls(void **state)
 {
     (void)state;
@@ -458,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_team_changes_no_bit),
         cmocka_unit_test(test_large_gradient),
         cmocka_unit_test(test_walls),
+        cmocka_unit_test(test_walls_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
