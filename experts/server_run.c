@@ -13,12 +13,22 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/mem.h"
+
 /* Where the rows of a batch lie: in the request and the answer themselves, or gathered in scratch.
  */
 struct rows {
     float *x, *dy, *out;
     uint32_t count; /* rows that go through the kernels */
+    void *block;    /* of a card: what was gathered lies here, not in its scratch; or NULL */
+    size_t block_bytes;
 };
+
+/* Whether the kernels read this process' memory. */
+static bool is_here(const struct srv_batch *b)
+{
+    return (hth_backend_caps(b->expert->backend) & HTH_CAP_HOST_MEMORY) != 0;
+}
 
 static const uint8_t *seg_bytes(const struct srv_segment *seg, const struct hth_blob *blob,
                                 size_t offset)
@@ -80,18 +90,34 @@ static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool
         zero_out(seg);
 }
 
+/* Room to gather: scratch of the context, or of this process where that is a card's. */
+static enum hth_err rows_room(struct hth_exec *ex, const struct srv_batch *b, struct rows *rows)
+{
+    size_t bytes = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
+    size_t all = (b->what == SRV_BACKWARD ? 3 : 2) * bytes;
+    uint8_t *room;
+
+    if (!is_here(b)) {
+        rows->block = hth_try_block(all);
+        rows->block_bytes = all;
+    }
+    room = is_here(b) ? hth_exec_take(ex, all) : rows->block;
+    if (room == NULL)
+        return HTH_E_NO_MEMORY;
+    rows->x = (float *)(void *)room;
+    rows->out = (float *)(void *)(room + bytes);
+    rows->dy = b->what == SRV_BACKWARD ? (float *)(void *)(room + 2 * bytes) : NULL;
+    return HTH_OK;
+}
+
 static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const struct srv_batch *b,
                                 struct rows *rows)
 {
-    size_t d = b->expert->d, bytes = (size_t)b->rows * d * sizeof(float);
+    size_t d = b->expert->d;
     bool backward = b->what == SRV_BACKWARD;
 
     rows->count = 0;
-    rows->x = hth_exec_take(ex, bytes);
-    rows->out = hth_exec_take(ex, bytes);
-    rows->dy = backward ? hth_exec_take(ex, bytes) : NULL;
-    if (rows->x == NULL || rows->out == NULL || (backward && rows->dy == NULL))
-        return HTH_E_NO_MEMORY;
+    HTH_TRY(rows_room(ex, b, rows));
     for (uint32_t i = 0; i < b->segs; i++) {
         struct srv_segment *seg = &job->segs[b->seg0 + i];
         const struct srv_request *r = seg->part->request;
@@ -133,7 +159,24 @@ static bool is_direct(const struct srv_job *job, const struct srv_batch *b)
            r->dy_offset % sizeof(float) == 0 && row_bytes > 0;
 }
 
-static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, const struct rows *rows)
+/* The same rows in a card's memory. Without a backward pass there is no dy. */
+static enum hth_err rows_upload(struct hth_exec *ex, const struct srv_batch *b,
+                                const struct rows *here, struct rows *there)
+{
+    size_t bytes = (size_t)here->count * b->expert->d * sizeof(float);
+
+    there->count = here->count;
+    there->x = hth_exec_take(ex, bytes);
+    there->out = hth_exec_take(ex, bytes);
+    there->dy = here->dy != NULL ? hth_exec_take(ex, bytes) : NULL;
+    if (there->x == NULL || there->out == NULL || (here->dy != NULL && there->dy == NULL))
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_exec_upload(ex, there->x, here->x, bytes));
+    return here->dy != NULL ? hth_exec_upload(ex, there->dy, here->dy, bytes) : HTH_OK;
+}
+
+static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
+                                 const struct rows *rows)
 {
     uint32_t d = b->expert->d;
     struct hth_view x = hth_view_f32(rows->x, rows->count, d, d);
@@ -141,12 +184,27 @@ static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, cons
     struct hth_view out = hth_view_f32(rows->out, rows->count, d, d);
     struct hth_expert *expert = b->expert->expert;
 
+    if (b->what == SRV_FORWARD)
+        return hth_expert_forward(expert, ex, x, out);
+    return hth_expert_backward(expert, ex, b->rows_in_microbatch, x, dy, out);
+}
+
+/* Rows to a card, through its kernels, and back: in the order of its stream, so one wait is enough.
+ */
+static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, const struct rows *rows)
+{
+    size_t bytes = (size_t)rows->count * b->expert->d * sizeof(float);
+    struct rows there = {0};
+
     if (rows->count == 0)
         return HTH_OK;
-    if (b->what == SRV_FORWARD)
-        HTH_TRY(hth_expert_forward(expert, ex, x, out));
-    else
-        HTH_TRY(hth_expert_backward(expert, ex, b->rows_in_microbatch, x, dy, out));
+    if (is_here(b)) {
+        HTH_TRY(compute_here(ex, b, rows));
+    } else {
+        HTH_TRY(rows_upload(ex, b, rows, &there));
+        HTH_TRY(compute_here(ex, b, &there));
+        HTH_TRY(hth_exec_download(ex, rows->out, there.out, bytes));
+    }
     return hth_exec_sync(ex);
 }
 
@@ -165,15 +223,18 @@ static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct sr
 {
     bool backward = b->what == SRV_BACKWARD, direct = is_direct(job, b);
     struct rows rows = {0};
+    enum hth_err err = HTH_OK;
 
     if (direct)
         rows_direct(job, &job->segs[b->seg0], backward, &rows);
     else
-        HTH_TRY(rows_gather(job, ex, b, &rows));
-    HTH_TRY(compute(ex, b, &rows));
+        HTH_GOTO(out, rows_gather(job, ex, b, &rows));
+    HTH_GOTO(out, compute(ex, b, &rows));
     if (!direct)
         rows_scatter(job, b, &rows);
-    return HTH_OK;
+out:
+    hth_block_free(rows.block, rows.block_bytes);
+    return err;
 }
 
 /* From the checkpoint when there is one. A file that can't be used is an error, never a new start.

@@ -164,21 +164,6 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
     return expert->kind->forward(expert->module, ex, x, y);
 }
 
-/* Brings what is accumulated from M_acc to another M: see store.h. */
-static enum hth_err rescale(struct hth_params *params, const struct pending *pending,
-                            uint32_t microbatch)
-{
-    float factor = (float)((double)pending->microbatch / microbatch);
-    float *grad = hth_params_flat(params, HTH_PART_GRAD);
-    size_t len = hth_params_flat_len(params);
-
-    if (grad == NULL)
-        return HTH_E_UNSUPPORTED;
-    for (size_t i = 0; i < len; i++)
-        grad[i] *= factor;
-    return HTH_OK;
-}
-
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx)
@@ -191,7 +176,9 @@ enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
     if (rows_in_microbatch == 0)
         return HTH_E_RANGE;
     if (expert->params != NULL && pending->rows > 0 && pending->microbatch != rows_in_microbatch)
-        HTH_TRY(rescale(expert->params, pending, rows_in_microbatch));
+        /* What is accumulated goes from M_acc to another M: see store.h. */
+        HTH_TRY(hth_params_scale(ex, expert->params, HTH_PART_GRAD,
+                                 (float)((double)pending->microbatch / rows_in_microbatch)));
     HTH_TRY(expert->kind->backward(expert->module, ex, x, dy, dx));
     if (expert->params != NULL) {
         pending->microbatch = rows_in_microbatch;

@@ -304,6 +304,23 @@ enum hth_err hth_weight_import(struct hth_exec *ex, struct hth_weight *w, enum h
     return hth_params_import(ex, w->owner, part, w->offset, (size_t)w->rows * w->cols, src);
 }
 
+#define SCALE_COLS ((size_t)1 << 20)
+
+enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
+                              float factor)
+{
+    float *flat = NULL;
+    HTH_TRY(part_buffer(p, part, &flat));
+    for (size_t at = 0; at < p->flat_len; at += SCALE_COLS) {
+        uint32_t cols = (uint32_t)HTH_MIN(p->flat_len - at, SCALE_COLS);
+        struct hth_view v = hth_view_f32(flat + at, 1, cols, cols);
+        HTH_TRY(ex->be->combine(ex, factor, v, 0, HTH_VIEW_NONE, v));
+    }
+    if (part == HTH_PART_VALUE)
+        hth_params_touched(p);
+    return HTH_OK;
+}
+
 void hth_params_zero_grads(struct hth_params *p)
 {
     for (uint32_t i = 0; i < p->count; i++)

@@ -106,6 +106,10 @@ enum hth_err hth_weight_export(struct hth_exec *ex, struct hth_weight *w, enum h
 enum hth_err hth_weight_import(struct hth_exec *ex, struct hth_weight *w, enum hth_part part,
                                const float *src) HTH_MUST;
 
+/* Multiplies a flat buffer by a number where it lies. Errors: E_UNSUPPORTED (no such part). */
+enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
+                              float factor) HTH_MUST;
+
 /* Gradients become zero. */
 void hth_params_zero_grads(struct hth_params *p);
 

@@ -27,6 +27,7 @@ function(hth_shim name)
     add_library(${name} STATIC ${sources} shim.cpp)
     target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
     target_compile_definitions(${name} PRIVATE ${ARGN})
+    target_link_libraries(${name} PUBLIC stdc++) # tests elsewhere are linked as C
     target_compile_options(${name} PRIVATE -std=c++17 -O2 -Wall -Wextra -ffp-contract=off)
     if(HEARTH_WERROR)
         target_compile_options(${name} PRIVATE -Werror)

@@ -5,6 +5,8 @@
 #include "support/test.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
@@ -57,6 +59,22 @@ static void fetch(float *host, const void *from, size_t count)
 {
     assert_ok(hth_exec_download(ex, host, from, count * sizeof(float)));
     assert_ok(hth_exec_sync(ex));
+}
+
+/* The guard of these tests works: who touches the card's memory ends. */
+static void test_memory_is_closed(void **state)
+{
+    float x = 1, *d = on_device(&x, 1);
+    int status = 0;
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        fclose(stderr); /* a sanitizer has much to say */
+        _exit(*(volatile float *)d == 1 ? 0 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    hth_backend_free(cuda, d);
 }
 
 /* -- bits as on the CPU -------------------------------------------------------------------- */
@@ -369,10 +387,15 @@ static void test_head_too_wide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_initial_values), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_casts),          cmocka_unit_test(test_int8),
-        cmocka_unit_test(test_bad_index),      cmocka_unit_test(test_many_results),
-        cmocka_unit_test(test_steps),          cmocka_unit_test(test_same_bits_twice),
+        cmocka_unit_test(test_memory_is_closed),
+        cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_bad_index),
+        cmocka_unit_test(test_many_results),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_same_bits_twice),
         cmocka_unit_test(test_head_too_wide),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda.c: a host whose experts live on a card: the CUDA back end with its kernels on the shim.
+ * The card's memory is closed to everybody but kernels and copies, so a stray pointer is a crash.
+ */
+#include "experts/swarm.h"
+
+#include "support/test.h"
+
+#include "core/mem.h"
+#include "kernels/cuda/device.h"
+#include "kernels/shim-control.h"
+
+#define D      16
+#define ROWS   8
+#define ROUNDS 12
+
+static struct hth_cu_device device;
+
+static int setup(void **state)
+{
+    char why[200];
+    (void)state;
+    if (hth_cu_device_open(&device, &hth_gpu_shim, 0, 0, why, sizeof(why)) != HTH_OK)
+        return -1;
+    hth_shim_guard(true);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    hth_shim_guard(false);
+    assert_int_equal(device.pool.used, 0);
+    hth_cu_device_close(&device);
+    return 0;
+}
+
+static double distance(const float *a, const float *b, size_t n)
+{
+    double diff = 0, norm = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        diff += pow((double)a[i] - b[i], 2);
+        norm += pow(b[i], 2);
+    }
+    return sqrt(diff / norm);
+}
+
+/* Numbers that bf16 holds exactly. */
+static float *coarse(uint64_t seed, size_t n)
+{
+    float *x = normals(seed, n);
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = roundf(x[i] * 16) / 16;
+    return x;
+}
+
+/* Every third round travels as bf16, so that rows are gathered; the others go straight in. */
+static void train(const char *kind, double tolerance)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+    struct reference r;
+    struct caller c;
+    float want[ROWS * D];
+
+    h.expert.kind = kind;
+    if (strcmp(kind, "transformer") == 0) {
+        h.expert.shape.heads = 2;
+        h.expert.shape.block_rows = 4;
+    }
+    h.expert.backend = hth_backend_ref();
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    h.expert.backend = &device.tables[HTH_GPU_F32];
+    h.opts.step_rows = 2 * ROWS;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct answer out;
+        float *x = coarse(2 * round, ROWS * D), *dy = coarse(2 * round + 1, ROWS * D);
+        /* Another size of micro-batch in mid-sum: what was summed is scaled where it lies. */
+        uint32_t microbatch = round % 4 == 1 ? 2 * ROWS : ROWS;
+        struct ask a = {.coord = {0},
+                        .rows = {ROWS},
+                        .parts = 1,
+                        .d = D,
+                        .x = x,
+                        .dy = dy,
+                        .microbatch = microbatch,
+                        .key = round + 1,
+                        .dtype = round % 3 == 2 ? HTH_BF16 : HTH_F32};
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_ok(out.status[0]);
+        reference_backward(&r, ROWS, microbatch, x, dy, want);
+        if (a.dtype == HTH_F32)
+            assert_true(distance(out.rows, want, ROWS * D) < tolerance);
+        answer_clear(&out);
+        if (hth_expert_pending_rows(r.expert) >= 2 * ROWS)
+            assert_ok(hth_expert_step(r.expert, r.ex));
+        a.dy = NULL;
+        a.dtype = HTH_F32;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        reference_forward(&r, ROWS, x, want);
+        assert_true(distance(out.rows, want, ROWS * D) < tolerance);
+        answer_clear(&out);
+        hth_aligned_free(x);
+        hth_aligned_free(dy);
+    }
+    assert_int_equal(hth_expert_steps(r.expert), ROUNDS / 2);
+    assert_int_equal(hth_expert_steps(host_expert(&h, 0)), ROUNDS / 2);
+    caller_stop(&c);
+    host_stop(&h);
+    reference_stop(&r);
+    hth_world_free(w);
+}
+
+static void ffn_trains(void **state)
+{
+    (void)state;
+    train("ffn", 1e-4);
+}
+
+static void transformer_trains(void **state)
+{
+    (void)state;
+    train("transformer", 1e-4);
+}
+
+/* From the card to a checkpoint, to another expert on the card: the same bits; and to the CPU. */
+static void checkpoints_travel(void **state)
+{
+    struct host h = host_init();
+    struct reference a, b, cpu;
+    struct hth_blob *one, *two;
+    float *x = normals(5, ROWS * D), *y = normals(6, ROWS * D);
+    struct hth_exec *ex;
+
+    (void)state;
+    h.expert.uid = uid_of(0);
+    h.expert.backend = &device.tables[HTH_GPU_F32];
+    reference_start(&a, &h.expert);
+    size_t bytes = ROWS * D * sizeof(float);
+    float *in = hth_backend_alloc(h.expert.backend, bytes);
+    float *out = hth_backend_alloc(h.expert.backend, bytes);
+    assert_ok(hth_exec_upload(a.ex, in, x, bytes));
+    reference_backward(&a, ROWS, ROWS, in, in, out);
+    assert_ok(hth_expert_step(a.expert, a.ex));
+    assert_ok(hth_exec_sync(a.ex));
+    assert_ok(hth_expert_snapshot(a.expert, &one));
+    reference_start(&b, &h.expert);
+    assert_ok(hth_expert_load_blob(b.expert, one->data, one->size));
+    assert_ok(hth_expert_snapshot(b.expert, &two));
+    assert_int_equal(one->size, two->size);
+    assert_memory_equal(one->data, two->data, one->size);
+    reference_forward(&b, ROWS, in, out);
+    assert_ok(hth_exec_download(b.ex, x, out, bytes));
+    assert_ok(hth_exec_sync(b.ex));
+    h.expert.backend = hth_backend_ref();
+    reference_start(&cpu, &h.expert);
+    assert_ok(hth_expert_load_blob(cpu.expert, one->data, one->size));
+    assert_ok(hth_exec_new(hth_backend_ref(), 0, &ex));
+    float *again = normals(5, ROWS * D);
+    reference_forward(&cpu, ROWS, again, y);
+    assert_true(distance(x, y, ROWS * D) < 1e-5);
+    hth_exec_free(ex);
+    hth_backend_free(&device.tables[HTH_GPU_F32], in);
+    hth_backend_free(&device.tables[HTH_GPU_F32], out);
+    hth_aligned_free(x);
+    hth_aligned_free(y);
+    hth_aligned_free(again);
+    hth_blob_unref(one);
+    hth_blob_unref(two);
+    reference_stop(&a);
+    reference_stop(&b);
+    reference_stop(&cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ffn_trains),
+        cmocka_unit_test(transformer_trains),
+        cmocka_unit_test(checkpoints_travel),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
