@@ -269,6 +269,7 @@ static const struct study studies[] = {
     {"hunt", hth_sim_hunt_verb, "seed after seed of a scenario, on all cores"},
     {"smoke", run_smoke, "N peers announce, look up and call each other under faults"},
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
+    {"throughput", hth_sim_throughput_verb, "the same against flights, blocks, trainers, failures"},
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
     {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},
@@ -280,7 +281,7 @@ static void print_studies(FILE *to)
 {
     fputs("usage: hearth sim STUDY [options]      hearth sim STUDY --help\n\n", to);
     for (size_t i = 0; i < HTH_ARRAY_LEN(studies); i++)
-        fprintf(to, "  %-9s %s\n", studies[i].name, studies[i].what);
+        fprintf(to, "  %-10s %s\n", studies[i].name, studies[i].what);
 }
 
 int hth_verb_sim(int argc, char **argv)

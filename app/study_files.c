@@ -10,8 +10,8 @@
 #include <string.h>
 
 #define SERIES_MAX   16
-#define PANEL_WIDTH  620 /* pixels */
-#define PANEL_HEIGHT 430
+#define PANEL_WIDTH  700 /* pixels */
+#define PANEL_HEIGHT 400
 
 static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
                                       "#d35400", "#7f8c8d", "#2c3e50", "#b8860b"};
@@ -109,44 +109,82 @@ static void find_series(const struct hth_study *s, struct series *out)
     }
 }
 
+/* Mean and interval of a point where the panel can show them; false where it can't. */
+static bool place(const struct hth_study *s, const struct hth_study_panel *p, size_t point,
+                  const struct hth_study_mean *means, double at[4])
+{
+    const struct hth_study_mean *m = &means[point * s->metric_count + p->y];
+    double half = isfinite(m->half) ? m->half : 0;
+    if (strcmp(s->points[point].part, p->part) != 0 || !isfinite(m->mean) ||
+        (p->log_y && m->mean <= 0))
+        return false;
+    at[0] = s->points[point].param[p->x];
+    at[1] = m->mean;
+    at[2] = p->log_y && half >= m->mean ? m->mean / 10 : m->mean - half;
+    at[3] = m->mean + half;
+    return true;
+}
+
 /* $d<panel>_<series>: place, mean, interval. Returns whether there is anything to draw. */
 static bool write_block(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
                         size_t panel, const struct series *series, size_t k)
 {
-    const struct hth_study_panel *p = &s->panels[panel];
     bool any = false;
+    double at[4];
     for (size_t i = 0; i < s->point_count; i++) {
-        const struct hth_study_point *point = &s->points[i];
-        const struct hth_study_mean *m = &means[i * s->metric_count + p->y];
-        double half = isfinite(m->half) ? m->half : 0;
-        if (strcmp(point->part, p->part) != 0 || strcmp(point->series, series->name[k]) != 0 ||
-            !isfinite(m->mean) || (p->log_y && m->mean <= 0))
+        if (strcmp(s->points[i].series, series->name[k]) != 0 ||
+            !place(s, &s->panels[panel], i, means, at))
             continue;
         if (!any)
             fprintf(f, "$d%zu_%zu << EOD\n", panel, k);
         any = true;
-        double low = m->mean - half;
-        fprintf(f, "%.9g %.9g %.9g %.9g\n", point->param[p->x], m->mean,
-                p->log_y && low <= 0 ? m->mean / 10 : low, m->mean + half);
+        fprintf(f, "%.9g %.9g %.9g %.9g\n", at[0], at[1], at[2], at[3]);
     }
     if (any)
         fputs("EOD\n", f);
     return any;
 }
 
-static void write_panel(FILE *f, const struct hth_study *s, size_t panel,
-                        const struct series *series, const bool *drawn)
+/* Ranges that just hold everything; a linear y begins at 0. On a logarithmic x the marks are the
+ * places that were measured. */
+static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
+                       const struct hth_study_mean *means)
+{
+    double x[2] = {INFINITY, -INFINITY}, y[2] = {INFINITY, -INFINITY}, at[4];
+    fputs("unset logscale\nset xtics autofreq\n", f);
+    for (size_t i = 0; i < s->point_count; i++) {
+        if (!place(s, p, i, means, at))
+            continue;
+        if (p->log_x)
+            fprintf(f, "set xtics %s ('%.5g' %.9g)\n", isfinite(x[0]) ? "add" : "", at[0], at[0]);
+        x[0] = HTH_MIN(x[0], at[0]);
+        x[1] = HTH_MAX(x[1], at[0]);
+        y[0] = HTH_MIN(y[0], at[2]);
+        y[1] = HTH_MAX(y[1], at[3]);
+    }
+    if (!isfinite(x[0])) {
+        fputs("set xrange [0:1]\nset yrange [0:1]\n", f);
+        return;
+    }
+    double pad = x[1] > x[0] ? 0.04 * (x[1] - x[0]) : 1;
+    if (p->log_x)
+        fprintf(f, "set logscale x\nset xrange [%.9g:%.9g]\n", x[0] / 1.15, x[1] * 1.15);
+    else
+        fprintf(f, "set xrange [%.9g:%.9g]\n", x[0] - pad, x[1] + pad);
+    if (p->log_y)
+        fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y[0] / 1.5, y[1] * 1.5);
+    else
+        fprintf(f, "set yrange [%.9g:%.9g]\n", HTH_MIN(y[0], 0), y[1] > 0 ? 1.08 * y[1] : 1);
+}
+
+static void write_panel(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
+                        size_t panel, const struct series *series, const bool *drawn)
 {
     const struct hth_study_panel *p = &s->panels[panel];
     const char *separator = "plot ";
-    fprintf(f,
-            "set title '%s'\nset xlabel '%s'\nset ylabel '%s'\nset autoscale\n"
-            "unset logscale\n",
-            p->title, s->params[p->x].label, s->metrics[p->y].label);
-    if (p->log_x)
-        fputs("set logscale x\n", f);
-    fputs(p->log_y ? "set logscale y\n" : "set yrange [0:*]\n", f);
-    fputs("set offsets graph 0.03, graph 0.03, graph 0.05, 0\n", f);
+    fprintf(f, "set title '%s'\nset xlabel '%s'\nset ylabel '%s'\n", p->title,
+            s->params[p->x].label, s->metrics[p->y].label);
+    write_axes(f, s, p, means);
     for (size_t k = 0; k < series->count; k++) {
         if (!drawn[k])
             continue;
@@ -157,7 +195,7 @@ static void write_panel(FILE *f, const struct hth_study *s, size_t panel,
         separator = ", \\\n     ";
     }
     if (separator[0] == 'p') /* nothing at all: an empty frame */
-        fputs("set xrange [0:1]\nset yrange [0:1]\nplot NaN notitle", f);
+        fputs("plot NaN notitle", f);
     fputc('\n', f);
 }
 
@@ -183,12 +221,14 @@ static enum hth_err write_script(const struct hth_study *s, const struct hth_stu
             "set output '%s.png' }\n"
             "if (t == 2) { set terminal svg noenhanced size %zu,%zu font 'DejaVu Sans,11' "
             "background 'white'; set output '%s.svg' }\n"
-            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key below maxrows 3\n"
-            "set multiplot layout %zu,%zu title \"%llu seeds, 95 %% intervals\"\n",
+            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key outside right top vertical Left "
+            "reverse samplen 1.5\n"
+            "set multiplot layout %zu,%zu title \"%llu %s, 95 %% intervals\"\n",
             columns * PANEL_WIDTH, rows * PANEL_HEIGHT + 30, s->name, columns * PANEL_WIDTH,
-            rows * PANEL_HEIGHT + 30, s->name, rows, columns, (unsigned long long)flags->seeds);
+            rows * PANEL_HEIGHT + 30, s->name, rows, columns, (unsigned long long)flags->seeds,
+            flags->seeds == 1 ? "seed" : "seeds");
     for (size_t p = 0; p < s->panel_count; p++)
-        write_panel(f, s, p, &series, drawn + p * SERIES_MAX);
+        write_panel(f, s, means, p, &series, drawn + p * SERIES_MAX);
     fputs("unset multiplot\n}\n", f);
     hth_free(drawn);
     return finish(f, "plot.gp");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "sim/churn.h"
 #include "sim/scenario_swarm.h"
 
 #define PIXELS 784
@@ -12,7 +13,9 @@
 struct latency_run {
     struct hth_world *world;
     struct hth_swarm *swarm;
-    uint64_t goal; /* updates */
+    struct hth_churn *churn; /* NULL: hosts stay */
+    uint32_t trainers;
+    uint64_t goal; /* updates of all trainers */
     uint64_t updates;
     bool done;
     uint8_t images[16 + ITEMS * PIXELS];
@@ -21,7 +24,8 @@ struct latency_run {
 
 static void on_update(void *arg, const struct hth_train_stats *stats)
 {
-    ((struct latency_run *)arg)->updates = stats->updates;
+    (void)stats;
+    ((struct latency_run *)arg)->updates++;
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -70,58 +74,118 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
     host->flops_per_s = 200e9;
     trainer->flops_per_s = 400e6;
     o.hosts = opts->hosts;
+    o.shift = opts->side == 1;
+    o.trainers = opts->trainers;
     o.host_device = host;
     o.trainer_device = trainer;
     o.trainer.model.layers = opts->layers;
-    o.trainer.model.k_min = 0; /* wait for every answer: a delay is to be hidden, not cut off */
+    o.trainer.model.grid_dim[0] = o.trainer.model.grid_dim[1] = opts->side;
+    o.trainer.model.top_k = opts->k;
     o.trainer.data.images = "images";
     o.trainer.data.labels = "labels";
     o.trainer.data.shuffle_rows = 0;
     o.trainer.flights = opts->flights;
     o.trainer.micro_batch = opts->micro_batch;
     o.trainer.updates_max = UINT32_MAX;
-    o.trainer.experts_min = 16;
-    /* Nor given up: an adaptive deadline cuts the tail of an exponential distribution. */
-    o.deadline_min_us = 30 * HTH_US_PER_S;
-    o.trainer.timeout_us = 60 * HTH_US_PER_S;
+    if (opts->patient) {
+        /* Wait for every answer: a delay is to be hidden, not cut off. Nor is it given up: an
+         * adaptive deadline cuts the tail of an exponential distribution. */
+        o.trainer.model.k_min = 0;
+        o.trainer.experts_min = opts->side * opts->side;
+        o.deadline_min_us = 30 * HTH_US_PER_S;
+        o.trainer.timeout_us = 60 * HTH_US_PER_S;
+    }
     o.trainer.on =
         (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = run};
     o.server.queue_us_max = 60 * HTH_US_PER_S;
     return o;
 }
 
-static enum hth_err run_to(struct latency_run *run, uint64_t goal)
+/* Until the goal, or (0) until the time is over. */
+static enum hth_err run_to(struct latency_run *run, uint64_t goal, int64_t limit_us)
 {
-    run->goal = goal;
-    if (!hth_world_run_until_true(run->world, reached, run, 3600 * HTH_US_PER_S))
-        return HTH_E_TIMEOUT;
+    run->goal = goal > 0 ? goal : UINT64_MAX;
+    bool there = hth_world_run_until_true(run->world, reached, run, limit_us);
     if (hth_swarm_err(run->swarm) != HTH_OK)
         return hth_swarm_err(run->swarm);
-    return run->updates >= goal ? HTH_OK : HTH_E_BUG;
+    if (!there)
+        return goal > 0 ? HTH_E_TIMEOUT : HTH_OK;
+    return run->updates >= run->goal ? HTH_OK : HTH_E_BUG;
+}
+
+/* What all trainers did so far. */
+struct totals {
+    uint64_t samples, answers, missing;
+    double staleness;
+};
+
+static struct totals totals(struct latency_run *run)
+{
+    struct totals sum = {.samples = 0};
+    struct hth_train_stats s;
+
+    for (uint32_t i = 0; i < run->trainers; i++) {
+        hth_trainer_stats(hth_swarm_trainer_at(run->swarm, i), &s);
+        sum.samples += s.samples;
+        sum.answers += s.answers;
+        sum.missing += s.answers_missing;
+        sum.staleness += s.staleness_mean / run->trainers;
+    }
+    return sum;
 }
 
 static enum hth_err measure(struct latency_run *run, const struct hth_latency_opts *opts,
                             struct hth_latency_row *row)
 {
-    struct hth_train_stats from, to;
-    uint64_t warm = 2 * (uint64_t)opts->flights;
-    int64_t begin_us, end_us;
+    uint64_t warm = 2 * (uint64_t)opts->flights * opts->trainers;
+    uint64_t goal = warm + (uint64_t)opts->updates * opts->trainers;
+    struct hth_churn_stats churn = {.deaths = 0};
 
-    HTH_TRY(run_to(run, warm));
-    begin_us = hth_world_now_us(run->world);
-    hth_trainer_stats(hth_swarm_trainer(run->swarm), &from);
-    HTH_TRY(run_to(run, warm + opts->updates));
-    end_us = hth_world_now_us(run->world);
-    hth_trainer_stats(hth_swarm_trainer(run->swarm), &to);
+    HTH_TRY(run_to(run, warm, 3600 * HTH_US_PER_S));
+    int64_t begin_us = hth_world_now_us(run->world);
+    struct totals from = totals(run);
+    if (opts->measure_us > 0)
+        HTH_TRY(run_to(run, 0, opts->measure_us));
+    else
+        HTH_TRY(run_to(run, goal, 3600 * HTH_US_PER_S));
+    int64_t end_us = hth_world_now_us(run->world);
+    struct totals to = totals(run);
+    uint64_t missing = to.missing - from.missing, asked = to.answers - from.answers + missing;
+    if (run->churn != NULL)
+        hth_churn_stats(run->churn, &churn);
     row->delay_ms = opts->delay_ms;
     row->flights = opts->flights;
     row->virtual_s = (double)end_us / 1e6;
     row->samples_per_s = (double)(to.samples - from.samples) / ((double)(end_us - begin_us) / 1e6);
-    row->staleness_mean = to.staleness_mean;
-    row->answers_missing =
-        (double)to.answers_missing / (double)HTH_MAX(to.answers + to.answers_missing, (uint64_t)1);
+    row->staleness_mean = to.staleness;
+    row->answers_missing = (double)missing / (double)HTH_MAX(asked, (uint64_t)1);
+    row->useful_per_s = row->samples_per_s * (1 - row->answers_missing);
+    row->deaths = churn.deaths;
     row->trace = hth_world_trace_hash(run->world);
     return HTH_OK;
+}
+
+static void start_failures(struct latency_run *run, const struct hth_latency_opts *opts)
+{
+    struct hth_churn_opts o = HTH_CHURN_OPTS_INIT;
+
+    if (opts->down == 0)
+        return;
+    o.peer.kind = HTH_LIFE_POISSON;
+    o.peer.down_us = opts->down_us;
+    o.peer.up_us = (int64_t)((double)opts->down_us * (1 - opts->down) / opts->down);
+    o.provider.kind = HTH_LIFE_ALWAYS;
+    run->churn = hth_churn_new(run->world, &o, opts->seed);
+    for (uint32_t i = 0; i < opts->hosts; i++)
+        hth_churn_add(run->churn, hth_swarm_host(run->swarm, i));
+}
+
+static bool makes_sense(const struct hth_latency_opts *o)
+{
+    return o->flights > 0 && o->flights <= HTH_FLIGHTS_MAX && o->hosts > 0 && o->updates > 0 &&
+           o->trainers > 0 && o->trainers <= HTH_LATENCY_TRAINERS_MAX && o->side > 0 &&
+           o->delay_ms >= 0 && o->delay_ms <= 10000 && o->down >= 0 && o->down <= 0.9 &&
+           o->down_us > 0;
 }
 
 enum hth_err hth_sim_latency(const struct hth_latency_opts *opts, struct hth_latency_row *row)
@@ -133,8 +197,7 @@ enum hth_err hth_sim_latency(const struct hth_latency_opts *opts, struct hth_lat
     enum hth_err err;
 
     memset(row, 0, sizeof(*row));
-    if (opts->flights == 0 || opts->flights > HTH_FLIGHTS_MAX || opts->hosts == 0 ||
-        opts->updates == 0 || !(opts->delay_ms >= 0 && opts->delay_ms <= 10000))
+    if (!makes_sense(opts))
         return HTH_E_CONFIG;
     w.ghost = true;
     w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
@@ -145,11 +208,14 @@ enum hth_err hth_sim_latency(const struct hth_latency_opts *opts, struct hth_lat
     };
     run = hth_new(struct latency_run);
     run->world = hth_world_new(opts->seed, &w);
+    run->trainers = opts->trainers;
     mount_data(run);
     o = swarm_opts(opts, run, &host, &trainer);
     run->swarm = hth_swarm_new(run->world, &o);
+    start_failures(run, opts);
     err = measure(run, opts, row);
     hth_world_free(run->world);
+    hth_churn_free(run->churn);
     hth_swarm_free(run->swarm);
     hth_free(run);
     return err;

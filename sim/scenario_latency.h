@@ -3,12 +3,23 @@
  * scenario_latency.h: does the trainer hide latency? Learning@home's experiment on the real
  * trainer.
  *
- * One trainer with a 4-layer DMoE classifier, hosts with fast devices, and a delay on every call:
- * both ways of every message are drawn from an exponential distribution with half the given mean. A
- * message also waits for those before it on its connection, so that the real waits are longer than
- * in an experiment that delays each call by itself. Throughput is measured in virtual time, after
- * the pipeline has filled, with many flights in the air and, for contrast, with one. The trunk's
- * arithmetic (about 50 ms a micro-batch) is what limits the undelayed run.
+ * Trainers with a DMoE classifier, hosts with fast devices, and a delay on every call: both ways of
+ * every message are drawn from an exponential distribution with half the given mean. A message also
+ * waits for those before it on its connection, so that the real waits are longer than in an
+ * experiment that delays each call by itself. Throughput is measured in virtual time, after the
+ * pipeline has filled. The trunk's arithmetic (about 50 ms a micro-batch of four layers) is what
+ * limits the undelayed run.
+ *
+ * How the work is arranged is a matter of options:
+ *
+ *   asynchronous    many flights, a grid of experts, a few of them for each row
+ *   pipelined       as many flights as there are stages, forward and backward: 2 * layers; one
+ *                   expert a layer, each layer on another host
+ *   model-parallel  the same with one flight: a batch must be through before the next begins
+ *
+ * Hosts may fail: each is up and down for exponential times, so that `down` of them are down on
+ * average; half of the deaths are silent. With `patient` every answer is waited for: right where
+ * delays are to be hidden and nobody dies. Without, the production deadlines and grace apply.
  *
  * Payloads are ghosts and jobs are charged, not run; everything else is the production code. A row
  * is a pure function of its options.
@@ -18,28 +29,40 @@
 
 #include "core/base.h"
 
+#define HTH_LATENCY_TRAINERS_MAX 64
+
 struct hth_latency_opts {
     uint64_t seed;
     double delay_ms;  /* mean of a call's extra time; 0: none */
-    uint32_t flights; /* micro-batches in the air */
+    uint32_t flights; /* micro-batches in the air, of each trainer */
+    uint32_t trainers;
     uint32_t layers;
+    uint32_t side; /* of the grid: side * side experts a layer */
+    uint32_t k;    /* experts of a row */
     uint32_t hosts;
     uint32_t micro_batch; /* samples */
-    uint32_t updates;     /* measured, after as many as there are flights, twice */
+    uint32_t updates;     /* measured, of each trainer, after as many as there are flights, twice */
+    int64_t measure_us;   /* above 0: measure for so long instead */
+    bool patient;
+    double down;     /* 0..0.9: the share of the time that a host is down */
+    int64_t down_us; /* how long at a time, on average */
 };
 #define HTH_LATENCY_OPTS_INIT                                                                      \
     {                                                                                              \
-        .seed = 1, .flights = 320, .layers = 4, .hosts = 8, .micro_batch = 64, .updates = 600      \
+        .seed = 1, .flights = 320, .trainers = 1, .layers = 4, .side = 4, .k = 4, .hosts = 8,      \
+        .micro_batch = 64, .updates = 600, .patient = true, .down_us = 10 * HTH_US_PER_S           \
     }
 
 struct hth_latency_row {
     double delay_ms;
     uint32_t flights;
-    double samples_per_s;   /* virtual */
+    double samples_per_s;   /* virtual; all trainers */
+    double useful_per_s;    /* of these the share of the (unit, expert) pairs that had an answer */
     double staleness_mean;  /* updates between a flight's start and its gradient */
     double answers_missing; /* fraction of the (unit, expert) pairs asked */
     double virtual_s;
-    uint64_t trace; /* hash of everything that happened */
+    uint64_t deaths; /* of hosts */
+    uint64_t trace;  /* hash of everything that happened */
 };
 
 /* Errors: E_CONFIG, E_TIMEOUT (the updates did not come within an hour of virtual time), and those

@@ -19,16 +19,22 @@ struct swarm_host {
     struct hth_announcer *announcer;
 };
 
+struct swarm_trainer {
+    struct hth_swarm *swarm;
+    struct hth_node *node;
+    struct hth_rpc *rpc;
+    struct hth_directory *directory;
+    struct hth_trainer *trainer;
+};
+
 struct hth_swarm {
     struct hth_world *world;
     struct hth_swarm_opts opts;
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     uint32_t layers;
     struct swarm_host *hosts;
-    struct hth_node *trainer_node;
-    struct hth_rpc *rpc;
-    struct hth_directory *directory;
-    struct hth_trainer *trainer;
+    struct swarm_trainer *trainers;
+    uint32_t trainer_count;
     enum hth_err err;
 };
 
@@ -45,11 +51,12 @@ static uint32_t block_rows(const struct hth_model_opts *m)
 
 /* ---- a host ---------------------------------------------------------------------------------- */
 
-static bool serves(const struct swarm_host *host, uint32_t expert)
+static bool serves(const struct swarm_host *host, uint32_t layer, uint32_t expert)
 {
-    uint32_t hosts = host->swarm->opts.hosts, copies = HTH_MAX(host->swarm->opts.copies, 1u);
+    const struct hth_swarm_opts *o = &host->swarm->opts;
+    uint32_t first = (uint32_t)((expert + (uint64_t)layer * o->shift) % o->hosts);
 
-    return (host->index + hosts - expert % hosts) % hosts < copies;
+    return (host->index + o->hosts - first) % o->hosts < HTH_MAX(o->copies, 1u);
 }
 
 static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *grid,
@@ -72,8 +79,9 @@ static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *g
     return hth_server_add(host->server, &e);
 }
 
-static enum hth_err add_layer(struct swarm_host *host, const struct hth_grid *grid)
+static enum hth_err add_layer(struct swarm_host *host, uint32_t layer)
 {
+    const struct hth_grid *grid = &host->swarm->grids[layer];
     const struct hth_model_opts *m = &host->swarm->opts.trainer.model;
     struct hth_layer_shape shape = {.d = m->d, .block_rows = block_rows(m)};
     uint32_t size = hth_grid_size(grid);
@@ -83,7 +91,7 @@ static enum hth_err add_layer(struct swarm_host *host, const struct hth_grid *gr
 
     snprintf(shape.kind, sizeof(shape.kind), "%s", m->expert_kind);
     for (uint32_t i = 0; i < size; i++) {
-        if (!serves(host, i))
+        if (!serves(host, layer, i))
             continue;
         HTH_GOTO(out, add_expert(host, grid, i));
         mine[list.count++] = i;
@@ -113,7 +121,7 @@ static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, str
     HTH_TRY(hth_server_new(env, host->rpc, &swarm->opts.server, &host->server));
     HTH_TRY(hth_announcer_new(env, dht, &announcer, &host->announcer));
     for (uint32_t l = 0; l < swarm->layers; l++)
-        HTH_TRY(add_layer(host, &swarm->grids[l]));
+        HTH_TRY(add_layer(host, l));
     return HTH_OK;
 }
 
@@ -139,44 +147,45 @@ static void host_halt(struct hth_env *env, void *arg)
 
 /* ---- the trainer ----------------------------------------------------------------------------- */
 
-static enum hth_err start_trainer(struct hth_swarm *swarm, struct hth_env *env, struct hth_dht *dht)
+static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht)
 {
+    const struct hth_swarm_opts *opts = &t->swarm->opts;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
-    struct hth_trainer_opts trainer = swarm->opts.trainer;
+    struct hth_trainer_opts trainer = opts->trainer;
 
     rpc.network = SWARM_NETWORK;
-    if (swarm->opts.deadline_min_us > 0)
-        rpc.timeout_min_us = swarm->opts.deadline_min_us;
+    if (opts->deadline_min_us > 0)
+        rpc.timeout_min_us = opts->deadline_min_us;
     directory.network = SWARM_NETWORK;
-    HTH_TRY(hth_rpc_new(env, &rpc, &swarm->rpc));
-    HTH_TRY(hth_directory_new(env, dht, &directory, &swarm->directory));
-    trainer.rpc = swarm->rpc;
-    trainer.directory = swarm->directory;
+    HTH_TRY(hth_rpc_new(env, &rpc, &t->rpc));
+    HTH_TRY(hth_directory_new(env, dht, &directory, &t->directory));
+    trainer.rpc = t->rpc;
+    trainer.directory = t->directory;
     trainer.local = false;
-    HTH_TRY(hth_trainer_new(env, &trainer, &swarm->trainer));
-    hth_trainer_start(swarm->trainer);
+    HTH_TRY(hth_trainer_new(env, &trainer, &t->trainer));
+    hth_trainer_start(t->trainer);
     return HTH_OK;
 }
 
 static void trainer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct hth_swarm *swarm = arg;
+    struct swarm_trainer *t = arg;
 
-    remember(swarm, start_trainer(swarm, env, dht));
+    remember(t->swarm, start_trainer(t, env, dht));
 }
 
 static void trainer_halt(struct hth_env *env, void *arg)
 {
-    struct hth_swarm *swarm = arg;
+    struct swarm_trainer *t = arg;
 
     (void)env;
-    hth_trainer_free(swarm->trainer);
-    hth_directory_free(swarm->directory);
-    hth_rpc_free(swarm->rpc);
-    swarm->trainer = NULL;
-    swarm->directory = NULL;
-    swarm->rpc = NULL;
+    hth_trainer_free(t->trainer);
+    hth_directory_free(t->directory);
+    hth_rpc_free(t->rpc);
+    t->trainer = NULL;
+    t->directory = NULL;
+    t->rpc = NULL;
 }
 
 /* ---- the swarm ------------------------------------------------------------------------------- */
@@ -201,8 +210,17 @@ static void make_nodes(struct hth_swarm *swarm)
     o.boot = trainer_boot;
     o.halt = trainer_halt;
     o.device = swarm->opts.trainer_device;
-    o.arg = swarm;
-    swarm->trainer_node = hth_world_node(swarm->world, "trainer", &o);
+    for (uint32_t i = 0; i < swarm->trainer_count; i++) {
+        struct swarm_trainer *t = &swarm->trainers[i];
+
+        t->swarm = swarm;
+        o.arg = t;
+        if (i == 0)
+            snprintf(name, sizeof(name), "trainer");
+        else
+            snprintf(name, sizeof(name), "trainer%u", i);
+        t->node = hth_world_node(swarm->world, name, &o);
+    }
 }
 
 struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_opts *opts)
@@ -215,6 +233,8 @@ struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_
     swarm->opts = *opts;
     swarm->layers = HTH_MIN(m->layers, (uint32_t)HTH_MODEL_LAYERS_MAX);
     swarm->hosts = hth_new_array(struct swarm_host, opts->hosts);
+    swarm->trainer_count = HTH_MAX(opts->trainers, 1u);
+    swarm->trainers = hth_new_array(struct swarm_trainer, swarm->trainer_count);
     for (uint32_t l = 0; l < swarm->layers; l++) {
         snprintf(name, sizeof(name), "%s%u", m->layer_prefix, l);
         remember(swarm, hth_grid_init(&swarm->grids[l], name, m->grid_ndim, m->grid_dim));
@@ -229,6 +249,7 @@ void hth_swarm_free(struct hth_swarm *swarm)
     if (swarm == NULL)
         return;
     hth_free(swarm->hosts);
+    hth_free(swarm->trainers);
     hth_free(swarm);
 }
 
@@ -249,12 +270,18 @@ struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i)
 
 struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm)
 {
-    return swarm->trainer_node;
+    return swarm->trainers[0].node;
 }
 
 struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm)
 {
-    return swarm->trainer;
+    return swarm->trainers[0].trainer;
+}
+
+struct hth_trainer *hth_swarm_trainer_at(struct hth_swarm *swarm, uint32_t i)
+{
+    HTH_ASSERT(i < swarm->trainer_count);
+    return swarm->trainers[i].trainer;
 }
 
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scenario_swarm.h: hosts and one trainer in a simulated world, each made of the production parts.
+ * scenario_swarm.h: hosts and trainers in a simulated world, each made of the production parts.
  *
  *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`,
- * in every layer, and keeps their checkpoints on its disk trainer    rpc + directory + trainer
+ *              in every layer, and keeps their checkpoints on its disk
+ *   trainer i  rpc + directory + trainer; each with a trunk of its own
  *
  * The nodes boot and halt by themselves, so that a scenario can crash and restart any of them. Data
  * files must be mounted in the world first. One thread; the swarm lives as long as the world: free
@@ -21,7 +22,9 @@ struct hth_swarm;
 
 struct hth_swarm_opts {
     uint32_t hosts;
-    uint32_t copies; /* hosts that serve each expert; 0 means 1 */
+    uint32_t copies;   /* hosts that serve each expert; 0 means 1 */
+    uint32_t shift;    /* expert e of layer l lives on host e + l * shift, modulo `hosts` */
+    uint32_t trainers; /* 0 means 1 */
     struct hth_trainer_opts
         trainer; /* rpc, directory and callbacks' arg are filled in; not local */
     struct hth_server_opts server;
@@ -45,9 +48,12 @@ struct hth_swarm_opts *hth_swarm_edit(struct hth_swarm *swarm);
 struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i);
 /* NULL while that host is down. */
 struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i);
+/* Of the first trainer. */
 struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm);
 /* NULL before its boot and while its node is down. */
 struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm);
+/* Of trainer i, which must be below `trainers`. */
+struct hth_trainer *hth_swarm_trainer_at(struct hth_swarm *swarm, uint32_t i);
 /* The first error of any boot. */
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm);
 
