@@ -161,12 +161,6 @@ struct hth_backend {
                              float weight_decay);
 };
 
-/* True when there is nothing at that place. */
-static inline bool hth_view_is_none(struct hth_view v)
-{
-    return v.data == NULL;
-}
-
 /* Makes a logically zero gradient really zero, for those who read or add to it. Errors: E_NO_MEMORY
  * cannot happen on the CPU; a device's own. */
 enum hth_err hth_weight_grad_ready(struct hth_weight *w) HTH_MUST;

@@ -159,11 +159,6 @@ void hth_exec_set_team(struct hth_exec *ex, struct hth_team *team)
     ex->team = team;
 }
 
-struct hth_team *hth_exec_team(const struct hth_exec *ex)
-{
-    return ex->team;
-}
-
 enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes)
 {
     HTH_ASSERT(ex->scratch_used == 0);

@@ -165,7 +165,6 @@ const struct hth_backend *hth_exec_backend(const struct hth_exec *ex);
 /* Who helps inside this context's operations; borrowed, NULL (as made): nobody. Results do not
  * depend on it. */
 void hth_exec_set_team(struct hth_exec *ex, struct hth_team *team);
-struct hth_team *hth_exec_team(const struct hth_exec *ex);
 
 /* Grows the scratch to at least that many bytes; between steps only. Errors: E_NO_MEMORY. */
 enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUST;

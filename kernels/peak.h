@@ -19,8 +19,6 @@ enum hth_peak {
     HTH_PEAKS
 };
 
-/* "plain", "avx2", "avx512", "avx512bf16". */
-const char *hth_peak_name(enum hth_peak kind);
 /* Whether this CPU has the instructions. */
 bool hth_peak_usable(enum hth_peak kind);
 /* Runs the loop `rounds` times and returns the floating point operations that it did (a
