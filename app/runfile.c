@@ -175,30 +175,29 @@ static const char *nearest_key(const char *key)
     return best;
 }
 
-/* The word of any enumeration that looks most like `value`. */
-static const char *nearest_value(const char *value)
+/* Whether `where`, libcyaml's words for a place, is that of a field with this key. */
+static bool is_at(const char *where, const char *key)
 {
-    static const struct {
-        const cyaml_strval_t *words;
-        size_t count;
-    } tables[] = {
-        {compute_types, HTH_ARRAY_LEN(compute_types)},
-        {model_kinds, HTH_ARRAY_LEN(model_kinds)},
-        {expert_kinds, HTH_ARRAY_LEN(expert_kinds)},
-        {data_kinds, HTH_ARRAY_LEN(data_kinds)},
-        {optim_kinds, HTH_ARRAY_LEN(optim_kinds)},
-        {schedules, HTH_ARRAY_LEN(schedules)},
-        {averaging_modes, HTH_ARRAY_LEN(averaging_modes)},
-        {wire_formats, HTH_ARRAY_LEN(wire_formats)},
-    };
+    char text[80];
+    snprintf(text, sizeof(text), "field '%.60s'", key);
+    return strstr(where, text) != NULL;
+}
+
+/* Of the words that may stand there the one that looks most like `value`. */
+static const char *nearest_value(const char *value, const char *where)
+{
     const char *best = "";
     size_t best_distance = SIZE_MAX;
-    for (size_t t = 0; t < HTH_ARRAY_LEN(tables); t++) {
-        for (size_t i = 0; i < tables[t].count; i++) {
-            size_t distance = hth_text_distance(value, tables[t].words[i].str);
-            if (distance < best_distance) {
-                best_distance = distance;
-                best = tables[t].words[i].str;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(all_fields); i++) {
+        for (const cyaml_schema_field_t *f = all_fields[i]; f->key != NULL; f++) {
+            bool here = f->value.type == CYAML_ENUM && is_at(where, f->key);
+            for (uint32_t w = 0; here && w < f->value.enumeration.count; w++) {
+                const char *word = f->value.enumeration.strings[w].str;
+                size_t distance = hth_text_distance(value, word);
+                if (distance < best_distance) {
+                    best_distance = distance;
+                    best = word;
+                }
             }
         }
     }
@@ -244,7 +243,7 @@ static void explain(const struct parse_log *log, cyaml_err_t cyaml_error, const 
     if (strncmp(message, no_word, strlen(no_word)) == 0) {
         const char *value = message + strlen(no_word);
         snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown value '%.64s' %s; did you mean '%s'?",
-                 name, value, log->where, nearest_value(value));
+                 name, value, log->where, nearest_value(value, log->where));
         return;
     }
     snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s %s", name, message, log->where);

@@ -132,6 +132,9 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nmodel: {kind: lm}\n", "model.kind 'lm' learns from data.kind 'text'"},
         {"run: a\ndata: {kind: text}\n", "learns from data.kind 'fashion-mnist'"},
         {"run: a\ncompute: bf61\n", "did you mean 'bf16'?"},
+        {"run: a\ncompute: 0\n", "did you mean 'auto'?"}, /* of the words of this key */
+        {"run: a\ncompute: f16\n", "did you mean 'bf16'?"},
+        {"run: a\ncompute:\n", "unknown value '' in mapping field 'compute'"},
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
         {"run: a\nmodel: {kind: clasifier}\n", "did you mean 'classifier'?"},
         {"run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"},
