@@ -323,7 +323,9 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
     a.beacon = false;
     a.info = (struct hth_host_info){.addr_count = 1, .version = "sim", .rows_per_s = 1000};
     a.info.addr[0] = hth_node_addr(p->node, PORT);
-    d.dead_retry_us = 3 * HTH_US_PER_S;
+    d.dead_retry_us = p->all->opts.dead_retry_us;
+    if (p->all->opts.record_life_us > 0)
+        a.life_us = p->all->opts.record_life_us;
     HTH_TRY(hth_announcer_new(p->env, dht, &a, &p->announcer));
     HTH_TRY(hth_announcer_set_layer(p->announcer, &grid, &shape,
                                     &(struct hth_expert_list){index, experts}));
@@ -413,6 +415,14 @@ void hth_peers_free(struct hth_peers *s)
 struct hth_node *hth_peers_node(struct hth_peers *s, uint32_t index)
 {
     return s->peers[index].node;
+}
+
+bool hth_peers_sees(struct hth_peers *s, uint32_t viewer, uint32_t host)
+{
+    struct peer *p = &s->peers[viewer];
+    HTH_ASSERT(viewer / s->opts.hood == host / s->opts.hood);
+    return p->directory != NULL && hth_grid_view_is_live(hth_directory_view(p->directory, p->layer),
+                                                         host % s->opts.hood * s->opts.experts);
 }
 
 void hth_peers_expect_success(struct hth_peers *s)

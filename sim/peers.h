@@ -34,7 +34,9 @@ struct hth_peers_opts {
     uint32_t hood;    /* peers of a neighbourhood; the last one may be smaller */
     uint32_t experts; /* of each peer */
     uint32_t payload_bytes;
-    int64_t call_every_us; /* of each peer: nine to eleven tenths of it */
+    int64_t call_every_us;  /* of each peer: nine to eleven tenths of it */
+    int64_t record_life_us; /* 0: the announcer's */
+    int64_t dead_retry_us;  /* a host that was marked dead is tried again after this */
     /* Changes a node's options before it is made (its boot is filled in afterwards); may be NULL.
      */
     void (*node)(void *arg, uint32_t index, struct hth_node_opts *opts);
@@ -43,7 +45,7 @@ struct hth_peers_opts {
 #define HTH_PEERS_OPTS_INIT                                                                        \
     {                                                                                              \
         .count = 50, .hood = 32, .experts = 2, .payload_bytes = 256u << 10,                        \
-        .call_every_us = HTH_US_PER_S                                                              \
+        .call_every_us = HTH_US_PER_S, .dead_retry_us = 3 * HTH_US_PER_S                           \
     }
 
 struct hth_peers_stats {
@@ -60,6 +62,9 @@ enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts 
 /* NULL is fine. */
 void hth_peers_free(struct hth_peers *peers);
 struct hth_node *hth_peers_node(struct hth_peers *peers, uint32_t index);
+/* Whether `viewer` has `host`, of its own neighbourhood, in its directory as alive. False while the
+ * viewer is down. */
+bool hth_peers_sees(struct hth_peers *peers, uint32_t viewer, uint32_t host);
 
 /* Faults are over: from now on calls must succeed. */
 void hth_peers_expect_success(struct hth_peers *peers);
