@@ -55,7 +55,7 @@ typedef void hth_server_expert_fn(void *arg, const struct hth_uid *uid, enum hth
                                   bool restored);
 
 struct hth_server_opts {
-    uint32_t batch_rows_max;   /* rows of one batch; a larger part is a batch of its own */
+    uint32_t batch_rows_max;   /* rows of one batch; a larger forward is cut, a backward is not */
     uint32_t request_rows_max; /* rows of one request */
     int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
     uint32_t batch_rows_min;   /* ... unless its pool has this many rows */

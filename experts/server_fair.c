@@ -47,9 +47,10 @@ static void gone_add(struct hth_server *s, const struct srv_peer *p)
 /* Where the peer's work ended when it left; 0 when that is over or forgotten. */
 static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
 {
-    for (uint32_t i = 0; s->gone_count > 0 && i < SRV_GONE_MAX; i++) {
+    for (uint32_t i = 0, left = s->gone_count; left > 0; i++) {
         struct srv_gone *g = &s->gone[i];
         uint64_t turn = g->turn;
+        left -= turn > 0 ? 1 : 0;
         if (turn > 0 && memcmp(g->id.b, id->b, sizeof(id->b)) == 0) {
             g->turn = 0;
             s->gone_count--;

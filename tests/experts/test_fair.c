@@ -251,6 +251,39 @@ static void waiting_politely_is_no_trick(void **state)
     arena_close(&t);
 }
 
+/* More peers come and go, beside one whose work always waits, than are remembered: twice. */
+static void a_crowd_passes_through(void **state)
+{
+    enum { CROWD = 300, N = 20 };
+    struct arena t = {.h = host_init()};
+    static struct caller crowd[CROWD];
+    static struct answer flood[N], out[CROWD];
+    struct ask a = {.coord = {1}, .rows = {1}, .parts = 1, .d = D, .timeout_us = MINUTE};
+    (void)state;
+    arena_open(&t);
+    a.x = t.x;
+    for (uint32_t i = 0; i < CROWD; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "crowd%u", (unsigned)i);
+        caller_start(&crowd[i], t.w, name, NULL);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        send(&t, 0, 0, ROWS, &flood[i]);
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < CROWD; i++)
+            ask(&crowd[i], &t.h, &a, &out[i]);
+        hth_world_run_for(t.w, 8 * BATCH_US);
+        assert_int_equal(count_ok(out, CROWD), CROWD);
+        finish(&t, out, CROWD);
+    }
+    assert_true(count_ok(flood, N) < N);
+    finish(&t, flood, N);
+    assert_int_equal(host_stats(&t.h).bytes_held, 0);
+    for (uint32_t i = 0; i < CROWD; i++)
+        caller_stop(&crowd[i]);
+    arena_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +293,7 @@ int main(void)
         cmocka_unit_test(nobody_ages_twice),
         cmocka_unit_test(shares_are_of_work),
         cmocka_unit_test(room_is_left_for_others),
+        cmocka_unit_test(a_crowd_passes_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
