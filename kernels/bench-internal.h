@@ -16,6 +16,7 @@ struct hth_bench_case {
     struct hth_view x, y, dy;        /* [rows, d] */
     struct hth_view hidden, dhidden; /* [rows, 4 d] */
     struct hth_view labels;          /* [rows, 1] */
+    struct hth_xent_result xent;     /* written at the sync */
     void *saved;
     float *memory;
     double flops, bytes, error;
@@ -25,6 +26,14 @@ struct hth_bench_case {
 #define HTH_BENCH_CHECKED_ROWS 4
 uint32_t hth_bench_checked_count(uint32_t rows);
 uint32_t hth_bench_checked_row(uint32_t rows, uint32_t i);
+
+/* A case that nobody checked. Errors: as hth_bench_case_new. */
+enum hth_err hth_bench_case_make(const struct hth_bench_options *options,
+                                 struct hth_bench_case **out) HTH_MUST;
+
+/* Runs a case in a card's memory and compares; sets c->error. */
+#define HTH_BENCH_AWAY_ROWS 32u /* of the check */
+enum hth_err hth_bench_check_away(struct hth_bench_case *c) HTH_MUST;
 
 /* Runs the operation and compares; sets c->error. Errors: E_BUG (too far off), E_NO_MEMORY. */
 enum hth_err hth_bench_check(struct hth_bench_case *c) HTH_MUST;

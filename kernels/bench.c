@@ -80,14 +80,13 @@ static enum hth_err run_ffn_back(struct hth_bench_case *c)
 static enum hth_err run_rows(struct hth_bench_case *c)
 {
     struct hth_layernorm norm = {.gamma = c->ffn.gamma, .beta = c->ffn.beta, .eps = c->ffn.eps};
-    struct hth_xent_result xent;
     switch (c->options.kind) {
     case HTH_BENCH_LAYERNORM:
         return hth_layernorm_forward(c->ex, &norm, c->x, c->y, HTH_VIEW_NONE);
     case HTH_BENCH_SOFTMAX:
         return hth_softmax_forward(c->ex, c->x, c->y);
     default:
-        return hth_xent(c->ex, c->x, c->labels, 1.0f, c->y, &xent);
+        return hth_xent(c->ex, c->x, c->labels, 1.0f, c->y, &c->xent);
     }
 }
 
@@ -152,6 +151,12 @@ static void fill(float *to, size_t count, uint64_t salt)
         to[i] = (float)(int32_t)(hth_mix64(i + (salt << 40)) >> 40) * 0x1p-23f - 1.0f;
 }
 
+/* Whether the case lies in this process' memory. */
+static bool is_here(const struct hth_bench_case *c)
+{
+    return (hth_backend_caps(c->options.backend) & HTH_CAP_HOST_MEMORY) != 0;
+}
+
 static struct hth_view next_view(float **at, uint32_t rows, uint32_t cols)
 {
     struct hth_view v = hth_view_f32(*at, rows, cols, hth_ld_f32(cols));
@@ -168,16 +173,23 @@ static enum hth_err make_rows(struct hth_bench_case *c)
     if (c->memory == NULL || c->saved == NULL)
         return HTH_E_NO_MEMORY;
     float *at = c->memory;
-    fill(at, floats, 1);
     c->x = next_view(&at, rows, d);
     c->y = next_view(&at, rows, d);
     c->dy = next_view(&at, rows, d);
     c->hidden = next_view(&at, rows, 4 * d);
     c->dhidden = next_view(&at, rows, 4 * d);
     c->labels = hth_view_i32((int32_t *)(void *)at, rows);
+    float *host = is_here(c) ? c->memory : hth_try_aligned(floats * sizeof(float));
+    if (host == NULL)
+        return HTH_E_NO_MEMORY;
+    fill(host, floats, 1);
     for (uint32_t r = 0; r < rows; r++)
-        ((int32_t *)(void *)at)[r] = (int32_t)(hth_mix64(r) % d);
-    return HTH_OK;
+        ((int32_t *)(void *)(host + (at - c->memory)))[r] = (int32_t)(hth_mix64(r) % d);
+    if (is_here(c))
+        return HTH_OK;
+    enum hth_err err = hth_exec_upload(c->ex, c->memory, host, floats * sizeof(float));
+    hth_aligned_free(host);
+    return err;
 }
 
 static enum hth_err make_flat(struct hth_bench_case *c)
@@ -199,6 +211,15 @@ static enum hth_err make_flat(struct hth_bench_case *c)
 static enum hth_err make_vectors(struct hth_bench_case *c)
 {
     size_t count = hth_params_flat_len(c->params);
+    if (!is_here(c)) {
+        float *host = hth_try_aligned(count * sizeof(float));
+        if (host == NULL)
+            return HTH_E_NO_MEMORY;
+        fill(host, count, 2);
+        enum hth_err err = hth_params_import(c->ex, c->params, HTH_PART_GRAD, 0, count, host);
+        hth_aligned_free(host);
+        return err;
+    }
     fill(hth_params_flat(c->params, HTH_PART_GRAD), count, 2);
     if (c->options.kind == HTH_BENCH_ADAMW)
         return HTH_OK;
@@ -233,15 +254,16 @@ static enum hth_err make_weights(struct hth_bench_case *c)
     return flat ? make_vectors(c) : HTH_OK;
 }
 
-enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
-                                struct hth_bench_case **out)
+enum hth_err hth_bench_case_make(const struct hth_bench_options *options,
+                                 struct hth_bench_case **out)
 {
     const struct kind *kind = &kinds[options->kind];
     *out = NULL;
     if (options->rows == 0 || options->dim == 0)
         return HTH_E_CONFIG;
-    if (!(hth_backend_caps(options->backend) & HTH_CAP_HOST_MEMORY))
-        return HTH_E_UNSUPPORTED;
+    if (!(hth_backend_caps(options->backend) & HTH_CAP_HOST_MEMORY) &&
+        options->kind >= HTH_BENCH_QUANTIZE_INT8)
+        return HTH_E_UNSUPPORTED; /* the formats of quant.h are host memory's */
     struct hth_bench_case *c = hth_new(struct hth_bench_case);
     double elements = (double)options->rows * options->dim;
     enum hth_err err;
@@ -253,10 +275,23 @@ enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
         HTH_GOTO(out, make_rows(c));
     c->flops = 2.0 * kind->products * elements * 4 * options->dim;
     c->bytes = kind->bytes * elements;
-    HTH_GOTO(out, hth_bench_check(c));
     *out = c;
 out:
     if (err != HTH_OK)
+        hth_bench_case_free(c);
+    return err;
+}
+
+enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
+                                struct hth_bench_case **out)
+{
+    struct hth_bench_case *c;
+    *out = NULL;
+    HTH_TRY(hth_bench_case_make(options, &c));
+    enum hth_err err = is_here(c) ? hth_bench_check(c) : hth_bench_check_away(c);
+    if (err == HTH_OK)
+        *out = c;
+    else
         hth_bench_case_free(c);
     return err;
 }

@@ -62,8 +62,8 @@ struct hth_bench_options {
 
 struct hth_bench_case;
 
-/* Makes and checks a case. Errors: E_CONFIG (no rows, no width), E_NO_MEMORY, E_UNSUPPORTED (the
- * back end's memory is not this process's), E_BUG (the check failed). */
+/* Makes and checks a case. Errors: E_CONFIG (no rows, no width), E_NO_MEMORY, E_UNSUPPORTED (a
+ * kind that the card does not do), E_BUG (the check failed). */
 enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
                                 struct hth_bench_case **out) HTH_MUST;
 void hth_bench_case_free(struct hth_bench_case *c);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/bench.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
@@ -373,6 +374,28 @@ static void test_same_bits_twice(void **state)
     free(two);
 }
 
+/* Every case of the benchmark that a card does, against the CPU. */
+static void test_bench_cases(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < HTH_BENCH_KINDS; kind++) {
+        struct hth_bench_options options = {
+            .backend = cuda, .kind = (enum hth_bench_kind)kind, .dim = 24, .rows = 40};
+        struct hth_bench_case *c;
+        enum hth_err err = hth_bench_case_new(&options, &c);
+        if (kind >= HTH_BENCH_QUANTIZE_INT8) {
+            assert_err(HTH_E_UNSUPPORTED, err);
+            continue;
+        }
+        assert_ok(err);
+        assert_ok(hth_bench_case_run(c));
+        assert_true(hth_bench_case_error(c) < 1e-4);
+        if (hth_bench_kind_multiplies(options.kind)) /* two ways of adding differ a little */
+            assert_true(hth_bench_case_error(c) > 0);
+        hth_bench_case_free(c);
+    }
+}
+
 static void test_head_too_wide(void **state)
 {
     struct hth_attention att = {.seq = 1, .heads = 1};
@@ -396,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_many_results),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_same_bits_twice),
+        cmocka_unit_test(test_bench_cases),
         cmocka_unit_test(test_head_too_wide),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
