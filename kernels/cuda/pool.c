@@ -18,7 +18,7 @@ size_t hth_pool_round(size_t bytes)
     if (bytes > LARGE_ALIGN)
         step = LARGE_ALIGN;
     else
-        while (step * 8 < bytes)
+        while (step * 16 < bytes)
             step *= 2;
     return bytes == 0 ? step : (bytes + step - 1) / step * step;
 }

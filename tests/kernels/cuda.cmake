@@ -44,3 +44,5 @@ hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_ho
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
     LINK hth_kernel_cases hth_cuda_host hth_cuda_shim_plant LABELS unit kernels)
 hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim LABELS unit kernels)
+hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)

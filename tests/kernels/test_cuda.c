@@ -315,6 +315,7 @@ static void test_steps(void **state)
     static const enum hth_optim_kind kinds[] = {HTH_OPTIM_SGD, HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW,
                                                 HTH_OPTIM_LAMB};
     (void)state;
+    hth_shim_guard(false); /* thousands of launches */
     for (size_t k = 0; k < HTH_ARRAY_LEN(kinds); k++) {
         size_t len, again_len;
         hth_shim_seed(1);
@@ -329,6 +330,7 @@ static void test_steps(void **state)
         free(again);
         free(want);
     }
+    hth_shim_guard(true);
 }
 
 /* One pass of an FFN block with the warps in this order: its dx and all gradients. */

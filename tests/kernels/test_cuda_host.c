@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda_host.c: the host's side of the CUDA back end over a driver that counts and fails: the
+ * pool, the plans of products, and contexts that come half up.
+ */
+#include "support/test.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/shim-control.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+/* -- a driver with a card of so many bytes ------------------------------------------------- */
+
+static struct {
+    size_t card, held, asked;
+    uint32_t allocs, frees, made, gone; /* memory; streams, events, pinned blocks, libraries */
+    long fail_at;                       /* the n-th call from now fails; 0: none */
+    bool copies_fail;
+} fake;
+
+static bool fails(void)
+{
+    return fake.fail_at > 0 && --fake.fail_at == 0;
+}
+
+static int fake_mem_alloc(void **p, size_t bytes)
+{
+    fake.asked = bytes;
+    if (fails() || bytes > fake.card - fake.held)
+        return 2;
+    int err = hth_gpu_shim.mem_alloc(p, bytes);
+    fake.allocs += err == 0;
+    fake.held += err == 0 ? bytes : 0;
+    return err;
+}
+
+/* Sizes are those of the tests: all blocks of a test that frees are alike, or all are freed. */
+static int fake_mem_free(void *p)
+{
+    fake.frees++;
+    if (fake.frees == fake.allocs)
+        fake.held = 0;
+    else
+        fake.held -= fake.held / (fake.allocs - fake.frees + 1);
+    return hth_gpu_shim.mem_free(p);
+}
+
+static int fake_host_alloc(void **p, size_t bytes)
+{
+    if (fails())
+        return 2;
+    fake.made++;
+    return hth_gpu_shim.host_alloc(p, bytes);
+}
+
+static int fake_host_free(void *p)
+{
+    fake.gone++;
+    return hth_gpu_shim.host_free(p);
+}
+
+static int fake_new(void **handle)
+{
+    if (fails())
+        return 3;
+    fake.made++;
+    return hth_gpu_shim.stream_new(handle);
+}
+
+static int fake_blas_open(void **blas, char *why, size_t why_size)
+{
+    if (why != NULL)
+        snprintf(why, why_size, "no library");
+    return fake_new(blas);
+}
+
+static void fake_free(void *handle)
+{
+    fake.gone++;
+    hth_gpu_shim.stream_free(handle);
+}
+
+static int fake_copy_in(void *device, const void *host, size_t bytes, void *stream)
+{
+    return fake.copies_fail ? 700 : hth_gpu_shim.copy_in(device, host, bytes, stream);
+}
+
+static int fake_use(int device)
+{
+    (void)device;
+    return fails() ? 4 : 0;
+}
+
+static const char *fake_text(int err)
+{
+    (void)err;
+    return "the fake failed";
+}
+
+static struct hth_gpu driver(size_t card)
+{
+    struct hth_gpu gpu = hth_gpu_shim;
+    memset(&fake, 0, sizeof(fake));
+    fake.card = card;
+    gpu.text = fake_text;
+    gpu.use = fake_use;
+    gpu.mem_alloc = fake_mem_alloc;
+    gpu.mem_free = fake_mem_free;
+    gpu.host_alloc = fake_host_alloc;
+    gpu.host_free = fake_host_free;
+    gpu.stream_new = fake_new;
+    gpu.stream_free = fake_free;
+    gpu.event_new = fake_new;
+    gpu.event_free = fake_free;
+    gpu.blas_open = fake_blas_open;
+    gpu.blas_close = fake_free;
+    gpu.copy_in = fake_copy_in;
+    return gpu;
+}
+
+/* -- the pool ------------------------------------------------------------------------------ */
+
+static void test_pool_rounds(void **state)
+{
+    (void)state;
+    assert_int_equal(hth_pool_round(0), 512);
+    assert_int_equal(hth_pool_round(1), 512);
+    assert_int_equal(hth_pool_round(512), 512);
+    assert_int_equal(hth_pool_round(513), 1024);
+    assert_int_equal(hth_pool_round(2 * MIB), 2 * MIB);
+    assert_int_equal(hth_pool_round(2 * MIB + 1), 4 * MIB);
+    assert_int_equal(hth_pool_round(SIZE_MAX), SIZE_MAX);
+    for (size_t bytes = 4097; bytes < 2 * MIB; bytes += 997) /* an eighth is lost at most */
+        assert_in_range(hth_pool_round(bytes), bytes, bytes + bytes / 7);
+}
+
+static void test_pool_reuses(void **state)
+{
+    struct hth_gpu gpu = driver(64 * MIB);
+    struct hth_pool pool;
+    (void)state;
+    hth_pool_init(&pool, &gpu, 0);
+    void *a = hth_pool_take(&pool, 100 * KIB), *b = hth_pool_take(&pool, 100 * KIB);
+    assert_non_null(a);
+    assert_ptr_not_equal(a, b);
+    assert_true(hth_pool_give(&pool, a));
+    assert_false(hth_pool_give(&pool, a)); /* it is not in use */
+    assert_false(hth_pool_give(&pool, (char *)b + 64));
+    assert_ptr_equal(hth_pool_take(&pool, 99 * KIB), a); /* of the same rounded size */
+    assert_int_equal(fake.allocs, 2);
+    assert_int_equal(fake.frees, 0);
+    assert_int_equal(pool.used, 2 * hth_pool_round(100 * KIB));
+    assert_true(hth_pool_give(&pool, a) && hth_pool_give(&pool, b));
+    assert_int_equal(pool.used, 0);
+    assert_int_equal(pool.held, 2 * hth_pool_round(100 * KIB));
+    hth_pool_clear(&pool);
+    assert_int_equal(pool.held, 0);
+    assert_int_equal(fake.frees, 2);
+}
+
+static void test_pool_limit(void **state)
+{
+    struct hth_gpu gpu = driver(64 * MIB);
+    struct hth_pool pool;
+    (void)state;
+    hth_pool_init(&pool, &gpu, 8 * MIB);
+    assert_null(hth_pool_take(&pool, 8 * MIB + 1));
+    assert_int_equal(fake.allocs, 0); /* the driver was not asked */
+    void *a = hth_pool_take(&pool, 4 * MIB), *b = hth_pool_take(&pool, 4 * MIB);
+    assert_non_null(b);
+    assert_null(hth_pool_take(&pool, 512));
+    assert_true(hth_pool_give(&pool, a));
+    /* What waits makes room for another size. */
+    void *c = hth_pool_take(&pool, 2 * MIB);
+    assert_non_null(c);
+    assert_int_equal(fake.frees, 1);
+    assert_int_equal(pool.held, 6 * MIB);
+    assert_true(hth_pool_give(&pool, b) && hth_pool_give(&pool, c));
+    hth_pool_clear(&pool);
+}
+
+static void test_pool_card_is_full(void **state)
+{
+    struct hth_gpu gpu = driver(8 * MIB);
+    struct hth_pool pool;
+    void *p[4];
+    (void)state;
+    hth_pool_init(&pool, &gpu, 0);
+    for (int i = 0; i < 4; i++)
+        p[i] = hth_pool_take(&pool, 2 * MIB);
+    assert_non_null(p[3]);
+    assert_null(hth_pool_take(&pool, 2 * MIB));
+    for (int i = 0; i < 4; i++)
+        assert_true(hth_pool_give(&pool, p[i]));
+    p[0] = hth_pool_take(&pool, 8 * MIB); /* all four go back for this one */
+    assert_non_null(p[0]);
+    assert_int_equal(fake.frees, 4);
+    assert_true(hth_pool_give(&pool, p[0]));
+    hth_pool_clear(&pool);
+    assert_int_equal(fake.held, 0);
+}
+
+/* Thousands of takes and gives: no two blocks overlap, and counts agree. */
+static void test_pool_many(void **state)
+{
+    enum { SLOTS = 200 };
+    struct hth_gpu gpu = driver(512 * MIB);
+    struct hth_pool pool;
+    uint8_t *at[SLOTS] = {0};
+    size_t size[SLOTS] = {0}, used = 0;
+    uint32_t seed = 7;
+    (void)state;
+    hth_pool_init(&pool, &gpu, 0);
+    for (int turn = 0; turn < 5000; turn++) {
+        seed = seed * 1664525u + 1013904223u;
+        uint32_t i = (seed >> 8) % SLOTS;
+        if (at[i] != NULL) {
+            assert_true(hth_pool_give(&pool, at[i]));
+            used -= hth_pool_round(size[i]);
+            at[i] = NULL;
+            continue;
+        }
+        size[i] = 1 + (seed >> 12) % (64 * KIB);
+        at[i] = hth_pool_take(&pool, size[i]);
+        assert_non_null(at[i]);
+        used += hth_pool_round(size[i]);
+        for (uint32_t j = 0; j < SLOTS; j++) {
+            if (j != i && at[j] != NULL)
+                assert_true(at[j] + size[j] <= at[i] || at[i] + size[i] <= at[j]);
+        }
+        assert_int_equal(pool.used, used);
+    }
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (at[i] != NULL)
+            assert_true(hth_pool_give(&pool, at[i]));
+    }
+    assert_int_equal(pool.used, 0);
+    hth_pool_clear(&pool);
+}
+
+/* -- plans --------------------------------------------------------------------------------- */
+
+static uint32_t plans_freed;
+
+static void count_plan(void *plan)
+{
+    (void)plan;
+    plans_freed++;
+}
+
+static struct hth_gpu_matmul product(void)
+{
+    static float a[64] __attribute__((aligned(256)));
+    return (struct hth_gpu_matmul){.form = HTH_GPU_NN,
+                                   .m = 8,
+                                   .n = 16,
+                                   .k = 32,
+                                   .a = a,
+                                   .b = a,
+                                   .c = a,
+                                   .lda = 32,
+                                   .ldb = 16,
+                                   .ldc = 16};
+}
+
+static bool same_key(const struct hth_gpu_matmul *a, const struct hth_gpu_matmul *b)
+{
+    struct hth_plan_key x = hth_plan_key_of(a), y = hth_plan_key_of(b);
+    return memcmp(&x, &y, sizeof(x)) == 0;
+}
+
+static void test_plan_keys(void **state)
+{
+    const struct hth_gpu_matmul base = product();
+    struct hth_gpu_matmul other = base;
+    static float elsewhere[512] __attribute__((aligned(256)));
+    (void)state;
+    other.a = other.c = elsewhere; /* addresses don't matter ... */
+    assert_true(same_key(&base, &other));
+    other.a = elsewhere + 1; /* ... but their alignment does */
+    assert_false(same_key(&base, &other));
+    other = base;
+    other.aux = elsewhere; /* not used by this end */
+    other.bias = elsewhere;
+    assert_true(same_key(&base, &other));
+    other.end = HTH_GPU_BIAS_GELU;
+    struct hth_gpu_matmul bare = other;
+    bare.aux = NULL;
+    assert_false(same_key(&bare, &other));
+#define DIFFERS(field, value)                                                                      \
+    other = base;                                                                                  \
+    other.field = (value);                                                                         \
+    assert_false(same_key(&base, &other))
+    DIFFERS(form, HTH_GPU_NT);
+    DIFFERS(type, HTH_GPU_BF16);
+    DIFFERS(end, HTH_GPU_BIAS);
+    DIFFERS(m, 9);
+    DIFFERS(n, 17);
+    DIFFERS(k, 33);
+    DIFFERS(lda, 33);
+    DIFFERS(ldb, 17);
+    DIFFERS(ldc, 17);
+    DIFFERS(accumulate, true);
+}
+
+static void test_plans_are_bounded(void **state)
+{
+    static struct hth_plans plans;
+    struct hth_gpu_matmul m = product();
+    struct hth_plan_key key;
+    int thing;
+    void *plan;
+    (void)state;
+    plans_freed = 0;
+    hth_plans_init(&plans, count_plan);
+    for (uint32_t i = 0; i < HTH_PLANS_MAX; i++) {
+        m.m = i + 1;
+        key = hth_plan_key_of(&m);
+        assert_false(hth_plans_find(&plans, &key, &plan));
+        hth_plans_put(&plans, &key, i == 1 ? NULL : &thing);
+    }
+    m.m = 1; /* the oldest is used again, so the second leaves: a plan of NULL */
+    key = hth_plan_key_of(&m);
+    assert_true(hth_plans_find(&plans, &key, &plan));
+    assert_ptr_equal(plan, &thing);
+    m.m = HTH_PLANS_MAX + 1;
+    key = hth_plan_key_of(&m);
+    hth_plans_put(&plans, &key, &thing);
+    assert_int_equal(plans_freed, 0);
+    m.m = 2;
+    key = hth_plan_key_of(&m);
+    assert_false(hth_plans_find(&plans, &key, &plan));
+    hth_plans_put(&plans, &key, NULL); /* now the third has to go */
+    assert_int_equal(plans_freed, 1);
+    assert_true(hth_plans_find(&plans, &key, &plan));
+    assert_null(plan); /* "it can't be done" is kept, too */
+    hth_plans_clear(&plans);
+    assert_int_equal(plans_freed, HTH_PLANS_MAX);
+}
+
+/* -- devices and contexts ------------------------------------------------------------------ */
+
+static void test_every_failure_is_clean(void **state)
+{
+    uint32_t failures = 0;
+    (void)state;
+    for (long n = 1; n < 100; n++) {
+        struct hth_gpu gpu = driver(64 * MIB);
+        struct hth_cu_device device;
+        struct hth_exec *ex = NULL;
+        char why[200] = "";
+        fake.fail_at = n;
+        enum hth_err err = hth_cu_device_open(&device, &gpu, 0, 0, why, sizeof(why));
+        if (err != HTH_OK) {
+            assert_true(why[0] != '\0');
+        } else {
+            err = hth_exec_new(&device.tables[HTH_GPU_F32], 4096, &ex);
+            if (err == HTH_OK) {
+                float x = 1;
+                err = hth_exec_upload(ex, ex->scratch, &x, sizeof(x));
+                if (err == HTH_OK)
+                    err = hth_exec_sync(ex);
+            }
+            hth_exec_free(ex);
+            assert_int_equal(device.pool.used, 0);
+        }
+        hth_cu_device_close(&device);
+        assert_int_equal(fake.made, fake.gone);
+        assert_int_equal(fake.allocs, fake.frees);
+        failures += err != HTH_OK;
+        if (fake.fail_at > 0) /* nothing was left to fail */
+            break;
+        assert_true(n < 99);
+    }
+    assert_true(failures >= 10);
+}
+
+static void test_errors_wait_for_the_sync(void **state)
+{
+    struct hth_gpu gpu = driver(64 * MIB);
+    struct hth_cu_device device;
+    struct hth_exec *ex;
+    char why[200];
+    float x = 3, y = 0;
+    (void)state;
+    assert_ok(hth_cu_device_open(&device, &gpu, 0, 0, why, sizeof(why)));
+    assert_ok(hth_exec_new(&device.tables[HTH_GPU_F32], 4096, &ex));
+    fake.copies_fail = true;
+    assert_ok(hth_exec_upload(ex, ex->scratch, &x, sizeof(x)));
+    fake.copies_fail = false;
+    assert_ok(hth_fill(ex, hth_view_f32((float *)(void *)ex->scratch, 1, 1, 1), 7));
+    assert_ok(hth_exec_download(ex, &y, ex->scratch, sizeof(y)));
+    assert_err(HTH_E_DEVICE, hth_exec_sync(ex));
+    assert_true(y == 7); /* what did work is here all the same */
+    assert_ok(hth_exec_sync(ex));
+    hth_exec_free(ex);
+    hth_cu_device_close(&device);
+}
+
+static void test_scratch_beyond_the_card(void **state)
+{
+    struct hth_gpu gpu = driver(16 * MIB);
+    struct hth_cu_device device;
+    struct hth_exec *ex;
+    struct hth_params *p;
+    struct hth_weight *w;
+    char why[200];
+    struct hth_param_spec spec = {.name = "w", .rows = 1024, .cols = 4096, .init = HTH_INIT_ONES};
+    struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
+    (void)state;
+    assert_ok(hth_cu_device_open(&device, &gpu, 0, 0, why, sizeof(why)));
+    assert_err(HTH_E_NO_MEMORY, hth_exec_new(&device.tables[HTH_GPU_F32], 17 * MIB, &ex));
+    assert_ok(hth_params_new(&device.tables[HTH_GPU_F32], &p));
+    assert_ok(hth_params_add(p, &spec, &w));
+    assert_err(HTH_E_NO_MEMORY, hth_params_seal(p, &seal)); /* 64 MiB */
+    hth_params_free(p);
+    assert_int_equal(device.pool.used, 0);
+    hth_cu_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pool_rounds),
+        cmocka_unit_test(test_pool_reuses),
+        cmocka_unit_test(test_pool_limit),
+        cmocka_unit_test(test_pool_card_is_full),
+        cmocka_unit_test(test_pool_many),
+        cmocka_unit_test(test_plan_keys),
+        cmocka_unit_test(test_plans_are_bounded),
+        cmocka_unit_test(test_every_failure_is_clean),
+        cmocka_unit_test(test_errors_wait_for_the_sync),
+        cmocka_unit_test(test_scratch_beyond_the_card),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
