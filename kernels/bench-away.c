@@ -94,7 +94,7 @@ enum hth_err hth_bench_check_away(struct hth_bench_case *c)
         struct hth_bench_case *small = NULL;
         options.rows = HTH_BENCH_AWAY_ROWS;
         HTH_TRY(hth_bench_case_new(&options, &small));
-        c->error = hth_bench_case_error(small);
+        c->error = small->error;
         hth_bench_case_free(small);
         return HTH_OK;
     }
