@@ -45,6 +45,7 @@ struct hth_avg_offer {
     uint64_t step;   /* trunk updates applied so far */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
     uint64_t sweep;  /* who gives a number meets those with the same one (the global step) */
+    uint32_t kind;   /* each has lines of its own: parameters never look where gradients do */
     uint32_t rounds; /* axes to go through, or HTH_AVG_ALL_AXES */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;
@@ -61,6 +62,7 @@ struct hth_avg_result {
     struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
     double weight_fraction;     /* of the groups' weight that was averaged, mean over elements */
     double weight;              /* samples behind the average, this peer's included */
+    double weight_met;          /* that the last group's members brought; alike on all of them */
     uint64_t step_max;          /* the newest among those that were met */
     uint32_t members;           /* of the last group, this peer included */
     uint32_t rounds;            /* axes that gave an average */

@@ -75,7 +75,7 @@ static struct sweep *find(const struct moshpit *mp, const struct hth_avg_offer *
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
         struct sweep *s = mp->sweeps[i];
         if (s != NULL && s->offered == offered && !s->ending && s->offer.schema == o->schema &&
-            s->offer.sweep == o->sweep)
+            s->offer.kind == o->kind && s->offer.sweep == o->sweep)
             return s;
     }
     return NULL;

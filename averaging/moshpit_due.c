@@ -41,6 +41,8 @@ static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
     return false;
 }
 
+#define STEPS_LATE 4
+
 enum where { NOT_DUE, MAY_COME, DUE };
 
 /* What a peer told us itself is newer than its note. */
@@ -49,21 +51,26 @@ static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
 {
     const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, NULL);
 
-    if (line == NULL || line->generation != s->generation || line->round < s->round)
+    if (line == NULL || line->run != ours->run || line->generation != s->generation ||
+        line->round < s->round)
         return false;
     *out = line->round == s->round && hth_avg_line_eq(line, ours) ? DUE : NOT_DUE;
     return true;
 }
 
+/* Notes are late: who was in one of the last steps comes in a moment perhaps. Who stays behind says
+ * soon that it has no state. */
+static enum where where_by_step(uint64_t theirs, uint64_t ours)
+{
+    if (theirs == ours)
+        return DUE;
+    return theirs < ours && ours - theirs <= STEPS_LATE ? MAY_COME : NOT_DUE;
+}
+
 static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
 {
     const struct hth_roster_note *n = &p->note;
-    struct hth_avg_line ours = {.run = s->mp->run,
-                                .generation = s->generation,
-                                .round = s->round,
-                                .shape = s->shape,
-                                .cell = s->cell};
-    struct hth_avg_line theirs = ours;
+    struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
     enum where heard;
 
     if (n->flags & HTH_ROSTER_BOOTSTRAPPING)
@@ -81,7 +88,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     if (!hth_avg_line_eq(&ours, &theirs))
         return NOT_DUE;
     if (s->offer.sweep != HTH_AVG_SWEEP_AUTO)
-        return n->step == s->offer.sweep ? DUE : NOT_DUE;
+        return where_by_step(n->step, s->offer.sweep);
     if (n->round > s->round)
         return NOT_DUE;
     return n->round + 2 * s->shape.dims >= s->round ? DUE : MAY_COME;

@@ -90,6 +90,8 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer);
 void hth_sweep_cancel(struct sweep *s);
 /* The roster changed. */
 void hth_sweep_nudge(struct sweep *s);
+/* Its line in the present round. */
+struct hth_avg_line hth_sweep_line(const struct sweep *s);
 
 /* moshpit_due.c */
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);

@@ -302,10 +302,12 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
 
     info->members = g->count;
     info->group = g->id;
+    s->result.weight_met = 0;
     for (uint32_t i = 0; i < g->count; i++) {
         if (i < HTH_AVG_STATUS_MEMBERS)
             info->member[i] = g->member[i].id;
         s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
+        s->result.weight_met += g->member[i].weight;
     }
 }
 
@@ -383,6 +385,19 @@ static void deaf(void *arg, const struct hth_peer_id *id)
     hth_moshpit_suspect(((struct sweep *)arg)->mp, id);
 }
 
+struct hth_avg_line hth_sweep_line(const struct sweep *s)
+{
+    uint64_t run = s->mp->run;
+
+    if (s->offer.kind != 0)
+        run = hth_hash64(&s->offer.kind, sizeof(s->offer.kind), run);
+    return (struct hth_avg_line){.run = run,
+                                 .generation = s->generation,
+                                 .round = s->round,
+                                 .shape = s->shape,
+                                 .cell = s->cell};
+}
+
 /* With one axis everybody belongs into one group, also who has come since it was shaped. */
 static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 {
@@ -399,7 +414,8 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
 {
     struct moshpit *mp = s->mp;
-    struct hth_look_opts o = {.schema = s->offer.schema,
+    struct hth_look_opts o = {.line = hth_sweep_line(s),
+                              .schema = s->offer.schema,
                               .mode = mp->opts.mode,
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->weight,
@@ -413,11 +429,6 @@ static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
                               .done = on_look,
                               .arg = s};
 
-    o.line.run = mp->run;
-    o.line.generation = s->generation;
-    o.line.round = s->round;
-    o.line.shape = s->shape;
-    o.line.cell = s->cell;
     group_sizes(s, &o);
     s->look_us = hth_now_us(s->env) + (ready ? 0 : ahead_us);
     return hth_look_new(mp->match, &o, &s->look);

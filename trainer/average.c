@@ -56,6 +56,7 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .weight = together ? 1 : HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
+        .kind = HTH_TICKET_PARAMS,
         .sweep = together ? t->stats.updates : HTH_AVG_SWEEP_AUTO,
         .rounds = together ? HTH_AVG_ALL_AXES : 1,
         .spans = a->spans,

@@ -174,6 +174,7 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
                               .step = sweep == HTH_AVG_SWEEP_AUTO ? 0 : sweep,
                               .schema = p->roster.schema,
                               .sweep = sweep,
+                              .kind = q->kind,
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,

@@ -28,6 +28,7 @@ struct peer {
     enum hth_avg_mode mode;
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
+    uint32_t kind; /* of its offers */
     /* what happened */
     uint32_t offered, ended, averaged;
     int64_t offered_us, ended_us, longest_us; /* from an offer to its end */

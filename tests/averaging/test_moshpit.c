@@ -160,6 +160,60 @@ static void prepared(void **state)
     pit_stop(&p);
 }
 
+/* Everybody comes at its step a little after the others and before its note says so: who is at most
+ * a few steps behind by its note is waited for. */
+static void notes_are_late(void **state)
+{
+    struct pit p;
+
+    (void)state;
+    pit_init(&p, 87, 8, 64, NULL);
+    assert_ok(hth_avg_shape_parse("8", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (uint64_t step = 8; step < 12; step++) {
+        for (uint32_t i = 0; i < p.peers; i++)
+            hth_roster_set_progress(p.peer[i].roster, step - 1, 0, 0);
+        hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+        for (uint32_t i = 0; i < p.peers; i++) {
+            pit_offer(&p.peer[i], step, HTH_AVG_ALL_AXES);
+            hth_world_run_for(p.world, 30 * HTH_US_PER_MS);
+        }
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < p.peers; i++) {
+            assert_int_equal(p.peer[i].result.members, 8);
+            assert_int_equal(p.peer[i].result.drops, 0);
+            assert_true(p.peer[i].result.weight_met == 8);
+            assert_true(p.peer[i].result.wait_us < HTH_US_PER_S);
+        }
+    }
+    pit_stop(&p);
+}
+
+/* Offers of two kinds have lines of their own, whatever else is alike. */
+static void kinds_never_meet(void **state)
+{
+    struct pit p;
+
+    (void)state;
+    pit_init(&p, 88, 5, 64, NULL);
+    assert_ok(hth_avg_shape_parse("5", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (uint32_t i = 0; i < p.peers; i++) {
+        hth_roster_set_progress(p.peer[i].roster, 9, 0, 0);
+        p.peer[i].kind = i % 2;
+    }
+    pit_offer_all(&p, 9, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++) {
+        assert_ok(p.peer[i].result.err);
+        assert_int_equal(p.peer[i].result.members, 3 - i % 2);
+        assert_true(p.peer[i].result.weight_met == 3 - i % 2);
+    }
+    pit_stop(&p);
+}
+
 /* Two vectors of different schemas at once, and payloads that are ghosts. */
 static void several_at_once(void **state)
 {
@@ -470,6 +524,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(clients_and_helpers),
         cmocka_unit_test(one_cell_spreads),
         cmocka_unit_test(prepared),
+        cmocka_unit_test(notes_are_late),
+        cmocka_unit_test(kinds_never_meet),
         cmocka_unit_test(several_at_once),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_thousand),
