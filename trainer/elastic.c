@@ -25,6 +25,7 @@
 #define AGAIN_US       (250 * HTH_US_PER_MS) /* at most, times the tries so far */
 #define AGAIN_TRIES    4
 #define BEHIND_US      (1 * HTH_US_PER_S) /* others end a round a little earlier */
+#define GOES_MAX       8                  /* averages of one step that may be short of the target */
 #define OVERSHOOT      1.25
 #define SPEED_FACTOR   0.1
 #define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
@@ -44,23 +45,34 @@ static uint64_t gather_step(const struct hth_trainer *t)
     return t->stats.updates + next;
 }
 
-static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
-{
-    memset(out, 0, sizeof(*out));
-    if (t->opts.share.roster != NULL) {
-        hth_roster_batch(t->opts.share.roster, gather_step(t), t->opts.share.target, out);
-        return;
-    }
-    out->samples = out->samples_said = (double)t->batch.samples;
-    out->step_max = gather_step(t);
-    out->eta_us = t->batch.samples >= t->opts.share.target ? 0 : INT64_MAX;
-}
-
 static uint32_t population(const struct hth_trainer *t)
 {
     if (t->opts.share.roster == NULL)
         return 1;
     return HTH_MAX(hth_roster_population(t->opts.share.roster, NULL), 1u);
+}
+
+/* With how many samples, as estimated, the batch is closed. The estimate goes on during a
+ * micro-batch, and where that is not waited for half of one is missing on average. */
+static uint64_t closes_at(const struct hth_trainer *t)
+{
+    uint64_t target = t->opts.share.target;
+
+    if (t->opts.share.delayed && t->opts.share.roster != NULL)
+        target += (uint64_t)population(t) * t->opts.micro_batch / 2;
+    return target;
+}
+
+static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (t->opts.share.roster != NULL) {
+        hth_roster_batch(t->opts.share.roster, gather_step(t), closes_at(t), out);
+        return;
+    }
+    out->samples = out->samples_said = (double)t->batch.samples;
+    out->step_max = gather_step(t);
+    out->eta_us = t->batch.samples >= t->opts.share.target ? 0 : INT64_MAX;
 }
 
 /* Others that could share this batch. */
@@ -109,6 +121,16 @@ void hth_batch_added(struct hth_trainer *t)
     hth_share_tell(t);
 }
 
+/* Our part of what the last average was short of, as far as we may bring it. */
+static bool owes(const struct hth_trainer *t)
+{
+    const struct hth_batch *b = &t->batch;
+    uint64_t most = t->opts.share.step_samples_max;
+    uint64_t ours = b->samples + (uint64_t)t->training * t->opts.micro_batch;
+
+    return ours < b->need && (most == 0 || ours + t->opts.micro_batch <= most);
+}
+
 /* Enough together with what is in the air, or all that this trainer brings to a step. */
 bool hth_batch_may_launch(const struct hth_trainer *t)
 {
@@ -121,12 +143,12 @@ bool hth_batch_may_launch(const struct hth_trainer *t)
         return true;
     if (!t->opts.share.delayed && b->phase != HTH_BATCH_GATHER)
         return false;
-    if (ours == 0)
+    if (ours == 0 || owes(t))
         return true; /* something at least */
     if (most > 0 && ours + t->opts.micro_batch > most)
         return false;
     look(t, &all);
-    return all.samples + (double)t->training * t->opts.micro_batch < (double)t->opts.share.target;
+    return all.samples + (double)t->training * t->opts.micro_batch < (double)closes_at(t);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -200,6 +222,7 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
         .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
+        .kind = HTH_TICKET_GRADIENT + t->batch.goes * HTH_TICKETS, /* lines that nobody used yet */
         .sweep = t->stats.updates,
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,
@@ -261,6 +284,17 @@ static void put_back_done(struct hth_work *work, enum hth_err err)
 
 static void step(struct hth_trainer *t, struct hth_blob *common, double weight);
 
+static void put_back(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    b->phase = HTH_BATCH_PUT_BACK;
+    b->put_back.run = put_back_run;
+    b->put_back.done = put_back_done;
+    b->put_back.job.bytes_moved = 12.0 * (double)flat_len(t);
+    hth_queue_push(&t->trunk, &b->put_back);
+}
+
 /* Nobody else: our own samples must be enough. */
 static void go_alone(struct hth_trainer *t)
 {
@@ -271,11 +305,7 @@ static void go_alone(struct hth_trainer *t)
         step(t, b->mean, (double)b->taken);
         return;
     }
-    b->phase = HTH_BATCH_PUT_BACK;
-    b->put_back.run = put_back_run;
-    b->put_back.done = put_back_done;
-    b->put_back.job.bytes_moved = 12.0 * (double)flat_len(t);
-    hth_queue_push(&t->trunk, &b->put_back);
+    put_back(t);
 }
 
 /* At a run's start the others do not wait: the grid that is just agreed on is used at once. */
@@ -323,6 +353,38 @@ static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *
     return r->weight > quorum * b->known * left;
 }
 
+/* The batch was closed by an estimate. Judged by what the group brought, dropped members included,
+ * which all of it know alike; not when the last time brought as much, for then nobody has more. */
+static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    const struct hth_batch *b = &t->batch;
+
+    return r->weight_met + 0.5 < (double)t->opts.share.target && r->weight_met > b->brought + 0.5 &&
+           b->goes < GOES_MAX;
+}
+
+/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch. */
+static void gather_the_rest(struct hth_trainer *t, double met)
+{
+    struct hth_batch *b = &t->batch;
+    double need = (double)b->taken * (double)t->opts.share.target / HTH_MAX(met, 1.0);
+
+    HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
+            (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
+    t->stats.share.short_of++;
+    b->goes++;
+    b->brought = met;
+    b->need = HTH_MAX((uint64_t)ceil(need), b->taken + 1);
+    put_back(t);
+}
+
+static void next_step(struct hth_batch *b)
+{
+    b->goes = 0;
+    b->brought = 0;
+    b->need = 0;
+}
+
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
@@ -333,6 +395,10 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
         return;
     if (r->err == HTH_OK && enough && r->average != NULL &&
         r->average->size == flat_len(t) * sizeof(float)) {
+        if (is_short(t, r)) {
+            gather_the_rest(t, r->weight_met);
+            return;
+        }
         t->stats.share.steps_shared++;
         step(t, r->average, r->weight);
         return;
@@ -373,6 +439,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
     t->newcomer.catch_ups = 0;
     hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    next_step(b);
     gather_again(t);
     hth_average_offer(t);
     hth_tell_update(t);
@@ -439,7 +506,8 @@ static void gather(struct hth_trainer *t, const struct hth_roster_batch *all)
         return;
     }
     /* What is in the air still counts: weights must not change under it. */
-    if (b->samples == 0 || (t->training > 0 && !t->opts.share.delayed)) {
+    if (b->samples == 0 || owes(t) ||
+        (t->training > 0 && (!t->opts.share.delayed || b->samples < b->need))) {
         prepare(t, all);
         hth_timer_set(t->env, b->timer, POLL_US);
         return;
@@ -492,6 +560,7 @@ void hth_batch_reset(struct hth_trainer *t)
     b->samples = 0;
     b->behind_since_us = 0;
     b->landed_us = 0;
+    next_step(b);
     gather_again(t);
 }
 

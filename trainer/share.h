@@ -13,8 +13,12 @@
  *          gradients are averaged, weighted by samples, and everybody takes the same step:
  *
  *            GATHER --all have enough--> TAKE --> AVERAGE --quorum--> STEP --> GATHER
- *                                                    '--no, or no answer--> WAIT, AVERAGE again
+ *                                                    |--no, or no answer--> WAIT, AVERAGE again
+ *                                                    '--short of target--> GATHER
  *
+ *          That all have enough is an estimate, and what the group really brought is counted: when
+ *          that is short of the target, everybody gathers its part of the rest and they average
+ *          again, until they have it or nobody brings more.
  *          It is what one machine with that batch would do, whoever is there (DeDLOC, Diskin et al.
  *          2021). With `delayed` the next batch is gathered while this one is averaged, on
  *          parameters that are one step old. The group is looked for ahead, from the estimated
@@ -86,6 +90,7 @@ struct hth_share_stats {
     uint64_t steps_shared; /* BATCH: steps taken on an average */
     uint64_t steps_alone;  /* ... on our own gradients, nobody else being there */
     uint64_t below_quorum; /* averages not used, for want of samples */
+    uint64_t short_of;     /* ... because they were short of the target, and more was gathered */
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
     uint64_t state_bytes;  /* fetched */

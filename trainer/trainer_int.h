@@ -102,6 +102,9 @@ struct hth_batch {
     double known;        /* samples of all when it was taken */
     uint32_t population; /* and how many they were */
     double weight;       /* behind `common` */
+    uint32_t goes;       /* averages of this step that were short of the target */
+    double brought;      /* samples that its group had in the last of them */
+    uint64_t need;       /* of our own before the next */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
@@ -200,7 +203,7 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT, HTH_TICKETS };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */

@@ -12,7 +12,7 @@ static struct hth_collab_opts small(enum hth_collab_case what)
     o.trainers = 4;
     o.steps = 40;
     o.target = 96;
-    o.every = 0;
+    o.every = 5; /* sweeps of parameters and gradients share their numbers */
     o.die = 1;
     o.join = 1;
     o.dim = 16;
@@ -30,7 +30,8 @@ static void test_calm_and_churn(void **state)
     assert_ok(hth_sim_collab(&o, &calm));
     assert_int_equal(calm.steps, 40);
     assert_int_equal(calm.catch_ups, 0);
-    assert_true(calm.spread < 1e-6);
+    assert_true(calm.spread == 0);
+    assert_true(calm.samples_min >= 96);
     assert_true(calm.points >= 6);
     assert_true(calm.loss[calm.points - 1] < 0.9 * calm.loss[0]);
     o.what = HTH_COLLAB_CHURN;
@@ -47,6 +48,27 @@ static void test_calm_and_churn(void **state)
     o.seed = 2;
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash != churn.hash);
+}
+
+/* Every step has its target, and no member is lost to any average. */
+static void test_eight_reach_the_target(void **state)
+{
+    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_collab_report r;
+
+    (void)state;
+    o.trainers = 8;
+    o.target = 256;
+    for (o.seed = 1; o.seed <= 3; o.seed++) {
+        o.every = (uint32_t)o.seed;
+        assert_ok(hth_sim_collab(&o, &r));
+        assert_int_equal(r.steps, 40);
+        assert_int_equal(r.steps_alone, 0);
+        assert_int_equal(r.catch_ups, 0);
+        assert_true(r.samples_min >= 256);
+        assert_true(r.samples <= 40 * 2 * 256);
+        assert_true(r.spread == 0);
+    }
 }
 
 static void test_newcomer(void **state)
@@ -97,9 +119,8 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm_and_churn),
-        cmocka_unit_test(test_newcomer),
-        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_calm_and_churn), cmocka_unit_test(test_eight_reach_the_target),
+        cmocka_unit_test(test_newcomer),       cmocka_unit_test(test_curves),
         cmocka_unit_test(test_options),
     };
 

@@ -260,7 +260,7 @@ static void test_batches_are_shared(void **state)
     }
     assert_int_equal(f->stats[0].share.steps_shared, 40);
     /* All have enough when they step, and not much more. */
-    assert_in_range(f->stats[0].samples, 40 * 50, 40 * 120);
+    assert_in_range(f->stats[0].samples, 40 * 60, 40 * 120);
     assert_true(hth_crew_spread(f->crew) == 0);
     assert_true(f->loss[0][39] < 0.8 * f->loss[0][0]);
     fixture_free(f);
