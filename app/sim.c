@@ -271,6 +271,7 @@ static const struct study studies[] = {
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
     {"throughput", hth_sim_throughput_verb, "the same against flights, blocks, trainers, failures"},
     {"churn", hth_sim_churn_verb, "what peers notice of deaths and births, and when"},
+    {"dht", hth_sim_dht_verb, "how long a new trainer takes to select experts"},
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
     {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},

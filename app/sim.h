@@ -20,6 +20,7 @@ int hth_sim_run_verb(int argc, char **argv);
 int hth_sim_hunt_verb(int argc, char **argv);
 int hth_sim_links_verb(int argc, char **argv);
 int hth_sim_churn_verb(int argc, char **argv);
+int hth_sim_dht_verb(int argc, char **argv);
 int hth_sim_throughput_verb(int argc, char **argv);
 
 /* Calls `run` for every index below `count` exactly once, from that many threads at the same time;
