@@ -25,7 +25,8 @@ static const struct argp_option options[] = {
      "Products in fp32, bf16, or auto: bf16 where the machine has it (default: the run file's); "
      "tf32 on a card",
      0},
-    {"device", KEY_DEVICE, "NAME", 0, "cpu, cuda or cuda:N; 'hearth devices' lists them", 0},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "cpu, cuda or cuda:N (serve: several, cuda:0,cuda:1); 'hearth devices' lists them", 0},
     {0},
 };
 
@@ -107,7 +108,8 @@ static bool choose_card(const struct hth_device *flags, enum hth_matmul compute,
     hth_device_plugins();
     if (hth_plugin_backend(flags->device, compute, out, why, sizeof(why)) == HTH_OK)
         return true;
-    hth_cli_say_error("--device %s is not used: %s; computing on the CPU", flags->device, why);
+    hth_cli_say_error("--device %s is not used: %s; without a card the CPU computes", flags->device,
+                      why);
     return false;
 }
 
@@ -156,4 +158,40 @@ const char *hth_device_text(const struct hth_backend *backend, char out[64])
     snprintf(out, 64, "%s%s%s, %s", hth_backend_name(backend), isa[0] != '\0' ? " " : "", isa,
              hth_matmul_name(hth_backend_compute(backend)));
     return out;
+}
+
+/* The word that starts at *at, up to the next comma; *at moves behind it. False: none is left. */
+static bool next_word(const char **at, char *word, size_t size)
+{
+    if (**at == '\0')
+        return false;
+    size_t len = strcspn(*at, ",");
+    snprintf(word, size, "%.*s", (int)HTH_MIN(len, size - 1), *at);
+    *at += len;
+    *at += **at == ',';
+    return true;
+}
+
+enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matmul otherwise,
+                                   struct hth_device_set *out)
+{
+    struct hth_device one = *flags;
+    enum hth_matmul compute = otherwise;
+    const char *at = flags->device != NULL ? flags->device : "";
+    bool several = strchr(at, ',') != NULL;
+    char word[32];
+    out->count = 0;
+    if (flags->compute != NULL)
+        HTH_ASSERT(find_type(flags->compute, &compute));
+    while (several && out->count < HTH_DEVICE_CARDS_MAX && next_word(&at, word, sizeof(word))) {
+        one.device = word;
+        out->count += choose_card(&one, compute, &out->backend[out->count]);
+    }
+    if (out->count > 0)
+        return HTH_OK;
+    one.device = several ? NULL : flags->device;
+    if (compute == HTH_MATMUL_TF32)
+        one.compute = several ? "fp32" : flags->compute; /* the CPU has no such type */
+    out->count = 1;
+    return hth_device_choose(&one, otherwise, &out->backend[0]);
 }

@@ -7,9 +7,10 @@
  * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons; empty is
  * as if it were not set.
  *
- * --device cuda (the first card), cuda:N, or cpu. Cards are looked for by a plug-in, in the folders
- * of HEARTH_PLUGINS (':' between them), then beside the program, then in the library folder. A card
- * that is asked for and can't be used costs one line that says why, and the CPU computes.
+ * --device cuda (the first card), cuda:N, or cpu; a host takes several: cuda:0,cuda:1. Cards are
+ * looked for by a plug-in, in the folders of HEARTH_PLUGINS (':' between them), then beside the
+ * program, then in the library folder. A card that is asked for and can't be used costs one line
+ * that says why, and the CPU computes.
  */
 #ifndef HTH_APP_DEVICE_H
 #define HTH_APP_DEVICE_H
@@ -30,6 +31,15 @@ extern const struct argp hth_device_argp;
  * Errors: E_NO_DEVICE, E_UNSUPPORTED. */
 enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out) HTH_MUST;
+/* The same for a host, whose experts are dealt out to all of several cards: at least one back end.
+ * Cards that can't be used cost a line each; the CPU computes where none is left. */
+#define HTH_DEVICE_CARDS_MAX 16
+struct hth_device_set {
+    const struct hth_backend *backend[HTH_DEVICE_CARDS_MAX];
+    size_t count;
+};
+enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matmul otherwise,
+                                   struct hth_device_set *out) HTH_MUST;
 /* Says where plug-ins are: before devices are listed or chosen. */
 void hth_device_plugins(void);
 /* "packed, avx512bf16, bf16": for reports. */

@@ -44,7 +44,7 @@ struct serve {
     struct hth_device device;
 
     struct hth_runfile *run;
-    const struct hth_backend *backend;
+    struct hth_device_set cards; /* or the CPU alone */
     struct hth_peer peer;
     struct hth_server *server;
     struct hth_announcer *announcer;
@@ -202,7 +202,7 @@ static enum hth_err add_expert(struct serve *s, const struct hth_uid *uid)
     struct hth_expert_opts opts;
     hth_config_expert(s->run, &opts);
     opts.uid = *uid;
-    opts.backend = s->backend;
+    opts.backend = s->cards.backend[s->added % s->cards.count]; /* dealt out */
     s->added++;
     return hth_server_add(s->server, &opts);
 }
@@ -352,10 +352,10 @@ static int64_t clock_us(void *arg)
 }
 
 /* Checks the kernels against double arithmetic and measures them, in a few milliseconds. */
-static enum hth_err self_test(struct serve *s)
+static enum hth_err self_test(struct serve *s, const struct hth_backend *backend)
 {
     const struct hth_bench_options opts = {
-        .backend = s->backend,
+        .backend = backend,
         .kind = HTH_BENCH_FFN_FORWARD,
         .dim = HTH_MIN(s->run->model.dim, 256u),
         .rows = 32,
@@ -366,11 +366,11 @@ static enum hth_err self_test(struct serve *s)
     enum hth_err err = hth_bench_run(&opts, &result);
     if (err != HTH_OK) {
         hth_cli_say_error("the self-test of back end '%s' failed: %s; try --backend ref",
-                          hth_backend_name(s->backend), hth_err_text(err));
+                          hth_backend_name(backend), hth_err_text(err));
         return HTH_E_NO_DEVICE;
     }
     double scale = (double)opts.dim / s->run->model.dim;
-    s->rows_per_s = (float)(result.rows_per_s * scale * scale);
+    s->rows_per_s += (float)(result.rows_per_s * scale * scale);
     return HTH_OK;
 }
 
@@ -381,8 +381,11 @@ static enum hth_err make_announcer(struct serve *s)
     opts.role = HTH_ROLE_HOST;
     opts.info.addr[0] = s->peer.announce;
     opts.info.addr_count = 1;
-    opts.info.compute =
-        hth_backend_compute(s->backend) == HTH_MATMUL_BF16 ? HTH_COMPUTE_BF16 : HTH_COMPUTE_FP32;
+    opts.info.compute = HTH_COMPUTE_FP32;
+    for (size_t i = 0; i < s->cards.count; i++) { /* the coarsest: what trainers may expect */
+        if (hth_backend_compute(s->cards.backend[i]) == HTH_MATMUL_BF16)
+            opts.info.compute = HTH_COMPUTE_BF16;
+    }
     opts.info.rows_per_s = s->rows_per_s;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
     return hth_announcer_new(s->peer.env, s->peer.dht, &opts, &s->announcer);
@@ -442,12 +445,14 @@ static int run_host(struct serve *s)
         .rpc_listens = true,
         .may_be_first = true,
     };
-    enum hth_err err = hth_device_choose(&s->device, hth_config_compute(s->run), &s->backend);
+    enum hth_err err = hth_device_choose_all(&s->device, hth_config_compute(s->run), &s->cards);
     if (err != HTH_OK)
         return HTH_EXIT_DEVICE;
-    err = self_test(s);
-    if (err != HTH_OK)
-        return hth_exit_of(err);
+    for (size_t i = 0; i < s->cards.count; i++) {
+        err = self_test(s, s->cards.backend[i]);
+        if (err != HTH_OK)
+            return hth_exit_of(err);
+    }
     int code = hth_peer_open(&peer_opts, &s->peer);
     if (code != HTH_EXIT_OK)
         return code;
