@@ -172,6 +172,7 @@ struct conn { /* what each frame touches first, the rest behind it: most lie col
     uint64_t features;
     int64_t opened_us;
     uint64_t ping_id;
+    uint64_t nudge_bytes; /* sent, ever, at the last nudge */
     int64_t rx_window_us, tx_window_us;
     uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
     int64_t goodbye_us;

@@ -233,13 +233,18 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         const struct conn *c = HTH_CONTAINER(n, struct conn, in_peer);
         out->in_flight += c->in_flight;
         out->serving += c->request_count;
+        out->dialing = out->dialing || c->state == CONN_DIALING;
+        if (c->state != CONN_READY && c->state != CONN_HELLO)
+            continue;
+        out->heard_us = HTH_MAX(out->heard_us, c->rx_last_us);
+        out->moved_bytes += c->rx_bytes + c->tx_written + c->tx_bytes - tx_backlog(c);
         if (c->state != CONN_READY)
             continue;
         out->connected = true;
         out->version = c->version;
         out->features = c->features;
-        out->heard_us = HTH_MAX(out->heard_us, c->rx_last_us);
     }
+    out->dialing = out->dialing && out->heard_us == 0;
     int64_t left = p->retry_at_us - hth_now_us(rpc->env);
     out->waiting = p->waiting_count;
     out->retry_in_us = HTH_MAX(left, (int64_t)0);
@@ -257,6 +262,18 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
         return hth_deadline_get(peer_deadline(p, method));
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
     return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
+}
+
+void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
+{
+    const struct peer *p = peer_find(rpc, peer, NULL);
+    struct conn *c = p != NULL ? peer_conn(p) : NULL;
+    if (c == NULL)
+        return;
+    /* Number 0 is of no probe of ours: its PONG says only that somebody is there. */
+    if (c->tx_written + c->tx_bytes == c->nudge_bytes && tx_backlog(c) == 0)
+        tx_control(c, HTH_FRAME_PING, 0);
+    c->nudge_bytes = c->tx_written + c->tx_bytes;
 }
 
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer)

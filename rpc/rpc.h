@@ -194,14 +194,19 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us;   /* smoothed over PING; 0: not measured */
-    int64_t heard_us; /* when bytes last came, on this node's clock; 0: not connected */
+    int64_t rtt_us;       /* smoothed over PING; 0: not measured */
+    int64_t heard_us;     /* when bytes last came, or the handshake ended; 0: no stream is open */
+    bool dialing;         /* a stream is being made, and none is open */
+    uint64_t moved_bytes; /* that came, or left for the line, over the connections of now */
     uint64_t bytes_held;
 };
 
 /* Errors: E_NOT_FOUND. */
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out) HTH_MUST;
+/* Lets a connected peer hear of us: a PING, unless anything was sent to it since the last nudge or
+ * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
+void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* The adaptive deadline a call of this method would get now. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);

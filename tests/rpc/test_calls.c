@@ -503,6 +503,40 @@ static void a_quiet_but_living_peer_is_kept(void **state)
     stop();
 }
 
+/* A nudge is heard unless there was something else to hear; without a connection it does nothing.
+ */
+static void a_nudge_is_a_sign_of_life(void **state)
+{
+    struct hth_rpc_peer_info info;
+    (void)state;
+    start_default();
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 15000);
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_true(info.dialing && !info.connected && info.heard_us == 0);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(!info.dialing && info.connected);
+    int64_t heard_us = info.heard_us;
+    uint64_t moved = info.moved_bytes;
+    /* The call was sent since the last nudge, which there was none of. */
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(info.heard_us == heard_us && info.moved_bytes == moved);
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(info.heard_us > heard_us && info.moved_bytes > moved);
+    assert_int_equal(v[0].count, 0);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    stop();
+}
+
 static void idle_connections_are_closed_without_a_fuss(void **state)
 {
     struct hth_rpc_opts opts = member_opts();
@@ -856,6 +890,7 @@ int main(void)
         cmocka_unit_test(a_crash_fails_all_calls_at_once),
         cmocka_unit_test(a_silent_peer_is_found_dead_by_ping),
         cmocka_unit_test(a_quiet_but_living_peer_is_kept),
+        cmocka_unit_test(a_nudge_is_a_sign_of_life),
         cmocka_unit_test(idle_connections_are_closed_without_a_fuss),
         cmocka_unit_test(drain_finishes_what_is_under_way),
         cmocka_unit_test(drain_does_not_wait_for_ever),
