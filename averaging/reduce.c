@@ -58,6 +58,7 @@ void round_unref(struct hth_reduce_round *r)
     hth_free(r->owns);
     hth_free(r->sends);
     hth_free(r->spans);
+    hth_free(r->reducers);
     hth_free(r->members);
     hth_free(r);
 }
@@ -283,14 +284,49 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
     return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
+/* Bit/s; 0 when somebody's is not known, or nobody's. */
+static double slowest_line(const struct hth_reduce_round *r)
+{
+    double slowest = INFINITY;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        double b = r->members[i].is.bandwidth;
+        if (b > 0)
+            slowest = HTH_MIN(slowest, b);
+    }
+    return slowest >= LINE_BITS_MIN && isfinite(slowest) ? slowest : 0;
+}
+
+static bool is_slow(double line)
+{
+    return line > 0 && line < LINE_BITS_FAST;
+}
+
+/* No answer can begin before the first part has come over the slowest line to every reducer, and
+ * at the other end that line waits as long: on slow lines parts are cut by time. */
+static uint64_t aim_of_part(uint64_t share, double slowest)
+{
+    uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
+    if (is_slow(slowest)) {
+        uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
+        small = HTH_MAX(small, (uint64_t)SLOW_PART_FLOATS_MIN);
+        aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
+    }
+    return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
+}
+
 /* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
 static enum hth_err cut(struct hth_reduce_round *r)
 {
     double bandwidth[HTH_AVG_MEMBERS_MAX];
+    double weights[HTH_AVG_MEMBERS_MAX], xi;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
     uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
     for (uint32_t i = 0; i < r->member_count; i++)
         bandwidth[i] = r->members[i].is.bandwidth;
+    HTH_TRY(hth_avg_shares(bandwidth, r->member_count, weights, &xi));
+    double slowest = slowest_line(r);
+    r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
+    r->reducers = hth_new_array(uint32_t, r->member_count);
     HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, r->member_count, total, SHARE_UNITS_MIN, units));
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct member *m = &r->members[i];
@@ -300,8 +336,8 @@ static enum hth_err cut(struct hth_reduce_round *r)
         first += m->floats;
         if (m->floats == 0)
             continue;
-        uint64_t aim = m->floats / PARTS_PER_SHARE;
-        aim = HTH_MAX(HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX), (uint64_t)PART_FLOATS_MIN);
+        r->reducers[r->reducer_count++] = i;
+        uint64_t aim = aim_of_part(m->floats, slowest);
         m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
         r->part_count += m->part_count;
     }
@@ -373,6 +409,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->members[i].is = o->members[i];
         r->members[i].round = r;
         r->members[i].heard_us = r->members[i].progress_us = r->members[i].asked_us = now;
+        r->members[i].nudged_us = r->members[i].moved_us = now;
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
     }
@@ -424,9 +461,7 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     r->look_us = r->start_us + HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us);
     hth_timer_set(red->env, r->timer, r->look_us - r->start_us);
     red->rounds[red->round_count++] = r;
-    /* Each begins with its neighbour, so that nobody is sent to by all at once. */
-    for (uint32_t i = 1; i < r->member_count; i++)
-        give_pump(r, (r->self + i) % r->member_count);
+    give_pump_all(r);
     take_review(r);
     early_take(r);
     if (r->sends_left == 0 && r->owns_left == 0)

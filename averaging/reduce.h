@@ -3,9 +3,11 @@
  * reduce.h: the weighted mean of a group's vectors, by a butterfly that outlives its members.
  *
  * A *round* is one group of members that all know the same list. The vector is cut into shares, one
- * per member that reduces, by bandwidth (shares.h), and shares into parts of at most 512 KiB. Each
- * member sends each part to its reducer (method 66: one request per part, several in flight); the
- * reducer adds what has come in the order of members and answers:
+ * per member that reduces, by bandwidth (shares.h), and shares into parts of at most 512 KiB, where
+ * lines are slow of a millisecond of the slowest: all members cut alike, from the list alone. Each
+ * member sends each part to its reducer (method 66: one request per part, several in flight; on
+ * slow lines all shares alike, ahead of the answers by what the group moves in a third of a
+ * second); the reducer adds what has come in the order of members and answers:
  *
  *      sender 0 --- part p --->.                           .---> mean or difference
  *      sender 1 --- part p --->  reducer r: sum_i w_i x_i  ----> ...
@@ -26,10 +28,11 @@
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
  * Silence means that not a byte came from that peer for k times the median of the longest pauses of
  * the others, within [silence_min_us, silence_max_us], while something is due from it; after half
- * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one. A peer
- * that lives but sends no part for patience_us is slow. Reducers give up on whoever is missing at
- * 0.8 of the round's time, so that the answers still come within it. A round always ends by its
- * timeout.
+ * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one; and all
+ * members give such signs unasked, as questions wait behind data on slow lines. A peer that lives
+ * but sends no part for patience_us, while its line moves nothing else either, is slow. Reducers
+ * give up on whoever is missing at 0.8 of the round's time, so that the answers still come within
+ * it. A round always ends by its timeout.
  *
  * Parts of a round that has not begun here are held a while, bounded; a round that has ended
  * answers stragglers for a while. Repeats are recognised by (group, sender, part).

@@ -7,6 +7,7 @@
  *      ^--- E_BUSY ---------'         |
  *      `---- given up: keep the local values
  */
+#include <math.h>
 #include <string.h>
 
 #include "averaging/reduce_int.h"
@@ -32,6 +33,7 @@ static void settle(struct send *s, double weight, bool kept)
     struct member *m = reducer_of(s);
     s->state = SEND_SETTLED;
     m->settled++;
+    r->settled_floats += s->count;
     r->sends_left--;
     round_count_weight(r, kept ? r->members[r->self].is.weight : weight, s->count);
     if (kept) {
@@ -86,6 +88,7 @@ static void done_apply(struct hth_job *job, enum hth_err err)
         if (err != HTH_OK)
             r->err = err;
         settle(a->send, a->weight, a->kept);
+        give_pump_all(r);
         round_check(r);
     }
     apply_free(a);
@@ -399,6 +402,23 @@ static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
     return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
 
+/* How many parts for a reducer may have been begun. On slow lines all shares get on alike, by what
+ * the group moves in a while ahead of what is settled. Else small shares would take from the large
+ * one's time, fast members would fill the lines of reducers before slow ones get there, and what is
+ * said meanwhile would wait behind all of it. One more, so that one is on its way while another is
+ * answered. */
+static uint32_t reach_of(const struct hth_reduce_round *r, const struct member *m)
+{
+    double total = (double)(r->count - r->members[r->self].floats);
+    if (isinf(r->pace))
+        return m->part_count;
+    double first = START_PARTS * total / r->send_count * r->reducer_count;
+    double ahead = HTH_MIN(r->pace * WINDOW_S, first + (double)r->settled_floats);
+    ahead = HTH_MAX(ahead, first);
+    double reach = ((double)r->settled_floats + ahead) / total;
+    return reach < 1 ? (uint32_t)(reach * m->part_count) + 1 : m->part_count;
+}
+
 void give_pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct member *m = &r->members[to];
@@ -414,9 +434,16 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
         m->again--;
         begin(s);
     }
-    while (m->begun < m->part_count && m->in_flight_bytes < window &&
-           m->as_reducer == HTH_REDUCE_DROP_NONE)
+    uint32_t reach = reach_of(r, m);
+    while (m->begun < reach && m->in_flight_bytes < window && m->as_reducer == HTH_REDUCE_DROP_NONE)
         begin(&sends[m->begun++]);
+}
+
+/* Each begins with another one, so that nobody is sent to by all at once. */
+void give_pump_all(struct hth_reduce_round *r)
+{
+    for (uint32_t k = 1; k <= r->reducer_count; k++)
+        give_pump(r, r->reducers[(r->self + k) % r->reducer_count]);
 }
 
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)

@@ -21,20 +21,30 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 
-#define UNIT_FLOATS     64u /* shares are whole multiples: tensors of 64-byte stretches */
-#define PART_FLOATS_MIN (16u << 10)
-#define PARTS_PER_SHARE 8u  /* aimed at, so that sending, adding and answering overlap */
-#define SHARE_UNITS_MIN 64u /* smaller shares go to the others: a request costs more */
-#define LINGERING_MAX   4u  /* ended rounds that answer stragglers */
-#define ENDED_MAX       64u /* ended groups that are remembered by name */
-#define SUSPECTS_MAX    64u /* silent peers that are remembered */
+#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
+#define PART_FLOATS_MIN      (16u << 10)
+#define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
+#define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
+#define LINE_BITS_FAST       1e9    /* below, parts are small, and the group keeps pace: */
+#define SLOW_PART_S          1.3e-3 /* of the slowest line */
+#define SLOW_PART_FLOATS_MIN (4u << 10)
+#define SLOW_PARTS_PER_SHARE 1024u /* at most, so that members' lists stay short */
+#define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
+#define START_PARTS          3.0  /* to each reducer at first, and so far at least */
+#define SHARE_UNITS_MIN      64u  /* smaller shares go to the others: a request costs more */
+#define LINGERING_MAX        4u   /* ended rounds that answer stragglers */
+#define ENDED_MAX            64u  /* ended groups that are remembered by name */
+#define SUSPECTS_MAX         64u  /* silent peers that are remembered */
 #define SAMPLE_EVERY                                                                               \
     16u /* parts of a share: their encoding's error is measured, from the first                    \
          */
-#define RETRY_US     (10 * HTH_US_PER_MS)
-#define LATE_K       4 /* limits grow by so many times the lateness of our own looks */
-#define OWN_PAUSE_US (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
-#define NUMBER_MAX   1e30f /* in a sum that was not finite: larger ones are left out */
+#define RETRY_US        (10 * HTH_US_PER_MS)
+#define NUDGE_US        (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
+#define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max */
+#define MOVED_BYTES_MIN (64u << 10) /* within the patience: its line is slow, not the peer */
+#define LATE_K          4           /* limits grow by so many times the lateness of our own looks */
+#define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
+#define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
 
@@ -114,9 +124,14 @@ struct member {
     int64_t heard_us, progress_us;
     int64_t pause_us;  /* its longest silence that ended, as seen at ticks */
     int64_t silent_us; /* at the last tick, while something was due */
-    bool ever_heard;   /* in this round */
-    bool suspect;      /* fell silent in a round before, and was not heard since */
-    bool absent;       /* it says that it does not know the round */
+    int64_t nudged_us;
+    int64_t moved_us;     /* when the bytes below had grown by MOVED_BYTES_MIN */
+    uint64_t moved_bytes; /* over its connections */
+    bool ever_heard;      /* in this round */
+    bool took_part;       /* something of this round came from it */
+    bool suspect;         /* fell silent in a round before, and was not heard since */
+    bool absent;          /* it says that it does not know the round */
+    bool dialing;         /* a connection is being made, and there is none */
     struct hth_rpc_call *ask;
     int64_t asked_us;
     struct hth_reduce_round *round;
@@ -131,6 +146,8 @@ struct hth_reduce_round {
     struct hth_hash group;
     struct member *members;
     uint32_t member_count, self;
+    uint32_t *reducers; /* members with a share, in their order */
+    uint32_t reducer_count;
     uint32_t senders; /* others with values */
     uint64_t count;
     struct hth_blob *values;  /* NULL: helper */
@@ -140,6 +157,8 @@ struct hth_reduce_round {
     uint32_t span_count;
     struct send *sends; /* by part, this member's own share left out */
     uint32_t send_count, sends_left;
+    uint64_t settled_floats; /* of sends */
+    double pace;             /* floats a second, by the bandwidths; infinite: no line is slow */
     struct own *owns;
     uint32_t own_count, owns_left;
     uint32_t part_count;
@@ -148,8 +167,9 @@ struct hth_reduce_round {
     void *arg;
     struct hth_timer *timer;
     int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
-    int64_t look_us; /* when the next look is due */
-    int64_t late_us; /* by how much a look was late at most: how busy this machine is */
+    int64_t first_heard_us; /* of whomever; 0: of nobody yet */
+    int64_t look_us;        /* when the next look is due */
+    int64_t late_us;        /* by how much a look was late at most: how busy this machine is */
     bool gave_up, stopped;
     /* results */
     enum hth_err err;
@@ -227,6 +247,7 @@ void early_refuse_until(struct hth_reducer *red, int64_t until_us, enum hth_err 
 
 /* Begins what the window of that reducer allows. */
 void give_pump(struct hth_reduce_round *r, uint32_t to);
+void give_pump_all(struct hth_reduce_round *r);
 /* Its parts keep the local values. */
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why);
 /* Calls that are out are canceled; nothing is applied any more. */

@@ -5,10 +5,17 @@
  *
  *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
  *
- * A peer not heard at all in this round gets silence_max, as nothing is known about it; but one
- * that fell silent in a round before, and was not heard since, gets silence_min. Members that live
- * but have sent nothing for half the limit are asked what they are doing; the answer is a sign of
- * life, or says that they never began or have ended.
+ * A peer that nothing of this round came from gets silence_max, as nothing is known about it, and
+ * while a connection to it is being made as long again as it took to hear the first of the others,
+ * or a second when nobody was heard; but one that fell silent in a round before, and was not heard
+ * since, gets silence_min. Members that live but have sent nothing for half the limit are asked
+ * what they are doing; the answer is a sign of life, or says that they never began or have ended.
+ *
+ * On a slow line that question waits behind parts, at both ends. So every member also speaks
+ * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
+ *
+ * Patience is for those who live and do nothing. While bytes of whatever round move to or from a
+ * peer its line is what is waited for, until the round's time is over.
  */
 #include <stdlib.h>
 
@@ -123,11 +130,20 @@ void watch_lost(struct hth_reduce_round *r, uint32_t i)
     drop(r, i, HTH_REDUCE_DROP_LOST);
 }
 
+static void note_heard(struct hth_reduce_round *r, struct member *m, int64_t at_us)
+{
+    m->heard_us = at_us;
+    m->ever_heard = true;
+    if (r->first_heard_us == 0)
+        r->first_heard_us = at_us;
+}
+
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct member *m = &r->members[i];
-    m->heard_us = m->progress_us = hth_now_us(env_of(r));
-    m->ever_heard = true;
+    m->progress_us = hth_now_us(env_of(r));
+    m->took_part = true;
+    note_heard(r, m, m->progress_us);
     m->absent = false;
 }
 
@@ -142,8 +158,8 @@ static void on_state(struct hth_reduce_round *r, uint32_t i, const struct hth_rp
         return;
     }
     hth_part_reply_clear(&reply);
-    m->heard_us = hth_now_us(env_of(r));
-    m->ever_heard = true;
+    m->took_part = true;
+    note_heard(r, m, hth_now_us(env_of(r)));
     m->absent = reply.state == HTH_PART_UNKNOWN;
     /* Its answers to our parts still come; parts of its own do not. */
     if (reply.state == HTH_PART_ENDED)
@@ -184,19 +200,39 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
 
 /* ---- the look ------------------------------------------------------------------------------ */
 
-/* Bytes of a body count as a sign of life before it is complete. */
+/* Whoever waits for us hears of us, though what we owe waits for others; and it need not ask, as
+ * its question would wait behind all that it has sent. */
+static void speak_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
+{
+    struct member *m = &r->members[i];
+    if (i == r->self || now - m->nudged_us < NUDGE_US)
+        return;
+    m->nudged_us = now;
+    hth_rpc_nudge(r->reducer->rpc, &m->is.id);
+}
+
+/* Bytes of a body count as a sign of life before it is complete; and that many bytes, of whatever
+ * round, mean that the line is what is waited for. */
 static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 {
     struct member *m = &r->members[i];
+    struct hth_rpc_peer_info info;
     if (!is_due(r, i)) {
         m->heard_us = now;
         m->silent_us = 0;
         return;
     }
-    int64_t heard_us = last_heard(r, i);
-    if (heard_us > m->heard_us) {
-        m->heard_us = heard_us;
-        m->ever_heard = true;
+    if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
+        info = (struct hth_rpc_peer_info){0};
+    if (info.heard_us > m->heard_us) {
+        note_heard(r, m, info.heard_us);
+    }
+    m->dialing = info.dialing;
+    if (info.moved_bytes < m->moved_bytes)
+        m->moved_bytes = info.moved_bytes; /* of a connection that is gone */
+    if (info.moved_bytes - m->moved_bytes >= MOVED_BYTES_MIN) {
+        m->moved_bytes = info.moved_bytes;
+        m->moved_us = now;
     }
     if (now - m->heard_us < m->silent_us)
         m->pause_us = HTH_MAX(m->pause_us, m->silent_us);
@@ -207,6 +243,13 @@ static int by_size(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
+}
+
+/* How much longer a connection may take that is being made: as long as it took until the first of
+ * the others was heard, which says how far they are. */
+static int64_t dial_time(const struct hth_reduce_round *r)
+{
+    return r->first_heard_us > 0 ? HTH_MIN(r->first_heard_us - r->start_us, DIAL_US) : DIAL_US;
 }
 
 static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
@@ -223,7 +266,9 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     }
     if (m->suspect && !m->ever_heard)
         return o->silence_min_us + busy;
-    if (n == 0 || !m->ever_heard)
+    if (m->dialing)
+        return o->silence_max_us + dial_time(r) + busy;
+    if (n == 0 || !m->took_part)
         return o->silence_max_us + busy;
     qsort(pauses, n, sizeof(pauses[0]), by_size);
     double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
@@ -236,6 +281,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
     const struct hth_reducer_opts *o = &r->reducer->opts;
     struct member *m = &r->members[i];
     int64_t limit = limit_of(r, i), stuck = now - m->progress_us;
+    int64_t stood = HTH_MIN(stuck, now - m->moved_us);
     if (now - m->heard_us >= limit) {
         drop_silent(r, i);
         return;
@@ -244,10 +290,10 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         drop(r, i, HTH_REDUCE_DROP_ABSENT);
         return;
     }
-    if (stuck >= o->patience_us)
+    if (stood >= o->patience_us)
         watch_drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     /* A reducer may have to lose its patience with somebody first. */
-    if (stuck >= o->patience_us + o->patience_us / 2)
+    if (stood >= o->patience_us + o->patience_us / 2)
         fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
     if (m->ask == NULL && stuck >= limit / 2 && now - m->asked_us >= limit / 2 && is_due(r, i))
         ask(r, i);
@@ -292,6 +338,7 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
         struct member *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);
         m->progress_us = HTH_MIN(m->progress_us + late, now);
+        m->moved_us = HTH_MIN(m->moved_us + late, now);
     }
 }
 
@@ -299,8 +346,10 @@ void watch_tick(struct hth_reduce_round *r)
 {
     int64_t now = hth_now_us(env_of(r));
     forgive(r, now);
-    for (uint32_t i = 0; i < r->member_count; i++)
+    for (uint32_t i = 0; i < r->member_count; i++) {
         listen_to(r, i, now);
+        speak_to(r, i, now);
+    }
     for (uint32_t i = 0; i < r->member_count; i++) {
         if (is_due(r, i))
             judge(r, i, now);

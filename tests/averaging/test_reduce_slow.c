@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reduction on slow and long lines: nobody who lives is given up for what its line does, and
+ * who is dead is given up as soon as on fast ones.
+ */
+#include "averaging/reduce_swarm.h"
+
+#include "core/mem.h"
+
+#define MBIT   1e6
+#define VICTIM 1u
+
+/* n members with lines of so many Mbit/s, that all know. */
+static void line_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count, double mbit)
+{
+    s->world_opts.device.up_bytes_per_s = s->world_opts.device.down_bytes_per_s = mbit * MBIT / 8;
+    swarm_new(s, seed, n, count);
+    for (uint32_t i = 0; i < n; i++)
+        s->member[i].bandwidth = mbit * MBIT;
+}
+
+static void check_whole(const struct swarm *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct hth_reduce_result *r = &s->peer[i].result;
+        assert_int_equal(s->peer[i].results, 1);
+        assert_ok(r->err);
+        assert_int_equal(r->dropped, 0);
+        assert_close(r->weight_fraction, 1, 1e-9, 0);
+    }
+}
+
+/* One reducer that seven send to, all at 20 and 50 Mbit/s: what they send queues for a while at its
+ * line, and nothing can be answered before. */
+static void test_one_reducer(void **state)
+{
+    static const double mbit[] = {20, 50};
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(mbit); k++) {
+        struct swarm s;
+        swarm_defaults(&s);
+        s.world_opts.ghost = true;
+        s.timeout_us = 120 * HTH_US_PER_S;
+        line_swarm(&s, 1 + k, 8, 1u << 20, mbit[k]);
+        for (uint32_t i = 1; i < 8; i++)
+            s.member[i].bandwidth = 0;
+        swarm_start(&s);
+        swarm_run(&s);
+        check_whole(&s);
+        /* Seven vectors go through its line, each way. */
+        double least_s = 7.0 * 32 * (1u << 20) / (mbit[k] * MBIT);
+        assert_close((double)s.peer[1].result.took_us / HTH_US_PER_S, least_s, 0.08, 0);
+        swarm_free(&s);
+    }
+}
+
+/* Frozen at any time of a round over lines of 20 Mbit/s: the others end a second later at most, and
+ * give up on nobody else. */
+static void test_frozen(void **state)
+{
+    enum { COUNT = 1 << 18 };
+    int64_t calm = 0;
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        struct swarm s;
+        int64_t at = k == 0 ? 0 : calm * (k - 1) / 6 + 20 * HTH_US_PER_MS;
+        swarm_defaults(&s);
+        line_swarm(&s, 40 + (uint64_t)k, 4, COUNT, 20);
+        swarm_start(&s);
+        if (k > 0) {
+            hth_world_run_for(s.world, at);
+            hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
+        }
+        swarm_run(&s);
+        for (uint32_t i = 0; i < 4; i++) {
+            const struct hth_reduce_result *r = &s.peer[i].result;
+            if (k == 0)
+                calm = HTH_MAX(calm, r->took_us);
+            if (k > 0 && i == VICTIM)
+                continue;
+            assert_ok(r->err);
+            if (r->took_us > HTH_MAX(calm, at) + HTH_US_PER_S)
+                fail_msg("frozen after %lld ms: member %u took %lld ms, a calm round %lld",
+                         (long long)at / 1000, i, (long long)r->took_us / 1000,
+                         (long long)calm / 1000);
+            for (uint32_t m = 0; m < 4; m++) {
+                if (k > 0 && m == VICTIM)
+                    continue;
+                assert_int_equal(r->fates[m].as_sender, HTH_REDUCE_DROP_NONE);
+                assert_int_equal(r->fates[m].as_reducer, HTH_REDUCE_DROP_NONE);
+            }
+        }
+        if (k == 0)
+            check_whole(&s);
+        swarm_free(&s);
+    }
+}
+
+/* Round trips of 300 and 500 ms: the first round begins with dials and handshakes that take longer
+ * than the silence that means dead, the second is over connections that are there. */
+static void test_far(void **state)
+{
+    static const int64_t one_way_us[] = {150000, 250000};
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(one_way_us); k++) {
+        struct swarm s;
+        swarm_defaults(&s);
+        s.world_opts.link.latency_us = one_way_us[k];
+        line_swarm(&s, 60 + k, 4, 200000, 100);
+        for (int round = 0; round < 2; round++) {
+            swarm_start(&s);
+            swarm_run(&s);
+            check_whole(&s);
+            swarm_next(&s);
+        }
+        swarm_free(&s);
+    }
+}
+
+/* One that is far from the others, who are near each other: 300 ms round trips. */
+static void test_far_newcomer(void **state)
+{
+    struct swarm s;
+    struct hth_link far = HTH_LINK_INIT;
+    (void)state;
+    swarm_defaults(&s);
+    line_swarm(&s, 70, 4, 200000, 100);
+    far.latency_us = 150 * HTH_US_PER_MS;
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i == VICTIM)
+            continue;
+        hth_world_link(s.world, s.peer[VICTIM].node, s.peer[i].node, &far);
+        hth_world_link(s.world, s.peer[i].node, s.peer[VICTIM].node, &far);
+    }
+    swarm_start(&s);
+    swarm_run(&s);
+    check_whole(&s);
+    swarm_free(&s);
+}
+
+/* Dead before anybody was connected, and nobody else to compare with: a second more, no longer. */
+static void test_dead_stranger(void **state)
+{
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    line_swarm(&s, 80, 2, 100000, 100);
+    hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
+    swarm_start(&s);
+    swarm_run(&s);
+    const struct hth_reduce_result *r = &s.peer[0].result;
+    assert_ok(r->err);
+    assert_int_equal(r->fates[VICTIM].as_reducer, HTH_REDUCE_DROP_SILENT);
+    assert_in_range(r->took_us, 700 * HTH_US_PER_MS, 1800 * HTH_US_PER_MS);
+    swarm_free(&s);
+}
+
+/* ---- two rounds at once -------------------------------------------------------------------- */
+
+struct other {
+    uint32_t done, dropped;
+    double fraction;
+};
+
+static void on_other(void *arg, const struct hth_reduce_result *result)
+{
+    struct other *o = arg;
+    assert_ok(result->err);
+    o->done++;
+    o->dropped += result->dropped;
+    o->fraction = fmin(o->fraction, result->weight_fraction);
+}
+
+static bool both_done(void *arg)
+{
+    struct other *o = arg;
+    return o->done == 24;
+}
+
+/* DeDLOC's hybrid set-up, equal shares: lines that do nothing else for ten seconds, in which one
+ * round has to wait for the other's bytes. */
+static void test_two_rounds(void **state)
+{
+    struct swarm s;
+    struct other other = {.fraction = 1};
+    (void)state;
+    swarm_defaults(&s);
+    s.world_opts.ghost = true;
+    s.timeout_us = 120 * HTH_US_PER_S;
+    line_swarm(&s, 90, 24, 17700000, 1000);
+    for (uint32_t i = 8; i < 24; i++) {
+        struct hth_device slow = s.world_opts.device;
+        slow.up_bytes_per_s = slow.down_bytes_per_s = 200 * MBIT / 8;
+        hth_node_set_device(s.peer[i].node, &slow);
+    }
+    swarm_start(&s);
+    for (uint32_t i = 0; i < 24; i++) {
+        struct hth_reduce_opts opts = {
+            .group = {{99}},
+            .members = s.member,
+            .member_count = 24,
+            .self = i,
+            .values = s.peer[i].values,
+            .count = s.count,
+            .timeout_us = s.timeout_us,
+            .done = on_other,
+            .arg = &other,
+        };
+        assert_ok(hth_reduce_start(s.peer[i].reducer, &opts, NULL));
+    }
+    swarm_run(&s);
+    assert_true(hth_world_run_until_true(s.world, both_done, &other, s.timeout_us));
+    check_whole(&s);
+    assert_int_equal(other.dropped, 0);
+    assert_close(other.fraction, 1, 1e-9, 0);
+    swarm_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_reducer),   cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_far),           cmocka_unit_test(test_far_newcomer),
+        cmocka_unit_test(test_dead_stranger), cmocka_unit_test(test_two_rounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
