@@ -262,8 +262,17 @@ static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_pe
            p->note.step >= f->opts.step_min;
 }
 
-/* The freshest of the roster: the highest step, or one that is nearly there. In random order, so
- * that newcomers do not all come to the same one. */
+static bool is_struck_off(const struct hth_state_fetch *f, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        if (hth_peer_id_eq(&f->donors[i]->id, id))
+            return is_struck(f->donors[i]);
+    return false;
+}
+
+/* The freshest of the roster: the highest step, or one that is nearly there; who says a step and
+ * can't show it does not keep others from being asked. In random order, so that newcomers do not
+ * all come to the same one. */
 static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer **out)
 {
     const struct hth_roster_peer *p;
@@ -271,7 +280,7 @@ static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer
     uint32_t n = 0, live = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++)
-        if (can_give(f, p))
+        if (can_give(f, p) && !is_struck_off(f, &p->id))
             best = HTH_MAX(best, p->note.step);
     slack = HTH_MAX(best / 64, UINT64_C(1));
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {

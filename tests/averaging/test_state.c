@@ -548,6 +548,29 @@ static void test_other_states_are_refused(void **state)
     }
 }
 
+/* Who says that it is far ahead and is not, or does not answer, keeps nobody from the run's state. */
+static void test_a_step_that_nobody_can_show(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        setup_world(&f, 32, false);
+        add(&f, 12, 5, false);
+        add(&f, 1000000, 6, false);
+        f.peer[1].step = 11; /* what it has */
+        f.peer[1].silent = c == 1;
+        o = fetch_opts(&f);
+        o.step_min = 12;
+        start(&f, &o);
+        finish(&f, 20 * S);
+        assert_int_equal(f.result.step, 12);
+        check_values(&f, &f.peer[0]);
+        tear_down(&f);
+    }
+}
+
 static void refused(void *arg, const struct hth_rpc_result *r)
 {
     *(enum hth_err *)arg = r->err;
@@ -820,6 +843,7 @@ int main(void)
         cmocka_unit_test(test_snapshot_stays_while_fetched),
         cmocka_unit_test(test_nobody_and_nobody_able),
         cmocka_unit_test(test_other_states_are_refused),
+        cmocka_unit_test(test_a_step_that_nobody_can_show),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_waiters_are_bounded),
         cmocka_unit_test(test_donors_in_mind_are_bounded),
