@@ -307,11 +307,6 @@ void hth_bench_case_free(struct hth_bench_case *c)
     hth_free(c);
 }
 
-double hth_bench_case_error(const struct hth_bench_case *c)
-{
-    return c->error;
-}
-
 double hth_bench_case_flops(const struct hth_bench_case *c)
 {
     return c->flops;

@@ -74,8 +74,6 @@ enum hth_err hth_bench_case_run(struct hth_bench_case *c) HTH_MUST;
  * hth_bench_case_parts() - 1 together are one run. All else has one part. */
 uint32_t hth_bench_case_parts(const struct hth_bench_case *c);
 enum hth_err hth_bench_case_run_part(struct hth_bench_case *c, uint32_t part) HTH_MUST;
-/* Relative 2-norm that the check found. */
-double hth_bench_case_error(const struct hth_bench_case *c);
 /* Of one run: operations of the matrix products (a multiply-add counts two), and bytes that a
  * perfect cache would still move (0 for kinds that multiply). */
 double hth_bench_case_flops(const struct hth_bench_case *c);
