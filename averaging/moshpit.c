@@ -248,6 +248,7 @@ void hth_moshpit_nudge(struct hth_averager *a)
 
     HTH_ASSERT(a->ops == &ops);
     take_place(mp);
+    hth_moshpit_forget(mp);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)
             hth_sweep_nudge(mp->sweeps[i]);

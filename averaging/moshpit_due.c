@@ -8,8 +8,12 @@
  * expected again before it was heard again or a newer note of it was seen: a dead peer's last note
  * lives on for a while.
  */
+#include <string.h>
+
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
+
+#define STEPS_LATE 4 /* that a note may be behind its owner */
 
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
 {
@@ -41,7 +45,21 @@ static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
     return false;
 }
 
-#define STEPS_LATE 4
+/* Who is gone from the roster is due nowhere, and there are no more suspects than notes. */
+void hth_moshpit_forget(struct moshpit *mp)
+{
+    const void *key;
+    struct suspect *s;
+    struct hth_peer_id id;
+
+    for (size_t it = 0; (s = hth_map_next(mp->suspects, &it, &key, NULL)) != NULL;) {
+        memcpy(id.b, key, sizeof(id.b));
+        if (hth_roster_find(mp->roster, &id) != NULL)
+            continue;
+        hth_map_del(mp->suspects, id.b, sizeof(id.b));
+        hth_free(s);
+    }
+}
 
 enum where { NOT_DUE, MAY_COME, DUE };
 

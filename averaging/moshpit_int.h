@@ -100,5 +100,6 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
  * highest number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
+void hth_moshpit_forget(struct moshpit *mp);
 
 #endif

@@ -548,7 +548,7 @@ static void test_other_states_are_refused(void **state)
     }
 }
 
-/* Who says that it is far ahead and is not, or does not answer, keeps nobody from the run's state. */
+/* Who says that it is far ahead and is not, or does not answer, keeps nobody from the state. */
 static void test_a_step_that_nobody_can_show(void **state)
 {
     struct fixture f;
