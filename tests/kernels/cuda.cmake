@@ -40,9 +40,10 @@ endfunction()
 hth_shim(hth_cuda_shim "")
 hth_shim(hth_cuda_shim_plant HTH_SHIM_PLANT)
 hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_host hth_cuda_shim
-    LABELS unit kernels)
+    LABELS unit kernels TIMEOUT 300)
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
     LINK hth_kernel_cases hth_cuda_host hth_cuda_shim_plant LABELS unit kernels)
-hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim LABELS unit kernels)
+hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels TIMEOUT 300)
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_devices.c: hearth devices, and a host that is told to use a card that it can't use. Both
+ * hold on machines with and without a card, because the plug-in that is found first is damaged. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <stdlib.h>
+
+/* Every device is used, with its memory, or says why not. Returns how many of the kind are used. */
+static size_t check_kind(const json_t *devices, const char *kind, size_t *told)
+{
+    size_t used = 0;
+    *told = 0;
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const json_t *d = json_array_get(devices, i);
+        if (strcmp(json_string_value(json_object_get(d, "kind")), kind) != 0)
+            continue;
+        assert_true(json_is_string(json_object_get(d, "name")));
+        const json_t *why = json_object_get(d, "why");
+        double memory = json_number_value(json_object_get(d, "memory_bytes"));
+        if (why == NULL) {
+            assert_true(memory > 0);
+            used++;
+        } else {
+            assert_true(json_string_length(why) > 0);
+            (*told)++;
+        }
+    }
+    return used;
+}
+
+static json_t *devices_of(struct place *p, const char *name)
+{
+    struct proc *proc = START(p, name, "devices", "--json");
+    assert_int_equal(proc_wait(proc), 0);
+    json_t *all = json_load_file(proc->out, 0, NULL);
+    assert_non_null(all);
+    assert_true(json_is_array(json_object_get(all, "devices")));
+    return all;
+}
+
+static void test_list(void **state)
+{
+    struct place *p = *state;
+    size_t told;
+    json_t *all = devices_of(p, "found");
+    assert_int_equal(check_kind(json_object_get(all, "devices"), "cpu", &told), 1);
+    size_t cards = check_kind(json_object_get(all, "devices"), "cuda", &told);
+    assert_true(cards + told > 0); /* a machine without a card is told why */
+    json_decref(all);
+    struct proc *table = START(p, "table", "devices");
+    assert_int_equal(proc_wait(table), 0);
+    proc_must_say(table, "cpu");
+    if (told > 0)
+        proc_must_say(table, "not used: ");
+    place_end(p);
+}
+
+static void use_damaged_plugin(struct place *p)
+{
+    place_write(p, "hearth-cuda.so", "not a library", 13);
+    const char *folders = place_text(p, "/nonexistent:%s", p->root);
+    assert_int_equal(setenv("HEARTH_PLUGINS", folders, 1), 0);
+}
+
+static void test_damaged_plugin(void **state)
+{
+    struct place *p = *state;
+    size_t told;
+    use_damaged_plugin(p);
+    json_t *all = devices_of(p, "damaged");
+    assert_int_equal(check_kind(json_object_get(all, "devices"), "cuda", &told), 0);
+    assert_int_equal(told, 1);
+    json_decref(all);
+    assert_int_equal(unsetenv("HEARTH_PLUGINS"), 0);
+    place_end(p);
+}
+
+static void serve_without(struct place *p, const char *device, const char *said)
+{
+    struct toy t;
+    use_damaged_plugin(p);
+    toy_init(&t, p, 10);
+    struct proc *host = START(p, "host", "serve", "--run", t.run, "--experts", "2", "--device",
+                              device, "--listen", t.addr[1], "--dir", place_path(p, "host"));
+    proc_wait_text(host, "serving 2 experts");
+    proc_must_say(host, said);
+    assert_int_equal(unsetenv("HEARTH_PLUGINS"), 0);
+    place_end(p);
+}
+
+static void test_the_cpu_serves_instead(void **state)
+{
+    serve_without(*state, "cuda", "--device cuda is not used: ");
+}
+
+static void test_of_several_cards(void **state)
+{
+    serve_without(*state, "cuda:1,cuda:0", "--device cuda:0 is not used: ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_list, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_plugin, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_the_cpu_serves_instead, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_of_several_cards, place_setup, place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
