@@ -192,6 +192,10 @@ int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
     *b = (struct hth_bench){.seed = 1, .log = {.spec = "warn"}};
     if (argp_parse(&top, argc, argv, 0, NULL, &in) != 0)
         return HTH_EXIT_USAGE;
+    if (b->device.device != NULL && strcmp(b->device.device, "cpu") != 0) {
+        hth_cli_say_error("these benchmarks measure the CPU; for a card there is tools/gpu-check");
+        return HTH_EXIT_USAGE;
+    }
     if (hth_device_choose(&b->device, HTH_MATMUL_AUTO, &b->backend) != HTH_OK)
         return HTH_EXIT_DEVICE;
     say_machine(b);
