@@ -309,5 +309,9 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
     if (err == CUBLAS_STATUS_SUCCESS)
         err = lt.Matmul(b->handle, p->desc, &one, m->b, p->a, m->a, p->b, &beta, m->c, p->c, m->c,
                         p->c, &p->algo, b->workspace, WORKSPACE, (cudaStream_t)stream);
+    /* What the library promised and then refused: our own kernels do the end. */
+    if (m->end != HTH_GPU_PLAIN &&
+        (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE))
+        return HTH_GPU_NO_FUSION;
     return (int)err;
 }
