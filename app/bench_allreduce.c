@@ -317,6 +317,7 @@ static enum hth_err measure_all(struct hth_bench *b, const struct own_flags *own
     static const uint64_t bytes[] = {4u << 10, 4u << 20, 64u << 20};
     static const struct figure formats[] = {{.format = "fp32", .error_max = 1e-6},
                                             {.format = "fp16", .error_max = 2e-3},
+                                            {.format = "bf16", .error_max = 1e-2},
                                             {.format = "int8", .error_max = 3e-2}};
     char *mpi = own->mpi != NULL ? hth_strdup(own->mpi) : mpi_program();
     enum hth_err err = HTH_OK;
@@ -375,7 +376,7 @@ int hth_bench_allreduce_main(int argc, char **argv)
         {"as-member", KEY_MEMBER, NULL, OPTION_HIDDEN, "One of the processes", 0},
         {"n", KEY_N, "N", 0, "Only with 2, 4 or 8 processes", 0},
         {"bytes", KEY_BYTES, "SIZE", 0, "Only vectors of 4KiB, 4MiB or 64MiB", 0},
-        {"format", KEY_FORMAT, "NAME", 0, "Only fp32, fp16 or int8", 0},
+        {"format", KEY_FORMAT, "NAME", 0, "Only fp32, fp16, bf16 or int8", 0},
         {"mpi", KEY_MPI, "PROGRAM", 0, "bench_mpi_allreduce, where it is not beside this program",
          0},
         {0}};
