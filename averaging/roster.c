@@ -21,7 +21,6 @@
 #define RATE_STEP     0.25                  /* a speed that others should hear of */
 #define SAMPLES_STEP  0.1                   /* ... samples, of those said or estimated */
 #define ASK_MIN_US    (250 * HTH_US_PER_MS) /* the board is asked, besides being watched */
-#define ASK_MAX_US    (64 * HTH_US_PER_S)
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
@@ -110,7 +109,7 @@ static void on_ask(void *arg)
         HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "the roster can't be asked for: %s",
                 hth_err_text(err));
     hth_timer_set(r->env, r->ask, r->ask_us);
-    r->ask_us = HTH_MIN(2 * r->ask_us, ASK_MAX_US);
+    r->ask_us = HTH_MIN(2 * r->ask_us, r->opts.ask_max_us);
 }
 
 static void on_change_timer(void *arg)
@@ -440,7 +439,8 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
     if (o->network == NULL || hth_name_check(o->network, strnlen(o->network, 256)) != HTH_OK)
         return HTH_E_CONFIG;
     if (o->life_us < HTH_RECORD_LIFE_MIN_US || o->life_us > HTH_RECORD_LIFE_MAX_US ||
-        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->group_max < 2)
+        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->ask_max_us <= 0 ||
+        o->group_max < 2)
         return HTH_E_CONFIG;
     if (o->bandwidth != 0 &&
         !(o->bandwidth >= HTH_AVG_BANDWIDTH_MIN && o->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
