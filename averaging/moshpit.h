@@ -19,8 +19,8 @@
  * peers keep their cells: the grid stays as full as it was, and one disturbed round is forgotten in
  * the next sweep.
  *
- * Numbers. Round r works along axis r mod d. A sweep of one round takes the first one in which
- * anybody of the roster can still be met and that this peer has not done; one through all axes
+ * Numbers. Round r works along axis r mod d. A sweep of one round takes the one in which the
+ * middle one of those in the roster is, unless this peer has done it; one through all axes
  * begins at a multiple of d, and one with a number s at s d. The shape and its generation are those
  * of the roster when the sweep begins; while nobody was met yet, a new generation begins it anew.
  *

@@ -8,6 +8,7 @@
  * expected again before it was heard again or a newer note of it was seen: a dead peer's last note
  * lives on for a while.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/moshpit_int.h"
@@ -183,17 +184,31 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
     return count;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The lower median. The lowest would do as long as nobody is late; but whoever missed a round would
+ * go on looking for it with the others who did, a round behind all the rest for good. */
 uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
 {
+    uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
     const struct hth_roster_peer *p;
-    uint64_t round = UINT64_MAX;
+    size_t count = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
         const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema, NULL);
         if (p->note.schema != hth_roster_self(mp->roster)->schema ||
             (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || suspected(mp, p))
             continue;
-        round = HTH_MIN(round, HTH_MAX(p->note.round, heard != NULL ? heard->round : 0));
+        HTH_ASSERT(count < HTH_AVG_ROSTER_MAX);
+        rounds[count++] = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);
     }
-    return round == UINT64_MAX ? ours : HTH_MAX(round, ours);
+    qsort(rounds, count, sizeof(*rounds), by_number);
+    middle = count > 0 ? rounds[(count - 1) / 2] : ours;
+    hth_free(rounds);
+    return HTH_MAX(middle, ours);
 }

@@ -96,8 +96,8 @@ struct hth_avg_line hth_sweep_line(const struct sweep *s);
 /* moshpit_due.c */
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
-/* The first round in which somebody else can still be met, and not before `ours`. Going with the
- * highest number would leave behind those who end the same round a moment later. */
+/* The round in which the middle one of those seen is, and not before `ours`. Going with the highest
+ * number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 void hth_moshpit_forget(struct moshpit *mp);

@@ -126,6 +126,31 @@ static void one_cell_spreads(void **state)
     pit_stop(&p);
 }
 
+/* Who missed a round goes with the others in the next, not with those who missed it too. */
+static void the_late_catch_up(void **state)
+{
+    struct pit p;
+    uint64_t round;
+
+    (void)state;
+    pit_init(&p, 89, 16, 64, NULL);
+    assert_ok(hth_avg_shape_parse("4x4", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (uint32_t i = 4; i < p.peers; i++) /* four are busy */
+        pit_offer(&p.peer[i], HTH_AVG_SWEEP_AUTO, 1);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    round = hth_roster_self(p.peer[15].roster)->round;
+    for (uint32_t i = 0; i < p.peers; i++) {
+        assert_ok(p.peer[i].result.err);
+        assert_true(hth_roster_self(p.peer[i].roster)->round == round);
+    }
+    pit_stop(&p);
+}
+
 /* The group is there when the values are: from then on it is a round trip or two, and the sums. */
 static void prepared(void **state)
 {
@@ -519,17 +544,12 @@ static void kill_matrix(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_grids),
-        cmocka_unit_test(weights_are_carried),
-        cmocka_unit_test(clients_and_helpers),
-        cmocka_unit_test(one_cell_spreads),
-        cmocka_unit_test(prepared),
-        cmocka_unit_test(notes_are_late),
-        cmocka_unit_test(kinds_never_meet),
-        cmocka_unit_test(several_at_once),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(a_thousand),
-        cmocka_unit_test(half_leave),
+        cmocka_unit_test(full_grids),          cmocka_unit_test(weights_are_carried),
+        cmocka_unit_test(clients_and_helpers), cmocka_unit_test(one_cell_spreads),
+        cmocka_unit_test(the_late_catch_up),   cmocka_unit_test(prepared),
+        cmocka_unit_test(notes_are_late),      cmocka_unit_test(kinds_never_meet),
+        cmocka_unit_test(several_at_once),     cmocka_unit_test(refusals),
+        cmocka_unit_test(a_thousand),          cmocka_unit_test(half_leave),
         cmocka_unit_test(kill_matrix),
     };
     if (argc > 1) { /* a larger one, by hand */
