@@ -67,19 +67,40 @@ enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO };
  * the order of submission; a compute lane has several workers, so jobs that share weights must be
  * submitted one after the other's done.
  *
- * The simulator charges the job's cost against the node's device profile, and in ghost mode skips
- * `run`: only jobs look into payloads. flops and bytes_moved are honest counts of the work.
+ * The simulator charges the job's cost against the node's device, and in ghost mode skips `run`:
+ * only jobs look into payloads. flops and bytes_moved are honest counts of the work. Work whose
+ * speed depends on its size is counted by kind as well (hth_job_add), for devices that were
+ * measured.
  */
+enum hth_work_kind { HTH_WORK_FORWARD, HTH_WORK_BACKWARD, HTH_WORK_STEP, HTH_WORK_KINDS };
+
+struct hth_job_work {
+    double flops;
+    uint64_t rows;    /* of all batches together */
+    uint32_t batches; /* each goes through an expert by itself */
+};
+
 struct hth_job {
     enum hth_lane lane;
     void (*run)(struct hth_job *job);
     void (*done)(struct hth_job *job, enum hth_err err); /* HTH_OK or E_CANCELED at shutdown */
     double flops;
     double bytes_moved;
-    struct hth_job *next;    /* private to the environment */
-    struct hth_env *env;     /* private */
-    uint64_t private_ticket; /* private */
+    struct hth_job_work work[HTH_WORK_KINDS]; /* what of flops is known by kind */
+    struct hth_job *next;                     /* private to the environment */
+    struct hth_env *env;                      /* private */
+    uint64_t private_ticket;                  /* private */
 };
+
+/* One more batch of rows for a job that was not submitted yet; bytes_moved is counted apart. */
+static inline void hth_job_add(struct hth_job *job, enum hth_work_kind kind, double flops,
+                               uint64_t rows)
+{
+    job->flops += flops;
+    job->work[kind].flops += flops;
+    job->work[kind].rows += rows;
+    job->work[kind].batches++;
+}
 
 /* ---- the table ----------------------------------------------------------------------------- */
 

@@ -300,7 +300,8 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
         e->backward_running = true;
     job->rows += b->rows;
     job->cost += e->flops_row[pool->backward] * b->rows;
-    job->job.flops += e->flops_row[pool->backward] * b->rows;
+    hth_job_add(&job->job, pool->backward ? HTH_WORK_BACKWARD : HTH_WORK_FORWARD,
+                e->flops_row[pool->backward] * b->rows, b->rows);
     job->job.bytes_moved +=
         4.0 * ((double)e->weights * (pool->backward ? 3 : 1) + 3.0 * (double)b->rows * e->d);
     e->server->stats.batches++;
@@ -312,7 +313,7 @@ static void take_step(struct srv_job *job, struct srv_expert *e)
     job_batch(job, SRV_STEP, e);
     e->step_running = true;
     job->cost += COST_PER_WEIGHT_STEP * (double)e->weights;
-    job->job.flops += 12.0 * (double)e->weights;
+    hth_job_add(&job->job, HTH_WORK_STEP, 12.0 * (double)e->weights, 1);
     job->job.bytes_moved += 28.0 * (double)e->weights;
 }
 
