@@ -6,6 +6,7 @@
 
 #include "core/limits.h"
 #include "core/mem.h"
+#include "sim/profile.h"
 #include "sim/scenario_file.h"
 
 #include <errno.h>
@@ -134,6 +135,37 @@ static void find_scenario(struct request *r)
         snprintf(r->path, sizeof(r->path), "%s/%s.yaml", HTH_SCENARIO_DIR, r->scenario);
 }
 
+/* A device's profile lies beside its scenario, unless its path is absolute. */
+static int load_profile(const struct request *r, struct hth_scenario_device *device)
+{
+    char error[HTH_PROFILE_ERROR_MAX], path[sizeof(r->path) + HTH_SCENARIO_PATH_MAX];
+    const char *slash = strrchr(r->path, '/');
+    struct hth_profile *profile;
+    size_t len;
+    int beside = device->profile[0] == '/' || slash == NULL ? 0 : (int)(slash + 1 - r->path);
+    snprintf(path, sizeof(path), "%.*s%s", beside, r->path, device->profile);
+    uint8_t *data = slurp(path, HTH_PROFILE_BYTES_MAX, &len);
+    if (data == NULL)
+        return HTH_EXIT_CONFIG;
+    enum hth_err err = hth_profile_parse(path, data, len, &profile, error);
+    hth_free(data);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", error);
+    device->measured = profile;
+    return err != HTH_OK ? HTH_EXIT_CONFIG : HTH_EXIT_OK;
+}
+
+static int load_profiles(struct request *r)
+{
+    for (uint32_t i = 0; i < r->file->device_count; i++) {
+        struct hth_scenario_device *device = &r->file->devices[i];
+        int code = device->profile != NULL ? load_profile(r, device) : HTH_EXIT_OK;
+        if (code != HTH_EXIT_OK)
+            return code;
+    }
+    return HTH_EXIT_OK;
+}
+
 static int load(struct request *r)
 {
     char error[HTH_SCENARIO_ERROR_MAX];
@@ -148,8 +180,9 @@ static int load(struct request *r)
         hth_cli_say_error("%s", error);
         return hth_exit_of(err);
     }
-    if (r->trace == NULL)
-        return HTH_EXIT_OK;
+    int code = load_profiles(r);
+    if (code != HTH_EXIT_OK || r->trace == NULL)
+        return code;
     data = slurp(r->trace, HTH_AVAIL_BYTES_MAX, &len);
     if (data == NULL)
         return HTH_EXIT_CONFIG;
@@ -162,6 +195,8 @@ static int load(struct request *r)
 
 static void unload(struct request *r)
 {
+    for (uint32_t i = 0; r->file != NULL && i < r->file->device_count; i++)
+        hth_profile_free((struct hth_profile *)r->file->devices[i].measured);
     hth_scenario_free(r->file);
     hth_avail_clear(&r->avail);
 }

@@ -173,6 +173,8 @@
 #define HTH_SCENARIO_BYTES_MAX (64u << 10) /* of a scenario */
 #define HTH_SCENARIO_NODES_MAX 20000
 #define HTH_SCENARIO_ZONES_MAX 32
+#define HTH_PROFILE_BYTES_MAX  (256u << 10) /* of what a device was measured to do */
+#define HTH_PROFILE_POINTS_MAX 1024         /* of each kind of work */
 
 /* app */
 #define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* of all connections, on any machine */

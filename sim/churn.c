@@ -123,8 +123,7 @@ static void play_turn(void *arg)
     if (m->away) {
         const struct hth_avail_row *row = &m->rows[m->at];
         struct hth_device d = m->base;
-        d.flops_per_s *= row->speed;
-        d.bytes_per_s *= row->speed;
+        hth_device_scale(&d, row->speed);
         d.up_bytes_per_s = row->up_bytes_per_s;
         d.down_bytes_per_s = row->down_bytes_per_s;
         hth_node_set_device(m->node, &d);

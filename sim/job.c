@@ -8,6 +8,7 @@
 #include "sim/internal.h"
 
 #include "core/limits.h"
+#include "sim/profile.h"
 
 static void start_jobs(struct hth_node *node, enum hth_lane lane);
 
@@ -21,6 +22,27 @@ uint32_t sim_lane_width(struct hth_env *env, enum hth_lane lane)
     return width_of(sim_node_of(env), lane);
 }
 
+static bool is_known(const struct hth_job *job)
+{
+    for (int k = 0; k < HTH_WORK_KINDS; k++)
+        if (job->work[k].batches > 0)
+            return true;
+    return false;
+}
+
+/* What was measured has its bytes in it; the rest of such a job is arithmetic. */
+static double known_s(const struct hth_device *d, const struct hth_job *job)
+{
+    double seconds = 0, flops = job->flops;
+    for (int k = 0; k < HTH_WORK_KINDS; k++) {
+        seconds += hth_profile_s(d->profile, (enum hth_work_kind)k, &job->work[k]);
+        flops -= job->work[k].flops;
+    }
+    if (d->profile_slow > 0)
+        seconds *= d->profile_slow;
+    return seconds + (d->flops_per_s > 0 && flops > 0 ? flops / d->flops_per_s : 0);
+}
+
 static int64_t cost_us(const struct hth_node *node, const struct hth_job *job)
 {
     const struct hth_device *d = &node->device;
@@ -30,6 +52,9 @@ static int64_t cost_us(const struct hth_node *node, const struct hth_job *job)
         fixed_us = d->disk_latency_us;
         if (d->disk_bytes_per_s > 0.0)
             seconds = job->bytes_moved / d->disk_bytes_per_s;
+    } else if (d->profile != NULL && is_known(job)) {
+        fixed_us = d->job_overhead_us;
+        seconds = known_s(d, job);
     } else {
         fixed_us = d->job_overhead_us;
         double flops_s = d->flops_per_s > 0.0 ? job->flops / d->flops_per_s : 0.0;

@@ -11,6 +11,8 @@
 
 #include "core/base.h"
 
+struct hth_profile;
+
 /* The random part of a delay; `jitter_us` is its mean (for NORMAL: the standard deviation of a
  * normal that is cut off at 0). UNIFORM runs from 0 to twice the mean. */
 enum hth_jitter { HTH_JITTER_NONE, HTH_JITTER_UNIFORM, HTH_JITTER_EXPONENTIAL, HTH_JITTER_NORMAL };
@@ -31,8 +33,11 @@ struct hth_link {
 
 /* What a node is made of. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s)
  * + job_overhead_us on one of compute_workers; an io job bytes_moved / disk_bytes_per_s +
- * disk_latency_us on one worker. Streams of a node share its up_ and down_bytes_per_s fairly. */
+ * disk_latency_us on one worker. Streams of a node share its up_ and down_bytes_per_s fairly. With
+ * a profile, work that a job counts by kind takes what was measured instead, times profile_slow. */
 struct hth_device {
+    const struct hth_profile *profile; /* borrowed (profile.h); NULL: rates alone */
+    double profile_slow;               /* 0: 1 */
     double flops_per_s;
     double bytes_per_s;
     int64_t job_overhead_us;
@@ -49,6 +54,14 @@ struct hth_device {
         .disk_bytes_per_s = 500e6, .disk_latency_us = 100, .up_bytes_per_s = 125e6,                \
         .down_bytes_per_s = 125e6                                                                  \
     }
+
+/* Its processors work at `speed` times what they did. */
+static inline void hth_device_scale(struct hth_device *device, double speed)
+{
+    device->flops_per_s *= speed;
+    device->bytes_per_s *= speed;
+    device->profile_slow = (device->profile_slow > 0 ? device->profile_slow : 1.0) / speed;
+}
 
 /* The shared table. The delays follow what OpenDHT showed on 64 nodes over 25 ms links: a put is
  * done after 1 + log2(N)/2 round trips, a get sees its first value after 1/2 + log2(N)/4 and ends

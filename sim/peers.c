@@ -109,6 +109,10 @@ static bool payload_is(const struct hth_tensor *t, uint64_t digest)
 
 /* ---- serving ------------------------------------------------------------------------------- */
 
+/* What an expert would compute for a call, and the bytes of one of its rows. */
+#define SERVE_FLOPS     5e7
+#define SERVE_ROW_BYTES 4096
+
 static void serve_run(struct hth_job *job)
 {
     (void)job; /* only its cost matters */
@@ -135,8 +139,9 @@ static void serve_echo(void *arg, struct hth_rpc_request *req)
     serving->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                                     .run = serve_run,
                                     .done = serve_done,
-                                    .flops = 5e7,
                                     .bytes_moved = 2.0 * p->all->opts.payload_bytes};
+    hth_job_add(&serving->job, HTH_WORK_FORWARD, SERVE_FLOPS,
+                HTH_MAX(p->all->opts.payload_bytes / SERVE_ROW_BYTES, 1u));
     enum hth_err err = hth_job_submit(p->env, &serving->job);
     if (err != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_BUSY, 100 * HTH_US_PER_MS, "the queue is full");

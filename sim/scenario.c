@@ -84,11 +84,12 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
 {
     for (uint32_t i = 0; i < s->device_count; i++) {
         const struct hth_scenario_device *d = &s->devices[i];
+        bool rated = d->profile == NULL; /* else these come from the profile */
         const struct bound bounds[] = {
             {"devices.share", one(d->share), 1e-6, 1e6},
-            {"devices.gflops", one(d->gflops), 1e-3, 1e9},
-            {"devices.gbytes_per_s", one(d->gbytes_per_s), 1e-3, 1e9},
-            {"devices.workers", one(d->workers), 1, 1024},
+            {"devices.gflops", one(d->gflops), rated ? 1e-3 : 0, 1e9},
+            {"devices.gbytes_per_s", one(d->gbytes_per_s), rated ? 1e-3 : 0, 1e9},
+            {"devices.workers", one(d->workers), rated ? 1 : 0, 1024},
             {"devices.up_mbit", one(d->up_mbit), 0, 1e9},
             {"devices.down_mbit", one(d->down_mbit), 0, 1e9},
             {"devices.disk_mb", one(d->disk_mb), 0, 1e9},

@@ -29,6 +29,7 @@
 #define HTH_SCENARIO_TEXT_MAX    1536
 #define HTH_SCENARIO_LINE_MAX    640
 #define HTH_SCENARIO_DEVICES_MAX 16
+#define HTH_SCENARIO_PATH_MAX    255
 
 struct hth_range {
     double low, high;
@@ -48,6 +49,9 @@ struct hth_scenario_device {
     uint32_t workers;
     double up_mbit, down_mbit; /* 0: unlimited */
     double disk_mb;            /* 0: no end */
+    char *profile;             /* a file; NULL: the rates above */
+    /* What it says (profile.h): the caller loads it, sets this before the run, and frees it. */
+    const struct hth_profile *measured;
 };
 
 struct hth_scenario {
@@ -149,7 +153,7 @@ struct hth_scenario_report {
 };
 
 /* A condition that was broken is no error: look at report->pass. Errors: E_RANGE (the scenario was
- * not checked). */
+ * not checked, or a device's profile was not loaded). */
 enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scenario_opts *opts,
                               struct hth_scenario_report *report) HTH_MUST;
 /* "PASS scenario=... seed=... hash=... ..." or "FAIL ..." with the reason and `again`, the command

@@ -15,6 +15,7 @@
  *     devices:
  *       - { name: laptop, share: 3, gflops: 50, gbytes_per_s: 10, workers: 2, up_mbit: 20,
  *           down_mbit: 100, disk_mb: 1000 }
+ *       - { name: mine, share: 1, profile: mine.yaml, up_mbit: 20, down_mbit: 100 }   # profile.h
  *     churn: { kind: weibull, up_s: [20, 100], down_s: [2, 10], shape: [0.5, 1], silent: 0.5,
  *              providers: 4, provider_up_s: [60, 60], provider_down_s: [5, 5] }
  *     partitions: { every_s: [5, 20], for_s: [2, 8], share: [0.1, 0.5], one_way: 0.5 }

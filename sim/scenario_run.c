@@ -5,6 +5,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/peers.h"
+#include "sim/profile.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -145,11 +146,11 @@ static void draw_device(struct run *r, struct hth_rng *rng, struct hth_device *o
         out->up_bytes_per_s = d->up_mbit * 125e3;
         out->down_bytes_per_s = d->down_mbit * 125e3;
         out->disk_bytes_max = (uint64_t)(d->disk_mb * 1e6);
+        if (d->measured != NULL)
+            hth_profile_apply(d->measured, out);
     }
-    if (hth_rng_chance(rng, r->plan->straggler_share)) {
-        out->flops_per_s *= r->plan->straggler_speed;
-        out->bytes_per_s *= r->plan->straggler_speed;
-    }
+    if (hth_rng_chance(rng, r->plan->straggler_share))
+        hth_device_scale(out, r->plan->straggler_speed);
 }
 
 static uint32_t draw_zone(struct run *r, struct hth_rng *rng)
@@ -309,6 +310,9 @@ enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scen
     const struct hth_scenario *s = plan->scenario;
     struct hth_peers_opts peers = HTH_PEERS_OPTS_INIT;
     struct run r = {.plan = plan, .s = s, .report = report};
+    for (uint32_t i = 0; i < s->device_count; i++)
+        if (s->devices[i].profile != NULL && s->devices[i].measured == NULL)
+            return HTH_E_RANGE;
     memset(report, 0, sizeof(*report));
     strncpy(report->name, s->name, HTH_SCENARIO_NAME_MAX);
     report->seed = plan->seed;
