@@ -195,17 +195,20 @@ static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, cons
 {
     size_t bytes = (size_t)rows->count * b->expert->d * sizeof(float);
     struct rows there = {0};
+    enum hth_err err, synced;
 
     if (rows->count == 0)
         return HTH_OK;
     if (is_here(b)) {
-        HTH_TRY(compute_here(ex, b, rows));
+        HTH_GOTO(out, compute_here(ex, b, rows));
     } else {
-        HTH_TRY(rows_upload(ex, b, rows, &there));
-        HTH_TRY(compute_here(ex, b, &there));
-        HTH_TRY(hth_exec_download(ex, rows->out, there.out, bytes));
+        HTH_GOTO(out, rows_upload(ex, b, rows, &there));
+        HTH_GOTO(out, compute_here(ex, b, &there));
+        HTH_GOTO(out, hth_exec_download(ex, rows->out, there.out, bytes));
     }
-    return hth_exec_sync(ex);
+out:
+    synced = hth_exec_sync(ex); /* also of what was begun and failed: rows are freed next */
+    return err != HTH_OK ? err : synced;
 }
 
 /* What run_rows takes from its context. */

@@ -209,6 +209,7 @@ enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
     optim.lr = hth_expert_lr(expert);
     scale *= hth_clip_scale(norm * scale, expert->opts.clip_norm);
     HTH_GOTO(out, hth_optim_step(ex, expert->params, &optim, (float)scale));
+    err = hth_exec_sync(ex); /* other contexts read the weights next */
 out:
     expert->pending.rows = 0;
     hth_params_zero_grads(expert->params);
