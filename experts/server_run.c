@@ -256,12 +256,24 @@ static enum hth_err load(struct srv_job *job, struct srv_batch *b)
     return err == HTH_E_NO_FILE ? hth_expert_init(b->expert->expert) : err;
 }
 
+/* A card that hosts more than it holds brings the weights of the next batch during this one. */
+static void bring_weights(const struct srv_job *job, struct hth_exec *ex, uint32_t i)
+{
+    for (uint32_t k = i; k < HTH_MIN(i + 2, job->batches); k++) {
+        const struct srv_batch *b = &job->batch[k];
+        struct hth_params *p = hth_expert_params(b->expert->expert);
+        if (b->what != SRV_LOAD && p != NULL)
+            hth_params_ahead(ex, p, b->what != SRV_FORWARD);
+    }
+}
+
 static enum hth_err run_batch(struct hth_exec *ex, void *arg, uint32_t i)
 {
     struct srv_job *job = arg;
     struct srv_batch *b = &job->batch[i];
     size_t mark = hth_exec_mark(ex);
 
+    bring_weights(job, ex, i);
     if (b->what == SRV_LOAD)
         b->err = load(job, b);
     else if (b->what == SRV_STEP)

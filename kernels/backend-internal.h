@@ -20,7 +20,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 2u
+#define HTH_BACKEND_ABI 3u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -60,6 +60,8 @@ struct hth_params {
     float *value, *grad, *state[2];
     uint32_t slots;
     bool sealed;
+    bool has_grads;
+    void *home;       /* of a back end that moves sets about (params_open); else NULL */
     bool state_zero;  /* states are logically zero: nobody wrote them yet */
     uint64_t version; /* of the values; starts at 1, moves at each change */
     uint64_t steps;
@@ -96,8 +98,8 @@ struct hth_backend {
     const char *name;
     uint32_t caps;
     enum hth_matmul compute; /* not AUTO */
-    const char *isa;          /* of the packed ones, else NULL */
-    const void *impl;         /* the back end's own */
+    const char *isa;         /* of the packed ones, else NULL */
+    const void *impl;        /* the back end's own */
 
     void *(*alloc)(const struct hth_backend *be, size_t bytes);
     void (*free)(const struct hth_backend *be, void *p);
@@ -107,6 +109,20 @@ struct hth_backend {
     enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
     enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
     void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */
+    /*
+     * Of back ends that keep sets where there is room and move them (NULL of the others, whose
+     * buffers come from `alloc`): open makes the buffers of a set and keeps them in place until
+     * opened; close gives them back. hold brings parts (bits 1 << enum hth_part) to where the
+     * device computes, where they stay until the context's next sync; pointers into a set are good
+     * from its hold to that sync. ahead starts to bring what is needed soon. Errors of open and
+     * hold: E_NO_MEMORY, E_DEVICE; E_UNSUPPORTED (no such part).
+     */
+    enum hth_err (*params_open)(struct hth_params *p);
+    void (*params_opened)(struct hth_params *p);
+    void (*params_close)(struct hth_params *p);
+    enum hth_err (*params_hold)(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
+                                uint32_t writes);
+    void (*params_ahead)(struct hth_exec *ex, struct hth_params *p, uint32_t parts);
     /* Initialises or zeroes back-end memory before any context exists; synchronous. */
     enum hth_err (*init)(const struct hth_backend *be, const struct hth_init_args *args);
 
@@ -160,6 +176,18 @@ struct hth_backend {
     enum hth_err (*step_all)(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
                              float weight_decay);
 };
+
+#define HTH_PARTS       4u /* of enum hth_part */
+#define HTH_HOLD_VALUE  (1u << HTH_PART_VALUE)
+#define HTH_HOLD_GRAD   (1u << HTH_PART_GRAD)
+#define HTH_HOLD_STATES (1u << HTH_PART_STATE0 | 1u << HTH_PART_STATE1)
+
+/* Before the pointers of a set are looked at; `ex` is of its back end. */
+static inline enum hth_err hth_params_hold(struct hth_exec *ex, struct hth_params *p,
+                                           uint32_t reads, uint32_t writes)
+{
+    return ex->be->params_hold != NULL ? ex->be->params_hold(ex, p, reads, writes) : HTH_OK;
+}
 
 /* Makes a logically zero gradient really zero, for those who read or add to it. Errors: E_NO_MEMORY
  * cannot happen on the CPU; a device's own. */

@@ -27,7 +27,7 @@ static bool is_i32_column(struct hth_view v, uint32_t rows)
 static bool is_weight(const struct hth_exec *ex, const struct hth_weight *w, uint32_t rows,
                       uint32_t cols)
 {
-    return w != NULL && w->value != NULL && w->owner->be == ex->be && w->rows == rows &&
+    return w != NULL && w->owner->sealed && w->owner->be == ex->be && w->rows == rows &&
            w->cols == cols;
 }
 
@@ -35,6 +35,27 @@ static bool is_weight(const struct hth_exec *ex, const struct hth_weight *w, uin
 static bool is_vector(const struct hth_exec *ex, const struct hth_weight *w, uint32_t n)
 {
     return is_weight(ex, w, 1, n) || is_weight(ex, w, n, 1);
+}
+
+/* The values of both are where the device computes; `other` may be NULL, or of the same set. */
+static enum hth_err hold_values(struct hth_exec *ex, struct hth_weight *w, struct hth_weight *other)
+{
+    HTH_TRY(hth_params_hold(ex, w->owner, HTH_HOLD_VALUE, 0));
+    if (other == NULL || other->owner == w->owner)
+        return HTH_OK;
+    return hth_params_hold(ex, other->owner, HTH_HOLD_VALUE, 0);
+}
+
+/* The same of gradients, which will be written. Errors: also E_UNSUPPORTED (there are none). */
+static enum hth_err hold_grads(struct hth_exec *ex, struct hth_weight *w, struct hth_weight *other,
+                               uint32_t reads)
+{
+    if (!w->owner->has_grads || (other != NULL && !other->owner->has_grads))
+        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hth_params_hold(ex, w->owner, reads, HTH_HOLD_GRAD));
+    if (other == NULL || other->owner == w->owner)
+        return HTH_OK;
+    return hth_params_hold(ex, other->owner, reads, HTH_HOLD_GRAD);
 }
 
 #define REQUIRE(cond)                                                                              \
@@ -59,6 +80,7 @@ enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *li
     REQUIRE(is_f32_or_none(lin->residual, x.rows, y.cols) && x.data != y.data);
     REQUIRE(lin->residual.data == NULL || lin->residual.data != y.data);
     REQUIRE(lin->bias == NULL || is_vector(ex, lin->bias, y.cols));
+    HTH_TRY(hold_values(ex, lin->w, lin->bias));
     return ex->be->linear_forward(ex, lin, x, y);
 }
 
@@ -71,6 +93,7 @@ enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_line
     REQUIRE(lin->act == HTH_ACT_NONE || is_f32(lin->pre, dy.rows, dx.cols));
     REQUIRE(is_f32_or_none(lin->residual, dy.rows, dx.cols));
     REQUIRE(lin->residual.data == NULL || lin->residual.data != dx.data);
+    HTH_TRY(hold_values(ex, lin->w, NULL));
     return ex->be->linear_backward_data(ex, lin, dy, dx);
 }
 
@@ -81,8 +104,7 @@ enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *
     NOTHING_TO_DO(x);
     REQUIRE(is_weight(ex, w, x.cols, dy.cols) && is_f32(x, x.rows, x.cols));
     REQUIRE(is_f32(dy, x.rows, dy.cols) && (bias == NULL || is_vector(ex, bias, dy.cols)));
-    if (w->grad == NULL || (bias != NULL && bias->grad == NULL))
-        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_grads(ex, w, bias, 0));
     return ex->be->linear_backward_weight(ex, w, bias, x, dy);
 }
 
@@ -114,6 +136,7 @@ enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layerno
     REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(y, x.rows, x.cols) && x.cols > 0);
     REQUIRE(is_f32_or_none(stats, x.rows, 2) && is_vector(ex, ln->gamma, x.cols));
     REQUIRE(is_vector(ex, ln->beta, x.cols));
+    HTH_TRY(hold_values(ex, ln->gamma, ln->beta));
     return ex->be->layernorm_forward(ex, ln, x, y, stats);
 }
 
@@ -126,8 +149,7 @@ enum hth_err hth_layernorm_backward(struct hth_exec *ex, const struct hth_layern
     REQUIRE(is_f32_or_none(ln->residual, dy.rows, dy.cols));
     REQUIRE(ln->residual.data == NULL || ln->residual.data != dx.data);
     REQUIRE(is_vector(ex, ln->gamma, dy.cols) && is_vector(ex, ln->beta, dy.cols));
-    if (ln->gamma->grad == NULL || ln->beta->grad == NULL)
-        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_grads(ex, ln->gamma, ln->beta, HTH_HOLD_VALUE));
     return ex->be->layernorm_backward(ex, ln, dy, dx);
 }
 
@@ -180,6 +202,7 @@ enum hth_err hth_embed_forward(struct hth_exec *ex, struct hth_weight *w, struct
 {
     NOTHING_TO_DO(tokens);
     REQUIRE(w != NULL && is_weight(ex, w, w->rows, y.cols) && is_i32_column(tokens, tokens.rows));
+    HTH_TRY(hold_values(ex, w, NULL));
     return hth_gather_rows(ex, hth_view_f32(w->value, w->rows, w->cols, w->cols), tokens, y);
 }
 
@@ -188,8 +211,7 @@ enum hth_err hth_embed_backward(struct hth_exec *ex, struct hth_weight *w, struc
 {
     NOTHING_TO_DO(tokens);
     REQUIRE(w != NULL && is_weight(ex, w, w->rows, dy.cols) && is_i32_column(tokens, tokens.rows));
-    if (w->grad == NULL)
-        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_grads(ex, w, NULL, 0));
     HTH_TRY(hth_weight_grad_ready(w));
     return hth_scatter_add_rows(ex, dy, tokens, HTH_VIEW_NONE,
                                 hth_view_f32(w->grad, w->rows, w->cols, w->cols));

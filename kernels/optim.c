@@ -63,8 +63,10 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
                             float grad_scale)
 {
     HTH_TRY(hth_optim_check(opt));
-    if (p->grad == NULL || p->slots < hth_optim_slots(opt) || ex->be != p->be)
+    if (!p->has_grads || p->slots < hth_optim_slots(opt) || ex->be != p->be)
         return HTH_E_UNSUPPORTED;
+    uint32_t states = HTH_HOLD_STATES & ((HTH_HOLD_GRAD << 1 << p->slots) - 1);
+    HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_VALUE | HTH_HOLD_GRAD | states));
     HTH_TRY(hth_params_grads_ready(p));
     HTH_TRY(hth_params_states_ready(p));
     p->steps++;
@@ -87,13 +89,14 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
 
 enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *norm, bool *finite)
 {
-    if (p->grad == NULL)
+    if (!p->has_grads)
         return HTH_E_UNSUPPORTED;
-    HTH_TRY(hth_params_grads_ready(p));
     double sum = 0;
     for (size_t at = 0; at < p->flat_len;) {
         size_t left = p->flat_len - at, rows = HTH_MIN(left / NORM_COLS, NORM_ROWS);
         uint32_t cols = (uint32_t)(rows > 0 ? NORM_COLS : left);
+        HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_GRAD)); /* until the sync below */
+        HTH_TRY(hth_params_grads_ready(p));
         struct hth_view v = hth_view_f32(p->grad + at, rows > 0 ? (uint32_t)rows : 1, cols, cols);
         struct hth_sumsq_result part = {0};
         HTH_TRY(ex->be->sumsq(ex, v, &part));

@@ -30,16 +30,19 @@ void hth_params_free(struct hth_params *p)
 {
     if (p == NULL)
         return;
-    for (uint32_t i = 0; i < p->count; i++) {
-        if (p->be->image_free != NULL)
-            p->be->image_free(p->weights[i]);
-        hth_free(p->weights[i]);
+    for (uint32_t i = 0; i < p->count && p->be->image_free != NULL; i++)
+        p->be->image_free(p->weights[i]);
+    if (p->be->params_close != NULL) {
+        p->be->params_close(p);
+    } else {
+        hth_backend_free(p->be, p->value);
+        hth_backend_free(p->be, p->grad);
+        hth_backend_free(p->be, p->state[0]);
+        hth_backend_free(p->be, p->state[1]);
     }
+    for (uint32_t i = 0; i < p->count; i++)
+        hth_free(p->weights[i]);
     hth_free(p->weights);
-    hth_backend_free(p->be, p->value);
-    hth_backend_free(p->be, p->grad);
-    hth_backend_free(p->be, p->state[0]);
-    hth_backend_free(p->be, p->state[1]);
     hth_free(p);
 }
 
@@ -110,23 +113,25 @@ static enum hth_err weight_init(struct hth_params *p, struct hth_weight *w,
     return zero_pad(p, w, p->value);
 }
 
+/* The flat buffers of a set whose back end does not move them. */
+static enum hth_err open_plain(struct hth_params *p)
+{
+    size_t bytes = p->flat_len * sizeof(float);
+    bool have = (p->value = hth_backend_alloc(p->be, bytes)) != NULL;
+    if (p->has_grads)
+        have = have && (p->grad = hth_backend_alloc(p->be, bytes)) != NULL;
+    for (uint32_t i = 0; i < p->slots; i++)
+        have = have && (p->state[i] = hth_backend_alloc(p->be, bytes)) != NULL;
+    return have ? HTH_OK : HTH_E_NO_MEMORY; /* what is there is freed with the set */
+}
+
 enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options *options)
 {
     if (p->sealed || options->state_slots > 2)
         return HTH_E_CONFIG;
-    size_t bytes = p->flat_len * sizeof(float);
+    p->has_grads = !options->forward_only;
     p->slots = options->forward_only ? 0 : options->state_slots;
-    p->value = hth_backend_alloc(p->be, bytes);
-    if (p->value == NULL)
-        return HTH_E_NO_MEMORY;
-    if (!options->forward_only) {
-        p->grad = hth_backend_alloc(p->be, bytes);
-        for (uint32_t i = 0; i < p->slots; i++)
-            p->state[i] = hth_backend_alloc(p->be, bytes);
-        if (p->grad == NULL || (p->slots > 0 && p->state[0] == NULL) ||
-            (p->slots > 1 && p->state[1] == NULL))
-            return HTH_E_NO_MEMORY; /* what is there is freed with the set */
-    }
+    HTH_TRY(p->be->params_open != NULL ? p->be->params_open(p) : open_plain(p));
     for (uint32_t i = 0; i < p->count; i++) {
         struct hth_weight *w = p->weights[i];
         w->value = p->value + w->offset;
@@ -139,6 +144,8 @@ enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options
     }
     p->state_zero = true;
     p->sealed = true;
+    if (p->be->params_opened != NULL)
+        p->be->params_opened(p);
     return HTH_OK;
 }
 
@@ -262,6 +269,14 @@ void hth_params_touched(struct hth_params *p)
     p->version++;
 }
 
+/* Logical zeros become real ones when they are read, so only reading values writes nothing. */
+static enum hth_err part_hold(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
+                              bool write)
+{
+    uint32_t bit = 1u << part;
+    return hth_params_hold(ex, p, bit, write || part != HTH_PART_VALUE ? bit : 0);
+}
+
 static enum hth_err part_range(struct hth_params *p, enum hth_part part, size_t first, size_t count,
                                float **out)
 {
@@ -276,6 +291,7 @@ enum hth_err hth_params_export(struct hth_exec *ex, struct hth_params *p, enum h
                                size_t first, size_t count, float *dst)
 {
     float *src = NULL;
+    HTH_TRY(part_hold(ex, p, part, false));
     HTH_TRY(part_range(p, part, first, count, &src));
     HTH_TRY(hth_exec_download(ex, dst, src, count * sizeof(float)));
     return hth_exec_sync(ex);
@@ -285,6 +301,7 @@ enum hth_err hth_params_import(struct hth_exec *ex, struct hth_params *p, enum h
                                size_t first, size_t count, const float *src)
 {
     float *dst = NULL;
+    HTH_TRY(part_hold(ex, p, part, true));
     HTH_TRY(part_range(p, part, first, count, &dst));
     HTH_TRY(hth_exec_upload(ex, dst, src, count * sizeof(float)));
     if (part == HTH_PART_VALUE)
@@ -310,6 +327,7 @@ enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum ht
                               float factor)
 {
     float *flat = NULL;
+    HTH_TRY(part_hold(ex, p, part, true));
     HTH_TRY(part_buffer(p, part, &flat));
     for (size_t at = 0; at < p->flat_len; at += SCALE_COLS) {
         uint32_t cols = (uint32_t)HTH_MIN(p->flat_len - at, SCALE_COLS);
@@ -319,6 +337,12 @@ enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum ht
     if (part == HTH_PART_VALUE)
         hth_params_touched(p);
     return HTH_OK;
+}
+
+void hth_params_ahead(struct hth_exec *ex, struct hth_params *p, bool gradients)
+{
+    if (ex->be->params_ahead != NULL && ex->be == p->be && p->sealed)
+        ex->be->params_ahead(ex, p, HTH_HOLD_VALUE | (gradients ? HTH_HOLD_GRAD : 0));
 }
 
 void hth_params_zero_grads(struct hth_params *p)

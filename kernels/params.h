@@ -110,6 +110,11 @@ enum hth_err hth_weight_import(struct hth_exec *ex, struct hth_weight *w, enum h
 enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
                               float factor) HTH_MUST;
 
+/* The set will be used soon, by a forward pass, or with its gradients: where weights are moved to
+ * and from a device's memory this starts to bring it, beside what is being computed. Never waits.
+ */
+void hth_params_ahead(struct hth_exec *ex, struct hth_params *p, bool gradients);
+
 /* Gradients become zero. */
 void hth_params_zero_grads(struct hth_params *p);
 

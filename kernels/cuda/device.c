@@ -11,12 +11,20 @@
 
 /* -- memory -------------------------------------------------------------------------------- */
 
+void *hth_cu_take(struct hth_cu_device *dev, size_t bytes)
+{
+    void *p = hth_pool_take(&dev->pool, bytes);
+    while (p == NULL && hth_resident_make_room(&dev->resident, bytes))
+        p = hth_pool_take(&dev->pool, bytes);
+    return p;
+}
+
 static void *dev_alloc(const struct hth_backend *be, size_t bytes)
 {
     struct hth_cu_device *dev = hth_cu_device_of(be);
     if (dev->gpu->use(dev->index) != 0)
         return NULL;
-    return hth_pool_take(&dev->pool, bytes);
+    return hth_cu_take(dev, bytes);
 }
 
 /* Nobody's stream may still work on it when it is given to somebody else. */
@@ -284,7 +292,11 @@ static const struct hth_backend table = {
     .exec_sync = hth_cu_stream_sync,
     .upload = hth_cu_upload,
     .download = hth_cu_download,
-    .image_free = hth_cu_image_free,
+    .params_open = hth_cu_params_open,
+    .params_opened = hth_cu_params_opened,
+    .params_close = hth_cu_params_close,
+    .params_hold = hth_cu_params_hold,
+    .params_ahead = hth_cu_params_ahead,
     .init = dev_init,
     .linear_scratch = no_scratch,
     .linear_forward = hth_cu_linear_forward,
@@ -324,6 +336,12 @@ static void fill_tables(struct hth_cu_device *dev)
     }
 }
 
+/* What weights may take: the rest is for the driver, GEMM workspaces, copies and batches. */
+static size_t weights_budget(size_t left)
+{
+    return left - HTH_MIN(HTH_CU_RESERVE, left / 2);
+}
+
 enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu *gpu, int index,
                                 size_t limit, char *why, size_t why_size)
 {
@@ -338,10 +356,21 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
         err = gpu->info(index, &dev->info);
     if (err == 0)
         err = gpu->stream_new(&dev->queue);
+    size_t left = 0;
+    if (err == 0)
+        err = gpu->mem_left(&left);
     if (err != 0) {
         snprintf(why, why_size, "device %d: %s", index, gpu->text(err));
         return HTH_E_DEVICE;
     }
+    if (limit > 0)
+        left = HTH_MIN(left, limit);
+    if (hth_resident_init(&dev->resident, gpu, &dev->pool, weights_budget(left)) != HTH_OK) {
+        snprintf(why, why_size, "device %d: no stream", index);
+        return HTH_E_DEVICE;
+    }
+    dev->resident.matters = hth_cu_home_matters;
+    dev->resident.moved = hth_cu_home_moved;
     /* The GEMM library is looked for once a device has answered, not before. */
     if (gpu->blas_open(&blas, why, why_size) != 0) {
         hth_cu_device_close(dev);
@@ -356,5 +385,7 @@ void hth_cu_device_close(struct hth_cu_device *dev)
     if (dev->queue != NULL)
         dev->gpu->stream_free(dev->queue);
     dev->queue = NULL;
+    if (dev->resident.gpu != NULL)
+        hth_resident_clear(&dev->resident);
     hth_pool_clear(&dev->pool);
 }

@@ -17,6 +17,7 @@
 #include "kernels/backend-internal.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/pool.h"
+#include "kernels/cuda/resident.h"
 
 #define HTH_CU_RING    4
 #define HTH_CU_PIECE   ((size_t)1 << 20)
@@ -25,13 +26,16 @@
 #define HTH_CU_FAULT   ((size_t)HTH_CU_RESULTS * HTH_CU_RESULT)
 #define HTH_CU_BLOCK   (HTH_CU_FAULT + HTH_CU_RESULT)
 #define HTH_CU_TABLES  3
+#define HTH_CU_HELD    64
+#define HTH_CU_RESERVE ((size_t)1536 << 20)
 
 struct hth_cu_device {
     const struct hth_gpu *gpu;
     int index;
     struct hth_gpu_info info;
     struct hth_pool pool;
-    void *queue; /* for what belongs to no context */
+    struct hth_resident resident; /* experts' weights and states */
+    void *queue;                  /* for what belongs to no context */
     char names[HTH_CU_TABLES][24];
     struct hth_backend tables[HTH_CU_TABLES]; /* by enum hth_gpu_type */
 };
@@ -42,6 +46,14 @@ struct hth_cu_slot {
     void *dst; /* download: where it goes once it is here */
     size_t bytes;
     bool busy;
+};
+
+struct hth_cu_home;
+
+/* Parts of a set that stay where they are until the sync. */
+struct hth_cu_held {
+    struct hth_cu_home *home;
+    uint32_t parts, wrote;
 };
 
 struct hth_cu_stream {
@@ -57,6 +69,8 @@ struct hth_cu_stream {
         struct hth_sumsq_result *sumsq;
     } wanted[HTH_CU_RESULTS];
     uint32_t wanted_count;
+    struct hth_cu_held held[HTH_CU_HELD];
+    uint32_t held_count;
     enum hth_err err; /* the first since the last sync */
 };
 
@@ -79,6 +93,8 @@ enum hth_err hth_cu_download(struct hth_exec *ex, void *host, const void *device
 struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex);
 /* Keeps the first failure; a launch that failed says so at the sync. Always HTH_OK. */
 enum hth_err hth_cu_note(struct hth_cu_stream *s, int gpu_error);
+/* Waits for all that was launched; errors and what is held stay. */
+void hth_cu_settle(struct hth_cu_stream *s);
 /* Room for one operation, until the next asks. NULL when memory is gone. */
 void *hth_cu_room(struct hth_cu_stream *s, size_t bytes);
 /* A place in device memory for a result; where it goes is told at the sync. */
@@ -103,7 +119,24 @@ enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const st
                              float weight_decay);
 enum hth_err hth_cu_step_one(struct hth_exec *ex, struct hth_weight *w,
                              const struct hth_step *step);
-void hth_cu_image_free(struct hth_weight *w);
+
+/* -- home.c: where parameter sets are ------------------------------------------------------ */
+
+enum hth_err hth_cu_params_open(struct hth_params *p);
+void hth_cu_params_opened(struct hth_params *p);
+void hth_cu_params_close(struct hth_params *p);
+enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
+                                uint32_t writes);
+void hth_cu_params_ahead(struct hth_exec *ex, struct hth_params *p, uint32_t parts);
+/* After a wait for the stream. */
+void hth_cu_release_all(struct hth_cu_stream *s);
+bool hth_cu_home_matters(const struct hth_item *item);
+void hth_cu_home_moved(struct hth_item *item);
+
+/* -- device.c ------------------------------------------------------------------------------ */
+
+/* Of the pool; weights leave the card where it is full. */
+void *hth_cu_take(struct hth_cu_device *dev, size_t bytes);
 
 /* Rounded up so that what follows starts on 256 bytes. */
 static inline size_t hth_cu_cost(size_t bytes)

@@ -52,6 +52,12 @@ static int cuda_mem_free(void *p)
     return (int)cudaFree(p);
 }
 
+static int cuda_mem_left(size_t *bytes)
+{
+    size_t total;
+    return (int)cudaMemGetInfo(bytes, &total);
+}
+
 static int cuda_host_alloc(void **p, size_t bytes)
 {
     cudaError_t err = cudaHostAlloc(p, bytes, cudaHostAllocDefault);
@@ -78,6 +84,11 @@ static void cuda_stream_free(void *stream)
 static int cuda_stream_sync(void *stream)
 {
     return (int)cudaStreamSynchronize((cudaStream_t)stream);
+}
+
+static int cuda_stream_wait(void *stream, void *event)
+{
+    return (int)cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
 }
 
 static int cuda_event_new(void **event)
@@ -127,11 +138,13 @@ const struct hth_gpu hth_gpu_cuda = {
     .use = cuda_use,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,
+    .mem_left = cuda_mem_left,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
     .stream_new = cuda_stream_new,
     .stream_free = cuda_stream_free,
     .stream_sync = cuda_stream_sync,
+    .stream_wait = cuda_stream_wait,
     .event_new = cuda_event_new,
     .event_free = cuda_event_free,
     .event_record = cuda_event_record,

@@ -50,11 +50,13 @@ struct hth_gpu {
     int (*use)(int device); /* for the calling thread */
     int (*mem_alloc)(void **p, size_t bytes);
     int (*mem_free)(void *p);
+    int (*mem_left)(size_t *bytes);            /* of the device in use */
     int (*host_alloc)(void **p, size_t bytes); /* pinned */
     int (*host_free)(void *p);
     int (*stream_new)(void **stream);
     void (*stream_free)(void *stream);
     int (*stream_sync)(void *stream);
+    int (*stream_wait)(void *stream, void *event); /* what comes later in it comes after */
     int (*event_new)(void **event);
     void (*event_free)(void *event);
     int (*event_record)(void *event, void *stream);

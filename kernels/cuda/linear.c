@@ -59,49 +59,27 @@ static const void *operand(struct hth_cu_stream *s, enum hth_gpu_type type, stru
 
 /* Another pass may be making the image: it is published when it is there, so that a context with
  * another stream finds it whole. */
-static enum hth_err image_of(struct hth_cu_stream *s, struct hth_weight *w, const void **out)
+static const void *image_of(struct hth_cu_stream *s, struct hth_weight *w)
 {
     struct hth_image *image = &w->image[0];
     uint64_t version = w->owner->version;
-    enum hth_err err = HTH_OK;
     if (atomic_load_explicit(&image->version, memory_order_acquire) != version) {
         while (atomic_exchange_explicit(&image->busy, true, memory_order_acquire))
             continue;
         if (atomic_load_explicit(&image->version, memory_order_relaxed) != version) {
-            size_t count = (size_t)w->rows * w->cols;
-            if (image->data == NULL)
-                image->data = hth_pool_take(&s->dev->pool, count * sizeof(uint16_t));
-            if (image->data == NULL) {
-                err = HTH_E_NO_MEMORY;
-            } else {
-                hth_cu_note(s,
-                            to_bf16(s, w->value, w->cols, w->rows, w->cols, image->data, w->cols));
-                hth_cu_note(s, s->dev->gpu->stream_sync(s->queue));
-                atomic_store_explicit(&image->version, version, memory_order_release);
-            }
+            hth_cu_note(s, to_bf16(s, w->value, w->cols, w->rows, w->cols, image->data, w->cols));
+            hth_cu_note(s, s->dev->gpu->stream_sync(s->queue));
+            atomic_store_explicit(&image->version, version, memory_order_release);
         }
         atomic_store_explicit(&image->busy, false, memory_order_release);
     }
-    *out = image->data;
-    return err;
+    return image->data;
 }
 
-static enum hth_err weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
-                                   struct hth_weight *w, const void **out)
+static const void *weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
+                                  struct hth_weight *w)
 {
-    *out = w->value;
-    return type == HTH_GPU_BF16 ? image_of(s, w, out) : HTH_OK;
-}
-
-void hth_cu_image_free(struct hth_weight *w)
-{
-    struct hth_cu_device *dev = hth_cu_device_of(w->owner->be);
-    if (w->image[0].data == NULL)
-        return;
-    (void)dev->gpu->use(dev->index);
-    (void)dev->gpu->device_sync();
-    (void)hth_pool_give(&dev->pool, w->image[0].data);
-    w->image[0].data = NULL;
+    return type == HTH_GPU_BF16 ? image_of(s, w) : w->value;
 }
 
 /* True: the product with that end is on its way; false: the library has none, nothing was done. */
@@ -148,7 +126,7 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
                                .bias = lin->bias != NULL ? lin->bias->value : NULL,
                                .aux = lin->pre.data,
                                .ld_aux = lin->pre.ld};
-    HTH_TRY(weight_operand(s, type, lin->w, &m.b));
+    m.b = weight_operand(s, type, lin->w);
     m.a = operand(s, type, x, &at, &m.lda);
     enum hth_gpu_end end = forward_end(lin);
     if (end != HTH_GPU_PLAIN && matmul(s, &m, end))
@@ -179,7 +157,7 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
                                .ldb = lin->w->cols,
                                .aux = lin->pre.data,
                                .ld_aux = lin->pre.ld};
-    HTH_TRY(weight_operand(s, type, lin->w, &m.b));
+    m.b = weight_operand(s, type, lin->w);
     m.a = operand(s, type, dy, &at, &m.lda);
     bool residual = lin->residual.data != NULL;
     if (lin->act == HTH_ACT_GELU && !residual && matmul(s, &m, HTH_GPU_DGELU))

@@ -35,7 +35,7 @@ static enum hth_err open_parts(struct hth_cu_stream *s)
     if (gpu->use(s->dev->index) != 0 || gpu->stream_new(&s->queue) != 0 ||
         gpu->blas_open(&s->blas, NULL, 0) != 0)
         return HTH_E_DEVICE;
-    s->results = hth_pool_take(&s->dev->pool, HTH_CU_BLOCK);
+    s->results = hth_cu_take(s->dev, HTH_CU_BLOCK);
     if (s->results == NULL || gpu->host_alloc(&results, HTH_CU_BLOCK) != 0)
         return HTH_E_NO_MEMORY;
     s->results_host = results;
@@ -48,6 +48,7 @@ static void close_parts(struct hth_cu_stream *s)
     (void)gpu->use(s->dev->index);
     if (s->queue != NULL)
         (void)gpu->stream_sync(s->queue);
+    hth_cu_release_all(s);
     for (uint32_t i = 0; i < HTH_CU_RING; i++) {
         if (s->ring[i].event != NULL)
             gpu->event_free(s->ring[i].event);
@@ -182,7 +183,7 @@ static void read_fault(struct hth_cu_stream *s)
 }
 
 /* Waits for all of it. What went wrong stays in s->err. */
-static void settle(struct hth_cu_stream *s)
+void hth_cu_settle(struct hth_cu_stream *s)
 {
     const struct hth_gpu *gpu = s->dev->gpu;
     hth_cu_note(s, gpu->copy_out(s->results_host, s->results, HTH_CU_BLOCK, s->queue));
@@ -196,7 +197,8 @@ static void settle(struct hth_cu_stream *s)
 enum hth_err hth_cu_stream_sync(struct hth_exec *ex)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    settle(s);
+    hth_cu_settle(s);
+    hth_cu_release_all(s);
     enum hth_err err = s->err;
     s->err = HTH_OK;
     return err;
@@ -206,7 +208,7 @@ static uint8_t *want(struct hth_exec *ex)
 {
     struct hth_cu_stream *s = ex->stream;
     if (s->wanted_count == HTH_CU_RESULTS)
-        settle(s);
+        hth_cu_settle(s); /* what is held stays: somebody is in the midst of an operation */
     return s->results + (size_t)s->wanted_count * HTH_CU_RESULT;
 }
 
@@ -235,7 +237,7 @@ void *hth_cu_room(struct hth_cu_stream *s, size_t bytes)
     hth_cu_note(s, s->dev->gpu->stream_sync(s->queue)); /* the old room may be in use */
     if (s->work != NULL)
         (void)hth_pool_give(&s->dev->pool, s->work);
-    s->work = hth_pool_take(&s->dev->pool, bytes);
+    s->work = hth_cu_take(s->dev, bytes);
     s->work_bytes = s->work != NULL ? hth_pool_round(bytes) : 0;
     return s->work;
 }

@@ -180,12 +180,110 @@ static void checkpoints_travel(void **state)
     reference_stop(&cpu);
 }
 
+/* A host with six experts, asked for all of them in turns and together, on a card for `budget`
+ * bytes of weights (0: for all): the bits of its experts afterwards, which the caller frees. */
+static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats)
+{
+    enum { EXPERTS = 6 };
+    struct hth_world *w = hth_world_new(3, NULL);
+    struct host h = host_init();
+    struct caller c;
+    struct hth_blob *all, *one;
+    size_t usual = device.resident.budget, len = 0;
+
+    if (budget > 0)
+        device.resident.budget = budget;
+    memset(&device.resident.stats, 0, sizeof(device.resident.stats));
+    h.expert.backend = &device.tables[HTH_GPU_BF16];
+    h.expert.shape.d = D;
+    h.layer_count = EXPERTS;
+    h.opts.step_rows = 2 * ROWS;
+    host_start(&h, w, "host");
+    assert_int_equal(h.loaded, EXPERTS);
+    caller_start(&c, w, "caller", NULL);
+    for (uint32_t round = 0; round < 8; round++) {
+        struct answer out;
+        float *x = coarse(2 * round, EXPERTS * ROWS * D);
+        float *dy = coarse(2 * round + 1, EXPERTS * ROWS * D);
+        struct ask a = {.d = D, .x = x, .dy = dy, .microbatch = ROWS, .key = round + 1};
+        uint32_t parts = round % 2 == 0 ? EXPERTS : 1;
+        for (; a.parts < parts; a.parts++) {
+            a.coord[a.parts] = (round + a.parts) % EXPERTS;
+            a.rows[a.parts] = ROWS;
+        }
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        for (uint32_t i = 0; i < parts; i++)
+            assert_ok(out.status[i]);
+        answer_clear(&out);
+        a.dy = NULL;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        for (uint32_t i = 0; i < parts; i++)
+            assert_ok(out.status[i]);
+        answer_clear(&out);
+        hth_aligned_free(x);
+        hth_aligned_free(dy);
+    }
+    assert_true(device.resident.used <= device.resident.budget);
+    all = NULL;
+    for (uint32_t i = 0; i < EXPERTS; i++) {
+        assert_true(hth_expert_steps(host_expert(&h, i)) > 0);
+        assert_ok(hth_expert_snapshot(host_expert(&h, i), &one));
+        if (all == NULL)
+            assert_ok(hth_blob_new_budget(EXPERTS * one->size, NULL, &all));
+        memcpy(all->data + len, one->data, one->size);
+        len += one->size;
+        hth_blob_unref(one);
+    }
+    *stats = device.resident.stats;
+    caller_stop(&c);
+    host_stop(&h);
+    hth_world_free(w);
+    device.resident.budget = usual;
+    assert_false(hth_resident_is_held(&device.resident));
+    return all;
+}
+
+/* Experts that come and go learn what those learn that stay, to the bit. */
+static void more_than_fit(void **state)
+{
+    struct hth_resident_stats roomy, tight;
+    (void)state;
+    struct hth_blob *want = host_six(0, &roomy);
+    size_t set; /* of one expert: the smallest card that trains it */
+    struct hth_params *p;
+    struct hth_expert_opts opts = HTH_EXPERT_OPTS_INIT;
+    struct hth_expert *e;
+    opts.uid = uid_of(0);
+    opts.shape.d = D;
+    opts.backend = &device.tables[HTH_GPU_BF16];
+    assert_ok(hth_expert_new(&opts, &e));
+    assert_ok(hth_expert_init(e));
+    p = hth_expert_params(e);
+    assert_non_null(p);
+    set = device.resident.used;
+    hth_expert_free(e);
+    struct hth_blob *got = host_six(5 * set / 2, &tight);
+    assert_int_equal(roomy.evictions, 0);
+    assert_true(tight.evictions > 20 && tight.bytes_in > 0);
+    assert_int_equal(want->size, got->size);
+    assert_memory_equal(want->data, got->data, want->size);
+    hth_blob_unref(got);
+    got = host_six(set, &tight); /* one at a time */
+    assert_true(tight.evictions > 60);
+    assert_memory_equal(want->data, got->data, want->size);
+    hth_blob_unref(got);
+    hth_blob_unref(want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ffn_trains),
         cmocka_unit_test(transformer_trains),
         cmocka_unit_test(checkpoints_travel),
+        cmocka_unit_test(more_than_fit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

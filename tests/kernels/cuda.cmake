@@ -2,8 +2,8 @@
 # the shim, which needs a C++ compiler.
 set(CUDA_DIR ${HEARTH_ROOT}/kernels/cuda)
 add_library(hth_cuda_host STATIC
-    ${CUDA_DIR}/device.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c ${CUDA_DIR}/pool.c
-    ${CUDA_DIR}/stream.c gpu-shim.c)
+    ${CUDA_DIR}/device.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
+    ${CUDA_DIR}/pool.c ${CUDA_DIR}/resident.c ${CUDA_DIR}/stream.c gpu-shim.c)
 target_include_directories(hth_cuda_host PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
 target_link_libraries(hth_cuda_host PUBLIC hth_kernels)
 
@@ -46,4 +46,6 @@ hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
 hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels TIMEOUT 300)
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)
+hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)

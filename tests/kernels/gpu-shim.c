@@ -116,6 +116,14 @@ static int shim_mem_free(void *p)
     return 1;
 }
 
+static int shim_mem_left(size_t *bytes)
+{
+    *bytes = ARENA - arena.top;
+    for (size_t i = 0; i < arena.count; i++)
+        *bytes += arena.blocks[i].used ? 0 : arena.blocks[i].bytes;
+    return 0;
+}
+
 static int shim_host_alloc(void **p, size_t bytes)
 {
     *p = malloc(bytes);
@@ -157,6 +165,11 @@ static int shim_record(void *event, void *stream)
     (void)event;
     (void)stream;
     return 0;
+}
+
+static int shim_stream_wait(void *stream, void *event)
+{
+    return shim_record(event, stream); /* what was recorded has happened */
 }
 
 static int shim_device_sync(void)
@@ -243,11 +256,13 @@ const struct hth_gpu hth_gpu_shim = {
     .use = shim_use,
     .mem_alloc = shim_mem_alloc,
     .mem_free = shim_mem_free,
+    .mem_left = shim_mem_left,
     .host_alloc = shim_host_alloc,
     .host_free = shim_host_free,
     .stream_new = shim_handle_new,
     .stream_free = shim_handle_free,
     .stream_sync = shim_wait,
+    .stream_wait = shim_stream_wait,
     .event_new = shim_handle_new,
     .event_free = shim_handle_free,
     .event_record = shim_record,
