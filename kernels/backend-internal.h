@@ -16,6 +16,7 @@
 
 #include "core/limits.h"
 #include "kernels/backend.h"
+#include "kernels/blocks.h"
 #include "kernels/ops.h"
 #include "kernels/optim.h"
 #include "kernels/params.h"
@@ -91,6 +92,14 @@ struct hth_init_args {
     float scale;
     uint64_t seed;
     uint32_t stream, tensor;
+};
+
+/* One of many FFN blocks. Forward without `saved` has no pre, act, sum, stats. */
+struct hth_ffn_member {
+    const struct hth_ffn *ffn;
+    uint32_t index; /* of the caller's entry */
+    struct hth_view x, y, dy, dx;
+    struct hth_view pre, act, sum, stats;
 };
 
 struct hth_backend {
@@ -175,6 +184,10 @@ struct hth_backend {
      * follow from each tensor's no_decay. */
     enum hth_err (*step_all)(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
                              float weight_decay);
+    /* Many FFN blocks of one shape, all with rows; or NULL. What is better computed by itself it
+     * gives to alone(ex, arg, index), which keeps its errors. Errors: E_NO_MEMORY, nothing done. */
+    enum hth_err (*ffn_many)(struct hth_exec *ex, const struct hth_ffn_member *members,
+                             uint32_t count, bool backward, hth_exec_fn *alone, void *arg);
 };
 
 #define HTH_PARTS       4u /* of enum hth_part */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/mem.h"
 #include "kernels/backend-internal.h"
 
 /* Bytes of a matrix of floats laid out by us, and the walk that hands out such matrices. */
@@ -188,6 +189,74 @@ size_t hth_ffn_many_scratch_bytes(const struct hth_exec *ex, const struct hth_ff
     return hth_exec_each_bytes(ex, count, hth_ffn_scratch_bytes(ex->be, f, rows));
 }
 
+/* Whether the call for this entry alone would compute something. */
+static bool is_sound(const struct hth_exec *ex, const struct hth_ffn_entry *e, bool backward)
+{
+    uint32_t rows = e->x.rows, d = e->ffn->dim;
+    struct hth_view out = backward ? e->dx : e->y;
+    const struct hth_params *p = e->ffn->w1->owner;
+    bool good = rows > 0 && e->x.data != NULL && e->x.cols == d && out.data != NULL &&
+                out.rows == rows && out.cols == d && p->sealed && p->be == ex->be;
+    if (!backward)
+        return good && e->x.data != e->y.data;
+    return good && p->has_grads && e->saved != NULL && e->dy.data != NULL && e->dy.rows == rows &&
+           e->dy.cols == d;
+}
+
+static struct hth_ffn_member member_of(const struct hth_ffn_entry *e, uint32_t index)
+{
+    struct hth_ffn_member m = {
+        .ffn = e->ffn, .index = index, .x = e->x, .y = e->y, .dy = e->dy, .dx = e->dx};
+    if (e->saved != NULL) {
+        struct ffn_saved s = ffn_layout(e->ffn, e->x.rows, e->saved);
+        m.pre = s.pre;
+        m.act = s.act;
+        m.sum = s.sum;
+        m.stats = s.stats;
+    }
+    return m;
+}
+
+/* Entries that are computed one by one, and the lowest that failed. */
+struct alone {
+    hth_exec_fn *fn;
+    void *entries;
+    uint32_t failed_at;
+    enum hth_err err;
+};
+
+static enum hth_err run_alone(struct hth_exec *ex, void *arg, uint32_t i)
+{
+    struct alone *a = arg;
+    enum hth_err err = a->fn(ex, a->entries, i);
+    if (err != HTH_OK && (a->err == HTH_OK || i < a->failed_at)) {
+        a->failed_at = i;
+        a->err = err;
+    }
+    return err;
+}
+
+/* On a back end that computes many at once. */
+static enum hth_err many_at_once(struct hth_exec *ex, const struct hth_ffn_entry *entries,
+                                 uint32_t count, hth_exec_fn *fn)
+{
+    struct hth_ffn_member *members = hth_new_array(struct hth_ffn_member, count);
+    struct alone alone = {.fn = fn, .entries = (void *)(uintptr_t)entries};
+    bool backward = fn == backward_entry;
+    enum hth_err err = HTH_OK;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_sound(ex, &entries[i], backward))
+            members[n++] = member_of(&entries[i], i);
+        else
+            (void)run_alone(ex, &alone, i); /* no rows, or its error */
+    }
+    if (n > 0)
+        err = ex->be->ffn_many(ex, members, n, backward, run_alone, &alone);
+    hth_free(members);
+    return alone.err != HTH_OK ? alone.err : err;
+}
+
 static enum hth_err many(struct hth_exec *ex, const struct hth_ffn_entry *entries, uint32_t count,
                          hth_exec_fn *fn)
 {
@@ -200,6 +269,8 @@ static enum hth_err many(struct hth_exec *ex, const struct hth_ffn_entry *entrie
     }
     if (count == 0)
         return HTH_OK;
+    if (ex->be->ffn_many != NULL && count > 1)
+        return many_at_once(ex, entries, count, fn);
     return hth_exec_each(ex, count, hth_ffn_scratch_bytes(ex->be, entries[0].ffn, rows), fn,
                          (void *)(uintptr_t)entries);
 }

@@ -16,6 +16,7 @@
 #include "kernels/cuda/blas-cuda.h"
 
 #include <cublasLt.h>
+#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -53,15 +54,14 @@ static struct {
 #undef POINTER
 } lt;
 
-static void *open_library(void)
+/* Of the major version that this was compiled against: another one has other structs. */
+static void *open_library(const char *name)
 {
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.13"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        /* An older library does not have the interface that this was compiled against. */
-        if (i == 1 && CUBLAS_VER_MAJOR != 12)
-            continue;
-        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        char path[96];
+        snprintf(path, sizeof(path), "%s%s.so.%d", folders[i], name, CUBLAS_VER_MAJOR);
+        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (handle != NULL)
             return handle;
     }
@@ -70,7 +70,7 @@ static void *open_library(void)
 
 static void load(void)
 {
-    void *handle = open_library();
+    void *handle = open_library("libcublasLt");
     if (handle == NULL) {
         const char *text = dlerror();
         snprintf(lt.why, sizeof(lt.why), "cuBLAS was not found: %s",
@@ -103,6 +103,53 @@ static bool loaded(void)
     return lt.found;
 }
 
+/*
+ * Products by arrays of pointers are in libcublas (54 MB), which is looked for when somebody has
+ * many blocks. X(name, symbol): the header calls the second version by the first one's name.
+ */
+#define V2_FUNCTIONS(X)                                                                            \
+    X(Create, "cublasCreate_v2")                                                                   \
+    X(Destroy, "cublasDestroy_v2")                                                                 \
+    X(SetStream, "cublasSetStream_v2")                                                             \
+    X(SetWorkspace, "cublasSetWorkspace_v2")                                                       \
+    X(GemmBatchedEx, "cublasGemmBatchedEx")
+static struct {
+    atomic_int stage;
+    bool found;
+#define V2_POINTER(name, symbol) __typeof__(&cublas##name) name;
+    V2_FUNCTIONS(V2_POINTER)
+#undef V2_POINTER
+} v2;
+
+static void load_v2(void)
+{
+    void *handle = open_library("libcublas");
+    if (handle == NULL)
+        return;
+#define V2_RESOLVE(name, symbol)                                                                   \
+    {                                                                                              \
+        void *at = dlsym(handle, symbol);                                                          \
+        if (at == NULL)                                                                            \
+            return;                                                                                \
+        memcpy(&v2.name, &at, sizeof(at));                                                         \
+    }
+    V2_FUNCTIONS(V2_RESOLVE)
+#undef V2_RESOLVE
+    v2.found = true;
+}
+
+static bool v2_loaded(void)
+{
+    int stage = UNTRIED;
+    if (atomic_compare_exchange_strong(&v2.stage, &stage, LOADING)) {
+        load_v2();
+        atomic_store(&v2.stage, LOADED);
+    }
+    while (atomic_load(&v2.stage) != LOADED)
+        continue;
+    return v2.found;
+}
+
 /* What a shape needs: made once, kept until the context ends. */
 struct product {
     cublasLtMatmulDesc_t desc;
@@ -112,6 +159,8 @@ struct product {
 
 struct blas {
     cublasLtHandle_t handle;
+    cublasHandle_t many; /* of the other library; made when it is first needed */
+    bool many_tried;
     void *workspace;
     struct hth_plans plans;
 };
@@ -158,6 +207,8 @@ void hth_cublas_close(void *blas)
 {
     struct blas *b = blas;
     hth_plans_clear(&b->plans);
+    if (b->many != NULL)
+        (void)v2.Destroy(b->many);
     if (b->handle != NULL)
         (void)lt.Destroy(b->handle);
     (void)cudaFree(b->workspace);
@@ -312,6 +363,40 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
     /* What the library promised and then refused: our own kernels do the end. */
     if (m->end != HTH_GPU_PLAIN &&
         (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE))
+        return HTH_GPU_NO_FUSION;
+    return (int)err;
+}
+
+/* ---- many -------------------------------------------------------------------------------- */
+
+/* A handle of the context: with the workspace of the other library, whose calls are in the same
+ * stream, so that nothing is allocated and equal calls are computed alike. */
+static bool many_handle(struct blas *b, void *stream)
+{
+    if (!b->many_tried && v2_loaded() && v2.Create(&b->many) != CUBLAS_STATUS_SUCCESS)
+        b->many = NULL;
+    b->many_tried = true;
+    return b->many != NULL &&
+           v2.SetStream(b->many, (cudaStream_t)stream) == CUBLAS_STATUS_SUCCESS &&
+           v2.SetWorkspace(b->many, b->workspace, WORKSPACE) == CUBLAS_STATUS_SUCCESS;
+}
+
+int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
+{
+    struct blas *b = blas;
+    const struct hth_gpu_matmul *m = &many->each;
+    const float one = 1.0f, beta = m->accumulate ? 1.0f : 0.0f;
+    cudaDataType_t type = m->type == HTH_GPU_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    cublasComputeType_t compute =
+        m->type == HTH_GPU_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    if (!many_handle(b, stream))
+        return HTH_GPU_NO_FUSION;
+    cublasStatus_t err = v2.GemmBatchedEx(
+        b->many, m->form == HTH_GPU_NT ? CUBLAS_OP_T : CUBLAS_OP_N,
+        m->form == HTH_GPU_TN ? CUBLAS_OP_T : CUBLAS_OP_N, (int)m->n, (int)m->m, (int)m->k, &one,
+        many->b, type, (int)m->ldb, many->a, type, (int)m->lda, &beta, many->c, CUDA_R_32F,
+        (int)m->ldc, (int)many->count, compute, CUBLAS_GEMM_DEFAULT);
+    if (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE)
         return HTH_GPU_NO_FUSION;
     return (int)err;
 }

@@ -7,6 +7,7 @@
 
 int hth_cublas_open(void **blas, char *why, size_t why_size);
 void hth_cublas_close(void *blas);
+int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *m);
 int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m);
 
 #endif

@@ -321,6 +321,7 @@ static const struct hth_backend table = {
     .sumsq = dev_sumsq,
     .step = hth_cu_step_one,
     .step_all = hth_cu_step_all,
+    .ffn_many = hth_cu_ffn_many,
 };
 
 static void fill_tables(struct hth_cu_device *dev)

@@ -115,6 +115,12 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
 enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                            struct hth_weight *bias, struct hth_view x,
                                            struct hth_view dy);
+/* By the type of the context's products. */
+enum hth_gpu_type hth_cu_type_of(const struct hth_exec *ex);
+/* What a product reads of a weight that is held: its values, or their image, made anew when stale.
+ */
+const void *hth_cu_weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
+                                  struct hth_weight *w);
 enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
                              float weight_decay);
 enum hth_err hth_cu_step_one(struct hth_exec *ex, struct hth_weight *w,
@@ -128,10 +134,17 @@ void hth_cu_params_close(struct hth_params *p);
 enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
                                 uint32_t writes);
 void hth_cu_params_ahead(struct hth_exec *ex, struct hth_params *p, uint32_t parts);
+/* Whether the context holds these parts now. */
+bool hth_cu_holds(struct hth_cu_stream *s, const struct hth_params *p, uint32_t parts);
 /* After a wait for the stream. */
 void hth_cu_release_all(struct hth_cu_stream *s);
 bool hth_cu_home_matters(const struct hth_item *item);
 void hth_cu_home_moved(struct hth_item *item);
+
+/* -- group.c ------------------------------------------------------------------------------- */
+
+enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *members,
+                             uint32_t count, bool is_backward, hth_exec_fn *alone, void *arg);
 
 /* -- device.c ------------------------------------------------------------------------------ */
 

@@ -156,4 +156,5 @@ const struct hth_gpu hth_gpu_cuda = {
     .blas_open = hth_cublas_open,
     .blas_close = hth_cublas_close,
     .matmul = hth_cublas_matmul,
+    .matmul_many = hth_cublas_matmul_many,
 };

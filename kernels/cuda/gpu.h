@@ -43,6 +43,15 @@ struct hth_gpu_matmul {
     size_t ld_aux;
 };
 
+/* Many products of one shape: `each` without its pointers; a, b and c are arrays of `count`
+ * pointers in device memory. Plain ends only. */
+struct hth_gpu_many {
+    struct hth_gpu_matmul each;
+    uint32_t count;
+    const void *const *a, *const *b;
+    void *const *c;
+};
+
 struct hth_gpu {
     const char *(*text)(int err);
     int (*count)(int *devices);
@@ -70,6 +79,8 @@ struct hth_gpu {
     void (*blas_close)(void *blas);
     /* HTH_GPU_NO_FUSION: the library has no such end for these operands, and nothing was done. */
     int (*matmul)(void *blas, void *stream, const struct hth_gpu_matmul *m);
+    /* HTH_GPU_NO_FUSION: the library can't, and nothing was done. */
+    int (*matmul_many)(void *blas, void *stream, const struct hth_gpu_many *m);
 };
 #define HTH_GPU_NO_FUSION (-1)
 

@@ -168,6 +168,12 @@ static struct hth_cu_held *find_held(struct hth_cu_stream *s, const struct hth_c
     return NULL;
 }
 
+bool hth_cu_holds(struct hth_cu_stream *s, const struct hth_params *p, uint32_t parts)
+{
+    const struct hth_cu_held *h = find_held(s, p->home);
+    return h != NULL && (parts & ~h->parts) == 0;
+}
+
 /* Holds `parts` that it does not hold yet. */
 static enum hth_err take(struct hth_cu_stream *s, struct hth_cu_home *home, uint32_t parts)
 {

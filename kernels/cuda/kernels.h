@@ -171,6 +171,39 @@ struct hth_cu_attention {
 int hth_cu_attention(void *stream, const struct hth_cu_attention *a);
 int hth_cu_attention_back(void *stream, const struct hth_cu_attention *a);
 
+/* -- group.cu: many FFN blocks of one shape ------------------------------------------------- */
+
+#define HTH_CU_GROUP 64u /* blocks of one launch */
+struct hth_cu_member {
+    uint32_t rows;
+    uint32_t ld_x, ld_y, ld_dy, ld_dx, ld_hidden, ld_dim, ld_stats;
+    const float *x, *dy;
+    float *y, *dx;
+    float *pre, *act, *sum, *stats; /* forward: or NULL */
+    const float *b1, *b2, *gamma, *beta;
+    float *db1, *db2, *dgamma, *dbeta;
+};
+/* Matrices of count * rows rows. */
+struct hth_cu_group {
+    const struct hth_cu_member *members;
+    uint32_t count, rows; /* rows: of each block, padded */
+    uint32_t dim, hidden, ld_dim, ld_hidden;
+    int bf16, accumulate;
+    float eps;
+    void *operand_x, *operand_d, *operand_h; /* bf16 or fp32, [dim], [dim], [hidden] wide */
+    float *product_h, *product_d, *dsum;
+};
+int hth_cu_group_stage_x(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_stage_act(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_up_end(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_down_end(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_norm_back(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_down_back_end(void *stream, const struct hth_cu_group *g);
+int hth_cu_group_dx_end(void *stream, const struct hth_cu_group *g);
+/* Gradients of gamma, beta and biases. */
+enum hth_cu_sum { HTH_CU_SUM_GAMMA, HTH_CU_SUM_BETA, HTH_CU_SUM_B1, HTH_CU_SUM_B2 };
+int hth_cu_group_columns(void *stream, const struct hth_cu_group *g, int what);
+
 /* -- quant.cu: the int8 format of quant.h -------------------------------------------------- */
 
 /* codes [count], then scales (bf16), as in host memory. fault: E_NOT_FINITE. */

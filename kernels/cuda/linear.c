@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static enum hth_gpu_type type_of(const struct hth_exec *ex)
+enum hth_gpu_type hth_cu_type_of(const struct hth_exec *ex)
 {
     switch (ex->be->compute) {
     case HTH_MATMUL_BF16:
@@ -76,7 +76,7 @@ static const void *image_of(struct hth_cu_stream *s, struct hth_weight *w)
     return image->data;
 }
 
-static const void *weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
+const void *hth_cu_weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
                                   struct hth_weight *w)
 {
     return type == HTH_GPU_BF16 ? image_of(s, w) : w->value;
@@ -111,7 +111,7 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
                                    struct hth_view x, struct hth_view y)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    enum hth_gpu_type type = type_of(ex);
+    enum hth_gpu_type type = hth_cu_type_of(ex);
     uint8_t *at = type == HTH_GPU_BF16 ? hth_cu_room(s, bf16_bytes(x)) : NULL;
     if (type == HTH_GPU_BF16 && at == NULL)
         return HTH_E_NO_MEMORY;
@@ -126,7 +126,7 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
                                .bias = lin->bias != NULL ? lin->bias->value : NULL,
                                .aux = lin->pre.data,
                                .ld_aux = lin->pre.ld};
-    m.b = weight_operand(s, type, lin->w);
+    m.b = hth_cu_weight_operand(s, type, lin->w);
     m.a = operand(s, type, x, &at, &m.lda);
     enum hth_gpu_end end = forward_end(lin);
     if (end != HTH_GPU_PLAIN && matmul(s, &m, end))
@@ -143,7 +143,7 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
                                          struct hth_view dy, struct hth_view dx)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    enum hth_gpu_type type = type_of(ex);
+    enum hth_gpu_type type = hth_cu_type_of(ex);
     uint8_t *at = type == HTH_GPU_BF16 ? hth_cu_room(s, bf16_bytes(dy)) : NULL;
     if (type == HTH_GPU_BF16 && at == NULL)
         return HTH_E_NO_MEMORY;
@@ -157,7 +157,7 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
                                .ldb = lin->w->cols,
                                .aux = lin->pre.data,
                                .ld_aux = lin->pre.ld};
-    m.b = weight_operand(s, type, lin->w);
+    m.b = hth_cu_weight_operand(s, type, lin->w);
     m.a = operand(s, type, dy, &at, &m.lda);
     bool residual = lin->residual.data != NULL;
     if (lin->act == HTH_ACT_GELU && !residual && matmul(s, &m, HTH_GPU_DGELU))
@@ -177,7 +177,7 @@ enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weigh
                                            struct hth_view dy)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    enum hth_gpu_type type = type_of(ex);
+    enum hth_gpu_type type = hth_cu_type_of(ex);
     size_t sums = hth_cu_cost((size_t)hth_cu_slabs(dy.rows) * dy.cols * sizeof(float));
     size_t rounded = type == HTH_GPU_BF16 ? bf16_bytes(x) + bf16_bytes(dy) : 0;
     uint8_t *at = hth_cu_room(s, HTH_MAX(sums, rounded));

@@ -2,7 +2,7 @@
 # the shim, which needs a C++ compiler.
 set(CUDA_DIR ${HEARTH_ROOT}/kernels/cuda)
 add_library(hth_cuda_host STATIC
-    ${CUDA_DIR}/device.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
+    ${CUDA_DIR}/device.c ${CUDA_DIR}/group.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
     ${CUDA_DIR}/pool.c ${CUDA_DIR}/resident.c ${CUDA_DIR}/stream.c gpu-shim.c)
 target_include_directories(hth_cuda_host PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
 target_link_libraries(hth_cuda_host PUBLIC hth_kernels)
@@ -20,7 +20,7 @@ enable_language(CXX)
 
 # hth_shim(NAME definitions): the kernels as a library for the CPU.
 function(hth_shim name)
-    set(sources attention.cu columns.cu flat.cu optim.cu quant.cu rows.cu)
+    set(sources attention.cu columns.cu flat.cu group.cu optim.cu quant.cu rows.cu)
     list(TRANSFORM sources PREPEND ${CUDA_DIR}/)
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX
         COMPILE_OPTIONS "-x;c++;-include;kernels/shim.h;-Wno-unknown-pragmas")
@@ -48,4 +48,6 @@ hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
 hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)
+hth_test(test_kernels_cuda_group SOURCES test_group.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)

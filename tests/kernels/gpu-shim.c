@@ -31,7 +31,7 @@ static struct {
     size_t top; /* bytes that were ever given out */
     struct block blocks[4096];
     size_t count;
-    bool guard, fuse;
+    bool guard, fuse, many;
 } arena;
 
 void hth_shim_memory(bool open)
@@ -50,6 +50,11 @@ void hth_shim_guard(bool on)
 void hth_shim_fuse(bool on)
 {
     arena.fuse = on;
+}
+
+void hth_shim_batch(bool on)
+{
+    arena.many = on;
 }
 
 static const char *shim_text(int err)
@@ -249,6 +254,32 @@ static int shim_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
     return 0;
 }
 
+static uint32_t many_products;
+
+uint32_t hth_shim_many(void)
+{
+    return many_products;
+}
+
+static int shim_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
+{
+    if (!arena.many)
+        return HTH_GPU_NO_FUSION;
+    many_products++;
+    for (uint32_t i = 0; i < many->count; i++) {
+        struct hth_gpu_matmul m = many->each;
+        hth_shim_memory(true);
+        m.a = many->a[i];
+        m.b = many->b[i];
+        m.c = many->c[i];
+        hth_shim_memory(false);
+        int err = shim_matmul(blas, stream, &m);
+        if (err != 0)
+            return err;
+    }
+    return 0;
+}
+
 const struct hth_gpu hth_gpu_shim = {
     .text = shim_text,
     .count = shim_count,
@@ -274,4 +305,5 @@ const struct hth_gpu hth_gpu_shim = {
     .blas_open = shim_blas_open,
     .blas_close = shim_handle_free,
     .matmul = shim_matmul,
+    .matmul_many = shim_matmul_many,
 };
