@@ -30,16 +30,16 @@ const struct hth_link *sim_link_between(struct hth_world *w, const struct hth_no
     return link != NULL ? link : &w->opts.link;
 }
 
-static int64_t draw_jitter(struct hth_world *w, const struct hth_link *link)
+static int64_t draw_jitter(struct hth_rng *rng, const struct hth_link *link)
 {
     double mean = (double)link->jitter_us;
     switch (link->jitter) {
     case HTH_JITTER_UNIFORM:
-        return (int64_t)(2.0 * mean * hth_rng_unit(&w->link_rng));
+        return (int64_t)(2.0 * mean * hth_rng_unit(rng));
     case HTH_JITTER_EXPONENTIAL:
-        return (int64_t)hth_rng_exponential(&w->link_rng, mean);
+        return (int64_t)hth_rng_exponential(rng, mean);
     case HTH_JITTER_NORMAL: {
-        double x = mean * hth_rng_normal(&w->link_rng);
+        double x = mean * hth_rng_normal(rng);
         return x > 0.0 ? (int64_t)x : 0;
     }
     default:
@@ -47,10 +47,15 @@ static int64_t draw_jitter(struct hth_world *w, const struct hth_link *link)
     }
 }
 
+int64_t hth_link_delay_us(const struct hth_link *link, struct hth_rng *rng)
+{
+    return link->latency_us + (link->jitter_us > 0 ? draw_jitter(rng, link) : 0);
+}
+
 int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b)
 {
     const struct hth_link *link = sim_link_between(w, a, b);
-    int64_t us = link->latency_us + (link->jitter_us > 0 ? draw_jitter(w, link) : 0);
+    int64_t us = hth_link_delay_us(link, &w->link_rng);
     if (hth_map_count(w->clogs) == 0)
         return us;
     const int64_t *until_us = hth_map_get_u64(w->clogs, ordered(a, b));

@@ -12,6 +12,7 @@
 #include "core/base.h"
 
 struct hth_profile;
+struct hth_rng;
 
 /* The random part of a delay; `jitter_us` is its mean (for NORMAL: the standard deviation of a
  * normal that is cut off at 0). UNIFORM runs from 0 to twice the mean. */
@@ -30,6 +31,9 @@ struct hth_link {
     {                                                                                              \
         .latency_us = 10000                                                                        \
     }
+
+/* One draw of what a packet needs on the way (link.c). */
+int64_t hth_link_delay_us(const struct hth_link *link, struct hth_rng *rng);
 
 /* What a node is made of. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s)
  * + job_overhead_us on one of compute_workers; an io job bytes_moved / disk_bytes_per_s +
