@@ -5,6 +5,8 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
+#define MEMBER_BYTES 96 /* of what is sealed of each */
+
 /* ---- answering ------------------------------------------------------------------------------ */
 
 void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
@@ -33,6 +35,47 @@ void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
+static uint64_t bits(double x)
+{
+    uint64_t u;
+
+    memcpy(&u, &x, sizeof(u));
+    return u;
+}
+
+/* The id of the members, and with it all that the list says of them: members to whom a leader told
+ * different things are in different groups, and do not cut the vector in different places. */
+static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *members,
+                 const uint32_t *order, uint32_t count, struct hth_hash *id)
+{
+    size_t max = sizeof(id->b) + count * MEMBER_BYTES;
+    uint8_t *bytes = hth_calloc(1, max);
+    struct hth_writer w;
+
+    hth_writer_init(&w, bytes, max);
+    hth_write_bytes(&w, id->b, sizeof(id->b));
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_avg_member *m = &members[order[i]];
+        uint8_t ip[16] = {0};
+
+        hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
+        hth_write_u8(&w, (uint8_t)m->mode);
+        hth_write_u8(&w, m->addr.family);
+        hth_write_u16(&w, m->addr.port);
+        memcpy(ip, m->addr.ip, m->addr.family == 4 ? 4 : (m->addr.family == 6 ? 16 : 0));
+        hth_write_bytes(&w, ip, sizeof(ip));
+        hth_write_u64(&w, bits(m->bandwidth));
+        hth_write_u64(&w, bits(m->weight));
+        hth_write_u64(&w, m->step);
+        hth_write_u64(&w, m->origin);
+        hth_write_u32(&w, m->at);
+        hth_write_u64(&w, m->nonce);
+    }
+    HTH_ASSERT(w.err == HTH_OK && w.pos == max);
+    crypto->hash(bytes, max, id);
+    hth_free(bytes);
+}
+
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out)
 {
@@ -48,6 +91,8 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     for (uint32_t i = 0; i < count; i++)
         ids[i] = members[i].id;
     HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
+    hth_avg_order(env->crypto, &id, ids, count, order);
+    seal(env->crypto, members, order, count, &id);
     hth_avg_order(env->crypto, &id, ids, count, order);
     g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
     g->id = id;
@@ -76,18 +121,21 @@ void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, 
     b->match_us = match_us;
 }
 
-static bool listed(const struct hth_avg_group *g, const struct hth_peer_id *id)
+static const struct hth_avg_member *listed(const struct hth_avg_group *g,
+                                           const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < g->count; i++)
         if (hth_peer_id_eq(&g->member[i].id, id))
-            return true;
-    return false;
+            return &g->member[i];
+    return NULL;
 }
 
-/* A JOIN for a line whose group began here. */
+/* A JOIN for a line whose group began here. Who was in it and has another nonce now looks again:
+ * that group is of no use to it. */
 static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
                          const struct hth_join *join)
 {
+    const struct hth_avg_member *member;
     bool known = false;
 
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++) {
@@ -95,8 +143,9 @@ static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
         if (b->group == NULL || b->until_us < hth_now_us(m->env) ||
             b->group->schema != join->schema || !hth_avg_line_eq(&b->group->line, &join->line))
             continue;
-        known = true;
-        if (!listed(b->group, hth_rpc_peer(req)))
+        member = listed(b->group, hth_rpc_peer(req));
+        known |= member == NULL;
+        if (member == NULL || member->nonce != join->self.nonce)
             continue;
         struct hth_join_reply reply = {.reason = HTH_AVG_OK,
                                        .members = b->group->member,
@@ -235,6 +284,7 @@ void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
         if (l == NULL)
             continue;
         l->struck = true;
+        l->early = false;
         hth_look_poke(m->looks[i]);
     }
 }

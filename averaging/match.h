@@ -78,6 +78,11 @@ struct hth_avg_member {
     double bandwidth; /* 0 of a client, or not known */
     double weight;    /* 0 of a helper */
     uint64_t step;
+    /* Whose values these are, as the xor of a hash of each peer in them; 0: not said. Members with
+     * the same origin bring the same values, and those count once. */
+    uint64_t origin;
+    uint32_t at;    /* its coordinate along the round's axis */
+    uint64_t nonce; /* drawn for each look, so that no two groups have the same id */
 };
 
 /* Who averages with whom; every member has the same, but for `self`. */
@@ -176,8 +181,9 @@ struct hth_look_opts {
     uint64_t schema;
     enum hth_avg_mode mode;
     double bandwidth;
-    double weight; /* may come with hth_look_ready */
+    double weight; /* may come with hth_look_ready, as origin may */
     uint64_t step;
+    uint64_t origin;
     bool ready;          /* false: hth_look_ready follows */
     uint32_t group_min;  /* members, helpers not counted */
     uint32_t group_full; /* with these nobody is waited for who only may come */
@@ -202,9 +208,11 @@ struct hth_look_opts {
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* The values are there: the window begins. */
-void hth_look_ready(struct hth_look *look, double weight);
+void hth_look_ready(struct hth_look *look, double weight, uint64_t origin);
 /* Whether that peer was seen looking in this line. */
 bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
+/* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */
+bool hth_look_covers(const struct hth_look *look, uint32_t at);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

@@ -35,6 +35,7 @@ struct looker {
     /* struck off: for the rest of the look when we found out ourselves, else until it declares anew
      */
     bool struck, struck_here;
+    bool early;         /* struck because it did not look yet: it is waited for where it is due */
     uint32_t redirects; /* that it answered */
     /* as our follower */
     bool joined, ready;
@@ -66,6 +67,7 @@ struct hth_look {
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
     size_t key_len;
     uint8_t part; /* of its note: several looks in one line differ by schema */
+    uint64_t nonce;
     struct hth_hash mark;
     struct hth_topic topic;
     struct hth_board *board;
@@ -129,8 +131,8 @@ void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
 void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason);
 /* Keeps a copy for members that ask later. */
 void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us);
-/* The members in the group's order, its id derived; `self` is count when this peer is not in it.
- * Errors: as hth_avg_group_id. */
+/* The members in the group's order, its id derived from the line, the schema and all that is said
+ * of the members; `self` is count when this peer is not in it. Errors: as hth_avg_group_id. */
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
 
@@ -139,6 +141,8 @@ void hth_look_poke(struct hth_look *look);
 /* Whether (mode, mark, id) comes before this peer itself. */
 bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
                           const struct hth_peer_id *id);
+/* Where this peer stands along the round's axis. */
+uint32_t hth_look_at(const struct hth_look *look);
 struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known. */
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,

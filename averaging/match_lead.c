@@ -15,6 +15,18 @@ static void let_go(struct looker *l)
         hth_look_forget(l->look, l);
 }
 
+/* It did not come back. Nobody waits for it any more, unless it is heard again. */
+static void lose(struct looker *l)
+{
+    struct hth_look *look = l->look;
+
+    l->struck = true;
+    l->early = false;
+    if (look->opts.deaf != NULL)
+        look->opts.deaf(look->opts.arg, &l->id);
+    let_go(l);
+}
+
 /* Answers what is held, with what `reply` says. */
 static void answer(struct looker *l, const struct hth_join_reply *reply)
 {
@@ -95,7 +107,7 @@ static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request
     }
     if (join->ready && !l->ready)
         l->ready_us = now_us;
-    l->struck = false; /* it lives after all */
+    l->struck = l->early = false; /* it lives after all */
     l->joined = true;
     l->ready = join->ready;
     l->held = req;
@@ -192,9 +204,12 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
     if (look->opts.due != NULL)
         count = look->opts.due(look->opts.arg, due, HTH_AVG_MEMBERS_MAX);
     c->due_known = count != UINT32_MAX;
-    for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++)
-        if (hth_look_find(look, &due[i].id) == NULL)
+    for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++) {
+        const struct looker *l = hth_look_find(look, &due[i].id);
+
+        if (l == NULL || (l->struck && l->early))
             wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);
+    }
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -220,7 +235,10 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
                                          .mode = look->opts.mode,
                                          .bandwidth = look->opts.bandwidth,
                                          .weight = look->opts.weight,
-                                         .step = look->opts.step};
+                                         .step = look->opts.step,
+                                         .origin = look->opts.origin,
+                                         .at = hth_look_at(look),
+                                         .nonce = look->nonce};
     from[0] = NULL;
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
@@ -290,7 +308,7 @@ static int64_t hold_turn(struct hth_look *look)
         if (!l->joined)
             continue;
         if (l->until_us <= now_us && l->held == NULL) {
-            let_go(l);
+            lose(l);
             continue;
         }
         if (l->until_us <= now_us) {

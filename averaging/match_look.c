@@ -52,6 +52,13 @@ struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_
     return NULL;
 }
 
+uint32_t hth_look_at(const struct hth_look *look)
+{
+    const struct hth_avg_line *line = &look->opts.line;
+
+    return line->cell.at[hth_avg_axis(&line->shape, line->round)];
+}
+
 static void take_out(struct hth_look *look, const struct looker *l)
 {
     uint32_t i = 0;
@@ -258,13 +265,24 @@ static void take_redirect(struct hth_look *look, struct looker *from,
         hth_look_strike(look, from, true);
 }
 
+/* We are in it, ready and with what we said of ourselves. */
+static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_group *group)
+{
+    const struct hth_avg_member *own = &group->member[group->self];
+
+    if (group->self == group->count || !look->opts.ready)
+        return false;
+    return own->nonce == look->nonce && own->weight == look->opts.weight &&
+           own->origin == look->opts.origin && own->mode == look->opts.mode;
+}
+
 static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
 {
     struct hth_avg_group *group;
 
     if (hth_match_group(look, reply->members, reply->count, &group) != HTH_OK)
         return false;
-    if (group->self == group->count || !look->opts.ready) {
+    if (!is_as_we_said(look, group)) {
         hth_free(group);
         return false;
     }
@@ -297,6 +315,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
         break;
     default:
         look->last_refusal = reply->reason;
+        from->early = reply->reason == HTH_AVG_NOT_LOOKING;
         hth_look_strike(look, from, false);
     }
 }
@@ -351,6 +370,9 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth
     join.self.bandwidth = look->opts.bandwidth;
     join.self.weight = look->opts.weight;
     join.self.step = look->opts.step;
+    join.self.origin = look->opts.origin;
+    join.self.at = hth_look_at(look);
+    join.self.nonce = look->nonce;
     join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
     call.body.payload = bytes;
     call.body.payload_len = hth_join_pack(&join, bytes);
@@ -589,6 +611,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->match = m;
     look->opts = *opts;
     look->part = (uint8_t)slot;
+    look->nonce = hth_rng_u64(&m->env->rng);
     look->key_len = hth_avg_line_key(&opts->line, look->key);
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
@@ -607,12 +630,13 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     return HTH_OK;
 }
 
-void hth_look_ready(struct hth_look *look, double weight)
+void hth_look_ready(struct hth_look *look, double weight, uint64_t origin)
 {
     if (look->opts.ready)
         return;
     look->opts.ready = true;
     look->opts.weight = weight;
+    look->opts.origin = origin;
     look->ready_us = hth_now_us(look->match->env);
     look->end_us = look->ready_us + look->opts.window_us;
     hth_look_poke(look);
@@ -621,6 +645,15 @@ void hth_look_ready(struct hth_look *look, double weight)
 bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id)
 {
     return hth_look_find(look, id) != NULL;
+}
+
+bool hth_look_covers(const struct hth_look *look, uint32_t at)
+{
+    for (uint32_t i = 0; i < look->count; i++)
+        if (look->lookers[i]->joined && !look->lookers[i]->struck &&
+            look->lookers[i]->self.at == at)
+            return true;
+    return false;
 }
 
 void hth_look_cancel(struct hth_look *look)

@@ -62,6 +62,9 @@ static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out,
     out->bandwidth = m->bandwidth;
     out->weight = m->weight;
     out->step = m->step;
+    out->origin = m->origin;
+    out->at = m->at;
+    out->nonce = m->nonce;
 }
 
 /* weighty: its weight must be that of its mode; a JOIN ahead of the values has none yet. */
@@ -71,7 +74,8 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
     memset(out, 0, sizeof(*out));
     HTH_TRY(addr_set(m->ip.data, m->ip.len, m->port, &out->addr));
     HTH_TRY(mode_check(m->mode, &out->addr));
-    if (!bandwidth_ok(m->bandwidth, m->mode) || m->step > HTH_AVG_STEP_MAX)
+    if (!bandwidth_ok(m->bandwidth, m->mode) || m->step > HTH_AVG_STEP_MAX ||
+        m->at >= HTH_AVG_CELLS_MAX)
         return HTH_E_RANGE;
     if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
         return HTH_E_RANGE;
@@ -81,6 +85,9 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
     out->bandwidth = m->bandwidth;
     out->weight = m->weight;
     out->step = m->step;
+    out->origin = m->origin;
+    out->at = m->at;
+    out->nonce = m->nonce;
     return HTH_OK;
 }
 

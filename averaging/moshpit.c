@@ -147,6 +147,9 @@ static void mp_stop(void *self)
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)
             hth_sweep_cancel(mp->sweeps[i]);
+    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
+        if (mp->stand_ins[i] != NULL)
+            hth_sweep_cancel(mp->stand_ins[i]);
 }
 
 static void mp_stats(const void *self, struct hth_averager_stats *out)
@@ -264,6 +267,9 @@ void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *pee
         return;
     hth_moshpit_suspect(mp, peer);
     hth_match_peer_lost(mp->match, peer);
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        if (mp->sweeps[i] != NULL)
+            hth_stand_in_late(mp->sweeps[i]);
 }
 
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)

@@ -31,7 +31,7 @@ void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
     s->at_us = hth_now_us(mp->env);
 }
 
-static bool suspected(struct moshpit *mp, const struct hth_roster_peer *p)
+bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 {
     struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
     int64_t heard_us = INT64_MIN;
@@ -132,6 +132,18 @@ static int64_t until(const struct sweep *s, const struct hth_roster_note *n, enu
     return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
 }
 
+/* Somebody has come in the place where it stands: those who met it last know that it is gone. */
+static bool is_replaced(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
+    uint32_t axis = hth_avg_axis(&s->shape, s->round);
+
+    if (s->moves || axis == 0 || s->look == NULL)
+        return false;
+    theirs.cell = p->note.cell;
+    return hth_avg_line_eq(&ours, &theirs) && hth_look_covers(s->look, p->note.cell.at[axis]);
+}
+
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max)
 {
     struct moshpit *mp = s->mp;
@@ -148,17 +160,17 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         if (w == NOT_DUE || p->note.schema != hth_roster_self(mp->roster)->schema)
             continue;
         until_us = until(s, &p->note, w);
-        if (until_us == INT64_MIN || suspected(mp, p))
+        if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p))
             continue;
         if (until_us <= hth_now_us(mp->env)) {
-            if (w == DUE && s->look != NULL && !hth_look_knows(s->look, &p->id))
+            if (w == DUE && s->look != NULL && !hth_look_knows(s->look, &p->id) && !s->stands_in)
                 hth_moshpit_suspect(mp, &p->id);
             continue;
         }
         out[count++] =
             (struct hth_match_due){.id = p->id, .until_us = until_us, .maybe = w == MAY_COME};
     }
-    return count;
+    return hth_stand_in_due(s, out, count, max);
 }
 
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for
@@ -171,7 +183,7 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
     bool exact;
 
     (void)hth_roster_population(s->mp->roster, &exact);
-    for (int want = DUE; want >= (exact ? NOT_DUE : DUE); want--)
+    for (int want = DUE; want >= (exact && !s->stands_in ? NOT_DUE : DUE); want--)
         for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL && count < max; i++) {
             if (p->note.schema != hth_roster_self(s->mp->roster)->schema ||
                 (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || where(s, p) != (enum where)want)
@@ -202,7 +214,7 @@ uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
         const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema, NULL);
         if (p->note.schema != hth_roster_self(mp->roster)->schema ||
-            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || suspected(mp, p))
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || hth_moshpit_suspected(mp, p))
             continue;
         HTH_ASSERT(count < HTH_AVG_ROSTER_MAX);
         rounds[count++] = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);

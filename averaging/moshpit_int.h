@@ -3,7 +3,9 @@
  * moshpit_int.h: the parts of the run's averager.
  *
  *   moshpit.c         the table: offers in, statistics out
- *   moshpit_sweep.c   one offer on its way through the axes
+ *   moshpit_sweep.c   one offer on its way through the axes: where it looks next, how it ends
+ *   moshpit_group.c   one of its rounds: the group that was found, its reduction, what came of it
+ *   moshpit_stand.c   standing in for cells that nobody is in
  *   moshpit_due.c     who is expected in a line, by the roster, and who is not any more
  *
  * A sweep holds at most one look that counts and one reduction, and while it reduces, the look for
@@ -33,18 +35,23 @@ struct sweep {
     uint32_t generation;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
-    bool moves;     /* the cell changes with every round, and the roster is told */
-    uint64_t round; /* of the look: the one being looked for, or the next */
+    bool moves;           /* the cell changes with every round, and the roster is told */
+    bool stands_in;       /* acts for an empty cell: as a client, and nobody is told how it ended */
+    uint64_t base;        /* of a stand-in: the first round of its sweep */
+    struct sweep *source; /* of a stand-in that has no values yet: the sweep whose they will be */
+    uint64_t round;       /* of the look: the one being looked for, or the next */
     uint32_t rounds, done_rounds;
     struct hth_look *look;
     struct hth_reduce_round *reduce;
     struct hth_avg_group *group;                /* of the reduction */
+    struct hth_avg_group *met;                  /* of the round before; NULL: nobody */
     struct hth_peer_id lost[HTH_LOOK_LOST_MAX]; /* of it, known to be dead */
     uint32_t lost_count;
     struct hth_blob *values; /* as they are by now */
     double weight;
-    int64_t start_us, look_us; /* look_us: when this round's values were, or will be, ready */
-    struct hth_timer *timer;   /* its deadline, or its end */
+    uint64_t origin, origin_met; /* of the values (match.h), and of what the group will have */
+    int64_t start_us, look_us;   /* look_us: when this round's values were, or will be, ready */
+    struct hth_timer *timer;     /* its deadline, or its end */
     bool ending;
     struct hth_avg_result result;
     struct hth_avg_round_info info; /* of the present round */
@@ -71,6 +78,7 @@ struct moshpit {
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
     struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
+    struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
     uint64_t round_next; /* no sweep of ours has it yet */
     struct hth_map *suspects;
     struct hth_averager_stats stats;
@@ -93,7 +101,38 @@ void hth_sweep_nudge(struct sweep *s);
 /* Its line in the present round. */
 struct hth_avg_line hth_sweep_line(const struct sweep *s);
 
+void hth_sweep_end_soon(struct sweep *s);
+/* The next look, or the end. */
+void hth_sweep_round_over(struct sweep *s);
+void hth_sweep_round_failed(struct sweep *s, enum hth_err err, enum hth_avg_reason reason);
+void hth_sweep_look_on(struct sweep *s);
+/* A look for its round; not ready: its values come in ahead_us, about. Errors: of hth_look_new. */
+enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us) HTH_MUST;
+/* A sweep of that offer without place or look. NULL: no memory. */
+struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer);
+int64_t hth_sweep_time_us(const struct sweep *s);
+
+/* moshpit_group.c */
+/* A look has ended. */
+void hth_sweep_on_look(void *arg, const struct hth_look_result *r);
+void hth_sweep_count(struct sweep *s);
+/* A peer's own values; never 0. */
+uint64_t hth_sweep_origin(const struct hth_peer_id *id);
+
+/* moshpit_stand.c */
+/* Stands in for whoever is missing in the lines that come after that group (NULL: this peer alone),
+ * which met in the round. Not ready: the values are still being reduced. */
+void hth_stand_in(struct sweep *s, const struct hth_avg_group *g, uint64_t round, bool ready);
+/* Somebody was lost: what `s` already holds may be missing elsewhere by now. */
+void hth_stand_in_late(struct sweep *s);
+/* s has its values now, or will have none. */
+void hth_stand_in_values(struct sweep *s, bool there);
+/* Who stands in for whom in this line, as far as the roster tells: those to wait for. */
+uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
+                          uint32_t max);
+
 /* moshpit_due.c */
+bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p);
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
 /* The round in which the middle one of those seen is, and not before `ours`. Going with the highest

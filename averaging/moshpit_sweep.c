@@ -6,8 +6,6 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 
-static void look_on(struct sweep *s);
-
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void sweep_free(struct sweep *s)
@@ -16,6 +14,7 @@ static void sweep_free(struct sweep *s)
     hth_blob_unref(s->values);
     hth_blob_unref(s->offer.values);
     hth_free(s->group);
+    hth_free(s->met);
     hth_free(s->spans);
     hth_free(s);
 }
@@ -31,9 +30,13 @@ static void sweep_detach(struct sweep *s)
         hth_reduce_cancel(s->reduce);
     s->look = NULL;
     s->reduce = NULL;
+    hth_stand_in_values(s, false);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] == s)
             mp->sweeps[i] = NULL;
+    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
+        if (mp->stand_ins[i] == s)
+            mp->stand_ins[i] = NULL;
     s->mp = NULL;
 }
 
@@ -48,7 +51,7 @@ static void tell(struct sweep *s)
 {
     struct moshpit *mp = s->mp;
     struct hth_avg_result *r = &s->result;
-    bool offered = s->offered;
+    bool tells = s->offered && !s->stands_in;
 
     r->ticket = s->offer.ticket;
     r->took_us = hth_now_us(s->env) - s->start_us;
@@ -59,16 +62,17 @@ static void tell(struct sweep *s)
         r->average = s->values;
         r->weight = s->weight;
         r->change = s->change;
-        mp->stats.distance = s->change;
-        mp->stats.last.change = s->change;
-        hth_metric_set(mp->metrics.distance, s->change);
+        if (!s->stands_in) {
+            mp->stats.distance = mp->stats.last.change = s->change;
+            hth_metric_set(mp->metrics.distance, s->change);
+        }
     } else {
         r->weight_fraction = 0;
         if (r->err == HTH_OK)
             r->err = HTH_E_NOT_FOUND;
     }
     sweep_detach(s);
-    if (offered && mp->fn != NULL)
+    if (tells && mp->fn != NULL)
         mp->fn(mp->arg, r);
     sweep_free(s);
 }
@@ -114,7 +118,8 @@ static void on_end(void *arg)
         s->result.reason = s->offered ? HTH_AVG_LATE : HTH_AVG_NOT_READY;
     }
     s->ending = true;
-    if (s->result.rounds == 0 || s->values == NULL || s->values == s->offer.values) {
+    if (s->result.rounds == 0 || s->values == NULL || s->values == s->offer.values ||
+        s->stands_in) {
         tell(s);
         return;
     }
@@ -129,7 +134,7 @@ static void on_end(void *arg)
 }
 
 /* Not inside the call that caused it. */
-static void end_soon(struct sweep *s)
+void hth_sweep_end_soon(struct sweep *s)
 {
     s->ending = true;
     hth_timer_set(s->env, s->timer, 0);
@@ -137,235 +142,31 @@ static void end_soon(struct sweep *s)
 
 /* ---- a round that ended --------------------------------------------------------------------- */
 
-static void count_round(struct sweep *s)
+void hth_sweep_round_over(struct sweep *s)
 {
-    struct moshpit *mp = s->mp;
-    struct hth_averager_stats *st = &mp->stats;
-    struct hth_avg_round_info *info = &s->info;
-    bool ok = info->err == HTH_OK;
-
-    st->rounds += ok;
-    st->failed += !ok;
-    st->alone += info->reason == HTH_AVG_ALONE;
-    st->drops += info->drops;
-    st->bytes_out += info->bytes_out;
-    st->bytes_in += info->bytes_in;
-    if (info->reason < HTH_AVG_REASONS_MAX)
-        st->reasons[info->reason]++;
-    st->last = *info;
-    s->result.rounds += ok;
-    s->result.rounds_failed += !ok;
-    s->result.drops += info->drops;
-    s->result.wait_us += info->wait_us;
-    s->result.match_us += info->match_us;
-    s->result.reduce_us += info->reduce_us;
-    s->result.bytes_out += info->bytes_out;
-    s->result.bytes_in += info->bytes_in;
-    hth_metric_add(ok ? mp->metrics.rounds : mp->metrics.failed, 1);
-    hth_metric_add(mp->metrics.drops, info->drops);
-    hth_metric_add(mp->metrics.bytes, (int64_t)(info->bytes_out + info->bytes_in));
-    hth_metric_observe(mp->metrics.wait, (double)info->wait_us / 1e6);
-    if (ok) {
-        s->result.members = info->members;
-        hth_metric_observe(mp->metrics.reduce, (double)info->reduce_us / 1e6);
-    } else {
-        s->result.err = info->err;
-        s->result.reason = info->reason;
-    }
-    HTH_LOG(s->env, HTH_DEBUG, HTH_SUB_AVG,
-            "round %llu: %s, %u members, %u dropped, wait %lld us, reduce %lld us",
-            (unsigned long long)info->number, hth_avg_reason_name(info->reason), info->members,
-            info->drops, (long long)info->wait_us, (long long)info->reduce_us);
-}
-
-static void round_over(struct sweep *s)
-{
-    count_round(s);
+    hth_sweep_count(s);
     s->done_rounds++;
+    if (s->info.err == HTH_OK)
+        hth_stand_in_values(s, true);
+    if (s->info.err == HTH_OK || s->met == NULL)
+        hth_stand_in(s, s->met, s->round - 1, true);
     if (s->done_rounds >= s->rounds) {
-        end_soon(s);
+        hth_sweep_end_soon(s);
         return;
     }
     if (s->look != NULL) {
         s->look_us = hth_now_us(s->env);
-        hth_look_ready(s->look, s->weight);
+        hth_look_ready(s->look, s->weight, s->origin);
     } else {
-        look_on(s);
+        hth_sweep_look_on(s);
     }
 }
 
-static void round_failed(struct sweep *s, enum hth_err err, enum hth_avg_reason reason)
+void hth_sweep_round_failed(struct sweep *s, enum hth_err err, enum hth_avg_reason reason)
 {
     s->info.err = err;
     s->info.reason = reason;
-    round_over(s);
-}
-
-/* ---- reducing ------------------------------------------------------------------------------- */
-
-static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
-{
-    for (uint32_t i = 0; i < r->members && i < s->group->count; i++) {
-        enum hth_reduce_drop drop = r->fates[i].as_sender;
-        if (drop == HTH_REDUCE_DROP_NONE)
-            drop = r->fates[i].as_reducer;
-        if (i == s->group->self || drop == HTH_REDUCE_DROP_NONE ||
-            drop == HTH_REDUCE_DROP_NOT_FINITE)
-            continue;
-        hth_moshpit_suspect(s->mp, &s->group->member[i].id);
-    }
-}
-
-static void on_reduced(void *arg, const struct hth_reduce_result *r)
-{
-    struct sweep *s = arg;
-    struct hth_avg_round_info *info = &s->info;
-    bool helper = s->mp->opts.mode == HTH_AVG_HELPER;
-
-    s->reduce = NULL;
-    info->err = r->err;
-    info->reason = r->err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED;
-    info->drops = r->dropped;
-    info->weight_fraction = r->weight_fraction;
-    info->reduce_us = r->took_us;
-    info->bytes_out = r->bytes_out;
-    info->bytes_in = r->bytes_in;
-    if (r->err == HTH_OK && !helper && r->average == NULL) {
-        info->err = HTH_E_BUG;
-        info->reason = HTH_AVG_FAILED;
-    }
-    if (info->err == HTH_OK) {
-        judge_fates(s, r);
-        s->result.weight_fraction *= r->weight_fraction;
-        s->result.codec_error = HTH_MAX(s->result.codec_error, r->encode_error);
-        if (!helper) {
-            hth_blob_unref(s->values);
-            s->values = hth_blob_ref(r->average);
-            s->weight = HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX);
-        }
-    }
-    hth_free(s->group);
-    s->group = NULL;
-    round_over(s);
-}
-
-/* Who did not say how fast it is counts as the mean of those who did. */
-static double bandwidth_of(const struct hth_avg_group *g, uint32_t index)
-{
-    double sum = 0;
-    uint32_t known = 0;
-
-    if (g->member[index].mode == HTH_AVG_CLIENT || g->member[index].bandwidth > 0)
-        return g->member[index].bandwidth;
-    for (uint32_t i = 0; i < g->count; i++) {
-        sum += g->member[i].bandwidth;
-        known += g->member[i].bandwidth > 0;
-    }
-    return known > 0 ? sum / known : 1;
-}
-
-static enum hth_err reduce(struct sweep *s)
-{
-    const struct hth_avg_group *g = s->group;
-    struct hth_reduce_member *members = hth_new_array(struct hth_reduce_member, g->count);
-    struct hth_reduce_opts o = {.group = g->id,
-                                .members = members,
-                                .member_count = g->count,
-                                .self = g->self,
-                                .values = s->values,
-                                .count = s->offer.count,
-                                .spans = s->spans,
-                                .span_count = s->spans != NULL ? s->offer.span_count : 0,
-                                .timeout_us = s->mp->opts.round_us,
-                                .done = on_reduced,
-                                .arg = s};
-    enum hth_err err;
-
-    for (uint32_t i = 0; i < g->count; i++) {
-        members[i].id = g->member[i].id;
-        members[i].addr = g->member[i].addr;
-        members[i].weight = g->member[i].weight;
-        members[i].bandwidth = bandwidth_of(g, i);
-    }
-    err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
-    hth_free(members);
-    /* A leader that died while it began is not waited for once more. */
-    for (uint32_t i = 0; i < s->lost_count && err == HTH_OK; i++)
-        hth_reducer_peer_lost(s->mp->reducer, &s->lost[i]);
-    return err;
-}
-
-static void note_group(struct sweep *s, const struct hth_look_result *r)
-{
-    struct hth_avg_round_info *info = &s->info;
-    const struct hth_avg_group *g = r->group;
-
-    info->members = g->count;
-    info->group = g->id;
-    s->result.weight_met = 0;
-    for (uint32_t i = 0; i < g->count; i++) {
-        if (i < HTH_AVG_STATUS_MEMBERS)
-            info->member[i] = g->member[i].id;
-        s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
-        s->result.weight_met += g->member[i].weight;
-    }
-}
-
-/* Where cells move, the one after this round follows from the group's order alone. */
-static void move(struct sweep *s)
-{
-    struct moshpit *mp = s->mp;
-
-    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO)
-        hth_roster_set_round(mp->roster, s->round + 1);
-    if (!s->moves)
-        return;
-    hth_avg_cell_next(&s->shape, s->round, &s->group->id, s->group->self, &s->cell);
-    if (hth_roster_set_cell(mp->roster, s->generation, &s->cell) != HTH_OK)
-        HTH_LOG(s->env, HTH_DEBUG, HTH_SUB_AVG, "the grid changed during a round");
-}
-
-static void on_look(void *arg, const struct hth_look_result *r)
-{
-    struct sweep *s = arg;
-    struct hth_avg_round_info *info = &s->info;
-    enum hth_err err;
-
-    s->look = NULL;
-    memset(info, 0, sizeof(*info));
-    info->number = s->round;
-    info->axis = hth_avg_axis(&s->shape, s->round);
-    info->wait_us = r->wait_us;
-    info->match_us = r->match_us;
-    if (r->err != HTH_OK) {
-        if (s->offer.sweep == HTH_AVG_SWEEP_AUTO)
-            hth_roster_set_round(s->mp->roster, s->round + 1);
-        s->round++;
-        if (!s->offered) { /* what was prepared was never offered */
-            s->info.err = r->err;
-            s->info.reason = r->reason;
-            count_round(s);
-            end_soon(s);
-            return;
-        }
-        round_failed(s, r->err == HTH_E_TIMEOUT ? HTH_E_NOT_FOUND : r->err, r->reason);
-        return;
-    }
-    note_group(s, r);
-    s->group = r->group;
-    memcpy(s->lost, r->lost, sizeof(s->lost));
-    s->lost_count = r->lost_count;
-    move(s);
-    s->round++;
-    err = reduce(s);
-    if (err != HTH_OK) {
-        hth_free(s->group);
-        s->group = NULL;
-        round_failed(s, err, HTH_AVG_FAILED);
-        return;
-    }
-    if (s->done_rounds + 1 < s->rounds)
-        look_on(s);
+    hth_sweep_round_over(s);
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
@@ -408,10 +209,12 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
     o->group_max = o->group_full;
     if (s->shape.dims == 1)
         o->group_max = HTH_AVG_MEMBERS_MAX / 2;
+    else if (!s->moves) /* the line is one mean: two halves of it would end with two */
+        o->group_max = HTH_MIN(2 * o->group_full, HTH_AVG_MEMBERS_MAX / 2u);
 }
 
 /* A look for the present round; while the last one is still reduced it is not ready. */
-static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
+enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
 {
     struct moshpit *mp = s->mp;
     struct hth_look_opts o = {.line = hth_sweep_line(s),
@@ -420,31 +223,36 @@ static enum hth_err look_new(struct sweep *s, bool ready, int64_t ahead_us)
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->weight,
                               .step = s->offer.step,
+                              .origin = s->origin,
                               .ready = ready,
                               .window_us = mp->opts.window_us,
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
                               .known = known,
                               .deaf = deaf,
-                              .done = on_look,
+                              .done = hth_sweep_on_look,
                               .arg = s};
 
     group_sizes(s, &o);
+    if (s->stands_in) {
+        o.mode = HTH_AVG_CLIENT;
+        o.bandwidth = 0;
+    }
     s->look_us = hth_now_us(s->env) + (ready ? 0 : ahead_us);
     return hth_look_new(mp->match, &o, &s->look);
 }
 
-static void look_on(struct sweep *s)
+void hth_sweep_look_on(struct sweep *s)
 {
     bool ready = s->reduce == NULL;
-    enum hth_err err = look_new(s, ready, s->mp->opts.round_us);
+    enum hth_err err = hth_sweep_look(s, ready, s->mp->opts.round_us);
 
     if (err == HTH_OK || !ready)
         return; /* what could not be looked for ahead is looked for later */
     s->round++;
     memset(&s->info, 0, sizeof(s->info));
     s->info.number = s->round - 1;
-    round_failed(s, err, HTH_AVG_FAILED);
+    hth_sweep_round_failed(s, err, HTH_AVG_FAILED);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -495,26 +303,44 @@ static enum hth_err copy_offer(struct sweep *s, const struct hth_avg_offer *offe
     return HTH_OK;
 }
 
+struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer)
+{
+    struct sweep *s = hth_new(struct sweep);
+
+    s->mp = mp;
+    s->env = mp->env;
+    s->start_us = hth_now_us(mp->env);
+    s->result.weight_fraction = 1;
+    s->origin = hth_sweep_origin(&mp->env->self);
+    s->timer = hth_timer_new(mp->env, on_end, s);
+    if (copy_offer(s, offer) == HTH_OK)
+        return s;
+    sweep_free(s);
+    return NULL;
+}
+
+int64_t hth_sweep_time_us(const struct sweep *s)
+{
+    const struct hth_moshpit_opts *o = &s->mp->opts;
+
+    if (s->offer.timeout_us > 0)
+        return s->offer.timeout_us;
+    return s->rounds * (o->window_us + o->round_us + HTH_US_PER_S);
+}
+
 enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
                            int64_t ready_in_us, struct sweep **out)
 {
-    struct sweep *s = hth_new(struct sweep);
-    int64_t timeout_us = offer->timeout_us;
+    struct sweep *s = hth_sweep_alloc(mp, offer);
     enum hth_err err;
 
     *out = NULL;
-    s->mp = mp;
-    s->env = mp->env;
+    if (s == NULL)
+        return HTH_E_NO_MEMORY;
     s->offered = offered;
-    s->start_us = hth_now_us(mp->env);
-    s->result.weight_fraction = 1;
-    s->timer = hth_timer_new(mp->env, on_end, s);
-    HTH_GOTO(fail, copy_offer(s, offer));
     HTH_GOTO(fail, place(s));
-    HTH_GOTO(fail, look_new(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));
-    if (timeout_us <= 0)
-        timeout_us = s->rounds * (mp->opts.window_us + mp->opts.round_us + HTH_US_PER_S);
-    hth_timer_set(s->env, s->timer, timeout_us + HTH_MAX(2 * ready_in_us, (int64_t)0));
+    HTH_GOTO(fail, hth_sweep_look(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));
+    hth_timer_set(s->env, s->timer, hth_sweep_time_us(s) + HTH_MAX(2 * ready_in_us, (int64_t)0));
     *out = s;
     return HTH_OK;
 fail:
@@ -534,7 +360,7 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
     s->offered = true;
     s->start_us = s->look_us = hth_now_us(s->env);
     if (s->look != NULL)
-        hth_look_ready(s->look, s->weight);
+        hth_look_ready(s->look, s->weight, s->origin);
 }
 
 void hth_sweep_nudge(struct sweep *s)
@@ -547,9 +373,10 @@ void hth_sweep_nudge(struct sweep *s)
     hth_look_cancel(s->look);
     s->look = NULL;
     if (place(s) != HTH_OK ||
-        look_new(s, s->offered, HTH_MAX(s->look_us - hth_now_us(s->env), HTH_US_PER_S)) != HTH_OK) {
+        hth_sweep_look(s, s->offered, HTH_MAX(s->look_us - hth_now_us(s->env), HTH_US_PER_S)) !=
+            HTH_OK) {
         s->result.err = HTH_E_NOT_FOUND;
         s->result.reason = HTH_AVG_NOBODY;
-        end_soon(s);
+        hth_sweep_end_soon(s);
     }
 }

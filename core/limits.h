@@ -92,6 +92,7 @@
 #define HTH_AVG_BEGUN_MAX     64              /* groups remembered for members that missed it */
 #define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* that one looks for a group */
 #define HTH_AVG_OFFERS_MAX    8               /* of one node at once */
+#define HTH_AVG_STAND_INS_MAX 8               /* empty cells that one node stands in for */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
