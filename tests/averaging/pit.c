@@ -121,7 +121,7 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
         o.halt = halt;
         o.arg = q;
         q->pit = p;
-        q->index = i;
+        q->index = q->rank = i;
         q->weight = 1;
         q->values = hth_new_array(float, count);
         q->node = hth_world_node(p->world, name, &o);
@@ -133,7 +133,7 @@ void pit_start(struct pit *p, int64_t settle_us)
     for (uint32_t i = 0; i < p->peers; i++) {
         struct peer *q = &p->peer[i];
         if (p->has_cells)
-            q->cell = hth_avg_cell_of_rank(&p->shape, p->one_cell ? 0 : i);
+            q->cell = hth_avg_cell_of_rank(&p->shape, p->one_cell ? 0 : q->rank);
         boot(hth_node_env(q->node), hth_node_dht(q->node), q);
     }
     hth_world_run_for(p->world, settle_us);

@@ -24,6 +24,7 @@ struct peer {
     struct hth_reducer *reducer;
     struct hth_averager averager;
     bool up;
+    uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;
     enum hth_avg_mode mode;
     float *values; /* pit's count; what it offers, and what the last average was */
@@ -41,7 +42,7 @@ struct pit {
     uint32_t peers;
     size_t count;                 /* floats */
     struct hth_avg_shape shape;   /* dims 0: by the population */
-    bool has_cells;               /* cells of rank i, or ... */
+    bool has_cells;               /* cells by rank, or ... */
     bool one_cell;                /* ... all of rank 0 */
     struct hth_moshpit_opts opts; /* network and address are set */
     struct hth_roster_opts roster;

@@ -245,10 +245,10 @@ static void declared_ahead(void **state)
     for (uint32_t i = 0; i < 8; i++)
         assert_non_null(c.mate[i].look);
     for (uint32_t i = 0; i < 7; i++)
-        hth_look_ready(c.mate[i].look, 5);
+        hth_look_ready(c.mate[i].look, 5, 0);
     hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
     at = hth_world_now_us(c.world);
-    hth_look_ready(c.mate[7].look, 7);
+    hth_look_ready(c.mate[7].look, 7, 0);
     assert_true(crowd_run(&c, HTH_US_PER_S));
     assert_true(crowd_agrees(&c));
     for (uint32_t i = 0; i < 8; i++) { /* its word takes a round trip, and the answer none more */
@@ -283,6 +283,30 @@ static void never_ready(void **state)
         }
         crowd_stop(&c);
     }
+}
+
+/* Who looks again where it has met the same peers just now gets another group, not the old one. */
+static void again(void **state)
+{
+    struct hth_hash ids[3];
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 9, 3, NULL);
+    c.due_known = true;
+    for (int time = 0; time < 3; time++) {
+        for (uint32_t i = 0; i < 3; i++) { /* each time another one comes first */
+            crowd_look(&c.mate[(i + (uint32_t)time) % 3]);
+            hth_world_run_for(c.world, 40 * HTH_US_PER_MS);
+        }
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        assert_true(crowd_agrees(&c));
+        assert_int_equal(c.mate[0].group->count, 3);
+        ids[time] = c.mate[0].group->id;
+        for (int before = 0; before < time; before++)
+            assert_memory_not_equal(&ids[before], &ids[time], sizeof(ids[0]));
+    }
+    crowd_stop(&c);
 }
 
 /* ---- deaths ---------------------------------------------------------------------------------- */
@@ -452,19 +476,13 @@ static void follower_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(together),
-        cmocka_unit_test(mutual),
-        cmocka_unit_test(alone),
-        cmocka_unit_test(too_few),
-        cmocka_unit_test(one_is_missing),
-        cmocka_unit_test(overfull),
-        cmocka_unit_test(one_key_mixes),
-        cmocka_unit_test(modes),
-        cmocka_unit_test(only_clients),
-        cmocka_unit_test(declared_ahead),
-        cmocka_unit_test(never_ready),
-        cmocka_unit_test(leader_dies),
-        cmocka_unit_test(leader_dies_beginning),
+        cmocka_unit_test(together),       cmocka_unit_test(mutual),
+        cmocka_unit_test(alone),          cmocka_unit_test(too_few),
+        cmocka_unit_test(one_is_missing), cmocka_unit_test(overfull),
+        cmocka_unit_test(one_key_mixes),  cmocka_unit_test(modes),
+        cmocka_unit_test(only_clients),   cmocka_unit_test(declared_ahead),
+        cmocka_unit_test(never_ready),    cmocka_unit_test(again),
+        cmocka_unit_test(leader_dies),    cmocka_unit_test(leader_dies_beginning),
         cmocka_unit_test(follower_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_match_hostile.c: refusals by name, notes that lie, and the limits of matchmaking. */
 #include "averaging/crowd.h"
+#include "averaging/match_int.h"
 #include "averaging/match_msg.h"
 #include "core/bytes.h"
 #include "core/mem.h"
@@ -169,6 +170,7 @@ static void redirected(void **state)
     assert_int_equal(c.mate[1].group->count, 2);
     assert_int_equal(ask(&c.mate[2], &c.mate[1], &j).reason, HTH_AVG_BEGUN);
     j = join_of(&c.mate[0]);
+    j.self.nonce = c.mate[1].group->member[1 - c.mate[1].group->self].nonce;
     raw = ask(&c.mate[0], &c.mate[1], &j);
     assert_int_equal(raw.reason, HTH_AVG_OK);
     assert_int_equal(raw.members, 2);
@@ -317,6 +319,92 @@ static void ghost_leader(void **state)
     assert_int_equal(c.mate[1].group->count, 2);
     assert_true(c.mate[1].result.wait_us <= 2000 * HTH_US_PER_MS);
     uproot();
+    crowd_stop(&c);
+}
+
+/* ---- a leader that lies ---------------------------------------------------------------------- */
+
+static struct liar {
+    struct mate *self;
+    struct hth_rpc_request *req[2]; /* of mates 1 and 2 */
+    struct hth_avg_member member[3];
+    uint32_t count;
+    double lies[2];   /* its bandwidth, as it tells each of them */
+    double weight[2]; /* of mate 1, as it tells each of them; 0: the truth */
+} liar;
+
+static void answer_lying(uint32_t to)
+{
+    struct hth_avg_member members[3];
+    struct hth_join_reply reply = {.reason = HTH_AVG_OK, .members = members, .count = 3};
+
+    memcpy(members, liar.member, sizeof(members));
+    members[0].bandwidth = liar.lies[to];
+    if (liar.weight[to] > 0)
+        members[1].weight = liar.weight[to];
+    hth_match_answer(liar.self->match, liar.req[to], &reply);
+}
+
+static void on_join_lying(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_join join;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+
+    (void)arg;
+    assert_ok(hth_join_open(payload, len, &join));
+    join.self.id = *hth_rpc_peer(req);
+    liar.member[1 + liar.count] = join.self;
+    liar.req[liar.count++] = req;
+    if (liar.count < 2)
+        return;
+    hth_rpc_serve(liar.self->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
+    answer_lying(0);
+    answer_lying(1);
+}
+
+/* Mate 0 leads by its note, and has its own idea of the truth. */
+static void lie(struct crowd *c, uint64_t seed, const struct liar *lies)
+{
+    struct planted p;
+
+    order_start(c, seed);
+    liar = *lies;
+    liar.self = &c->mate[0];
+    liar.member[0] =
+        (struct hth_avg_member){.id = c->mate[0].env->self, .addr = c->mate[0].addr, .weight = 1};
+    make_note(&c->mate[0], 0, &p);
+    plant(&c->mate[0], &p);
+    hth_rpc_serve(c->mate[0].rpc, HTH_MATCH_METHOD_JOIN, on_join_lying, NULL);
+    hth_world_run_for(c->world, 50 * HTH_US_PER_MS);
+    c->mate[0].absent = true;
+    crowd_look(&c->mate[1]);
+    crowd_look(&c->mate[2]);
+    assert_true(crowd_run(c, 2 * HTH_US_PER_S));
+    uproot();
+}
+
+/* Members to whom a leader says different things are in different groups, instead of one that cuts
+ * the vector in different places; and nobody accepts another weight than its own. */
+static void lying_leader(void **state)
+{
+    struct crowd c;
+    uint32_t complete = 0;
+
+    (void)state;
+    lie(&c, 16, &(struct liar){.lies = {5, 5}});
+    assert_int_equal(c.mate[1].group->count, 3);
+    assert_memory_equal(&c.mate[1].group->id, &c.mate[2].group->id, sizeof(struct hth_hash));
+    crowd_stop(&c);
+    lie(&c, 16, &(struct liar){.lies = {5, 6}});
+    assert_int_equal(c.mate[1].group->count, 3);
+    assert_int_equal(c.mate[2].group->count, 3);
+    assert_memory_not_equal(&c.mate[1].group->id, &c.mate[2].group->id, sizeof(struct hth_hash));
+    crowd_stop(&c);
+    lie(&c, 16, &(struct liar){.lies = {5, 5}, .weight = {3, 3}});
+    for (uint32_t i = 1; i < 3; i++)
+        complete += c.mate[i].group != NULL && c.mate[i].group->count == 3;
+    assert_int_equal(complete, 1); /* the one of whom the list is right */
     crowd_stop(&c);
 }
 
@@ -514,6 +602,7 @@ int main(void)
         cmocka_unit_test(draining),
         cmocka_unit_test(hostile_notes),
         cmocka_unit_test(ghost_leader),
+        cmocka_unit_test(lying_leader),
         cmocka_unit_test(limits),
         cmocka_unit_test(told_straight),
         cmocka_unit_test(telling_is_bounded),

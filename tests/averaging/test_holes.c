@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_holes.c: grids that are not full: cells that nobody is in, that two are in, whose peer has
+ * died or comes late. One sweep gives everybody the mean of all, by those who stand in.
+ */
+#include <stdlib.h>
+
+#include "averaging/pit.h"
+#include "averaging/scene.h"
+#include "core/mem.h"
+#include "support/test.h"
+
+static uint64_t stood_in(const struct pit *p)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < p->peers; i++) {
+        struct hth_averager_stats s;
+
+        if (!p->peer[i].up)
+            continue;
+        hth_averager_stats(&p->peer[i].averager, &s);
+        n += s.stood_in;
+    }
+    return n;
+}
+
+/* In cells by rank, so that the last ones are empty, or the first ones hold two. Returns how often
+ * somebody stood in. */
+static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
+{
+    struct pit p;
+    double mean[300], total = 0;
+    uint64_t n;
+
+    pit_init(&p, seed, peers, 300, NULL);
+    assert_ok(hth_avg_shape_parse(shape, &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, seed);
+    for (uint32_t i = 0; i < peers; i++)
+        total += p.peer[i].weight = 1 + i % 3;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_mean(&p, mean);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < peers; i++) {
+        assert_int_equal(p.peer[i].result.err, HTH_OK);
+        assert_close(p.peer[i].result.weight, total, 1e-9, 0);
+        assert_close(p.peer[i].result.weight_met, total, 1e-9, 0);
+    }
+    print_message("%u in %s: deviation %.2g, took %.0f ms\n", peers, shape, pit_deviation(&p, mean),
+                  (double)p.peer[0].longest_us / 1e3);
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    n = stood_in(&p);
+    pit_stop(&p);
+    return n;
+}
+
+static void sparse_grids(void **state)
+{
+    (void)state;
+    assert_int_equal(one_sweep("3x3", 9, 1), 0);
+    assert_int_equal(one_sweep("3x3", 8, 2), 1);
+    assert_int_equal(one_sweep("5x4", 17, 3), 3);
+    assert_int_equal(one_sweep("6x6", 33, 4), 3);
+    assert_true(one_sweep("3x3x3", 22, 5) > 0);
+    assert_true(one_sweep("2x2x2x2", 13, 6) > 0);
+}
+
+/* Who shares a cell brings the same mean into the next line, and it counts once. */
+static void doubled_cells(void **state)
+{
+    (void)state;
+    assert_int_equal(one_sweep("4x4", 17, 7), 0);
+    assert_int_equal(one_sweep("3x3", 13, 8), 0);
+}
+
+/* Who comes when the others have begun without it finds somebody in its place in the next line, and
+ * both are counted there as what they are: the mean without it, and it. */
+static void one_comes_late(void **state)
+{
+    struct pit p;
+    double mean[64], without[64];
+
+    (void)state;
+    pit_init(&p, 31, 9, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    p.opts.window_us = HTH_US_PER_S;
+    pit_fill(&p, 31);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_mean(&p, mean);
+    p.peer[4].up = false; /* not yet */
+    pit_mean(&p, without);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    hth_world_run_for(p.world, 1200 * HTH_US_PER_MS);
+    p.peer[4].up = true;
+    pit_offer(&p.peer[4], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    p.peer[4].up = false;
+    assert_true(pit_deviation(&p, without) < 1e-6);
+    for (uint32_t i = 0; i < p.peers; i++)
+        assert_close(p.peer[i].result.weight, i == 4 ? p.peer[i].result.weight : 8, 1e-9, 0);
+    p.peer[4].up = true;
+    /* and one sweep later all have one mean again */
+    pit_offer_all(&p, 8, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_true(pit_spread(&p) < 1e-6);
+    pit_stop(&p);
+}
+
+/* One has nine cells to stand in for, which is one more than it does: that line goes without. */
+static void limit_is_kept(void **state)
+{
+    struct pit p;
+    uint32_t complete = 0;
+
+    (void)state;
+    pit_init(&p, 32, HTH_AVG_STAND_INS_MAX + 3, 64, NULL);
+    assert_ok(hth_avg_shape_parse("10x2", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 32);
+    for (uint32_t i = 0; i < p.peers; i++) /* column 0, and one in column 1 */
+        p.peer[i].rank = i < p.peers - 1 ? 2 * i : 1;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++)
+        complete += p.peer[i].result.weight > p.peers - 0.5;
+    assert_int_equal(complete, p.peers - 1);
+    assert_int_equal(stood_in(&p), HTH_AVG_STAND_INS_MAX);
+    pit_stop(&p);
+}
+
+static uint64_t seeds; /* by hand */
+
+/* Deaths on two axes, of 9 and of 8 peers: one sweep later everybody has the same, although the
+ * grid has a hole now. Who is left alone in a column needs half a second to believe it. */
+static void deaths(uint64_t seed)
+{
+    for (enum how how = KILLED; how < HOWS; how++)
+        for (enum role role = MEMBER; role < ROLES; role++)
+            for (enum phase phase = DECLARED; phase < PHASES; phase++) {
+                int64_t worst[2], bound_us = (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
+                scene_one_dies("3x3", 9 - phase % 2, seed, role, phase, how, worst);
+                print_message("%s %s in phase %s: %lld ms, next %lld ms\n", scene_how[how],
+                              scene_role[role], scene_phase[phase], (long long)worst[0] / 1000,
+                              (long long)worst[1] / 1000);
+                assert_true(seeds > 0 || (worst[0] <= bound_us && worst[1] <= bound_us));
+            }
+}
+
+static void kill_matrix(void **state)
+{
+    (void)state;
+    deaths(500);
+}
+
+static void many_deaths(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < seeds; seed++)
+        deaths(1000 * (seed + 1));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late), cmocka_unit_test(limit_is_kept),
+        cmocka_unit_test(kill_matrix),
+    };
+
+    if (argc > 1) {
+        seeds = strtoull(argv[1], NULL, 10);
+        return cmocka_run_group_tests(many, NULL, NULL);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
