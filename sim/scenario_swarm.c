@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "averaging/reduce.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 
@@ -17,13 +18,18 @@ struct swarm_host {
     struct hth_rpc *rpc;
     struct hth_server *server;
     struct hth_announcer *announcer;
+    uint32_t boots;
 };
 
 struct swarm_trainer {
     struct hth_swarm *swarm;
+    uint32_t index;
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_directory *directory;
+    struct hth_roster *roster; /* these three: with `share` */
+    struct hth_reducer *reducer;
+    struct hth_averager averager;
     struct hth_trainer *trainer;
 };
 
@@ -32,6 +38,7 @@ struct hth_swarm {
     struct hth_swarm_opts opts;
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     uint32_t layers;
+    uint64_t *rows[HTH_MODEL_LAYERS_MAX]; /* of experts, on hosts that are gone */
     struct swarm_host *hosts;
     struct swarm_trainer *trainers;
     uint32_t trainer_count;
@@ -102,6 +109,29 @@ out:
     return err;
 }
 
+static enum hth_err make_server(struct swarm_host *host, struct hth_env *env)
+{
+    struct hth_server_opts server = host->swarm->opts.server;
+    char folder[64];
+
+    snprintf(folder, sizeof(folder), "%s.%u", server.checkpoint_dir, host->boots++);
+    if (host->swarm->opts.blank && server.checkpoint_dir != NULL)
+        server.checkpoint_dir = folder;
+    return hth_server_new(env, host->rpc, &server, &host->server);
+}
+
+/* Adds what the experts of a host that is up have done. They were added layer by layer. */
+static void count_rows(const struct swarm_host *host, uint32_t only, uint64_t *rows)
+{
+    struct hth_server_expert e;
+    uint32_t at = 0;
+
+    for (uint32_t l = 0; host->server != NULL && l < host->swarm->layers; l++)
+        for (uint32_t i = 0; i < hth_grid_size(&host->swarm->grids[l]); i++)
+            if (serves(host, l, i) && hth_server_expert_at(host->server, at++, &e) && l == only)
+                rows[i] += e.rows_forward;
+}
+
 static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, struct hth_dht *dht)
 {
     struct hth_swarm *swarm = host->swarm;
@@ -118,7 +148,7 @@ static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, str
     announcer.info.addr_count = 1;
     announcer.info.rows_per_s = 1000;
     HTH_TRY(hth_rpc_new(env, &rpc, &host->rpc));
-    HTH_TRY(hth_server_new(env, host->rpc, &swarm->opts.server, &host->server));
+    HTH_TRY(make_server(host, env));
     HTH_TRY(hth_announcer_new(env, dht, &announcer, &host->announcer));
     for (uint32_t l = 0; l < swarm->layers; l++)
         HTH_TRY(add_layer(host, l));
@@ -137,6 +167,8 @@ static void host_halt(struct hth_env *env, void *arg)
     struct swarm_host *host = arg;
 
     (void)env;
+    for (uint32_t l = 0; l < host->swarm->layers; l++)
+        count_rows(host, l, host->swarm->rows[l]);
     hth_announcer_free(host->announcer);
     hth_server_free(host->server);
     hth_rpc_free(host->rpc);
@@ -147,22 +179,71 @@ static void host_halt(struct hth_env *env, void *arg)
 
 /* ---- the trainer ----------------------------------------------------------------------------- */
 
+static void on_change(void *arg)
+{
+    struct swarm_trainer *t = arg;
+
+    if (t->averager.ops != NULL)
+        hth_moshpit_nudge(&t->averager);
+    if (t->trainer != NULL)
+        hth_trainer_nudge(t->trainer);
+}
+
+static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
+{
+    struct swarm_trainer *t = arg;
+
+    if (t->reducer != NULL)
+        hth_reducer_peer_lost(t->reducer, peer);
+    if (t->averager.ops != NULL)
+        hth_moshpit_peer_lost(&t->averager, peer, err);
+}
+
+static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht,
+                                const struct hth_addr *addr, struct hth_trainer_opts *trainer)
+{
+    struct hth_roster_opts roster = t->swarm->opts.roster;
+    struct hth_moshpit_opts moshpit = t->swarm->opts.moshpit;
+
+    roster.network = moshpit.network = trainer->share.network = SWARM_NETWORK;
+    roster.addr = moshpit.addr = trainer->share.addr = *addr;
+    roster.on_change = on_change;
+    roster.arg = t;
+    HTH_TRY(hth_roster_new(env, dht, &roster, &t->roster));
+    HTH_TRY(hth_reducer_new(env, t->rpc, NULL, &t->reducer));
+    HTH_TRY(hth_moshpit_new(env, t->rpc, dht, t->roster, t->reducer, &moshpit, &t->averager));
+    trainer->averager = &t->averager;
+    trainer->share.roster = t->roster;
+    trainer->share.dht = dht;
+    return HTH_OK;
+}
+
 static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht)
 {
     const struct hth_swarm_opts *opts = &t->swarm->opts;
+    struct hth_addr addr = hth_node_addr(t->node, SWARM_PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
     struct hth_trainer_opts trainer = opts->trainer;
 
     rpc.network = SWARM_NETWORK;
+    if (opts->share) {
+        rpc.listen = &addr;
+        rpc.on_peer_lost = on_peer_lost;
+        rpc.arg = t;
+    }
     if (opts->deadline_min_us > 0)
         rpc.timeout_min_us = opts->deadline_min_us;
     directory.network = SWARM_NETWORK;
     HTH_TRY(hth_rpc_new(env, &rpc, &t->rpc));
     HTH_TRY(hth_directory_new(env, dht, &directory, &t->directory));
+    if (opts->share)
+        HTH_TRY(join_others(t, env, dht, &addr, &trainer));
     trainer.rpc = t->rpc;
     trainer.directory = t->directory;
     trainer.local = false;
+    if (opts->edit != NULL)
+        opts->edit(opts->arg, t->index, &trainer);
     HTH_TRY(hth_trainer_new(env, &trainer, &t->trainer));
     hth_trainer_start(t->trainer);
     return HTH_OK;
@@ -181,9 +262,14 @@ static void trainer_halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_trainer_free(t->trainer);
+    hth_averager_free(&t->averager);
+    hth_reducer_free(t->reducer);
+    hth_roster_free(t->roster);
     hth_directory_free(t->directory);
     hth_rpc_free(t->rpc);
     t->trainer = NULL;
+    t->reducer = NULL;
+    t->roster = NULL;
     t->directory = NULL;
     t->rpc = NULL;
 }
@@ -214,6 +300,7 @@ static void make_nodes(struct hth_swarm *swarm)
         struct swarm_trainer *t = &swarm->trainers[i];
 
         t->swarm = swarm;
+        t->index = i;
         o.arg = t;
         if (i == 0)
             snprintf(name, sizeof(name), "trainer");
@@ -238,6 +325,7 @@ struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_
     for (uint32_t l = 0; l < swarm->layers; l++) {
         snprintf(name, sizeof(name), "%s%u", m->layer_prefix, l);
         remember(swarm, hth_grid_init(&swarm->grids[l], name, m->grid_ndim, m->grid_dim));
+        swarm->rows[l] = hth_new_array(uint64_t, hth_grid_size(&swarm->grids[l]) + 1);
     }
     if (swarm->err == HTH_OK)
         make_nodes(swarm);
@@ -248,6 +336,8 @@ void hth_swarm_free(struct hth_swarm *swarm)
 {
     if (swarm == NULL)
         return;
+    for (uint32_t l = 0; l < swarm->layers; l++)
+        hth_free(swarm->rows[l]);
     hth_free(swarm->hosts);
     hth_free(swarm->trainers);
     hth_free(swarm);
@@ -282,6 +372,13 @@ struct hth_trainer *hth_swarm_trainer_at(struct hth_swarm *swarm, uint32_t i)
 {
     HTH_ASSERT(i < swarm->trainer_count);
     return swarm->trainers[i].trainer;
+}
+
+void hth_swarm_expert_rows(const struct hth_swarm *swarm, uint32_t layer, uint64_t *rows)
+{
+    memcpy(rows, swarm->rows[layer], hth_grid_size(&swarm->grids[layer]) * sizeof(*rows));
+    for (uint32_t i = 0; i < swarm->opts.hosts; i++)
+        count_rows(&swarm->hosts[i], layer, rows);
 }
 
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm)

@@ -4,7 +4,8 @@
  *
  *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`,
  *              in every layer, and keeps their checkpoints on its disk
- *   trainer i  rpc + directory + trainer; each with a trunk of its own
+ *   trainer i  rpc + directory + trainer; each with a trunk of its own, or, with `share`, of one
+ *              run: + roster + reducer + moshpit
  *
  * The nodes boot and halt by themselves, so that a scenario can crash and restart any of them. Data
  * files must be mounted in the world first. One thread; the swarm lives as long as the world: free
@@ -13,6 +14,8 @@
 #ifndef HTH_SIM_SCENARIO_SWARM_H
 #define HTH_SIM_SCENARIO_SWARM_H
 
+#include "averaging/moshpit.h"
+#include "averaging/roster.h"
 #include "dht/directory.h"
 #include "experts/server.h"
 #include "sim/world.h"
@@ -32,11 +35,20 @@ struct hth_swarm_opts {
     int64_t record_life_us;
     int64_t deadline_min_us; /* floor of the trainer's adaptive deadlines; 0: rpc's own */
     const struct hth_device *host_device, *trainer_device; /* NULL: the world's */
+    /* A host that comes back is another machine: it finds no checkpoints. */
+    bool blank;
+    bool share; /* network and addresses of these are filled in */
+    struct hth_roster_opts roster;
+    struct hth_moshpit_opts moshpit;
+    /* Called before trainer i is made, at each boot; may be NULL. */
+    void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
+    void *arg;
 };
 #define HTH_SWARM_OPTS_INIT                                                                        \
     {                                                                                              \
         .hosts = 3, .trainer = HTH_TRAINER_OPTS_INIT, .server = HTH_SERVER_OPTS_INIT,              \
-        .expert_optim = HTH_TRAIN_OPTIM_INIT, .record_life_us = 60 * HTH_US_PER_S                  \
+        .expert_optim = HTH_TRAIN_OPTIM_INIT, .record_life_us = 60 * HTH_US_PER_S,                 \
+        .roster = HTH_ROSTER_OPTS_INIT, .moshpit = HTH_MOSHPIT_OPTS_INIT                           \
     }
 
 /* The nodes are up when the world's clock has moved. Strings in opts must outlive the swarm. */
@@ -54,6 +66,9 @@ struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm);
 struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm);
 /* Of trainer i, which must be below `trainers`. */
 struct hth_trainer *hth_swarm_trainer_at(struct hth_swarm *swarm, uint32_t i);
+/* Rows of forwards that each expert of a layer computed, on all its hosts; as many numbers as its
+ * grid has cells. */
+void hth_swarm_expert_rows(const struct hth_swarm *swarm, uint32_t layer, uint64_t *rows);
 /* The first error of any boot. */
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm);
 
