@@ -54,6 +54,10 @@ struct hth_server;
 typedef void hth_server_expert_fn(void *arg, const struct hth_uid *uid, enum hth_err err,
                                   bool restored);
 
+/* Part `part` of the backward with this key (peer and idempotency key, `len` bytes) was computed: for
+ * those who check that none is twice. */
+typedef void hth_server_applied_fn(void *arg, const uint8_t *key, size_t len, uint32_t part);
+
 struct hth_server_opts {
     uint32_t batch_rows_max;   /* rows of one batch; a larger forward is cut, a backward is not */
     uint32_t request_rows_max; /* rows of one request */
@@ -73,7 +77,8 @@ struct hth_server_opts {
     const char *checkpoint_dir;      /* NULL: no checkpoints */
     int64_t checkpoint_period_us;    /* how often a changed expert is written */
     hth_server_expert_fn *on_expert; /* may be NULL */
-    void *arg;                       /* of on_expert */
+    hth_server_applied_fn *on_applied; /* may be NULL */
+    void *arg;                       /* of both */
 };
 
 #define HTH_SERVER_OPTS_INIT                                                                       \

@@ -384,6 +384,16 @@ void hth_srv_pump(struct hth_server *s)
 
 /* ---- a job came back ----------------------------------------------------------------------- */
 
+/* A backward that was dropped after it began has no entry any more. */
+static void tell_applied(const struct srv_part *part)
+{
+    const struct srv_request *r = part->request;
+    const struct hth_server_opts *o = &r->server->opts;
+
+    if (o->on_applied != NULL && r->entry != NULL)
+        o->on_applied(o->arg, r->entry->key, sizeof(r->entry->key), (uint32_t)(part - r->parts));
+}
+
 static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_err err)
 {
     struct hth_server *s = b->expert->server;
@@ -398,6 +408,7 @@ static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_
     } else {
         s->stats.rows_backward += seg->rows;
         b->expert->rows_backward += seg->rows;
+        tell_applied(part);
         if (!s->dead)
             hth_srv_backward_done(b->expert, seg->rows);
     }
