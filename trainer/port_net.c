@@ -11,6 +11,8 @@
 #include "trainer/port.h"
 
 #define HOSTS_PER_EXPERT_MAX 4
+/* Calls of a host cut short, one after the other, without an answer between. */
+#define CUTS_MAX 8
 
 /* The breaker's answer for one host, asked once per routing: asking takes the probe. */
 struct decision {
@@ -18,6 +20,8 @@ struct decision {
     bool allowed;
     bool tripped; /* its breaker opened, at that time */
     int64_t opened_us;
+    uint32_t cuts; /* since its last answer; */
+    bool forgiven; /* too */
 };
 
 struct net_port {
@@ -54,16 +58,29 @@ static struct decision *decision_of(struct net_port *port, uint32_t slot)
     return &port->decisions[slot];
 }
 
-static void remember_opening(struct net_port *port, const struct hth_peer_id *host, int64_t now)
+/* NULL: the directory does not know it any more. */
+static struct decision *decision_for(struct net_port *port, const struct hth_peer_id *host)
 {
     struct hth_host_status status;
-    struct decision *decision;
 
     if (!hth_directory_host_find(port->directory, host, &status))
-        return;
-    decision = decision_of(port, status.ref.slot);
-    decision->tripped = true;
-    decision->opened_us = now;
+        return NULL;
+    return decision_of(port, status.ref.slot);
+}
+
+/* That a call was cut short, as enough of the others had answered, says nothing about a host, but
+ * for one that is always too late: it would cost every flight its grace, for ever. */
+static enum hth_err judge_cut(struct decision *decision, enum hth_err err)
+{
+    if (decision == NULL)
+        return err;
+    if (err == HTH_OK) {
+        decision->cuts = 0;
+        decision->forgiven = false;
+    }
+    if (err != HTH_E_CANCELED || ++decision->cuts < CUTS_MAX)
+        return err;
+    return HTH_E_TIMEOUT;
 }
 
 static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
@@ -71,20 +88,28 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
     struct net_port *port = arg;
     int64_t now = hth_now_us(port->env);
     enum hth_breaker_state before = hth_breaker_state(port->breaker, host);
+    struct decision *decision = decision_for(port, host);
     char id[HTH_PEER_SHORT_LEN];
 
     (void)rtt_us;
+    err = judge_cut(decision, err);
     if (hth_breaker_report(port->breaker, host, err, now)) {
         int64_t retry_us = hth_breaker_retry_at(port->breaker, host) - now;
 
         HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
                 hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
-        remember_opening(port, host, now);
+        if (decision != NULL) {
+            decision->tripped = true;
+            decision->opened_us = now;
+        }
         hth_directory_mark_dead(port->directory, host, HTH_MAX(retry_us, 1));
     } else if (err == HTH_OK && before != HTH_BREAKER_CLOSED) {
         HTH_LOG(port->env, HTH_INFO, HTH_SUB_TRAIN, "host %s answers again",
                 hth_peer_id_short(host, id));
         hth_directory_mark_alive(port->directory, host);
+    } else if (before == HTH_BREAKER_HALF_OPEN &&
+               hth_breaker_state(port->breaker, host) != HTH_BREAKER_HALF_OPEN) {
+        hth_directory_mark_alive(port->directory, host); /* the probe was taken back */
     }
 }
 
@@ -96,14 +121,25 @@ static struct hth_grid_view *net_view(struct hth_port *base, uint32_t layer)
 }
 
 /* A host that was restarted says so with a new record: what it did before its breaker opened then
- * no longer counts, and nobody waits for the end of a back-off that has doubled many times. */
+ * no longer counts, and nobody waits for the end of a back-off that has doubled many times. Once:
+ * who renews its record and never answers is not forgiven again before it does. */
 static bool announced_anew(struct net_port *port, const struct hth_host_ref *host,
                            const struct decision *decision)
 {
     struct hth_host_status status;
 
-    return decision->tripped && hth_directory_host_find(port->directory, &host->id, &status) &&
+    return decision->tripped && !decision->forgiven &&
+           hth_directory_host_find(port->directory, &host->id, &status) &&
            hth_now_us(port->env) - status.age_us > decision->opened_us;
+}
+
+/* Until its breaker lets somebody through: flights that see only hosts that they may not ask would
+ * go on without experts, and fast. */
+static void hide(struct net_port *port, const struct hth_peer_id *host)
+{
+    int64_t left_us = hth_breaker_retry_at(port->breaker, host) - hth_now_us(port->env);
+
+    hth_directory_mark_dead(port->directory, host, HTH_MAX(left_us, 1));
 }
 
 static bool allowed(struct net_port *port, const struct hth_host_ref *host)
@@ -117,9 +153,12 @@ static bool allowed(struct net_port *port, const struct hth_host_ref *host)
     decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
     if (!decision->allowed && announced_anew(port, host, decision)) {
         decision->tripped = false;
+        decision->forgiven = true;
         hth_breaker_forget(port->breaker, &host->id);
         decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
     }
+    if (!decision->allowed)
+        hide(port, &host->id); /* its record was renewed, and had shown it again */
     return decision->allowed;
 }
 
@@ -138,7 +177,9 @@ static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
     for (uint32_t i = port->grid[layer].ndim; i < HTH_GRID_DIMS_MAX; i++)
         out->coord[i] = 0;
     for (size_t i = 0; i < n && !out->has_replica; i++) {
-        if (!allowed(port, &hosts[i]))
+        /* A probe is for who is asked, not for who stands by. */
+        if (found ? hth_breaker_state(port->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED
+                  : !allowed(port, &hosts[i]))
             continue;
         if (!found) {
             out->host = hosts[i].id;
@@ -220,6 +261,14 @@ static const struct hth_port_batch_ops net_batch_ops = {
     .free = net_batch_free,
 };
 
+/* Who is being probed is asked by nobody else. */
+static void hide_probed(struct net_port *port, const struct hth_port_call *call)
+{
+    for (uint32_t i = 0; i < call->targets_count; i++)
+        if (hth_breaker_state(port->breaker, &call->targets[i].host) == HTH_BREAKER_HALF_OPEN)
+            hide(port, &call->targets[i].host);
+}
+
 static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *call,
                              hth_port_done_fn *done, void *arg, struct hth_port_batch **out)
 {
@@ -266,6 +315,7 @@ static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *
         hth_free(b);
         return err;
     }
+    hide_probed(port, call);
     *out = &b->base;
     return HTH_OK;
 }
