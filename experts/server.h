@@ -54,8 +54,8 @@ struct hth_server;
 typedef void hth_server_expert_fn(void *arg, const struct hth_uid *uid, enum hth_err err,
                                   bool restored);
 
-/* Part `part` of the backward with this key (peer and idempotency key, `len` bytes) was computed: for
- * those who check that none is twice. */
+/* Part `part` of the backward with this key (peer and idempotency key, `len` bytes) was computed:
+ * for those who check that none is twice. */
 typedef void hth_server_applied_fn(void *arg, const uint8_t *key, size_t len, uint32_t part);
 
 struct hth_server_opts {
@@ -74,11 +74,11 @@ struct hth_server_opts {
     bool check_finite;         /* of what arrives */
     int64_t result_bytes_max;  /* kept answers of backwards */
     int64_t result_age_us;
-    const char *checkpoint_dir;      /* NULL: no checkpoints */
-    int64_t checkpoint_period_us;    /* how often a changed expert is written */
-    hth_server_expert_fn *on_expert; /* may be NULL */
+    const char *checkpoint_dir;        /* NULL: no checkpoints */
+    int64_t checkpoint_period_us;      /* how often a changed expert is written */
+    hth_server_expert_fn *on_expert;   /* may be NULL */
     hth_server_applied_fn *on_applied; /* may be NULL */
-    void *arg;                       /* of both */
+    void *arg;                         /* of both */
 };
 
 #define HTH_SERVER_OPTS_INIT                                                                       \

@@ -5,6 +5,7 @@
 #include "dht/announce.h"
 #include "dht/directory.h"
 #include "rpc/rpc.h"
+#include "sim/leftovers.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -449,21 +450,9 @@ bool hth_peers_all_answered(void *peers)
 
 void hth_peers_check_now(struct hth_peers *s)
 {
-    struct hth_open_counts open;
-    hth_world_leaks(s->world, &open);
-    if (hth_open_total(&open) > 0)
-        hth_peers_broken(s,
-                         "left behind by a crash: %" PRIu64 " timers, %" PRIu64 " streams, %" PRIu64
-                         " dht handles",
-                         open.timers, open.streams, open.puts + open.gets + open.watches);
-    for (uint32_t i = 0; i < s->opts.count; i++) {
-        if (hth_node_is_up(s->peers[i].node))
-            continue;
-        hth_node_open(s->peers[i].node, &open);
-        if (hth_open_total(&open) > 0)
-            hth_peers_broken(s, "%s is down and holds %" PRIu64 " things",
-                             hth_node_name(s->peers[i].node), hth_open_total(&open));
-    }
+    char why[HTH_LEFTOVERS_TEXT_MAX];
+    if (!hth_world_is_tidy(s->world, why))
+        hth_peers_broken(s, "%s", why);
 }
 
 void hth_peers_check_views(struct hth_peers *s)
@@ -483,15 +472,9 @@ void hth_peers_check_views(struct hth_peers *s)
 void hth_peers_check_end(struct hth_peers *s)
 {
     const struct hth_peers_stats *n = &s->stats;
-    struct hth_open_counts open, leaks;
     for (uint32_t i = 0; i < s->opts.count; i++)
         hth_node_crash(s->peers[i].node, HTH_CRASH_RESET);
-    hth_world_open(s->world, &open);
-    hth_world_leaks(s->world, &leaks);
-    if (hth_open_total(&open) + hth_open_total(&leaks) > 0)
-        hth_peers_broken(
-            s, "left behind: %" PRIu64 " timers, %" PRIu64 " streams, %" PRIu64 " dht handles",
-            leaks.timers, leaks.streams, leaks.puts + leaks.gets + leaks.watches);
+    hth_peers_check_now(s);
     if (n->calls != n->ok + n->failed + n->again + n->vanished)
         hth_peers_broken(s, "%" PRIu64 " calls, but %" PRIu64 " verdicts", n->calls,
                          n->ok + n->failed + n->again + n->vanished);

@@ -21,6 +21,12 @@ void hth_scenario_init(struct hth_scenario *s)
     s->load.calls_per_s = 1;
     s->load.experts = 2;
     s->load.hood = 32;
+    s->swarm.copies = 2;
+    s->swarm.dim = s->swarm.rows = 16;
+    s->swarm.layers = s->swarm.grid = s->swarm.top_k = s->swarm.flights = 2;
+    s->swarm.every = 10;
+    s->swarm.target = 128;
+    s->swarm.held_mib = 64;
     s->links.latency_ms = (struct hth_range){20, 20};
     s->churn.shape = (struct hth_range){0.6, 0.6};
     s->churn.day_s = 86400;
@@ -101,6 +107,43 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+/* Makes no sense beyond what the parts of a run take. */
+static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
+{
+    uint32_t bad = s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
+    const struct bound bounds[] = {
+        {"swarm.hosts", one(s->swarm.hosts), 1, HTH_FLEET_NODES_MAX},
+        {"swarm.copies", one(s->swarm.copies), 1, s->swarm.hosts},
+        {"swarm.trainers", one(s->swarm.trainers), 1, HTH_FLEET_TRAINERS_MAX},
+        {"swarm.dim", one(s->swarm.dim), 4, 4096},
+        {"swarm.layers", one(s->swarm.layers), 1, HTH_MODEL_LAYERS_MAX},
+        {"swarm.grid", one(s->swarm.grid), 1, 64},
+        {"swarm.top_k", one(s->swarm.top_k), 1, HTH_MIN(s->swarm.grid * s->swarm.grid, 16)},
+        {"swarm.rows", one(s->swarm.rows), 1, 4096},
+        {"swarm.flights", one(s->swarm.flights), 1, 512},
+        {"swarm.every", one(s->swarm.every), 1, 1e6},
+        {"swarm.target", one(s->swarm.target), 1, 1e6},
+        {"swarm.checkpoint_s", one(s->swarm.checkpoint_s), 0, 1e6},
+        {"swarm.held_mib", one(s->swarm.held_mib), 0.25, 1e6},
+        {"malice", one(bad), 0, HTH_FLEET_NODES_MAX},
+    };
+    for (size_t i = 0; s->swarm.trainers > 0 && i < HTH_ARRAY_LEN(bounds); i++)
+        if (!within(&bounds[i], error, max))
+            return false;
+    if (s->swarm.trainers > 0 && s->nodes != s->swarm.hosts + s->swarm.trainers + bad) {
+        snprintf(error, max,
+                 "nodes is %" PRIu32 "; with a swarm it is the sum of its nodes and of malice's: "
+                 "leave it out",
+                 s->nodes);
+        return false;
+    }
+    if (s->swarm.trainers == 0 && (s->swarm.hosts > 0 || bad > 0)) {
+        snprintf(error, max, "%s needs swarm.trainers", bad > 0 ? "malice" : "swarm");
+        return false;
+    }
+    return true;
+}
+
 #define DAY_S 86400.0
 /* Nothing that recurs may do so more often than this: an empty world would never get on. */
 #define EVERY_MIN_S 0.01
@@ -171,8 +214,8 @@ enum hth_err hth_scenario_check(const struct hth_scenario *s, char *error, size_
                  HTH_SCENARIO_DEVICES_MAX);
         return HTH_E_RANGE;
     }
-    bool good = check_numbers(s, error, error_max) && check_zones(s, error, error_max) &&
-                check_devices(s, error, error_max);
+    bool good = check_swarm(s, error, error_max) && check_numbers(s, error, error_max) &&
+                check_zones(s, error, error_max) && check_devices(s, error, error_max);
     return good ? HTH_OK : HTH_E_RANGE;
 }
 
@@ -285,6 +328,24 @@ static void put_churn(struct text *t, const struct hth_plan *p)
     put(t, "; %.0f %% without a word\n", 100 * p->churn.silent);
 }
 
+static void put_swarm(struct text *t, const struct hth_scenario *s)
+{
+    static const char *const averaging[] = {"local", "batch", "off"};
+    if (s->swarm.trainers == 0)
+        return;
+    put(t,
+        "  swarm        %" PRIu32 " hosts, %" PRIu32 " trainers, %" PRIu32 " layers of %" PRIu32
+        " experts, %" PRIu32 " times each; %" PRIu32 " flights of %" PRIu32 "; averaging %s; %s\n",
+        s->swarm.hosts, s->swarm.trainers, s->swarm.layers, s->swarm.grid * s->swarm.grid,
+        s->swarm.copies, s->swarm.flights, s->swarm.rows, averaging[s->swarm.averaging],
+        s->load.real ? "real payloads" : "ghosts");
+    if (s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger > 0)
+        put(t,
+            "  malice       %" PRIu32 " garbage, %" PRIu32 " liar, %" PRIu32 " mute, %" PRIu32
+            " forger\n",
+            s->malice.garbage, s->malice.liar, s->malice.mute, s->malice.forger);
+}
+
 static void put_events(struct text *t, const struct hth_plan *p)
 {
     if (p->partition_every_us > 0)
@@ -314,6 +375,7 @@ const char *hth_plan_text(const struct hth_plan *p, char out[HTH_SCENARIO_TEXT_M
         " kinds of device\n",
         (double)p->link.latency_us / 1e3, (double)p->link.jitter_us / 1e3, p->link.loss,
         s->zone_count, s->device_count);
+    put_swarm(&t, s);
     put_churn(&t, p);
     put_events(&t, p);
     put(&t, "  dht          lost put %.3f, lost get %.3f, partial %.3f, repeat %.3f, stale %.3f\n",
@@ -324,6 +386,18 @@ const char *hth_plan_text(const struct hth_plan *p, char out[HTH_SCENARIO_TEXT_M
         p->chaos.short_read, p->chaos.short_write, p->chaos.io_error, p->chaos.torn_file,
         p->chaos.site_enabled, p->chaos.site_fires);
     return out;
+}
+
+static void put_fleet(struct text *t, const struct hth_fleet_stats *f)
+{
+    put(t,
+        " updates=%" PRIu64 " dropped=%" PRIu64 " rounds=%" PRIu64 " rounds_failed=%" PRIu64
+        " applied=%" PRIu64 " replays=%" PRIu64 " files=%" PRIu64 " files_failed=%" PRIu64
+        " restored=%" PRIu64 " repairs=%" PRIu64 " catch_ups=%" PRIu64 " refused=%" PRIu64
+        " spread=%.4f",
+        f->updates, f->flights_failed, f->rounds, f->rounds_failed, f->applied, f->replays,
+        f->files, f->files_failed, f->restored, f->repairs, f->catch_ups,
+        f->not_finite + f->refused_bad, f->spread);
 }
 
 const char *hth_scenario_line(const struct hth_scenario_report *r, const char *again,
@@ -341,8 +415,11 @@ const char *hth_scenario_line(const struct hth_scenario_report *r, const char *a
         (double)r->virtual_us / 1e6, r->events, r->calls, r->calls_ok, r->calls_failed,
         r->calls_again, r->calls_vanished, r->deaths, r->outages, r->partitions, r->clogs,
         r->steps);
-    put(&t, " median_ms=%.1f p99_ms=%.1f mib=%.0f", r->latency_median_us / 1e3,
-        r->latency_p99_us / 1e3, (double)r->bytes_delivered / 1048576.0);
+    if (r->is_swarm)
+        put_fleet(&t, &r->fleet);
+    else
+        put(&t, " median_ms=%.1f p99_ms=%.1f", r->latency_median_us / 1e3, r->latency_p99_us / 1e3);
+    put(&t, " mib=%.0f", (double)r->bytes_delivered / 1048576.0);
     if (wall_us > 0)
         put(&t, " wall_s=%.2f virtual_per_wall=%.1f", (double)wall_us / 1e6,
             (double)r->virtual_us / (double)wall_us);

@@ -5,9 +5,11 @@
  *
  * A run has two phases. In the first, *safety*, everything happens that the scenario names: peers
  * die and come back, ways are cut and clogged, clocks step, answers are lost. Whatever may fail
- * then may fail, but nothing may go wrong: the conditions of peers.h are watched all the time. Then
- * all faults end, and in the second phase, *liveness*, the swarm must recover: after nine tenths of
- * the whole time every call succeeds, and at the end every directory is complete.
+ * then may fail, but nothing may go wrong: the conditions of peers.h or fleet.h are watched all the
+ * time. Then all faults end, and in the second phase, *liveness*, the swarm must recover: after
+ * nine tenths of the whole time every call succeeds, and at the end every directory is complete.
+ *
+ * The nodes are peers (peers.h), or the hosts and trainers of a run (fleet.h).
  *
  *     struct hth_scenario s;             from scenario_file.h, or HTH_SCENARIO_INIT
  *     struct hth_plan plan;
@@ -23,6 +25,7 @@
 #define HTH_SIM_SCENARIO_H
 
 #include "sim/churn.h"
+#include "sim/fleet.h"
 #include "sim/world.h"
 
 #define HTH_SCENARIO_NAME_MAX    63
@@ -54,6 +57,12 @@ struct hth_scenario_device {
     const struct hth_profile *measured;
 };
 
+enum hth_scenario_averaging {
+    HTH_SCENARIO_LOCAL, /* as of trainer/share.h */
+    HTH_SCENARIO_BATCH,
+    HTH_SCENARIO_OFF /* each trainer has a trunk of its own */
+};
+
 struct hth_scenario {
     char *name;
     uint32_t nodes;
@@ -64,6 +73,19 @@ struct hth_scenario {
         uint32_t experts, hood;
         bool real; /* bytes instead of ghosts */
     } load;
+    /* trainers > 0: the nodes are hosts and trainers of one run (fleet.h) instead of peers, and of
+     * `load` only `real` counts. */
+    struct {
+        uint32_t hosts, copies, trainers;
+        uint32_t dim, layers, grid, top_k, rows, flights;
+        enum hth_scenario_averaging averaging;
+        uint32_t every, target;
+        double checkpoint_s; /* 0: no files are written */
+        double held_mib;     /* that a node may hold for others */
+    } swarm;
+    struct {
+        uint32_t garbage, liar, mute, forger; /* nodes of each kind (malice.h), with a swarm */
+    } malice;
     struct {
         struct hth_range latency_ms, jitter_ms, loss; /* jitter is exponential */
     } links;
@@ -150,6 +172,8 @@ struct hth_scenario_report {
     uint64_t deaths, outages, partitions, clogs, steps;
     uint64_t bytes_delivered, dht_values;
     double latency_median_us, latency_p99_us;
+    bool is_swarm; /* then the calls are those of trainers to hosts, and these count: */
+    struct hth_fleet_stats fleet;
 };
 
 /* A condition that was broken is no error: look at report->pass. Errors: E_RANGE (the scenario was

@@ -69,6 +69,37 @@ static const cyaml_schema_field_t load_fields[] = {
      .value = {.type = CYAML_BOOL, .flags = OPT, .data_size = sizeof(bool)}},
     CYAML_FIELD_END,
 };
+static const cyaml_strval_t averaging_modes[] = {
+    {"local", HTH_SCENARIO_LOCAL}, {"batch", HTH_SCENARIO_BATCH}, {"off", HTH_SCENARIO_OFF}};
+static const cyaml_schema_field_t swarm_fields[] = {
+    COUNT("hosts", swarm.hosts),
+    COUNT("copies", swarm.copies),
+    COUNT("trainers", swarm.trainers),
+    COUNT("dim", swarm.dim),
+    COUNT("layers", swarm.layers),
+    COUNT("grid", swarm.grid),
+    COUNT("top_k", swarm.top_k),
+    COUNT("rows", swarm.rows),
+    COUNT("flights", swarm.flights),
+    {.key = "averaging",
+     .data_offset = offsetof(S, swarm.averaging),
+     .value = {.type = CYAML_ENUM,
+               .flags = OPT | CYAML_FLAG_STRICT,
+               .data_size = sizeof(enum hth_scenario_averaging),
+               .enumeration = {averaging_modes, HTH_ARRAY_LEN(averaging_modes)}}},
+    COUNT("every", swarm.every),
+    COUNT("target", swarm.target),
+    REAL("checkpoint_s", swarm.checkpoint_s),
+    REAL("held_mib", swarm.held_mib),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t malice_fields[] = {
+    COUNT("garbage", malice.garbage),
+    COUNT("liar", malice.liar),
+    COUNT("mute", malice.mute),
+    COUNT("forger", malice.forger),
+    CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t link_fields[] = {
     RANGE("latency_ms", links.latency_ms),
     RANGE("jitter_ms", links.jitter_ms),
@@ -168,6 +199,8 @@ static const cyaml_schema_field_t top_fields[] = {
     REAL("duration_s", duration_s),
     REAL("safety", safety),
     PART("load", load_fields),
+    PART("swarm", swarm_fields),
+    PART("malice", malice_fields),
     PART("links", link_fields),
     CYAML_FIELD_SEQUENCE_COUNT("zones", OPT_PTR, S, zones, zone_count, &zone_schema, 1,
                                HTH_SCENARIO_ZONES_MAX),
@@ -217,6 +250,8 @@ static const struct {
 } parts[] = {
     {"", top_fields},
     {"load.", load_fields},
+    {"swarm.", swarm_fields},
+    {"malice.", malice_fields},
     {"links.", link_fields},
     {"zones.", zone_fields},
     {"devices.", device_fields},
@@ -284,11 +319,30 @@ static void default_range(struct hth_range *r, struct hth_range fallback)
         *r = fallback;
 }
 
+/* Sums that overflow are out of range as their parts are. */
+static void fill_swarm(struct hth_scenario *s, const struct hth_scenario *d)
+{
+    default_count(&s->nodes, s->swarm.hosts + s->swarm.trainers + s->malice.garbage +
+                                 s->malice.liar + s->malice.mute + s->malice.forger);
+    default_count(&s->swarm.copies, HTH_MIN(d->swarm.copies, s->swarm.hosts));
+    default_count(&s->swarm.dim, d->swarm.dim);
+    default_count(&s->swarm.layers, d->swarm.layers);
+    default_count(&s->swarm.grid, d->swarm.grid);
+    default_count(&s->swarm.top_k, HTH_MIN(d->swarm.top_k, s->swarm.grid * s->swarm.grid));
+    default_count(&s->swarm.rows, d->swarm.rows);
+    default_count(&s->swarm.flights, d->swarm.flights);
+    default_count(&s->swarm.every, d->swarm.every);
+    default_count(&s->swarm.target, d->swarm.target);
+    default_real(&s->swarm.held_mib, d->swarm.held_mib);
+}
+
 /* Only where 0 makes no sense: elsewhere it means none. */
 static void fill_defaults(struct hth_scenario *s)
 {
     struct hth_scenario d;
     hth_scenario_init(&d);
+    if (s->swarm.trainers > 0)
+        fill_swarm(s, &d);
     default_count(&s->nodes, d.nodes);
     default_real(&s->duration_s, d.duration_s);
     default_real(&s->safety, d.safety);

@@ -16,12 +16,30 @@
 /* For the last calls, with all their attempts. */
 #define LAST_CALLS_US (20 * HTH_US_PER_S)
 
+struct run;
+
+/* What the nodes are: peers or a fleet, whose functions have the same meaning. */
+struct app {
+    struct hth_node *(*node)(struct run *r, uint32_t i);
+    void (*broken)(struct run *r, const char *text);
+    void (*check_now)(struct run *r);
+    void (*end_faults)(struct run *r);
+    void (*expect)(struct run *r); /* nine tenths of the time are over */
+    void (*judge)(struct run *r);  /* all of it is */
+    void (*stop)(struct run *r);
+    bool (*is_stopped)(void *run);
+    void (*check_end)(struct run *r);
+    void (*report)(struct run *r);
+};
+
 struct run {
+    const struct app *app;
     const struct hth_plan *plan;
     const struct hth_scenario *s;
     struct hth_scenario_report *report;
     struct hth_world *world;
-    struct hth_peers *peers;
+    struct hth_peers *peers; /* or */
+    struct hth_fleet *fleet;
     struct hth_churn *churn;
     struct hth_device *devices; /* one per node, as drawn */
     struct hth_rng rng;         /* of what happens; the draws of nodes have their own */
@@ -35,15 +53,23 @@ static bool over(const struct run *r)
 
 static struct hth_node *any_node(struct run *r)
 {
-    return hth_peers_node(r->peers, (uint32_t)hth_rng_below(&r->rng, r->s->nodes));
+    return r->app->node(r, (uint32_t)hth_rng_below(&r->rng, r->s->nodes));
 }
 
-/* Whoever it talks to: somebody of its neighbourhood. */
+/* Those a node talks to: its neighbourhood; in a fleet, all. */
+static void hood_of(const struct run *r, const struct hth_node *node, uint32_t *first,
+                    uint32_t *size)
+{
+    uint32_t hood = r->fleet != NULL ? r->s->nodes : r->s->load.hood;
+    *first = (uint32_t)hth_node_index(node) / hood * hood;
+    *size = HTH_MIN(hood, r->s->nodes - *first);
+}
+
 static struct hth_node *neighbour(struct run *r, const struct hth_node *node)
 {
-    uint32_t hood = r->s->load.hood, i = (uint32_t)hth_node_index(node);
-    uint32_t first = i / hood * hood, size = HTH_MIN(hood, r->s->nodes - first);
-    return hth_peers_node(r->peers, first + (uint32_t)hth_rng_below(&r->rng, size));
+    uint32_t first, size;
+    hood_of(r, node, &first, &size);
+    return r->app->node(r, first + (uint32_t)hth_rng_below(&r->rng, size));
 }
 
 static void again(struct run *r, int64_t after_us, hth_fn *fn)
@@ -55,15 +81,15 @@ static void again(struct run *r, int64_t after_us, hth_fn *fn)
 
 static void cut_off(struct run *r, struct hth_node *node, bool one_way)
 {
-    uint32_t hood = r->s->load.hood, i = (uint32_t)hth_node_index(node);
-    uint32_t first = i / hood * hood, size = HTH_MIN(hood, r->s->nodes - first);
+    uint32_t first, size;
+    hood_of(r, node, &first, &size);
     if (!one_way) {
         hth_node_set_side(node, 1);
         return;
     }
     for (uint32_t j = first; j < first + size; j++)
-        if (j != i)
-            hth_world_block(r->world, node, hth_peers_node(r->peers, j), true);
+        if (r->app->node(r, j) != node)
+            hth_world_block(r->world, node, r->app->node(r, j), true);
 }
 
 static void on_partition(void *arg)
@@ -81,7 +107,7 @@ static void on_partition(void *arg)
     r->report->partitions++;
     for (uint32_t i = 0; i < r->s->nodes; i++)
         if (hth_rng_chance(&r->rng, r->plan->partition_share))
-            cut_off(r, hth_peers_node(r->peers, i), one_way);
+            cut_off(r, r->app->node(r, i), one_way);
     again(r, r->plan->partition_for_us, on_partition);
 }
 
@@ -189,11 +215,20 @@ static void set_links(struct run *r, bool faults)
     }
 }
 
+/* What faults do to a fleet is logged as errors there; here it is the purpose. */
+static void no_log(void *arg, const char *line, size_t len)
+{
+    (void)arg;
+    (void)line;
+    (void)len;
+}
+
 static void make_world(struct run *r, const struct hth_scenario_opts *opts)
 {
     struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
     o.ghost = !r->s->load.real;
     o.log_level = opts->log_level;
+    o.log_sink = r->s->swarm.trainers > 0 && opts->log_level == HTH_ERROR ? no_log : NULL;
     o.segment_bytes = 512u << 10; /* most payloads in one piece: a third of the events */
     o.dht = r->plan->dht;
     o.chaos = r->plan->chaos;
@@ -217,7 +252,7 @@ static void end_faults(struct run *r)
     hth_churn_stop(r->churn);
     /* A clock beyond what records tolerate would stay wrong for ever: its owner puts it right. */
     for (uint32_t i = 0; i < r->s->nodes; i++)
-        hth_node_wall_set(hth_peers_node(r->peers, i),
+        hth_node_wall_set(r->app->node(r, i),
                           around_zero(&r->rng, HTH_MIN(r->plan->skew_us, HTH_US_PER_S)));
 }
 
@@ -226,11 +261,11 @@ static void begin_faults(struct run *r, const struct hth_avail *trace)
     const struct hth_plan *p = r->plan;
     r->churn = hth_churn_new(r->world, &p->churn, p->seed);
     for (uint32_t i = 0; i < r->s->nodes; i++) {
-        struct hth_node *node = hth_peers_node(r->peers, i);
+        struct hth_node *node = r->app->node(r, i);
         if (trace != NULL) {
             const struct hth_avail_peer *peer = &trace->peers[i % trace->peer_count];
             hth_churn_play(r->churn, node, peer->rows, peer->count, &r->devices[i]);
-        } else if (p->churns) {
+        } else if (p->churns && (r->fleet == NULL || hth_fleet_is_honest(r->fleet, i))) {
             hth_churn_add(r->churn, node);
         }
     }
@@ -242,6 +277,198 @@ static void begin_faults(struct run *r, const struct hth_avail *trace)
         again(r, p->step_every_us, on_step);
 }
 
+/* ---- peers --------------------------------------------------------------------------------- */
+
+static struct hth_node *peers_node(struct run *r, uint32_t i)
+{
+    return hth_peers_node(r->peers, i);
+}
+
+static void peers_broken(struct run *r, const char *text)
+{
+    hth_peers_broken(r->peers, "%s", text);
+}
+
+static void peers_check_now(struct run *r)
+{
+    hth_peers_check_now(r->peers);
+}
+
+static void peers_end_faults(struct run *r)
+{
+    (void)r;
+}
+
+static void peers_expect(struct run *r)
+{
+    hth_peers_expect_success(r->peers);
+}
+
+static void peers_stop(struct run *r)
+{
+    hth_peers_stop(r->peers);
+}
+
+static bool peers_stopped(void *run)
+{
+    return hth_peers_all_answered(((struct run *)run)->peers);
+}
+
+static void peers_check_end(struct run *r)
+{
+    hth_peers_check_views(r->peers);
+    hth_peers_check_end(r->peers);
+}
+
+static void peers_report(struct run *r)
+{
+    struct hth_scenario_report *out = r->report;
+    struct hth_peers_stats calls;
+    hth_peers_stats(r->peers, &calls);
+    out->calls = calls.calls;
+    out->calls_ok = calls.ok;
+    out->calls_failed = calls.failed;
+    out->calls_again = calls.again;
+    out->calls_vanished = calls.vanished;
+    out->calls_without_host = calls.without_host;
+    out->latency_median_us = calls.latency_median_us;
+    out->latency_p99_us = calls.latency_p99_us;
+    memcpy(out->why, hth_peers_why(r->peers), sizeof(out->why));
+}
+
+static const struct app peers_app = {
+    .node = peers_node,
+    .broken = peers_broken,
+    .check_now = peers_check_now,
+    .end_faults = peers_end_faults,
+    .expect = peers_expect,
+    .judge = peers_end_faults, /* they are asked when the last calls have ended */
+    .stop = peers_stop,
+    .is_stopped = peers_stopped,
+    .check_end = peers_check_end,
+    .report = peers_report,
+};
+
+static enum hth_err make_peers(struct run *r)
+{
+    struct hth_peers_opts peers = HTH_PEERS_OPTS_INIT;
+    const struct hth_scenario *s = r->s;
+    r->app = &peers_app;
+    peers.count = s->nodes;
+    peers.hood = s->load.hood;
+    peers.experts = s->load.experts;
+    peers.payload_bytes = (uint32_t)(s->load.payload_kib * 1024);
+    peers.call_every_us = (int64_t)(1e6 / s->load.calls_per_s);
+    peers.node = draw_node;
+    peers.arg = r;
+    return hth_peers_new(r->world, &peers, &r->peers);
+}
+
+/* ---- a fleet ------------------------------------------------------------------------------- */
+
+static struct hth_node *fleet_node(struct run *r, uint32_t i)
+{
+    return hth_fleet_node(r->fleet, i);
+}
+
+static void fleet_broken(struct run *r, const char *text)
+{
+    hth_fleet_broken(r->fleet, "%s", text);
+}
+
+static void fleet_check_now(struct run *r)
+{
+    hth_fleet_check_now(r->fleet);
+}
+
+static void fleet_end_faults(struct run *r)
+{
+    hth_fleet_end_faults(r->fleet);
+}
+
+static void fleet_expect(struct run *r)
+{
+    hth_fleet_expect_recovery(r->fleet);
+}
+
+static void fleet_judge(struct run *r)
+{
+    hth_fleet_check_recovery(r->fleet);
+}
+
+static void fleet_stop(struct run *r)
+{
+    hth_fleet_stop(r->fleet);
+}
+
+static bool fleet_stopped(void *run)
+{
+    return hth_fleet_all_stopped(((struct run *)run)->fleet);
+}
+
+static void fleet_check_end(struct run *r)
+{
+    hth_fleet_check_end(r->fleet);
+}
+
+static void fleet_report(struct run *r)
+{
+    struct hth_scenario_report *out = r->report;
+    hth_fleet_stats(r->fleet, &out->fleet);
+    out->is_swarm = true;
+    out->calls = out->fleet.answers + out->fleet.answers_missing;
+    out->calls_ok = out->fleet.answers;
+    out->calls_failed = out->fleet.answers_missing;
+    memcpy(out->why, hth_fleet_why(r->fleet), sizeof(out->why));
+}
+
+static const struct app fleet_app = {
+    .node = fleet_node,
+    .broken = fleet_broken,
+    .check_now = fleet_check_now,
+    .end_faults = fleet_end_faults,
+    .expect = fleet_expect,
+    .judge = fleet_judge,
+    .stop = fleet_stop,
+    .is_stopped = fleet_stopped,
+    .check_end = fleet_check_end,
+    .report = fleet_report,
+};
+
+static enum hth_err make_fleet(struct run *r)
+{
+    const struct hth_scenario *s = r->s;
+    const struct hth_fleet_malice malice[] = {{&hth_malice_garbage, s->malice.garbage},
+                                              {&hth_malice_liar, s->malice.liar},
+                                              {&hth_malice_mute, s->malice.mute},
+                                              {&hth_malice_forger, s->malice.forger}};
+    struct hth_fleet_opts o = {
+        .hosts = s->swarm.hosts,
+        .copies = s->swarm.copies,
+        .trainers = s->swarm.trainers,
+        .dim = s->swarm.dim,
+        .layers = s->swarm.layers,
+        .top_k = s->swarm.top_k,
+        .rows = s->swarm.rows,
+        .flights = s->swarm.flights,
+        .grid = s->swarm.grid,
+        .average = s->swarm.averaging != HTH_SCENARIO_OFF,
+        .mode = s->swarm.averaging == HTH_SCENARIO_BATCH ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL,
+        .every = s->swarm.every,
+        .target = s->swarm.target,
+        .checkpoint_us = (int64_t)(s->swarm.checkpoint_s * 1e6),
+        .held_max = (uint64_t)(s->swarm.held_mib * 1048576.0),
+        .bad_disks = r->plan->chaos.io_error > 0 || r->plan->chaos.torn_file > 0,
+        .faulty = r->plan->chaos.site_enabled > 0,
+        .malice = malice,
+        .malice_count = HTH_ARRAY_LEN(malice),
+        .node = draw_node,
+        .arg = r,
+    };
+    r->app = &fleet_app;
+    return hth_fleet_new(r->world, &o, &r->fleet);
+}
+
 /* ---- the run ------------------------------------------------------------------------------- */
 
 static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t until_us)
@@ -249,7 +476,7 @@ static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t
     for (int64_t t = hth_world_now_us(r->world); t < until_us;) {
         t = HTH_MIN(t + HTH_US_PER_S, until_us);
         r->report->events += hth_world_run_until(r->world, t);
-        hth_peers_check_now(r->peers);
+        r->app->check_now(r);
         if (opts->progress != NULL)
             opts->progress(opts->arg, t, r->report->events);
     }
@@ -258,28 +485,18 @@ static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t
 static void fill_report(struct run *r)
 {
     struct hth_scenario_report *out = r->report;
-    struct hth_peers_stats calls;
     struct hth_churn_stats churn;
     struct hth_world_stats world;
-    hth_peers_stats(r->peers, &calls);
     hth_churn_stats(r->churn, &churn);
     hth_world_stats(r->world, &world);
     out->hash = hth_world_trace_hash(r->world);
     out->virtual_us = hth_world_now_us(r->world);
     out->events = world.events;
-    out->calls = calls.calls;
-    out->calls_ok = calls.ok;
-    out->calls_failed = calls.failed;
-    out->calls_again = calls.again;
-    out->calls_vanished = calls.vanished;
-    out->calls_without_host = calls.without_host;
     out->deaths = churn.deaths;
     out->outages = churn.outages;
     out->bytes_delivered = world.bytes_delivered;
     out->dht_values = world.dht_values;
-    out->latency_median_us = calls.latency_median_us;
-    out->latency_p99_us = calls.latency_p99_us;
-    memcpy(out->why, hth_peers_why(r->peers), sizeof(out->why));
+    r->app->report(r);
     out->pass = out->why[0] == '\0';
 }
 
@@ -294,21 +511,21 @@ static void run_phases(struct run *r, const struct hth_scenario_opts *opts)
         r->churn = hth_churn_new(r->world, &p->churn, p->seed);
         hth_churn_stop(r->churn);
     }
+    r->app->end_faults(r);
     advance(r, opts, (int64_t)((double)p->duration_us * RECOVERY_SHARE));
-    hth_peers_expect_success(r->peers);
+    r->app->expect(r);
     advance(r, opts, p->duration_us);
-    hth_peers_stop(r->peers);
-    if (!hth_world_run_until_true(r->world, hth_peers_all_answered, r->peers, LAST_CALLS_US))
-        hth_peers_broken(r->peers, "some calls never got a verdict");
-    hth_peers_check_views(r->peers);
-    hth_peers_check_end(r->peers);
+    r->app->judge(r);
+    r->app->stop(r);
+    if (!hth_world_run_until_true(r->world, r->app->is_stopped, r, LAST_CALLS_US))
+        r->app->broken(r, "some calls never got a verdict");
+    r->app->check_end(r);
 }
 
 enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scenario_opts *opts,
                               struct hth_scenario_report *report)
 {
     const struct hth_scenario *s = plan->scenario;
-    struct hth_peers_opts peers = HTH_PEERS_OPTS_INIT;
     struct run r = {.plan = plan, .s = s, .report = report};
     for (uint32_t i = 0; i < s->device_count; i++)
         if (s->devices[i].profile != NULL && s->devices[i].measured == NULL)
@@ -320,20 +537,14 @@ enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scen
     make_world(&r, opts);
     hth_rng_init(&r.rng, plan->seed ^ UINT64_C(0x4641554c5453));
     r.devices = hth_new_array(struct hth_device, s->nodes);
-    peers.count = s->nodes;
-    peers.hood = s->load.hood;
-    peers.experts = s->load.experts;
-    peers.payload_bytes = (uint32_t)(s->load.payload_kib * 1024);
-    peers.call_every_us = (int64_t)(1e6 / s->load.calls_per_s);
-    peers.node = draw_node;
-    peers.arg = &r;
-    enum hth_err err = hth_peers_new(r.world, &peers, &r.peers);
+    enum hth_err err = s->swarm.trainers > 0 ? make_fleet(&r) : make_peers(&r);
     if (err == HTH_OK) {
         run_phases(&r, opts);
         fill_report(&r);
     }
     hth_world_free(r.world);
     hth_peers_free(r.peers);
+    hth_fleet_free(r.fleet);
     hth_churn_free(r.churn);
     hth_free(r.devices);
     return err;

@@ -8,9 +8,6 @@
 #include "core/mem.h"
 #include "dht/announce.h"
 
-#define SWARM_NETWORK "sim"
-#define SWARM_PORT    4000
-
 struct swarm_host {
     struct hth_swarm *swarm;
     uint32_t index;
@@ -49,6 +46,19 @@ static void remember(struct hth_swarm *swarm, enum hth_err err)
 {
     if (swarm->err == HTH_OK)
         swarm->err = err;
+}
+
+static struct hth_budget *budget_of(const struct hth_swarm *swarm, uint32_t node)
+{
+    return swarm->opts.budget != NULL ? swarm->opts.budget(swarm->opts.arg, node) : NULL;
+}
+
+static void booted(struct hth_swarm *swarm, uint32_t node, enum hth_err err)
+{
+    if (err != HTH_OK && swarm->opts.on_bad_boot != NULL)
+        swarm->opts.on_bad_boot(swarm->opts.arg, node, err);
+    else
+        remember(swarm, err);
 }
 
 static uint32_t block_rows(const struct hth_model_opts *m)
@@ -117,6 +127,8 @@ static enum hth_err make_server(struct swarm_host *host, struct hth_env *env)
     snprintf(folder, sizeof(folder), "%s.%u", server.checkpoint_dir, host->boots++);
     if (host->swarm->opts.blank && server.checkpoint_dir != NULL)
         server.checkpoint_dir = folder;
+    if (host->swarm->opts.edit_host != NULL)
+        host->swarm->opts.edit_host(host->swarm->opts.arg, host->index, &server);
     return hth_server_new(env, host->rpc, &server, &host->server);
 }
 
@@ -135,13 +147,14 @@ static void count_rows(const struct swarm_host *host, uint32_t only, uint64_t *r
 static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, struct hth_dht *dht)
 {
     struct hth_swarm *swarm = host->swarm;
-    struct hth_addr addr = hth_node_addr(host->node, SWARM_PORT);
+    struct hth_addr addr = hth_node_addr(host->node, HTH_SWARM_PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_announcer_opts announcer = HTH_ANNOUNCER_OPTS_INIT;
 
-    rpc.network = SWARM_NETWORK;
+    rpc.network = HTH_SWARM_NETWORK;
     rpc.listen = &addr;
-    announcer.network = SWARM_NETWORK;
+    rpc.budget = budget_of(swarm, host->index);
+    announcer.network = HTH_SWARM_NETWORK;
     announcer.role = HTH_ROLE_HOST;
     announcer.life_us = swarm->opts.record_life_us;
     announcer.info.addr[0] = addr;
@@ -159,7 +172,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
     struct swarm_host *host = arg;
 
-    remember(host->swarm, start_host(host, env, dht));
+    booted(host->swarm, host->index, start_host(host, env, dht));
 }
 
 static void host_halt(struct hth_env *env, void *arg)
@@ -205,10 +218,11 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
     struct hth_roster_opts roster = t->swarm->opts.roster;
     struct hth_moshpit_opts moshpit = t->swarm->opts.moshpit;
 
-    roster.network = moshpit.network = trainer->share.network = SWARM_NETWORK;
+    roster.network = moshpit.network = trainer->share.network = HTH_SWARM_NETWORK;
     roster.addr = moshpit.addr = trainer->share.addr = *addr;
     roster.on_change = on_change;
     roster.arg = t;
+    moshpit.budget = trainer->budget;
     HTH_TRY(hth_roster_new(env, dht, &roster, &t->roster));
     HTH_TRY(hth_reducer_new(env, t->rpc, NULL, &t->reducer));
     HTH_TRY(hth_moshpit_new(env, t->rpc, dht, t->roster, t->reducer, &moshpit, &t->averager));
@@ -221,12 +235,13 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
 static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht)
 {
     const struct hth_swarm_opts *opts = &t->swarm->opts;
-    struct hth_addr addr = hth_node_addr(t->node, SWARM_PORT);
+    struct hth_addr addr = hth_node_addr(t->node, HTH_SWARM_PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
     struct hth_trainer_opts trainer = opts->trainer;
 
-    rpc.network = SWARM_NETWORK;
+    rpc.network = HTH_SWARM_NETWORK;
+    rpc.budget = trainer.budget = budget_of(t->swarm, opts->hosts + t->index);
     if (opts->share) {
         rpc.listen = &addr;
         rpc.on_peer_lost = on_peer_lost;
@@ -234,7 +249,7 @@ static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, 
     }
     if (opts->deadline_min_us > 0)
         rpc.timeout_min_us = opts->deadline_min_us;
-    directory.network = SWARM_NETWORK;
+    directory.network = HTH_SWARM_NETWORK;
     HTH_TRY(hth_rpc_new(env, &rpc, &t->rpc));
     HTH_TRY(hth_directory_new(env, dht, &directory, &t->directory));
     if (opts->share)
@@ -253,7 +268,7 @@ static void trainer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
     struct swarm_trainer *t = arg;
 
-    remember(t->swarm, start_trainer(t, env, dht));
+    booted(t->swarm, t->swarm->opts.hosts + t->index, start_trainer(t, env, dht));
 }
 
 static void trainer_halt(struct hth_env *env, void *arg)
@@ -276,6 +291,19 @@ static void trainer_halt(struct hth_env *env, void *arg)
 
 /* ---- the swarm ------------------------------------------------------------------------------- */
 
+static struct hth_node *make_node(struct hth_swarm *swarm, uint32_t index, const char *name,
+                                  const struct hth_node_opts *kind, void *arg)
+{
+    struct hth_node_opts o = *kind;
+
+    if (swarm->opts.edit_node != NULL)
+        swarm->opts.edit_node(swarm->opts.arg, index, &o);
+    o.boot = kind->boot;
+    o.halt = kind->halt;
+    o.arg = arg;
+    return hth_world_node(swarm->world, name, &o);
+}
+
 static void make_nodes(struct hth_swarm *swarm)
 {
     struct hth_node_opts o = HTH_NODE_OPTS_INIT;
@@ -289,9 +317,8 @@ static void make_nodes(struct hth_swarm *swarm)
 
         host->swarm = swarm;
         host->index = i;
-        o.arg = host;
         snprintf(name, sizeof(name), "host%u", i);
-        host->node = hth_world_node(swarm->world, name, &o);
+        host->node = make_node(swarm, i, name, &o, host);
     }
     o.boot = trainer_boot;
     o.halt = trainer_halt;
@@ -301,12 +328,11 @@ static void make_nodes(struct hth_swarm *swarm)
 
         t->swarm = swarm;
         t->index = i;
-        o.arg = t;
         if (i == 0)
             snprintf(name, sizeof(name), "trainer");
         else
             snprintf(name, sizeof(name), "trainer%u", i);
-        t->node = hth_world_node(swarm->world, name, &o);
+        t->node = make_node(swarm, swarm->opts.hosts + i, name, &o, t);
     }
 }
 

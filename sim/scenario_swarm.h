@@ -21,6 +21,9 @@
 #include "sim/world.h"
 #include "trainer/trainer.h"
 
+#define HTH_SWARM_NETWORK "sim"
+#define HTH_SWARM_PORT    4000
+
 struct hth_swarm;
 
 struct hth_swarm_opts {
@@ -42,6 +45,13 @@ struct hth_swarm_opts {
     struct hth_moshpit_opts moshpit;
     /* Called before trainer i is made, at each boot; may be NULL. */
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
+    /* The same of host i's server; and once before a node is made, hosts first, then trainers. */
+    void (*edit_host)(void *arg, uint32_t i, struct hth_server_opts *server);
+    void (*edit_node)(void *arg, uint32_t node, struct hth_node_opts *opts);
+    /* Of what that node holds for others; may be NULL, and say NULL. */
+    struct hth_budget *(*budget)(void *arg, uint32_t node);
+    /* A boot failed. NULL: the swarm remembers it (hth_swarm_err). */
+    void (*on_bad_boot)(void *arg, uint32_t node, enum hth_err err);
     void *arg;
 };
 #define HTH_SWARM_OPTS_INIT                                                                        \

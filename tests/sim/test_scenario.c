@@ -136,6 +136,18 @@ static void files_are_read_whole(void **state)
         "stragglers: { share: [0.1, 0.2], speed: [0.3, 0.4] }\n"
         "dht: { lost_put: [0.1, 0.2], stale: [0.3, 0.4], refresh_s: 3 }\n"
         "chaos: { io_error: [0.1, 0.2], sites: 0.5, fires: 0.6 }\n");
+    struct hth_scenario *w = parse_ok("name: run\nswarm: { hosts: 9, copies: 3, trainers: 4, dim: "
+                                      "32, layers: 3, grid: 4, top_k: 5,\n"
+                                      "  rows: 6, flights: 7, averaging: batch, every: 8, target: "
+                                      "99, checkpoint_s: 2.5, held_mib: 3 }\n"
+                                      "malice: { garbage: 1, liar: 2, mute: 3, forger: 4 }\n");
+    assert_int_equal(w->nodes, 9 + 4 + 10);
+    assert_true(w->swarm.copies == 3 && w->swarm.dim == 32 && w->swarm.layers == 3);
+    assert_true(w->swarm.grid == 4 && w->swarm.top_k == 5 && w->swarm.rows == 6);
+    assert_true(w->swarm.flights == 7 && w->swarm.averaging == HTH_SCENARIO_BATCH);
+    assert_true(w->swarm.every == 8 && w->swarm.target == 99 && w->swarm.checkpoint_s == 2.5);
+    assert_true(w->swarm.held_mib == 3 && w->malice.mute == 3 && w->malice.forger == 4);
+    hth_scenario_free(w);
     assert_int_equal(s->nodes, 7);
     assert_true(s->load.real && s->load.hood == 4 && s->load.calls_per_s == 2);
     assert_true(s->links.loss.low == 0.1 && s->links.loss.high == 0.2);
@@ -180,6 +192,15 @@ static void bad_files_are_named(void **state)
          "devices.gflops is 0"},
         {"name: x\nlinks: &a { loss: [0, 0] }\nload: *a\n", "lias"},
         {"name: [\n", "test"},
+        {"name: x\nswarm: { hosts: 3 }\n", "swarm needs swarm.trainers"},
+        {"name: x\nmalice: { liar: 1 }\n", "malice needs swarm.trainers"},
+        {"name: x\nswarm: { trainers: 1 }\n", "swarm.hosts is 0"},
+        {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 3 }\n", "swarm.copies is 3"},
+        {"name: x\nswarm: { hosts: 2, trainers: 257 }\n", "swarm.trainers is 257"},
+        {"name: x\nswarm: { hosts: 2, trainers: 1, top_k: 5 }\n", "swarm.top_k is 5"},
+        {"name: x\nswarm: { hosts: 2, trainers: 1, averaging: none }\n", "none"},
+        {"name: x\nnodes: 5\nswarm: { hosts: 2, trainers: 1 }\n", "leave it out"},
+        {"name: x\nswarm: { hosts: 2, trainer: 1 }\n", "did you mean 'swarm.trainers'?"},
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_scenario *s;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * malice.h: peers that do wrong on purpose, as plug-ins.
+ *
+ * A kind of malice is a table of two functions over an environment and a table of records: what an
+ * honest node has, and no more. It knows who the honest hosts are and what the run looks like, as
+ * anybody can learn that from records. Whatever it does, what must hold for the honest ones holds
+ * (fleet.h): nobody crashes, hangs, holds more than its budget or takes what is not finite.
+ *
+ *   garbage   announces itself as a host, answers with random bytes, and dials others to send some:
+ *             frames with a right header and a wrong rest, and no frames at all
+ *   liar      a host whose answers have wrong shapes, NaN or too few rows, in turns; as a caller it
+ *             sends gradients that are not finite, lists that do not fit, and keys used before
+ *   mute      a host that takes every request and never answers
+ *   forger    fills the layers' keys with records that others seem to have signed, with its own
+ *             that claim what is not there, with old and future ones, and with noise
+ *
+ * A new kind is a table like these; a scenario file names the built-in ones under `malice:`. One
+ * thread, that of the world.
+ */
+#ifndef HTH_SIM_MALICE_H
+#define HTH_SIM_MALICE_H
+
+#include "core/dht.h"
+#include "core/env.h"
+#include "dht/announce.h"
+#include "rpc/rpc.h"
+
+/* Where it finds itself; all of it is borrowed until stop. */
+struct hth_malice_place {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_addr addr; /* its own */
+    const char *network;
+    const struct hth_grid *grids; /* of the layers */
+    uint32_t layers;
+    struct hth_layer_shape shape;
+    /* Some honest node that can be called; false when none is up. */
+    bool (*victim)(void *arg, struct hth_rng *rng, struct hth_rpc_target *out);
+    void *arg;
+};
+
+struct hth_malice {
+    const char *name;
+    /* Errors: any; the node then does nothing. */
+    enum hth_err (*start)(const struct hth_malice_place *place, void **self);
+    /* Frees everything it made on the env. Called once if start gave something. */
+    void (*stop)(void *self);
+};
+
+extern const struct hth_malice hth_malice_garbage;
+extern const struct hth_malice hth_malice_liar;
+extern const struct hth_malice hth_malice_mute;
+extern const struct hth_malice hth_malice_forger;
+
+#endif
