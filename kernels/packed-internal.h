@@ -29,6 +29,10 @@ struct hth_tile {
     float *c;
     size_t ldc;
     size_t next_panel; /* units from b to a second panel; 0: there is none */
+    /* What will be read after this panel is asked for meanwhile, ahead_step units for each unit of
+     * K: a share of what the whole block of rows has time for. */
+    const uint32_t *ahead;
+    size_t ahead_step;
     uint32_t rows, units;
     bool fresh;  /* start from 0, not from C */
     bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */

@@ -247,12 +247,13 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
         acc[i][0] = t->fresh ? (vec){0} : load(c);
         acc[i][1] = t->fresh ? (vec){0} : load(c + PK_W);
     }
-    const uint32_t *a = t->a, *b = t->b;
+    const uint32_t *a = t->a, *b = t->b, *ahead = t->ahead;
+    const size_t ahead_step = t->ahead_step;
     for (uint32_t left = t->units; left > 0; left--) {
         UNROLL
         for (int p = 0; p < panels; p++) {
             const uint32_t *bp = b + (size_t)p * t->next_panel;
-            /* It comes from L2 or beyond: ask for it 16 units ahead, across pages too. */
+            /* It comes from L2: ask for it 16 units ahead, across pages too. */
             __builtin_prefetch(bp + 16 * NR);
             if (4 * NR > 64)
                 __builtin_prefetch(bp + 16 * NR + 16);
@@ -264,6 +265,8 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
                 acc[p * rows + r][1] = PK_DOT(acc[p * rows + r][1], unit, b1);
             }
         }
+        __builtin_prefetch(ahead, 0, 2);
+        ahead += ahead_step;
         a += unit_step;
         b += NR;
     }

@@ -105,6 +105,16 @@ static void expect_end(const struct product *p, uint32_t row, uint32_t rows, uin
         expect_rows(e->residual + row * e->ld_residual + col, e->ld_residual, rows, cols, false);
 }
 
+/* While a block's tiles use a chunk of one panel, each asks for its share of the same chunk of the
+ * next. Left to the first tile of that panel, the whole of it would be wanted within 6000 clocks:
+ * more than L3 gives, let alone memory. */
+static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile, uint32_t tiles,
+                         uint32_t nr)
+{
+    t->ahead_step = tiles > 1 ? nr / tiles : 0;
+    t->ahead = next + (size_t)tile * t->units * t->ahead_step;
+}
+
 /* One panel, or two for few rows. */
 static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
 {
@@ -126,6 +136,7 @@ static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
                                  .rows = tile_first(p->rows, tiles, i + 1) - first,
                                  .units = units,
                                  .fresh = u == 0};
+            expect_panel(&t, t.b + panels * length, i, tiles, nr);
             for (uint32_t k = 0; last && k < panels; k++)
                 expect_end(p, first, t.rows, (panel + k) * nr);
             isa->tile_by_rows(&t);
@@ -265,6 +276,7 @@ static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
                              .b = o->b + (size_t)i * o->units * nr,
                              .c = c,
                              .ldc = g->ldc,
+                             .ahead = a,
                              .rows = rows,
                              .units = o->units,
                              .fresh = o->k0 == 0 && !g->accumulate,
