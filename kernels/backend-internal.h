@@ -3,8 +3,8 @@
  * backend-internal.h: the table that a back end fills, and the structs behind the opaque names.
  *
  * ops.c has checked shapes, types and limits before it calls through the table, so that a back end
- * holds arithmetic only: views are fp32 unless the slot says otherwise, rows > 0, leading
- * dimensions at least the columns. A slot takes scratch from its context and may return
+ * holds arithmetic only: views are fp32 unless the slot or bf16_views says otherwise, rows > 0,
+ * leading dimensions at least the columns. A slot takes scratch from its context and may return
  * E_NO_MEMORY; a device back end otherwise returns at once and keeps its errors for `exec_sync`.
  *
  * A plug-in (plugin.h) hands out such tables; ABI number and sizes are checked first.
@@ -21,7 +21,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 3u
+#define HTH_BACKEND_ABI 4u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -107,6 +107,7 @@ struct hth_backend {
     const char *name;
     uint32_t caps;
     enum hth_matmul compute; /* not AUTO */
+    bool bf16_views;         /* the three linear slots take bf16 as well, see ops.h */
     const char *isa;         /* of the packed ones, else NULL */
     const void *impl;        /* the back end's own */
 

@@ -100,6 +100,11 @@ enum hth_matmul hth_backend_compute(const struct hth_backend *be)
     return be->compute;
 }
 
+enum hth_dtype hth_backend_operand(const struct hth_backend *be)
+{
+    return be->bf16_views ? HTH_BF16 : HTH_F32;
+}
+
 const char *hth_backend_isa(const struct hth_backend *be)
 {
     return be->isa != NULL ? be->isa : "";

@@ -145,6 +145,9 @@ uint32_t hth_backend_caps(const struct hth_backend *be);
 enum hth_matmul hth_backend_compute(const struct hth_backend *be);
 /* "fp32", "bf16", "tf32" or "auto", as run files and flags spell it. */
 const char *hth_matmul_name(enum hth_matmul compute);
+/* In which type a matrix may be kept that only goes through products: HTH_BF16 where the operands
+ * are rounded to that anyway (half the memory, and no bit of a product changes), else HTH_F32. */
+enum hth_dtype hth_backend_operand(const struct hth_backend *be);
 /* The instruction set of a packed back end; "" for others. */
 const char *hth_backend_isa(const struct hth_backend *be);
 

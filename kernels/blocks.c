@@ -28,6 +28,15 @@ static struct hth_view take_matrix(struct hth_exec *ex, uint32_t rows, uint32_t 
     return hth_view_f32(data, rows, cols, hth_ld_f32(cols));
 }
 
+/* The same memory for a matrix that only goes through products. */
+static struct hth_view operand(const struct hth_backend *be, struct hth_view v)
+{
+    v.dtype = hth_backend_operand(be);
+    if (v.dtype == HTH_BF16)
+        v.ld = 2 * hth_ld_f32((v.cols + 1) / 2);
+    return v;
+}
+
 /* One tensor to declare. */
 struct tensor {
     struct hth_weight **out;
@@ -85,17 +94,19 @@ enum hth_err hth_ffn_declare(struct hth_params *p, const struct hth_ffn_options 
     return HTH_OK;
 }
 
-/* What backward needs: the hidden layer before and after GELU, the sum before the norm. */
+/* What backward needs: the hidden layer before and after GELU, the sum before the norm. Of bf16,
+ * pre only decides the slope of GELU, 1e-3 off. */
 struct ffn_saved {
     struct hth_view pre, act, sum, stats;
 };
 
-static struct ffn_saved ffn_layout(const struct hth_ffn *f, uint32_t rows, void *memory)
+static struct ffn_saved ffn_layout(const struct hth_backend *be, const struct hth_ffn *f,
+                                   uint32_t rows, void *memory)
 {
     uint8_t *at = memory;
     struct ffn_saved s;
-    s.pre = next_matrix(&at, rows, f->hidden);
-    s.act = next_matrix(&at, rows, f->hidden);
+    s.pre = operand(be, next_matrix(&at, rows, f->hidden));
+    s.act = operand(be, next_matrix(&at, rows, f->hidden));
     s.sum = next_matrix(&at, rows, f->dim);
     s.stats = next_matrix(&at, rows, 2);
     return s;
@@ -124,9 +135,9 @@ enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struc
     /* Inference: the sum is built in y, and the norm works in place. */
     struct ffn_saved s = {.pre = HTH_VIEW_NONE, .sum = y, .stats = HTH_VIEW_NONE};
     if (saved != NULL)
-        s = ffn_layout(f, x.rows, saved);
+        s = ffn_layout(ex->be, f, x.rows, saved);
     else
-        s.act = take_matrix(ex, x.rows, f->hidden);
+        s.act = operand(ex->be, take_matrix(ex, x.rows, f->hidden));
     enum hth_err err = HTH_E_NO_MEMORY;
     if (s.act.data == NULL)
         goto out;
@@ -149,9 +160,9 @@ enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, stru
     if (x.cols != f->dim || dy.rows != x.rows || dy.cols != f->dim || saved == NULL)
         return HTH_E_BAD_SHAPE;
     size_t mark = hth_exec_mark(ex);
-    struct ffn_saved s = ffn_layout(f, x.rows, saved);
+    struct ffn_saved s = ffn_layout(ex->be, f, x.rows, saved);
     struct hth_view dsum = take_matrix(ex, x.rows, f->dim);
-    struct hth_view dpre = take_matrix(ex, x.rows, f->hidden);
+    struct hth_view dpre = operand(ex->be, take_matrix(ex, x.rows, f->hidden));
     enum hth_err err = HTH_E_NO_MEMORY;
     if (dsum.data == NULL || dpre.data == NULL)
         goto out;
@@ -159,9 +170,9 @@ enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, stru
         .gamma = f->gamma, .beta = f->beta, .x = s.sum, .stats = s.stats};
     HTH_GOTO(out, hth_layernorm_backward(ex, &norm, dy, dsum));
     HTH_GOTO(out, hth_linear_backward_weight(ex, f->w2, f->b2, s.act, dsum));
-    struct hth_linear_back down = {.w = f->w2, .act = HTH_ACT_GELU, .pre = s.pre};
+    struct hth_linear_back down = {.w = f->w2, .bias = f->b1, .act = HTH_ACT_GELU, .pre = s.pre};
     HTH_GOTO(out, hth_linear_backward_data(ex, &down, dsum, dpre));
-    HTH_GOTO(out, hth_linear_backward_weight(ex, f->w1, f->b1, x, dpre));
+    HTH_GOTO(out, hth_linear_backward_weight(ex, f->w1, NULL, x, dpre));
     struct hth_linear_back up = {.w = f->w1, .residual = dsum};
     HTH_GOTO(out, hth_linear_backward_data(ex, &up, dpre, dx));
 out:
@@ -203,12 +214,13 @@ static bool is_sound(const struct hth_exec *ex, const struct hth_ffn_entry *e, b
            e->dy.cols == d;
 }
 
-static struct hth_ffn_member member_of(const struct hth_ffn_entry *e, uint32_t index)
+static struct hth_ffn_member member_of(const struct hth_backend *be, const struct hth_ffn_entry *e,
+                                       uint32_t index)
 {
     struct hth_ffn_member m = {
         .ffn = e->ffn, .index = index, .x = e->x, .y = e->y, .dy = e->dy, .dx = e->dx};
     if (e->saved != NULL) {
-        struct ffn_saved s = ffn_layout(e->ffn, e->x.rows, e->saved);
+        struct ffn_saved s = ffn_layout(be, e->ffn, e->x.rows, e->saved);
         m.pre = s.pre;
         m.act = s.act;
         m.sum = s.sum;
@@ -247,7 +259,7 @@ static enum hth_err many_at_once(struct hth_exec *ex, const struct hth_ffn_entry
     uint32_t n = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (is_sound(ex, &entries[i], backward))
-            members[n++] = member_of(&entries[i], i);
+            members[n++] = member_of(ex->be, &entries[i], i);
         else
             (void)run_alone(ex, &alone, i); /* no rows, or its error */
     }
@@ -326,7 +338,8 @@ struct tblock_saved {
     struct hth_view mid, norm2, stats2, pre, act; /* mid is u in blocks.h */
 };
 
-static struct tblock_saved tblock_layout(const struct hth_tblock *t, uint32_t rows, void *memory)
+static struct tblock_saved tblock_layout(const struct hth_backend *be, const struct hth_tblock *t,
+                                         uint32_t rows, void *memory)
 {
     uint8_t *at = memory;
     struct tblock_saved s;
@@ -338,8 +351,8 @@ static struct tblock_saved tblock_layout(const struct hth_tblock *t, uint32_t ro
     s.mid = next_matrix(&at, rows, t->dim);
     s.norm2 = next_matrix(&at, rows, t->dim);
     s.stats2 = next_matrix(&at, rows, 2);
-    s.pre = next_matrix(&at, rows, t->hidden);
-    s.act = next_matrix(&at, rows, t->hidden);
+    s.pre = operand(be, next_matrix(&at, rows, t->hidden));
+    s.act = operand(be, next_matrix(&at, rows, t->hidden));
     return s;
 }
 
@@ -377,7 +390,7 @@ enum hth_err hth_tblock_forward(struct hth_exec *ex, const struct hth_tblock *t,
         saved = hth_exec_take(ex, hth_tblock_saved_bytes(t, x.rows));
     if (saved == NULL)
         goto out;
-    struct tblock_saved s = tblock_layout(t, x.rows, saved);
+    struct tblock_saved s = tblock_layout(ex->be, t, x.rows, saved);
     struct hth_layernorm norm1 = {.gamma = t->ln1_gamma, .beta = t->ln1_beta, .eps = t->eps};
     HTH_GOTO(out, hth_layernorm_forward(ex, &norm1, x, s.norm1, s.stats1));
     struct hth_linear qkv = {.w = t->wqkv, .bias = t->bqkv};
@@ -402,14 +415,14 @@ static enum hth_err tblock_back_ffn(struct hth_exec *ex, const struct hth_tblock
                                     const struct tblock_saved *s, struct hth_view dy,
                                     struct hth_view dmid)
 {
-    struct hth_view dpre = take_matrix(ex, dy.rows, t->hidden);
+    struct hth_view dpre = operand(ex->be, take_matrix(ex, dy.rows, t->hidden));
     struct hth_view dnorm = take_matrix(ex, dy.rows, t->dim);
     if (dpre.data == NULL || dnorm.data == NULL)
         return HTH_E_NO_MEMORY;
     HTH_TRY(hth_linear_backward_weight(ex, t->w2, t->b2, s->act, dy));
-    struct hth_linear_back down = {.w = t->w2, .act = HTH_ACT_GELU, .pre = s->pre};
+    struct hth_linear_back down = {.w = t->w2, .bias = t->b1, .act = HTH_ACT_GELU, .pre = s->pre};
     HTH_TRY(hth_linear_backward_data(ex, &down, dy, dpre));
-    HTH_TRY(hth_linear_backward_weight(ex, t->w1, t->b1, s->norm2, dpre));
+    HTH_TRY(hth_linear_backward_weight(ex, t->w1, NULL, s->norm2, dpre));
     struct hth_linear_back up = {.w = t->w1};
     HTH_TRY(hth_linear_backward_data(ex, &up, dpre, dnorm));
     struct hth_layernorm_back norm = {.gamma = t->ln2_gamma,
@@ -457,7 +470,7 @@ enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t
         back->saved == NULL)
         return HTH_E_BAD_SHAPE;
     size_t mark = hth_exec_mark(ex);
-    struct tblock_saved s = tblock_layout(t, back->x.rows, back->saved);
+    struct tblock_saved s = tblock_layout(ex->be, t, back->x.rows, back->saved);
     struct hth_view dmid = take_matrix(ex, dy.rows, t->dim);
     enum hth_err err = HTH_E_NO_MEMORY;
     if (dmid.data == NULL)

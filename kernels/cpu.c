@@ -125,6 +125,14 @@ static enum hth_err cpu_linear_forward(struct hth_exec *ex, const struct hth_lin
     return HTH_OK;
 }
 
+enum hth_err hth_cpu_bias_grad(struct hth_exec *ex, struct hth_weight *bias, struct hth_view dy)
+{
+    HTH_TRY(hth_weight_grad_ready(bias));
+    for (uint32_t r = 0; r < dy.rows; r++)
+        hth_cpu_of(ex)->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
+    return HTH_OK;
+}
+
 static enum hth_err cpu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                              struct hth_view dy, struct hth_view dx)
 {
@@ -147,7 +155,7 @@ static enum hth_err cpu_linear_backward_data(struct hth_exec *ex, const struct h
         if (lin->residual.data != NULL)
             cpu->row->combine(dx.cols, 1.0f, row, 1.0f, hth_row(lin->residual, r), row);
     }
-    return HTH_OK;
+    return lin->bias != NULL ? hth_cpu_bias_grad(ex, lin->bias, dx) : HTH_OK;
 }
 
 static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
@@ -168,12 +176,7 @@ static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_w
                          .ldc = w->cols};
     HTH_TRY(cpu->gemm(ex, &g));
     w->grad_zero = false;
-    if (bias == NULL)
-        return HTH_OK;
-    HTH_TRY(hth_weight_grad_ready(bias));
-    for (uint32_t r = 0; r < dy.rows; r++)
-        cpu->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
-    return HTH_OK;
+    return bias != NULL ? hth_cpu_bias_grad(ex, bias, dy) : HTH_OK;
 }
 
 /* -- activations, normalisation, softmax --------------------------------------------------- */

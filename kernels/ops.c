@@ -18,6 +18,14 @@ static bool is_f32_or_none(struct hth_view v, uint32_t rows, uint32_t cols)
     return v.data == NULL || is_f32(v, rows, cols);
 }
 
+/* The same, or of the type in which the back end's products take them. */
+static bool is_operand(const struct hth_exec *ex, struct hth_view v, uint32_t rows, uint32_t cols)
+{
+    if (v.dtype == hth_backend_operand(ex->be))
+        v.dtype = HTH_F32;
+    return is_f32(v, rows, cols);
+}
+
 static bool is_i32_column(struct hth_view v, uint32_t rows)
 {
     return v.data != NULL && v.dtype == HTH_I32 && v.rows == rows && v.cols == 1 && v.ld >= 1;
@@ -75,8 +83,9 @@ enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *li
                                 struct hth_view x, struct hth_view y)
 {
     NOTHING_TO_DO(x);
-    REQUIRE(is_weight(ex, lin->w, x.cols, y.cols) && is_f32(x, x.rows, x.cols));
-    REQUIRE(is_f32(y, x.rows, y.cols) && is_f32_or_none(lin->pre, x.rows, y.cols));
+    REQUIRE(is_weight(ex, lin->w, x.cols, y.cols) && is_operand(ex, x, x.rows, x.cols));
+    REQUIRE(is_operand(ex, y, x.rows, y.cols));
+    REQUIRE(lin->pre.data == NULL || is_operand(ex, lin->pre, x.rows, y.cols));
     REQUIRE(is_f32_or_none(lin->residual, x.rows, y.cols) && x.data != y.data);
     REQUIRE(lin->residual.data == NULL || lin->residual.data != y.data);
     REQUIRE(lin->bias == NULL || is_vector(ex, lin->bias, y.cols));
@@ -88,12 +97,15 @@ enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_line
                                       struct hth_view dy, struct hth_view dx)
 {
     NOTHING_TO_DO(dy);
-    REQUIRE(is_weight(ex, lin->w, dx.cols, dy.cols) && is_f32(dy, dy.rows, dy.cols));
-    REQUIRE(is_f32(dx, dy.rows, dx.cols) && dx.data != dy.data);
-    REQUIRE(lin->act == HTH_ACT_NONE || is_f32(lin->pre, dy.rows, dx.cols));
+    REQUIRE(is_weight(ex, lin->w, dx.cols, dy.cols) && is_operand(ex, dy, dy.rows, dy.cols));
+    REQUIRE(is_operand(ex, dx, dy.rows, dx.cols) && dx.data != dy.data);
+    REQUIRE(lin->act == HTH_ACT_NONE || is_operand(ex, lin->pre, dy.rows, dx.cols));
     REQUIRE(is_f32_or_none(lin->residual, dy.rows, dx.cols));
     REQUIRE(lin->residual.data == NULL || lin->residual.data != dx.data);
+    REQUIRE(lin->bias == NULL || is_vector(ex, lin->bias, dx.cols));
     HTH_TRY(hold_values(ex, lin->w, NULL));
+    if (lin->bias != NULL)
+        HTH_TRY(hold_grads(ex, lin->bias, NULL, 0));
     return ex->be->linear_backward_data(ex, lin, dy, dx);
 }
 
@@ -102,8 +114,9 @@ enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *
                                         struct hth_view dy)
 {
     NOTHING_TO_DO(x);
-    REQUIRE(is_weight(ex, w, x.cols, dy.cols) && is_f32(x, x.rows, x.cols));
-    REQUIRE(is_f32(dy, x.rows, dy.cols) && (bias == NULL || is_vector(ex, bias, dy.cols)));
+    REQUIRE(is_weight(ex, w, x.cols, dy.cols) && is_operand(ex, x, x.rows, x.cols));
+    REQUIRE(is_operand(ex, dy, x.rows, dy.cols));
+    REQUIRE(bias == NULL || (is_vector(ex, bias, dy.cols) && dy.dtype == HTH_F32));
     HTH_TRY(hold_grads(ex, w, bias, 0));
     return ex->be->linear_backward_weight(ex, w, bias, x, dy);
 }

@@ -23,6 +23,9 @@ enum hth_act { HTH_ACT_NONE, HTH_ACT_GELU, HTH_ACT_RELU };
 
 /* -- linear -------------------------------------------------------------------------------- */
 
+/* Here alone x, y, pre, dy and dx may also be of the type hth_backend_operand: rounded once where
+ * they are written, instead of each time a product reads them. */
+
 /* y = act(x W + bias) + residual. x [M, in], W [in, out], y [M, out]. */
 struct hth_linear {
     struct hth_weight *w;
@@ -35,9 +38,12 @@ enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *li
                                 struct hth_view x, struct hth_view y) HTH_MUST;
 
 /* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, carried on through the
- * activation that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in]. */
+ * activation that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in].
+ * `bias`, of the layer that made pre: its gradient gets the rows of dx added, in order, as
+ * backward_weight of that layer would (which then gets bias NULL). */
 struct hth_linear_back {
     struct hth_weight *w;
+    struct hth_weight *bias; /* [1, in] or NULL */
     enum hth_act act;
     struct hth_view pre;
     struct hth_view residual; /* [M, in], not dx; or HTH_VIEW_NONE */
@@ -45,7 +51,8 @@ struct hth_linear_back {
 enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                       struct hth_view dy, struct hth_view dx) HTH_MUST;
 
-/* dW += x^T dy; dbias += column sums of dy (bias NULL: not). x [M, in], dy [M, out]. */
+/* dW += x^T dy; dbias += column sums of dy (bias NULL: not, else dy is fp32). x [M, in], dy
+ * [M, out]. */
 enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                         struct hth_weight *bias, struct hth_view x,
                                         struct hth_view dy) HTH_MUST;

@@ -16,6 +16,7 @@
                                                      10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, \
                                                      19, 3, 18, 2, 17, 1, 16, 0),                  \
                                     (__m512i)_mm512_cvtne2ps_pbh((__m512)(odd), (__m512)(even))))
+#define PK_NARROW(v) ((hvec)_mm512_cvtneps_pbh((__m512)(v)))
 /* 14 bits, where the sum behind x has 8. */
 #define PK_INVERSE(x) ((vec)_mm512_rcp14_ps((__m512)(x)))
 #include "kernels/packed-template.h"

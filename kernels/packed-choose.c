@@ -56,6 +56,7 @@ static void fill(void)
         be->linear_forward = hth_packed_linear_forward;
         be->linear_backward_data = hth_packed_linear_backward_data;
         be->linear_backward_weight = hth_packed_linear_backward_weight;
+        be->bf16_views = sets[i]->compute == HTH_MATMUL_BF16;
     }
 }
 

@@ -42,11 +42,13 @@ struct hth_tile {
 struct hth_tile_end {
     enum hth_act act;
     bool backward;         /* y = c act'(pre) + residual, else y = act(c + bias) + residual */
+    bool pre_bf16, y_bf16; /* else fp32 */
     const float *bias;     /* or NULL */
-    float *pre;            /* forward gets c + bias; or NULL */
+    float *sums;           /* backward: the rows of y are added to it, in order; or NULL */
+    void *pre;             /* forward gets c + bias; or NULL */
     const float *residual; /* or NULL */
-    float *y;
-    size_t ld_pre, ld_residual, ldy;
+    void *y;
+    size_t ld_pre, ld_residual, ldy; /* in elements */
 };
 
 struct hth_packed_isa {
@@ -67,6 +69,10 @@ struct hth_packed_isa {
      * downwards; zeros beyond cols. */
     void (*pack_down)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
                       uint32_t width);
+    /* The same from bf16 numbers; NULL in sets of fp32. */
+    void (*pack_row_bf16)(const uint16_t *src, uint32_t k, uint32_t *dst);
+    void (*pack_down_bf16)(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
+                           uint32_t width);
     /* dst[u][j], j < nr: from `cols` rows of k numbers, K along the row; zeros beyond cols. */
     void (*pack_along)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst);
 };

@@ -8,6 +8,7 @@
  * and may define (else plain C is used)
  *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
+ *   PK_NARROW(v)                bf16: a vector's lanes, rounded as those two do
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
@@ -32,6 +33,7 @@
 typedef float vec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
 typedef uint32_t uvec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
+typedef uint16_t hvec __attribute__((vector_size(2 * PK_W), aligned(2), may_alias)); /* of bf16 */
 
 INLINE vec load(const void *p)
 {
@@ -110,6 +112,14 @@ INLINE uvec across(vec even, vec odd)
     return u;
 }
 
+INLINE hvec narrow(vec v)
+{
+    hvec h;
+    for (int l = 0; l < PK_W; l++)
+        h[l] = (uint16_t)bf16_of(v[l]);
+    return h;
+}
+
 INLINE vec dot(vec acc, uvec a, uvec b)
 {
     const uvec upper = (uvec){0} + 0xffff0000u;
@@ -118,8 +128,44 @@ INLINE vec dot(vec acc, uvec a, uvec b)
 }
 #define PK_ALONG(p)           along(p)
 #define PK_ACROSS(even, odd)  across(even, odd)
+#define PK_NARROW(v)          narrow(v)
 #define PK_DOT(acc, units, b) dot(acc, (uvec){0} + (units), b)
 #endif
+
+/* The first n of W bf16 numbers, each in the lower half of a lane; zeros after them. */
+INLINE uvec halves(const uint16_t *p, int64_t n)
+{
+    hvec h = {0};
+    if (n >= PK_W)
+        h = *(const hvec *)p;
+    else if (n > 0)
+        memcpy(&h, p, (size_t)n * sizeof(*p));
+    return __builtin_convertvector(h, uvec);
+}
+
+static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst)
+{
+    if (k % 2 != 0)
+        dst[k / 2] = 0;
+    memcpy(dst, src, k * sizeof(*src));
+}
+
+static void pack_down_bf16(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
+                           uint32_t width)
+{
+    for (uint32_t r = 0; r < k; r += 2) {
+        const uint16_t *even = src + (size_t)r * ld;
+        __builtin_prefetch(even + 16 * ld);
+        __builtin_prefetch(even + 17 * ld);
+        for (uint32_t j = 0; j < width; j += PK_W) {
+            int64_t left = (int64_t)cols - j;
+            uvec lower = halves(even + j, left);
+            uvec upper = r + 1 < k ? halves(even + ld + j, left) : (uvec){0};
+            store_units(dst + j, lower | upper << 16);
+        }
+        dst += width;
+    }
+}
 #else
 #define PAIR                  1
 INLINE vec dot(vec acc, uint32_t unit, uvec b)
@@ -395,65 +441,101 @@ INLINE vec gelu_slope(vec x)
     return s + x * (s - s * s) * (x2 * (3 * GELU_T3 * LN2) + GELU_T1 * LN2);
 }
 
-INLINE void finish_vector(const float *c, size_t r, size_t col, uint32_t n,
-                          const struct hth_tile_end *e, enum hth_act act, bool backward)
+/* n <= W elements of a row of floats, or of bf16 numbers. */
+INLINE vec get(const void *row, size_t at, uint32_t n, bool bf16)
 {
-#define GET(p) (n >= PK_W ? load(p) : PK_LOAD_N(p, n))
-#define PUT(p, v)                                                                                  \
-    do {                                                                                           \
-        if (n >= PK_W)                                                                             \
-            store(p, v);                                                                           \
-        else                                                                                       \
-            PK_STORE_N(p, n, v);                                                                   \
-    } while (0)
-    vec v = load(c + r * NR + col);
-    if (backward) {
-        if (act != HTH_ACT_NONE) {
-            vec x = GET(e->pre + r * e->ld_pre + col);
-            if (act == HTH_ACT_GELU)
-                v *= gelu_slope(x);
-            else if (act == HTH_ACT_RELU)
-                v = pick(x <= 0.0f, (vec){0}, v);
-        }
-    } else {
-        if (e->bias != NULL)
-            v += GET(e->bias + col);
-        if (e->pre != NULL)
-            PUT(e->pre + r * e->ld_pre + col, v);
-        if (act == HTH_ACT_GELU)
-            v = gelu(v);
-        else if (act == HTH_ACT_RELU)
-            v = pick(v < 0.0f, (vec){0}, v); /* this way round NaN stays NaN */
-    }
-    if (e->residual != NULL)
-        v += GET(e->residual + r * e->ld_residual + col);
-    PUT(e->y + r * e->ldy + col, v);
-#undef GET
-#undef PUT
+#if PK_BF16
+    if (bf16)
+        return (vec)(halves((const uint16_t *)row + at, n) << 16);
+#endif
+    (void)bf16; /* sets of fp32 have none */
+    const float *p = (const float *)row + at;
+    return n >= PK_W ? load(p) : PK_LOAD_N(p, n);
 }
 
-INLINE void finish_rows(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e,
+INLINE void put(void *row, size_t at, uint32_t n, bool bf16, vec v)
+{
+#if PK_BF16
+    if (bf16) {
+        uint16_t *half = (uint16_t *)row + at;
+        hvec h = PK_NARROW(v);
+        if (n >= PK_W)
+            *(hvec *)half = h;
+        else
+            memcpy(half, &h, n * sizeof(*half));
+        return;
+    }
+#endif
+    (void)bf16;
+    float *p = (float *)row + at;
+    if (n >= PK_W)
+        store(p, v);
+    else
+        PK_STORE_N(p, n, v);
+}
+
+INLINE vec end_forward(vec v, size_t r, size_t col, uint32_t n, const struct hth_tile_end *e,
+                       enum hth_act act)
+{
+    if (e->bias != NULL)
+        v += get(e->bias, col, n, false);
+    if (e->pre != NULL)
+        put(e->pre, r * e->ld_pre + col, n, e->pre_bf16, v);
+    if (act == HTH_ACT_GELU)
+        v = gelu(v);
+    else if (act == HTH_ACT_RELU)
+        v = pick(v < 0.0f, (vec){0}, v); /* this way round NaN stays NaN */
+    return v;
+}
+
+INLINE vec end_backward(vec v, size_t r, size_t col, uint32_t n, const struct hth_tile_end *e,
+                        enum hth_act act)
+{
+    if (act == HTH_ACT_NONE)
+        return v;
+    vec x = get(e->pre, r * e->ld_pre + col, n, e->pre_bf16);
+    if (act == HTH_ACT_GELU)
+        return v * gelu_slope(x);
+    return act == HTH_ACT_RELU ? pick(x <= 0.0f, (vec){0}, v) : v;
+}
+
+/* n <= W columns of all rows: their sums stay in a register. */
+INLINE void finish_columns(const float *c, uint32_t rows, uint32_t col, uint32_t n,
+                           const struct hth_tile_end *e, enum hth_act act, bool backward)
+{
+    vec sums = backward && e->sums != NULL ? get(e->sums, col, n, false) : (vec){0};
+    for (uint32_t r = 0; r < rows; r++) {
+        vec v = load(c + r * NR + col);
+        v = backward ? end_backward(v, r, col, n, e, act) : end_forward(v, r, col, n, e, act);
+        if (e->residual != NULL)
+            v += get(e->residual, r * e->ld_residual + col, n, false);
+        put(e->y, r * e->ldy + col, n, e->y_bf16, v);
+        sums += v;
+    }
+    if (backward && e->sums != NULL)
+        put(e->sums, col, n, false, sums);
+}
+
+INLINE void finish_tile(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e,
                         enum hth_act act, bool backward)
 {
-    for (uint32_t r = 0; r < rows; r++) {
-        uint32_t col = 0;
-        for (; col + PK_W <= cols; col += PK_W)
-            finish_vector(c, r, col, PK_W, e, act, backward);
-        if (col < cols)
-            finish_vector(c, r, col, cols - col, e, act, backward);
-    }
+    uint32_t col = 0;
+    for (; col + PK_W <= cols; col += PK_W)
+        finish_columns(c, rows, col, PK_W, e, act, backward);
+    if (col < cols)
+        finish_columns(c, rows, col, cols - col, e, act, backward);
 }
 
 static void finish(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e)
 {
     if (e->act == HTH_ACT_GELU && e->backward)
-        finish_rows(c, rows, cols, e, HTH_ACT_GELU, true);
+        finish_tile(c, rows, cols, e, HTH_ACT_GELU, true);
     else if (e->act == HTH_ACT_GELU)
-        finish_rows(c, rows, cols, e, HTH_ACT_GELU, false);
+        finish_tile(c, rows, cols, e, HTH_ACT_GELU, false);
     else if (e->backward)
-        finish_rows(c, rows, cols, e, e->act, true);
+        finish_tile(c, rows, cols, e, e->act, true);
     else
-        finish_rows(c, rows, cols, e, e->act, false);
+        finish_tile(c, rows, cols, e, e->act, false);
 }
 
 const struct hth_packed_isa PK_TABLE = {
@@ -471,4 +553,8 @@ const struct hth_packed_isa PK_TABLE = {
     .pack_row = pack_row,
     .pack_down = pack_down,
     .pack_along = pack_along,
+#if PK_BF16
+    .pack_row_bf16 = pack_row_bf16,
+    .pack_down_bf16 = pack_down_bf16,
+#endif
 };

@@ -48,13 +48,25 @@ static size_t block_bytes(const struct hth_packed_isa *isa, uint32_t units, uint
     return hth_exec_cost(most * chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t));
 }
 
-static void pack_block(const struct hth_packed_isa *isa, const float *x, size_t ldx, uint32_t rows,
-                       uint32_t k, uint32_t *a)
+/* Element (r, c) of a view. */
+static void *place(struct hth_view v, size_t r, size_t c)
+{
+    return (uint8_t *)v.data + (r * v.ld + c) * hth_dtype_size(v.dtype);
+}
+
+/* Rows first .. first + rows of x. */
+static void pack_block(const struct hth_packed_isa *isa, struct hth_view x, uint32_t first,
+                       uint32_t rows, uint32_t *a)
 {
     uint32_t chunk = HTH_PACK_UNITS * isa->pair;
-    for (uint32_t k0 = 0; k0 < k; k0 += chunk) {
-        for (uint32_t r = 0; r < rows; r++, a += HTH_PACK_LDA)
-            isa->pack_row(x + r * ldx + k0, HTH_MIN(k - k0, chunk), a);
+    for (uint32_t k0 = 0; k0 < x.cols; k0 += chunk) {
+        uint32_t k = HTH_MIN(x.cols - k0, chunk);
+        for (uint32_t r = 0; r < rows; r++, a += HTH_PACK_LDA) {
+            if (x.dtype == HTH_BF16)
+                isa->pack_row_bf16(place(x, first + r, k0), k, a);
+            else
+                isa->pack_row(place(x, first + r, k0), k, a);
+        }
     }
 }
 
@@ -64,45 +76,52 @@ static uint32_t tile_first(uint32_t rows, uint32_t tiles, uint32_t i)
     return (uint32_t)((uint64_t)rows * i / tiles);
 }
 
+static void *moved(void *p, size_t elements, bool bf16)
+{
+    return p != NULL ? (uint8_t *)p + elements * (bf16 ? 2 : 4) : NULL;
+}
+
+/* The end for what begins at that row and column. */
+static struct hth_tile_end end_at(const struct hth_tile_end *e, size_t row, size_t col)
+{
+    struct hth_tile_end at = *e;
+    at.y = moved(e->y, row * e->ldy + col, e->y_bf16);
+    at.pre = moved(e->pre, row * e->ld_pre + col, e->pre_bf16);
+    at.residual = e->residual != NULL ? e->residual + row * e->ld_residual + col : NULL;
+    at.bias = e->bias != NULL ? e->bias + col : NULL;
+    at.sums = e->sums != NULL ? e->sums + col : NULL;
+    return at;
+}
+
 static void end_tile(const struct product *p, const float *c, uint32_t row, uint32_t rows,
                      uint32_t col)
 {
-    struct hth_tile_end end = p->end;
-    end.y += row * end.ldy + col;
-    if (end.bias != NULL)
-        end.bias += col;
-    if (end.pre != NULL)
-        end.pre += row * end.ld_pre + col;
-    if (end.residual != NULL)
-        end.residual += row * end.ld_residual + col;
+    struct hth_tile_end end = end_at(&p->end, row, col);
     p->isa->finish(c, rows, HTH_MIN(p->n - col, p->isa->nr), &end);
 }
 
 /* Asks for what the end of a tile reads and writes, while the tile is being summed: its rows lie
  * far apart, so the hardware does not guess them. */
-static void expect_rows(const float *at, size_t ld, uint32_t rows, uint32_t cols, bool write)
+static void expect_rows(const void *at, size_t row_bytes, uint32_t rows, size_t bytes, bool write)
 {
-    if (at == NULL)
-        return;
-    for (uint32_t r = 0; r < rows; r++) {
-        for (uint32_t c = 0; c < cols; c += 16) {
+    const uint8_t *row = at;
+    for (uint32_t r = 0; at != NULL && r < rows; r++, row += row_bytes) {
+        for (size_t b = 0; b < bytes; b += 64) {
             if (write)
-                __builtin_prefetch(at + r * ld + c, 1);
+                __builtin_prefetch(row + b, 1);
             else
-                __builtin_prefetch(at + r * ld + c);
+                __builtin_prefetch(row + b);
         }
     }
 }
 
 static void expect_end(const struct product *p, uint32_t row, uint32_t rows, uint32_t col)
 {
-    const struct hth_tile_end *e = &p->end;
-    uint32_t cols = HTH_MIN(p->n - col, p->isa->nr);
-    expect_rows(e->y + row * e->ldy + col, e->ldy, rows, cols, true);
-    if (e->pre != NULL)
-        expect_rows(e->pre + row * e->ld_pre + col, e->ld_pre, rows, cols, !e->backward);
-    if (e->residual != NULL)
-        expect_rows(e->residual + row * e->ld_residual + col, e->ld_residual, rows, cols, false);
+    const struct hth_tile_end e = end_at(&p->end, row, col);
+    size_t cols = HTH_MIN(p->n - col, p->isa->nr), y = e.y_bf16 ? 2 : 4, pre = e.pre_bf16 ? 2 : 4;
+    expect_rows(e.y, e.ldy * y, rows, cols * y, true);
+    expect_rows(e.pre, e.ld_pre * pre, rows, cols * pre, !e.backward);
+    expect_rows(e.residual, e.ld_residual * sizeof(float), rows, cols * sizeof(float), false);
 }
 
 /* While a block's tiles use a chunk of one panel, each asks for its share of the same chunk of the
@@ -186,10 +205,8 @@ static enum hth_err product_run(struct hth_exec *ex, struct product *p, struct h
     for (uint32_t i = 0; i < blocks; i++) {
         uint32_t first = tile_first(x.rows, blocks, i);
         p->rows = tile_first(x.rows, blocks, i + 1) - first;
-        p->end.y = end.y + first * end.ldy;
-        p->end.pre = end.pre != NULL ? end.pre + first * end.ld_pre : NULL;
-        p->end.residual = end.residual != NULL ? end.residual + first * end.ld_residual : NULL;
-        pack_block(isa, hth_row(x, first), x.ld, p->rows, x.cols, p->a);
+        p->end = end_at(&end, first, 0);
+        pack_block(isa, x, first, p->rows, p->a);
         p->parts = parts_of(ex, (uint64_t)p->rows * x.cols * p->n, panels_of(isa, p->n));
         hth_team_run(ex->team, p->parts, product_part, p);
     }
@@ -203,6 +220,8 @@ enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_lin
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = y.cols};
     HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_FORWARD, &p.panels));
     p.end = (struct hth_tile_end){.act = lin->act,
+                                  .pre_bf16 = lin->pre.dtype == HTH_BF16,
+                                  .y_bf16 = y.dtype == HTH_BF16,
                                   .bias = lin->bias != NULL ? lin->bias->value : NULL,
                                   .pre = lin->pre.data,
                                   .residual = lin->residual.data,
@@ -218,8 +237,13 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 {
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
     HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_BACKWARD, &p.panels));
+    if (lin->bias != NULL)
+        HTH_TRY(hth_weight_grad_ready(lin->bias));
     p.end = (struct hth_tile_end){.act = lin->act,
                                   .backward = true,
+                                  .pre_bf16 = lin->pre.dtype == HTH_BF16,
+                                  .y_bf16 = dx.dtype == HTH_BF16,
+                                  .sums = lin->bias != NULL ? lin->bias->grad : NULL,
                                   .pre = lin->pre.data,
                                   .residual = lin->residual.data,
                                   .y = dx.data,
@@ -239,12 +263,15 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 
 struct outer {
     const struct hth_packed_isa *isa;
-    const struct hth_gemm *g;
+    struct hth_view a, b; /* of as many rows */
+    float *c;             /* [a.cols, b.cols] */
+    size_t ldc;
+    bool accumulate;
     uint32_t k0, k;        /* rows of A and B in this chunk */
     uint32_t col0, panels; /* columns of B that are packed */
     uint32_t units, parts;
     bool stream;
-    uint32_t *b;
+    uint32_t *packed; /* columns of B */
 };
 
 /* The last columns of C do not fill a tile: their sums take a way round. */
@@ -253,38 +280,48 @@ static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint
     float sums[12 * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
     HTH_ASSERT(t->rows <= 12);
     for (uint32_t r = 0; !t->fresh && r < t->rows; r++)
-        memcpy(sums + r * o->isa->nr, c + r * o->g->ldc, cols * sizeof(float));
+        memcpy(sums + r * o->isa->nr, c + r * o->ldc, cols * sizeof(float));
     t->c = sums;
     t->ldc = o->isa->nr;
     t->stream = false;
     o->isa->tile_by_units(t);
     for (uint32_t r = 0; r < t->rows; r++)
-        memcpy(c + r * o->g->ldc, sums + r * o->isa->nr, cols * sizeof(float));
+        memcpy(c + r * o->ldc, sums + r * o->isa->nr, cols * sizeof(float));
+}
+
+/* `cols` columns of the chunk's rows of x, K downwards. */
+static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, uint32_t cols,
+                       uint32_t *dst, uint32_t width)
+{
+    if (x.dtype == HTH_BF16)
+        o->isa->pack_down_bf16(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
+    else
+        o->isa->pack_down(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
 }
 
 /* Rows first .. first + rows of C: the panels lie side by side, so C is written along its rows. */
 static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
 {
     uint32_t a[OUTER_UNITS * 16] __attribute__((aligned(64)));
-    const struct hth_gemm *g = o->g;
-    uint32_t nr = o->isa->nr;
-    o->isa->pack_down(g->a + o->k0 * g->lda + first, g->lda, o->k, rows, a, o->isa->width);
+    uint32_t nr = o->isa->nr, n = o->b.cols;
+    outer_pack(o, o->a, first, rows, a, o->isa->width);
     for (uint32_t i = 0; i < o->panels; i++) {
         uint32_t col = o->col0 + i * nr;
-        float *c = g->c + first * g->ldc + col;
+        float *c = o->c + first * o->ldc + col;
         struct hth_tile t = {.a = a,
-                             .b = o->b + (size_t)i * o->units * nr,
+                             .b = o->packed + (size_t)i * o->units * nr,
                              .c = c,
-                             .ldc = g->ldc,
+                             .ldc = o->ldc,
                              .ahead = a,
                              .rows = rows,
                              .units = o->units,
-                             .fresh = o->k0 == 0 && !g->accumulate,
+                             .fresh = o->k0 == 0 && !o->accumulate,
                              .stream = o->stream};
         if (i + 1 < o->panels && o->units >= EXPECT_UNITS && !o->stream)
-            expect_rows(c + nr, g->ldc, rows, HTH_MIN(g->n - col - nr, nr), true);
-        if (g->n - col < nr)
-            outer_edge(o, &t, c, g->n - col);
+            expect_rows(c + nr, o->ldc * sizeof(*c), rows, HTH_MIN(n - col - nr, nr) * sizeof(*c),
+                        true);
+        if (n - col < nr)
+            outer_edge(o, &t, c, n - col);
         else
             o->isa->tile_by_units(&t);
     }
@@ -293,7 +330,7 @@ static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
 static void outer_part(void *arg, uint32_t part)
 {
     const struct outer *o = arg;
-    uint32_t m = o->g->m, tiles = (m + o->isa->mr - 1) / o->isa->mr;
+    uint32_t m = o->a.cols, tiles = (m + o->isa->mr - 1) / o->isa->mr;
     uint32_t end = tile_first(tiles, o->parts, part + 1);
     for (uint32_t i = tile_first(tiles, o->parts, part); i < end; i++) {
         uint32_t first = tile_first(m, tiles, i);
@@ -318,43 +355,44 @@ static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint
 
 /* A gradient that will have left the cache before its optimiser comes is written past it: that
  * leaves the room to the images and saves reading the old lines. */
-static bool outer_streams(const struct hth_packed_isa *isa, const struct hth_gemm *g)
+static bool outer_streams(const struct outer *o)
 {
-    return (size_t)g->m * g->n * sizeof(float) >= STREAM_BYTES && !g->accumulate &&
-           g->k <= OUTER_UNITS * isa->pair && g->ldc % 16 == 0 && (uintptr_t)g->c % 64 == 0;
+    return (size_t)o->a.cols * o->b.cols * sizeof(float) >= STREAM_BYTES && !o->accumulate &&
+           o->a.rows <= OUTER_UNITS * o->isa->pair && o->ldc % 16 == 0 && (uintptr_t)o->c % 64 == 0;
 }
 
 static void outer_block(struct hth_exec *ex, struct outer *o)
 {
-    const struct hth_gemm *g = o->g;
+    uint32_t nr = o->isa->nr, m = o->a.cols;
     for (uint32_t i = 0; i < o->panels; i++) {
-        uint32_t col = o->col0 + i * o->isa->nr;
-        o->isa->pack_down(g->b + o->k0 * g->ldb + col, g->ldb, o->k,
-                          HTH_MIN(g->n - col, o->isa->nr), o->b + (size_t)i * o->units * o->isa->nr,
-                          o->isa->nr);
+        uint32_t col = o->col0 + i * nr;
+        outer_pack(o, o->b, col, HTH_MIN(o->b.cols - col, nr),
+                   o->packed + (size_t)i * o->units * nr, nr);
     }
-    uint32_t tiles = (g->m + o->isa->mr - 1) / o->isa->mr;
-    uint64_t cols = (uint64_t)o->panels * o->isa->nr;
-    o->parts = parts_of(ex, (uint64_t)g->m * cols * o->k, tiles);
+    uint32_t tiles = (m + o->isa->mr - 1) / o->isa->mr;
+    uint64_t cols = (uint64_t)o->panels * nr;
+    o->parts = parts_of(ex, m * cols * o->k, tiles);
     hth_team_run(ex->team, o->parts, outer_part, o);
 }
 
-static enum hth_err outer_run(struct hth_exec *ex, const struct hth_gemm *g)
+/* o has its a, b, c, ldc and accumulate. */
+static enum hth_err outer_run(struct hth_exec *ex, struct outer *o)
 {
-    const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
-    struct outer o = {.isa = isa, .g = g, .stream = outer_streams(isa, g)};
+    const struct hth_packed_isa *isa = o->isa = hth_packed_isa_of(ex->be);
+    uint32_t k = o->a.rows, n = o->b.cols;
     size_t mark = hth_exec_mark(ex);
-    o.b = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, g->k), g->n));
-    if (o.b == NULL)
+    o->stream = outer_streams(o);
+    o->packed = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, k), n));
+    if (o->packed == NULL)
         return HTH_E_NO_MEMORY;
-    for (; o.k0 < g->k; o.k0 += OUTER_UNITS * isa->pair) {
-        o.k = HTH_MIN(g->k - o.k0, OUTER_UNITS * isa->pair);
-        o.units = hth_units(isa, o.k);
-        uint32_t most = outer_panels(isa, o.units), panels = panels_of(isa, g->n);
-        for (uint32_t i = 0; i < panels; i += o.panels) {
-            o.panels = HTH_MIN(most, panels - i);
-            o.col0 = i * isa->nr;
-            outer_block(ex, &o);
+    for (o->k0 = 0; o->k0 < k; o->k0 += OUTER_UNITS * isa->pair) {
+        o->k = HTH_MIN(k - o->k0, OUTER_UNITS * isa->pair);
+        o->units = hth_units(isa, o->k);
+        uint32_t most = outer_panels(isa, o->units), panels = panels_of(isa, n);
+        for (uint32_t i = 0; i < panels; i += o->panels) {
+            o->panels = HTH_MIN(most, panels - i);
+            o->col0 = i * isa->nr;
+            outer_block(ex, o);
         }
     }
     hth_exec_release(ex, mark);
@@ -365,33 +403,29 @@ enum hth_err hth_packed_linear_backward_weight(struct hth_exec *ex, struct hth_w
                                                struct hth_weight *bias, struct hth_view x,
                                                struct hth_view dy)
 {
-    struct hth_gemm g = {.form = HTH_GEMM_TN,
-                         .accumulate = !w->grad_zero,
-                         .m = x.cols,
-                         .n = dy.cols,
-                         .k = x.rows,
-                         .a = x.data,
-                         .lda = x.ld,
-                         .b = dy.data,
-                         .ldb = dy.ld,
-                         .c = w->grad,
-                         .ldc = w->cols};
-    HTH_TRY(outer_run(ex, &g));
+    struct outer o = {.a = x, .b = dy, .c = w->grad, .ldc = w->cols, .accumulate = !w->grad_zero};
+    HTH_TRY(outer_run(ex, &o));
     w->grad_zero = false;
-    if (bias == NULL)
-        return HTH_OK;
-    HTH_TRY(hth_weight_grad_ready(bias));
-    for (uint32_t r = 0; r < dy.rows; r++)
-        hth_cpu_of(ex)->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
-    return HTH_OK;
+    return bias != NULL ? hth_cpu_bias_grad(ex, bias, dy) : HTH_OK;
 }
 
 /* -- any product, both sides packed on the way --------------------------------------------- */
 
+static struct hth_view gemm_view(const float *data, uint32_t rows, uint32_t cols, size_t ld)
+{
+    return hth_view_f32((float *)(uintptr_t)data, rows, cols, (uint32_t)ld);
+}
+
 enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
 {
-    if (g->form == HTH_GEMM_TN)
-        return outer_run(ex, g);
+    if (g->form == HTH_GEMM_TN) {
+        struct outer o = {.a = gemm_view(g->a, g->k, g->m, g->lda),
+                          .b = gemm_view(g->b, g->k, g->n, g->ldb),
+                          .c = g->c,
+                          .ldc = g->ldc,
+                          .accumulate = g->accumulate};
+        return outer_run(ex, &o);
+    }
     const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
     uint32_t units = hth_units(isa, g->k);
     size_t mark = hth_exec_mark(ex);
@@ -405,7 +439,7 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
     }
     for (uint32_t first = 0; first < g->m; first += p.rows) {
         p.rows = HTH_MIN(g->m - first, most);
-        pack_block(isa, g->a + first * g->lda, g->lda, p.rows, g->k, p.a);
+        pack_block(isa, gemm_view(g->a, g->m, g->k, g->lda), first, p.rows, p.a);
         for (uint32_t col = 0; col < g->n; col += isa->nr) {
             p.n = HTH_MIN(g->n - col, isa->nr);
             if (g->form == HTH_GEMM_NN)

@@ -139,10 +139,23 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
     return hth_cu_note(s, hth_cu_epilogue(s->queue, &e, hth_cu_mat_of(y)));
 }
 
-enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
-                                         struct hth_view dy, struct hth_view dx)
+/* Adds the rows of dy to the gradient. In the stream's room, which the product before it no longer
+ * needs when the sums begin. */
+static enum hth_err bias_grad(struct hth_cu_stream *s, struct hth_weight *bias, struct hth_view dy)
 {
-    struct hth_cu_stream *s = hth_cu_enter(ex);
+    float *room =
+        (float *)(void *)hth_cu_room(s, (size_t)hth_cu_slabs(dy.rows) * dy.cols * sizeof(float));
+    if (room == NULL)
+        return HTH_E_NO_MEMORY;
+    int err = hth_cu_column_sum(s->queue, hth_cu_mat_of(dy), !bias->grad_zero, room, bias->grad);
+    bias->grad_zero = false;
+    return hth_cu_note(s, err);
+}
+
+static enum hth_err backward_data(struct hth_cu_stream *s, struct hth_exec *ex,
+                                  const struct hth_linear_back *lin, struct hth_view dy,
+                                  struct hth_view dx)
+{
     enum hth_gpu_type type = hth_cu_type_of(ex);
     uint8_t *at = type == HTH_GPU_BF16 ? hth_cu_room(s, bf16_bytes(dy)) : NULL;
     if (type == HTH_GPU_BF16 && at == NULL)
@@ -172,6 +185,14 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
                                           hth_cu_mat_of(dx)));
 }
 
+enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                         struct hth_view dy, struct hth_view dx)
+{
+    struct hth_cu_stream *s = hth_cu_enter(ex);
+    HTH_TRY(backward_data(s, ex, lin, dy, dx));
+    return lin->bias != NULL ? bias_grad(s, lin->bias, dx) : HTH_OK;
+}
+
 enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                            struct hth_weight *bias, struct hth_view x,
                                            struct hth_view dy)
@@ -191,16 +212,11 @@ enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weigh
                                .c = w->grad,
                                .ldc = w->cols,
                                .accumulate = !w->grad_zero};
-    float *room = (float *)(void *)at; /* the product is over when the sums begin */
     m.a = operand(s, type, x, &at, &m.lda);
     m.b = operand(s, type, dy, &at, &m.ldb);
     (void)matmul(s, &m, HTH_GPU_PLAIN);
     w->grad_zero = false;
-    if (bias == NULL)
-        return HTH_OK;
-    int err = hth_cu_column_sum(s->queue, hth_cu_mat_of(dy), !bias->grad_zero, room, bias->grad);
-    bias->grad_zero = false;
-    return hth_cu_note(s, err);
+    return bias != NULL ? bias_grad(s, bias, dy) : HTH_OK;
 }
 
 /* -- optimiser steps ----------------------------------------------------------------------- */

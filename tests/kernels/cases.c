@@ -41,6 +41,28 @@ static void linear_forward(struct case_run *run, struct case_shape s)
     case_pair_free(&q);
 }
 
+/* backward_data with a bias: `want` is dx, its rows summed are the bias' gradient. Twice: they add
+ * up. */
+static void linear_backward_sums(struct case_run *run, const struct case_pair *q,
+                                 struct hth_linear_back lin, struct hth_view dy, const double *want)
+{
+    uint32_t in = hth_weight_rows(q->w);
+    struct case_pair bias = case_pair_new(run, 1, in, 1, 1);
+    struct mat dx = mat_poison(run, dy.rows, in);
+    double *db = case_zeros(in);
+    lin.bias = bias.w;
+    for (int round = 0; round < 2; round++) {
+        case_ok(run, hth_linear_backward_data(run->ex, &lin, dy, dx.v), "backward_data, bias");
+        case_check(run, "dx beside sums", &dx, want);
+        for (size_t i = 0; i < (size_t)dy.rows * in; i++)
+            db[i % in] += want[i];
+        case_check_weight(run, "sums of dx", bias.w, HTH_PART_GRAD, db);
+    }
+    hth_free(db);
+    mat_free(run, &dx);
+    case_pair_free(&bias);
+}
+
 static void linear_backward(struct case_run *run, struct case_shape s)
 {
     enum hth_act act = (enum hth_act)(s.c >> 1 & 3);
@@ -81,6 +103,7 @@ static void linear_backward(struct case_run *run, struct case_shape s)
     memset(db, 0, s.b * sizeof(double));
     case_check_weight(run, "dw after zero_grads", q.w, HTH_PART_GRAD, dw);
     case_check_weight(run, "db after zero_grads", q.b, HTH_PART_GRAD, db);
+    linear_backward_sums(run, &q, lin, dy.v, want);
     hth_free(want);
     hth_free(dw);
     hth_free(db);
