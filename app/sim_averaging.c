@@ -224,7 +224,7 @@ static void print_json(const struct hth_avg_study *s)
     json_targets("unreached", mean_at(s, HTH_PURE_UNREACHED), mean_at(s, HTH_PURE_UNREACHED_1E9));
     if (o->method == HTH_PURE_ALLREDUCE) {
         putchar(',');
-        hth_sim_json_number(stdout, "exact", hth_pure_allreduce_rounds(o->peers, o->p_fail));
+        hth_sim_json_number(stdout, "exact", hth_pure_allreduce_rounds(o));
     }
     puts("}");
 }
@@ -279,7 +279,7 @@ static void print_table(const struct averaging *a)
             snprintf(label, sizeof(label), "%u in %s", s->opts.peers,
                      hth_avg_shape_text(&s->opts.shape, grid));
             printf("\n%-15s %6g %10.4g", label, s->opts.p_fail,
-                   hth_pure_allreduce_rounds(s->opts.peers, s->opts.p_fail));
+                   hth_pure_allreduce_rounds(&s->opts));
         }
         print_cell(s);
     }

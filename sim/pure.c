@@ -33,13 +33,35 @@ enum hth_err hth_pure_method_find(const char *name, enum hth_pure_method *out)
     return HTH_E_NOT_FOUND;
 }
 
+const char *hth_pure_failure_name(enum hth_pure_failure failure)
+{
+    static const char *const names[] = {
+#define HTH_PURE_NAME(name, text) text,
+        HTH_PURE_FAILURE_MAP(HTH_PURE_NAME)
+#undef HTH_PURE_NAME
+    };
+    return (unsigned)failure < HTH_PURE_FAILURES ? names[failure] : "unknown";
+}
+
+enum hth_err hth_pure_failure_find(const char *name, enum hth_pure_failure *out)
+{
+    for (int f = 0; f < HTH_PURE_FAILURES; f++) {
+        if (strcmp(name, hth_pure_failure_name((enum hth_pure_failure)f)) == 0) {
+            *out = (enum hth_pure_failure)f;
+            return HTH_OK;
+        }
+    }
+    return HTH_E_NOT_FOUND;
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static enum hth_err check(const struct hth_pure_opts *o)
 {
     if ((unsigned)o->method >= HTH_PURE_METHODS || o->peers == 0 || o->peers > HTH_PURE_PEERS_MAX ||
         o->rounds == 0 || o->rounds > HTH_PURE_ROUNDS_MAX || o->cap == 0 ||
-        o->cap > HTH_PURE_ROUNDS_MAX || !(o->p_fail >= 0 && o->p_fail < 1))
+        o->cap > HTH_PURE_ROUNDS_MAX || (unsigned)o->failure >= HTH_PURE_FAILURES || o->hold == 0 ||
+        !(o->p_fail >= 0 && o->p_fail < 1))
         return HTH_E_CONFIG;
     if (hth_avg_shape_check(&o->shape) != HTH_OK || hth_avg_cells(&o->shape) > HTH_PURE_CELLS_MAX)
         return HTH_E_CONFIG;
@@ -58,7 +80,7 @@ enum hth_err hth_pure_new(const struct hth_pure_opts *opts, struct hth_pure **ou
     p->cells = hth_avg_cells(&opts->shape);
     p->x = hth_new_array(hth_pure_vec, opts->peers);
     p->y = hth_new_array(hth_pure_vec, opts->peers);
-    p->absent = hth_new_array(bool, opts->peers);
+    p->fate = hth_new_array(uint8_t, opts->peers);
     if (opts->method == HTH_PURE_PUSHSUM) {
         p->weight = hth_new_array(double, opts->peers);
         p->next = hth_new_array(double, opts->peers);
@@ -81,7 +103,7 @@ void hth_pure_free(struct hth_pure *p)
     hth_free(p->y);
     hth_free(p->weight);
     hth_free(p->next);
-    hth_free(p->absent);
+    hth_free(p->fate);
     hth_free(p->order);
     hth_free(p->shuffled);
     hth_free(p->begin);
@@ -109,16 +131,30 @@ static double draw_failures(struct hth_rng *rng, double log_fail)
     return log_fail < 0 ? HTH_MIN(floor(log(u) / log_fail), 1e15) : 1e15;
 }
 
-/* Who is absent: the gaps between them are geometric, so only they cost a draw. */
-static void draw_absent(struct hth_pure *p)
+static enum hth_pure_fate draw_fate(struct hth_pure *p)
+{
+    switch (p->opts.failure) {
+    case HTH_PURE_CRASH:
+        return hth_rng_chance(&p->coins, 0.5) ? HTH_PURE_DIES_EARLY : HTH_PURE_DIES_LATE;
+    case HTH_PURE_SLOW:
+        return HTH_PURE_LATE;
+    case HTH_PURE_PARTITION:
+        return HTH_PURE_CUT;
+    default:
+        return HTH_PURE_AWAY;
+    }
+}
+
+/* Who is struck: the gaps between them are geometric, so only they cost a draw. */
+static void draw_fates(struct hth_pure *p)
 {
     double log_there = log1p(-p->opts.p_fail);
-    memset(p->absent, 0, p->opts.peers * sizeof(*p->absent));
+    memset(p->fate, HTH_PURE_HERE, p->opts.peers * sizeof(*p->fate));
     if (p->opts.p_fail == 0)
         return;
     for (double at = draw_failures(&p->coins, log_there); at < p->opts.peers;
          at += 1 + draw_failures(&p->coins, log_there))
-        p->absent[(size_t)at] = true;
+        p->fate[(size_t)at] = (uint8_t)draw_fate(p);
 }
 
 static void draw_values(struct hth_pure *p)
@@ -160,15 +196,15 @@ static double mean_of(const hth_pure_vec v)
     return sum / COLUMNS;
 }
 
-/* Rounds until all are there: drawn, since nothing happens before. */
+/* Rounds until nobody is struck: drawn, since nothing happens before. */
 static void run_allreduce(struct hth_pure *p, double *row)
 {
     const struct hth_pure_opts *o = &p->opts;
-    double log_fail = log1p(-1 / hth_pure_allreduce_rounds(o->peers, o->p_fail)), total = 0;
+    double log_fail = log1p(-1 / hth_pure_allreduce_rounds(o)), total = 0;
     hth_pure_vec start, unused;
     measure(p, unused, start);
     for (int c = 0; c < COLUMNS; c++) {
-        double before = o->p_fail == 0 ? 0 : draw_failures(&p->coins, log_fail);
+        double before = o->p_fail == 0 ? 0 : o->hold * draw_failures(&p->coins, log_fail);
         for (uint32_t t = 0; t < o->rounds && t < before; t++) {
             row[t] += start[c] / COLUMNS;
             row[o->rounds + t] += start[c] / COLUMNS;
@@ -220,7 +256,8 @@ void hth_pure_run(struct hth_pure *p, uint64_t index, double *row)
         p->step->start(p);
     for (uint32_t t = 0; t < o->rounds || (t < o->cap && left > 0); t++) {
         hth_pure_vec mse, variance;
-        draw_absent(p);
+        if (t % o->hold == 0)
+            draw_fates(p);
         p->sent = 0;
         p->step->round(p, t);
         measure(p, mse, variance);
@@ -251,9 +288,12 @@ void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean
     }
 }
 
-double hth_pure_allreduce_rounds(uint32_t peers, double p_fail)
+double hth_pure_allreduce_rounds(const struct hth_pure_opts *o)
 {
-    return exp(-(double)peers * log1p(-p_fail));
+    double none = (double)o->peers * log1p(-o->p_fail);
+    if (o->failure == HTH_PURE_PARTITION && o->p_fail > 0)
+        return 1 / (exp(none) + pow(o->p_fail, o->peers));
+    return exp(-none);
 }
 
 /* ---- mixing -------------------------------------------------------------------------------- */

@@ -2,21 +2,36 @@
 /*
  * pure.h: averaging as mathematics: vectors and failure coins, no messages, no clock.
  *
- * How fast do N peers agree when each is absent from each round with probability p? Every peer
- * starts with numbers from N(0, 1). In a round, whoever is absent keeps its value, and the others
- * do one step of a method as if they were alone:
+ * How fast do N peers agree when each is struck by a failure in each round with probability p?
+ * Every peer starts with numbers from N(0, 1). In a round, whoever is absent keeps its value, and
+ * the others do one step of a method as if they were alone:
  *
  *   moshpit    each peer has a cell of the grid of its own, drawn once; round r averages the lines
  *              along axis r mod d. This is the simulation behind the paper's tables.
  *   turns      the rule of averaging/grid.h: cells move after every round. More peers than cells
- * are spread evenly at the start, and a line is one group however many stand in it random     every
- * round a new partition into groups of near-equal size, as many as it takes for at most size[0]
- * each gossip     a ring: the mean of oneself and the two neighbours, of those who are there
+ *              are spread evenly at the start, and a line is one group however many stand in it
+ *   random     every round a new partition into groups of near-equal size, as many as it takes for
+ *              at most size[0] each
+ *   gossip     a ring: the mean of oneself and the two neighbours, of those who are there
  *   pushsum    an exponential graph: a third of value and *weight* is kept and a third each goes to
  *              the peers 2^a and 2^b further on, where a and b walk through all powers below N;
- * what an absent peer can't take its sender keeps. The estimate is value / weight. (The paper's
- * plot calls a method without weights so; that one does not find the mean.) allreduce  nothing
- * happens until a round in which all are there, which gives the exact mean
+ *              what an absent peer can't take its sender keeps. The estimate is value / weight.
+ *              (The paper's plot calls a method without weights so; that one does not find the
+ *              mean.)
+ *   allreduce  nothing happens until a round in which nobody is struck, which gives the exact mean
+ *
+ * Being absent is one kind of failure, and the one of the papers. The others:
+ *
+ *   crash      it dies half-way and is back in the next round with what it had before. A coin says
+ *              whether its values were in the others' sums by then. In a group each number has a
+ *              reducer, drawn from the members: where that one died, all keep what they have. A
+ *              pushed third that it had taken is lost.
+ *   slow       it is always too late: nobody counts its values, but it gets what the others have.
+ *              (The worst that a slow line can do. The production code waits instead: the protocol
+ *              model of scenario_average.h shows how long.)
+ *   partition  it finds itself on the other side of a cut: each side averages for itself
+ *
+ * Who is struck stays so for `hold` rounds, then all are drawn anew.
  *
  * Two errors are told for each round, both means over the peers: `mse` is the squared distance to
  * the mean of what everybody started with, `variance` the one to the mean of what they hold now.
@@ -62,15 +77,34 @@ enum hth_pure_method {
         HTH_PURE_METHODS
 };
 
+/* X(NAME, text) */
+#define HTH_PURE_FAILURE_MAP(X)                                                                    \
+    X(ABSENT, "absent")                                                                            \
+    X(CRASH, "crash")                                                                              \
+    X(SLOW, "slow")                                                                                \
+    X(PARTITION, "partition")
+
+enum hth_pure_failure {
+#define HTH_PURE_ENUM(name, text) HTH_PURE_##name,
+    HTH_PURE_FAILURE_MAP(HTH_PURE_ENUM)
+#undef HTH_PURE_ENUM
+        HTH_PURE_FAILURES
+};
+
 const char *hth_pure_method_name(enum hth_pure_method method);
 /* Errors: E_NOT_FOUND. */
 enum hth_err hth_pure_method_find(const char *name, enum hth_pure_method *out) HTH_MUST;
+const char *hth_pure_failure_name(enum hth_pure_failure failure);
+/* Errors: E_NOT_FOUND. */
+enum hth_err hth_pure_failure_find(const char *name, enum hth_pure_failure *out) HTH_MUST;
 
 struct hth_pure_opts {
     enum hth_pure_method method;
+    enum hth_pure_failure failure;
     uint32_t peers;
     struct hth_avg_shape shape;
-    double p_fail;   /* that a peer is absent from a round */
+    double p_fail;   /* that a peer is struck in a round */
+    uint32_t hold;   /* rounds for which it stays so */
     uint32_t rounds; /* of the lists of errors */
     uint32_t cap;    /* of the rounds to a target */
     uint64_t seed;   /* that of seed number 0 */
@@ -78,7 +112,7 @@ struct hth_pure_opts {
 #define HTH_PURE_OPTS_INIT                                                                         \
     {                                                                                              \
         .method = HTH_PURE_MOSHPIT, .peers = 1024, .shape = {.dims = 2, .size = {32, 32}},         \
-        .rounds = 10, .cap = 50, .seed = 1                                                         \
+        .hold = 1, .rounds = 10, .cap = 50, .seed = 1                                              \
     }
 
 /* What one seed gave, in one array of hth_pure_row_len doubles: `rounds` times mse, `rounds` times
@@ -91,8 +125,9 @@ size_t hth_pure_at(const struct hth_pure_opts *opts, int what);
 
 struct hth_pure;
 
-/* Errors: E_CONFIG (peers, rounds or cap 0 or beyond their limits, p_fail not in [0, 1), a shape
- * that is not valid or beyond HTH_PURE_CELLS_MAX, more peers than cells where each needs one). */
+/* Errors: E_CONFIG (peers, rounds or cap 0 or beyond their limits, hold 0, p_fail not in [0, 1), a
+ * shape that is not valid or beyond HTH_PURE_CELLS_MAX, more peers than cells where each needs
+ * one). */
 enum hth_err hth_pure_new(const struct hth_pure_opts *opts, struct hth_pure **out) HTH_MUST;
 void hth_pure_free(struct hth_pure *pure);
 void hth_pure_run(struct hth_pure *pure, uint64_t index, double *row);
@@ -100,8 +135,9 @@ void hth_pure_run(struct hth_pure *pure, uint64_t index, double *row);
 /* Means over `seeds` rows and their standard errors (0 for a single one), `len` of each. */
 void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean, double *se);
 
-/* 1 / (1 - p)^N: the rounds that an all-reduce with restarts needs on average. */
-double hth_pure_allreduce_rounds(uint32_t peers, double p_fail);
+/* The rounds that an all-reduce with restarts needs on average, with hold 1: 1 / (1 - p)^N, and of
+ * partitions 1 / ((1 - p)^N + p^N). */
+double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 

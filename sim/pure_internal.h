@@ -11,16 +11,26 @@
 
 typedef double hth_pure_vec[HTH_PURE_COLUMNS];
 
+/* What becomes of a peer in a round. */
+enum hth_pure_fate {
+    HTH_PURE_HERE,
+    HTH_PURE_AWAY,
+    HTH_PURE_CUT, /* on the other side */
+    HTH_PURE_LATE,
+    HTH_PURE_DIES_EARLY, /* before its values are in anybody's sum */
+    HTH_PURE_DIES_LATE
+};
+
 struct hth_pure {
     struct hth_pure_opts opts;
     const struct hth_pure_step *step;
     uint32_t cells;
     struct hth_rng rng;    /* placement, partitions, turns */
-    struct hth_rng coins;  /* absences */
+    struct hth_rng coins;  /* failures */
     hth_pure_vec *x, *y;   /* values, and the next ones where a method needs both */
     double *weight, *next; /* of pushsum, else NULL */
     hth_pure_vec mean;     /* of the first values */
-    bool *absent;          /* in this round */
+    uint8_t *fate;         /* of each peer in this round: enum hth_pure_fate */
     double sent;           /* vectors, by all peers in this round */
     uint32_t *order;       /* a permutation of the peers; of moshpit one for each axis */
     uint32_t *shuffled;    /* another */

@@ -39,25 +39,71 @@ static void sort_lines(const struct hth_pure *p, uint32_t axis, const uint32_t *
     }
 }
 
-/* Those of the members who are there take their mean; returns how many they are. */
-static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t count)
+/* ---- groups -------------------------------------------------------------------------------- */
+
+static bool dies(enum hth_pure_fate fate)
+{
+    return fate == HTH_PURE_DIES_EARLY || fate == HTH_PURE_DIES_LATE;
+}
+
+/* Its values are in the sums of others. */
+static bool gives(enum hth_pure_fate fate)
+{
+    return fate == HTH_PURE_HERE || fate == HTH_PURE_CUT || fate == HTH_PURE_DIES_LATE;
+}
+
+/* It has the result in the end. */
+static bool takes(enum hth_pure_fate fate)
+{
+    return fate == HTH_PURE_HERE || fate == HTH_PURE_CUT || fate == HTH_PURE_LATE;
+}
+
+/* It is in the group of that side of the cut. */
+static bool joins(enum hth_pure_fate fate, bool side)
+{
+    return fate != HTH_PURE_AWAY && (fate == HTH_PURE_CUT) == side;
+}
+
+/* The members that join on that side take the mean; returns how many joined. */
+static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t count, bool side)
 {
     hth_pure_vec sum = {0};
-    uint32_t present = 0;
+    bool lost[COLUMNS] = {false}; /* its reducer died */
+    uint32_t joined = 0, given = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (p->absent[members[i]])
+        enum hth_pure_fate fate = p->fate[members[i]];
+        if (!joins(fate, side))
             continue;
-        present++;
+        joined++;
+        dead += dies(fate);
+        if (!gives(fate))
+            continue;
+        given++;
         for (int c = 0; c < COLUMNS; c++)
             sum[c] += p->x[members[i]][c];
     }
-    for (int c = 0; c < COLUMNS && present > 0; c++)
-        sum[c] /= present;
-    p->sent += present > 0 ? 2.0 * (present - 1) : 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (!p->absent[members[i]])
-            memcpy(p->x[members[i]], sum, sizeof(sum));
-    return present;
+    p->sent += joined > 0 ? 2.0 * (joined - 1) : 0;
+    if (given == 0)
+        return joined;
+    for (int c = 0; c < COLUMNS; c++) {
+        sum[c] /= given;
+        /* members are alike: any `dead` of `joined` places are theirs */
+        lost[c] = dead > 0 && hth_rng_below(&p->rng, joined) < dead;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        enum hth_pure_fate fate = p->fate[members[i]];
+        for (int c = 0; c < COLUMNS && joins(fate, side) && takes(fate); c++)
+            if (!lost[c])
+                p->x[members[i]][c] = sum[c];
+    }
+    return joined;
+}
+
+static void average_sides(struct hth_pure *p, const uint32_t *members, uint32_t count)
+{
+    average(p, members, count, false);
+    if (p->opts.failure == HTH_PURE_PARTITION)
+        average(p, members, count, true);
 }
 
 /* ---- moshpit, turns, random ---------------------------------------------------------------- */
@@ -95,7 +141,7 @@ static void moshpit_round(struct hth_pure *p, uint32_t round)
     uint32_t axis = hth_avg_axis(&p->opts.shape, round), lines = shape_lines(p, axis);
     const uint32_t *order = axis_order(p, axis), *begin = axis_begin(p, axis);
     for (uint32_t l = 0; l < lines; l++)
-        average(p, order + begin[l], begin[l + 1] - begin[l]);
+        average_sides(p, order + begin[l], begin[l + 1] - begin[l]);
 }
 
 static void reset_order(struct hth_pure *p)
@@ -110,6 +156,24 @@ static void turns_start(struct hth_pure *p)
     reset_order(p);
 }
 
+/* A line's members on one side: the mean, and the next cells of those who had it. */
+static void turn_line(struct hth_pure *p, uint32_t round, const uint32_t *members, uint32_t count,
+                      bool side)
+{
+    struct hth_hash group = {{0}};
+    uint64_t turn = hth_rng_u64(&p->rng);
+    uint32_t index = 0;
+    memcpy(group.b, &turn, sizeof(turn));
+    if (average(p, members, count, side) < 2)
+        return; /* nobody met */
+    for (uint32_t i = 0; i < count; i++) {
+        enum hth_pure_fate fate = p->fate[members[i]];
+        if (joins(fate, side) && takes(fate))
+            hth_avg_cell_next(&p->opts.shape, round, &group, index, &p->cell[members[i]]);
+        index += joins(fate, side);
+    }
+}
+
 static void turns_round(struct hth_pure *p, uint32_t round)
 {
     uint32_t axis = hth_avg_axis(&p->opts.shape, round), lines = shape_lines(p, axis);
@@ -117,15 +181,10 @@ static void turns_round(struct hth_pure *p, uint32_t round)
     sort_lines(p, axis, p->shuffled, p->order, p->begin);
     for (uint32_t l = 0; l < lines; l++) {
         const uint32_t *members = p->order + p->begin[l];
-        uint32_t count = p->begin[l + 1] - p->begin[l], index = 0;
-        struct hth_hash group = {{0}};
-        uint64_t turn = hth_rng_u64(&p->rng);
-        memcpy(group.b, &turn, sizeof(turn));
-        if (average(p, members, count) < 2)
-            continue; /* nobody met */
-        for (uint32_t i = 0; i < count; i++)
-            if (!p->absent[members[i]])
-                hth_avg_cell_next(&p->opts.shape, round, &group, index++, &p->cell[members[i]]);
+        uint32_t count = p->begin[l + 1] - p->begin[l];
+        turn_line(p, round, members, count, false);
+        if (p->opts.failure == HTH_PURE_PARTITION)
+            turn_line(p, round, members, count, true);
     }
 }
 
@@ -137,7 +196,7 @@ static void random_round(struct hth_pure *p, uint32_t round)
     hth_rng_shuffle(&p->rng, p->shuffled, peers, sizeof(*p->shuffled));
     for (uint32_t g = 0; g < groups; g++) {
         uint32_t size = hth_avg_group_size(peers, groups, g);
-        average(p, members, size);
+        average_sides(p, members, size);
         members += size;
     }
 }
@@ -154,6 +213,14 @@ static void swap_values(struct hth_pure *p)
     p->next = weight;
 }
 
+/* What `from` sends in this round counts at `to`. */
+static bool reaches(const struct hth_pure *p, uint32_t from, uint32_t to)
+{
+    return gives(p->fate[from]) && p->fate[to] != HTH_PURE_AWAY &&
+           p->fate[to] != HTH_PURE_DIES_EARLY &&
+           (p->fate[from] == HTH_PURE_CUT) == (p->fate[to] == HTH_PURE_CUT);
+}
+
 static void gossip_round(struct hth_pure *p, uint32_t round)
 {
     uint32_t n = p->opts.peers;
@@ -161,12 +228,12 @@ static void gossip_round(struct hth_pure *p, uint32_t round)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t near[3] = {(i + n - 1) % n, i, (i + 1) % n}, present = 0;
         hth_pure_vec sum = {0};
-        if (p->absent[i]) {
+        if (!takes(p->fate[i])) {
             memcpy(p->y[i], p->x[i], sizeof(sum));
             continue;
         }
         for (int k = 0; k < 3; k++) {
-            if (p->absent[near[k]])
+            if (near[k] != i && !reaches(p, near[k], i))
                 continue;
             present++;
             for (int c = 0; c < COLUMNS; c++)
@@ -185,10 +252,10 @@ static void pushsum_start(struct hth_pure *p)
         p->weight[i] = 1;
 }
 
-/* Moves a third of what `from` has to `to`, or back to itself where `to` is absent. */
+/* Moves a third of what `from` has to `to`, or back to itself where `to` is not there. */
 static void push_third(struct hth_pure *p, uint32_t from, uint32_t to)
 {
-    uint32_t taker = p->absent[to] ? from : to;
+    uint32_t taker = from == to || !reaches(p, from, to) ? from : to;
     p->sent += taker != from;
     for (int c = 0; c < COLUMNS; c++)
         p->y[taker][c] += p->x[from][c] / 3;
@@ -204,7 +271,7 @@ static void pushsum_round(struct hth_pure *p, uint32_t round)
     memset(p->y, 0, n * sizeof(*p->y));
     memset(p->next, 0, n * sizeof(*p->next));
     for (uint32_t i = 0; i < n; i++) {
-        if (p->absent[i]) {
+        if (p->fate[i] == HTH_PURE_AWAY) {
             memcpy(p->y[i], p->x[i], sizeof(p->x[i]));
             p->next[i] = p->weight[i];
             continue;
@@ -213,6 +280,12 @@ static void pushsum_round(struct hth_pure *p, uint32_t round)
         push_third(p, i, (i + a) % n);
         push_third(p, i, (i + b) % n);
     }
+    /* Who died is back with what it had before. */
+    for (uint32_t i = 0; i < n; i++)
+        if (dies(p->fate[i])) {
+            memcpy(p->y[i], p->x[i], sizeof(p->x[i]));
+            p->next[i] = p->weight[i];
+        }
     swap_values(p);
 }
 

@@ -93,6 +93,77 @@ static void grid_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[N_
     }
 }
 
+/* The same where who is struck is too late: it has the mean of the line's others. */
+static void late_matrix(uint32_t n, uint32_t late, uint32_t round, double w[N_MAX][N_MAX])
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t count = 0;
+        for (uint32_t j = 0; j < n; j++)
+            count += (round == 0 ? i % 3 == j % 3 : i / 3 == j / 3) && there(late, j);
+        for (uint32_t j = 0; j < n; j++)
+            if ((round == 0 ? i % 3 == j % 3 : i / 3 == j / 3) && there(late, j))
+                w[i][j] = 1.0 / count;
+        if (count == 0)
+            w[i][i] = 1;
+    }
+}
+
+/* ... and where it is on the other side. */
+static void cut_matrix(uint32_t n, uint32_t cut, uint32_t round, double w[N_MAX][N_MAX])
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t count = 0;
+        for (uint32_t pass = 0; pass < 2; pass++)
+            for (uint32_t j = 0; j < n; j++) {
+                bool line = round == 0 ? i % 3 == j % 3 : i / 3 == j / 3;
+                if (!line || there(cut, i) != there(cut, j))
+                    continue;
+                if (pass == 0)
+                    count++;
+                else
+                    w[i][j] = 1.0 / count;
+            }
+    }
+}
+
+static void gossip_late_matrix(uint32_t n, uint32_t late, uint32_t round, double w[N_MAX][N_MAX])
+{
+    (void)round;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t left = (i + n - 1) % n, right = (i + 1) % n;
+        double share = 1.0 / (1 + there(late, left) + there(late, right));
+        w[i][i] = share;
+        w[i][left] = there(late, left) ? share : 0;
+        w[i][right] = there(late, right) ? share : 0;
+    }
+}
+
+static void gossip_cut_matrix(uint32_t n, uint32_t cut, uint32_t round, double w[N_MAX][N_MAX])
+{
+    (void)round;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t left = (i + n - 1) % n, right = (i + 1) % n;
+        bool to_left = there(cut, i) == there(cut, left);
+        bool to_right = there(cut, i) == there(cut, right);
+        double share = 1.0 / (1 + to_left + to_right);
+        w[i][i] = share;
+        w[i][left] = to_left ? share : 0;
+        w[i][right] = to_right ? share : 0;
+    }
+}
+
+static void push_cut_matrix(uint32_t n, uint32_t cut, uint32_t round, double w[N_MAX][N_MAX])
+{
+    static const uint32_t steps[2][2] = {{1, 2}, {4, 1}};
+    for (uint32_t i = 0; i < n; i++) {
+        w[i][i] += 1.0 / 3;
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t to = (i + steps[round][k]) % n;
+            w[there(cut, to) == there(cut, i) ? to : i][i] += 1.0 / 3;
+        }
+    }
+}
+
 static double distance(uint32_t n, double w[N_MAX][N_MAX], bool weighted)
 {
     double sum = 0;
@@ -134,17 +205,24 @@ static void enumerate(matrix_fn *matrix, uint32_t n, double p, bool weighted, do
     }
 }
 
-static void check(enum hth_pure_method method, uint32_t n, const char *grid, double p,
-                  matrix_fn *matrix)
+static void check_failure(enum hth_pure_method method, enum hth_pure_failure failure, uint32_t n,
+                          const char *grid, double p, matrix_fn *matrix)
 {
     struct hth_pure_opts opts = opts_of(method, n, grid, p, 2);
     double want[2], *got;
+    opts.failure = failure;
     opts.cap = 2;
     enumerate(matrix, n, p, method == HTH_PURE_PUSHSUM, want);
     got = run(&opts, 20000);
     for (size_t t = 0; t < 2; t++)
         assert_close(got[t], want[t], 0, 4 * got[hth_pure_row_len(&opts) + t] + 1e-15);
     hth_free(got);
+}
+
+static void check(enum hth_pure_method method, uint32_t n, const char *grid, double p,
+                  matrix_fn *matrix)
+{
+    check_failure(method, HTH_PURE_ABSENT, n, grid, p, matrix);
 }
 
 static void test_expectations(void **state)
@@ -156,6 +234,67 @@ static void test_expectations(void **state)
     check(HTH_PURE_PUSHSUM, 5, "5", 0.3, push_matrix);
     check(HTH_PURE_MOSHPIT, 9, "3x3", 0, grid_matrix);
     check(HTH_PURE_MOSHPIT, 9, "3x3", 0.3, grid_matrix);
+}
+
+static void test_kinds_of_failure(void **state)
+{
+    (void)state;
+    check_failure(HTH_PURE_MOSHPIT, HTH_PURE_SLOW, 9, "3x3", 0.3, late_matrix);
+    check_failure(HTH_PURE_MOSHPIT, HTH_PURE_PARTITION, 9, "3x3", 0.3, cut_matrix);
+    check_failure(HTH_PURE_GOSSIP, HTH_PURE_SLOW, 5, "5", 0.3, gossip_late_matrix);
+    check_failure(HTH_PURE_GOSSIP, HTH_PURE_PARTITION, 5, "5", 0.3, gossip_cut_matrix);
+    check_failure(HTH_PURE_PUSHSUM, HTH_PURE_PARTITION, 5, "5", 0.3, push_cut_matrix);
+}
+
+/* One round of one group in which peers die: all patterns of alive, dead before and dead after its
+ * values went out, and of each number's reducer being alive or dead. */
+static void test_deaths(void **state)
+{
+    enum { N = 5, PATTERNS = 243 };
+    struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, N, "5", 0.3, 1);
+    double want = 0, *got, apart = 1 - 1.0 / N;
+    (void)state;
+    for (int pattern = 0; pattern < PATTERNS; pattern++) {
+        int given = 0, dead = 0, digits = pattern;
+        double chance_of = 1, changed = 0;
+        int fate[N];
+        for (int i = 0; i < N; i++, digits /= 3) {
+            fate[i] = digits % 3;
+            chance_of *= fate[i] == 0 ? 0.7 : 0.15;
+            dead += fate[i] != 0;
+            given += fate[i] != 1;
+        }
+        /* a mean of `given` of N starting values is 1/given - 1/N from the mean of all */
+        for (int i = 0; i < N; i++)
+            changed += (fate[i] == 0 ? 1.0 / given - 1.0 / N : apart) / N;
+        want += chance_of * ((double)dead / N * apart + (1 - (double)dead / N) * changed);
+    }
+    opts.failure = HTH_PURE_CRASH;
+    opts.cap = 1;
+    got = run(&opts, 40000);
+    assert_close(got[0], want, 0, 4 * got[hth_pure_row_len(&opts)]);
+    hth_free(got);
+}
+
+/* Who is struck for two rounds is so in both: the second changes nothing in a single group. */
+static void test_hold(void **state)
+{
+    struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, 6, "6", 0.3, 4);
+    double row[16];
+    struct hth_pure *pure;
+    (void)state;
+    opts.hold = 2;
+    assert_int_equal(hth_pure_row_len(&opts), 16);
+    assert_ok(hth_pure_new(&opts, &pure));
+    uint32_t differ = 0;
+    for (uint64_t s = 0; s < 50; s++) {
+        hth_pure_run(pure, s, row);
+        assert_close(row[0], row[1], 1e-12, 1e-30);
+        assert_close(row[2], row[3], 1e-12, 1e-30);
+        differ += row[1] != row[2];
+    }
+    assert_true(differ > 25);
+    hth_pure_free(pure);
 }
 
 /* ---- properties ---------------------------------------------------------------------------- */
@@ -234,7 +373,7 @@ static void test_allreduce(void **state)
         struct hth_pure_opts opts = opts_of(HTH_PURE_ALLREDUCE, peers, "32x32", 0.005, 3);
         double want = pow(0.995, -(double)peers), *got = run(&opts, 2000), missed = 1;
         size_t len = hth_pure_row_len(&opts), at = hth_pure_at(&opts, HTH_PURE_REACHED_1E9);
-        assert_close(hth_pure_allreduce_rounds(peers, 0.005), want, 1e-12, 0);
+        assert_close(hth_pure_allreduce_rounds(&opts), want, 1e-12, 0);
         assert_close(got[at], want, 0, 4 * got[len + at]);
         for (uint32_t t = 0; t < 3; t++) {
             missed *= 1 - 1 / want;
@@ -312,7 +451,7 @@ static void test_refusals(void **state)
     struct hth_pure_opts good = HTH_PURE_OPTS_INIT;
     struct hth_pure *pure;
     enum hth_pure_method method;
-    struct hth_pure_opts bad[10];
+    struct hth_pure_opts bad[12];
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         bad[i] = good;
@@ -326,6 +465,8 @@ static void test_refusals(void **state)
     bad[7].shape.size[1] = 0;
     bad[8].shape = (struct hth_avg_shape){.dims = 2, .size = {2048, 1024}};
     bad[9].peers = 1025; /* each needs a cell */
+    bad[10].hold = 0;
+    bad[11].failure = HTH_PURE_FAILURES;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_pure_new(&bad[i], &pure));
     bad[9].method = HTH_PURE_RANDOM; /* which this one does not */
@@ -374,11 +515,13 @@ static void test_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expectations), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_true_mean),    cmocka_unit_test(test_published),
-        cmocka_unit_test(test_allreduce),    cmocka_unit_test(test_cap),
-        cmocka_unit_test(test_costs),        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_mixing),
+        cmocka_unit_test(test_expectations), cmocka_unit_test(test_kinds_of_failure),
+        cmocka_unit_test(test_deaths),       cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_true_mean),
+        cmocka_unit_test(test_published),    cmocka_unit_test(test_allreduce),
+        cmocka_unit_test(test_cap),          cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_repeats),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mixing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
