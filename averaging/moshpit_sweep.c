@@ -199,21 +199,19 @@ struct hth_avg_line hth_sweep_line(const struct sweep *s)
                                  .cell = s->cell};
 }
 
-/* With one axis everybody belongs into one group, also who has come since it was shaped. Where cells
- * move, a line often holds one or two more than it has cells: cut into halves it would mix less. */
+/* With one axis everybody belongs into one group, also who has come since it was shaped. Where
+ * cells move, a line often holds one or two more than it has cells: cut into halves it would mix
+ * less. Where they don't, the line is one mean: two halves of it would end with two. */
 static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 {
     uint32_t size = s->shape.size[hth_avg_axis(&s->shape, s->round)];
+    uint32_t full = HTH_MAX(HTH_MIN(size, HTH_AVG_MEMBERS_MAX / 2u), s->mp->opts.group_min);
 
     o->group_min = s->mp->opts.group_min;
-    o->group_full = HTH_MAX(HTH_MIN(size, HTH_AVG_MEMBERS_MAX / 2u), o->group_min);
-    o->group_max = o->group_full;
-    if (s->moves)
-        o->group_max = HTH_MIN(o->group_full + o->group_full / 4, HTH_AVG_MEMBERS_MAX / 2u);
-    if (s->shape.dims == 1)
-        o->group_max = HTH_AVG_MEMBERS_MAX / 2;
-    else if (!s->moves) /* the line is one mean: two halves of it would end with two */
-        o->group_max = HTH_MIN(2 * o->group_full, HTH_AVG_MEMBERS_MAX / 2u);
+    o->group_full = full;
+    o->group_max = HTH_AVG_MEMBERS_MAX / 2;
+    if (s->shape.dims > 1)
+        o->group_max = HTH_MIN(s->moves ? full + full / 4 : 2 * full, o->group_max);
 }
 
 /* A look for the present round; while the last one is still reduced it is not ready. */
