@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_averaging.c: hearth sim averaging: how fast peers agree, by method and failure rate. */
+/* hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags, and which
+ * configurations they mean; see sim_averaging.h. */
 #include "app/sim_averaging.h"
 
 #include "app/cli.h"
@@ -7,46 +8,67 @@
 #include "app/study.h"
 #include "core/mem.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SEEDS_MAX   10000000
-#define VALUES_MAX  (64u << 20) /* kept until the end: seeds times what one gives */
 #define STUDIES_MAX 256
+#define PURE        0
+#define PROTOCOL    1
 
 struct averaging {
-    struct hth_pure_opts opts;
+    struct hth_average_opts opts; /* method and failure are set for each study */
     bool methods[HTH_PURE_METHODS];
-    uint64_t seeds;
-    uint32_t threads;
-    bool json, table, no_wall;
-    const char *out;
+    bool failures[HTH_PURE_FAILURES];
+    bool models[2];
+    bool has_methods, table, compare;
+    uint64_t seeds; /* 0: by model */
     struct hth_avg_study studies[STUDIES_MAX];
-    size_t study_count;
+    struct hth_avg_request request;
 };
 
 enum { KEY_MODEL = 0x5200, KEY_METHOD, KEY_PEERS, KEY_GRID, KEY_P_FAIL, KEY_SEEDS, KEY_ROUNDS };
 enum { KEY_CAP = 0x5300, KEY_SEED, KEY_THREADS, KEY_JSON, KEY_TABLE, KEY_OUT, KEY_NO_WALL };
+enum { KEY_FAILURE = 0x5340, KEY_HOLD, KEY_COMPARE, KEY_EVENTS, KEY_DIM, KEY_LATENCY, KEY_JITTER };
+enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE };
 
 static const struct argp_option options[] = {
-    {"model", KEY_MODEL, "NAME", 0, "pure: vectors and failure coins only (default)", 0},
+    {"model", KEY_MODEL, "NAME", 0,
+     "pure: vectors and failure coins only (default); protocol: the production averager in a "
+     "simulated world; both",
+     0},
     {"method", KEY_METHOD, "NAME,...", 0,
-     "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit)", 0},
+     "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit; with --model "
+     "both: turns). Protocols: moshpit, which moves cells as turns does, and allreduce",
+     0},
     {"peers", KEY_PEERS, "N", 0, "Peers (default 1024)", 0},
     {"grid", KEY_GRID, "AxB...", 0, "Shape of the grid (default 32x32)", 0},
-    {"p-fail", KEY_P_FAIL, "P", 0, "That a peer is absent from a round (default 0)", 0},
-    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200)", 0},
+    {"p-fail", KEY_P_FAIL, "P", 0, "That a peer is struck in a round (default 0)", 0},
+    {"failure", KEY_FAILURE, "KIND,...", 0,
+     "absent (default), crash, slow, partition, or all: what happens to who is struck", 0},
+    {"hold", KEY_HOLD, "N", 0, "Rounds for which who is struck stays so (default 1)", 0},
+    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200; of a protocol 10)", 0},
     {"rounds", KEY_ROUNDS, "N", 0, "Rounds whose errors are listed (default 10)", 0},
     {"cap", KEY_CAP, "N", 0, "A target not reached by then counts as this (default 50)", 0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"threads", KEY_THREADS, "N", 0, "Seeds computed at the same time (default: cores)", 0},
     {"table", KEY_TABLE, NULL, 0,
      "All methods, failures 0 to 1 % and five populations: the paper's table", 0},
+    {"compare", KEY_COMPARE, NULL, 0,
+     "64, 256 and 1024 peers, failures 0 to 5 %: model and protocol side by side", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 0},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 0},
+    {"events", KEY_EVENTS, NULL, 0,
+     "With --out: events.csv, what happened to whom in the first seed of each protocol", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
+    {NULL, 0, NULL, 0, "Of the protocol's world:", 1},
+    {"dim", KEY_DIM, "N", 0, "Floats of the vector (default 1024)", 1},
+    {"latency", KEY_LATENCY, "MS", 0, "One way, between any two (default 25)", 1},
+    {"jitter", KEY_JITTER, "MS", 0, "Mean of an exponential delay on top (default 0)", 1},
+    {"loss", KEY_LOSS, "P", 0, "Of packets (default 0)", 1},
+    {"mbit", KEY_MBIT, "RATE", 0, "Of each line, up and down; 0: no limit (default 100)", 1},
+    {"pause", KEY_PAUSE, "S", 0, "Between two rounds (default 3)", 1},
     {0},
 };
 
@@ -68,27 +90,154 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
     }
 }
 
-static double parse_p_fail(struct argp_state *state, const char *text)
+static void parse_failures(struct argp_state *state, char *text, bool *failures)
+{
+    memset(failures, 0, HTH_PURE_FAILURES * sizeof(*failures));
+    for (char *save = NULL, *word = strtok_r(text, ",", &save); word != NULL;
+         word = strtok_r(NULL, ",", &save)) {
+        enum hth_pure_failure failure;
+        if (strcmp(word, "all") == 0)
+            memset(failures, 1, HTH_PURE_FAILURES * sizeof(*failures));
+        else if (hth_pure_failure_find(word, &failure) == HTH_OK)
+            failures[failure] = true;
+        else
+            argp_error(state, "--failure '%s': not one of absent, crash, slow, partition, all",
+                       word);
+    }
+}
+
+static void parse_model(struct argp_state *state, const char *text, bool *models)
+{
+    bool both = strcmp(text, "both") == 0;
+    models[PURE] = both || strcmp(text, "pure") == 0;
+    models[PROTOCOL] = both || strcmp(text, "protocol") == 0;
+    if (!models[PURE] && !models[PROTOCOL])
+        argp_error(state, "--model '%s': not one of pure, protocol, both", text);
+}
+
+static double parse_p(struct argp_state *state, const char *flag, const char *text)
 {
     char *end;
     double p = strtod(text, &end);
     if (end == text || *end != '\0' || !(p >= 0 && p < 1))
-        argp_error(state, "--p-fail '%s': a number from 0 to below 1, such as 0.005", text);
+        argp_error(state, "%s '%s': a number from 0 to below 1, such as 0.005", flag, text);
     return p;
+}
+
+static double parse_number(struct argp_state *state, const char *flag, const char *text, double max)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end != '\0' || !(x >= 0 && x <= max))
+        argp_error(state, "%s '%s': a number from 0 to %g", flag, text, max);
+    return x;
+}
+
+/* Flags of the protocol's world. */
+static error_t parse_world(int key, char *arg, struct argp_state *state, struct hth_average_opts *o)
+{
+    switch (key) {
+    case KEY_DIM:
+        o->dim = (uint32_t)hth_cli_number(state, "--dim", arg, 1, HTH_AVERAGE_DIM_MAX);
+        break;
+    case KEY_LATENCY:
+        o->link.latency_us =
+            (int64_t)(parse_number(state, "--latency", arg, 10000) * HTH_US_PER_MS);
+        break;
+    case KEY_JITTER:
+        o->link.jitter_us = (int64_t)(parse_number(state, "--jitter", arg, 10000) * HTH_US_PER_MS);
+        o->link.jitter = HTH_JITTER_EXPONENTIAL;
+        break;
+    case KEY_LOSS:
+        o->link.loss = parse_p(state, "--loss", arg);
+        break;
+    case KEY_MBIT:
+        o->line_bytes_per_s = parse_number(state, "--mbit", arg, 1e6) * 1e6 / 8;
+        break;
+    case KEY_PAUSE:
+        o->pause_us = (int64_t)(parse_number(state, "--pause", arg, 3600) * HTH_US_PER_S);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* What is run, and what is told of it. */
+static error_t parse_what(int key, char *arg, struct argp_state *state, struct averaging *a)
+{
+    switch (key) {
+    case KEY_MODEL:
+        parse_model(state, arg, a->models);
+        break;
+    case KEY_METHOD:
+        parse_methods(state, arg, a->methods);
+        a->has_methods = true;
+        break;
+    case KEY_FAILURE:
+        parse_failures(state, arg, a->failures);
+        break;
+    case KEY_SEEDS:
+        a->seeds = hth_cli_number(state, "--seeds", arg, 1, SEEDS_MAX);
+        break;
+    case KEY_THREADS:
+        a->request.threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 256);
+        break;
+    case KEY_TABLE:
+        a->table = true;
+        break;
+    case KEY_COMPARE:
+        a->compare = true;
+        break;
+    case KEY_JSON:
+        a->request.json = true;
+        break;
+    case KEY_OUT:
+        a->request.out = arg;
+        break;
+    case KEY_EVENTS:
+        a->request.events = true;
+        break;
+    case KEY_NO_WALL:
+        a->request.no_wall = true;
+        break;
+    default:
+        return parse_world(key, arg, state, &a->opts);
+    }
+    return 0;
+}
+
+/* What fits together can be said only at the end. */
+static void check_all(struct argp_state *state, const struct averaging *a)
+{
+    if (a->request.events && (a->request.out == NULL || (!a->models[PROTOCOL] && !a->compare)))
+        argp_error(state, "--events: needs --out DIR, and --model protocol: the pure model has no "
+                          "events");
+    if (a->table && (a->compare || a->models[PROTOCOL]))
+        argp_error(state, "--table: is of --model pure; see --compare");
+    int failures = 0;
+    for (int f = 0; f < HTH_PURE_FAILURES; f++)
+        failures += a->failures[f];
+    if (failures > 1 && (a->table || a->compare))
+        argp_error(state, "--failure: one kind for a table");
+    for (int m = 0; m < HTH_PURE_METHODS && a->models[PROTOCOL] && !a->compare; m++)
+        if (a->methods[m] &&
+            (m == HTH_PURE_RANDOM || m == HTH_PURE_GOSSIP || m == HTH_PURE_PUSHSUM))
+            argp_error(state,
+                       "--method '%s': is a model only (--model pure). The production averager "
+                       "plays moshpit and allreduce",
+                       hth_pure_method_name((enum hth_pure_method)m));
+    if (a->models[PROTOCOL] && a->methods[HTH_PURE_ALLREDUCE] &&
+        a->opts.base.peers > HTH_AVG_MEMBERS_MAX / 2)
+        argp_error(state, "--method allreduce: as a protocol one group of all, of up to %u --peers",
+                   HTH_AVG_MEMBERS_MAX / 2);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct averaging *a = state->input;
-    struct hth_pure_opts *o = &a->opts;
+    struct hth_pure_opts *o = &a->opts.base;
     switch (key) {
-    case KEY_MODEL:
-        if (strcmp(arg, "pure") != 0)
-            argp_error(state, "--model '%s': only 'pure' is known", arg);
-        break;
-    case KEY_METHOD:
-        parse_methods(state, arg, a->methods);
-        break;
     case KEY_PEERS:
         o->peers = (uint32_t)hth_cli_number(state, "--peers", arg, 1, HTH_PURE_PEERS_MAX);
         break;
@@ -99,10 +248,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
                        HTH_PURE_CELLS_MAX);
         break;
     case KEY_P_FAIL:
-        o->p_fail = parse_p_fail(state, arg);
+        o->p_fail = parse_p(state, "--p-fail", arg);
         break;
-    case KEY_SEEDS:
-        a->seeds = hth_cli_number(state, "--seeds", arg, 1, SEEDS_MAX);
+    case KEY_HOLD:
+        o->hold = (uint32_t)hth_cli_number(state, "--hold", arg, 1, HTH_PURE_ROUNDS_MAX);
         break;
     case KEY_ROUNDS:
         o->rounds = (uint32_t)hth_cli_number(state, "--rounds", arg, 1, HTH_PURE_ROUNDS_MAX);
@@ -113,242 +262,155 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_SEED:
         o->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
         break;
-    case KEY_THREADS:
-        a->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 256);
-        break;
-    case KEY_TABLE:
-        a->table = true;
-        break;
-    case KEY_JSON:
-        a->json = true;
-        break;
-    case KEY_OUT:
-        a->out = arg;
-        break;
-    case KEY_NO_WALL:
-        a->no_wall = true;
+    case ARGP_KEY_END:
+        check_all(state, a);
         break;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_what(key, arg, state, a);
     }
     return 0;
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
+/* ---- configurations ------------------------------------------------------------------------ */
 
-struct seeds {
-    const struct hth_pure_opts *opts;
-    double *rows;
-    size_t len;
+static void add_study(struct averaging *a, const struct hth_average_opts *opts, bool protocol)
+{
+    struct hth_avg_request *r = &a->request;
+    struct hth_avg_study *s = &a->studies[r->count];
+    HTH_ASSERT(r->count < STUDIES_MAX);
+    *s = (struct hth_avg_study){.protocol = protocol, .opts = *opts, .seeds = a->seeds};
+    if (a->seeds == 0)
+        s->seeds = protocol ? 10 : 200;
+    r->count++;
+}
+
+/* The production averager moves cells: it plays turns, also where moshpit is asked for. */
+static void add_protocols(struct averaging *a, const struct hth_average_opts *opts)
+{
+    struct hth_average_opts o = *opts;
+    o.base.method = HTH_PURE_TURNS;
+    if (a->methods[HTH_PURE_MOSHPIT] || a->methods[HTH_PURE_TURNS])
+        add_study(a, &o, true);
+    o.base.method = HTH_PURE_ALLREDUCE;
+    o.base.shape = (struct hth_avg_shape){.dims = 1, .size = {o.base.peers}};
+    if (a->methods[HTH_PURE_ALLREDUCE])
+        add_study(a, &o, true);
+}
+
+static void add_methods(struct averaging *a, const struct hth_average_opts *opts)
+{
+    for (int m = 0; m < HTH_PURE_METHODS && a->models[PURE]; m++) {
+        struct hth_average_opts o = *opts;
+        o.base.method = (enum hth_pure_method)m;
+        if (a->methods[m])
+            add_study(a, &o, false);
+    }
+    if (a->models[PROTOCOL])
+        add_protocols(a, opts);
+}
+
+static void add_failures(struct averaging *a, const struct hth_average_opts *opts)
+{
+    for (int f = 0; f < HTH_PURE_FAILURES; f++) {
+        struct hth_average_opts o = *opts;
+        o.base.failure = (enum hth_pure_failure)f;
+        if (a->failures[f])
+            add_methods(a, &o);
+    }
+}
+
+struct population {
+    uint32_t peers;
+    struct hth_avg_shape shape;
 };
 
-static enum hth_err open_seeds(void *arg, void **local)
+static void add_grid(struct averaging *a, const struct population *populations, size_t count,
+                     const double *p_fails, size_t p_count)
 {
-    struct hth_pure *pure;
-    HTH_TRY(hth_pure_new(((struct seeds *)arg)->opts, &pure));
-    *local = pure;
-    return HTH_OK;
-}
-
-static void run_seed(void *arg, void *local, uint64_t index)
-{
-    struct seeds *s = arg;
-    hth_pure_run(local, index, s->rows + index * s->len);
-}
-
-static void close_seeds(void *local)
-{
-    hth_pure_free(local);
-}
-
-static enum hth_err run_study(const struct averaging *a, struct hth_avg_study *study)
-{
-    struct seeds seeds = {.opts = &study->opts, .len = hth_pure_row_len(&study->opts)};
-    struct hth_sim_work work = {open_seeds, run_seed, close_seeds, &seeds};
-    if (study->seeds * seeds.len > VALUES_MAX)
-        return HTH_E_TOO_LARGE;
-    seeds.rows = hth_try_calloc(study->seeds * seeds.len, sizeof(double));
-    if (seeds.rows == NULL)
-        return HTH_E_NO_MEMORY;
-    enum hth_err err = hth_sim_spread(&work, study->seeds, hth_sim_threads(a->threads));
-    if (err == HTH_OK) {
-        study->mean = hth_new_array(double, seeds.len);
-        study->se = hth_new_array(double, seeds.len);
-        hth_pure_summary(seeds.rows, study->seeds, seeds.len, study->mean, study->se);
-    }
-    hth_free(seeds.rows);
-    return err;
-}
-
-/* ---- printing ------------------------------------------------------------------------------ */
-
-static double mean_at(const struct hth_avg_study *s, int what)
-{
-    return s->mean[hth_pure_at(&s->opts, what)];
-}
-
-static double se_at(const struct hth_avg_study *s, int what)
-{
-    return s->se[hth_pure_at(&s->opts, what)];
-}
-
-static void json_targets(const char *name, double to_1e4, double to_1e9)
-{
-    printf(",\"%s\":{", name);
-    hth_sim_json_number(stdout, "1e-4", to_1e4);
-    putchar(',');
-    hth_sim_json_number(stdout, "1e-9", to_1e9);
-    putchar('}');
-}
-
-static void print_json(const struct hth_avg_study *s)
-{
-    const struct hth_pure_opts *o = &s->opts;
-    char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    printf("{\"model\":\"pure\",\"method\":\"%s\",\"peers\":%u,\"grid\":\"%s\",",
-           hth_pure_method_name(o->method), o->peers, hth_avg_shape_text(&o->shape, grid));
-    hth_sim_json_number(stdout, "p_fail", o->p_fail);
-    printf(",\"seeds\":%llu,\"seed\":%llu,\"cap\":%u,", (unsigned long long)s->seeds,
-           (unsigned long long)o->seed, o->cap);
-    hth_sim_json_list(stdout, "mse", s->mean, o->rounds);
-    putchar(',');
-    hth_sim_json_list(stdout, "mse_se", s->se, o->rounds);
-    putchar(',');
-    hth_sim_json_list(stdout, "variance", s->mean + o->rounds, o->rounds);
-    putchar(',');
-    hth_sim_json_list(stdout, "variance_se", s->se + o->rounds, o->rounds);
-    putchar(',');
-    hth_sim_json_list(stdout, "vectors_sent", s->mean + 2 * o->rounds, o->rounds);
-    json_targets("rounds_to", mean_at(s, HTH_PURE_REACHED), mean_at(s, HTH_PURE_REACHED_1E9));
-    json_targets("rounds_to_se", se_at(s, HTH_PURE_REACHED), se_at(s, HTH_PURE_REACHED_1E9));
-    json_targets("unreached", mean_at(s, HTH_PURE_UNREACHED), mean_at(s, HTH_PURE_UNREACHED_1E9));
-    if (o->method == HTH_PURE_ALLREDUCE) {
-        putchar(',');
-        hth_sim_json_number(stdout, "exact", hth_pure_allreduce_rounds(o));
-    }
-    puts("}");
-}
-
-static void print_curves(const struct hth_avg_study *s)
-{
-    const struct hth_pure_opts *o = &s->opts;
-    char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    printf("%s: %u peers in %s, %g %% absent from a round, %llu seeds\n"
-           "%8s %12s %10s %12s %10s %13s\n",
-           hth_pure_method_name(o->method), o->peers, hth_avg_shape_text(&o->shape, grid),
-           o->p_fail * 100, (unsigned long long)s->seeds, "round", "error", "s.e.", "variance",
-           "s.e.", "vectors sent");
-    for (uint32_t t = 0; t < o->rounds; t++)
-        printf("%8u %12.3g %10.2g %12.3g %10.2g %13.3f\n", t + 1, s->mean[t], s->se[t],
-               s->mean[o->rounds + t], s->se[o->rounds + t], s->mean[2 * o->rounds + t]);
-    for (int k = 0; k < 2; k++) {
-        double lost = mean_at(s, HTH_PURE_UNREACHED + k);
-        printf("rounds to a variance of %s: %.2f +- %.2f", k == 0 ? "1e-4" : "1e-9",
-               mean_at(s, HTH_PURE_REACHED + k), se_at(s, HTH_PURE_REACHED + k));
-        if (lost > 0)
-            printf(" (%.4g %% were not there after %u)", lost * 100, o->cap);
-        putchar('\n');
-    }
-}
-
-/* "8.31+-.04 (3.65)" */
-static void print_cell(const struct hth_avg_study *s)
-{
-    char text[48];
-    double to = mean_at(s, HTH_PURE_REACHED_1E9);
-    if (to >= 1000)
-        snprintf(text, sizeof(text), "%.0f", to);
-    else
-        snprintf(text, sizeof(text), "%.2f+-%.2f (%.2f)", to, se_at(s, HTH_PURE_REACHED_1E9),
-                 mean_at(s, HTH_PURE_REACHED));
-    printf(" %20s", text);
-}
-
-static void print_table(const struct averaging *a)
-{
-    char grid[HTH_AVG_SHAPE_TEXT_MAX], label[HTH_AVG_SHAPE_TEXT_MAX + 16];
-    printf(
-        "Rounds to a variance of 1e-9 +- standard error (and to 1e-4); %llu seeds; %u: not there "
-        "by then;\n1/(1-p)^N: the all-reduce by arithmetic\n\n%-15s %6s %10s",
-        (unsigned long long)a->seeds, a->opts.cap, "peers in grid", "p", "1/(1-p)^N");
-    for (int m = 0; m < HTH_PURE_METHODS; m++)
-        printf(" %20s", hth_pure_method_name((enum hth_pure_method)m));
-    for (size_t i = 0; i < a->study_count; i++) {
-        const struct hth_avg_study *s = &a->studies[i];
-        if (s->opts.method == 0) {
-            snprintf(label, sizeof(label), "%u in %s", s->opts.peers,
-                     hth_avg_shape_text(&s->opts.shape, grid));
-            printf("\n%-15s %6g %10.4g", label, s->opts.p_fail,
-                   hth_pure_allreduce_rounds(&s->opts));
+    for (size_t n = 0; n < count; n++)
+        for (size_t p = 0; p < p_count; p++) {
+            struct hth_average_opts o = a->opts;
+            o.base.peers = populations[n].peers;
+            o.base.shape = populations[n].shape;
+            o.base.p_fail = p_fails[p];
+            add_failures(a, &o);
         }
-        print_cell(s);
+}
+
+static void add_all(struct averaging *a)
+{
+    static const struct population tabled[] = {{512, {2, {32, 32}}},
+                                               {768, {2, {32, 32}}},
+                                               {900, {2, {32, 32}}},
+                                               {1024, {2, {32, 32}}},
+                                               {512, {3, {8, 8, 8}}}};
+    static const struct population compared[] = {
+        {64, {2, {8, 8}}}, {256, {2, {16, 16}}}, {1024, {2, {32, 32}}}};
+    static const double table_p[] = {0, 0.001, 0.005, 0.01}, compare_p[] = {0, 0.005, 0.01, 0.05};
+    bool *m = a->methods;
+    if (a->table) {
+        memset(m, 1, sizeof(a->methods));
+        a->request.picture = HTH_AVG_TABLE;
+        add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
+        return;
     }
-    putchar('\n');
+    if (!a->has_methods || a->compare)
+        memset(m, 0, sizeof(a->methods));
+    if (a->compare) {
+        a->models[PURE] = a->models[PROTOCOL] = true;
+        a->request.picture = HTH_AVG_COMPARE;
+    }
+    if (!a->has_methods || a->compare)
+        m[a->models[PURE] && a->models[PROTOCOL] ? HTH_PURE_TURNS : HTH_PURE_MOSHPIT] = true;
+    if (a->compare)
+        add_grid(a, compared, HTH_ARRAY_LEN(compared), compare_p, HTH_ARRAY_LEN(compare_p));
+    else
+        add_failures(a, &a->opts);
 }
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
-static void add_study(struct averaging *a, const struct hth_pure_opts *opts)
+static void print_study(const struct hth_avg_request *r, size_t index)
 {
-    HTH_ASSERT(a->study_count < STUDIES_MAX);
-    a->studies[a->study_count++] = (struct hth_avg_study){.opts = *opts, .seeds = a->seeds};
+    if (r->json)
+        hth_avg_print_json(&r->studies[index]);
+    else if (r->picture == HTH_AVG_CURVES)
+        hth_avg_print_curves(&r->studies[index]);
 }
 
-static void add_methods(struct averaging *a, const struct hth_pure_opts *opts)
+static enum hth_err run_all(struct hth_avg_request *r)
 {
-    for (int m = 0; m < HTH_PURE_METHODS; m++) {
-        struct hth_pure_opts o = *opts;
-        o.method = (enum hth_pure_method)m;
-        if (a->table || a->methods[m])
-            add_study(a, &o);
-    }
-}
-
-static void add_table(struct averaging *a)
-{
-    static const struct {
-        uint32_t peers;
-        struct hth_avg_shape shape;
-    } populations[] = {{512, {2, {32, 32}}},
-                       {768, {2, {32, 32}}},
-                       {900, {2, {32, 32}}},
-                       {1024, {2, {32, 32}}},
-                       {512, {3, {8, 8, 8}}}};
-    static const double p_fails[] = {0, 0.001, 0.005, 0.01};
-    for (size_t n = 0; n < HTH_ARRAY_LEN(populations); n++)
-        for (size_t p = 0; p < HTH_ARRAY_LEN(p_fails); p++) {
-            struct hth_pure_opts o = a->opts;
-            o.peers = populations[n].peers;
-            o.shape = populations[n].shape;
-            o.p_fail = p_fails[p];
-            add_methods(a, &o);
-        }
-}
-
-static enum hth_err run_all(struct averaging *a)
-{
-    bool tty = isatty(STDERR_FILENO) == 1 && a->study_count > 1;
+    bool tty = isatty(STDERR_FILENO) == 1 && r->count > 1;
     int64_t begin_us = hth_sim_clock_us();
-    for (size_t i = 0; i < a->study_count; i++) {
-        HTH_TRY(run_study(a, &a->studies[i]));
+    for (size_t i = 0; i < r->count; i++) {
+        HTH_TRY(hth_avg_study_run(r, i));
         double spent_s = (double)(hth_sim_clock_us() - begin_us) / HTH_US_PER_S;
         if (tty)
-            fprintf(stderr, "\r%zu of %zu, about %.0f s left ", i + 1, a->study_count,
-                    spent_s / (double)(i + 1) * (double)(a->study_count - i - 1));
-        if (!a->table && a->json)
-            print_json(&a->studies[i]);
-        else if (!a->table)
-            print_curves(&a->studies[i]);
+            fprintf(stderr, "\r%zu of %zu, about %.0f s left ", i + 1, r->count,
+                    spent_s / (double)(i + 1) * (double)(r->count - i - 1));
+        print_study(r, i);
     }
     if (tty)
         fputs("\r\033[K", stderr);
-    for (size_t i = 0; i < a->study_count && a->table && a->json; i++)
-        print_json(&a->studies[i]);
-    if (a->table && !a->json)
-        print_table(a);
-    if (!a->json && !a->no_wall)
+    if (r->picture == HTH_AVG_TABLE && !r->json)
+        hth_avg_print_table(r);
+    if (r->picture == HTH_AVG_COMPARE && !r->json)
+        hth_avg_print_compare(r);
+    if (!r->json && !r->no_wall)
         printf("%.1f s\n", (double)(hth_sim_clock_us() - begin_us) / HTH_US_PER_S);
     return HTH_OK;
+}
+
+static void say_error(enum hth_err err)
+{
+    if (err == HTH_E_CONFIG)
+        hth_cli_say_error("sim averaging: moshpit needs a cell for each peer: choose a larger "
+                          "--grid; a protocol needs from 2 to %u peers",
+                          HTH_AVERAGE_PEERS_MAX);
+    else if (err == HTH_E_TOO_LARGE)
+        hth_cli_say_error("sim averaging: fewer --seeds or --rounds, please");
+    else if (err != HTH_OK)
+        hth_cli_say_error("sim averaging: %s", hth_err_text(err));
 }
 
 int hth_sim_averaging_verb(int argc, char **argv)
@@ -357,36 +419,28 @@ int hth_sim_averaging_verb(int argc, char **argv)
         .options = options,
         .parser = parse,
         .doc = "How fast do peers agree? Squared distance to the true mean and variance among "
-               "peers by round, and rounds to 1e-4 and 1e-9, for six methods of averaging when "
-               "peers are absent at random.",
+               "peers by round, and rounds to 1e-4 and 1e-9, for six methods of averaging and four "
+               "kinds of failure; as mathematics, or by the production averager in a simulated "
+               "world.",
     };
     struct averaging *a = hth_new(struct averaging);
-    a->opts = (struct hth_pure_opts)HTH_PURE_OPTS_INIT;
-    a->seeds = 200;
-    a->methods[HTH_PURE_MOSHPIT] = true;
+    struct hth_avg_request *r = &a->request;
+    a->opts = (struct hth_average_opts)HTH_AVERAGE_OPTS_INIT;
+    a->models[PURE] = a->failures[HTH_PURE_ABSENT] = true;
+    r->studies = a->studies;
     char *command = hth_study_command(argc, argv);
+    r->command = command;
     int code = HTH_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
-        if (a->table)
-            add_table(a);
-        else
-            add_methods(a, &a->opts);
-        enum hth_err err = run_all(a);
-        if (err == HTH_E_CONFIG)
-            hth_cli_say_error("sim averaging: moshpit needs a cell for each peer: choose a larger "
-                              "--grid");
-        else if (err == HTH_E_TOO_LARGE)
-            hth_cli_say_error("sim averaging: fewer --seeds or --rounds, please");
-        else if (err != HTH_OK)
-            hth_cli_say_error("sim averaging: %s", hth_err_text(err));
-        if (err == HTH_OK && a->out != NULL)
-            err = hth_avg_study_write(a->out, command, a->table, a->studies, a->study_count);
+        add_all(a);
+        enum hth_err err = run_all(r);
+        say_error(err);
+        if (err == HTH_OK && r->out != NULL)
+            err = hth_avg_study_write(r);
         code = hth_exit_of(err);
     }
-    for (size_t i = 0; i < a->study_count; i++) {
-        hth_free(a->studies[i].mean);
-        hth_free(a->studies[i].se);
-    }
+    for (size_t i = 0; i < r->count; i++)
+        hth_avg_study_clear(&a->studies[i]);
     hth_free(command);
     hth_free(a);
     return code;

@@ -1,23 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_averaging.h: what the verb `sim averaging` (sim_averaging.c) hands to its files and pictures
- * (sim_averaging_out.c): configurations with what came out of them. */
+/*
+ * sim_averaging.h: the parts of the verb `sim averaging`.
+ *
+ *   sim_averaging.c         flags, and which configurations they mean
+ *   sim_averaging_run.c     runs them: the model of sim/pure.h, or the production averager in the
+ *                           world of sim/scenario_average.h
+ *   sim_averaging_print.c   tables and JSON
+ *   sim_averaging_out.c     files and the report
+ *   sim_averaging_draw.c    pictures
+ *
+ * Both models give lists by round, mse, variance and vectors sent first, and then rounds to two
+ * targets; so all of this is common to them.
+ */
 #ifndef HTH_APP_SIM_AVERAGING_H
 #define HTH_APP_SIM_AVERAGING_H
 
-#include "sim/pure.h"
+#include "sim/scenario_average.h"
 
+#include <stdio.h>
+
+/* A configuration and what came out. Of a pure one only opts.base counts. */
 struct hth_avg_study {
-    struct hth_pure_opts opts;
+    bool protocol;
+    struct hth_average_opts opts;
     uint64_t seeds;
-    double *mean, *se; /* hth_pure_row_len of each */
+    size_t lists;             /* by round, as of enum hth_average_metric */
+    double *mean, *se, *half; /* lists * rounds + 4 of each; half: of a 95 % interval */
 };
 
-/* Writes config.json, metrics.csv, rounds.csv, plot.gp and report.html (which tells the command)
- * into `dir` and draws the picture:
- * errors by round, or with `table` the rounds to 1e-9 by failure probability, one panel for each
- * population. `studies` are in the order of population, probability, method. Errors are said:
- * E_IO. */
-enum hth_err hth_avg_study_write(const char *dir, const char *command, bool table,
-                                 const struct hth_avg_study *studies, size_t count) HTH_MUST;
+enum hth_avg_picture {
+    HTH_AVG_CURVES,  /* errors by round */
+    HTH_AVG_TABLE,   /* rounds to 1e-9 of all methods, a panel for each population */
+    HTH_AVG_COMPARE, /* the two models side by side, a panel for each population */
+};
+
+/* What is asked for as a whole. Studies are in the order of population, probability, method. */
+struct hth_avg_request {
+    struct hth_avg_study *studies;
+    size_t count;
+    enum hth_avg_picture picture;
+    uint32_t threads;
+    bool json, no_wall, events;
+    const char *out;     /* NULL: no files */
+    const char *command; /* as in hth_study_command */
+};
+
+/* ---- sim_averaging_run.c ------------------------------------------------------------------- */
+
+/* Fills in what came out; says how far it is on a terminal. Errors: E_CONFIG, E_TOO_LARGE,
+ * E_NO_MEMORY, those of hth_sim_average. */
+enum hth_err hth_avg_study_run(struct hth_avg_request *r, size_t index) HTH_MUST;
+void hth_avg_study_clear(struct hth_avg_study *s);
+
+/* "moshpit", "turns", ...; the production averager is "moshpit". */
+const char *hth_avg_study_method(const struct hth_avg_study *s);
+const char *hth_avg_study_model(const struct hth_avg_study *s);
+/* The place of HTH_PURE_REACHED and so on. */
+size_t hth_avg_study_at(const struct hth_avg_study *s, int what);
+/* Number t of a list, mean. */
+double hth_avg_study_mean(const struct hth_avg_study *s, enum hth_average_metric m, uint32_t t);
+/* "mse" and so on. */
+const char *hth_avg_metric_name(enum hth_average_metric m);
+
+/* ---- sim_averaging_print.c ----------------------------------------------------------------- */
+
+void hth_avg_print_json(const struct hth_avg_study *s);
+void hth_avg_print_curves(const struct hth_avg_study *s);
+void hth_avg_print_table(const struct hth_avg_request *r);
+void hth_avg_print_compare(const struct hth_avg_request *r);
+
+/* ---- sim_averaging_out.c, sim_averaging_draw.c --------------------------------------------- */
+
+/* Writes config.json, metrics.csv, rounds.csv, plot.gp, report.html and the pictures into r->out;
+ * with `events` also events.csv, for which the first seed of each protocol study is run once more.
+ * Errors are said: E_IO. */
+enum hth_err hth_avg_study_write(const struct hth_avg_request *r) HTH_MUST;
+/* The script of the picture. Its name without an ending is returned. */
+const char *hth_avg_draw(FILE *to, const struct hth_avg_request *r);
 
 #endif

@@ -2,6 +2,7 @@
 /* sim_scenario.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in
  * processes of their own, so that a crash is a finding like any other. */
 #include "app/cli.h"
+#include "app/events.h"
 #include "app/sim.h"
 
 #include "core/limits.h"
@@ -27,6 +28,8 @@ struct request {
     double minutes;       /* hunt; 0: no end */
     uint32_t jobs;
     bool no_wall, events;
+    const char *out; /* NULL: events are printed */
+    FILE *to;        /* events.csv */
     char path[4096];
     struct hth_scenario *file;
     struct hth_avail avail;
@@ -40,7 +43,8 @@ enum {
     KEY_NO_WALL,
     KEY_MINUTES,
     KEY_JOBS,
-    KEY_FROM
+    KEY_FROM,
+    KEY_OUT
 };
 
 static const struct argp_option run_options[] = {
@@ -48,6 +52,7 @@ static const struct argp_option run_options[] = {
     {"seeds", KEY_SEEDS, "N", 0, "That many seeds, from --seed on (default 1)", 0},
     {"trace", KEY_TRACE, "FILE", 0, "Lives of the nodes: CSV of peer,on,off,up,down,speed", 0},
     {"events", KEY_EVENTS, NULL, 0, "Print every event: time, node, kind, detail", 0},
+    {"out", KEY_OUT, "DIR", 0, "With --events: write them to DIR/events.csv instead", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
     {0},
 };
@@ -87,8 +92,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_EVENTS:
         r->events = true;
         break;
+    case KEY_OUT:
+        r->out = arg;
+        break;
     case KEY_NO_WALL:
         r->no_wall = true;
+        break;
+    case ARGP_KEY_END:
+        if (r->out != NULL && !r->events)
+            argp_error(state, "--out: is for --events");
         break;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0)
@@ -203,10 +215,23 @@ static void unload(struct request *r)
 
 /* ---- one seed ------------------------------------------------------------------------------ */
 
+/* Of one seed. */
+struct told {
+    FILE *to; /* events.csv; NULL: they are printed */
+    uint64_t seed;
+};
+
 static void print_event(void *arg, int64_t now_us, const char *node, const char *event,
                         uint64_t detail)
 {
-    (void)arg;
+    const struct told *told = arg;
+    char seed[24], text[24];
+    if (told->to != NULL) {
+        snprintf(seed, sizeof(seed), "%" PRIu64, told->seed);
+        snprintf(text, sizeof(text), "%" PRIx64, detail);
+        hth_events_row(told->to, seed, now_us, node, event, text);
+        return;
+    }
     printf("%12" PRId64 " %-10s %-10s %" PRIx64 "\n", now_us, node, event, detail);
 }
 
@@ -221,11 +246,13 @@ static bool run_seed(const struct request *r, uint64_t seed, bool wall,
                      char line[HTH_SCENARIO_LINE_MAX])
 {
     struct hth_scenario_opts opts = {.log_level = HTH_ERROR};
+    struct told told = {.to = r->to, .seed = seed};
     struct hth_scenario_report report;
     struct hth_plan plan;
     char again[256], text[HTH_SCENARIO_TEXT_MAX];
     opts.trace = r->trace != NULL ? &r->avail : NULL;
     opts.on_event = r->events ? print_event : NULL;
+    opts.arg = &told;
     hth_scenario_draw(r->file, seed, &plan);
     if (r->seeds == 1)
         fputs(hth_plan_text(&plan, text), stdout);
@@ -241,6 +268,26 @@ static bool run_seed(const struct request *r, uint64_t seed, bool wall,
     return report.pass;
 }
 
+static int run_seeds(struct request *r)
+{
+    char line[HTH_SCENARIO_LINE_MAX];
+    int code = HTH_EXIT_OK;
+    if (r->out != NULL) {
+        r->to = hth_events_begin(r->out, "seed");
+        if (r->to == NULL)
+            return hth_exit_of(HTH_E_IO);
+    }
+    for (uint64_t i = 0; i < r->seeds; i++) {
+        if (!run_seed(r, r->seed + i, !r->no_wall, line))
+            code = HTH_EXIT_FAILURE;
+        puts(line);
+        fflush(stdout);
+    }
+    if (r->to != NULL && hth_events_end(r->to) != HTH_OK)
+        code = hth_exit_of(HTH_E_IO);
+    return code;
+}
+
 int hth_sim_run_verb(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -251,16 +298,11 @@ int hth_sim_run_verb(int argc, char **argv)
                "happen, stops them, and judges whether the swarm recovered.",
     };
     struct request r = {.seed = 1, .seeds = 1};
-    char line[HTH_SCENARIO_LINE_MAX];
     if (argp_parse(&argp, argc, argv, 0, NULL, &r) != 0)
         return HTH_EXIT_USAGE;
     int code = load(&r);
-    for (uint64_t i = 0; i < r.seeds && code != HTH_EXIT_CONFIG && r.file != NULL; i++) {
-        if (!run_seed(&r, r.seed + i, !r.no_wall, line))
-            code = HTH_EXIT_FAILURE;
-        puts(line);
-        fflush(stdout);
-    }
+    if (code == HTH_EXIT_OK)
+        code = run_seeds(&r);
     unload(&r);
     return code;
 }

@@ -97,6 +97,58 @@ static void test_files(void **state)
     place_end(p);
 }
 
+/* The production averager, side by side with the model: fields and files, the same twice. */
+static void test_protocol(void **state)
+{
+    struct place *p = *state;
+    static const char *const files[] = {"out/config.json", "out/metrics.csv", "out/rounds.csv",
+                                        "out/events.csv", "out/plot.gp"};
+    static const char *const lists[] = {"mse",     "mse_se",  "variance",     "variance_se",
+                                        "seconds", "bytes",   "vectors_sent", "success",
+                                        "members", "fraction"};
+    char *first[HTH_ARRAY_LEN(files)];
+    size_t len;
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(RUN(p, turn == 0 ? "a" : "b", "sim", "averaging", "--model", "both",
+                             "--peers", "9", "--grid", "3x3", "--p-fail", "0.1", "--failure",
+                             "crash", "--seeds", "2", "--rounds", "3", "--cap", "4", "--dim", "16",
+                             "--json", "--events", "--out", place_path(p, "out"), "--threads",
+                             turn == 0 ? "1" : "2"),
+                         0);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(files); i++) {
+            char *text = place_read(place_path(p, files[i]), &len);
+            assert_non_null(text);
+            if (turn == 0) {
+                first[i] = text;
+                continue;
+            }
+            assert_string_equal(text, first[i]);
+            free(text);
+            free(first[i]);
+        }
+    }
+    char *text = said(&p->proc[0]), *second = strchr(text, '\n');
+    json_t *root = json_loads(second, 0, NULL);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "model")), "protocol");
+    assert_string_equal(json_string_value(json_object_get(root, "method")), "moshpit");
+    assert_string_equal(json_string_value(json_object_get(root, "failure")), "crash");
+    assert_true(number(root, "peers") == 9 && number(root, "p_fail") == 0.1);
+    assert_true(number(root, "seeds") == 2 && number(root, "dim") == 16);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(lists); i++)
+        assert_int_equal(json_array_size(json_object_get(root, lists[i])), 3);
+    assert_true(element(root, "seconds", 0) > 0 && element(root, "bytes", 0) > 0);
+    assert_true(number(json_object_get(root, "rounds_to"), "1e-4") <= 4);
+    json_decref(root);
+    free(text);
+    text = place_read(place_path(p, "out/events.csv"), &len);
+    assert_non_null(strstr(text, "run,time_s,node,event,detail\n"));
+    assert_non_null(strstr(text, "1,5.000000,,round begins,\n"));
+    assert_non_null(strstr(text, ",averaged,3 members\n"));
+    free(text);
+    place_end(p);
+}
+
 static void test_mixing(void **state)
 {
     struct place *p = *state;
@@ -160,6 +212,16 @@ static void test_scenarios(void **state)
     one = said(&p->proc[2]);
     assert_non_null(strstr(one, "PASS hunt scenario=faults seeds=7 failed=0"));
     free(one);
+    assert_int_equal(RUN(p, "f", "sim", "run", "calm", "--seed", "3", "--no-wall", "--events",
+                         "--out", place_path(p, "calm")),
+                     0);
+    two = said(&p->proc[3]);
+    size_t len;
+    char *events = place_read(place_path(p, "calm/events.csv"), &len);
+    assert_non_null(strstr(two, "PASS scenario=calm seed=3 hash="));
+    assert_non_null(strstr(events, "seed,time_s,node,event,detail\n3,"));
+    free(two);
+    free(events);
     assert_int_equal(RUN(p, "d", "sim", "run", "./missing.yaml"), 3);
     assert_int_equal(RUN(p, "e", "sim", "hunt"), 2);
     place_end(p);
@@ -172,6 +234,8 @@ static void test_refusals(void **state)
         {"averaging", "--grid", "32y32", "--grid '32y32'"},
         {"averaging", "--method", "shout", "--method 'shout'"},
         {"averaging", "--model", "real", "--model 'real'"},
+        {"averaging", "--failure", "flood", "--failure 'flood'"},
+        {"averaging", "--events", "--json", "needs --out DIR"},
         {"mixing", "--groups", "9", "--groups 9"},
         {"shares", "--bandwidth", "1000,-1", "--bandwidth"},
         {"shares", "--bandwidth", "1000,nan", "--bandwidth"},
@@ -190,6 +254,9 @@ static void test_refusals(void **state)
     struct proc *proc = START(p, "cells", "sim", "averaging", "--peers", "1025");
     assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "choose a larger --grid");
+    proc = START(p, "gossip", "sim", "averaging", "--model", "protocol", "--method", "gossip");
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "is a model only");
     place_end(p);
 }
 
@@ -198,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_protocol, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_mixing, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
