@@ -10,7 +10,6 @@
 
 #define SCHEMA    77
 #define LOOK_US   (2 * HTH_US_PER_MS)
-#define ASKED_US  (4 * HTH_US_PER_S)   /* watches of a DHT that is being put together miss peers */
 #define POSTED_US (20 * HTH_US_PER_MS) /* between two notes: rounds follow one another closely */
 
 void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
@@ -116,7 +115,6 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
     roster.has_cell = true;
     roster.cell = hth_avg_cell_of_rank(&opts->shape, opts->rank);
     roster.publish_min_us = POSTED_US;
-    roster.ask_max_us = ASKED_US;
     roster.on_change = on_change;
     roster.arg = n;
     moshpit.window_us = opts->window_us;

@@ -10,7 +10,6 @@
 
 #define BITS_PER_MBIT 1e6
 /* OpenDHT keeps superseded notes for a while, and a newcomer is handed them all. */
-#define ASK_US        (16 * HTH_US_PER_S) /* OpenDHT's watches miss what came before new nodes */
 #define TELL_LOCAL_US (2 * HTH_US_PER_S)
 #define TELL_BATCH_US (1 * HTH_US_PER_S)
 
@@ -48,7 +47,6 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     roster.group_max = run->group;
     roster.silent = true;
     roster.publish_min_us = run->mode == HTH_RUN_BATCH ? TELL_BATCH_US : TELL_LOCAL_US;
-    roster.ask_max_us = ASK_US;
     roster.on_change = on_change;
     roster.arg = t;
     if (run->grid != NULL)

@@ -20,7 +20,6 @@
 #define READY_STEP_US (200 * HTH_US_PER_MS)
 #define RATE_STEP     0.25                  /* a speed that others should hear of */
 #define SAMPLES_STEP  0.1                   /* ... samples, of those said or estimated */
-#define ASK_MIN_US    (250 * HTH_US_PER_MS) /* the board is asked, besides being watched */
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
@@ -96,20 +95,6 @@ static void on_tick(void *arg)
 
     r->tick_at_us = 0;
     adjust(r);
-}
-
-/* A watch that was begun while the DHT was small stays with the nodes of that time, and misses what
- * later ones hold: asked for besides, now and then, and the more often the younger we are. */
-static void on_ask(void *arg)
-{
-    struct hth_roster *r = arg;
-    enum hth_err err = hth_board_ask(r->board);
-
-    if (err != HTH_OK && err != HTH_E_AGAIN && err != HTH_E_NOT_FOUND)
-        HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "the roster can't be asked for: %s",
-                hth_err_text(err));
-    hth_timer_set(r->env, r->ask, r->ask_us);
-    r->ask_us = HTH_MIN(2 * r->ask_us, r->opts.ask_max_us);
 }
 
 static void on_change_timer(void *arg)
@@ -439,8 +424,7 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
     if (o->network == NULL || hth_name_check(o->network, strnlen(o->network, 256)) != HTH_OK)
         return HTH_E_CONFIG;
     if (o->life_us < HTH_RECORD_LIFE_MIN_US || o->life_us > HTH_RECORD_LIFE_MAX_US ||
-        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->ask_max_us <= 0 ||
-        o->group_max < 2)
+        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->group_max < 2)
         return HTH_E_CONFIG;
     if (o->bandwidth != 0 &&
         !(o->bandwidth >= HTH_AVG_BANDWIDTH_MIN && o->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
@@ -493,9 +477,6 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->opts = *opts;
     r->cache = hth_record_cache_new();
     r->tick = hth_timer_new(env, on_tick, r);
-    r->ask = hth_timer_new(env, on_ask, r);
-    r->ask_us = ASK_MIN_US;
-    hth_timer_set(env, r->ask, ASK_MIN_US);
     r->change = hth_timer_new(env, on_change_timer, r);
     hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
     r->opts.network = NULL;
@@ -520,7 +501,6 @@ void hth_roster_free(struct hth_roster *r)
     hth_board_free(r->board);
     hth_record_cache_free(r->cache);
     hth_timer_free(r->env, r->tick);
-    hth_timer_free(r->env, r->ask);
     hth_timer_free(r->env, r->change);
     hth_free(r->peers);
     hth_free(r);

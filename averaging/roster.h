@@ -104,15 +104,13 @@ struct hth_roster_opts {
     int64_t slot_us;
     int64_t patience_us;
     int64_t publish_min_us; /* between two notes */
-    int64_t ask_max_us;     /* the board is asked this often at least, besides being watched */
     void (*on_change)(void *arg); /* somebody came, went or moved; may be NULL; may not free it */
     void *arg;
 };
 #define HTH_ROSTER_OPTS_INIT                                                                       \
     {                                                                                              \
         .group_max = 16, .life_us = 20 * HTH_US_PER_S, .slot_us = 100 * HTH_US_PER_MS,             \
-        .patience_us = 3 * HTH_US_PER_S, .publish_min_us = 500 * HTH_US_PER_MS,                    \
-        .ask_max_us = 64 * HTH_US_PER_S                                                            \
+        .patience_us = 3 * HTH_US_PER_S, .publish_min_us = 500 * HTH_US_PER_MS                     \
     }
 
 /* Watches at once; posts after its slot. Errors: E_CONFIG (name, shape, cell, times), those of a

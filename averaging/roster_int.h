@@ -40,8 +40,7 @@ struct hth_roster {
     int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
-    struct hth_timer *tick, *change, *ask;
-    int64_t ask_us;     /* until it is asked again */
+    struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;
     hth_fn *left;

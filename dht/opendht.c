@@ -94,6 +94,7 @@ struct hth_opendht {
     struct hth_dht dht;
     struct hth_env *env;
     dht_runner *runner;
+    struct hth_addr bind;
     struct inbox *inbox;
     struct op *ops;
     struct boot boot[HTH_BOOTSTRAP_MAX];
@@ -526,6 +527,21 @@ static void bootstrap_one(struct hth_opendht *o, const struct hth_addr *addr)
     dht_runner_bootstrap(o->runner, host, colon + 1);
 }
 
+static bool is_loopback4(const struct hth_addr *addr)
+{
+    return addr->family == 4 && addr->ip[0] == 127;
+}
+
+/* OpenDHT replaces a loopback address that it is told by the teller's. */
+static void warn_of_a_star(struct hth_opendht *o, const struct hth_addr *addr)
+{
+    if (!is_loopback4(&o->bind) || !is_loopback4(addr) || memcmp(o->bind.ip, addr->ip, 4) == 0)
+        return;
+    HTH_LOG(o->env, HTH_WARN, HTH_SUB_DHT,
+            "listening on another loopback address than the node to join: OpenDHT nodes find one "
+            "another on one machine only if all listen on one address, with a port for each");
+}
+
 enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr *addr)
 {
     if (addr->family != 4 && addr->family != 6)
@@ -535,6 +551,7 @@ enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr 
             return HTH_OK;
     if (o->boot_count == HTH_BOOTSTRAP_MAX)
         return HTH_E_BUDGET;
+    warn_of_a_star(o, addr);
     o->boot[o->boot_count++] = (struct boot){.addr = *addr, .next_us = INT64_MIN};
     bootstrap_one(o, addr);
     hth_timer_set(o->env, o->ping_timer, 0);
@@ -575,6 +592,7 @@ enum hth_err hth_opendht_new(struct hth_env *env, const struct hth_opendht_opts 
         return HTH_E_BUDGET;
     struct hth_opendht *o = hth_new(struct hth_opendht);
     o->env = env;
+    o->bind = opts->bind;
     o->dht.ops = &OPS;
     o->dht.self = o;
     o->inbox = hth_new(struct inbox);

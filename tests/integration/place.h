@@ -43,6 +43,7 @@ struct proc {
 struct place {
     char *root; /* the folder */
     uint8_t x, y;
+    unsigned ports; /* handed out */
     struct proc proc[PLACE_PROCS_MAX];
     size_t proc_count;
     char text[PLACE_TEXTS][PLACE_TEXT_MAX];
@@ -58,8 +59,8 @@ void place_end(struct place *p);
 const char *place_text(struct place *p, const char *fmt, ...) HTH_PRINTF(2, 3);
 /* The path of a file of this place. */
 const char *place_path(struct place *p, const char *name);
-/* "127.X.Y.N:PORT" with a port free for TCP and UDP. */
-const char *place_addr(struct place *p, unsigned n);
+/* "127.X.Y.1:PORT" with a port free for TCP and UDP, another one each time. */
+const char *place_addr(struct place *p);
 
 void place_write(struct place *p, const char *name, const void *data, size_t len);
 /* A whole file as text; NULL when it can't be read. Free it with free(). */

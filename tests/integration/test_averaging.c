@@ -50,7 +50,7 @@ static void start(struct swarm *s, struct place *p, const char *shape, uint32_t 
     snprintf(count, sizeof(count), "%u", COUNT);
     snprintf(population, sizeof(population), "%u", peers);
     for (uint32_t i = 0; i < peers; i++) {
-        const char *args[16] = {place_addr(p, i + 1), i == 0 ? "-" : first, shape};
+        const char *args[16] = {place_addr(p), i == 0 ? "-" : first, shape};
         size_t n = 3;
         char rank[16];
         snprintf(rank, sizeof(rank), "%u", i);

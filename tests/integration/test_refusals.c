@@ -170,7 +170,7 @@ static void test_missing_and_damaged_data(void **state)
 static void test_keys(void **state)
 {
     struct place *p = *state;
-    const char *addr = place_addr(p, 1), *dir = place_path(p, "state");
+    const char *addr = place_addr(p), *dir = place_path(p, "state");
     struct stat before, after;
     struct proc *node = START(p, "node", "node", "--listen", addr, "--dir", dir);
     proc_wait_text(node, "new key in");
@@ -201,7 +201,7 @@ static void test_keys(void **state)
 static void test_a_port_in_use(void **state)
 {
     struct place *p = *state;
-    const char *addr = place_addr(p, 1);
+    const char *addr = place_addr(p);
     struct proc *first = START(p, "first", "node", "--listen", addr, "--dir", place_path(p, "a"));
     proc_wait_text(first, "listening");
     struct proc *second = START(p, "second", "node", "--listen", addr, "--dir", place_path(p, "b"));
@@ -219,11 +219,11 @@ static void test_addresses(void **state)
         START(p, "port", "node", "--listen", "127.0.0.1:70000", "--dir", place_path(p, "a"));
     assert_int_equal(proc_wait(n), 2);
     proc_must_say(n, "--listen '127.0.0.1:70000'");
-    n = START(p, "page", "node", "--listen", place_addr(p, 1), "--status", "192.0.2.1:80", "--dir",
+    n = START(p, "page", "node", "--listen", place_addr(p), "--status", "192.0.2.1:80", "--dir",
               place_path(p, "a"));
     assert_int_not_equal(proc_wait(n), 0);
     proc_must_say(n, "it must be a loopback ADDR:PORT");
-    n = START(p, "join", "node", "--listen", place_addr(p, 1), "--join", "nocolon", "--dir",
+    n = START(p, "join", "node", "--listen", place_addr(p), "--join", "nocolon", "--dir",
               place_path(p, "a"));
     assert_int_not_equal(proc_wait(n), 0);
     proc_must_say(n, "it should be HOST:PORT");

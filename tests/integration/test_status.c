@@ -124,7 +124,7 @@ static void test_a_hosts_page(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 10);
-    const char *page = place_text(p, "127.0.0.1:%s", strchr(place_addr(p, 9), ':') + 1);
+    const char *page = place_text(p, "127.0.0.1:%s", strchr(place_addr(p), ':') + 1);
     struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
                               place_path(p, "host"), "--experts", "2", "--status", page);
     proc_wait_text(host, "serving 2 experts");
@@ -152,7 +152,7 @@ static void test_nothing_listens(void **state)
 {
     struct place *p = *state;
     struct proc *s =
-        START(p, "status", "status", "--network", "toy", "--json", "--join", place_addr(p, 1));
+        START(p, "status", "status", "--network", "toy", "--json", "--join", place_addr(p));
     assert_int_equal(proc_wait(s), 4);
     proc_must_say(s, hth_err_text(HTH_E_JOIN_NOTHING_LISTENS));
     proc_must_say(s, "is the node running");
@@ -223,7 +223,7 @@ static void test_no_name_given(void **state)
 static void test_udp_closed(void **state)
 {
     struct place *p = *state;
-    const char *addr = place_addr(p, 1);
+    const char *addr = place_addr(p);
     struct sockaddr_in sa = {.sin_family = AF_INET};
     char host[64];
     snprintf(host, sizeof(host), "%.*s", (int)(strchr(addr, ':') - addr), addr);

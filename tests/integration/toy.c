@@ -90,7 +90,7 @@ void toy_init(struct toy *t, struct place *p, unsigned steps)
     write_set(p, "t10k", TOY_TEST_IMAGES, 3);
     write_run(t, steps);
     for (unsigned i = 1; i < HTH_ARRAY_LEN(t->addr); i++) {
-        snprintf(t->addr_text[i], sizeof(t->addr_text[i]), "%s", place_addr(p, i));
+        snprintf(t->addr_text[i], sizeof(t->addr_text[i]), "%s", place_addr(p));
         t->addr[i] = t->addr_text[i];
     }
 }
