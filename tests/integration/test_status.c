@@ -165,14 +165,15 @@ static void test_wrong_network(void **state)
     struct toy t;
     toy_init(&t, p, 10);
     toy_start_node(&t);
-    struct proc *s = START(p, "status", "status", "--network", "toys", "--join", t.addr[1]);
-    assert_int_equal(proc_wait(s), 4);
-    proc_must_say(s, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
-    proc_must_say(s, "\"toys\"");
+    struct proc *s =
+        START(p, "status", "status", "--network", "toys", "--join", t.addr[1], "--wait", "4s");
     /* A trainer can't be the first of a run either. */
     struct proc *trainer =
         START(p, "trainer", "train", "--run", t.run, "--network", "toys", "--join", t.addr[1],
               "--listen", t.addr[4], "--dir", place_path(p, "trainer"));
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
+    proc_must_say(s, "\"toys\"");
     assert_int_equal(proc_wait(trainer), 4);
     proc_must_say(trainer, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
     /* A host can. */
@@ -193,7 +194,7 @@ static void test_no_name_given(void **state)
     struct proc *node =
         START(p, "node", "node", "--listen", t.addr[1], "--dir", place_path(p, "node"));
     proc_wait_text(node, "joined in");
-    struct proc *s = START(p, "status", "status", "--join", t.addr[1]);
+    struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "4s");
     assert_int_equal(proc_wait(s), 4);
     proc_must_say(s, "no node of any run");
     toy_start_host(&t, 0);
