@@ -10,9 +10,10 @@ function(hth_library name)
     target_link_libraries(${name} PUBLIC hth_flags ${ARG_LINK})
 endfunction()
 
-# hth_test(NAME SOURCES t.c [LINK libs] [LABELS unit|sim|integration|kernels] [TIMEOUT seconds])
+# hth_test(NAME SOURCES t.c [LINK libs] [LABELS unit|sim|integration|kernels] [TIMEOUT seconds]
+#          [WAITS])
 function(hth_test name)
-    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "WAITS" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
     if(NOT HEARTH_TESTS OR HEARTH_FUZZ OR NOT CMOCKA_FOUND)
         return()
     endif()
@@ -31,6 +32,13 @@ function(hth_test name)
     target_compile_definitions(${name} PRIVATE HTH_TEST_SOURCE_DIR="${HEARTH_ROOT}/tests")
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    # tools/test has two places for each core: a test that computes takes two, one that mostly waits
+    # takes one and begins early, so that the others go on meanwhile.
+    if(ARG_WAITS)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST 1000)
+    else()
+        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    endif()
 endfunction()
 
 # hth_fuzzer(NAME SOURCES fuzz_x.c [LINK libs]): with clang and -DHEARTH_FUZZ=ON a libFuzzer
@@ -47,7 +55,7 @@ function(hth_fuzzer name)
     else()
         add_executable(${name} ${ARG_SOURCES} ${HEARTH_ROOT}/tests/fuzz/replay.c)
         add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
-        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120)
+        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 2)
     endif()
     # libFuzzer's entry point has no header.
     set_source_files_properties(${ARG_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
