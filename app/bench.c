@@ -189,11 +189,15 @@ int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
     struct argp_child children[] = {{&hth_bench_argp, 0, NULL, 0}, {own, 0, NULL, 0}, {0}};
     struct argp top = {.parser = parse_top, .children = children, .doc = doc};
     struct inputs in = {b, input};
-    *b = (struct hth_bench){.seed = 1, .log = {.spec = "warn"}};
+    bool may_be_card = b->may_be_card;
+    *b = (struct hth_bench){.seed = 1, .log = {.spec = "warn"}, .may_be_card = may_be_card};
     if (argp_parse(&top, argc, argv, 0, NULL, &in) != 0)
         return HTH_EXIT_USAGE;
     if (b->device.device != NULL && strcmp(b->device.device, "cpu") != 0) {
-        hth_cli_say_error("these benchmarks measure the CPU; for a card there is tools/gpu-check");
+        if (may_be_card)
+            return HTH_EXIT_OK;
+        hth_cli_say_error("this benchmark measures the CPU; a card's is 'hearth bench kernels "
+                          "--device cuda'");
         return HTH_EXIT_USAGE;
     }
     if (hth_device_choose(&b->device, HTH_MATMUL_AUTO, &b->backend) != HTH_OK)

@@ -28,9 +28,10 @@ struct hth_bench {
         budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
     uint64_t seed;
     struct hth_device device;
-    const struct hth_backend *backend;
+    const struct hth_backend *backend; /* NULL where the flags name a card */
     struct hth_cli_log log;
-    char *head; /* names of the table that is being printed */
+    bool may_be_card; /* set before hth_bench_open by questions that measure cards, too */
+    char *head;       /* names of the table that is being printed */
 };
 
 /* Child of each question's argp; its input is a struct hth_bench. */

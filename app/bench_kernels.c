@@ -12,6 +12,7 @@
  * All of it runs in a job of a real environment, whose idle workers are the helpers.
  */
 #include "app/bench.h"
+#include "app/bench_device.h"
 #include "app/bench_torch.h"
 
 #include "core/mem.h"
@@ -66,7 +67,7 @@ static const struct argp_option options[] = {
     {"rows", KEY_ROWS, "LIST", 0, "Rows of a batch (default 1,8,32,128,512,2048)", 0},
     {"op", KEY_OP, "LIST", 0, "Operations (default: all), such as ffn_forward,adamw", 0},
     {"isa", KEY_ISA, "NAME", 0, "One instruction set (default: all of this CPU but generic)", 0},
-    {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16 (default: both)", 0},
+    {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16 (default: both); on a card tf32, too", 0},
     {"python", KEY_PYTHON, "PROGRAM", 0, "Python with PyTorch; 'no': without (default: look)", 0},
     {0},
 };
@@ -126,8 +127,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_TYPE:
         k->type = arg;
-        if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0)
-            argp_error(state, "--type '%s': fp32 or bf16", arg);
+        if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0 && strcmp(arg, "tf32") != 0)
+            argp_error(state, "--type '%s': fp32 or bf16, and tf32 on a card", arg);
         break;
     case KEY_PYTHON:
         k->python = arg;
@@ -520,13 +521,34 @@ static enum hth_err run(struct kernels *k)
     return err == HTH_OK ? k->err : err;
 }
 
+/* Those of experts, unless flags say others. */
+static int on_card(struct kernels *k)
+{
+    static const uint32_t dims[] = {1024, 2048, 4096}, rows[] = {2048, 8192};
+    const struct hth_bench_card card = {
+        .dims = k->d > 0 ? &k->d : dims,
+        .dim_count = k->d > 0 ? 1 : HTH_ARRAY_LEN(dims),
+        .rows = k->rows_count > 0 ? k->rows : rows,
+        .row_count = k->rows_count > 0 ? k->rows_count : HTH_ARRAY_LEN(rows),
+        .type = k->type,
+        .python = k->python,
+    };
+    return hth_bench_card_run(&k->bench, &card);
+}
+
 int hth_bench_kernels_main(int argc, char **argv)
 {
-    struct kernels k = {.d = 1024, .rows = {1, 8, 32, 128, 512, 2048}, .rows_count = 6};
+    struct kernels k = {.rows = {1, 8, 32, 128, 512, 2048}, .bench.may_be_card = true};
     int code =
         hth_bench_open(&k.bench, argc, argv, "The bare kernels beside the core's peak.", &argp, &k);
     if (code != HTH_EXIT_OK)
         return code;
+    if (hth_bench_on_card(&k.bench))
+        return on_card(&k);
+    if (k.d == 0)
+        k.d = 1024;
+    if (k.rows_count == 0)
+        k.rows_count = 6; /* those above */
     if (k.bench.budget_us == 0)
         k.bench.budget_us = BUDGET_US;
     return hth_bench_finish(&k.bench, "measuring kernels", run(&k));

@@ -116,6 +116,9 @@ struct hth_backend {
     enum hth_err (*exec_open)(struct hth_exec *ex); /* makes ex->stream */
     void (*exec_close)(struct hth_exec *ex);
     enum hth_err (*exec_sync)(struct hth_exec *ex);
+    /* A clock of its own, or NULL. */
+    enum hth_err (*stamp)(struct hth_exec *ex, bool last);
+    enum hth_err (*stamped_us)(struct hth_exec *ex, double *us);
     enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
     enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
     void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */

@@ -184,6 +184,16 @@ enum hth_err hth_exec_sync(struct hth_exec *ex)
     return ex->be->exec_sync(ex);
 }
 
+enum hth_err hth_exec_stamp(struct hth_exec *ex, bool last)
+{
+    return ex->be->stamp != NULL ? ex->be->stamp(ex, last) : HTH_E_UNSUPPORTED;
+}
+
+enum hth_err hth_exec_stamped_us(struct hth_exec *ex, double *us)
+{
+    return ex->be->stamped_us != NULL ? ex->be->stamped_us(ex, us) : HTH_E_UNSUPPORTED;
+}
+
 size_t hth_exec_cost(size_t bytes)
 {
     return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;

@@ -176,6 +176,12 @@ enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUS
  */
 enum hth_err hth_exec_sync(struct hth_exec *ex) HTH_MUST;
 
+/* The device's own clock: a stamp at this place of the context's stream, the first or the last, and
+ * after a sync the time between the two. Errors: E_UNSUPPORTED (this back end has no clock: use
+ * another), E_DEVICE. */
+enum hth_err hth_exec_stamp(struct hth_exec *ex, bool last) HTH_MUST;
+enum hth_err hth_exec_stamped_us(struct hth_exec *ex, double *us) HTH_MUST;
+
 /* Scratch is a stack: take bytes (64-byte aligned, NULL when there are too few left), and give back
  * all that was taken after a mark. */
 void *hth_exec_take(struct hth_exec *ex, size_t bytes) HTH_MUST;

@@ -3,6 +3,7 @@
 #ifndef HTH_KERNELS_BENCH_INTERNAL_H
 #define HTH_KERNELS_BENCH_INTERNAL_H
 
+#include "kernels/bench-device.h"
 #include "kernels/bench.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
@@ -34,6 +35,27 @@ enum hth_err hth_bench_case_make(const struct hth_bench_options *options,
 /* Runs a case in a card's memory and compares; sets c->error. */
 #define HTH_BENCH_AWAY_ROWS 32u /* of the check */
 enum hth_err hth_bench_check_away(struct hth_bench_case *c) HTH_MUST;
+
+/* Gives all parts to the context, without a wait. */
+enum hth_err hth_bench_case_launch(struct hth_bench_case *c) HTH_MUST;
+
+/* -- of the device's table ----------------------------------------------------------------- */
+
+struct hth_bench_timer {
+    uint32_t repeats; /* 0: 11 */
+    int64_t (*clock_us)(void *arg);
+    void *clock_arg;
+};
+typedef enum hth_err hth_bench_fn(void *arg);
+/* One run, and the median of several after one that does not count. */
+enum hth_err hth_bench_once_us(const struct hth_bench_timer *t, struct hth_exec *ex,
+                               hth_bench_fn *fn, void *arg, double *us) HTH_MUST;
+enum hth_err hth_bench_median_us(const struct hth_bench_timer *t, struct hth_exec *ex,
+                                 hth_bench_fn *fn, void *arg, double *us) HTH_MUST;
+/* The lines of bench-ops.c. */
+#define HTH_BENCH_OPS_TOLERANCE 1e-4
+void hth_bench_ops(const struct hth_bench_timer *timer, const struct hth_bench_device_options *o,
+                   const struct hth_bench_rates *rates, uint32_t dim, uint32_t rows);
 
 /* Runs the operation and compares; sets c->error. Errors: E_BUG (too far off), E_NO_MEMORY. */
 enum hth_err hth_bench_check(struct hth_bench_case *c) HTH_MUST;

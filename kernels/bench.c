@@ -135,6 +135,13 @@ enum hth_err hth_bench_case_run_part(struct hth_bench_case *c, uint32_t part)
     return hth_exec_sync(c->ex);
 }
 
+enum hth_err hth_bench_case_launch(struct hth_bench_case *c)
+{
+    for (uint32_t part = 0; part < hth_bench_case_parts(c); part++)
+        HTH_TRY(start_work(c, part));
+    return HTH_OK;
+}
+
 enum hth_err hth_bench_case_run(struct hth_bench_case *c)
 {
     for (uint32_t part = 0; part < hth_bench_case_parts(c); part++)

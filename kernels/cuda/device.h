@@ -69,6 +69,7 @@ struct hth_cu_stream {
         struct hth_sumsq_result *sumsq;
     } wanted[HTH_CU_RESULTS];
     uint32_t wanted_count;
+    void *stamp[2]; /* timed events, made when they are first asked for */
     struct hth_cu_held held[HTH_CU_HELD];
     uint32_t held_count;
     enum hth_err err; /* the first since the last sync */
@@ -89,6 +90,8 @@ enum hth_err hth_cu_upload(struct hth_exec *ex, void *device, const void *host,
                            size_t bytes) HTH_MUST;
 enum hth_err hth_cu_download(struct hth_exec *ex, void *host, const void *device,
                              size_t bytes) HTH_MUST;
+enum hth_err hth_cu_stamp(struct hth_exec *ex, bool last) HTH_MUST;
+enum hth_err hth_cu_stamped_us(struct hth_exec *ex, double *us) HTH_MUST;
 /* The context's stream, its device made the thread's. */
 struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex);
 /* Keeps the first failure; a launch that failed says so at the sync. Always HTH_OK. */

@@ -111,6 +111,19 @@ static int cuda_event_sync(void *event)
     return (int)cudaEventSynchronize((cudaEvent_t)event);
 }
 
+static int cuda_timed_new(void **event)
+{
+    return (int)cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault);
+}
+
+static int cuda_timed_us(void *from, void *to, double *us)
+{
+    float ms = 0;
+    cudaError_t err = cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to);
+    *us = (double)ms * 1e3;
+    return (int)err;
+}
+
 static int cuda_copy_in(void *device, const void *host, size_t bytes, void *stream)
 {
     return (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream);
@@ -149,6 +162,8 @@ const struct hth_gpu hth_gpu_cuda = {
     .event_free = cuda_event_free,
     .event_record = cuda_event_record,
     .event_sync = cuda_event_sync,
+    .timed_new = cuda_timed_new,
+    .timed_us = cuda_timed_us,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .zero = cuda_zero,

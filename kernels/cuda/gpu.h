@@ -70,6 +70,8 @@ struct hth_gpu {
     void (*event_free)(void *event);
     int (*event_record)(void *event, void *stream);
     int (*event_sync)(void *event);
+    int (*timed_new)(void **event); /* an event that knows when it happened */
+    int (*timed_us)(void *from, void *to, double *us);
     int (*copy_in)(void *device, const void *host, size_t bytes, void *stream);
     int (*copy_out)(void *host, const void *device, size_t bytes, void *stream);
     int (*zero)(void *device, size_t bytes, void *stream);

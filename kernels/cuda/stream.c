@@ -55,6 +55,10 @@ static void close_parts(struct hth_cu_stream *s)
         if (s->ring[i].pinned != NULL)
             (void)gpu->host_free(s->ring[i].pinned);
     }
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(s->stamp); i++) {
+        if (s->stamp[i] != NULL)
+            gpu->event_free(s->stamp[i]);
+    }
     if (s->blas != NULL)
         gpu->blas_close(s->blas);
     if (s->queue != NULL)
@@ -202,6 +206,23 @@ enum hth_err hth_cu_stream_sync(struct hth_exec *ex)
     enum hth_err err = s->err;
     s->err = HTH_OK;
     return err;
+}
+
+enum hth_err hth_cu_stamp(struct hth_exec *ex, bool last)
+{
+    struct hth_cu_stream *s = hth_cu_enter(ex);
+    void **event = &s->stamp[last];
+    if (*event == NULL && s->dev->gpu->timed_new(event) != 0)
+        return HTH_E_DEVICE;
+    return hth_cu_note(s, s->dev->gpu->event_record(*event, s->queue));
+}
+
+enum hth_err hth_cu_stamped_us(struct hth_exec *ex, double *us)
+{
+    struct hth_cu_stream *s = hth_cu_enter(ex);
+    if (s->stamp[0] == NULL || s->stamp[1] == NULL)
+        return HTH_E_BUG;
+    return s->dev->gpu->timed_us(s->stamp[0], s->stamp[1], us) == 0 ? HTH_OK : HTH_E_DEVICE;
 }
 
 static uint8_t *want(struct hth_exec *ex)

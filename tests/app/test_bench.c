@@ -231,6 +231,17 @@ static void test_kernels_print_json(void **state)
     fclose(file);
 }
 
+/* A card that is not there is an error with a reason, not figures of the CPU. */
+static void test_card_that_is_missing(void **state)
+{
+    (void)state;
+    char name[] = "hearth bench kernels", card[] = "--device=cuda:99",
+         other[] = "hearth bench gate";
+    char *argv[] = {name, card, NULL}, *refused[] = {other, card, NULL};
+    assert_int_equal(hth_bench_kernels_main(2, argv), HTH_EXIT_DEVICE);
+    assert_int_equal(hth_bench_gate_main(2, refused), HTH_EXIT_USAGE);
+}
+
 static void test_unknown_question(void **state)
 {
     (void)state;
@@ -250,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_layer_step),
         cmocka_unit_test(test_gate_prints_json),
         cmocka_unit_test(test_kernels_print_json),
+        cmocka_unit_test(test_card_that_is_missing),
         cmocka_unit_test(test_unknown_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,3 +51,5 @@ hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host h
     LABELS unit kernels)
 hth_test(test_kernels_cuda_group SOURCES test_group.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
+hth_test(test_kernels_bench_device SOURCES test_bench_device.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)

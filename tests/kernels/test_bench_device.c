@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_bench_device.c: the arithmetic of a device's table (kernels/bench-device.h) with a clock of
+ * our own, on the CPU and on the CUDA back end whose kernels the shim runs. */
+#include "support/test.h"
+
+#include "kernels/bench-device.h"
+#include "kernels/bench-internal.h"
+#include "kernels/cuda/device.h"
+#include "kernels/shim-control.h"
+
+#define DIM    16
+#define ROWS   24
+#define BLOCKS 3
+#define SMALL  4
+#define COPY   4096
+
+static void floors(void **state)
+{
+    const struct hth_bench_rates rates = {.bytes_per_s = 2e12, .flops_per_s = 5e14};
+    const struct hth_bench_rates none = {0};
+    struct hth_bench_line l = {.us = 4.0, .floor_us = 3.0};
+    (void)state;
+    assert_true(hth_bench_floor_us(0, 4e9, &rates) == 2000.0); /* 4 GB at 2 TB/s */
+    assert_true(hth_bench_floor_us(1e12, 0, &rates) == 2000.0);
+    assert_true(hth_bench_floor_us(1e12, 4e9, &rates) == 2000.0); /* products are counted by work */
+    assert_true(hth_bench_floor_us(1e12, 0, &none) == 0);
+    assert_true(hth_bench_floor_us(0, 1e9, &none) == 0);
+    assert_true(hth_bench_fraction(&l) == 0.75);
+    l.us = 0;
+    assert_true(hth_bench_fraction(&l) == 0);
+}
+
+static void middles(void **state)
+{
+    double odd[] = {9, 1, 5}, even[] = {4, 100, 1, 2}, one[] = {7};
+    (void)state;
+    assert_true(hth_bench_middle(odd, 3) == 5);
+    assert_true(hth_bench_middle(even, 4) == 3);
+    assert_true(hth_bench_middle(one, 1) == 7);
+    assert_true(hth_bench_middle(NULL, 0) == 0);
+}
+
+/* ---- a whole table ------------------------------------------------------------------------- */
+
+static int64_t ticks(void *arg)
+{
+    return *(int64_t *)arg += 10; /* whatever is measured takes 10 us */
+}
+
+struct seen {
+    struct hth_bench_rates rates;
+    uint32_t rates_count, lines, flat, failed;
+    double us, one_by_one, together; /* us: what every line must say, or 0 */
+};
+
+static void on_rates(void *arg, const struct hth_bench_rates *rates)
+{
+    struct seen *s = arg;
+    s->rates = *rates;
+    s->rates_count++;
+}
+
+/* Bytes and operations of a line, from the shapes alone. */
+static double work_of(const struct hth_bench_line *l)
+{
+    double d = l->dim, elements = d * l->rows, block = 8 * d * d;
+    if (strcmp(l->op, "adamw") == 0)
+        return l->bytes / 28 >= block ? l->bytes : 0; /* padded to whole lines */
+    if (strcmp(l->op, "ffn_forward") == 0 || strncmp(l->op, "linear", 6) == 0)
+        return 2 * elements * 8 * d;
+    if (strncmp(l->op, "ffn", 3) == 0)
+        return 6 * elements * 8 * d;
+    if (strcmp(l->op, "attention") == 0)
+        return 2 * elements * l->rows; /* one sequence: QK and PV, half of each */
+    if (strcmp(l->op, "layernorm_back") == 0)
+        return 12 * elements;
+    if (strcmp(l->op, "softmax") == 0 || strcmp(l->op, "copy") == 0)
+        return 8 * elements;
+    return l->flops + l->bytes;
+}
+
+static void on_line(void *arg, const struct hth_bench_line *l)
+{
+    struct seen *s = arg;
+    s->lines++;
+    if (l->err != HTH_OK)
+        fail_msg("%s: %s, off by %g", l->op, hth_err_text(l->err), l->check_error);
+    assert_true((l->flops > 0) != (l->bytes > 0));
+    assert_close(l->flops + l->bytes, work_of(l), 1e-12, 0);
+    assert_close(l->floor_us, hth_bench_floor_us(l->flops, l->bytes, &s->rates), 1e-12, 0);
+    assert_true(l->check_error < 1e-4);
+    if (s->us > 0)
+        assert_true(l->us == s->us);
+    else
+        assert_in_range(l->us, 1, 3);
+    s->flat += l->rows == 0;
+    if (strcmp(l->op, "ffn_many_one_by_one") == 0)
+        s->one_by_one = l->flops;
+    if (strcmp(l->op, "ffn_many_together") == 0)
+        s->together = l->flops;
+}
+
+static void table_of(const struct hth_backend *be, double us)
+{
+    static const uint32_t dims[] = {DIM}, rows[] = {ROWS};
+    struct seen seen = {.us = us};
+    int64_t clock = 0;
+    const struct hth_bench_device_options options = {.backend = be,
+                                                     .dims = dims,
+                                                     .dim_count = 1,
+                                                     .rows = rows,
+                                                     .row_count = 1,
+                                                     .blocks = BLOCKS,
+                                                     .block_rows = SMALL,
+                                                     .repeats = 3,
+                                                     .copy_bytes = COPY,
+                                                     .clock_us = ticks,
+                                                     .clock_arg = &clock,
+                                                     .on_rates = on_rates,
+                                                     .on_line = on_line,
+                                                     .arg = &seen};
+    assert_ok(hth_bench_device(&options));
+    assert_int_equal(seen.rates_count, 1);
+    assert_int_equal(seen.lines, 18 + 6 + 1 + 2);
+    assert_int_equal(seen.flat, 1);
+    assert_true(seen.one_by_one == 48.0 * DIM * DIM * BLOCKS * SMALL);
+    assert_true(seen.one_by_one == seen.together);
+    if (us > 0) {
+        assert_close(seen.rates.bytes_per_s, 2.0 * COPY / (us * 1e-6), 1e-12, 0);
+        assert_close(seen.rates.flops_per_s, 2.0 * ROWS * DIM * 8 * DIM / (us * 1e-6), 1e-12, 0);
+    }
+}
+
+static void on_the_cpu(void **state)
+{
+    const struct hth_backend *be;
+    (void)state;
+    table_of(hth_backend_ref(), 10);
+    assert_ok(hth_backend_by_name("auto", &be));
+    table_of(be, 10);
+}
+
+/* The device's own events: the shim's say 1, 2, 3, 1, ... us, so the middle of three is 2. */
+static void on_a_card(void **state)
+{
+    struct hth_cu_device device;
+    char why[200];
+    (void)state;
+    assert_ok(hth_cu_device_open(&device, &hth_gpu_shim, 0, (size_t)256 << 20, why, sizeof(why)));
+    hth_shim_batch(true);
+    table_of(&device.tables[HTH_GPU_F32], 2);
+    hth_shim_batch(false);
+    assert_int_equal(device.pool.used, 0);
+    hth_cu_device_close(&device);
+}
+
+static void refusals(void **state)
+{
+    static const uint32_t one[] = {1};
+    int64_t clock = 0;
+    struct hth_bench_device_options options = {.backend = hth_backend_ref(),
+                                               .dims = one,
+                                               .rows = one,
+                                               .dim_count = 1,
+                                               .row_count = 1,
+                                               .clock_arg = &clock,
+                                               .on_line = on_line};
+    (void)state;
+    assert_err(HTH_E_CONFIG, hth_bench_device(&options)); /* no clock */
+    options.clock_us = ticks;
+    options.dim_count = 0;
+    assert_err(HTH_E_CONFIG, hth_bench_device(&options));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(floors),    cmocka_unit_test(middles),  cmocka_unit_test(on_the_cpu),
+        cmocka_unit_test(on_a_card), cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
