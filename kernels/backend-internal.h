@@ -94,6 +94,16 @@ struct hth_init_args {
     uint32_t stream, tensor;
 };
 
+/* A call of a block: all that its launches depend on but the numbers. Without padding: compared as
+ * bytes. */
+struct hth_call_key {
+    uint32_t what, rows, dim, hidden, heads, seq;
+    uint32_t zero; /* bits of gradients that are logically zero */
+    float eps;
+    uint32_t ld[4];
+    const void *at[9];
+};
+
 /* One of many FFN blocks. Forward without `saved` has no pre, act, sum, stats. */
 struct hth_ffn_member {
     const struct hth_ffn *ffn;
@@ -188,6 +198,11 @@ struct hth_backend {
      * follow from each tensor's no_decay. */
     enum hth_err (*step_all)(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
                              float weight_decay);
+    /* fn(ex, arg, 0), or what it launched when it was called with an equal key before; or NULL. The
+     * parts of `p` that it uses are held. fn may be called twice: it starts from the state that it
+     * finds in arg. */
+    enum hth_err (*replay)(struct hth_exec *ex, const struct hth_params *p,
+                           const struct hth_call_key *key, hth_exec_fn *fn, void *arg);
     /* Many FFN blocks of one shape, all with rows; or NULL. What is better computed by itself it
      * gives to alone(ex, arg, index), which keeps its errors. Errors: E_NO_MEMORY, nothing done. */
     enum hth_err (*ffn_many)(struct hth_exec *ex, const struct hth_ffn_member *members,

@@ -124,13 +124,63 @@ size_t hth_ffn_scratch_bytes(const struct hth_backend *be, const struct hth_ffn 
                    hth_linear_scratch(be, f->hidden, f->dim));
 }
 
-enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
-                             struct hth_view y, void *saved)
+/* A call of a block, for back ends that record it once and launch it again (backend-internal.h). */
+#define WEIGHTS_MOST 12
+struct call {
+    struct hth_call_key key;
+    const void *block;
+    struct hth_weight *const *weights; /* all of one set */
+    uint32_t weight_count;
+    bool backward;
+    struct hth_view x, y, dy, dx;
+    void *saved;
+};
+
+static void call_views(struct call *c)
 {
-    if (x.rows == 0)
-        return HTH_OK;
-    if (x.cols != f->dim || y.rows != x.rows || y.cols != f->dim || x.data == y.data)
-        return HTH_E_BAD_SHAPE;
+    const struct hth_view views[4] = {c->x, c->y, c->dy, c->dx};
+    for (int i = 0; i < 4; i++) {
+        c->key.ld[i] = views[i].ld;
+        c->key.at[i] = views[i].data;
+    }
+    c->key.rows = c->x.rows;
+    c->key.at[4] = c->saved;
+}
+
+/* Which gradients are written, which added to, is part of the call. */
+static void call_start(const struct call *c)
+{
+    for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
+        c->weights[i]->grad_zero = (c->key.zero >> i & 1) != 0;
+}
+
+static enum hth_err call_run(struct hth_exec *ex, struct call *c, hth_exec_fn *fn)
+{
+    struct hth_params *p = c->weights[0]->owner;
+    for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
+        c->key.zero |= (uint32_t)c->weights[i]->grad_zero << i;
+    if (ex->be->replay == NULL || ex->be != p->be || (c->backward && !p->has_grads))
+        return fn(ex, c, 0);
+    HTH_TRY(hth_params_hold(ex, p, HTH_HOLD_VALUE, c->backward ? HTH_HOLD_GRAD : 0));
+    call_views(c);
+    c->key.at[5] = c->weights[0]->value;
+    c->key.at[6] = c->backward ? c->weights[0]->grad : NULL;
+    c->key.at[7] = ex->scratch + ex->scratch_used;
+    HTH_TRY(ex->be->replay(ex, p, &c->key, fn, c));
+    for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
+        c->weights[i]->grad_zero = false; /* as after the call that was recorded */
+    return HTH_OK;
+}
+
+enum { CALL_FFN_FORWARD, CALL_FFN_BACKWARD, CALL_TBLOCK_FORWARD, CALL_TBLOCK_BACKWARD };
+
+static enum hth_err ffn_forward(struct hth_exec *ex, void *arg, uint32_t unused)
+{
+    const struct call *c = arg;
+    const struct hth_ffn *f = c->block;
+    struct hth_view x = c->x, y = c->y;
+    void *saved = c->saved;
+    (void)unused;
     size_t mark = hth_exec_mark(ex);
     /* Inference: the sum is built in y, and the norm works in place. */
     struct ffn_saved s = {.pre = HTH_VIEW_NONE, .sum = y, .stats = HTH_VIEW_NONE};
@@ -152,13 +202,14 @@ out:
     return err;
 }
 
-enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
-                              void *saved, struct hth_view dy, struct hth_view dx)
+static enum hth_err ffn_backward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    if (x.rows == 0)
-        return HTH_OK;
-    if (x.cols != f->dim || dy.rows != x.rows || dy.cols != f->dim || saved == NULL)
-        return HTH_E_BAD_SHAPE;
+    const struct call *c = arg;
+    const struct hth_ffn *f = c->block;
+    struct hth_view x = c->x, dy = c->dy, dx = c->dx;
+    void *saved = c->saved;
+    (void)unused;
+    call_start(c);
     size_t mark = hth_exec_mark(ex);
     struct ffn_saved s = ffn_layout(ex->be, f, x.rows, saved);
     struct hth_view dsum = take_matrix(ex, x.rows, f->dim);
@@ -178,6 +229,49 @@ enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, stru
 out:
     hth_exec_release(ex, mark);
     return err;
+}
+
+static struct call ffn_call(const struct hth_ffn *f, struct hth_weight *const *weights,
+                            uint32_t what)
+{
+    return (struct call){
+        .key = {.what = what, .dim = f->dim, .hidden = f->hidden, .eps = f->eps},
+        .block = f,
+        .weights = weights,
+        .weight_count = 6,
+        .backward = what == CALL_FFN_BACKWARD,
+    };
+}
+
+enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
+                             struct hth_view y, void *saved)
+{
+    struct hth_weight *const weights[] = {f->w1, f->b1, f->w2, f->b2, f->gamma, f->beta};
+    struct call c = ffn_call(f, weights, CALL_FFN_FORWARD);
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != f->dim || y.rows != x.rows || y.cols != f->dim || x.data == y.data)
+        return HTH_E_BAD_SHAPE;
+    c.x = x;
+    c.y = y;
+    c.saved = saved;
+    return call_run(ex, &c, ffn_forward);
+}
+
+enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
+                              void *saved, struct hth_view dy, struct hth_view dx)
+{
+    struct hth_weight *const weights[] = {f->w1, f->b1, f->w2, f->b2, f->gamma, f->beta};
+    struct call c = ffn_call(f, weights, CALL_FFN_BACKWARD);
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != f->dim || dy.rows != x.rows || dy.cols != f->dim || saved == NULL)
+        return HTH_E_BAD_SHAPE;
+    c.x = x;
+    c.dy = dy;
+    c.dx = dx;
+    c.saved = saved;
+    return call_run(ex, &c, ffn_backward);
 }
 
 /* -- many FFN ------------------------------------------------------------------------------ */
@@ -377,13 +471,14 @@ size_t hth_tblock_scratch_bytes(const struct hth_backend *be, const struct hth_t
     return inner + HTH_MAX(hth_tblock_saved_bytes(t, rows), backward);
 }
 
-enum hth_err hth_tblock_forward(struct hth_exec *ex, const struct hth_tblock *t, uint32_t seq,
-                                struct hth_view x, struct hth_view y, void *saved)
+static enum hth_err tblock_forward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    if (x.rows == 0)
-        return HTH_OK;
-    if (x.cols != t->dim || y.rows != x.rows || y.cols != t->dim || x.data == y.data)
-        return HTH_E_BAD_SHAPE;
+    const struct call *c = arg;
+    const struct hth_tblock *t = c->block;
+    struct hth_view x = c->x, y = c->y;
+    uint32_t seq = c->key.seq;
+    void *saved = c->saved;
+    (void)unused;
     size_t mark = hth_exec_mark(ex);
     enum hth_err err = HTH_E_NO_MEMORY;
     if (saved == NULL)
@@ -460,15 +555,15 @@ static enum hth_err tblock_back_attention(struct hth_exec *ex, const struct hth_
     return hth_layernorm_backward(ex, &norm, datt, dx);
 }
 
-enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t,
-                                 const struct hth_tblock_back *back, struct hth_view dy,
-                                 struct hth_view dx)
+static enum hth_err tblock_backward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    if (back->x.rows == 0)
-        return HTH_OK;
-    if (back->x.cols != t->dim || dy.rows != back->x.rows || dy.cols != t->dim ||
-        back->saved == NULL)
-        return HTH_E_BAD_SHAPE;
+    const struct call *c = arg;
+    const struct hth_tblock *t = c->block;
+    const struct hth_tblock_back all = {.seq = c->key.seq, .x = c->x, .saved = c->saved};
+    const struct hth_tblock_back *back = &all;
+    struct hth_view dy = c->dy, dx = c->dx;
+    (void)unused;
+    call_start(c);
     size_t mark = hth_exec_mark(ex);
     struct tblock_saved s = tblock_layout(ex->be, t, back->x.rows, back->saved);
     struct hth_view dmid = take_matrix(ex, dy.rows, t->dim);
@@ -482,4 +577,61 @@ enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t
 out:
     hth_exec_release(ex, mark);
     return err;
+}
+
+static struct call tblock_call(const struct hth_tblock *t, struct hth_weight **weights,
+                               uint32_t seq, uint32_t what)
+{
+    struct hth_weight *const all[WEIGHTS_MOST] = {
+        t->w1, t->b1, t->w2,        t->b2,       t->wqkv,      t->bqkv,
+        t->wo, t->bo, t->ln1_gamma, t->ln1_beta, t->ln2_gamma, t->ln2_beta};
+    struct call c = {
+        .key = {.what = what,
+                .dim = t->dim,
+                .hidden = t->hidden,
+                .heads = t->heads,
+                .seq = seq,
+                .eps = t->eps},
+        .block = t,
+        .weights = weights,
+        .weight_count = WEIGHTS_MOST,
+        .backward = what == CALL_TBLOCK_BACKWARD,
+    };
+    for (uint32_t i = 0; i < WEIGHTS_MOST; i++)
+        weights[i] = all[i];
+    c.key.at[8] = t->rope != NULL ? t->rope->cosines : NULL;
+    return c;
+}
+
+enum hth_err hth_tblock_forward(struct hth_exec *ex, const struct hth_tblock *t, uint32_t seq,
+                                struct hth_view x, struct hth_view y, void *saved)
+{
+    struct hth_weight *weights[WEIGHTS_MOST];
+    struct call c = tblock_call(t, weights, seq, CALL_TBLOCK_FORWARD);
+    if (x.rows == 0)
+        return HTH_OK;
+    if (x.cols != t->dim || y.rows != x.rows || y.cols != t->dim || x.data == y.data)
+        return HTH_E_BAD_SHAPE;
+    c.x = x;
+    c.y = y;
+    c.saved = saved;
+    return call_run(ex, &c, tblock_forward);
+}
+
+enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t,
+                                 const struct hth_tblock_back *back, struct hth_view dy,
+                                 struct hth_view dx)
+{
+    struct hth_weight *weights[WEIGHTS_MOST];
+    struct call c = tblock_call(t, weights, back->seq, CALL_TBLOCK_BACKWARD);
+    if (back->x.rows == 0)
+        return HTH_OK;
+    if (back->x.cols != t->dim || dy.rows != back->x.rows || dy.cols != t->dim ||
+        back->saved == NULL)
+        return HTH_E_BAD_SHAPE;
+    c.x = back->x;
+    c.dy = dy;
+    c.dx = dx;
+    c.saved = back->saved;
+    return call_run(ex, &c, tblock_backward);
 }

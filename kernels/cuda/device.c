@@ -323,6 +323,7 @@ static const struct hth_backend table = {
     .sumsq = dev_sumsq,
     .step = hth_cu_step_one,
     .step_all = hth_cu_step_all,
+    .replay = hth_cu_replay,
     .ffn_many = hth_cu_ffn_many,
 };
 

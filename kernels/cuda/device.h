@@ -15,6 +15,7 @@
 #define HTH_KERNELS_CUDA_DEVICE_H
 
 #include "kernels/backend-internal.h"
+#include "kernels/cuda/graph.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/resident.h"
@@ -69,7 +70,8 @@ struct hth_cu_stream {
         struct hth_sumsq_result *sumsq;
     } wanted[HTH_CU_RESULTS];
     uint32_t wanted_count;
-    void *stamp[2]; /* timed events, made when they are first asked for */
+    struct hth_graphs *graphs; /* graph.h; made with the first call */
+    void *stamp[2];            /* timed events, made when they are first asked for */
     struct hth_cu_held held[HTH_CU_HELD];
     uint32_t held_count;
     enum hth_err err; /* the first since the last sync */
@@ -143,6 +145,12 @@ bool hth_cu_holds(struct hth_cu_stream *s, const struct hth_params *p, uint32_t 
 void hth_cu_release_all(struct hth_cu_stream *s);
 bool hth_cu_home_matters(const struct hth_item *item);
 void hth_cu_home_moved(struct hth_item *item);
+
+/* -- graph.c ------------------------------------------------------------------------------- */
+
+enum hth_err hth_cu_replay(struct hth_exec *ex, const struct hth_params *p,
+                           const struct hth_call_key *key, hth_exec_fn *fn, void *arg);
+void hth_cu_graphs_free(struct hth_cu_stream *s);
 
 /* -- group.c ------------------------------------------------------------------------------- */
 

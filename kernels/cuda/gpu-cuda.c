@@ -124,6 +124,35 @@ static int cuda_timed_us(void *from, void *to, double *us)
     return (int)err;
 }
 
+static int cuda_capture_begin(void *stream)
+{
+    return (int)cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal);
+}
+
+static int cuda_capture_end(void *stream, void **out)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaError_t err = cudaStreamEndCapture((cudaStream_t)stream, &graph);
+    if (err == cudaSuccess)
+        err = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph != NULL)
+        (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError(); /* a recording that failed is not the stream's failure */
+    *out = exec;
+    return (int)err;
+}
+
+static int cuda_graph_launch(void *graph, void *stream)
+{
+    return (int)cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream);
+}
+
+static void cuda_graph_free(void *graph)
+{
+    (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
 static int cuda_copy_in(void *device, const void *host, size_t bytes, void *stream)
 {
     return (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream);
@@ -164,6 +193,10 @@ const struct hth_gpu hth_gpu_cuda = {
     .event_sync = cuda_event_sync,
     .timed_new = cuda_timed_new,
     .timed_us = cuda_timed_us,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_free = cuda_graph_free,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .zero = cuda_zero,

@@ -72,6 +72,12 @@ struct hth_gpu {
     int (*event_sync)(void *event);
     int (*timed_new)(void **event); /* an event that knows when it happened */
     int (*timed_us)(void *from, void *to, double *us);
+    /* What this thread gives to the stream between the two is not done but kept as a graph, which
+     * can be given to a stream as a whole. capture_begin NULL: there is no such thing. */
+    int (*capture_begin)(void *stream);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_launch)(void *graph, void *stream);
+    void (*graph_free)(void *graph);
     int (*copy_in)(void *device, const void *host, size_t bytes, void *stream);
     int (*copy_out)(void *host, const void *device, size_t bytes, void *stream);
     int (*zero)(void *device, size_t bytes, void *stream);

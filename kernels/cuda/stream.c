@@ -49,6 +49,7 @@ static void close_parts(struct hth_cu_stream *s)
     if (s->queue != NULL)
         (void)gpu->stream_sync(s->queue);
     hth_cu_release_all(s);
+    hth_cu_graphs_free(s);
     for (uint32_t i = 0; i < HTH_CU_RING; i++) {
         if (s->ring[i].event != NULL)
             gpu->event_free(s->ring[i].event);

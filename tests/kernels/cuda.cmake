@@ -2,7 +2,7 @@
 # the shim, which needs a C++ compiler.
 set(CUDA_DIR ${HEARTH_ROOT}/kernels/cuda)
 add_library(hth_cuda_host STATIC
-    ${CUDA_DIR}/device.c ${CUDA_DIR}/group.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
+    ${CUDA_DIR}/device.c ${CUDA_DIR}/graph.c ${CUDA_DIR}/group.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
     ${CUDA_DIR}/pool.c ${CUDA_DIR}/resident.c ${CUDA_DIR}/stream.c gpu-shim.c)
 target_include_directories(hth_cuda_host PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
 target_link_libraries(hth_cuda_host PUBLIC hth_kernels)
@@ -52,4 +52,6 @@ hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host h
 hth_test(test_kernels_cuda_group SOURCES test_group.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
 hth_test(test_kernels_bench_device SOURCES test_bench_device.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)
+hth_test(test_kernels_cuda_graph SOURCES test_graph.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)

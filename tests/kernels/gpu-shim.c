@@ -159,9 +159,12 @@ static void shim_handle_free(void *handle)
     free(handle);
 }
 
+static void spoil(void);
+
 static int shim_wait(void *handle)
 {
     (void)handle;
+    spoil();
     return 0;
 }
 
@@ -194,6 +197,7 @@ static int shim_device_sync(void)
 static int shim_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
     (void)stream;
+    spoil();
     hth_shim_memory(true);
     memcpy(dst, src, bytes);
     hth_shim_memory(false);
@@ -207,6 +211,93 @@ static int shim_zero(void *device, size_t bytes, void *stream)
     memset(device, 0, bytes);
     hth_shim_memory(false);
     return 0;
+}
+
+/* -- graphs -------------------------------------------------------------------------------- */
+
+struct kept {
+    int (*run)(void *arg);
+    void *arg;
+    void (*drop)(void *arg);
+};
+
+struct recording {
+    struct kept op[256];
+    uint32_t count;
+};
+
+static struct {
+    struct recording *now;
+    bool spoilt, refuse;
+    uint32_t launches;
+} graphs;
+
+bool hth_shim_recording(void)
+{
+    return graphs.now != NULL;
+}
+
+void hth_shim_record(int (*run)(void *arg), void *arg, void (*drop)(void *arg))
+{
+    HTH_ASSERT(graphs.now->count < HTH_ARRAY_LEN(graphs.now->op));
+    graphs.now->op[graphs.now->count++] = (struct kept){run, arg, drop};
+}
+
+void hth_shim_graphs(bool on)
+{
+    graphs.refuse = !on;
+}
+
+uint32_t hth_shim_graph_launches(void)
+{
+    return graphs.launches;
+}
+
+static void shim_graph_free(void *graph)
+{
+    struct recording *r = graph;
+    for (uint32_t i = 0; i < r->count; i++)
+        r->op[i].drop(r->op[i].arg);
+    free(r);
+}
+
+static int shim_capture_begin(void *stream)
+{
+    (void)stream;
+    graphs.spoilt = false;
+    graphs.now = calloc(1, sizeof(*graphs.now));
+    return graphs.now != NULL ? 0 : OUT_MEMORY;
+}
+
+static int shim_capture_end(void *stream, void **graph)
+{
+    (void)stream;
+    *graph = graphs.now;
+    graphs.now = NULL;
+    if (!graphs.spoilt && !graphs.refuse)
+        return 0;
+    shim_graph_free(*graph);
+    *graph = NULL;
+    return 901;
+}
+
+static int shim_graph_launch(void *graph, void *stream)
+{
+    const struct recording *r = graph;
+    (void)stream;
+    graphs.launches++;
+    for (uint32_t i = 0; i < r->count; i++) {
+        int err = r->op[i].run(r->op[i].arg);
+        if (err != 0)
+            return err;
+    }
+    return 0;
+}
+
+/* What may not be recorded. */
+static void spoil(void)
+{
+    graphs.spoilt = true;
 }
 
 /* -- products ------------------------------------------------------------------------------ */
@@ -239,12 +330,8 @@ static void finish(const struct hth_gpu_matmul *m, size_t i, size_t j, double su
     *c = x;
 }
 
-static int shim_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
+static int matmul_now(const struct hth_gpu_matmul *m)
 {
-    (void)blas;
-    (void)stream;
-    if (m->end != HTH_GPU_PLAIN && !arena.fuse)
-        return HTH_GPU_NO_FUSION;
     double *row = calloc(m->n, sizeof(*row));
     hth_shim_memory(true);
     for (size_t i = 0; i < m->m; i++) {
@@ -260,6 +347,25 @@ static int shim_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
     }
     hth_shim_memory(false);
     free(row);
+    return 0;
+}
+
+static int run_matmul(void *arg)
+{
+    return matmul_now(arg);
+}
+
+static int shim_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
+{
+    (void)blas;
+    (void)stream;
+    if (m->end != HTH_GPU_PLAIN && !arena.fuse)
+        return HTH_GPU_NO_FUSION;
+    if (!hth_shim_recording())
+        return matmul_now(m);
+    struct hth_gpu_matmul *kept = malloc(sizeof(*kept));
+    *kept = *m;
+    hth_shim_record(run_matmul, kept, free);
     return 0;
 }
 
@@ -309,6 +415,10 @@ const struct hth_gpu hth_gpu_shim = {
     .event_sync = shim_wait,
     .timed_new = shim_handle_new,
     .timed_us = shim_timed_us,
+    .capture_begin = shim_capture_begin,
+    .capture_end = shim_capture_end,
+    .graph_launch = shim_graph_launch,
+    .graph_free = shim_graph_free,
     .copy_in = shim_copy,
     .copy_out = shim_copy,
     .zero = shim_zero,

@@ -26,6 +26,12 @@ void hth_shim_fuse(bool on);
 /* Whether the library has products for many blocks at once; how many it was asked for so far. */
 void hth_shim_batch(bool on);
 uint32_t hth_shim_many(void);
+/* Recordings: what is given to a stream while one is made is kept instead; `drop` frees `arg`. */
+bool hth_shim_recording(void);
+void hth_shim_record(int (*run)(void *arg), void *arg, void (*drop)(void *arg));
+/* Whether recordings end well (as made: yes), and how often graphs were launched. */
+void hth_shim_graphs(bool on);
+uint32_t hth_shim_graph_launches(void);
 /* Called around kernels. */
 void hth_shim_memory(bool open);
 

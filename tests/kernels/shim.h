@@ -61,14 +61,47 @@ template <class T> T __shfl_xor_sync(unsigned, T x, unsigned step)
 typedef void hth_shim_fn(const void *arg);
 int hth_shim_run(dim3 grid, dim3 block, size_t shared, hth_shim_fn *fn, const void *arg);
 
+extern "C" bool hth_shim_recording(void);
+extern "C" void hth_shim_record(int (*run)(void *), void *arg, void (*drop)(void *));
+
+/* A launch that is kept. */
+template <class F> struct hth_shim_kept {
+    dim3 grid, block;
+    size_t shared;
+    F body;
+    static int run(void *arg)
+    {
+        hth_shim_kept *k = static_cast<hth_shim_kept *>(arg);
+        return hth_shim_run(
+            k->grid, k->block, k->shared,
+            [](const void *body) { (*static_cast<const F *>(body))(); }, &k->body);
+    }
+    static void drop(void *arg)
+    {
+        delete static_cast<hth_shim_kept *>(arg);
+    }
+};
+
 template <class F> int hth_shim_launch(dim3 grid, dim3 block, size_t shared, F body)
 {
+    if (hth_shim_recording()) {
+        hth_shim_record(hth_shim_kept<F>::run, new hth_shim_kept<F>{grid, block, shared, body},
+                        hth_shim_kept<F>::drop);
+        return 0;
+    }
     return hth_shim_run(
         grid, block, shared, [](const void *arg) { (*static_cast<const F *>(arg))(); }, &body);
 }
 
+/* Arguments are looked at when the launch is made, as on a device. */
+template <class K, class... A>
+int hth_shim_launch_kernel(dim3 grid, dim3 block, size_t shared, K kernel, A... args)
+{
+    return hth_shim_launch(grid, block, shared, [=] { kernel(args...); });
+}
+
 #define HTH_LAUNCH(kernel, grid, block, shared, stream, ...)                                       \
-    ((void)(stream), hth_shim_launch((grid), (block), (shared), [=] { (kernel)(__VA_ARGS__); }))
+    ((void)(stream), hth_shim_launch_kernel((grid), (block), (shared), (kernel), __VA_ARGS__))
 #define HTH_SHARED(type, name) type *name = reinterpret_cast<type *>(hth_shim_shared)
 
 #endif

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_graph.c: calls that are recorded and launched again (kernels/cuda/graph.h): the table and
+ * its keys, and blocks on the shim, whose recordings keep what they were given at the time. */
+#include "support/test.h"
+
+#include <stdlib.h>
+
+#include "kernels/blocks.h"
+#include "kernels/cuda/device.h"
+#include "kernels/optim.h"
+#include "kernels/shim-control.h"
+
+#define DIM    16
+#define ROWS   8
+#define ROUNDS 7
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static uint32_t dropped;
+
+static void count_drop(void *arg, void *graph)
+{
+    (void)graph;
+    assert_ptr_equal(arg, &dropped);
+    dropped++;
+}
+
+static void bounded(void **state)
+{
+    static struct hth_graphs graphs;
+    struct hth_call_key key;
+    struct hth_graph *g, *first = NULL;
+    int thing = 0;
+    bool known;
+    (void)state;
+    memset(&key, 0, sizeof(key));
+    dropped = 0;
+    for (uint32_t i = 0; i < HTH_GRAPHS_MAX; i++) {
+        key.rows = i + 1;
+        g = hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+        assert_false(known);
+        assert_int_equal(g->state, HTH_GRAPH_SEEN);
+        g->graph = i % 2 == 0 ? &thing : NULL;
+        first = i == 0 ? g : first;
+    }
+    key.rows = 1; /* used again: the second is the oldest now, which has no graph */
+    assert_ptr_equal(hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped), first);
+    assert_true(known);
+    key.rows = 1000;
+    g = hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    assert_false(known);
+    assert_null(g->graph);
+    assert_int_equal(dropped, 0);
+    key.rows = 1001; /* the third has one */
+    (void)hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    assert_int_equal(dropped, 1);
+    key.rows = 2;
+    (void)hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    assert_false(known); /* it had left */
+    key.rows = 1;
+    assert_ptr_equal(hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped), first);
+    hth_graphs_clear(&graphs, count_drop, &dropped);
+    assert_int_equal(dropped, HTH_GRAPHS_MAX / 2);
+}
+
+static void keys(void **state)
+{
+    static struct hth_graphs graphs;
+    struct hth_call_key key;
+    int here = 0, there = 0;
+    bool known;
+    (void)state;
+    memset(&key, 0, sizeof(key));
+    memset(&graphs, 0, sizeof(graphs));
+    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);
+#define NEW_KEY(change)                                                                            \
+    memset(&key, 0, sizeof(key));                                                                  \
+    change;                                                                                        \
+    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);                       \
+    assert_false(known);                                                                           \
+    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);                       \
+    assert_true(known)
+    NEW_KEY(key.what = 1);
+    NEW_KEY(key.rows = 1);
+    NEW_KEY(key.dim = 1);
+    NEW_KEY(key.hidden = 1);
+    NEW_KEY(key.heads = 1);
+    NEW_KEY(key.seq = 1);
+    NEW_KEY(key.zero = 1);
+    NEW_KEY(key.eps = 1);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(key.ld); i++) {
+        NEW_KEY(key.ld[i] = 1);
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(key.at); i++) {
+        NEW_KEY(key.at[i] = &here);
+        NEW_KEY(key.at[i] = &there);
+    }
+    memset(&key, 0, sizeof(key));
+    (void)hth_graphs_at(&graphs, &key, &there, &known, count_drop, &dropped);
+    assert_false(known); /* the context's room moved */
+    assert_int_equal(sizeof(key), 8 * 4 + sizeof(key.ld) + sizeof(key.at)); /* no padding */
+    hth_graphs_clear(&graphs, count_drop, &dropped);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------- */
+
+static struct hth_cu_device device;
+
+static int setup(void **state)
+{
+    char why[200];
+    (void)state;
+    return hth_cu_device_open(&device, &hth_gpu_shim, 0, (size_t)256 << 20, why, sizeof(why)) ==
+                   HTH_OK
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    assert_int_equal(device.pool.used, 0);
+    hth_cu_device_close(&device);
+    return 0;
+}
+
+struct model {
+    const struct hth_backend *be;
+    struct hth_params *p;
+    struct hth_ffn ffn;
+    struct hth_tblock block;
+    struct hth_exec *ex;
+    bool transformer;
+    float *x, *y, *dy, *dx;
+    void *saved;
+};
+
+static struct hth_view view(float *at)
+{
+    return hth_view_f32(at, ROWS, DIM, DIM);
+}
+
+static void model_open(struct model *m, enum hth_gpu_type type, bool transformer)
+{
+    const struct hth_ffn_options ffn = {.dim = DIM, .eps = 1e-5f};
+    const struct hth_tblock_options block = {.dim = DIM, .heads = 2};
+    struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
+    size_t bytes = ROWS * DIM * sizeof(float), scratch;
+    *m = (struct model){.be = &device.tables[type], .transformer = transformer};
+    assert_ok(hth_params_new(m->be, &m->p));
+    if (transformer)
+        assert_ok(hth_tblock_declare(m->p, &block, &m->block));
+    else
+        assert_ok(hth_ffn_declare(m->p, &ffn, &m->ffn));
+    assert_ok(hth_params_seal(m->p, &seal));
+    scratch = transformer ? hth_tblock_scratch_bytes(m->be, &m->block, ROWS, ROWS / 2)
+                          : hth_ffn_scratch_bytes(m->be, &m->ffn, ROWS);
+    assert_ok(hth_exec_new(m->be, scratch, &m->ex));
+    m->x = hth_backend_alloc(m->be, bytes);
+    m->y = hth_backend_alloc(m->be, bytes);
+    m->dy = hth_backend_alloc(m->be, bytes);
+    m->dx = hth_backend_alloc(m->be, bytes);
+    m->saved = hth_backend_alloc(m->be, transformer ? hth_tblock_saved_bytes(&m->block, ROWS)
+                                                    : hth_ffn_saved_bytes(&m->ffn, ROWS));
+}
+
+static void model_close(struct model *m)
+{
+    hth_exec_free(m->ex);
+    hth_backend_free(m->be, m->x);
+    hth_backend_free(m->be, m->y);
+    hth_backend_free(m->be, m->dy);
+    hth_backend_free(m->be, m->dx);
+    hth_backend_free(m->be, m->saved);
+    hth_params_free(m->p);
+}
+
+static void round_trip(struct model *m, uint32_t round)
+{
+    const struct hth_tblock_back back = {.seq = ROWS / 2, .x = view(m->x), .saved = m->saved};
+    float host[2][ROWS * DIM];
+    for (uint32_t i = 0; i < 2 * ROWS * DIM; i++)
+        host[i % 2][i / 2] = (float)(((i + round * 7919) * 2654435761u >> 9) % 2003) / 1001.0f - 1;
+    assert_ok(hth_exec_upload(m->ex, m->x, host[0], sizeof(host[0])));
+    assert_ok(hth_exec_upload(m->ex, m->dy, host[1], sizeof(host[1])));
+    if (m->transformer) {
+        assert_ok(hth_tblock_forward(m->ex, &m->block, ROWS / 2, view(m->x), view(m->y), m->saved));
+        assert_ok(hth_tblock_backward(m->ex, &m->block, &back, view(m->dy), view(m->dx)));
+    } else {
+        assert_ok(hth_ffn_forward(m->ex, &m->ffn, view(m->x), view(m->y), m->saved));
+        assert_ok(hth_ffn_backward(m->ex, &m->ffn, view(m->x), m->saved, view(m->dy), view(m->dx)));
+    }
+}
+
+/* Gradients are written in one round and added to in the next, then a step; now and then the
+ * weights leave the card and come back. Everything that came out, which the caller frees. */
+static float *train(enum hth_gpu_type type, bool transformer, bool moves, size_t *count)
+{
+    struct model m;
+    struct hth_optim optim = HTH_OPTIM_INIT;
+    size_t one = ROWS * DIM, at = 0;
+    model_open(&m, type, transformer);
+    size_t len = hth_params_flat_len(m.p);
+    float *all = calloc(2 * ROUNDS * (2 * one + len), sizeof(float));
+    for (uint32_t round = 0; round < 2 * ROUNDS; round++) {
+        round_trip(&m, round);
+        assert_ok(hth_exec_download(m.ex, all + at, m.y, one * sizeof(float)));
+        assert_ok(hth_exec_download(m.ex, all + at + one, m.dx, one * sizeof(float)));
+        assert_ok(hth_params_export(m.ex, m.p, HTH_PART_GRAD, 0, len, all + at + 2 * one));
+        at += 2 * one + len;
+        if (round % 2 == 1) {
+            assert_ok(hth_optim_step(m.ex, m.p, &optim, 1));
+            hth_params_zero_grads(m.p);
+        }
+        assert_ok(hth_exec_sync(m.ex));
+        if (moves && round % 5 == 4)
+            assert_true(hth_resident_make_room(&device.resident, SIZE_MAX));
+    }
+    model_close(&m);
+    *count = at;
+    return all;
+}
+
+static void same_as_usual(enum hth_gpu_type type, bool transformer, bool moves)
+{
+    size_t count, again;
+    hth_shim_graphs(false); /* every recording fails: the calls are made as usual */
+    uint32_t before = hth_shim_graph_launches();
+    float *want = train(type, transformer, moves, &count);
+    assert_int_equal(hth_shim_graph_launches(), before);
+    hth_shim_graphs(true);
+    float *got = train(type, transformer, moves, &again);
+    uint32_t launches = hth_shim_graph_launches() - before;
+    /* Forward, and backward with and without sums: each once as usual, then by its graph. In the
+     * first backward the context's room grows, so the two before it are first ones once more. */
+    uint32_t most = (2 * ROUNDS - 1) + 2 * (ROUNDS - 1) - 2;
+    if (!moves)
+        assert_int_equal(launches, most);
+    assert_true(launches > 0 && launches <= most);
+    assert_int_equal(count, again);
+    assert_memory_equal(got, want, count * sizeof(float));
+    free(got);
+    free(want);
+}
+
+static void ffn(void **state)
+{
+    (void)state;
+    same_as_usual(HTH_GPU_F32, false, false);
+    same_as_usual(HTH_GPU_F32, false, true);
+}
+
+static void transformer(void **state)
+{
+    (void)state;
+    same_as_usual(HTH_GPU_F32, true, false);
+}
+
+/* Images are made anew outside of a recording, and steps keep them up. */
+static void bf16(void **state)
+{
+    size_t count, again;
+    (void)state;
+    hth_shim_graphs(false);
+    float *want = train(HTH_GPU_BF16, false, true, &count);
+    hth_shim_graphs(true);
+    uint32_t before = hth_shim_graph_launches();
+    float *got = train(HTH_GPU_BF16, false, true, &again);
+    assert_true(hth_shim_graph_launches() > before);
+    assert_memory_equal(got, want, count * sizeof(float));
+    free(got);
+    free(want);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounded),     cmocka_unit_test(keys), cmocka_unit_test(ffn),
+        cmocka_unit_test(transformer), cmocka_unit_test(bf16),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
