@@ -212,6 +212,7 @@ struct hth_rpc_request {
     enum hth_err body_err; /* why the body was thrown away */
     int64_t arrived_us, deadline_us;
     bool canceled;
+    bool ignored;
     bool answered; /* waits in conn->replies, since */
     int64_t answered_us;
     enum hth_err cancel_err;

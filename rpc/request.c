@@ -90,6 +90,25 @@ void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry
         send_refusal(req, err, retry_after_us, text);
 }
 
+/* Nobody will answer it: what would be told to its handler ends it. */
+static void ignored_ends(void *arg)
+{
+    struct hth_rpc_request *req = arg;
+    if (req->conn == NULL)
+        request_free(req);
+    else
+        send_refusal(req, req->cancel_err, 0, NULL);
+}
+
+void hth_rpc_ignore(struct hth_rpc_request *req)
+{
+    HTH_ASSERT(!req->answered);
+    req->ignored = true;
+    hth_rpc_on_cancel(req, ignored_ends, req);
+    if (req->canceled)
+        ignored_ends(req);
+}
+
 static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body,
                        uint64_t body_len)
 {
@@ -226,6 +245,10 @@ static void orphan(struct hth_rpc_request *req, enum hth_err err)
     struct hth_rpc *rpc = req->rpc;
     list_del(&req->node);
     req->conn = NULL;
+    if (req->ignored) {
+        request_free(req);
+        return;
+    }
     due_cancel(rpc, &req->due);
     list_push(&rpc->orphans, &req->node);
     if (req->canceled)

@@ -146,6 +146,10 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
 void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
                     const char *text);
 
+/* Never answers: the request is freed when its caller gives up, leaves, or its deadline passes. For
+ * faults: to the caller it is as if the request, or its answer, had been lost. */
+void hth_rpc_ignore(struct hth_rpc_request *req);
+
 /* ---- calling ------------------------------------------------------------------------------- */
 
 struct hth_rpc_target {

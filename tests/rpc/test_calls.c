@@ -211,6 +211,44 @@ static void fault_sites_fire(void **state)
     stop();
 }
 
+static void ignore(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_ignore(req);
+}
+
+/* The caller learns it from its deadline, or cancels; nothing is left of the request on either
+ * side, and the connection serves on. At the end one is under way. */
+static void the_ignored_end_with_their_deadline(void **state)
+{
+    struct hth_rpc_stats stats;
+    struct hth_rpc_call *call;
+    (void)state;
+    start_default();
+    hth_rpc_serve(b.rpc, 30, ignore, NULL);
+    call_text(&a, &b, METHOD_ECHO, "", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    call_text(&a, &b, 30, "lost", 500 * HTH_US_PER_MS, &v[1]);
+    call = call_text(&a, &b, 30, "lost too", HTH_US_PER_S, &v[2]);
+    call_text(&a, &b, METHOD_ECHO, "", HTH_US_PER_S, &v[3]);
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    assert_int_equal(v[3].err, HTH_OK);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.requests_now, 2);
+    hth_rpc_cancel(call);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_TIMEOUT);
+    assert_in_range(v[1].at_us - v[0].at_us, 500000, 500100);
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.requests_now, 0);
+    call_text(&a, &b, 30, "lost as well", HTH_US_PER_S, &v[4]);
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.requests_now, 1);
+    stop();
+}
+
 static void the_key_and_the_trace_arrive(void **state)
 {
     (void)state;
@@ -876,6 +914,7 @@ int main(void)
         cmocka_unit_test(ghosts_pass_without_bytes),
         cmocka_unit_test(refusals_carry_error_text_and_time),
         cmocka_unit_test(fault_sites_fire),
+        cmocka_unit_test(the_ignored_end_with_their_deadline),
         cmocka_unit_test(the_key_and_the_trace_arrive),
         cmocka_unit_test(a_deadline_ends_both_sides),
         cmocka_unit_test(a_server_notices_a_deadline_by_itself),
