@@ -98,6 +98,7 @@ void hth_mixture_forward(const struct hth_mixture *m, float *weights, float *out
         sum.answers += survivors;
         sum.rows_empty += survivors == 0;
         sum.rows_below_k_min += survivors < HTH_MAX(m->k_min, (size_t)1);
+        sum.rows_short += survivors < m->k;
         bool first = true;
         for (size_t j = 0; j < m->k; j++) {
             /* A survivor whose weight underflowed to 0 adds nothing. */

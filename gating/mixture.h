@@ -44,6 +44,7 @@ struct hth_mixture_stats {
     uint64_t answers;          /* survivors over all rows */
     uint64_t rows_empty;       /* rows left to the residual path */
     uint64_t rows_below_k_min; /* empty ones included */
+    uint64_t rows_short;       /* fewer than k survivors */
 };
 
 /* Sets y[i] to NULL where the output holds NaN or infinity; returns how many. */

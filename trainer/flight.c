@@ -234,6 +234,8 @@ static void count_mixtures(struct hth_flight *f)
         stats->rows_without_expert += layer->mixed.rows_empty;
         hth_metric_add(f->trainer->metrics.lost_rows, (int64_t)layer->mixed.rows_empty);
         stats->rows_below_k_min += layer->mixed.rows_below_k_min;
+        stats->rows_short += layer->mixed.rows_short;
+        stats->rows_mixed += f->pass->units;
         stats->not_finite_answers += layer->not_finite;
     }
 }

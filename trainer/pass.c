@@ -268,6 +268,7 @@ void hth_pass_ok_from_verdicts(struct hth_pass *p, uint32_t l)
     for (uint32_t u = 0; u < p->units; u++) {
         layer->mixed.rows_empty += answers[u] == 0;
         layer->mixed.rows_below_k_min += answers[u] < HTH_MAX(p->model->opts.k_min, 1u);
+        layer->mixed.rows_short += answers[u] < k;
     }
     hth_free(answers);
 }

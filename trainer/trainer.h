@@ -64,7 +64,8 @@ struct hth_train_stats {
     uint64_t answers, answers_missing; /* (unit, expert) pairs asked in forward, by verdict */
     uint64_t backward_missing;         /* of those asked in backward */
     uint64_t bytes_out, bytes_in;      /* of tensors */
-    uint64_t rows_without_expert, rows_below_k_min; /* units, in training and evaluation */
+    /* units, in training and evaluation; short: with fewer than top_k answers; of those mixed */
+    uint64_t rows_without_expert, rows_below_k_min, rows_short, rows_mixed;
     uint64_t not_finite_answers;
     uint64_t flights_not_finite; /* dropped for their loss or gradient */
     uint64_t flights_failed;     /* dropped for an error of this machine */

@@ -57,7 +57,7 @@ static void test_forward_random_masks(void **state)
         struct hth_mixture_stats stats;
         fill(&f, &rng, (double)round / 200.0);
         hth_mixture_forward(&f.m, f.weights, f.out, &stats);
-        uint64_t answers = 0, empty = 0, below = 0;
+        uint64_t answers = 0, empty = 0, below = 0, fewer = 0;
         for (int b = 0; b < ROWS; b++) {
             double z[K], values[K * D], want[D], sum = 0.0;
             int have = 0;
@@ -76,10 +76,12 @@ static void test_forward_random_masks(void **state)
             answers += (uint64_t)have;
             empty += have == 0;
             below += have < 2;
+            fewer += have < K;
         }
         assert_int_equal(stats.answers, answers);
         assert_int_equal(stats.rows_empty, empty);
         assert_int_equal(stats.rows_below_k_min, below);
+        assert_int_equal(stats.rows_short, fewer);
     }
 }
 

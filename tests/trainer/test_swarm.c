@@ -256,6 +256,38 @@ static void test_host_returns(void **state)
     hth_free(r);
 }
 
+/* Hosts that hang are probed now and then by one flight, which may lose its answers; the others do
+ * not choose their experts meanwhile. Each layer has four experts on four hosts, two of them hang,
+ * and each row wants two. */
+static void test_probes_cost_one_flight(void **state)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(5, &w);
+    struct hth_train_stats before;
+
+    (void)state;
+    o.hosts = 4;
+    o.trainer.flights = 16;
+    o.trainer.updates_max = 1000000;
+    o.trainer.experts_min = 1;
+    o.trainer.model.top_k = 2;
+    start(r, &o);
+    run_on(r, half_way);
+    hth_node_crash(hth_swarm_host(r->swarm, 2), HTH_CRASH_SILENT);
+    hth_node_crash(hth_swarm_host(r->swarm, 3), HTH_CRASH_SILENT);
+    hth_world_run_for(r->world, 5 * HTH_US_PER_S);
+    before = r->stats;
+    hth_world_run_for(r->world, 30 * HTH_US_PER_S);
+    assert_ok(hth_swarm_err(r->swarm));
+    uint64_t mixed = r->stats.rows_mixed - before.rows_mixed;
+    uint64_t few = r->stats.rows_short - before.rows_short;
+    assert_true(r->stats.live_experts < 8);
+    assert_true(mixed > 0 && few > 0 && few < mixed / 500);
+    close_run(r);
+    hth_free(r);
+}
+
 /* The trainer is killed after a checkpoint and comes back while the hosts go on: the same losses as
  * without the kill, to the bit. */
 static void test_resume_in_the_swarm(void **state)
@@ -409,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_dead_host),
         cmocka_unit_test(test_same_seed_same_trace),
         cmocka_unit_test(test_host_returns),
+        cmocka_unit_test(test_probes_cost_one_flight),
         cmocka_unit_test(test_resume_in_the_swarm),
         cmocka_unit_test(test_replicas),
         cmocka_unit_test(test_half_bytes),
