@@ -404,6 +404,10 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
     enum hth_err err;
 
     s->stats.requests++;
+    if (hth_fault(s->env, "experts.lost")) {
+        hth_rpc_ignore(req);
+        return;
+    }
     if (s->draining) {
         s->stats.refused_draining++;
         hth_rpc_refuse(req, HTH_E_DRAINING, 0, NULL);
