@@ -43,14 +43,14 @@ static const struct hth_study_column metrics[] = {
     {"median_ms", "median of an answered call (ms)", 1},
     {"deaths", "deaths", 0}};
 static const struct hth_study_panel panels[] = {
-    {"churn", "Goodput against churn", REPLACED, GOODPUT, true, false},
-    {"churn", "Dead records against churn", REPLACED, DEAD, true, false},
-    {"churn", "Forgetting against churn", REPLACED, FORGET, true, false},
-    {"churn", "Discovery against churn", REPLACED, DISCOVER, true, false},
-    {"life", "Dead records against their life", LIFE_S, DEAD, true, false},
-    {"life", "Recovery against the life of records", LIFE_S, RECOVERY, true, false},
-    {"size", "Discovery against the size of the swarm", PEERS, DISCOVER, true, false},
-    {"size", "Newcomers against the size of the swarm", PEERS, NEWCOMER, true, false}};
+    {"churn", "Goodput against churn", REPLACED, GOODPUT, true, false, false},
+    {"churn", "Dead records against churn", REPLACED, DEAD, true, false, false},
+    {"churn", "Forgetting against churn", REPLACED, FORGET, true, false, false},
+    {"churn", "Discovery against churn", REPLACED, DISCOVER, true, false, false},
+    {"life", "Dead records against their life", LIFE_S, DEAD, true, false, false},
+    {"life", "Recovery against the life of records", LIFE_S, RECOVERY, true, false, false},
+    {"size", "Discovery against the size of the swarm", PEERS, DISCOVER, true, false, false},
+    {"size", "Newcomers against the size of the swarm", PEERS, NEWCOMER, true, false, false}};
 
 struct churn {
     struct hth_study_flags flags;
@@ -134,7 +134,8 @@ static void add(struct churn *c, const char *part, const char *series, double re
                 double peers, double life_s)
 {
     HTH_ASSERT(c->count < POINTS_MAX);
-    c->points[c->count++] = (struct hth_study_point){part, series, {replaced, peers, life_s}};
+    c->points[c->count++] = (struct hth_study_point){
+        .part = part, .series = series, .param = {replaced, peers, life_s}};
 }
 
 static void add_points(struct churn *c)

@@ -28,14 +28,15 @@ static const struct hth_study_column metrics[] = {
     {"dht_requests", "DHT requests of a trainer", 1},
     {"warm_requests", "DHT requests of 100 searches later", 1}};
 static const struct hth_study_panel panels[] = {
-    {"size", "Latency of the first selection", NODES, FIRST, true, false},
-    {"size", "Latency of the exact selection", NODES, EXACT, true, false},
-    {"hosts", "Many hosts in a layer", HOSTS, EXACT, true, false},
-    {"distance", "Distances", FAR, EXACT, true, false},
-    {"epoch", "Just after the keys changed: first selections", EPOCH, EXACT_PCT, false, false},
-    {"epoch", "Just after the keys changed: until exact", EPOCH, EXACT, false, false},
-    {"dead", "Dead hosts: latency", DEAD, EXACT, false, false},
-    {"dead", "Dead hosts: choice", DEAD, LIVING, false, false}};
+    {"size", "Latency of the first selection", NODES, FIRST, true, false, false},
+    {"size", "Latency of the exact selection", NODES, EXACT, true, false, false},
+    {"hosts", "Many hosts in a layer", HOSTS, EXACT, true, false, false},
+    {"distance", "Distances", FAR, EXACT, true, false, false},
+    {"epoch", "Just after the keys changed: first selections", EPOCH, EXACT_PCT, false, false,
+     false},
+    {"epoch", "Just after the keys changed: until exact", EPOCH, EXACT, false, false, false},
+    {"dead", "Dead hosts: latency", DEAD, EXACT, false, false, false},
+    {"dead", "Dead hosts: choice", DEAD, LIVING, false, false, false}};
 
 struct dht {
     struct hth_study_flags flags;
@@ -97,8 +98,9 @@ static void add(struct dht *d, const char *part, int param, const double *values
         for (size_t i = 0; i < count; i++) {
             HTH_ASSERT(d->count < POINTS_MAX);
             struct hth_study_point *p = &d->points[d->count++];
-            *p = (struct hth_study_point){
-                part, series[poor], {d->opts.nodes, d->opts.hosts, 0, 1, 60}};
+            *p = (struct hth_study_point){.part = part,
+                                          .series = series[poor],
+                                          .param = {d->opts.nodes, d->opts.hosts, 0, 1, 60}};
             p->param[param] = values[i];
         }
 }

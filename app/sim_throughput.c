@@ -28,12 +28,12 @@ static const struct hth_study_column metrics[] = {
     {"staleness", "staleness (updates)", 1},
     {"deaths", "deaths of hosts", 0}};
 static const struct hth_study_panel panels[] = {
-    {"delay", "Delay: is it hidden?", DELAY_MS, SAMPLES, false, true},
-    {"flights", "Micro-batches in the air", FLIGHTS, SAMPLES, true, true},
-    {"blocks", "Blocks, at 100 ms", LAYERS, SAMPLES, true, true},
-    {"trainers", "Trainers, at 100 ms", TRAINERS, SAMPLES, true, true},
-    {"failures", "Failures, at 100 ms", DOWN, USEFUL, false, true},
-    {"failures", "Answers lost by them", DOWN, LOST, false, false}};
+    {"delay", "Delay: is it hidden?", DELAY_MS, SAMPLES, false, true, false},
+    {"flights", "Micro-batches in the air", FLIGHTS, SAMPLES, true, true, false},
+    {"blocks", "Blocks, at 100 ms", LAYERS, SAMPLES, true, true, false},
+    {"trainers", "Trainers, at 100 ms", TRAINERS, SAMPLES, true, true, false},
+    {"failures", "Failures, at 100 ms", DOWN, USEFUL, false, true, false},
+    {"failures", "Answers lost by them", DOWN, LOST, false, false, false}};
 
 struct throughput {
     struct hth_study_flags flags;

@@ -133,8 +133,10 @@ struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size
 struct runs {
     const struct hth_study *study;
     const struct hth_study_flags *flags;
-    double *values;     /* [point][seed][metric] */
-    enum hth_err *errs; /* [point][seed] */
+    double *values; /* [point][seed][metric] */
+    size_t *groups; /* first points */
+    size_t group_count;
+    enum hth_err *errs; /* [group][seed] */
     uint64_t done, total;
     int64_t begun_us, shown_us;
     bool tty;
@@ -168,24 +170,34 @@ static void show_progress(struct runs *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* All points with the first seed, then all with the next: cheap and dear points take turns, which
+static size_t group_size(const struct hth_study_point *first)
+{
+    return HTH_MAX(first->group, (size_t)1);
+}
+
+/* All groups with the first seed, then all with the next: cheap and dear points take turns, which
  * makes the guess of the time that is left a good one. */
 static void run_one(void *arg, void *local, uint64_t index)
 {
     struct runs *r = arg;
     const struct hth_study *s = r->study;
-    uint64_t point = index % s->point_count, seed = index / s->point_count;
-    uint64_t at = point * r->flags->seeds + seed;
+    uint64_t group = index % r->group_count, seed = index / r->group_count;
+    const struct hth_study_point *first = &s->points[r->groups[group]];
+    size_t count = group_size(first), metrics = s->metric_count;
+    double *values = hth_new_array(double, count *metrics);
     (void)local;
-    r->errs[at] =
-        s->run(s->arg, &s->points[point], r->flags->seed + seed, r->values + at * s->metric_count);
+    r->errs[group * r->flags->seeds + seed] = s->run(s->arg, first, r->flags->seed + seed, values);
+    for (size_t i = 0; i < count; i++)
+        memcpy(r->values + ((r->groups[group] + i) * r->flags->seeds + seed) * metrics,
+               values + i * metrics, metrics * sizeof(*values));
+    hth_free(values);
     show_progress(r);
 }
 
 static enum hth_err first_error(const struct runs *r)
 {
     for (uint64_t i = 0; i < r->total; i++) {
-        const struct hth_study_point *p = &r->study->points[i / r->flags->seeds];
+        const struct hth_study_point *p = &r->study->points[r->groups[i / r->flags->seeds]];
         if (r->errs[i] == HTH_OK)
             continue;
         hth_cli_say_error("sim %s: part %s, %s, seed %llu: %s", r->study->name, p->part, p->series,
@@ -246,14 +258,63 @@ static void print_json(const struct hth_study *s, const struct hth_study_flags *
     puts("}");
 }
 
+static bool same_part(const struct hth_study *s, size_t a, size_t b)
+{
+    return strcmp(s->points[a].part, s->points[b].part) == 0;
+}
+
+/* Columns that have a number in the part of that point. */
+struct shown {
+    bool param[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
+};
+
+static void find_shown(const struct hth_study *s, const struct hth_study_mean *means, size_t first,
+                       struct shown *out)
+{
+    *out = (struct shown){.param = {false}};
+    for (size_t i = first; i < s->point_count; i++) {
+        if (!same_part(s, i, first))
+            continue;
+        for (size_t k = 0; k < s->param_count; k++)
+            out->param[k] = out->param[k] || isfinite(s->points[i].param[k]);
+        for (size_t k = 0; k < s->metric_count; k++)
+            out->metric[k] = out->metric[k] || means[i * s->metric_count + k].count > 0;
+    }
+}
+
+static bool any_metric(const struct hth_study *s, const struct hth_study_mean *means, size_t point)
+{
+    for (size_t k = 0; k < s->metric_count; k++)
+        if (means[point * s->metric_count + k].count > 0)
+            return true;
+    return false;
+}
+
+static void print_head(const struct hth_study *s, const char *part, const struct shown *shown)
+{
+    printf("%-26s", part);
+    for (size_t k = 0; k < s->param_count; k++)
+        if (shown->param[k])
+            printf(" %12s", s->params[k].name);
+    for (size_t k = 0; k < s->metric_count; k++)
+        if (shown->metric[k])
+            printf(" %18s", s->metrics[k].name);
+    putchar('\n');
+}
+
 static void print_row(const struct hth_study *s, const struct hth_study_point *p,
-                      const struct hth_study_mean *means)
+                      const struct hth_study_mean *means, const struct shown *shown)
 {
     printf("  %-24s", p->series);
     for (size_t i = 0; i < s->param_count; i++)
-        printf(" %12.*f", s->params[i].decimals, p->param[i]);
+        if (shown->param[i] && isfinite(p->param[i]))
+            printf(" %12.*f", s->params[i].decimals, p->param[i]);
+        else if (shown->param[i])
+            printf(" %12s", "-");
     for (size_t m = 0; m < s->metric_count; m++) {
         char text[64] = "-";
+        if (!shown->metric[m])
+            continue;
         int decimals = s->metrics[m].decimals;
         if (means[m].count > 1)
             snprintf(text, sizeof(text), "%.*f+-%.*f", decimals, means[m].mean, decimals,
@@ -270,17 +331,18 @@ static void print_table(const struct hth_study *s, const struct hth_study_flags 
 {
     printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
            (unsigned long long)f->seeds, (unsigned long long)f->seed);
-    for (size_t i = 0; i < s->point_count; i++) {
-        const struct hth_study_point *p = &s->points[i];
-        if (i == 0 || strcmp(p->part, s->points[i - 1].part) != 0) {
-            printf("%-26s", p->part);
-            for (size_t k = 0; k < s->param_count; k++)
-                printf(" %12s", s->params[k].name);
-            for (size_t k = 0; k < s->metric_count; k++)
-                printf(" %18s", s->metrics[k].name);
-            putchar('\n');
-        }
-        print_row(s, p, means + i * s->metric_count);
+    for (size_t first = 0; first < s->point_count; first++) {
+        struct shown shown;
+        size_t before = 0;
+        while (!same_part(s, before, first))
+            before++;
+        if (before < first)
+            continue; /* that part was printed */
+        find_shown(s, means, first, &shown);
+        print_head(s, s->points[first].part, &shown);
+        for (size_t i = first; i < s->point_count; i++)
+            if (same_part(s, i, first) && any_metric(s, means, i))
+                print_row(s, &s->points[i], means + i * s->metric_count, &shown);
     }
 }
 
@@ -305,6 +367,14 @@ static bool is_part(const struct hth_study *s, const char *word, size_t len)
     return false;
 }
 
+static bool is_chosen(const struct hth_study_point *group, size_t count, const char *only)
+{
+    bool chosen = only == NULL;
+    for (size_t i = 0; i < count && !chosen; i++)
+        chosen = names(only, group[i].part);
+    return chosen;
+}
+
 static enum hth_err check_only(const struct hth_study *s, const char *only)
 {
     for (const char *word = only; word != NULL;) {
@@ -320,15 +390,19 @@ static enum hth_err check_only(const struct hth_study *s, const char *only)
 
 static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study_flags *flags)
 {
-    struct runs r = {.study = s, .flags = flags, .total = s->point_count * flags->seeds};
+    struct runs r = {.study = s, .flags = flags};
     enum hth_err err = HTH_E_TOO_LARGE;
-    if (r.total * s->metric_count > VALUES_MAX) {
+    if (s->point_count * flags->seeds * s->metric_count > VALUES_MAX) {
         hth_cli_say_error("sim %s: fewer --seeds, please", s->name);
         return err;
     }
+    r.groups = hth_new_array(size_t, s->point_count);
+    for (size_t i = 0; i < s->point_count; i += group_size(&s->points[i]))
+        r.groups[r.group_count++] = i;
+    r.total = r.group_count * flags->seeds;
     struct hth_study_mean *means =
         hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
-    r.values = hth_new_array(double, r.total * s->metric_count);
+    r.values = hth_new_array(double, s->point_count * flags->seeds * s->metric_count);
     r.errs = hth_new_array(enum hth_err, r.total);
     err = run_all(&r, means);
     for (size_t i = 0; err == HTH_OK && flags->json && i < s->point_count; i++)
@@ -340,6 +414,7 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     hth_free(means);
     hth_free(r.values);
     hth_free(r.errs);
+    hth_free(r.groups);
     return err;
 }
 
@@ -352,14 +427,18 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     struct hth_study_point *points = hth_new_array(struct hth_study_point, study->point_count);
     struct hth_study_panel *panels = hth_new_array(struct hth_study_panel, study->panel_count);
     chosen.point_count = chosen.panel_count = 0;
-    for (size_t i = 0; i < study->point_count; i++)
-        if (flags->only == NULL || names(flags->only, study->points[i].part))
-            points[chosen.point_count++] = study->points[i];
-    for (size_t i = 0; i < study->panel_count; i++)
-        if (flags->only == NULL || names(flags->only, study->panels[i].part))
-            panels[chosen.panel_count++] = study->panels[i];
+    for (size_t i = 0; i < study->point_count; i += group_size(&study->points[i])) {
+        size_t count = group_size(&study->points[i]);
+        if (!is_chosen(&study->points[i], count, flags->only))
+            continue;
+        memcpy(points + chosen.point_count, study->points + i, count * sizeof(*points));
+        chosen.point_count += count;
+    }
     chosen.points = points;
     chosen.panels = panels;
+    for (size_t i = 0; i < study->panel_count; i++)
+        if (is_part(&chosen, study->panels[i].part, strlen(study->panels[i].part)))
+            panels[chosen.panel_count++] = study->panels[i];
     enum hth_err err = run_chosen(&chosen, flags);
     hth_free(points);
     hth_free(panels);

@@ -6,7 +6,9 @@
  * A study is a list of *points*: settings at which something is measured. A point belongs to a
  * *part* of the study (what is varied), to a *series* within it (a line of the picture), and has
  * the values of the study's parameters. Each point is run with the seeds seed .. seed + seeds - 1,
- * and each run gives one number for each metric; NaN stands for "nothing to measure here".
+ * and each run gives one number for each metric; NaN stands for "nothing to measure here". Where
+ * one run measures several points, as with the places of a curve, these follow each other as a
+ * *group*: the first says how many they are.
  *
  *     points x seeds --run, on all cores--> numbers --mean, s.e., 95 %--> table or JSON
  *                                                                    `--> DIR/config.json
@@ -29,7 +31,7 @@
 #include <argp.h>
 #include <stdio.h>
 
-#define HTH_STUDY_PARAMS_MAX  6
+#define HTH_STUDY_PARAMS_MAX  12
 #define HTH_STUDY_METRICS_MAX 16
 
 /* A column: its name in files, what it says to people with its unit, and how many decimals a table
@@ -41,7 +43,9 @@ struct hth_study_column {
 
 struct hth_study_point {
     const char *part, *series;
-    double param[HTH_STUDY_PARAMS_MAX];
+    double param[HTH_STUDY_PARAMS_MAX]; /* NaN: does not apply */
+    const void *setup;                  /* for `run`; may be NULL */
+    size_t group;                       /* points that one run measures, from here on; 0: 1 */
 };
 
 /* One picture: metric y against parameter x, for all points of a part. */
@@ -49,6 +53,7 @@ struct hth_study_panel {
     const char *part, *title;
     uint32_t x, y;
     bool log_x, log_y;
+    bool zoom; /* y does not begin at 0 */
 };
 
 /* Everything is borrowed. Names and labels hold no quotes, commas or line ends. */
@@ -62,7 +67,8 @@ struct hth_study {
     size_t panel_count;
     const struct hth_study_point *points;
     size_t point_count;
-    /* Measures one point with one seed into `values`, one of each metric. */
+    /* Measures the group that begins with `point` with one seed into `values`, for each of its
+     * points one of each metric. */
     enum hth_err (*run)(void *arg, const struct hth_study_point *point, uint64_t seed,
                         double *values);
     void *arg;
@@ -73,9 +79,10 @@ struct hth_study_flags {
     uint64_t seed, seeds;
     uint32_t threads; /* 0: cores */
     bool json;
-    const char *out;     /* NULL: no files */
-    const char *only;    /* NULL: all parts; else their names with commas between */
-    bool quiet;          /* nothing on standard output: for tests */
+    const char *out;  /* NULL: no files */
+    const char *only; /* NULL: all parts; else their names with commas between: groups that have a
+                       * point of them */
+    bool quiet;       /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */
 };
 #define HTH_STUDY_FLAGS_INIT                                                                       \

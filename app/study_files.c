@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define SERIES_MAX   16
+#define SERIES_MAX   24
 #define PANEL_WIDTH  700 /* pixels */
 #define PANEL_HEIGHT 400
 
@@ -116,7 +116,7 @@ static bool place(const struct hth_study *s, const struct hth_study_panel *p, si
     const struct hth_study_mean *m = &means[point * s->metric_count + p->y];
     double half = isfinite(m->half) ? m->half : 0;
     if (strcmp(s->points[point].part, p->part) != 0 || !isfinite(m->mean) ||
-        (p->log_y && m->mean <= 0))
+        !isfinite(s->points[point].param[p->x]) || (p->log_y && m->mean <= 0))
         return false;
     at[0] = s->points[point].param[p->x];
     at[1] = m->mean;
@@ -173,6 +173,9 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
         fprintf(f, "set xrange [%.9g:%.9g]\n", x[0] - pad, x[1] + pad);
     if (p->log_y)
         fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y[0] / 1.5, y[1] * 1.5);
+    else if (p->zoom && y[1] > y[0])
+        fprintf(f, "set yrange [%.9g:%.9g]\n", y[0] - 0.06 * (y[1] - y[0]),
+                y[1] + 0.06 * (y[1] - y[0]));
     else
         fprintf(f, "set yrange [%.9g:%.9g]\n", HTH_MIN(y[0], 0), y[1] > 0 ? 1.08 * y[1] : 1);
 }
@@ -255,7 +258,10 @@ static void report_row(FILE *f, const struct hth_study *s, const struct hth_stud
     hth_report_text(f, p->series);
     fputs("</th>", f);
     for (size_t k = 0; k < s->param_count; k++)
-        fprintf(f, "<td>%.*f</td>", s->params[k].decimals, p->param[k]);
+        if (isfinite(p->param[k]))
+            fprintf(f, "<td>%.*f</td>", s->params[k].decimals, p->param[k]);
+        else
+            fputs("<td>&ndash;</td>", f);
     for (size_t k = 0; k < s->metric_count; k++)
         report_cell(f, &s->metrics[k], &means[k]);
     fputs("</tr>\n", f);

@@ -62,14 +62,14 @@ static void test_only_what_was_measured_counts(void **state)
 static const struct hth_study_column params[] = {{"x", "place (m)", 0}};
 static const struct hth_study_column metrics[] = {
     {"sum", "sum of place and seed", 1}, {"never", "never measured", 1}, {"odd", "odd seeds", 1}};
-static const struct hth_study_panel panels[] = {{"one", "One", 0, 0, false, false},
-                                                {"two", "Two", 0, 0, true, true},
-                                                {"two", "Nothing", 0, 1, false, true}};
-static const struct hth_study_point points[] = {{"one", "a", {1}},
-                                                {"one", "b", {1}},
-                                                {"one", "a", {2}},
-                                                {"two", "a", {10}},
-                                                {"two", "a", {20}}};
+static const struct hth_study_panel panels[] = {{"one", "One", 0, 0, false, false, true},
+                                                {"two", "Two", 0, 0, true, true, false},
+                                                {"two", "Nothing", 0, 1, false, true, false}};
+static const struct hth_study_point points[] = {
+    {.part = "one", .series = "a", .param = {1}},  {.part = "one", .series = "b", .param = {1}},
+    {.part = "one", .series = "a", .param = {2}},  {.part = "two", .series = "a", .param = {10}},
+    {.part = "two", .series = "a", .param = {20}},
+};
 
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
                         double *values)
@@ -181,6 +181,66 @@ static void test_parts_and_errors(void **state)
     assert_ok(run_into("d", 2, "one,two", &bad_seed));
 }
 
+/* A group is measured by one run, wherever its points are shown: as one, when any of them is asked
+ * for. */
+static enum hth_err run_group(void *arg, const struct hth_study_point *first, uint64_t seed,
+                              double *values)
+{
+    uint64_t *runs = arg;
+    size_t count = HTH_MAX(first->group, (size_t)1);
+    runs[seed]++;
+    assert_true(first->setup == (count == 2 ? &points[0] : NULL));
+    for (size_t i = 0; i < count; i++) {
+        values[3 * i] = first[i].param[0] + 100.0 * (double)count;
+        values[3 * i + 1] = values[3 * i + 2] = NAN;
+    }
+    return HTH_OK;
+}
+
+static char *run_groups(const char *sub, const char *only, uint64_t *runs)
+{
+    static const struct hth_study_point grouped[] = {
+        {.part = "one", .series = "a", .param = {1}},
+        {.part = "one", .series = "b", .param = {2}, .group = 2, .setup = &points[0]},
+        {.part = "two", .series = "b", .param = {NAN}, .setup = &points[0]},
+        {.part = "one", .series = "a", .param = {3}, .group = 1},
+    };
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/%s", dir, sub);
+    s.points = grouped;
+    s.point_count = HTH_ARRAY_LEN(grouped);
+    s.run = run_group;
+    s.arg = runs;
+    f.seeds = 2;
+    f.threads = 1;
+    f.out = out;
+    f.only = only;
+    f.quiet = true;
+    assert_ok(hth_study_run(&s, &f));
+    hth_free(out);
+    return read_file(sub, "metrics.csv");
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    uint64_t runs[3] = {0};
+    char *csv = run_groups("g", NULL, runs);
+    assert_int_equal(runs[1], 3);
+    assert_int_equal(runs[2], 3);
+    assert_non_null(strstr(csv, "\none,a,1,101,"));
+    assert_non_null(strstr(csv, "\none,b,2,202,"));
+    assert_non_null(strstr(csv, "\ntwo,b,,")); /* no place: no number, but a row */
+    assert_non_null(strstr(csv, "\none,a,3,103,"));
+    hth_free(csv);
+    csv = run_groups("h", "two", runs);
+    assert_int_equal(runs[1], 4);
+    assert_null(strstr(csv, ",a,"));
+    assert_non_null(strstr(csv, "\none,b,2,202,"));
+    hth_free(csv);
+}
+
 static void test_command_leaves_out_what_changes_nothing(void **state)
 {
     (void)state;
@@ -232,7 +292,7 @@ static int remove_dir(void **state)
     (void)state;
     static const char *const names[] = {"config.json", "metrics.csv", "plot.gp", "report.html",
                                         "test.png",    "test.svg",    "t.csv",   ""};
-    for (char sub = 'a'; sub <= 'e'; sub++)
+    for (char sub = 'a'; sub <= 'h'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
             (void)(names[i][0] != '\0' ? unlink(path) : rmdir(path));
@@ -249,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
         cmocka_unit_test(test_parts_and_errors),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
         cmocka_unit_test(test_report_of_a_table),
     };
