@@ -270,6 +270,9 @@ static const struct study studies[] = {
     {"smoke", run_smoke, "N peers announce, look up and call each other under faults"},
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
     {"throughput", hth_sim_throughput_verb, "the same against flights, blocks, trainers, failures"},
+    {"convergence", hth_sim_convergence_verb, "what delays and failures do to learning"},
+    {"storm", hth_sim_storm_verb,
+     "the same with hosts replaced, calls lost and hosts slow at once"},
     {"churn", hth_sim_churn_verb, "what peers notice of deaths and births, and when"},
     {"dht", hth_sim_dht_verb, "how long a new trainer takes to select experts"},
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
@@ -283,7 +286,7 @@ static void print_studies(FILE *to)
 {
     fputs("usage: hearth sim STUDY [options]      hearth sim STUDY --help\n\n", to);
     for (size_t i = 0; i < HTH_ARRAY_LEN(studies); i++)
-        fprintf(to, "  %-10s %s\n", studies[i].name, studies[i].what);
+        fprintf(to, "  %-11s %s\n", studies[i].name, studies[i].what);
 }
 
 int hth_verb_sim(int argc, char **argv)

@@ -22,6 +22,8 @@ int hth_sim_links_verb(int argc, char **argv);
 int hth_sim_churn_verb(int argc, char **argv);
 int hth_sim_dht_verb(int argc, char **argv);
 int hth_sim_throughput_verb(int argc, char **argv);
+int hth_sim_convergence_verb(int argc, char **argv);
+int hth_sim_storm_verb(int argc, char **argv);
 
 /* Calls `run` for every index below `count` exactly once, from that many threads at the same time;
  * each thread has a `local` of its own, made by `open` and freed by `close`. Results must depend on
