@@ -49,7 +49,7 @@ const struct hth_study_column hth_learn_metrics[HTH_LEARN_METRICS] = {
 enum { KEY_UPDATES = 0x6400, KEY_DATA, KEY_TEXT, KEY_BACKEND, KEY_QUICK, KEY_HOSTS };
 
 static const struct argp_option options[] = {
-    {"updates", KEY_UPDATES, "N", 0, "Updates of a run, of all trainers together (default 4000)",
+    {"updates", KEY_UPDATES, "N", 0, "Updates of a run, of all trainers together (default 2500)",
      0},
     {"hosts", KEY_HOSTS, "N", 0, "Expert hosts (default 8; storm: 10)", 0},
     {"data", KEY_DATA, "DIR", 0, "Fashion-MNIST's files (default " FASHION_DIR ")", 0},
@@ -147,7 +147,7 @@ static enum hth_err load_all(struct hth_learn_study *s)
     s->data.classes = CLASSES;
     s->base.data = &s->data;
     if (s->base.updates == 0)
-        s->base.updates = s->quick ? 200 : 4000;
+        s->base.updates = s->quick ? 160 : 2500;
     if (s->flags.seeds == 0)
         s->flags.seeds = s->quick ? 2 : 5;
     if (s->quick)

@@ -76,7 +76,7 @@ struct hth_learn_opts {
 #define HTH_LEARN_OPTS_INIT                                                                        \
     {                                                                                              \
         .seed = 1, .seq = 32, .d = 32, .layers = 4, .experts = 16, .k = 4, .hosts = 8,             \
-        .trainers = 1, .flights = 16, .micro_batch = 16, .updates = 4000, .average_every = 5,      \
+        .trainers = 1, .flights = 16, .micro_batch = 16, .updates = 2500, .average_every = 5,      \
         .lr = 3e-4f, .expert_lr = 1e-3f, .step_rows = 16, .evals = 8, .eval_samples = 1024,        \
         .eval_samples_last = 1024, .down_us = 10 * HTH_US_PER_S,                                   \
         .limit_us = INT64_C(1000000) * HTH_US_PER_S                                                \

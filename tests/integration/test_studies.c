@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The averaging studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
+/* The studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
  */
-#include "integration/place.h"
+#include "integration/toy.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -227,6 +227,48 @@ static void test_scenarios(void **state)
     place_end(p);
 }
 
+/* One object for each point, the same from one thread and from two. */
+static void test_convergence(void **state)
+{
+    struct place *p = *state;
+    static const char *const numbers[] = {"delay_ms",  "fail_pct",     "experts",    "flights",
+                                          "grace_s",   "loss",         "right_pct",  "answered_pct",
+                                          "short_pct", "useful_per_s", "wasted_pct", "busiest",
+                                          "staleness", "used",         "seeds"};
+    struct toy toy;
+    toy_init(&toy, p, 1);
+    const char *data = place_path(p, "data");
+    for (int threads = 1; threads <= 2; threads++)
+        assert_int_equal(RUN(p, threads == 1 ? "a" : "b", "sim", "convergence", "--quick",
+                             "--updates", "64", "--seeds", "1", "--only", "grace", "--data", data,
+                             "--backend", "ref", "--json", "--threads", threads == 1 ? "1" : "2"),
+                         0);
+    char *one = said(&p->proc[0]), *two = said(&p->proc[1]);
+    assert_string_equal(one, two);
+    size_t lines = 0;
+    for (char *save = NULL, *line = strtok_r(one, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
+        json_t *root = json_loads(line, 0, NULL);
+        assert_true(json_is_object(root));
+        assert_string_equal(json_string_value(json_object_get(root, "study")), "convergence");
+        /* The run in their midst shows its curves, too. */
+        if (strcmp(json_string_value(json_object_get(root, "part")), "grace") == 0) {
+            for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
+                (void)number(root, numbers[i]);
+            assert_true(number(root, "fail_pct") == 10 && number(root, "experts") == 16);
+            lines++;
+        }
+        json_decref(root);
+    }
+    assert_int_equal(lines, 6);
+    free(one);
+    free(two);
+    struct proc *proc = START(p, "c", "sim", "storm", "--quick", "--data", "/nowhere");
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "install dataset-fashion-mnist, or give --data DIR");
+    place_end(p);
+}
+
 static void test_refusals(void **state)
 {
     static const char *const bad[][4] = {
@@ -270,6 +312,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
