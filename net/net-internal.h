@@ -6,9 +6,7 @@
  *   lanes.c     worker threads and the jobs they run; team.c lends out those without a job
  *   listener.c  accepting, and who may connect how often
  *   stream.c    a stream's life: dial, handshake, deliver, pump, close
- *   tls.c       who is it: the handshake, by OpenSSL; then records (struct hth_net_codec)
- *   record.c    bytes <-> TLS 1.3 records; aead.c, gcm.c their encryption
- *   plain.c     streams without TLS
+ *   tls.c       bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
  *   file.c      whole small files
  *
  * Turns. Every entry from libevent is wrapped in hth_net_enter/leave. Writes that callbacks queue
@@ -31,11 +29,9 @@
 
 /* Plaintext of one TLS record. */
 #define HTH_NET_RECORD_BYTES 16384
-/* Sealed bytes collected before one send(). */
-#define HTH_NET_SEND_BYTES 131072
-/* Room for what is received and not opened yet, while there is any. */
-#define HTH_NET_IN_BYTES  131072
-#define HTH_NET_OUT_BYTES (HTH_NET_SEND_BYTES + 3 * (HTH_NET_RECORD_BYTES + 256))
+/* Sealed bytes collected before one send(); also what a read from the socket asks for. */
+#define HTH_NET_SEND_BYTES 65536
+#define HTH_NET_OUT_BYTES  (HTH_NET_SEND_BYTES + 3 * (HTH_NET_RECORD_BYTES + 256))
 /* Fairness: what one stream may move in each direction before the others get a turn. */
 #define HTH_NET_TURN_BYTES (1u << 20)
 /* A turn longer than this is logged. */
@@ -45,10 +41,10 @@
 #define HTH_NET_SPIN_US 50
 
 struct ssl_ctx_st;
+struct ssl_st;
 struct bio_method_st;
 struct hth_map;
 struct hth_net_codec;
-struct hth_net_tls;
 
 struct hth_net_post {
     hth_fn *fn;
@@ -113,7 +109,7 @@ struct hth_net {
     uint8_t *out; /* sealed bytes of the stream being pumped, HTH_NET_OUT_BYTES */
     size_t out_len;
     uint8_t *staging; /* small spans are gathered here into one record */
-    uint8_t *rx;      /* bytes nobody wants */
+    uint8_t *rx;      /* read from plain sockets, and bytes nobody wants */
 
     struct hth_metric *m_streams, *m_bytes_in, *m_bytes_out, *m_refused, *m_slow_turns;
     struct hth_metric *m_handshake_failed;
@@ -157,13 +153,12 @@ struct hth_stream {
     struct event read_event, write_event, timer;
     bool reading, writing; /* events that are added */
 
-    struct hth_net_tls *tls;
-
-    /* reading: received, and not opened or, in plain mode, not read; and before that, in the same
-     * memory, opened and not read. NULL while there is neither. */
-    uint8_t *in;
-    size_t in_off, in_len;
+    /* codec */
+    struct ssl_st *ssl;
+    uint8_t *plain_in; /* plain mode: read ahead, so that small reads share a recv */
     size_t plain_off, plain_len;
+
+    /* reading */
     bool dry;       /* the last recv emptied the socket: ask epoll before the next one */
     bool eof;       /* recv gave 0 */
     int sock_errno; /* the socket failed */
@@ -180,6 +175,7 @@ struct hth_stream {
     bool want_drained;
     bool end_sealed;        /* the end mark is among them or sent */
     enum hth_err write_err; /* nothing can be sent any more */
+    uint64_t records;       /* sealed under the current key */
 
     struct hth_stream *prev, *next; /* of net->streams */
     struct hth_stream *ready_next, *dirty_next, *grave_next;
@@ -203,6 +199,8 @@ struct hth_net_codec {
     /* At most HTH_NET_RECORD_BYTES. */
     enum hth_err (*seal)(struct hth_stream *s, const uint8_t *data, size_t len);
     void (*seal_end)(struct hth_stream *s);
+    /* True when bytes wait above the socket. */
+    bool (*buffered)(const struct hth_stream *s);
     void (*clear)(struct hth_stream *s);
 };
 
@@ -214,13 +212,6 @@ void hth_net_tls_teardown(struct hth_net *net);
 
 /* One recv into buf. Returns bytes, or 0 with s->dry, s->eof or s->sock_errno telling why. */
 size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len);
-/* One recv behind what waits in s->in, of which nothing may be opened and unread. Returns as above.
- */
-size_t hth_net_fill(struct hth_stream *s);
-/* Gives s->in back when nothing waits there: there may be thousands of idle streams. */
-void hth_net_in_rest(struct hth_stream *s);
-/* Room for len more bytes of net->out, which count as used; NULL when it is full. */
-uint8_t *hth_net_out_room(struct hth_net *net, size_t len);
 /* Appends to net->out; false when it is full. */
 bool hth_net_out(struct hth_net *net, const void *data, size_t len);
 /* Why the stream ended, from s->eof and s->sock_errno; `otherwise` when the socket is fine. */

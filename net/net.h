@@ -47,7 +47,6 @@ struct hth_net_opts {
     int64_t handshake_timeout_us;    /* from TCP to a proven key; 0: HTH_HANDSHAKE_TIMEOUT_US */
     int64_t flush_timeout_us;        /* of hth_stream_close; 0: HTH_FLUSH_TIMEOUT_US */
     uint64_t key_records_max;        /* TLS records under one key; 0: HTH_TLS_KEY_RECORDS_MAX */
-    bool library_ciphers;            /* records by OpenSSL's ciphers even where ours are faster */
     bool plain;                      /* no TLS, nothing is authenticated: benchmarks only */
 };
 

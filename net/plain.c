@@ -8,6 +8,8 @@
  */
 #include "net/net-internal.h"
 
+#include "core/mem.h"
+
 #include <string.h>
 
 #define MAGIC       "HTHPLAIN"
@@ -16,6 +18,7 @@
 
 static enum hth_err plain_open(struct hth_stream *s)
 {
+    s->plain_in = hth_calloc(1, HTH_NET_SEND_BYTES);
     bool fits = hth_net_out(s->net, MAGIC, MAGIC_LEN) &&
                 hth_net_out(s->net, s->net->env.pubkey.b, HTH_PUBKEY_LEN);
     return fits ? HTH_OK : HTH_E_BUG;
@@ -23,7 +26,6 @@ static enum hth_err plain_open(struct hth_stream *s)
 
 static enum hth_net_step ended(struct hth_stream *s)
 {
-    hth_net_in_rest(s);
     if (s->eof)
         return HTH_NET_STEP_END;
     if (s->sock_errno == 0)
@@ -34,21 +36,21 @@ static enum hth_net_step ended(struct hth_stream *s)
 
 static enum hth_net_step plain_handshake(struct hth_stream *s)
 {
-    while (s->in_len < HELLO_BYTES) {
-        if (hth_net_fill(s) == 0) {
+    while (s->plain_len < HELLO_BYTES) {
+        size_t n = hth_net_sock_recv(s, s->plain_in + s->plain_len, HELLO_BYTES - s->plain_len);
+        if (n == 0) {
             enum hth_net_step step = ended(s);
             if (step == HTH_NET_STEP_END)
                 s->end_err = HTH_E_CLOSED;
             return step;
         }
+        s->plain_len += n;
     }
-    const uint8_t *hello = s->in + s->in_off;
-    s->in_off += HELLO_BYTES;
-    s->in_len -= HELLO_BYTES;
+    s->plain_len = 0;
     s->end_err = HTH_E_PROTOCOL;
-    if (memcmp(hello, MAGIC, MAGIC_LEN) != 0)
+    if (memcmp(s->plain_in, MAGIC, MAGIC_LEN) != 0)
         return HTH_NET_STEP_FAIL;
-    hth_net_peer_from_key(s, hello + MAGIC_LEN);
+    hth_net_peer_from_key(s, s->plain_in + MAGIC_LEN);
     if (s->has_want && !hth_peer_id_eq(&s->want, &s->peer)) {
         s->end_err = HTH_E_BAD_PEER_ID;
         return HTH_NET_STEP_FAIL;
@@ -59,24 +61,26 @@ static enum hth_net_step plain_handshake(struct hth_stream *s)
 
 static enum hth_net_step plain_peek(struct hth_stream *s)
 {
-    if (s->in_len > 0 || hth_net_fill(s) > 0)
+    if (s->plain_len > 0)
         return HTH_NET_STEP_OK;
-    return ended(s);
+    s->plain_off = 0;
+    s->plain_len = hth_net_sock_recv(s, s->plain_in, HTH_NET_SEND_BYTES);
+    return s->plain_len > 0 ? HTH_NET_STEP_OK : ended(s);
 }
 
 static enum hth_net_step plain_read(struct hth_stream *s, uint8_t *to, size_t max, size_t *got)
 {
-    if (s->in_len == 0 && max >= HTH_NET_IN_BYTES) {
+    if (s->plain_len == 0 && max >= HTH_NET_SEND_BYTES) {
         *got = hth_net_sock_recv(s, to, max);
         return *got > 0 ? HTH_NET_STEP_OK : ended(s);
     }
     enum hth_net_step step = plain_peek(s);
     if (step != HTH_NET_STEP_OK)
         return step;
-    *got = HTH_MIN(max, s->in_len);
-    memcpy(to, s->in + s->in_off, *got);
-    s->in_off += *got;
-    s->in_len -= *got;
+    *got = HTH_MIN(max, s->plain_len);
+    memcpy(to, s->plain_in + s->plain_off, *got);
+    s->plain_off += *got;
+    s->plain_len -= *got;
     return HTH_NET_STEP_OK;
 }
 
@@ -91,9 +95,16 @@ static void plain_seal_end(struct hth_stream *s)
     (void)s;
 }
 
+static bool plain_buffered(const struct hth_stream *s)
+{
+    return s->plain_len > 0;
+}
+
 static void plain_clear(struct hth_stream *s)
 {
-    (void)s;
+    hth_free(s->plain_in);
+    s->plain_in = NULL;
+    s->plain_len = 0;
 }
 
 const struct hth_net_codec hth_net_plain = {
@@ -103,5 +114,6 @@ const struct hth_net_codec hth_net_plain = {
     .read = plain_read,
     .seal = plain_seal,
     .seal_end = plain_seal_end,
+    .buffered = plain_buffered,
     .clear = plain_clear,
 };

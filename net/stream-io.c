@@ -3,10 +3,10 @@
  * stream-io.c: the bytes of a stream, from the owner's spans to the socket and back.
  *
  *   write:  ring of spans --seal--> net->out --send--> socket
- *             (16 KiB records)   (128 KiB at a time)     |
+ *             (16 KiB records)   (64 KiB at a time)      |
  *                                    what it refuses -> s->left, first in line when it drains
  *
- *   read:   socket --recv--> s->in (128 KiB) --open--> the caller's blob
+ *   read:   socket --recv--> codec's read-ahead (64 KiB) --unseal--> the caller's blob
  *
  * Large spans are sealed where they lie. Small ones are gathered into one record, so that a frame's
  * header, meta and small body leave together: one record, one system call.
@@ -49,31 +49,6 @@ size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len)
     else
         s->sock_errno = errno;
     return 0;
-}
-
-size_t hth_net_fill(struct hth_stream *s)
-{
-    HTH_ASSERT(s->plain_len == 0);
-    if (s->in == NULL)
-        s->in = hth_try_block(HTH_NET_IN_BYTES);
-    if (s->in == NULL) {
-        s->sock_errno = ENOMEM;
-        return 0;
-    }
-    if (s->in_len > 0 && s->in_off > 0)
-        memmove(s->in, s->in + s->in_off, s->in_len);
-    s->in_off = 0;
-    size_t n = hth_net_sock_recv(s, s->in + s->in_len, HTH_NET_IN_BYTES - s->in_len);
-    s->in_len += n;
-    return n;
-}
-
-void hth_net_in_rest(struct hth_stream *s)
-{
-    if (s->in == NULL || s->in_len > 0 || s->plain_len > 0)
-        return;
-    hth_block_free(s->in, HTH_NET_IN_BYTES);
-    s->in = NULL;
 }
 
 enum hth_err hth_net_errno_err(int e)
@@ -128,21 +103,13 @@ void hth_net_want_write(struct hth_stream *s, bool on)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-uint8_t *hth_net_out_room(struct hth_net *net, size_t len)
-{
-    if (len > HTH_NET_OUT_BYTES - net->out_len)
-        return NULL;
-    uint8_t *room = net->out + net->out_len;
-    net->out_len += len;
-    return room;
-}
-
 bool hth_net_out(struct hth_net *net, const void *data, size_t len)
 {
-    uint8_t *room = hth_net_out_room(net, len);
-    if (room != NULL)
-        memcpy(room, data, len);
-    return room != NULL;
+    if (len > HTH_NET_OUT_BYTES - net->out_len)
+        return false;
+    memcpy(net->out + net->out_len, data, len);
+    net->out_len += len;
+    return true;
 }
 
 void hth_net_drop_queue(struct hth_stream *s)

@@ -105,8 +105,6 @@ void hth_net_stream_cut(struct hth_stream *s)
     event_del(&s->write_event);
     event_del(&s->timer);
     net->codec->clear(s);
-    s->in_len = s->plain_len = 0;
-    hth_net_in_rest(s);
     close(s->fd);
     s->fd = -1;
     hth_net_drop_queue(s);
@@ -157,16 +155,14 @@ static void set_timeout(struct hth_stream *s, int64_t us)
 static void look_for_more(struct hth_stream *s)
 {
     struct hth_net *net = s->net;
-    if (s->state == HTH_NET_OPEN)
-        hth_net_in_rest(s);
     if (s->state != HTH_NET_OPEN || s->paused)
         return;
     if (s->ended) {
         hth_net_ready_later(s, HTH_NET_READY_READ);
         return;
     }
-    if (s->in == NULL)
-        return; /* nothing waits above the socket */
+    if (!net->codec->buffered(s))
+        return;
     net->out_len = 0;
     enum hth_net_step step = net->codec->peek(s);
     hth_net_out_flush(s);
