@@ -101,16 +101,16 @@ static void entry_end(struct hth_board *b, struct entry *e)
 }
 
 /* From its first sight a record is believed for its life, but not past its end by the owner's clock
- * plus the tolerated skew. */
+ * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long: the
+ * record that it ends is in the DHT still, and would come back with the next answer. */
 static void entry_time(struct hth_board *b, struct entry *e, const struct hth_record *rec)
 {
     int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
     int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(b->env);
-    int64_t believed_us = e->live ? HTH_MIN(life_us, left_us) : 0;
-    believed_us = HTH_MAX(believed_us, 0);
+    int64_t until_us = HTH_MAX(e->live ? HTH_MIN(life_us, left_us) : left_us, 0);
     hth_heap_remove(&b->by_deadline, &e->heap);
-    e->deadline_us = e->heap.key = hth_now_us(b->env) + believed_us;
-    e->husk_us = HTH_MAX(left_us - believed_us, 0) + 1;
+    e->deadline_us = e->heap.key = hth_now_us(b->env) + until_us + !e->live;
+    e->husk_us = HTH_MAX(left_us - until_us, 0) + 1;
     hth_heap_push(&b->by_deadline, &e->heap);
 }
 

@@ -245,10 +245,11 @@ static void skewed_clocks(void **state)
 }
 
 /* The bytes of a record by the host, as of now. */
-static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
+static size_t seal_flagged(uint8_t flags, uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
 {
     struct hth_env *env = hth_node_env(fx.host);
     struct hth_record rec = {.kind = fx.topic.kind,
+                             .flags = flags,
                              .part = part,
                              .network = fx.topic.network,
                              .seq = seq,
@@ -261,6 +262,33 @@ static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
     hth_topic_key(&fx.topic, env->crypto, hth_topic_epoch(hth_wall_us(env)), &key);
     assert_ok(hth_record_seal(env, &key, &rec, out, HTH_DHT_VALUE_BYTES_MAX, &len));
     return len;
+}
+
+static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
+{
+    return seal_flagged(0, part, seq, value, out);
+}
+
+/* The DHT gives a record for as long as it lives, also when its owner has said goodbye since. */
+static void a_goodbye_is_remembered(void **state)
+{
+    uint8_t old[HTH_DHT_VALUE_BYTES_MAX], bye[HTH_DHT_VALUE_BYTES_MAX];
+    (void)state;
+    start_board(NULL);
+    size_t old_len = seal(0, 100, 1, old);
+    size_t bye_len = seal_flagged(HTH_RECORD_GOODBYE, 0, 101, 0, bye);
+    assert_ok(hth_board_offer(fx.reader.board, old, old_len));
+    hth_world_run_for(fx.world, S);
+    assert_ok(hth_board_offer(fx.reader.board, bye, bye_len));
+    assert_int_equal(fx.reader.live, 0);
+    for (int i = 0; i < 61; i++) { /* sealed 1 s ago, 60 s of life, 3 s of skew */
+        hth_world_run_for(fx.world, S);
+        assert_err(HTH_E_STALE, hth_board_offer(fx.reader.board, old, old_len));
+    }
+    hth_world_run_for(fx.world, 2 * S);
+    assert_err(HTH_E_EXPIRED, hth_board_offer(fx.reader.board, old, old_len));
+    assert_int_equal(fx.reader.records, 1);
+    assert_int_equal(fx.reader.gone, 1);
 }
 
 static void replays_and_older_sequences_are_ignored(void **state)
@@ -478,6 +506,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(updates_and_goodbyes_travel_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_before_the_first_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_goodbye_is_remembered, setup, teardown),
         cmocka_unit_test_teardown(skewed_clocks, teardown),
         cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_ignored, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_payload_keeps_the_older_record, setup, teardown),
