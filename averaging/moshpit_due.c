@@ -29,6 +29,7 @@ void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
     }
     s->issued_us = p->issued_us;
     s->at_us = hth_now_us(mp->env);
+    hth_roster_miss(mp->roster, id);
 }
 
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
@@ -97,7 +98,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     if (where_heard(s, &p->id, &ours, &heard))
         return heard;
     if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
-        return n->generation < s->generation ? MAY_COME : NOT_DUE;
+        return hth_roster_is_later(s->generation, n->generation) ? MAY_COME : NOT_DUE;
     theirs.cell = n->cell;
     if (s->moves) { /* its cell in our round is known only when it is in it */
         if (n->round != s->round)

@@ -14,9 +14,7 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS     8                  /* rarer marks speak at once */
-#define LOWER_US      (3 * HTH_US_PER_S) /* between two steps down */
-#define SETTLE_US     (3 * HTH_US_PER_S) /* until those of a lower level have spoken */
+#define SLOT_BITS     8 /* rarer marks speak at once */
 #define READY_STEP_US (200 * HTH_US_PER_MS)
 #define RATE_STEP     0.25                  /* a speed that others should hear of */
 #define SAMPLES_STEP  0.1                   /* ... samples, of those said or estimated */
@@ -24,60 +22,6 @@
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
 static void adjust(struct hth_roster *r);
-
-/* ---- who counts ------------------------------------------------------------------------------ */
-
-bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
-{
-    return note->schema == r->opts.schema && (note->flags & HTH_ROSTER_BOOTSTRAPPING) == 0;
-}
-
-bool hth_roster_self_counts(const struct hth_roster *r)
-{
-    return !r->opts.watch_only && !r->leaving && hth_roster_takes_part(r, &r->self);
-}
-
-static uint64_t mark_of(const struct hth_peer_id *id)
-{
-    return hth_mix64(hth_load_u64le(id->b));
-}
-
-static uint32_t zeros_of(const struct hth_peer_id *id)
-{
-    uint64_t mark = mark_of(id);
-
-    return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
-}
-
-bool hth_roster_in(uint32_t level, const struct hth_peer_id *id)
-{
-    return zeros_of(id) >= level;
-}
-
-/* Counts of notes by the leading zeros of their marks, so that no record costs a walk. */
-static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
-{
-    uint32_t n = 0;
-
-    for (uint32_t z = level; z <= 64; z++)
-        n += by_zeros[z];
-    return n;
-}
-
-uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
-{
-    bool self_in = hth_roster_in(r->counted_level, &r->env->self);
-    uint32_t n = count_from(r->parts, r->counted_level);
-
-    if (hth_roster_self_counts(r) && self_in)
-        n++;
-    n <<= r->counted_level;
-    if (hth_roster_self_counts(r) && !self_in)
-        n = HTH_MAX(n, 1u);
-    if (exact != NULL)
-        *exact = r->counted_level == 0;
-    return n;
-}
 
 /* ---- timer ----------------------------------------------------------------------------------- */
 
@@ -106,47 +50,12 @@ static void on_change_timer(void *arg)
         r->opts.on_change(r->opts.arg);
 }
 
-static void tell_change(struct hth_roster *r)
+void hth_roster_tell_change(struct hth_roster *r)
 {
     if (r->changed)
         return;
     r->changed = true;
     hth_timer_set(r->env, r->change, 0);
-}
-
-/* ---- levels of sampling ---------------------------------------------------------------------- */
-
-static void adjust_level(struct hth_roster *r)
-{
-    int64_t now = hth_now_us(r->env);
-
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX &&
-           count_from(r->seen, r->level) > HTH_AVG_ROSTER_HIGH) {
-        r->level++;
-        r->lower_at_us = 0;
-    }
-    r->counted_level = HTH_MAX(r->counted_level, r->level);
-    if (r->level > 0 && count_from(r->seen, r->level) < HTH_AVG_ROSTER_LOW) {
-        if (r->lower_at_us == 0)
-            r->lower_at_us = now + LOWER_US;
-        if (now >= r->lower_at_us) {
-            r->level--;
-            r->lower_at_us = 0;
-            r->counted_at_us = now + SETTLE_US;
-            hth_roster_tick_at(r, now + LOWER_US);
-        } else {
-            hth_roster_tick_at(r, r->lower_at_us);
-        }
-    } else {
-        r->lower_at_us = 0;
-    }
-    if (r->counted_level > r->level) {
-        if (now >= r->counted_at_us)
-            r->counted_level = r->level;
-        else
-            hth_roster_tick_at(r, r->counted_at_us);
-    }
-    r->stats.level = r->level;
 }
 
 /* ---- this peer's note ------------------------------------------------------------------------ */
@@ -199,7 +108,8 @@ static void adjust_speaking(struct hth_roster *r)
 
 static void adjust(struct hth_roster *r)
 {
-    adjust_level(r);
+    hth_roster_adjust_doubts(r);
+    hth_roster_adjust_level(r);
     adjust_speaking(r);
     hth_roster_review(r);
 }
@@ -238,11 +148,11 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema)
     r->opts.schema = r->self.schema = schema;
     memset(r->parts, 0, sizeof(r->parts));
     for (uint32_t i = 0; i < r->count; i++) {
-        r->parts[zeros_of(&r->peers[i]->id)] += hth_roster_takes_part(r, &r->peers[i]->note);
+        r->parts[hth_roster_zeros(&r->peers[i]->id)] += hth_roster_counts(r, r->peers[i]);
         hth_roster_follow(r, &r->peers[i]->note);
     }
     hth_roster_say(r);
-    tell_change(r);
+    hth_roster_tell_change(r);
 }
 
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
@@ -251,7 +161,7 @@ void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
         return;
     r->self.flags = flags & HTH_ROSTER_FLAGS;
     hth_roster_say(r);
-    tell_change(r);
+    hth_roster_tell_change(r);
 }
 
 void hth_roster_set_ready_at(struct hth_roster *r, int64_t wall_us)
@@ -285,7 +195,7 @@ uint64_t hth_roster_round(const struct hth_roster *r)
     uint64_t round = r->self.round;
 
     for (uint32_t i = 0; i < r->count; i++)
-        if (hth_roster_takes_part(r, &r->peers[i]->note))
+        if (hth_roster_counts(r, r->peers[i]))
             round = HTH_MAX(round, r->peers[i]->note.round);
     return round;
 }
@@ -324,7 +234,7 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->count++;
     p->id = *id;
     p->skew_us = INT64_MIN;
-    r->seen[zeros_of(id)]++;
+    r->seen[hth_roster_zeros(id)]++;
     return p;
 }
 
@@ -341,16 +251,19 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (p == NULL)
         p = insert(r, &rec->owner_id);
     else
-        r->parts[zeros_of(&p->id)] -= hth_roster_takes_part(r, &p->note);
+        r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
     *user = p;
     p->note = note;
-    r->parts[zeros_of(&p->id)] += hth_roster_takes_part(r, &note);
+    p->missed = false;
+    p->heard_us = hth_now_us(r->env);
+    r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
+    hth_roster_judge(r, p);
     p->issued_us = rec->issued_us;
     ahead = HTH_MAX(rec->issued_us - hth_wall_us(r->env), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
     p->skew_us = HTH_MIN(HTH_MAX(p->skew_us, ahead), (int64_t)HTH_CLOCK_SKEW_MAX_US);
     hth_roster_follow(r, &note);
     adjust(r);
-    tell_change(r);
+    hth_roster_tell_change(r);
     return HTH_OK;
 }
 
@@ -367,14 +280,13 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     HTH_ASSERT(found && r->peers[at] == user);
     r->count--;
     memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
-    r->seen[zeros_of(owner)]--;
-    r->parts[zeros_of(owner)] -=
-        hth_roster_takes_part(r, &((const struct hth_roster_peer *)user)->note);
+    r->seen[hth_roster_zeros(owner)]--;
+    r->parts[hth_roster_zeros(owner)] -= hth_roster_counts(r, user);
     hth_free(user);
     if (r->freed)
         return;
     adjust(r);
-    tell_change(r);
+    hth_roster_tell_change(r);
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
@@ -393,13 +305,18 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *r, uint32_t
     return index < r->count ? r->peers[index] : NULL;
 }
 
-const struct hth_roster_peer *hth_roster_find(const struct hth_roster *r,
-                                              const struct hth_peer_id *id)
+struct hth_roster_peer *hth_roster_get(const struct hth_roster *r, const struct hth_peer_id *id)
 {
     bool found;
     uint32_t at = place_of(r, id, &found);
 
     return found ? r->peers[at] : NULL;
+}
+
+const struct hth_roster_peer *hth_roster_find(const struct hth_roster *r,
+                                              const struct hth_peer_id *id)
+{
+    return hth_roster_get(r, id);
 }
 
 void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
@@ -438,7 +355,7 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
-    int zeros = (int)zeros_of(&r->env->self);
+    int zeros = (int)hth_roster_zeros(&r->env->self);
 
     r->opts.silent = false;
     r->slot_at_us = hth_now_us(r->env) + HTH_MAX(SLOT_BITS - zeros, 0) * r->opts.slot_us;

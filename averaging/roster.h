@@ -21,10 +21,12 @@
  * Up to HTH_AVG_ROSTER_HIGH peers, L is 0 and everything here is exact. Peers with rare marks post
  * first (`slot_us` per bit), so that thousands that start together learn L before they speak.
  *
- * The shape. A note carries (generation, shape). The highest generation counts, and of two with
- * the same number the one whose shape has the larger text. When the fill has left the bounds of
- * hth_avg_shape_review for `patience_us` (and a random part of it more), a peer that posts proposes
- * generation + 1. `shape` in the options fixes it: such peers never propose and follow nobody.
+ * The shape. A note carries (generation, shape). The latest generation counts, and of two with the
+ * same number the one whose shape has the larger text. Generations go round: b is later than a when
+ * it comes within 2^31 after it, so that nobody can end their line by saying the last of them. When
+ * the fill has left the bounds of hth_avg_shape_review for `patience_us` (and a random part of it
+ * more), a peer that posts proposes generation + 1. `shape` in the options fixes it: such peers
+ * never propose and follow nobody.
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
  * that take part, so that M^d peers fill the grid exactly; else from its id. It is placed when it
@@ -86,6 +88,11 @@ struct hth_roster_peer {
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
     int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
+    bool doubted;      /* it does not count now: hth_roster_doubt, hth_roster_miss */
+    /* private: */
+    bool missed;
+    uint32_t doubts;
+    int64_t heard_us, doubted_until_us;
 };
 
 struct hth_roster_opts {
@@ -148,11 +155,19 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uin
 /* NULL: not seen. */
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
                                               const struct hth_peer_id *id);
+/* What it says of itself was not true: it does not count for a minute, the next time for two, and
+ * so on up to an hour. */
+void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
+/* It was not there when it should have been: when half of its note's life is over and it was not
+ * renewed, it does not count until it is. */
+void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Those that take part (of our schema, with state), this peer included if it does. *exact (may be
  * NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 /* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */
 const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster, uint32_t *generation);
+/* Of two generations of shapes; 0, none, is before all. */
+bool hth_roster_is_later(uint32_t a, uint32_t b);
 /* This peer's cell in it, placed now if need be. Errors: E_NOT_FOUND (there is no shape). */
 enum hth_err hth_roster_cell(struct hth_roster *roster, struct hth_avg_cell *out) HTH_MUST;
 /* The round to look for a group in now: the highest that anybody said, and none we have done. */

@@ -56,7 +56,7 @@ void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hth_roster_peer *p = r->peers[i];
 
-        if (hth_roster_takes_part(r, &p->note) && hth_roster_in(r->counted_level, &p->id))
+        if (hth_roster_counts(r, p) && hth_roster_in(r->counted_level, &p->id))
             add(&s, &p->note, (double)(wall - p->issued_us + p->skew_us) / 1e6, age_max_s);
     }
     s.said *= scale;

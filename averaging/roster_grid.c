@@ -4,6 +4,8 @@
 
 #include "averaging/roster_int.h"
 
+#define HALF_WAY (UINT32_C(1) << 31)
+
 static bool is_fixed(const struct hth_roster *r)
 {
     return r->opts.shape.dims > 0;
@@ -24,12 +26,19 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
     hth_roster_say(r);
 }
 
+bool hth_roster_is_later(uint32_t a, uint32_t b)
+{
+    if (a == 0 || b == 0)
+        return a > b;
+    return a - b != HALF_WAY ? a - b - 1 < HALF_WAY - 1 : a > b;
+}
+
 static bool is_newer(const struct hth_roster *r, const struct hth_roster_note *note)
 {
     char theirs[HTH_AVG_SHAPE_TEXT_MAX], ours[HTH_AVG_SHAPE_TEXT_MAX];
 
     if (note->generation != r->self.generation)
-        return note->generation > r->self.generation;
+        return hth_roster_is_later(note->generation, r->self.generation);
     return note->generation > 0 && strcmp(hth_avg_shape_text(&note->shape, theirs),
                                           hth_avg_shape_text(&r->self.shape, ours)) > 0;
 }
@@ -53,7 +62,7 @@ void hth_roster_review(struct hth_roster *r)
     int64_t now = hth_now_us(r->env), patience;
     struct hth_avg_shape next;
 
-    if (is_fixed(r) || !r->speaking || r->self.generation == UINT32_MAX)
+    if (is_fixed(r) || !r->speaking)
         return;
     if (fits(r, hth_roster_population(r, NULL), &next)) {
         r->review_at_us = 0;
@@ -69,7 +78,7 @@ void hth_roster_review(struct hth_roster *r)
         return;
     }
     r->stats.proposed++;
-    take(r, r->self.generation + 1, &next);
+    take(r, r->self.generation == UINT32_MAX ? 1 : r->self.generation + 1, &next);
 }
 
 static uint32_t rank_of_self(const struct hth_roster *r)
@@ -77,7 +86,7 @@ static uint32_t rank_of_self(const struct hth_roster *r)
     uint32_t rank = 0;
 
     for (uint32_t i = 0; i < r->count; i++)
-        rank += hth_roster_takes_part(r, &r->peers[i]->note) &&
+        rank += hth_roster_counts(r, r->peers[i]) &&
                 hth_peer_id_cmp(&r->peers[i]->id, &r->env->self) < 0;
     return rank;
 }

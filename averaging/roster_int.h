@@ -2,7 +2,8 @@
 /*
  * roster_int.h (internal): the roster's parts.
  *
- *   roster.c        the board of the others' notes, this peer's own note, levels of sampling
+ *   roster.c        the board of the others' notes, this peer's own note
+ *   roster_count.c  who counts: levels of sampling, doubts
  *   roster_grid.c   shapes, generations, cells
  *   roster_batch.c  sums over the notes
  *   roster_note.c   a note's bytes
@@ -38,6 +39,7 @@ struct hth_roster {
     uint32_t level;         /* decides who posts */
     uint32_t counted_level; /* of the estimates: follows `level` down a little later */
     int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */
+    int64_t doubts_at_us; /* when a doubt begins or ends; 0: there are none */
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
     struct hth_timer *tick, *change;
@@ -49,14 +51,26 @@ struct hth_roster {
 };
 
 /* ---- roster.c ---- */
-/* Takes part in rounds and batches: of our schema and with state. */
-bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note);
-bool hth_roster_self_counts(const struct hth_roster *r);
-/* Whether the id's mark is below the level. */
-bool hth_roster_in(uint32_t level, const struct hth_peer_id *id);
+struct hth_roster_peer *hth_roster_get(const struct hth_roster *r, const struct hth_peer_id *id);
+/* on_change comes in the next turn. */
+void hth_roster_tell_change(struct hth_roster *r);
 /* The note has changed in a way that others should know soon. */
 void hth_roster_say(struct hth_roster *r);
 void hth_roster_tick_at(struct hth_roster *r, int64_t at_us);
+
+/* ---- roster_count.c ---- */
+/* Takes part in rounds and batches: of our schema and with state. */
+bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note);
+/* ... and is not in doubt. */
+bool hth_roster_counts(const struct hth_roster *r, const struct hth_roster_peer *p);
+bool hth_roster_self_counts(const struct hth_roster *r);
+/* Leading zeros of the id's mark, and whether it is below the level. */
+uint32_t hth_roster_zeros(const struct hth_peer_id *id);
+bool hth_roster_in(uint32_t level, const struct hth_peer_id *id);
+void hth_roster_adjust_level(struct hth_roster *r);
+void hth_roster_adjust_doubts(struct hth_roster *r);
+/* After its note, or what is thought of it, has changed. */
+void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
 
 /* ---- roster_grid.c ---- */
 /* Somebody's shape: followed when its generation is newer. */

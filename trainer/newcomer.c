@@ -26,7 +26,9 @@
 #define META_BYTES   40
 #define POLL_US      (100 * HTH_US_PER_MS)
 #define LAG_LOCAL    64 /* updates that trainers which step by themselves may differ by */
-#define CATCH_UPS    3  /* in a row: then the run is faster than its state can be fetched */
+#define UNSHOWN_US                                                                                 \
+    (15 * HTH_US_PER_S) /* then who says a later step and shows no state is doubted */
+#define CATCH_UPS 3     /* in a row: then the run is faster than its state can be fetched */
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
@@ -159,6 +161,7 @@ static void fetch(struct hth_trainer *t);
 static void ready(struct hth_trainer *t)
 {
     t->newcomer.boot = HTH_BOOT_READY;
+    t->newcomer.was_ready = true;
     t->told_us = 0;
     if (t->opts.share.roster != NULL)
         hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
@@ -256,6 +259,7 @@ static void fetch(struct hth_trainer *t)
     enum hth_err err;
 
     n->boot = HTH_BOOT_FETCH;
+    n->fetch_us = hth_now_us(t->env);
     n->alone_since_us = 0;
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
@@ -275,6 +279,12 @@ static void fetch(struct hth_trainer *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
+static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
 /* Trainers of the run that have its state, and the highest step that one of them says. */
 static uint32_t others(const struct hth_trainer *t, uint64_t *step)
 {
@@ -284,8 +294,7 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
 
     *step = 0;
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        if (p->note.schema != hth_roster_self(r)->schema ||
-            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
+        if (!can_be_ahead(r, p))
             continue;
         n++;
         *step = HTH_MAX(*step, p->note.step);
@@ -309,6 +318,33 @@ static void look(struct hth_trainer *t)
         hth_timer_set(t->env, n->timer, POLL_US);
 }
 
+/* Somebody says a later step, and nobody has shown a state of one for long. A trainer that was in
+ * step does not stop for a word that nobody proves; a newcomer only where others are at its own
+ * step. Who told the truth is believed again in a minute. */
+static void doubt_the_unshown(struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    struct hth_newcomer *n = &t->newcomer;
+    struct hth_state_progress progress;
+    const struct hth_roster_peer *p;
+    bool in_step = n->was_ready;
+
+    hth_state_fetch_progress(n->fetch, &progress);
+    if (progress.step != 0 || hth_now_us(t->env) - n->fetch_us < UNSHOWN_US)
+        return;
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
+    for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p) && p->note.step > t->stats.updates) {
+            char text[HTH_PEER_SHORT_LEN];
+
+            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                    "%s says step %llu and nobody shows it: goes on without it for now",
+                    hth_peer_id_short(&p->id, text), (unsigned long long)p->note.step);
+            hth_roster_doubt(t->opts.share.roster, &p->id);
+        }
+}
+
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */
 static void wait_for_state(struct hth_trainer *t)
 {
@@ -321,6 +357,7 @@ static void wait_for_state(struct hth_trainer *t)
         return;
     }
     hth_timer_set(t->env, n->timer, POLL_US);
+    doubt_the_unshown(t);
     if (others(t, &step) > 0 && step > t->stats.updates) {
         n->alone_since_us = 0;
         return;
@@ -403,6 +440,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
         return HTH_E_CONFIG;
     n->timer = hth_timer_new(t->env, on_timer, t);
     hth_roster_set_schema(o->roster, hth_share_schema(t, HTH_TICKET_PARAMS));
+    n->was_ready = o->bootstrap;
     if (!o->bootstrap) {
         n->boot = HTH_BOOT_LOOK;
         hth_roster_set_flags(o->roster,

@@ -129,7 +129,8 @@ enum hth_boot {
 /* Where the run stands, from others and for others. */
 struct hth_newcomer {
     enum hth_boot boot;
-    int64_t since_us, alone_since_us;
+    bool was_ready;
+    int64_t since_us, alone_since_us, fetch_us;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
     struct hth_timer *timer;

@@ -118,6 +118,47 @@ static void test_exact_count(void **state)
     swarm_clear(&s);
 }
 
+/* Who is missed does not count once half of its note's life is over, until it is renewed; who is in
+ * doubt does not count for a minute, and the next time for two. */
+static void test_doubts(void **state)
+{
+    const struct hth_peer_id *id;
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+
+    (void)state;
+    swarm_init(&s, 17, 3);
+    for (int i = 0; i < 3; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 5 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    id = &hth_node_env(s.node[1])->self;
+    hth_roster_miss(s.roster[0], id);
+    hth_world_run_for(s.world, 15 * S); /* it renews its note */
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_roster_free(s.roster[1]);
+    s.roster[1] = NULL;
+    hth_roster_miss(s.roster[0], id);
+    hth_world_run_for(s.world, 10 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    assert_true(hth_roster_find(s.roster[0], id)->doubted);
+    assert_int_equal(hth_roster_population(s.roster[2], NULL), 3); /* who did not miss it */
+    hth_world_run_for(s.world, 12 * S);
+    assert_int_equal(hth_roster_population(s.roster[2], NULL), 2);
+    id = &hth_node_env(s.node[2])->self;
+    for (int64_t minutes = 1; minutes <= 4; minutes *= 2) {
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+        hth_roster_doubt(s.roster[0], id);
+        hth_roster_doubt(s.roster[0], id); /* once is enough */
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 1);
+        hth_world_run_for(s.world, minutes * 60 * S - S);
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 1);
+        hth_world_run_for(s.world, 2 * S);
+    }
+    hth_roster_doubt(s.roster[0], &hth_node_env(s.node[1])->self); /* not there any more */
+    swarm_clear(&s);
+}
+
 /* Who has not come in yet says nothing, and reads all the same. */
 static void test_silence(void **state)
 {
@@ -297,6 +338,75 @@ static void test_shapes_of_a_partition_merge(void **state)
     /* All of them at once: many propose, and one stays. */
     hth_world_run_for(s.world, 20 * S);
     check_one_shape(&s, 20, &g);
+    swarm_clear(&s);
+}
+
+static void test_order_of_generations(void **state)
+{
+    (void)state;
+    assert_true(hth_roster_is_later(1, 0));
+    assert_false(hth_roster_is_later(0, 1));
+    assert_false(hth_roster_is_later(0, UINT32_MAX));
+    assert_false(hth_roster_is_later(7, 7));
+    assert_true(hth_roster_is_later(8, 7));
+    assert_true(hth_roster_is_later(UINT32_MAX, UINT32_MAX - 1));
+    assert_true(hth_roster_is_later(1, UINT32_MAX));
+    assert_false(hth_roster_is_later(UINT32_MAX, 1));
+    for (uint64_t a = 1; a <= UINT32_MAX; a += 98765431) /* of two that differ one is later */
+        for (uint64_t b = a + 1; b <= UINT32_MAX; b += 87654329)
+            assert_true(hth_roster_is_later((uint32_t)a, (uint32_t)b) !=
+                        hth_roster_is_later((uint32_t)b, (uint32_t)a));
+    assert_true(hth_roster_is_later(1u + (1u << 31), 1) != hth_roster_is_later(1, 1u + (1u << 31)));
+}
+
+static enum hth_err fill_generation(void *arg, struct hth_writer *w)
+{
+    struct hth_roster_note note = {.addr = {.family = 4, .port = 1},
+                                   .schema = 7,
+                                   .generation = *(uint32_t *)arg,
+                                   .shape = {.dims = 2, .size = {50, 50}}};
+
+    return hth_roster_note_write(&note, w);
+}
+
+/* Somebody says a grid that fits nobody, of the latest generation that there is: it is followed,
+ * and the next one comes after it. */
+static void test_latest_generation(void **state)
+{
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_topic topic;
+    struct hth_node *node;
+    struct hth_note *note;
+    uint32_t g, forged;
+
+    (void)state;
+    o.group_max = 4;
+    swarm_init(&s, 16, 12);
+    for (int i = 0; i < 12; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 8 * S);
+    check_one_shape(&s, 12, &g);
+    forged = g + (1u << 31) - 1;
+    node = hth_world_node(s.world, "liar", NULL);
+    hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_PROGRESS, "roster", 6);
+    opts.life_us = 20 * S;
+    assert_ok(hth_note_new(hth_node_env(node), hth_node_dht(node), &topic, &opts, fill_generation,
+                           &forged, &note));
+    hth_world_run_for(s.world, S);
+    hth_roster_shape(s.roster[0], &g);
+    assert_int_equal(g, forged);
+    hth_world_run_for(s.world, 15 * S);
+    check_one_shape(&s, 12, &g);
+    assert_in_range(g, forged + 1, forged + 5);
+    /* From here the highest number there is lies behind. */
+    forged = g + (1u << 31) + 7;
+    hth_note_update(note, 0);
+    hth_world_run_for(s.world, S);
+    check_one_shape(&s, 12, &forged);
+    assert_int_equal(forged, g);
+    hth_note_free(note);
     swarm_clear(&s);
 }
 
@@ -643,12 +753,15 @@ int main(int argc, char **argv)
     const struct CMUnitTest large[] = {cmocka_unit_test(test_sampled_4096)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_count),
+        cmocka_unit_test(test_doubts),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_leaving_before_a_word),
         cmocka_unit_test(test_sampled_1024),
         cmocka_unit_test(test_level_falls),
         cmocka_unit_test(test_one_shape),
         cmocka_unit_test(test_shapes_of_a_partition_merge),
+        cmocka_unit_test(test_order_of_generations),
+        cmocka_unit_test(test_latest_generation),
         cmocka_unit_test(test_cells_fill_the_grid),
         cmocka_unit_test(test_given_cells_and_rounds),
         cmocka_unit_test(test_batch_and_its_time),

@@ -334,6 +334,87 @@ static void test_one_loses_power(void **state)
     check_one_dies(HTH_CRASH_SILENT);
 }
 
+/* Half of them die at once. Until their notes are old the others may be cut off from them, and two
+ * halves must not go on; they wait for half of a note's life and not for all of it. */
+static void check_half_die(enum hth_crash how)
+{
+    struct fixture *f = fixture_new(12);
+    struct hth_crew_opts o = batch_opts(f, 6);
+    int64_t at;
+
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    for (uint32_t i = 3; i < 6; i++)
+        hth_node_crash(hth_crew_node(f->crew, i), how);
+    at = hth_world_now_us(f->world);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(f->updates[i], 40);
+    print_message("half of six are gone: 30 more steps after %.1f s\n",
+                  (double)(hth_world_now_us(f->world) - at) / 1e6);
+    assert_true(hth_world_now_us(f->world) - at < (10 + 15) * S);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
+static void test_half_die(void **state)
+{
+    (void)state;
+    check_half_die(HTH_CRASH_RESET);
+    check_half_die(HTH_CRASH_SILENT);
+}
+
+static void halt_liar(struct hth_env *env, void *arg)
+{
+    struct hth_roster **liar = arg;
+
+    (void)env;
+    hth_roster_free(*liar);
+    *liar = NULL;
+}
+
+/* Somebody who is not there says a step far ahead. There are so few others that a quarter is said
+ * to be there. They look for that state, find nobody who shows it, and go on. */
+static void check_forged_step(uint32_t trainers)
+{
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_roster *liar = NULL;
+    struct fixture *f = fixture_new(13);
+    struct hth_crew_opts o = batch_opts(f, trainers);
+    struct hth_node *n;
+    int64_t at;
+
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    node.halt = halt_liar;
+    node.arg = &liar;
+    n = hth_world_node(f->world, "liar", &node);
+    roster.network = "crew";
+    roster.schema = hth_roster_self(hth_crew_roster(f->crew, 0))->schema;
+    roster.addr = hth_node_addr(n, 4000);
+    roster.slot_us = 0;
+    assert_ok(hth_roster_new(hth_node_env(n), hth_node_dht(n), &roster, &liar));
+    hth_roster_set_progress(liar, HTH_AVG_STEP_MAX, 0, 0);
+    at = hth_world_now_us(f->world);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 0; i < trainers; i++) {
+        assert_int_equal(f->updates[i], 40);
+        assert_int_equal(f->stats[i].share.catch_ups, 0);
+    }
+    print_message("%u and one who lies: 30 more steps after %.1f s\n", trainers,
+                  (double)(hth_world_now_us(f->world) - at) / 1e6);
+    assert_true(hth_world_now_us(f->world) - at < 60 * S);
+    fixture_free(f);
+}
+
+static void test_forged_step(void **state)
+{
+    (void)state;
+    for (uint32_t trainers = 1; trainers <= 3; trainers++)
+        check_forged_step(trainers);
+}
+
 /* All but one die: it goes on alone. */
 static void test_the_last_one_goes_on(void **state)
 {
@@ -546,6 +627,8 @@ int main(void)
         cmocka_unit_test(test_delayed_batches_overlap),
         cmocka_unit_test(test_one_dies),
         cmocka_unit_test(test_one_loses_power),
+        cmocka_unit_test(test_half_die),
+        cmocka_unit_test(test_forged_step),
         cmocka_unit_test(test_the_last_one_goes_on),
         cmocka_unit_test(test_newcomer_takes_up_the_state),
         cmocka_unit_test(test_laggard_catches_up),
