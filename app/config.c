@@ -97,6 +97,7 @@ void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim
     *out = (struct hth_train_optim)HTH_TRAIN_OPTIM_INIT;
     out->optim.kind = kinds[in->kind];
     out->optim.momentum = (float)in->momentum;
+    out->optim.trust_max = (float)in->trust_max;
     out->optim.weight_decay = (float)in->weight_decay;
     out->schedule.kind = schedules[in->schedule];
     out->schedule.lr = (float)in->rate;

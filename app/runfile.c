@@ -45,6 +45,7 @@ static const cyaml_schema_field_t optimizer_fields[] = {
     CYAML_FIELD_FLOAT("rate", OPT, struct hth_run_optimizer, rate),
     CYAML_FIELD_FLOAT("weight_decay", OPT, struct hth_run_optimizer, weight_decay),
     CYAML_FIELD_FLOAT("momentum", OPT, struct hth_run_optimizer, momentum),
+    CYAML_FIELD_FLOAT("trust_max", OPT, struct hth_run_optimizer, trust_max),
     ENUM_FIELD("schedule", struct hth_run_optimizer, schedule, schedules),
     CYAML_FIELD_UINT("warmup", OPT, struct hth_run_optimizer, warmup),
     CYAML_FIELD_UINT("total", OPT, struct hth_run_optimizer, total),
@@ -344,6 +345,7 @@ static bool check_optimizer(const struct hth_run_optimizer *o, const char *where
         {"rate", o->rate, 0, 100},
         {"weight_decay", o->weight_decay, 0, 10},
         {"momentum", o->momentum, 0, 0.9999},
+        {"trust_max", o->trust_max, 0, 1e6},
         {"clip", o->clip, 0, 1e6},
     };
     char at[160];

@@ -49,7 +49,8 @@ struct hth_run_optimizer {
     enum hth_run_optim_kind kind;
     double rate;
     double weight_decay;
-    double momentum; /* sgd */
+    double momentum;  /* sgd */
+    double trust_max; /* lamb: bound of the trust ratio; 0: none */
     enum hth_run_schedule schedule;
     uint32_t warmup; /* steps */
     uint32_t total;  /* steps until the schedule ends; 0 = train.steps */

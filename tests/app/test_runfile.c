@@ -40,7 +40,7 @@ static void test_every_value_arrives(void **state)
                     " grace_s: 0.1, timeout_s: 3, checkpoint_every: 11}\n"
                     "optimizer: {kind: sgd, rate: 0.5, momentum: 0.9, schedule: linear,"
                     " warmup: 3, total: 50, clip: 2, weight_decay: 0.1}\n"
-                    "experts: {optimizer: {kind: lamb, rate: 0.25}, step_rows: 33,"
+                    "experts: {optimizer: {kind: lamb, rate: 0.25, trust_max: 10}, step_rows: 33,"
                     " step_age_s: 2, batch_rows_max: 77, norm_max: 8}\n",
                     &run, error));
     assert_int_equal(run->seed, 7);
@@ -53,6 +53,8 @@ static void test_every_value_arrives(void **state)
     assert_int_equal(run->optimizer.kind, HTH_RUN_SGD);
     assert_int_equal(run->optimizer.total, 50);
     assert_int_equal(run->experts.optimizer.kind, HTH_RUN_LAMB);
+    assert_close(run->experts.optimizer.trust_max, 10, 0, 0);
+    assert_close(run->optimizer.trust_max, 0, 0, 0);
     assert_int_equal(run->experts.batch_rows_max, 77);
     hth_runfile_free(run);
 }
@@ -123,6 +125,7 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nmodel: {dim: lots}\n", "'lots' in mapping field 'dim' (line: 2"},
         {"run: a\nmodel: {grid: [1, 2, 3, 4]}\n", "Excessive entries (3 max)"},
         {"run: a\nmodel: {grid: [0, 2]}\n", "model.grid is 0; it must be from 1 to 65536"},
+        {"run: a\noptimizer: {trust_max: -1}\n", "trust_max is -1; it must be from 0 to 1000000"},
         {"run: a\nmodel: {top_k: 65}\n", "model.top_k is 65; it must be from 1 to 64"},
         {"run: a\nmodel: {kind: lm, dim: 100, heads: 8}\n", "even multiple of model.heads (8)"},
         {"run: a\nmodel: {layers: 65}\n", "model.layers is 65; it must be from 1 to 64"},
