@@ -101,8 +101,8 @@ static void entry_end(struct hth_board *b, struct entry *e)
 }
 
 /* From its first sight a record is believed for its life, but not past its end by the owner's clock
- * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long: the
- * record that it ends is in the DHT still, and would come back with the next answer. */
+ * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long:
+ * the record that it ends is in the DHT still, and would come back with the next answer. */
 static void entry_time(struct hth_board *b, struct entry *e, const struct hth_record *rec)
 {
     int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;

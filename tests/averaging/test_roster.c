@@ -696,25 +696,43 @@ static void test_limits_of_notes(void **state)
     assert_ok(round_trip(&n, &got));
 }
 
+static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
+{
+    struct hth_roster_note note = {.addr = {.family = 4, .port = 1}, .schema = 7};
+
+    (void)arg;
+    return hth_roster_note_write(&note, w);
+}
+
 /* A swarm of strangers' notes: no more than HTH_AVG_ROSTER_MAX are kept. */
 static void test_notes_believed_are_bounded(void **state)
 {
+    enum { STRANGERS = HTH_AVG_ROSTER_MAX + 50 };
+    static struct hth_note *note[STRANGERS];
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_roster_stats stats;
+    struct hth_topic topic;
 
     (void)state;
-    swarm_init(&s, 14, HTH_AVG_ROSTER_MAX + 100);
-    for (uint32_t i = 0; i < HTH_AVG_ROSTER_MAX + 50; i++) {
-        struct hth_roster_opts loud = o;
+    swarm_init(&s, 14, 1);
+    add(&s, &o);
+    hth_topic_init(&topic, hth_node_env(s.node[0])->crypto, "net", HTH_RECORD_PROGRESS, "roster",
+                   6);
+    opts.life_us = 20 * S;
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        struct hth_node *n = hth_world_node(s.world, "stranger", NULL);
 
-        loud.slot_us = 0; /* speaks before it has heard anything */
-        add(&s, i == 0 ? &o : &loud);
+        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
+                               &note[i]));
     }
-    hth_world_run_for(s.world, S / 2);
+    hth_world_run_for(s.world, 5 * S);
     hth_roster_stats(s.roster[0], &stats);
-    assert_true(stats.seen <= HTH_AVG_ROSTER_MAX);
-    assert_true(stats.refused > 0 || stats.seen < HTH_AVG_ROSTER_MAX);
+    assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX);
+    assert_true(stats.refused >= STRANGERS - HTH_AVG_ROSTER_MAX);
+    for (uint32_t i = 0; i < STRANGERS; i++)
+        hth_note_free(note[i]);
     swarm_clear(&s);
 }
 
