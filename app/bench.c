@@ -26,6 +26,7 @@ static const struct question questions[] = {
     {"expert", hth_bench_expert_main, "rows/s of one hosted expert beside the bare kernel"},
     {"gate", hth_bench_gate_main, "beam search over a warm directory"},
     {"kernels", hth_bench_kernels_main, "arithmetic alone beside the core's peak and PyTorch"},
+    {"profile", hth_bench_profile_main, "what this machine does, for simulations; also --profile"},
     {"step", hth_bench_step_main, "one mixture-of-experts layer: requests, bytes, time"},
     {"twin", hth_bench_twin_main, "the work of hivemind's benchmarks, their figure beside ours"},
     {"tls", hth_bench_tls_main, "bytes/s of one stream, and what TLS costs"},
@@ -50,8 +51,9 @@ int hth_verb_bench(int argc, char **argv)
         print_usage(argc < 2 ? stderr : stdout);
         return argc < 2 ? HTH_EXIT_USAGE : HTH_EXIT_OK;
     }
+    const char *name = strcmp(argv[1], "--profile") == 0 ? "profile" : argv[1];
     for (size_t i = 0; i < HTH_ARRAY_LEN(questions); i++) {
-        if (strcmp(argv[1], questions[i].name) != 0)
+        if (strcmp(name, questions[i].name) != 0)
             continue;
         char *program = hth_asprintf("hearth bench %s", questions[i].name);
         argv[1] = program;

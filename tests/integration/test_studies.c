@@ -269,6 +269,41 @@ static void test_convergence(void **state)
     place_end(p);
 }
 
+/* A machine is measured, and a scenario's device is that machine; and those of other files. */
+static void test_profile(void **state)
+{
+    struct place *p = *state;
+    static const char head[] = "name: t\nnodes: 4\nduration_s: 20\nsafety: 0\nload: { hood: 4 }\n"
+                               "devices:\n  - { name: d, share: 1, profile: ";
+    static const char rest[] = "workers: 1\ngbytes_per_s: 1\n";
+    static const char *const names[] = {"own", "fast", "slow", "none"};
+    const char *fast = place_text(p, "name: fast\ngflops: 1000\n%s", rest);
+    const char *slow = place_text(p, "name: slow\ngflops: 0.5\n%s", rest);
+    place_write(p, "fast.yaml", fast, strlen(fast));
+    place_write(p, "slow.yaml", slow, strlen(slow));
+    assert_int_equal(RUN(p, "bench", "bench", "--profile", "--dims", "16,32", "--rows", "1,8",
+                         "--threads", "2", "--budget", "1ms", "--out", place_path(p, "own.yaml")),
+                     0);
+    double median_ms[4] = {0};
+    for (size_t i = 0; i < 4; i++) {
+        const char *file = place_text(p, "%s%s.yaml }\n", head, names[i]);
+        const char *path = place_text(p, "%s.scenario", names[i]);
+        place_write(p, path, file, strlen(file));
+        struct proc *proc = START(p, names[i], "sim", "run", place_path(p, path), "--no-wall");
+        assert_int_equal(proc_wait(proc), i < 3 ? 0 : 3);
+        char *text = said(proc);
+        const char *at = strstr(text, "median_ms=");
+        assert_true((at != NULL) == (i < 3));
+        median_ms[i] = at != NULL ? strtod(at + strlen("median_ms="), NULL) : 0;
+        free(text);
+        if (i == 3)
+            proc_must_say(proc, "none.yaml");
+    }
+    /* 5e7 operations at 0.5e9 a second against next to nothing. */
+    assert_true(median_ms[0] > 0);
+    assert_close(median_ms[2] - median_ms[1], 100, 0.02, 0);
+}
+
 static void test_refusals(void **state)
 {
     static const char *const bad[][4] = {
@@ -313,6 +348,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
