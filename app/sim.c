@@ -275,6 +275,7 @@ static const struct study studies[] = {
      "the same with hosts replaced, calls lost and hosts slow at once"},
     {"churn", hth_sim_churn_verb, "what peers notice of deaths and births, and when"},
     {"dht", hth_sim_dht_verb, "how long a new trainer takes to select experts"},
+    {"fidelity", hth_sim_fidelity_verb, "the same swarm with processes and simulated"},
     {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
     {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},

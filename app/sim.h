@@ -21,6 +21,7 @@ int hth_sim_hunt_verb(int argc, char **argv);
 int hth_sim_links_verb(int argc, char **argv);
 int hth_sim_churn_verb(int argc, char **argv);
 int hth_sim_dht_verb(int argc, char **argv);
+int hth_sim_fidelity_verb(int argc, char **argv);
 int hth_sim_throughput_verb(int argc, char **argv);
 int hth_sim_convergence_verb(int argc, char **argv);
 int hth_sim_storm_verb(int argc, char **argv);
