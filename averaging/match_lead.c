@@ -269,7 +269,9 @@ static void begin(struct hth_look *look, const struct census *c)
     struct hth_avg_member *members = hth_new_array(struct hth_avg_member, c->members);
     struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, c->members);
     struct looker **from = hth_new_array(struct looker *, c->members);
-    uint32_t count = gather(look, members, from), groups = groups_of(look, c);
+    uint32_t came = gather(look, members, from), groups = groups_of(look, c);
+    /* Trainers are first and clients last, of which there may be too many for few trainers. */
+    uint32_t count = HTH_MIN(came, groups * HTH_AVG_MEMBERS_MAX);
     struct hth_avg_group *own = NULL;
     enum hth_err err = HTH_OK;
 
@@ -288,7 +290,7 @@ static void begin(struct hth_look *look, const struct census *c)
         else
             hth_free(group);
     }
-    hth_lead_dismiss(look, NULL, HTH_AVG_BEGUN);
+    hth_lead_dismiss(look, NULL, count < came ? HTH_AVG_FULL : HTH_AVG_BEGUN);
     look->result.led = err == HTH_OK;
     look->match->stats.led += err == HTH_OK ? groups : 0;
     hth_look_end(look, err, err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED, own);

@@ -7,7 +7,7 @@
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
-#define CROWD_MAX    64
+#define CROWD_MAX    320
 #define CROWD_PORT   4000
 #define CROWD_RTT_US (20 * HTH_US_PER_MS) /* of the calm world */
 

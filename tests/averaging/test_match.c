@@ -213,6 +213,33 @@ static void modes(void **state)
     crowd_stop(&c);
 }
 
+/* Of more clients than a group may have members, those that are last in the order are told that it
+ * is full; the others are averaged. */
+static void too_many_clients(void **state)
+{
+    struct crowd c;
+    uint32_t in = 0, full = 0;
+
+    (void)state;
+    crowd_start(&c, 71, HTH_AVG_MEMBERS_MAX + 4, NULL);
+    c.look.group_full = c.look.group_max = HTH_AVG_MEMBERS_MAX / 2;
+    for (uint32_t i = 0; i < c.count; i++) {
+        c.look.mode = i == 0 ? HTH_AVG_TRAINER : HTH_AVG_CLIENT;
+        crowd_look(&c.mate[i]);
+    }
+    assert_true(crowd_run(&c, 4 * HTH_US_PER_S));
+    assert_int_equal(c.mate[0].result.err, HTH_OK);
+    assert_int_equal(c.mate[0].group->count, HTH_AVG_MEMBERS_MAX);
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < c.count; i++) {
+        in += c.mate[i].result.err == HTH_OK;
+        full += c.mate[i].result.reason == HTH_AVG_FULL;
+    }
+    assert_int_equal(in, HTH_AVG_MEMBERS_MAX);
+    assert_int_equal(full, 4);
+    crowd_stop(&c);
+}
+
 /* Two clients can't reach each other. */
 static void only_clients(void **state)
 {
@@ -476,13 +503,21 @@ static void follower_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(together),       cmocka_unit_test(mutual),
-        cmocka_unit_test(alone),          cmocka_unit_test(too_few),
-        cmocka_unit_test(one_is_missing), cmocka_unit_test(overfull),
-        cmocka_unit_test(one_key_mixes),  cmocka_unit_test(modes),
-        cmocka_unit_test(only_clients),   cmocka_unit_test(declared_ahead),
-        cmocka_unit_test(never_ready),    cmocka_unit_test(again),
-        cmocka_unit_test(leader_dies),    cmocka_unit_test(leader_dies_beginning),
+        cmocka_unit_test(together),
+        cmocka_unit_test(mutual),
+        cmocka_unit_test(alone),
+        cmocka_unit_test(too_few),
+        cmocka_unit_test(one_is_missing),
+        cmocka_unit_test(overfull),
+        cmocka_unit_test(one_key_mixes),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(too_many_clients),
+        cmocka_unit_test(only_clients),
+        cmocka_unit_test(declared_ahead),
+        cmocka_unit_test(never_ready),
+        cmocka_unit_test(again),
+        cmocka_unit_test(leader_dies),
+        cmocka_unit_test(leader_dies_beginning),
         cmocka_unit_test(follower_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
