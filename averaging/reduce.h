@@ -63,7 +63,7 @@ struct hth_reducer_opts {
     int64_t linger_us;         /* ended rounds answer stragglers so long */
     uint64_t early_bytes_max;  /* of such parts */
     uint64_t window_bytes_max; /* in flight to one reducer */
-    double link_bytes_per_s; /* of this node's line, as measured; 0: not known, nothing is packed */
+    double link_bytes_per_s;   /* of this node's line; 0: learnt from parts and their answers */
 };
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \

@@ -211,6 +211,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     s->call = NULL;
     m->in_flight_bytes -= s->bytes;
     if (result->err == HTH_OK) {
+        line_answered(r, m, s->bytes);
         on_reply(s, result);
     } else if (result->err == HTH_E_BUSY && result->remote) {
         /* It lives, and has no room just now. */
@@ -320,7 +321,7 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
         return;
     }
     s->bytes = (uint32_t)bytes;
-    m->in_flight_bytes += bytes;
+    line_sent(r, m, s->bytes);
     r->bytes_out += bytes;
     r->reducer->stats.bytes_out += bytes;
     r->reducer->stats.parts_sent++;
@@ -336,11 +337,10 @@ static bool all_plain(const struct hth_segment *segments, uint32_t count)
     return true;
 }
 
-static bool any_packs(const struct hth_reduce_round *r, const struct hth_segment *segments,
-                      uint32_t count)
+static bool any_packs(const struct send *s, const struct hth_segment *segments, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (hth_codec_packs(segments[i].format, r->reducer->opts.link_bytes_per_s))
+        if (line_packs(s->round, reducer_of(s), segments[i].format))
             return true;
     }
     return false;
@@ -364,7 +364,7 @@ static void encode(struct send *s, struct encode *e)
         err = hth_job_submit(env_of(r), &e->job);
     if (err == HTH_OK) {
         s->bytes = (uint32_t)bytes;
-        reducer_of(s)->in_flight_bytes += bytes;
+        line_sent(r, reducer_of(s), s->bytes);
         return;
     }
     encode_free(e);
@@ -386,7 +386,7 @@ static void begin(struct send *s)
                                               s->count * (uint32_t)sizeof(float), false};
         e->segment_count = 1;
     }
-    e->pack = any_packs(r, e->segments, e->segment_count);
+    e->pack = any_packs(s, e->segments, e->segment_count);
     if (!e->pack && all_plain(e->segments, e->segment_count)) {
         send_call(s, e->segments, e->segment_count, r->values, s->first * sizeof(float));
         hth_free(e);

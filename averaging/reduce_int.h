@@ -6,6 +6,7 @@
  *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
+ *   reduce_line.c   how fast parts get to a reducer and back
  *   reduce_watch.c  who is lost, silent, slow or absent
  *   reduce_sum.c    the arithmetic, on plain memory
  *
@@ -35,6 +36,7 @@
 #define LINGERING_MAX        4u   /* ended rounds that answer stragglers */
 #define ENDED_MAX            64u  /* ended groups that are remembered by name */
 #define SUSPECTS_MAX         64u  /* silent peers that are remembered */
+#define LINES_MAX            64u  /* peers whose lines are remembered */
 #define SAMPLE_EVERY                                                                               \
     16u /* parts of a share: their encoding's error is measured, from the first                    \
          */
@@ -118,6 +120,10 @@ struct member {
     uint32_t begun, settled; /* of part_count */
     uint32_t again;          /* of the begun ones: wait for another try */
     uint64_t in_flight_bytes;
+    /* its line: bytes of answered parts, and how long any were under way */
+    uint64_t line_bytes;
+    int64_t line_busy_us, line_since_us;
+    double line_bytes_per_s; /* 0: not known */
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing, parts_kept;
     /* life */
@@ -201,6 +207,12 @@ struct suspect {
     int64_t since_us;
 };
 
+/* Both ways between this node and another, as of the last round. */
+struct line {
+    struct hth_peer_id id;
+    double bytes_per_s;
+};
+
 struct hth_reducer {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -213,6 +225,8 @@ struct hth_reducer {
     uint32_t ended_count;
     struct suspect suspects[SUSPECTS_MAX]; /* a ring */
     uint32_t suspect_count;
+    struct line lines[LINES_MAX]; /* a ring */
+    uint32_t line_count;
     struct hth_timer *timer; /* for early parts and lingering rounds */
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
@@ -252,6 +266,17 @@ void give_pump_all(struct hth_reduce_round *r);
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why);
 /* Calls that are out are canceled; nothing is applied any more. */
 void give_end(struct hth_reduce_round *r);
+
+/* ---- reduce_line.c ------------------------------------------------------------------------- */
+
+/* What is known of the reducers' lines. */
+void line_begin(struct hth_reduce_round *r);
+/* Bytes for that reducer are in flight now; and were answered. */
+void line_sent(struct hth_reduce_round *r, struct member *m, uint32_t bytes);
+void line_answered(struct hth_reduce_round *r, struct member *m, uint32_t bytes);
+/* Whether packing this format pays on the way to it. */
+bool line_packs(const struct hth_reduce_round *r, const struct member *m,
+                enum hth_quant_format format);
 
 /* ---- reduce_take.c ------------------------------------------------------------------------- */
 

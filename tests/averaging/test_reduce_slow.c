@@ -9,6 +9,7 @@
 
 #define MBIT   1e6
 #define VICTIM 1u
+#define ALL    UINT32_MAX
 
 /* n members with lines of so many Mbit/s, that all know. */
 static void line_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count, double mbit)
@@ -216,12 +217,48 @@ static void test_two_rounds(void **state)
     swarm_free(&s);
 }
 
+/* Whether packing pays is learnt from the first parts: on slow lines the second round moves fewer
+ * bytes for the same mean; on fast ones all rounds move the same. */
+static void test_line_is_learnt(void **state)
+{
+    enum { COUNT = 400000 };
+    static const double mbit[] = {20, 10000};
+    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(mbit); k++) {
+        struct swarm s;
+        uint64_t bytes[3];
+        swarm_defaults(&s);
+        s.spans = &span;
+        s.span_count = 1;
+        line_swarm(&s, 80 + k, 3, COUNT, mbit[k]);
+        for (size_t round = 0; round < HTH_ARRAY_LEN(bytes); round++) {
+            swarm_start(&s);
+            swarm_run(&s);
+            check_whole(&s);
+            assert_true(relative(&s.peer[0], ALL) < 8e-3);
+            bytes[round] = s.peer[0].result.bytes_out;
+            swarm_next(&s);
+        }
+        if (mbit[k] < 1000)
+            assert_true((double)bytes[2] < 0.9 * 4 / 3 * 2 * COUNT);
+        else
+            assert_true(bytes[2] == bytes[0]);
+        assert_true(bytes[2] <= bytes[0]);
+        swarm_free(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_reducer),   cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_far),           cmocka_unit_test(test_far_newcomer),
-        cmocka_unit_test(test_dead_stranger), cmocka_unit_test(test_two_rounds),
+        cmocka_unit_test(test_one_reducer),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_far),
+        cmocka_unit_test(test_far_newcomer),
+        cmocka_unit_test(test_dead_stranger),
+        cmocka_unit_test(test_two_rounds),
+        cmocka_unit_test(test_line_is_learnt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
