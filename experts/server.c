@@ -204,11 +204,7 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
     s->experts[s->experts_count++] = e;
     hth_map_put(s->by_key, key, len, e);
     s->loading++;
-    if (s->load_tail != NULL)
-        s->load_tail->load_next = e;
-    else
-        s->load_head = e;
-    s->load_tail = e;
+    hth_srv_load_later(e);
     hth_srv_pump(s);
     return HTH_OK;
 }

@@ -244,6 +244,8 @@ void hth_srv_step_due(struct srv_expert *e);
 struct srv_expert *hth_srv_step_take(struct hth_server *s);
 void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
 void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
+/* Its weights are to be made, after those that wait already. */
+void hth_srv_load_later(struct srv_expert *e);
 void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored);
 void hth_srv_on_step_timer(void *arg);
 void hth_srv_on_save_timer(void *arg);

@@ -221,6 +221,8 @@ static enum hth_err begin_part(struct srv_part *part)
         r->parts_started++;
     if (r->out != NULL)
         return HTH_OK;
+    if (hth_fault(env, "experts.memory"))
+        return HTH_E_NO_MEMORY;
     return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype),
                             hth_rpc_budget(r->server->rpc), &r->out);
 }
@@ -373,7 +375,8 @@ void hth_srv_pump(struct hth_server *s)
         s->jobs_running++;
         s->refs++;
         s->stats.jobs++;
-        err = hth_job_submit(s->env, &job->job);
+        err = hth_fault(s->env, "experts.job") ? HTH_E_QUEUE_FULL
+                                               : hth_job_submit(s->env, &job->job);
         if (err != HTH_OK) {
             hth_timer_set(s->env, s->age_timer, LANE_RETRY_US);
             job_done(&job->job, err);
@@ -423,6 +426,10 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
 
     switch (b->what) {
     case SRV_LOAD:
+        if (err == HTH_E_QUEUE_FULL && !e->server->dead) {
+            hth_srv_load_later(e); /* the lane was full: the pump comes again */
+            return;
+        }
         hth_srv_load_done(e, err != HTH_OK ? err : b->err, b->restored);
         return;
     case SRV_STEP:

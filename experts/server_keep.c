@@ -128,6 +128,18 @@ static void forget(struct srv_expert *e)
     }
 }
 
+void hth_srv_load_later(struct srv_expert *e)
+{
+    struct hth_server *s = e->server;
+
+    e->load_next = NULL;
+    if (s->load_tail != NULL)
+        s->load_tail->load_next = e;
+    else
+        s->load_head = e;
+    s->load_tail = e;
+}
+
 void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
 {
     struct hth_server *s = e->server;
@@ -214,6 +226,8 @@ static void snapshot_done(struct hth_job *job, enum hth_err err)
     if (!s->dead)
         hth_srv_pump(s); /* a step may have waited for the snapshot */
     err = err != HTH_OK ? err : save->err;
+    if (err == HTH_OK && hth_fault(s->env, "experts.checkpoint"))
+        err = HTH_E_IO;
     if (err == HTH_OK && save->blob != NULL && !s->dead) {
         save->job = (struct hth_job){.lane = HTH_LANE_IO,
                                      .run = write_run,

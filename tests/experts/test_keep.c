@@ -310,9 +310,32 @@ static void freed_while_jobs_run(void **state)
     world_end(w, &c);
 }
 
+/* The compute lane takes nothing at first: the weights are made when it does, and no expert is lost.
+ */
+static void a_full_lane_loses_no_expert(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct host h = host_init();
+
+    (void)state;
+    h.layer_count = 8;
+    hth_world_set_fault(w, "experts.job", 1);
+    host_start(&h, w, "host");
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.loaded + h.failed, 0);
+    assert_true(hth_world_fault_count(w, "experts.job") >= 8);
+    hth_world_set_fault(w, "experts.job", 0.5);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.loaded, 8);
+    assert_int_equal(h.failed, 0);
+    host_stop(&h);
+    hth_world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_lane_loses_no_expert),
         cmocka_unit_test(steps_by_count_and_by_age),
         cmocka_unit_test(canceled_work_is_dropped),
         cmocka_unit_test(caller_dies_in_the_middle),
