@@ -437,6 +437,8 @@ static enum hth_err make_average(struct hth_reduce_round *r)
     bool helper = r->values == NULL;
     uint64_t floats = helper ? HTH_MAX(self->floats, (uint64_t)1) : r->count;
     r->average_first = helper ? self->first : 0;
+    if (hth_fault(r->reducer->env, "averaging.memory"))
+        return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);
 }
 

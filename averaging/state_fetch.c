@@ -372,6 +372,8 @@ static enum hth_err begin(struct hth_state_fetch *f, const struct hth_state_desc
 {
     struct hth_blob *values = NULL;
 
+    if (hth_fault(f->env, "averaging.state"))
+        return HTH_E_NO_MEMORY;
     HTH_TRY(hth_env_blob_new(f->env, d->bytes, f->opts.budget, &values));
     cancel_asks(f, NULL);
     hth_state_desc_clear(&f->desc);

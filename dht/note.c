@@ -91,6 +91,8 @@ static enum hth_err publish(struct hth_note *n, int64_t wall_us)
     rec.payload_len = w.pos;
     hth_topic_key(&n->topic, n->env->crypto, hth_board_epoch(&n->topic, wall_us), &key);
     HTH_TRY(hth_record_seal(n->env, &key, &rec, bytes, sizeof(bytes), &len));
+    if (hth_fault(n->env, "dht.put"))
+        return HTH_E_UNREACHABLE;
     HTH_TRY(hth_dht_put(n->dht, &key, bytes, len, on_put_done, n, &put));
     if (n->put != NULL)
         hth_dht_withdraw(n->dht, n->put);

@@ -380,7 +380,9 @@ enum hth_err conn_take_body(struct conn *c, bool wanted)
     struct hth_blob *blob;
     enum hth_err err = wanted ? hth_budget_take(&c->peer->held, len) : HTH_E_CANCELED;
     if (err == HTH_OK) {
-        err = hth_env_blob_new(rpc->env, len, rpc->opts.budget, &blob);
+        err = hth_fault(rpc->env, "rpc.body")
+                  ? HTH_E_NO_MEMORY
+                  : hth_env_blob_new(rpc->env, len, rpc->opts.budget, &blob);
         if (err == HTH_OK) {
             c->rx_held = len;
             hth_frame_parser_body_take(&c->parser, blob);

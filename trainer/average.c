@@ -92,7 +92,8 @@ void hth_average_offer(struct hth_trainer *t)
     a->at = t->stats.updates;
     if (hth_averager_ready(&a->averager, &reason) != HTH_OK)
         return;
-    if (hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)
+    if (hth_fault(t->env, "trainer.snapshot") ||
+        hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)
         return; /* no room now: a later update offers again */
     a->busy = true;
     a->snapshot.run = snapshot_run;

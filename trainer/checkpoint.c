@@ -123,6 +123,8 @@ static void take_done(struct hth_work *work, enum hth_err err)
     t->ckpt.at = t->stats.updates;
     if (err == HTH_OK)
         err = t->ckpt.err;
+    if (err == HTH_OK && hth_fault(t->env, "trainer.checkpoint"))
+        err = HTH_E_IO;
     /* Where jobs are charged and not run there are no bytes to write. */
     if (err != HTH_OK || !work->ran) {
         ended(t, err);
