@@ -56,12 +56,11 @@ static void a_backward_that_is_applied_twice_is_found(void **state)
     (void)state;
     for (; seed <= 200; seed++) {
         run_text(text, seed, &r);
-        if (!r.pass)
-            break;
+        if (!r.pass && strstr(r.why, "computed a backward twice") != NULL)
+            break; /* the answer that is forgotten with it may be missed first */
     }
     assert_true(seed <= 200);
     print_message("found with seed %" PRIu64 ": %s\n", seed, r.why);
-    assert_non_null(strstr(r.why, "computed a backward twice"));
 }
 
 int main(void)
