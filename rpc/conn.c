@@ -238,6 +238,9 @@ static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool w
 {
     struct hth_rpc *rpc = c->rpc;
     struct peer *p = c->peer;
+    /* A connection that they made, and that we had no call on, says nothing about dialling them:
+     * whoever joins looks whether we are there and hangs up. */
+    bool ours = !c->accepted || c->in_flight > 0 || c->had_verdict;
     char kept[HTH_RPC_TEXT_MAX + 1] = "";
     /* `text` may lie in the frame that is about to go. */
     strncpy(kept, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
@@ -258,7 +261,8 @@ static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool w
         other |= HTH_CONTAINER(n, struct conn, in_peer)->state == CONN_READY;
     if (was_ready && !other)
         rpc_note_lost(rpc, &p->id, err);
-    peer_conn_lost(p, err, kept, was_ready, c->had_verdict);
+    bool theirs = !ours && err == HTH_E_CLOSED;
+    peer_conn_lost(p, theirs ? HTH_OK : err, kept, was_ready, c->had_verdict);
     if (rpc->draining && rpc->drain_fn != NULL)
         rpc_soon(rpc);
     conn_unpin(c);

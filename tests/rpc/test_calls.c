@@ -602,6 +602,51 @@ static void idle_connections_are_closed_without_a_fuss(void **state)
     stop();
 }
 
+static void knock_open(struct hth_stream *s, void *arg)
+{
+    hth_stream_close(b.env, s, false);
+    *(struct hth_stream **)arg = NULL;
+}
+
+static void knock_readable(struct hth_stream *s, void *arg)
+{
+    (void)s;
+    (void)arg;
+}
+
+static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    (void)s;
+    (void)arg;
+    fail_msg("nobody opened: %s", hth_err_name(err));
+}
+
+/* b only looks whether a is there, as whoever joins a network does: that is no reason for a to wait
+ * before it dials b. */
+static void who_knocks_and_leaves_can_be_called(void **state)
+{
+    static const struct hth_stream_ops ops = {knock_open, knock_readable, knock_readable,
+                                              knock_closed};
+    struct hth_rpc_peer_info info;
+    struct hth_stream *s;
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&a);
+    for (int i = 0; i < 5; i++) {
+        assert_ok(hth_dial(b.env, &target.addr, &target.peer, &ops, &s, &s));
+        hth_world_run_for(w, 500 * HTH_US_PER_MS);
+        assert_null(s);
+    }
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_int_equal(info.retry_in_us, 0);
+    assert_ok(hth_dial(b.env, &target.addr, &target.peer, &ops, &s, &s));
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    stop();
+}
+
 static void set_flag(void *arg)
 {
     *(bool *)arg = true;
@@ -931,6 +976,7 @@ int main(void)
         cmocka_unit_test(a_quiet_but_living_peer_is_kept),
         cmocka_unit_test(a_nudge_is_a_sign_of_life),
         cmocka_unit_test(idle_connections_are_closed_without_a_fuss),
+        cmocka_unit_test(who_knocks_and_leaves_can_be_called),
         cmocka_unit_test(drain_finishes_what_is_under_way),
         cmocka_unit_test(drain_does_not_wait_for_ever),
         cmocka_unit_test(disconnect_fails_the_calls),
