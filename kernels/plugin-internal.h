@@ -20,8 +20,9 @@ struct hth_plugin {
     const char *kind;
     /* As hth_devices_list, for this kind. */
     size_t (*devices)(struct hth_device_info *out, size_t max);
-    enum hth_err (*open)(uint32_t device, enum hth_matmul compute, const struct hth_backend **out,
-                         char *why, size_t why_size);
+    /* `limit` counts for a device that is not open yet. */
+    enum hth_err (*open)(uint32_t device, uint64_t limit, enum hth_matmul compute,
+                         const struct hth_backend **out, char *why, size_t why_size);
 };
 
 typedef const struct hth_plugin *hth_plugin_fn(void);

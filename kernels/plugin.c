@@ -18,6 +18,7 @@ static struct {
     char *folders[HTH_FOLDERS_MAX];
     size_t count;
     const struct hth_plugin *plugin; /* NULL: none */
+    atomic_uint_least64_t limit;
     char why[200];
 } found;
 
@@ -93,6 +94,11 @@ static const struct hth_plugin *plugin(void)
     return found.plugin;
 }
 
+void hth_plugins_limit(uint64_t bytes)
+{
+    atomic_store(&found.limit, bytes);
+}
+
 size_t hth_devices_list(struct hth_device_info *out, size_t max)
 {
     const struct hth_plugin *p = plugin();
@@ -137,5 +143,5 @@ enum hth_err hth_plugin_backend(const char *name, enum hth_matmul compute,
         snprintf(why, why_size, "%s", found.why);
         return HTH_E_NO_DEVICE;
     }
-    return p->open((uint32_t)device, compute, out, why, why_size);
+    return p->open((uint32_t)device, atomic_load(&found.limit), compute, out, why, why_size);
 }

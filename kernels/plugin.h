@@ -37,6 +37,10 @@ struct hth_device_info {
  * HTH_FOLDERS_MAX folders, the others are left out; NULL and "" are skipped. */
 void hth_plugins_search(const char *const *folders, size_t count);
 
+/* How much of a card's memory is used, at most; 0 (as made): what is free. Of cards that are opened
+ * later. */
+void hth_plugins_limit(uint64_t bytes);
+
 /* Every device of every kind; a kind without any takes one entry that says why. Fills at most `max`
  * entries and returns how many. */
 size_t hth_devices_list(struct hth_device_info *out, size_t max);

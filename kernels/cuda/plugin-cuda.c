@@ -77,7 +77,7 @@ static size_t devices(struct hth_device_info *out, size_t max)
     return n;
 }
 
-static enum hth_err open_card(int index, char *why, size_t why_size)
+static enum hth_err open_card(int index, uint64_t limit, char *why, size_t why_size)
 {
     struct hth_device_info info;
     int count = count_cards(why, why_size);
@@ -93,14 +93,14 @@ static enum hth_err open_card(int index, char *why, size_t why_size)
         snprintf(why, why_size, "%s", info.why);
         return HTH_E_UNSUPPORTED;
     }
-    return hth_cu_device_open(&cards[index].device, &hth_gpu_cuda, index, 0, why, why_size);
+    return hth_cu_device_open(&cards[index].device, &hth_gpu_cuda, index, limit, why, why_size);
 }
 
-static enum hth_err open_once(uint32_t index)
+static enum hth_err open_once(uint32_t index, uint64_t limit)
 {
     int stage = CLOSED;
     if (atomic_compare_exchange_strong(&cards[index].stage, &stage, OPENING)) {
-        cards[index].err = open_card((int)index, cards[index].why, sizeof(cards[index].why));
+        cards[index].err = open_card((int)index, limit, cards[index].why, sizeof(cards[index].why));
         atomic_store(&cards[index].stage, cards[index].err == HTH_OK ? OPEN : FAILED);
     }
     do /* a second or so while the driver starts, once in a process */
@@ -109,10 +109,10 @@ static enum hth_err open_once(uint32_t index)
     return cards[index].err;
 }
 
-static enum hth_err open_table(uint32_t index, enum hth_matmul compute,
+static enum hth_err open_table(uint32_t index, uint64_t limit, enum hth_matmul compute,
                                const struct hth_backend **out, char *why, size_t why_size)
 {
-    enum hth_err err = open_once(index);
+    enum hth_err err = open_once(index, limit);
     if (err != HTH_OK) {
         snprintf(why, why_size, "%s", cards[index].why);
         return err;

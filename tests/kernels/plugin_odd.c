@@ -14,9 +14,10 @@ static size_t devices(struct hth_device_info *out, size_t max)
     return 1;
 }
 
-static enum hth_err open_table(uint32_t device, enum hth_matmul compute,
+static enum hth_err open_table(uint32_t device, uint64_t limit, enum hth_matmul compute,
                                const struct hth_backend **out, char *why, size_t why_size)
 {
+    (void)limit;
     (void)compute;
     (void)out;
     snprintf(why, why_size, "card %u is of paper", device);

@@ -4,8 +4,10 @@
  * libraries; and what only makes sense on a card: a training curve beside the CPU's, and two runs
  * with the same bits.
  *
- *   runner [--seed N] [--plugins FOLDER] [BACKEND[/TYPE] ...]     TYPE fp32 (default), tf32, bf16
+ *   runner [--seed N] [--plugins FOLDER] [--memory MIB] [--quick yes] [BACKEND[/TYPE] ...]
  *
+ * TYPE: fp32 (default), tf32, bf16. --memory: so much of a card is used, which makes experts come
+ * and go. --quick: two shapes of each case and no curve, for tools that are slow.
  * Without a back end: all of this CPU. "cuda/bf16", "cuda:1/tf32" name a card and a type. Ends with
  * "N passed, N failed, N skipped"; the exit code is 77 when all was skipped.
  */
@@ -18,6 +20,7 @@
 #include "kernels/blocks.h"
 #include "kernels/cases.h"
 #include "kernels/plugin.h"
+#include "kernels/runner-crowd.h"
 
 #define STEPS    200
 #define ROWS     64
@@ -28,6 +31,7 @@
 static struct {
     uint32_t passed, failed, skipped;
     uint64_t seed;
+    bool quick;
 } run = {.seed = 1};
 
 static void verdict(bool good, const char *what, const char *text)
@@ -54,7 +58,8 @@ static void run_cases(const struct hth_backend *be)
 {
     uint64_t seed = run.seed;
     for (size_t i = 0; i < kernel_case_count; i++) {
-        for (size_t s = 0; s < kernel_cases[i].shape_count; s++) {
+        size_t shapes = kernel_cases[i].shape_count;
+        for (size_t s = 0; s < (run.quick ? HTH_MIN(shapes, (size_t)2) : shapes); s++) {
             const char *error = kernel_case_run(&kernel_cases[i], kernel_cases[i].shapes[s], be,
                                                 tolerance_of(be), seed += SEED_GAP);
             verdict(error == NULL, kernel_cases[i].name, error != NULL ? error : "");
@@ -144,13 +149,33 @@ static void run_curve(const struct hth_backend *be)
     hth_free(two.values);
 }
 
+/* -- many experts -------------------------------------------------------------------------- */
+
+static void limited(const char *what, double off, double allowed)
+{
+    char text[80];
+    snprintf(text, sizeof(text), "off by %.2e; %.2e is allowed", off, allowed);
+    verdict(off < allowed, what, text);
+}
+
+/* Adam's first steps divide gradients by themselves, so rounding moves weights: by little, since
+ * the rate is small. */
+static void run_many(const struct hth_backend *be)
+{
+    limited("many experts", runner_crowd(be), 10 * tolerance_of(be));
+    limited("together", runner_together(be), 10 * tolerance_of(be));
+    limited("again and again", runner_again(be), 1e-30);
+}
+
 /* -- back ends ----------------------------------------------------------------------------- */
 
 static void run_backend(const struct hth_backend *be)
 {
     uint32_t failed = run.failed, passed = run.passed;
     run_cases(be);
-    run_curve(be);
+    if (!run.quick)
+        run_curve(be);
+    run_many(be);
     printf("%s %s %s: %u passed, %u failed\n", hth_backend_name(be),
            hth_matmul_name(hth_backend_compute(be)), hth_backend_isa(be), run.passed - passed,
            run.failed - failed);
@@ -195,6 +220,10 @@ int main(int argc, char **argv)
             run.seed = strtoull(argv[at + 1], NULL, 10);
         else if (strcmp(argv[at], "--plugins") == 0)
             hth_plugins_search(&folder, 1);
+        else if (strcmp(argv[at], "--memory") == 0)
+            hth_plugins_limit(strtoull(argv[at + 1], NULL, 10) << 20);
+        else if (strcmp(argv[at], "--quick") == 0)
+            run.quick = true;
     }
     char cpu[3][8] = {"ref", "packed", "blas"};
     for (size_t i = 0; at == argc && i < HTH_ARRAY_LEN(cpu); i++)
