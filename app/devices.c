@@ -13,6 +13,9 @@
 #include "core/mem.h"
 #include "kernels/plugin.h"
 
+#define HTH_FIT_DIM_MAX 65536
+#define HTH_FIT_GIB_MAX 4096
+
 /* One line of the report. */
 struct row {
     const char *kind, *name, *driver, *why;
@@ -100,26 +103,108 @@ static void report(bool json)
         print_table(rows, count);
 }
 
+/* ---- what fits ----------------------------------------------------------------------------- */
+
+struct devices {
+    bool json;
+    uint64_t fit_d;
+    uint64_t memory_gib; /* of a card that is not here; 0: those that are */
+};
+
+static json_t *fit_json(const char *name, uint64_t memory, uint64_t d, bool bf16)
+{
+    uint64_t parameters = 8 * d * d + 7 * d;
+    uint64_t expert = hth_device_expert_bytes(parameters, 2, bf16);
+    uint64_t weights = hth_device_weights_bytes(memory);
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", name, "compute",
+                     bf16 ? "bf16" : "fp32", "d", (json_int_t)d, "parameters",
+                     (json_int_t)parameters, "expert_bytes", (json_int_t)expert, "weights_bytes",
+                     (json_int_t)weights, "experts", (json_int_t)(weights / expert));
+}
+
+/* One card, with and without the bf16 copy of the weights. */
+static void fit_card(const struct devices *o, const char *name, uint64_t memory)
+{
+    for (int bf16 = 1; bf16 >= 0; bf16--) {
+        json_t *fit = fit_json(name, memory, o->fit_d, bf16 != 0);
+        if (o->json) {
+            char *text = json_dumps(fit, JSON_COMPACT);
+            puts(text);
+            free(text);
+        } else {
+            char one[16], all[16];
+            hth_cli_bytes_text(json_number_value(json_object_get(fit, "expert_bytes")), one);
+            hth_cli_bytes_text(json_number_value(json_object_get(fit, "weights_bytes")), all);
+            printf(
+                "%-32s %s: %" JSON_INTEGER_FORMAT
+                " experts of d = %llu fit at the same time (%s each with Adam, %s for weights)\n",
+                name, bf16 ? "bf16" : "fp32", json_integer_value(json_object_get(fit, "experts")),
+                (unsigned long long)o->fit_d, one, all);
+        }
+        json_decref(fit);
+    }
+}
+
+/* False: there is no card to fit anything into. */
+static bool fit(const struct devices *o)
+{
+    struct hth_device_info found[HTH_DEVICES_MAX];
+    bool any = false;
+    if (o->memory_gib > 0) {
+        fit_card(o, "a card of that memory", o->memory_gib << 30);
+        return true;
+    }
+    hth_device_plugins();
+    size_t count = hth_devices_list(found, HTH_ARRAY_LEN(found));
+    for (size_t i = 0; i < count; i++) {
+        if (!found[i].usable)
+            continue;
+        fit_card(o, found[i].name, found[i].memory_bytes);
+        any = true;
+    }
+    if (!any)
+        hth_cli_say_error("no card here (%s); --memory 8 answers for one of that size",
+                          count > 0 ? found[0].why : "none was found");
+    return any;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    bool *json = state->input;
-    (void)arg;
-    if (key != 'J')
+    struct devices *o = state->input;
+    switch (key) {
+    case 'J':
+        o->json = true;
+        return 0;
+    case 'F':
+        if (strncmp(arg, "d=", 2) != 0 ||
+            hth_cli_parse_u64(arg + 2, 1, HTH_FIT_DIM_MAX, &o->fit_d) != HTH_OK)
+            argp_error(state, "--fit '%s': a width such as d=1024", arg);
+        return 0;
+    case 'M':
+        if (hth_cli_parse_u64(arg, 1, HTH_FIT_GIB_MAX, &o->memory_gib) != HTH_OK)
+            argp_error(state, "--memory '%s': a number of GiB such as 8", arg);
+        return 0;
+    default:
         return ARGP_ERR_UNKNOWN;
-    *json = true;
-    return 0;
+    }
 }
 
 int hth_verb_devices(int argc, char **argv)
 {
-    static const struct argp_option options[] = {{"json", 'J', NULL, 0, "As JSON", 0}, {0}};
+    static const struct argp_option options[] = {
+        {"json", 'J', NULL, 0, "As JSON", 0},
+        {"fit", 'F', "d=N", 0, "How many FFN experts of width N are on a card at the same time", 0},
+        {"memory", 'M', "GIB", 0, "With --fit: of a card of that size", 0},
+        {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .doc = "List where this machine can compute, and why it can't elsewhere."};
-    bool json = false;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
+    struct devices o = {0};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
-    report(json);
+    if (o.fit_d > 0)
+        return fit(&o) ? HTH_EXIT_OK : HTH_EXIT_DEVICE;
+    report(o.json);
     return HTH_EXIT_OK;
 }

@@ -111,6 +111,24 @@ size_t hth_devices_list(struct hth_device_info *out, size_t max)
     return 1;
 }
 
+uint64_t hth_device_weights_bytes(uint64_t memory_bytes)
+{
+    return memory_bytes - HTH_MIN(HTH_DEVICE_RESERVE, memory_bytes / 2);
+}
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)2 << 20;
+    return (bytes + page - 1) / page * page;
+}
+
+uint64_t hth_device_expert_bytes(uint64_t parameters, uint32_t states, bool bf16)
+{
+    uint64_t part = parameters * sizeof(float);
+    return whole_pages(part + (bf16 ? parameters * sizeof(uint16_t) : 0)) +
+           (1 + states) * whole_pages(part);
+}
+
 bool hth_plugin_knows(const char *name)
 {
     size_t len = strlen(KIND);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/rng.h"
+#include "kernels/plugin.h"
 
 #define ATTENTION_ROOM(rows, heads) hth_cu_cost((size_t)(rows) * (heads) * sizeof(float))
 
@@ -343,7 +344,7 @@ static void fill_tables(struct hth_cu_device *dev)
 /* What weights may take: the rest is for the driver, GEMM workspaces, copies and batches. */
 static size_t weights_budget(size_t left)
 {
-    return left - HTH_MIN(HTH_CU_RESERVE, left / 2);
+    return left - HTH_MIN((size_t)HTH_DEVICE_RESERVE, left / 2);
 }
 
 enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu *gpu, int index,

@@ -28,7 +28,6 @@
 #define HTH_CU_BLOCK   (HTH_CU_FAULT + HTH_CU_RESULT)
 #define HTH_CU_TABLES  3
 #define HTH_CU_HELD    64
-#define HTH_CU_RESERVE ((size_t)1536 << 20)
 
 struct hth_cu_device {
     const struct hth_gpu *gpu;

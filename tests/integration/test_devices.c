@@ -4,6 +4,7 @@
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Every device is used, with its memory, or says why not. Returns how many of the kind are used. */
@@ -56,6 +57,30 @@ static void test_list(void **state)
     place_end(p);
 }
 
+/* What fits on a card that one may buy, by the formula of docs/gpu.md. */
+static void test_fit(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = START(p, "fit", "devices", "--fit", "d=1024", "--memory", "8", "--json");
+    assert_int_equal(proc_wait(proc), 0);
+    FILE *file = fopen(proc->out, "r");
+    assert_non_null(file);
+    json_t *fit = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+    assert_non_null(fit);
+    double page = 2 << 20, part = ceil(4.0 * (8 * 1024 * 1024 + 7 * 1024) / page) * page;
+    double values = ceil(6.0 * (8 * 1024 * 1024 + 7 * 1024) / page) * page;
+    double room = 6.5 * 1024 * 1024 * 1024;
+    assert_true(json_number_value(json_object_get(fit, "expert_bytes")) == values + 3 * part);
+    assert_true(json_number_value(json_object_get(fit, "weights_bytes")) == room);
+    assert_true(json_number_value(json_object_get(fit, "experts")) ==
+                floor(room / (values + 3 * part)));
+    json_decref(fit);
+    fclose(file);
+    struct proc *wrong = START(p, "wrong", "devices", "--fit", "1024");
+    assert_int_not_equal(proc_wait(wrong), 0);
+    place_end(p);
+}
+
 static void use_damaged_plugin(struct place *p)
 {
     place_write(p, "hearth-cuda.so", "not a library", 13);
@@ -103,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_list, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_fit, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_plugin, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_the_cpu_serves_instead, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_of_several_cards, place_setup, place_teardown),

@@ -12,6 +12,7 @@
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
+#include "kernels/plugin.h"
 #include "kernels/quant.h"
 #include "kernels/shim-control.h"
 
@@ -398,6 +399,35 @@ static void test_bench_cases(void **state)
     }
 }
 
+/* As many experts as the formula says are there together; one more pushes something out. */
+static void test_fit(void **state)
+{
+    enum { FIT = 3, DIM2 = 300 };
+    struct hth_params *p[FIT + 1];
+    struct hth_ffn f;
+    const struct hth_ffn_options options = {.dim = DIM2};
+    const struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
+    uint64_t parameters = 8 * DIM2 * DIM2 + 7 * DIM2, usual = device.resident.budget;
+    (void)state;
+    hth_shim_guard(false);
+    device.resident.budget = FIT * hth_device_expert_bytes(parameters, 2, true);
+    uint64_t before = device.resident.stats.evictions;
+    for (int i = 0; i <= FIT; i++) {
+        assert_int_equal(device.resident.stats.evictions, before);
+        assert_ok(hth_params_new(&device.tables[HTH_GPU_BF16], &p[i]));
+        assert_ok(hth_ffn_declare(p[i], &options, &f));
+        assert_ok(hth_params_seal(p[i], &seal));
+        assert_int_equal(hth_params_elements(p[i]), parameters);
+    }
+    assert_true(device.resident.stats.evictions > before);
+    assert_int_equal(hth_device_weights_bytes((uint64_t)8 << 30), (uint64_t)6656 << 20);
+    assert_int_equal(hth_device_weights_bytes((uint64_t)2 << 30), (uint64_t)1 << 30);
+    for (int i = 0; i <= FIT; i++)
+        hth_params_free(p[i]);
+    device.resident.budget = usual;
+    hth_shim_guard(true);
+}
+
 static void test_head_too_wide(void **state)
 {
     struct hth_attention att = {.seq = 1, .heads = 1};
@@ -422,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_same_bits_twice),
         cmocka_unit_test(test_bench_cases),
+        cmocka_unit_test(test_fit),
         cmocka_unit_test(test_head_too_wide),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
