@@ -222,7 +222,7 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
         .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-        .kind = HTH_TICKET_GRADIENT + t->batch.goes * HTH_TICKETS, /* lines that nobody used yet */
+        .kind = HTH_TICKET_GRADIENT,
         .sweep = t->stats.updates,
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,

@@ -204,7 +204,7 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT, HTH_TICKETS };
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
