@@ -48,7 +48,7 @@ static const struct argp_option options[] = {
     {"failure", KEY_FAILURE, "KIND,...", 0,
      "absent (default), crash, slow, partition, or all: what happens to who is struck", 0},
     {"hold", KEY_HOLD, "N", 0, "Rounds for which who is struck stays so (default 1)", 0},
-    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200; of a protocol 10)", 0},
+    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200; of a protocol 5)", 0},
     {"rounds", KEY_ROUNDS, "N", 0, "Rounds whose errors are listed (default 10)", 0},
     {"cap", KEY_CAP, "N", 0, "A target not reached by then counts as this (default 50)", 0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
@@ -280,7 +280,7 @@ static void add_study(struct averaging *a, const struct hth_average_opts *opts, 
     HTH_ASSERT(r->count < STUDIES_MAX);
     *s = (struct hth_avg_study){.protocol = protocol, .opts = *opts, .seeds = a->seeds};
     if (a->seeds == 0)
-        s->seeds = protocol ? 10 : 200;
+        s->seeds = protocol ? 5 : 200;
     r->count++;
 }
 
@@ -433,6 +433,8 @@ int hth_sim_averaging_verb(int argc, char **argv)
     int code = HTH_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
         add_all(a);
+        if (a->models[PROTOCOL])
+            hth_sim_settle_memory();
         enum hth_err err = run_all(r);
         say_error(err);
         if (err == HTH_OK && r->out != NULL)

@@ -17,16 +17,23 @@ static const char *const labels[HTH_PURE_METHODS] = {
     "push-sum, exponential graph", "random groups",
     "Moshpit, paper (fixed)",      "Moshpit, hearth (turns)"};
 
+static double half(const struct hth_avg_study *s, size_t at)
+{
+    return isfinite(s->half[at]) ? s->half[at] : 0;
+}
+
+/* On a logarithmic axis the interval is that of the mean's logarithm, to first order: one of the
+ * mean itself may reach below 0, where there is no place to draw it. */
 static double low(const struct hth_avg_study *s, size_t at)
 {
-    double half = isfinite(s->half[at]) ? s->half[at] : 0;
-    return HTH_MAX(s->mean[at] - half, FLOOR);
+    double mean = HTH_MAX(s->mean[at], FLOOR);
+    return HTH_MAX(mean * exp(-half(s, at) / mean), FLOOR);
 }
 
 static double high(const struct hth_avg_study *s, size_t at)
 {
-    double half = isfinite(s->half[at]) ? s->half[at] : 0;
-    return HTH_MAX(s->mean[at] + half, FLOOR);
+    double mean = HTH_MAX(s->mean[at], FLOOR);
+    return mean * exp(HTH_MIN(half(s, at) / mean, 30.0));
 }
 
 /* Both formats in one script: the plot stands in a loop over terminals. */
@@ -85,10 +92,14 @@ static const char *colour_of(const struct curves *c, const struct hth_avg_study 
     return c->failures ? failure_colours[s->opts.base.failure] : colours[s->opts.base.method];
 }
 
-/* "moshpit, protocol, crash" in as many words as it takes. */
+/* "averager: crash", or the method's name in as many words as it takes. */
 static void write_label(FILE *f, const struct curves *c, const struct hth_avg_study *s)
 {
     const char *failure = hth_pure_failure_name(s->opts.base.failure);
+    if (c->failures && s->opts.base.method == HTH_PURE_TURNS) {
+        fprintf(f, "%s: %s", s->protocol ? "averager" : "model", failure);
+        return;
+    }
     if (s->protocol && s->opts.base.method == HTH_PURE_ALLREDUCE)
         fputs("one group of all, as a protocol", f);
     else if (s->protocol)
@@ -230,9 +241,11 @@ static void write_blocks(FILE *f, const struct hth_avg_request *r, size_t panels
                 size_t at = hth_avg_study_at(x, HTH_PURE_REACHED_1E9);
                 size_t rounds = x->opts.base.rounds,
                        last = HTH_AVERAGE_SECONDS * rounds + rounds - 1;
-                fprintf(f, "%zu %.9g %.9g %.9g", p, x->mean[at], low(x, at), high(x, at));
+                fprintf(f, "%zu %.9g %.9g %.9g", p, x->mean[at], x->mean[at] - half(x, at),
+                        x->mean[at] + half(x, at));
                 if (x->protocol)
-                    fprintf(f, " %.9g %.9g %.9g", x->mean[last], low(x, last), high(x, last));
+                    fprintf(f, " %.9g %.9g %.9g", x->mean[last], x->mean[last] - half(x, last),
+                            x->mean[last] + half(x, last));
                 fputc('\n', f);
             }
             fputs("EOD\n", f);

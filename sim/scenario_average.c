@@ -19,6 +19,7 @@
 #define STEP_US   (HTH_US_PER_MS)
 #define ROUND_US  (60 * HTH_US_PER_S) /* an offer ends long before */
 #define SLOWNESS  10
+#define SEGMENT_S 0.01 /* on a slow line */
 
 /* Where in its reduction a peer dies. */
 enum moment { BEGUN, VALUES_IN, FIRST_SUM, MOMENTS };
@@ -495,6 +496,13 @@ static enum hth_err check(const struct hth_average_opts *o)
     return HTH_OK;
 }
 
+/* A segment arrives as a whole. As long ones on a slow line a peer would seem dead in between. */
+static uint32_t segment_bytes(const struct hth_average_opts *o)
+{
+    double bytes = o->line_bytes_per_s / SLOWNESS * SEGMENT_S;
+    return o->line_bytes_per_s == 0 ? 64u << 10 : (uint32_t)HTH_MIN(HTH_MAX(bytes, 1460), 64 << 10);
+}
+
 size_t hth_average_row_len(const struct hth_average_opts *o)
 {
     return (size_t)HTH_AVERAGE_METRICS * o->base.rounds + 4;
@@ -515,6 +523,7 @@ enum hth_err hth_sim_average(const struct hth_average_opts *o, uint64_t index, d
     a.coins = hth_rng_split(&root, "strikes", index);
     world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
     world.link = o->link;
+    world.segment_bytes = segment_bytes(o);
     a.world = hth_world_new(hth_rng_u64(&a.rng), &world);
     a.peer = hth_new_array(struct peer, o->base.peers);
     a.start = hth_new_array(double, o->dim);

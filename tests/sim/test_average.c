@@ -136,7 +136,7 @@ static void test_slow(void **state)
     struct hth_average_opts o = opts_of(8, "8", 0, 2);
     struct hth_average_report r;
     (void)state;
-    o.dim = 16384;
+    o.dim = 32768;
     o.line_bytes_per_s = 2.5e6;
     double *calm = run(&o, 0, &r);
     o.base.failure = HTH_PURE_SLOW;
