@@ -80,7 +80,8 @@ enum hth_err hth_expert_new(const struct hth_expert_opts *opts, struct hth_exper
         .shape = e->opts.shape,
         .seal = {.seed = hth_mix64(opts->run_seed ^ hash),
                  .stream = (uint32_t)(hash >> 32),
-                 .state_slots = hth_optim_slots(&e->opts.optim)},
+                 .state_slots = hth_optim_slots(&e->opts.optim),
+                 .factored_grads = true},
     };
     *out = e;
     return HTH_OK;

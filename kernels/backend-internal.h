@@ -21,7 +21,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 4u
+#define HTH_BACKEND_ABI 5u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -38,14 +38,21 @@ struct hth_image {
     atomic_bool busy;              /* somebody is building it */
 };
 
+/* A gradient, or what is to be added to it, as a product of rows: see packed-factors.c. */
+struct hth_factors {
+    uint32_t units, cap; /* of K: there, and room */
+    uint32_t *x, *dy;    /* one block; NULL: never needed */
+};
+
 struct hth_weight {
     struct hth_params *owner;
     char name[HTH_PARAM_NAME_MAX + 1];
     uint32_t index;
     uint32_t rows, cols;
-    size_t offset;       /* floats from the start of each flat buffer */
-    float *value, *grad; /* back-end memory; set by the seal */
-    bool grad_zero;      /* logically zero: the buffer's content is not to be read */
+    size_t offset;              /* floats from the start of each flat buffer */
+    float *value, *grad;        /* back-end memory; set by the seal */
+    bool grad_zero;             /* logically zero: the buffer's content is not to be read */
+    struct hth_factors factors; /* to be added to grad; of back ends with factors_add */
     enum hth_init init;
     float scale;
     bool no_decay;
@@ -62,6 +69,7 @@ struct hth_params {
     uint32_t slots;
     bool sealed;
     bool has_grads;
+    bool factored;    /* gradients may stay products until they are read or stepped with */
     void *home;       /* of a back end that moves sets about (params_open); else NULL */
     bool state_zero;  /* states are logically zero: nobody wrote them yet */
     uint64_t version; /* of the values; starts at 1, moves at each change */
@@ -132,6 +140,10 @@ struct hth_backend {
     enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
     enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
     void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */
+    /* Of back ends whose gradients may stay products (else NULL): adds them to the buffer; the sum
+     * of the product's squares. */
+    void (*factors_add)(struct hth_weight *w, struct hth_team *team);
+    double (*factors_sumsq)(const struct hth_weight *w);
     /*
      * Of back ends that keep sets where there is room and move them (NULL of the others, whose
      * buffers come from `alloc`): open makes the buffers of a set and keeps them in place until
@@ -224,9 +236,16 @@ static inline enum hth_err hth_params_hold(struct hth_exec *ex, struct hth_param
 /* Makes a logically zero gradient really zero, for those who read or add to it. Errors: E_NO_MEMORY
  * cannot happen on the CPU; a device's own. */
 enum hth_err hth_weight_grad_ready(struct hth_weight *w) HTH_MUST;
-/* All gradients of the set, and the states. */
-enum hth_err hth_params_grads_ready(struct hth_params *p) HTH_MUST;
+/* All gradients of the set, but those that are a product alone where `products` may stay; and the
+ * states. */
+enum hth_err hth_params_grads_ready(struct hth_params *p, bool products) HTH_MUST;
 enum hth_err hth_params_states_ready(struct hth_params *p) HTH_MUST;
+
+/* The whole gradient is a product that is not in its buffer. */
+static inline bool hth_weight_is_product(const struct hth_weight *w)
+{
+    return w->grad_zero && w->factors.units > 0;
+}
 
 /* Why the last attempt to load OpenBLAS failed, or the library and core type in use. */
 void hth_blas_describe(char *buf, size_t size);

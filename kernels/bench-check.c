@@ -294,8 +294,10 @@ static void check_ffn_rows(struct hth_bench_case *c, double *numbers)
         off_row(&s, c->y, r, rows[i].norm);
     }
     c->error = relative(&s);
-    if (backward)
+    if (backward) {
+        (void)hth_params_flat(c->params, HTH_PART_GRAD); /* which may be products until now */
         check_ffn_gradients(c, &rows[0], (size_t)ROW_VECTORS * h);
+    }
 }
 
 static enum hth_err check_step(struct hth_bench_case *c);
@@ -348,6 +350,7 @@ static enum hth_err check_step(struct hth_bench_case *c)
         return err;
     memcpy(before, hth_params_flat(c->params, HTH_PART_VALUE), floats * sizeof(float));
     HTH_GOTO(out, hth_bench_case_run(c));
+    (void)hth_params_flat(c->params, HTH_PART_GRAD); /* which may be products until now */
     for (uint32_t i = 0; i < hth_params_count(c->params); i++)
         off_first_step(&s, &c->optim, hth_params_at(c->params, i), before);
     c->error = HTH_MAX(c->error, relative(&s));

@@ -250,6 +250,7 @@ static enum hth_err make_weights(struct hth_bench_case *c)
         HTH_TRY(hth_ffn_declare(c->params, &shape, &c->ffn));
     if (c->options.kind != HTH_BENCH_FFN_TRAIN_STEP && c->options.kind != HTH_BENCH_ADAMW)
         seal.state_slots = 0;
+    seal.factored_grads = c->options.kind == HTH_BENCH_FFN_TRAIN_STEP; /* as hosts do */
     HTH_TRY(hth_params_seal(c->params, &seal));
     if (!flat)
         scratch = hth_ffn_scratch_bytes(c->options.backend, &c->ffn, c->options.rows);

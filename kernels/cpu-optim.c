@@ -9,8 +9,7 @@
 #include <math.h>
 
 #include "core/team.h"
-#include "kernels/cpu-internal.h"
-#include "kernels/packed.h"
+#include "kernels/packed-internal.h"
 
 /* Elements of a part: four streams of 256 KiB, long enough for the prefetchers of the CPU. */
 #define PART ((size_t)1 << 16)
@@ -101,6 +100,28 @@ static float lamb_rate(struct hth_exec *ex, struct work *w)
     return (float)((double)s->lr * ratio);
 }
 
+/* Columns of a gradient that is made where it is used: 8 rows of 16 KiB, on the stack. */
+#define MADE_COLS 4096
+#define MADE_LD   (MADE_COLS + 16) /* not a multiple of 4 KiB */
+
+/* The step of rows row0 .. row0 + rows, whose gradient is a product: some rows of it at a time. */
+static void apply_product(const struct work *w, uint32_t row0, uint32_t rows)
+{
+    float made[HTH_FACTOR_TILE_ROWS * MADE_LD] __attribute__((aligned(64)));
+    uint32_t cols = w->weight->cols, done = 0;
+    for (uint32_t r = row0; r < row0 + rows; r += done) {
+        for (uint32_t col = 0; col < cols; col += MADE_COLS) {
+            uint32_t n = HTH_MIN(cols - col, (uint32_t)MADE_COLS);
+            done = hth_packed_factors_rows(w->weight, r, col, n, made, MADE_LD);
+            for (uint32_t i = 0; i < done; i++) {
+                struct hth_row_step s = stretch(w, (size_t)(r + i) * cols + col, n);
+                s.g = made + (size_t)i * MADE_LD;
+                apply(w, &s);
+            }
+        }
+    }
+}
+
 /* A strip of HTH_PACKED_TILE rows: one stretch of memory, so the step streams as it does without
  * images; then its values go into the images while they are in the second or third cache. Stepping
  * tile by tile would find them in the first, and lose more by leaving the streams. */
@@ -111,7 +132,10 @@ static void strip_part(void *arg, uint32_t part)
     uint32_t row0 = part * HTH_PACKED_TILE, ld = weight->cols;
     uint32_t rows = HTH_MIN(weight->rows - row0, (uint32_t)HTH_PACKED_TILE);
     struct hth_row_step r = stretch(w, (size_t)row0 * ld, (size_t)rows * ld);
-    apply(w, &r);
+    if (hth_weight_is_product(weight))
+        apply_product(w, row0, rows);
+    else
+        apply(w, &r);
     for (uint32_t col = 0; col < ld; col += HTH_PACKED_TILE) {
         uint32_t cols = HTH_MIN(ld - col, (uint32_t)HTH_PACKED_TILE);
         hth_packed_emit_tile(weight, row0, rows, col, cols, r.w + col, ld);
@@ -135,7 +159,7 @@ enum hth_err hth_cpu_step(struct hth_exec *ex, struct hth_weight *weight,
     if (step->kind == HTH_OPTIM_LAMB)
         w.rate = lamb_rate(ex, &w);
     w.part = PART;
-    if (!hth_packed_emit_begin(weight)) {
+    if (!hth_packed_emit_begin(weight) && !hth_weight_is_product(weight)) {
         hth_team_run(ex->team, parts_of(&w), apply_part, &w);
         return HTH_OK;
     }

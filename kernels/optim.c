@@ -67,7 +67,7 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
         return HTH_E_UNSUPPORTED;
     uint32_t states = HTH_HOLD_STATES & ((HTH_HOLD_GRAD << 1 << p->slots) - 1);
     HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_VALUE | HTH_HOLD_GRAD | states));
-    HTH_TRY(hth_params_grads_ready(p));
+    HTH_TRY(hth_params_grads_ready(p, opt->kind != HTH_OPTIM_LAMB));
     HTH_TRY(hth_params_states_ready(p));
     p->steps++;
     hth_params_touched(p);
@@ -87,23 +87,40 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
 #define NORM_COLS ((size_t)1 << 18)
 #define NORM_ROWS ((size_t)64)
 
+/* Adds the squares of the gradients from `at` to `end`. */
+static enum hth_err add_squares(struct hth_exec *ex, struct hth_params *p, size_t at, size_t end,
+                                double *sum)
+{
+    while (at < end) {
+        size_t left = end - at, rows = HTH_MIN(left / NORM_COLS, NORM_ROWS);
+        uint32_t cols = (uint32_t)(rows > 0 ? NORM_COLS : left);
+        HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_GRAD)); /* until the sync below */
+        HTH_TRY(hth_params_grads_ready(p, true));
+        struct hth_view v = hth_view_f32(p->grad + at, rows > 0 ? (uint32_t)rows : 1, cols, cols);
+        struct hth_sumsq_result part = {0};
+        HTH_TRY(ex->be->sumsq(ex, v, &part));
+        HTH_TRY(hth_exec_sync(ex));
+        *sum += part.sum;
+        at += (size_t)v.rows * cols;
+    }
+    return HTH_OK;
+}
+
 enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *norm, bool *finite)
 {
     if (!p->has_grads)
         return HTH_E_UNSUPPORTED;
     double sum = 0;
-    for (size_t at = 0; at < p->flat_len;) {
-        size_t left = p->flat_len - at, rows = HTH_MIN(left / NORM_COLS, NORM_ROWS);
-        uint32_t cols = (uint32_t)(rows > 0 ? NORM_COLS : left);
-        HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_GRAD)); /* until the sync below */
-        HTH_TRY(hth_params_grads_ready(p));
-        struct hth_view v = hth_view_f32(p->grad + at, rows > 0 ? (uint32_t)rows : 1, cols, cols);
-        struct hth_sumsq_result part = {0};
-        HTH_TRY(ex->be->sumsq(ex, v, &part));
-        HTH_TRY(hth_exec_sync(ex));
-        sum += part.sum;
-        at += (size_t)v.rows * cols;
+    size_t at = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const struct hth_weight *w = p->weights[i];
+        if (!hth_weight_is_product(w))
+            continue;
+        HTH_TRY(add_squares(ex, p, at, w->offset, &sum));
+        sum += p->be->factors_sumsq(w);
+        at = w->offset + (size_t)w->rows * w->cols;
     }
+    HTH_TRY(add_squares(ex, p, at, p->flat_len, &sum));
     *norm = sqrt(sum);
     *finite = isfinite(sum);
     return HTH_OK;

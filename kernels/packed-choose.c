@@ -56,6 +56,8 @@ static void fill(void)
         be->linear_forward = hth_packed_linear_forward;
         be->linear_backward_data = hth_packed_linear_backward_data;
         be->linear_backward_weight = hth_packed_linear_backward_weight;
+        be->factors_add = hth_packed_factors_add;
+        be->factors_sumsq = hth_packed_factors_sumsq;
         be->bf16_views = sets[i]->compute == HTH_MATMUL_BF16;
     }
 }

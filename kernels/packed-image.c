@@ -140,6 +140,7 @@ void hth_packed_image_free(struct hth_weight *w)
 {
     hth_aligned_free(w->image[HTH_IMAGE_FORWARD].data);
     hth_aligned_free(w->image[HTH_IMAGE_BACKWARD].data);
+    hth_packed_factors_free(w);
 }
 
 static bool is_packed(const struct hth_backend *be)

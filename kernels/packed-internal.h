@@ -110,6 +110,27 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
 enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g);
 size_t hth_packed_gemm_scratch(size_t n, size_t k);
 
+/* -- gradients that stay products (packed-factors.c) --------------------------------------- */
+
+#define HTH_FACTOR_ROWS_MAX  64 /* of all batches together */
+#define HTH_FACTOR_TILE_ROWS 8
+
+/* Takes a batch's share of a gradient, or says that this gradient does not stay a product; then,
+ * and when there is no room, what was taken before is added to the gradient in memory. Errors:
+ * E_NO_MEMORY. */
+enum hth_err hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
+                                     struct hth_view dy, bool *taken) HTH_MUST;
+/* Adds what was taken to the gradient in memory. */
+void hth_packed_factors_add(struct hth_weight *w, struct hth_team *team);
+/* Rows of the product from row0, a multiple of what earlier calls gave (at most
+ * HTH_FACTOR_TILE_ROWS), columns col0 .. col0 + cols, col0 a multiple of HTH_PACK_NR. Gives how
+ * many rows. */
+uint32_t hth_packed_factors_rows(const struct hth_weight *w, uint32_t row0, uint32_t col0,
+                                 uint32_t cols, float *c, size_t ldc);
+/* The squares of the product's elements; not finite where one of them might not be. */
+double hth_packed_factors_sumsq(const struct hth_weight *w);
+void hth_packed_factors_free(struct hth_weight *w);
+
 static inline uint32_t hth_units(const struct hth_packed_isa *isa, uint32_t k)
 {
     return (k + isa->pair - 1) / isa->pair;

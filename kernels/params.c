@@ -130,6 +130,7 @@ enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options
     if (p->sealed || options->state_slots > 2)
         return HTH_E_CONFIG;
     p->has_grads = !options->forward_only;
+    p->factored = options->factored_grads;
     p->slots = options->forward_only ? 0 : options->state_slots;
     HTH_TRY(p->be->params_open != NULL ? p->be->params_open(p) : open_plain(p));
     for (uint32_t i = 0; i < p->count; i++) {
@@ -151,6 +152,8 @@ enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options
 
 enum hth_err hth_weight_grad_ready(struct hth_weight *w)
 {
+    if (w->factors.units > 0)
+        w->owner->be->factors_add(w, NULL);
     if (!w->grad_zero)
         return HTH_OK;
     HTH_TRY(zero(w->owner->be, w->grad, (size_t)w->rows * w->cols));
@@ -158,10 +161,12 @@ enum hth_err hth_weight_grad_ready(struct hth_weight *w)
     return HTH_OK;
 }
 
-enum hth_err hth_params_grads_ready(struct hth_params *p)
+enum hth_err hth_params_grads_ready(struct hth_params *p, bool products)
 {
-    for (uint32_t i = 0; i < p->count; i++)
-        HTH_TRY(hth_weight_grad_ready(p->weights[i]));
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (!products || !hth_weight_is_product(p->weights[i]))
+            HTH_TRY(hth_weight_grad_ready(p->weights[i]));
+    }
     return HTH_OK;
 }
 
@@ -243,7 +248,7 @@ static enum hth_err part_buffer(struct hth_params *p, enum hth_part part, float 
     case HTH_PART_GRAD:
         buffer = p->grad;
         if (buffer != NULL)
-            HTH_TRY(hth_params_grads_ready(p));
+            HTH_TRY(hth_params_grads_ready(p, false));
         break;
     case HTH_PART_STATE0:
     case HTH_PART_STATE1:
@@ -347,8 +352,10 @@ void hth_params_ahead(struct hth_exec *ex, struct hth_params *p, bool gradients)
 
 void hth_params_zero_grads(struct hth_params *p)
 {
-    for (uint32_t i = 0; i < p->count; i++)
+    for (uint32_t i = 0; i < p->count; i++) {
         p->weights[i]->grad_zero = p->weights[i]->grad != NULL;
+        p->weights[i]->factors.units = 0;
+    }
 }
 
 uint64_t hth_params_steps(const struct hth_params *p)

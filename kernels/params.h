@@ -62,6 +62,9 @@ struct hth_seal_options {
     uint32_t stream;      /* of this set (the expert's number): same seed, other numbers */
     uint32_t state_slots; /* 0, 1 or 2; hth_optim_slots() says how many an optimiser needs */
     bool forward_only;    /* no gradients, no state */
+    /* Gradients of few rows may stay products x^T dy until they are stepped with or looked at:
+     * packed back ends then step without writing them. For those who seldom look. */
+    bool factored_grads;
 };
 #define HTH_SEAL_OPTIONS_INIT ((struct hth_seal_options){.state_slots = 2})
 
