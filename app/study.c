@@ -388,6 +388,39 @@ static enum hth_err check_only(const struct hth_study *s, const char *only)
     return HTH_OK;
 }
 
+static enum hth_err show(const struct hth_study *s, const struct hth_study_flags *flags,
+                         const struct hth_study_mean *means)
+{
+    for (size_t i = 0; flags->json && i < s->point_count; i++)
+        print_json(s, flags, &s->points[i], means + i * s->metric_count);
+    if (!flags->json && !flags->quiet)
+        print_table(s, flags, means);
+    return flags->out != NULL ? hth_study_write(s, flags, means) : HTH_OK;
+}
+
+/* A group may have measured points of parts that nobody asked for. */
+static enum hth_err show_chosen(const struct hth_study *s, const struct hth_study_flags *flags,
+                                const struct hth_study_mean *means)
+{
+    struct hth_study shown = *s;
+    struct hth_study_point *points = hth_new_array(struct hth_study_point, s->point_count);
+    struct hth_study_mean *theirs =
+        hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
+    shown.points = points;
+    shown.point_count = 0;
+    for (size_t i = 0; i < s->point_count; i++) {
+        if (!is_chosen(&s->points[i], 1, flags->only))
+            continue;
+        memcpy(theirs + shown.point_count * s->metric_count, means + i * s->metric_count,
+               s->metric_count * sizeof(*means));
+        points[shown.point_count++] = s->points[i];
+    }
+    enum hth_err err = show(&shown, flags, theirs);
+    hth_free(points);
+    hth_free(theirs);
+    return err;
+}
+
 static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study_flags *flags)
 {
     struct runs r = {.study = s, .flags = flags};
@@ -405,12 +438,8 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     r.values = hth_new_array(double, s->point_count * flags->seeds * s->metric_count);
     r.errs = hth_new_array(enum hth_err, r.total);
     err = run_all(&r, means);
-    for (size_t i = 0; err == HTH_OK && flags->json && i < s->point_count; i++)
-        print_json(s, flags, &s->points[i], means + i * s->metric_count);
-    if (err == HTH_OK && !flags->json && !flags->quiet)
-        print_table(s, flags, means);
-    if (err == HTH_OK && flags->out != NULL)
-        err = hth_study_write(s, flags, means);
+    if (err == HTH_OK)
+        err = show_chosen(s, flags, means);
     hth_free(means);
     hth_free(r.values);
     hth_free(r.errs);
@@ -437,7 +466,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     chosen.points = points;
     chosen.panels = panels;
     for (size_t i = 0; i < study->panel_count; i++)
-        if (is_part(&chosen, study->panels[i].part, strlen(study->panels[i].part)))
+        if (flags->only == NULL || names(flags->only, study->panels[i].part))
             panels[chosen.panel_count++] = study->panels[i];
     enum hth_err err = run_chosen(&chosen, flags);
     hth_free(points);

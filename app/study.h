@@ -79,10 +79,9 @@ struct hth_study_flags {
     uint64_t seed, seeds;
     uint32_t threads; /* 0: cores */
     bool json;
-    const char *out;  /* NULL: no files */
-    const char *only; /* NULL: all parts; else their names with commas between: groups that have a
-                       * point of them */
-    bool quiet;       /* nothing on standard output: for tests */
+    const char *out;     /* NULL: no files */
+    const char *only;    /* NULL: all parts; else their names with commas between */
+    bool quiet;          /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */
 };
 #define HTH_STUDY_FLAGS_INIT                                                                       \
