@@ -97,7 +97,6 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->by_key = hth_map_new();
     s->peers = hth_map_new();
     s->cache = hth_cache_new(opts->result_bytes_max, opts->result_age_us);
-    hth_heap_init(&s->ripe, hth_srv_ripe_less);
     hth_heap_init(&s->aging, hth_srv_aging_less);
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);
@@ -119,18 +118,20 @@ void hth_srv_unref(struct hth_server *s)
 
     if (--s->refs > 0)
         return;
-    while ((job = s->free_jobs) != NULL) {
-        s->free_jobs = job->next;
-        hth_exec_free(job->ex);
-        hth_free(job->segs);
-        hth_free(job);
+    for (uint32_t i = 0; i < s->devices; i++) {
+        while ((job = s->device[i].free_jobs) != NULL) {
+            s->device[i].free_jobs = job->next;
+            hth_exec_free(job->ex);
+            hth_free(job->segs);
+            hth_free(job);
+        }
+        hth_heap_clear(&s->device[i].ripe);
     }
     for (uint32_t i = 0; i < s->experts_count; i++) {
         hth_expert_free(s->experts[i]->expert);
         hth_free(s->experts[i]);
     }
     hth_free(s->experts);
-    hth_heap_clear(&s->ripe);
     hth_heap_clear(&s->aging);
     hth_map_free(s->by_key);
     hth_map_free(s->peers);
@@ -171,6 +172,20 @@ static void init_pools(struct srv_expert *e)
     }
 }
 
+/* The one that computes with that back end; NULL when there are too many. */
+static struct srv_device *device_of(struct hth_server *s, const struct hth_backend *backend)
+{
+    for (uint32_t i = 0; i < s->devices; i++) {
+        if (s->device[i].backend == backend)
+            return &s->device[i];
+    }
+    if (s->devices == SRV_DEVICES_MAX)
+        return NULL;
+    s->device[s->devices].backend = backend;
+    hth_heap_init(&s->device[s->devices].ripe, hth_srv_ripe_less);
+    return &s->device[s->devices++];
+}
+
 enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_opts *opts)
 {
     struct hth_server *s = server;
@@ -185,11 +200,16 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
     if (s->experts_count == HTH_SERVER_EXPERTS_MAX)
         return HTH_E_BUDGET;
     HTH_TRY(hth_expert_new(opts, &expert));
+    if (device_of(s, opts->backend) == NULL) {
+        hth_expert_free(expert);
+        return HTH_E_BUDGET;
+    }
     kind = hth_expert_kind_of(expert);
     e = hth_new(struct srv_expert);
     e->server = s;
     e->expert = expert;
     e->backend = opts->backend;
+    e->device = device_of(s, opts->backend);
     e->passes_through = kind->passes_through;
     e->d = hth_expert_shape_of(expert)->d;
     e->block_rows = hth_expert_shape_of(expert)->block_rows;

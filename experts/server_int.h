@@ -88,8 +88,18 @@ struct srv_pool {
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
 
+/* What computes: the CPU, or a card. Each has jobs of its own, so none waits for another's. */
+#define SRV_DEVICES_MAX 17
+struct srv_device {
+    const struct hth_backend *backend;
+    struct hth_heap ripe;      /* pools that may run */
+    struct srv_job *free_jobs; /* with their contexts */
+    uint32_t jobs_running;
+};
+
 struct srv_expert {
     struct hth_server *server;
+    struct srv_device *device;
     struct hth_expert *expert;
     const struct hth_backend *backend;
     enum srv_state state;
@@ -129,6 +139,7 @@ struct srv_batch {
 struct srv_job {
     struct hth_job job;
     struct hth_server *server;
+    struct srv_device *device;
     struct srv_job *next; /* free list */
     struct hth_exec *ex;
     struct srv_batch batch[HTH_SERVER_JOB_BATCHES_MAX];
@@ -167,7 +178,9 @@ struct hth_server {
     uint64_t turn;         /* of the batch taken last */
     struct srv_gone gone[SRV_GONE_MAX];
     uint32_t gone_next, gone_count; /* the place that is written next; how many are not free */
-    struct hth_heap ripe, aging;
+    struct srv_device device[SRV_DEVICES_MAX];
+    uint32_t devices, device_next; /* device_next: whose turn it is to start a job */
+    struct hth_heap aging;
     struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
     struct srv_expert *load_head, *load_tail; /* weights to make, in order */
     struct hth_timer *age_timer;              /* of aging pools */
@@ -175,8 +188,7 @@ struct hth_server {
     struct hth_timer *save_timer;
     struct hth_timer *drain_timer; /* calls drained outside of any other callback */
     bool step_timer_armed;
-    struct srv_job *free_jobs;
-    uint32_t jobs_running;
+    uint32_t jobs_running; /* of all devices */
     uint32_t save_index;
     bool saving, drain_saved, drain_done;
     hth_fn *drained;
@@ -240,8 +252,12 @@ void hth_srv_run(struct hth_job *job);
 /* ---- server_keep.c: steps, weights, checkpoints ---------------------------------------------- */
 
 void hth_srv_step_due(struct srv_expert *e);
-/* The first due step whose expert is idle, taken off the list; NULL when there is none. */
-struct srv_expert *hth_srv_step_take(struct hth_server *s);
+/* The first due step of that device whose expert is idle, taken off the list; NULL when there is
+ * none. */
+struct srv_expert *hth_srv_step_take(struct hth_server *s, const struct srv_device *device);
+/* The same of weights that are to be made; looked at and taken apart. */
+struct srv_expert *hth_srv_load_next(struct hth_server *s, const struct srv_device *device);
+void hth_srv_load_take(struct hth_server *s, struct srv_expert *e);
 void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
 void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
 /* Its weights are to be made, after those that wait already. */

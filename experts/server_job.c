@@ -53,7 +53,7 @@ static struct hth_heap *heap_of(const struct srv_pool *pool)
     if (o->batch_age_us > 0 && pool->rows < o->batch_rows_min && !s->draining &&
         pool->since_us + o->batch_age_us > hth_now_us(s->env))
         return &s->aging;
-    return &s->ripe;
+    return &pool->expert->device->ripe;
 }
 
 static int64_t ripe_at_us(const struct srv_pool *pool)
@@ -154,15 +154,16 @@ void hth_srv_on_age(void *arg)
 
 /* ---- building a job ------------------------------------------------------------------------ */
 
-static struct srv_job *job_new(struct hth_server *s)
+static struct srv_job *job_new(struct hth_server *s, struct srv_device *device)
 {
-    struct srv_job *job = s->free_jobs;
+    struct srv_job *job = device->free_jobs;
 
     if (job != NULL)
-        s->free_jobs = job->next;
+        device->free_jobs = job->next;
     else
         job = hth_new(struct srv_job);
     job->server = s;
+    job->device = device;
     job->batches = job->segs_count = 0;
     job->rows = 0;
     job->cost = 0;
@@ -172,8 +173,8 @@ static struct srv_job *job_new(struct hth_server *s)
 
 static void job_recycle(struct srv_job *job)
 {
-    job->next = job->server->free_jobs;
-    job->server->free_jobs = job;
+    job->next = job->device->free_jobs;
+    job->device->free_jobs = job;
 }
 
 static struct srv_batch *job_batch(struct srv_job *job, enum srv_what what, struct srv_expert *e)
@@ -184,16 +185,10 @@ static struct srv_batch *job_batch(struct srv_job *job, enum srv_what what, stru
     return b;
 }
 
-/* The context belongs to one back end, so a job does too. NULL when memory is gone. */
-static bool job_fits(struct srv_job *job, const struct hth_backend *backend)
+/* Made with the first work there is for it. False: memory is gone. */
+static bool job_has_context(struct srv_job *job)
 {
-    if (job->ex != NULL && hth_exec_backend(job->ex) == backend)
-        return true;
-    if (job->batches > 0)
-        return false;
-    hth_exec_free(job->ex);
-    job->ex = NULL;
-    return hth_exec_new(backend, 0, &job->ex) == HTH_OK;
+    return job->ex != NULL || hth_exec_new(job->device->backend, 0, &job->ex) == HTH_OK;
 }
 
 static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t rows)
@@ -328,33 +323,46 @@ static bool is_enough(const struct hth_server *s, double cost)
 
 static bool fill_job(struct hth_server *s, struct srv_job *job)
 {
-    struct srv_expert *e;
+    struct srv_expert *e = hth_srv_load_next(s, job->device);
     struct hth_heap_node *top;
 
-    if (s->load_head != NULL && job_fits(job, s->load_head->backend)) {
-        e = s->load_head;
-        s->load_head = e->load_next;
-        if (s->load_head == NULL)
-            s->load_tail = NULL;
+    if (e != NULL && job_has_context(job)) {
+        hth_srv_load_take(s, e);
         job_batch(job, SRV_LOAD, e);
         job->job.bytes_moved += 16.0 * (double)e->weights;
         return true;
     }
     while (job->batches < HTH_SERVER_JOB_BATCHES_MAX && !is_enough(s, job->cost)) {
-        e = hth_srv_step_take(s);
-        if (e != NULL && job_fits(job, e->backend)) {
+        e = hth_srv_step_take(s, job->device);
+        if (e != NULL && job_has_context(job)) {
             take_step(job, e);
             continue;
         }
         if (e != NULL)
-            hth_srv_step_due(e); /* of another back end: the next job's */
-        top = hth_heap_top(&s->ripe);
-        if (top == NULL ||
-            !job_fits(job, HTH_CONTAINER(top, struct srv_pool, node)->expert->backend))
+            hth_srv_step_due(e); /* for a later job */
+        top = hth_heap_top(&job->device->ripe);
+        if (top == NULL || !job_has_context(job))
             break;
         take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     }
     return job->batches > 0;
+}
+
+/* A job of the next device that has work and is not busy enough; NULL when there is none. */
+static struct srv_job *next_job(struct hth_server *s)
+{
+    for (uint32_t i = 0; i < s->devices; i++) {
+        struct srv_device *device = &s->device[s->device_next];
+        struct srv_job *job;
+        s->device_next = (s->device_next + 1) % s->devices;
+        if (device->jobs_running >= hth_backend_jobs(device->backend))
+            continue;
+        job = job_new(s, device);
+        if (fill_job(s, job))
+            return job;
+        job_recycle(job);
+    }
+    return NULL;
 }
 
 static void job_done(struct hth_job *base, enum hth_err err);
@@ -365,18 +373,17 @@ void hth_srv_pump(struct hth_server *s)
     enum hth_err err;
 
     while (!s->dead && s->jobs_running < width) {
-        struct srv_job *job = job_new(s);
-        if (!fill_job(s, job)) {
-            job_recycle(job);
+        struct srv_job *job = next_job(s);
+        if (job == NULL)
             return;
-        }
+        job->device->jobs_running++;
         job->job.done = job_done;
         job->started_us = hth_now_us(s->env);
         s->jobs_running++;
         s->refs++;
         s->stats.jobs++;
-        err = hth_fault(s->env, "experts.job") ? HTH_E_QUEUE_FULL
-                                               : hth_job_submit(s->env, &job->job);
+        err =
+            hth_fault(s->env, "experts.job") ? HTH_E_QUEUE_FULL : hth_job_submit(s->env, &job->job);
         if (err != HTH_OK) {
             hth_timer_set(s->env, s->age_timer, LANE_RETRY_US);
             job_done(&job->job, err);
@@ -468,6 +475,7 @@ static void job_done(struct hth_job *base, enum hth_err err)
     struct hth_server *s = job->server;
 
     s->jobs_running--;
+    job->device->jobs_running--;
     if (err == HTH_OK)
         measure(s, job);
     for (uint32_t i = 0; i < job->batches; i++)

@@ -25,12 +25,12 @@ void hth_srv_step_due(struct srv_expert *e)
     hth_srv_pool_update(&e->pool[1]);
 }
 
-struct srv_expert *hth_srv_step_take(struct hth_server *s)
+struct srv_expert *hth_srv_step_take(struct hth_server *s, const struct srv_device *device)
 {
     struct srv_expert *prev = NULL;
 
     for (struct srv_expert *e = s->due_head; e != NULL; prev = e, e = e->due_next) {
-        if (e->readers > 0 || e->backward_running)
+        if (e->device != device || e->readers > 0 || e->backward_running)
             continue;
         if (prev != NULL)
             prev->due_next = e->due_next;
@@ -126,6 +126,29 @@ static void forget(struct srv_expert *e)
             hth_srv_part_done(part);
         }
     }
+}
+
+struct srv_expert *hth_srv_load_next(struct hth_server *s, const struct srv_device *device)
+{
+    struct srv_expert *e = s->load_head;
+
+    while (e != NULL && e->device != device)
+        e = e->load_next;
+    return e;
+}
+
+void hth_srv_load_take(struct hth_server *s, struct srv_expert *e)
+{
+    struct srv_expert *prev = NULL, *at = s->load_head;
+
+    for (; at != e; at = at->load_next)
+        prev = at;
+    if (prev != NULL)
+        prev->load_next = e->load_next;
+    else
+        s->load_head = e->load_next;
+    if (s->load_tail == e)
+        s->load_tail = prev;
 }
 
 void hth_srv_load_later(struct srv_expert *e)

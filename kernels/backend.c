@@ -90,6 +90,11 @@ const char *hth_backend_name(const struct hth_backend *be)
     return be->name;
 }
 
+uint32_t hth_backend_jobs(const struct hth_backend *be)
+{
+    return be->caps & HTH_CAP_HOST_MEMORY ? UINT32_MAX : 2;
+}
+
 uint32_t hth_backend_caps(const struct hth_backend *be)
 {
     return be->caps;

@@ -139,6 +139,9 @@ struct hth_backend_info {
 size_t hth_backend_list(struct hth_backend_info *out, size_t max);
 
 const char *hth_backend_name(const struct hth_backend *be);
+/* How many contexts at work side by side are of use: of a card two, one that computes and one whose
+ * copies travel meanwhile; of the CPU as many as there are threads (UINT32_MAX). */
+uint32_t hth_backend_jobs(const struct hth_backend *be);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
 /* Never HTH_MATMUL_AUTO. */

@@ -277,13 +277,71 @@ static void more_than_fit(void **state)
     hth_blob_unref(want);
 }
 
+/* A host with the CPU and two cards, an expert on each in turns: all of them answer, with the
+ * numbers of the CPU, and no device waits for another. */
+static void several_devices(void **state)
+{
+    enum { EXPERTS = 6 };
+    static struct hth_cu_device other;
+    struct hth_world *w = hth_world_new(4, NULL);
+    struct host h = host_init();
+    struct caller c;
+    char why[200];
+    float *x = coarse(1, EXPERTS * ROWS * D), *dy = coarse(2, EXPERTS * ROWS * D), want[ROWS * D];
+    const struct hth_backend *backends[3] = {hth_backend_ref()};
+    struct ask a = {.d = D, .x = x, .dy = dy, .microbatch = ROWS, .key = 1};
+    struct answer out;
+
+    (void)state;
+    assert_ok(hth_cu_device_open(&other, &hth_gpu_shim, 1, 0, why, sizeof(why)));
+    backends[1] = &device.tables[HTH_GPU_F32];
+    backends[2] = &other.tables[HTH_GPU_F32];
+    assert_int_equal(hth_backend_jobs(backends[0]), UINT32_MAX);
+    assert_int_equal(hth_backend_jobs(backends[1]), 2);
+    h.layer_count = 0;
+    host_start(&h, w, "host");
+    for (uint32_t i = 0; i < EXPERTS; i++) {
+        h.expert.uid = uid_of(i);
+        h.expert.shape.d = D;
+        h.expert.backend = backends[i % 3];
+        assert_ok(hth_server_add(h.server, &h.expert));
+    }
+    caller_start(&c, w, "caller", NULL);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.loaded, EXPERTS);
+    for (; a.parts < EXPERTS; a.parts++) {
+        a.coord[a.parts] = a.parts;
+        a.rows[a.parts] = ROWS;
+    }
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err);
+    for (uint32_t i = 0; i < EXPERTS; i++) {
+        struct reference r;
+        size_t at = (size_t)i * ROWS * D;
+        assert_ok(out.status[i]);
+        h.expert.uid = uid_of(i);
+        h.expert.backend = hth_backend_ref();
+        reference_start(&r, &h.expert);
+        reference_backward(&r, ROWS, ROWS, x + at, dy + at, want);
+        assert_true(distance(out.rows + at, want, ROWS * D) < 1e-5);
+        reference_stop(&r);
+    }
+    answer_clear(&out);
+    caller_stop(&c);
+    host_stop(&h);
+    hth_world_free(w);
+    assert_int_equal(other.pool.used, 0);
+    hth_cu_device_close(&other);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ffn_trains),
-        cmocka_unit_test(transformer_trains),
-        cmocka_unit_test(checkpoints_travel),
-        cmocka_unit_test(more_than_fit),
+        cmocka_unit_test(ffn_trains),         cmocka_unit_test(transformer_trains),
+        cmocka_unit_test(checkpoints_travel), cmocka_unit_test(more_than_fit),
+        cmocka_unit_test(several_devices),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
