@@ -179,35 +179,114 @@ static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_w
     return bias != NULL ? hth_cpu_bias_grad(ex, bias, dy) : HTH_OK;
 }
 
+/* -- rows over a team ---------------------------------------------------------------------- */
+
+/* Numbers below which a part of a batch is not worth a helper. */
+#define PART_NUMBERS ((size_t)1 << 15)
+
+/* Work on rows that know nothing of each other: any cut gives the same bits. */
+typedef void rows_fn(const struct hth_rowops *row, const void *arg, uint32_t first, uint32_t end);
+
+struct rows_work {
+    const struct hth_rowops *row;
+    rows_fn *fn;
+    const void *arg;
+    uint32_t rows, parts;
+};
+
+static void rows_part(void *arg, uint32_t part)
+{
+    const struct rows_work *w = arg;
+    uint32_t first = (uint32_t)((uint64_t)w->rows * part / w->parts);
+    uint32_t end = (uint32_t)((uint64_t)w->rows * (part + 1) / w->parts);
+    w->fn(w->row, w->arg, first, end);
+}
+
+static void by_rows(struct hth_exec *ex, uint32_t rows, uint32_t cols, rows_fn *fn, const void *arg)
+{
+    struct rows_work w = {hth_cpu_of(ex)->row, fn, arg, rows, 1};
+    size_t parts = (size_t)rows * cols / PART_NUMBERS, width = hth_team_width(ex->team);
+    if (width > 1 && parts > 1)
+        w.parts = (uint32_t)HTH_MIN(HTH_MIN(parts, 4 * width), (size_t)rows);
+    hth_team_run(ex->team, w.parts, rows_part, &w);
+}
+
 /* -- activations, normalisation, softmax --------------------------------------------------- */
+
+/* Views of an operation that reads a and b and writes y. */
+struct views {
+    struct hth_view a, b, y;
+    enum hth_act act;
+};
+
+static void act_forward_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                             uint32_t end)
+{
+    const struct views *v = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->act_forward(v->a.cols, v->act, hth_row(v->a, r), hth_row(v->y, r));
+}
+
+static void act_backward_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                              uint32_t end)
+{
+    const struct views *v = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->act_backward(v->a.cols, v->act, hth_row(v->a, r), hth_row(v->b, r), hth_row(v->y, r));
+}
+
+static void softmax_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                         uint32_t end)
+{
+    const struct views *v = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->softmax(v->a.cols, hth_row(v->a, r), hth_row(v->y, r));
+}
+
+static void softmax_back_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                              uint32_t end)
+{
+    const struct views *v = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->softmax_back(v->a.cols, hth_row(v->a, r), hth_row(v->b, r), hth_row(v->y, r));
+}
 
 static enum hth_err cpu_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
                                     struct hth_view y)
 {
-    for (uint32_t r = 0; r < x.rows; r++)
-        hth_cpu_of(ex)->row->act_forward(x.cols, act, hth_row(x, r), hth_row(y, r));
+    struct views v = {.a = x, .y = y, .act = act};
+    by_rows(ex, x.rows, x.cols, act_forward_rows, &v);
     return HTH_OK;
 }
 
 static enum hth_err cpu_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
                                      struct hth_view dy, struct hth_view dx)
 {
-    for (uint32_t r = 0; r < x.rows; r++) {
-        hth_cpu_of(ex)->row->act_backward(x.cols, act, hth_row(x, r), hth_row(dy, r),
-                                          hth_row(dx, r));
-    }
+    struct views v = {.a = x, .b = dy, .y = dx, .act = act};
+    by_rows(ex, x.rows, x.cols, act_backward_rows, &v);
     return HTH_OK;
+}
+
+struct norm_rows {
+    struct hth_row_norm norm;
+    struct hth_view x, y, stats;
+};
+
+static void layernorm_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                           uint32_t end)
+{
+    const struct norm_rows *n = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->layernorm(n->x.cols, hth_row(n->x, r), &n->norm, hth_row(n->y, r),
+                       hth_row_or_null(n->stats, r));
 }
 
 static enum hth_err cpu_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
                                           struct hth_view x, struct hth_view y,
                                           struct hth_view stats)
 {
-    struct hth_row_norm norm = {ln->gamma->value, ln->beta->value, ln->eps};
-    for (uint32_t r = 0; r < x.rows; r++) {
-        hth_cpu_of(ex)->row->layernorm(x.cols, hth_row(x, r), &norm, hth_row(y, r),
-                                       hth_row_or_null(stats, r));
-    }
+    struct norm_rows n = {{ln->gamma->value, ln->beta->value, ln->eps}, x, y, stats};
+    by_rows(ex, x.rows, x.cols, layernorm_rows, &n);
     return HTH_OK;
 }
 
@@ -231,40 +310,71 @@ static enum hth_err cpu_layernorm_backward(struct hth_exec *ex, const struct hth
 
 static enum hth_err cpu_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
 {
-    for (uint32_t r = 0; r < x.rows; r++)
-        hth_cpu_of(ex)->row->softmax(x.cols, hth_row(x, r), hth_row(y, r));
+    struct views v = {.a = x, .y = y};
+    by_rows(ex, x.rows, x.cols, softmax_rows, &v);
     return HTH_OK;
 }
 
 static enum hth_err cpu_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
                                          struct hth_view dx)
 {
-    for (uint32_t r = 0; r < y.rows; r++) {
-        hth_cpu_of(ex)->row->softmax_back(y.cols, hth_row(y, r), hth_row(dy, r), hth_row(dx, r));
-    }
+    struct views v = {.a = y, .b = dy, .y = dx};
+    by_rows(ex, y.rows, y.cols, softmax_back_rows, &v);
     return HTH_OK;
+}
+
+#define XENT_ROWS 256 /* whose losses wait to be added in their order */
+
+struct xent_rows {
+    struct hth_view logits, labels, dlogits;
+    float grad_scale;
+    uint32_t base; /* first row of this stretch */
+    double *loss;  /* of each row of the stretch */
+    bool *first;
+};
+
+static int32_t label_of(struct hth_view labels, size_t r)
+{
+    return ((const int32_t *)labels.data)[r * labels.ld];
+}
+
+static void xent_rows(const struct hth_rowops *row, const void *arg, uint32_t first, uint32_t end)
+{
+    const struct xent_rows *x = arg;
+    uint32_t cols = x->logits.cols;
+    for (uint32_t i = first; i < end; i++) {
+        int32_t label = label_of(x->labels, x->base + i);
+        float *dx = hth_row_or_null(x->dlogits, x->base + i);
+        struct hth_row_xent one;
+        if (label == HTH_LABEL_NONE) {
+            if (dx != NULL)
+                memset(dx, 0, cols * sizeof(float));
+            continue;
+        }
+        row->xent(cols, hth_row(x->logits, x->base + i), (size_t)label, x->grad_scale, &one, dx);
+        x->loss[i] = hth_log64((double)one.sum) + (double)one.max - (double)one.at_label;
+        x->first[i] = one.first;
+    }
 }
 
 static enum hth_err cpu_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
                              float grad_scale, struct hth_view dlogits,
                              struct hth_xent_result *result)
 {
-    const struct hth_rowops *row = hth_cpu_of(ex)->row;
     struct hth_xent_result sum = {0};
-    for (uint32_t r = 0; r < logits.rows; r++) {
-        int32_t label = ((const int32_t *)labels.data)[(size_t)r * labels.ld];
-        const float *x = hth_row(logits, r);
-        float *dx = hth_row_or_null(dlogits, r);
-        struct hth_row_xent one;
-        if (label == HTH_LABEL_NONE) {
-            if (dx != NULL)
-                memset(dx, 0, logits.cols * sizeof(float));
-            continue;
+    double loss[XENT_ROWS];
+    bool first[XENT_ROWS];
+    struct xent_rows x = {logits, labels, dlogits, grad_scale, 0, loss, first};
+    for (; x.base < logits.rows; x.base += XENT_ROWS) {
+        uint32_t rows = HTH_MIN(logits.rows - x.base, (uint32_t)XENT_ROWS);
+        by_rows(ex, rows, logits.cols, xent_rows, &x);
+        for (uint32_t i = 0; i < rows; i++) {
+            if (label_of(labels, x.base + i) == HTH_LABEL_NONE)
+                continue;
+            sum.loss_sum += loss[i];
+            sum.counted++;
+            sum.correct += first[i];
         }
-        row->xent(logits.cols, x, (size_t)label, grad_scale, &one, dx);
-        sum.loss_sum += hth_log64((double)one.sum) + (double)one.max - (double)one.at_label;
-        sum.counted++;
-        sum.correct += one.first;
     }
     *result = sum;
     return HTH_OK;

@@ -13,6 +13,7 @@
  * Both are written tile by tile, whoever does it, so one function serves all.
  */
 #include "core/mem.h"
+#include "core/team.h"
 #include "kernels/packed-internal.h"
 
 /* Rows and columns of the matrix B that the image holds. */
@@ -93,23 +94,42 @@ static void emit_backward(const struct hth_packed_isa *isa, struct hth_weight *w
     }
 }
 
-static void build(const struct hth_packed_isa *isa, struct hth_weight *w, int which)
+struct build {
+    const struct hth_packed_isa *isa;
+    struct hth_weight *w;
+    int which;
+};
+
+/* HTH_PACKED_TILE rows. */
+static void build_part(void *arg, uint32_t part)
 {
-    for (uint32_t r = 0; r < w->rows; r += HTH_PACKED_TILE) {
-        uint32_t rows = HTH_MIN(w->rows - r, (uint32_t)HTH_PACKED_TILE);
-        for (uint32_t c = 0; c < w->cols; c += HTH_PACKED_TILE) {
-            uint32_t cols = HTH_MIN(w->cols - c, (uint32_t)HTH_PACKED_TILE);
-            const float *values = w->value + (size_t)r * w->cols + c;
-            if (which == HTH_IMAGE_FORWARD)
-                emit_forward(isa, w, r, rows, c, cols, values, w->cols);
-            else
-                emit_backward(isa, w, r, rows, c, cols, values, w->cols);
-        }
+    const struct build *b = arg;
+    struct hth_weight *w = b->w;
+    uint32_t r = part * HTH_PACKED_TILE, rows = HTH_MIN(w->rows - r, (uint32_t)HTH_PACKED_TILE);
+    for (uint32_t c = 0; c < w->cols; c += HTH_PACKED_TILE) {
+        uint32_t cols = HTH_MIN(w->cols - c, (uint32_t)HTH_PACKED_TILE);
+        const float *values = w->value + (size_t)r * w->cols + c;
+        if (b->which == HTH_IMAGE_FORWARD)
+            emit_forward(b->isa, w, r, rows, c, cols, values, w->cols);
+        else
+            emit_backward(b->isa, w, r, rows, c, cols, values, w->cols);
     }
     stream_end(w);
 }
 
-enum hth_err hth_packed_image(struct hth_weight *w, int which, const uint32_t **out)
+/* Values below which a helper is not worth it. */
+#define TEAM_VALUES ((size_t)1 << 16)
+
+static void build(struct hth_team *team, const struct hth_packed_isa *isa, struct hth_weight *w,
+                  int which)
+{
+    struct build b = {isa, w, which};
+    uint32_t parts = w->rows / HTH_PACKED_TILE + (w->rows % HTH_PACKED_TILE != 0);
+    hth_team_run((size_t)w->rows * w->cols >= TEAM_VALUES ? team : NULL, parts, build_part, &b);
+}
+
+enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int which,
+                              const uint32_t **out)
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(w->owner->be);
     struct hth_image *image = &w->image[which];
@@ -126,7 +146,7 @@ enum hth_err hth_packed_image(struct hth_weight *w, int which, const uint32_t **
             if (image->data == NULL) {
                 err = HTH_E_NO_MEMORY;
             } else {
-                build(isa, w, which);
+                build(ex->team, isa, w, which);
                 atomic_store_explicit(&image->version, version, memory_order_release);
             }
         }

@@ -96,7 +96,8 @@ enum { HTH_IMAGE_FORWARD, HTH_IMAGE_BACKWARD };
 
 /* The panels of the image, built if they are not those of the current values. Panel p starts at
  * p * nr * units of K. Errors: E_NO_MEMORY. */
-enum hth_err hth_packed_image(struct hth_weight *w, int which, const uint32_t **out) HTH_MUST;
+enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int which,
+                              const uint32_t **out) HTH_MUST;
 void hth_packed_image_free(struct hth_weight *w);
 
 enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,

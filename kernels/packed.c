@@ -218,7 +218,7 @@ enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_lin
                                        struct hth_view x, struct hth_view y)
 {
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = y.cols};
-    HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_FORWARD, &p.panels));
+    HTH_TRY(hth_packed_image(ex, lin->w, HTH_IMAGE_FORWARD, &p.panels));
     p.end = (struct hth_tile_end){.act = lin->act,
                                   .pre_bf16 = lin->pre.dtype == HTH_BF16,
                                   .y_bf16 = y.dtype == HTH_BF16,
@@ -236,7 +236,7 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
                                              struct hth_view dy, struct hth_view dx)
 {
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
-    HTH_TRY(hth_packed_image(lin->w, HTH_IMAGE_BACKWARD, &p.panels));
+    HTH_TRY(hth_packed_image(ex, lin->w, HTH_IMAGE_BACKWARD, &p.panels));
     if (lin->bias != NULL)
         HTH_TRY(hth_weight_grad_ready(lin->bias));
     p.end = (struct hth_tile_end){.act = lin->act,

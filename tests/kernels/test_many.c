@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_many.c: many blocks in one call, over teams of any width: the bits of calls alone. */
+/* test_many.c: many blocks in one call, many rows and large images, over teams of any width: the
+ * bits of whoever works alone. */
 #include "support/team.h"
 #include "support/test.h"
 
@@ -164,9 +165,84 @@ static void mistakes(void **state)
         box_close(&box[i], be);
 }
 
+/* -- rows and images ----------------------------------------------------------------------- */
+
+#define TALL    700
+#define WIDE    301
+#define NUMBERS ((size_t)TALL * WIDE)
+
+/* All operations that go row by row, and a layer whose images are not built yet. */
+static uint64_t rows_hash(const struct hth_backend *be, struct hth_team *team, const float *in)
+{
+    struct hth_params *p;
+    struct hth_weight *gamma, *beta, *w;
+    struct hth_exec *ex;
+    struct hth_xent_result loss;
+    struct hth_param_spec vector = {
+        .name = "gamma", .rows = 1, .cols = WIDE, .init = HTH_INIT_UNIFORM};
+    struct hth_param_spec matrix = {
+        .name = "w", .rows = WIDE, .cols = 2 * WIDE, .init = HTH_INIT_UNIFORM};
+    struct hth_seal_options seal = {.seed = 5};
+    int32_t labels[TALL];
+    float *all = hth_calloc(10 * NUMBERS, sizeof(float)), *at = all;
+    assert_ok(hth_params_new(be, &p));
+    assert_ok(hth_params_add(p, &vector, &gamma));
+    vector.name = "beta";
+    assert_ok(hth_params_add(p, &vector, &beta));
+    assert_ok(hth_params_add(p, &matrix, &w));
+    assert_ok(hth_params_seal(p, &seal));
+    assert_ok(hth_exec_new(be, hth_linear_scratch(be, WIDE, 2 * WIDE), &ex));
+    hth_exec_set_team(ex, team);
+    struct hth_view x = hth_view_f32((float *)(uintptr_t)in, TALL, WIDE, WIDE), y[10];
+    for (int i = 0; i < 8; i++, at += NUMBERS)
+        y[i] = hth_view_f32(at, TALL, WIDE, WIDE);
+    struct hth_view wide = hth_view_f32(at, TALL, 2 * WIDE, 2 * WIDE);
+    for (int32_t r = 0; r < TALL; r++)
+        labels[r] = r % 9 == 4 ? HTH_LABEL_NONE : r % WIDE;
+    struct hth_layernorm norm = {.gamma = gamma, .beta = beta, .eps = 1e-5f};
+    assert_ok(hth_layernorm_forward(ex, &norm, x, y[0], HTH_VIEW_NONE));
+    assert_ok(hth_softmax_forward(ex, x, y[1]));
+    assert_ok(hth_softmax_backward(ex, y[1], x, y[2]));
+    assert_ok(hth_act_forward(ex, HTH_ACT_GELU, x, y[3]));
+    assert_ok(hth_act_backward(ex, HTH_ACT_GELU, x, y[0], y[4]));
+    assert_ok(hth_xent(ex, x, hth_view_i32(labels, TALL), 0.5f, y[5], &loss));
+    struct hth_linear lin = {.w = w};
+    struct hth_linear_back back = {.w = w};
+    assert_ok(hth_linear_forward(ex, &lin, x, wide));
+    assert_ok(hth_linear_backward_data(ex, &back, wide, y[6]));
+    assert_ok(hth_exec_sync(ex));
+    assert_int_equal(loss.counted, TALL - (TALL + 4) / 9);
+    uint64_t hash = hth_hash64(all, 10 * NUMBERS * sizeof(float), 0);
+    hash = hth_hash64(&loss.loss_sum, sizeof(loss.loss_sum), hash + loss.correct);
+    hth_exec_free(ex);
+    hth_params_free(p);
+    hth_free(all);
+    return hash;
+}
+
+static void rows_and_images(void **state)
+{
+    (void)state;
+    const struct hth_backend *backends[] = {hth_backend_ref(), NULL};
+    float *in = hth_calloc(NUMBERS, sizeof(float));
+    assert_ok(hth_backend_choose(&(struct hth_backend_choice){.name = "packed"}, &backends[1]));
+    for (size_t i = 0; i < NUMBERS; i++)
+        in[i] = (float)(int32_t)(hth_mix64(i) >> 40) * 0x1p-22f - 2.0f;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(backends); k++) {
+        uint64_t want = rows_hash(backends[k], NULL, in);
+        for (uint32_t width = 1; width <= 4; width++) {
+            struct test_team team = TEST_TEAM(width);
+            assert_true(rows_hash(backends[k], &team.team, in) == want);
+            assert_true(width == 1 || team.runs >= 6); /* each operation asked for help */
+        }
+    }
+    hth_free(in);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_and_images),
         cmocka_unit_test(the_bits_of_calls_alone),
         cmocka_unit_test(mistakes),
     };
