@@ -281,6 +281,8 @@ static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, u
 
 /* -- tiles --------------------------------------------------------------------------------- */
 
+#define FEW_ROWS 8
+
 /* Unit u of row r of A is a[r * row_step + u * unit_step]; all constants where this is inlined.
  * With two panels, C of the second lies below that of the first. */
 INLINE void tile(const struct hth_tile *t, const int rows, const int panels, const size_t row_step,
@@ -295,14 +297,16 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
     }
     const uint32_t *a = t->a, *b = t->b, *ahead = t->ahead;
     const size_t ahead_step = t->ahead_step;
+    /* B comes from L2, but where a batch is one tile of few rows, from L3 or memory. */
+    const size_t soon = (unit_step == 1 && rows <= FEW_ROWS ? 64 : 16) * NR;
     for (uint32_t left = t->units; left > 0; left--) {
         UNROLL
         for (int p = 0; p < panels; p++) {
             const uint32_t *bp = b + (size_t)p * t->next_panel;
-            /* It comes from L2: ask for it 16 units ahead, across pages too. */
-            __builtin_prefetch(bp + 16 * NR);
+            /* Asked for ahead, across pages too. */
+            __builtin_prefetch(bp + soon);
             if (4 * NR > 64)
-                __builtin_prefetch(bp + 16 * NR + 16);
+                __builtin_prefetch(bp + soon + 16);
             uvec b0 = *(const uvec *)bp, b1 = *(const uvec *)(bp + PK_W);
             UNROLL
             for (int r = 0; r < rows; r++) {
