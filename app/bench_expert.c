@@ -12,6 +12,7 @@
 
 #include "core/mem.h"
 #include "kernels/bench.h"
+#include "kernels/ops.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -284,18 +285,87 @@ static enum hth_err measure_kind(struct expert *e, const char *kind)
 
 /* ---- many experts in one request ----------------------------------------------------------- */
 
+/* The floor of a wave: its weights come from memory, so it takes at least as long as the host's
+ * threads take to read so many bytes side by side. */
+#define READ_FLOATS ((size_t)16 << 20) /* of each thread: more than caches hold */
+#define READ_COLS   ((uint32_t)1 << 16)
+#define READ_TURNS  4
+
+struct reader {
+    struct hth_exec *ex;
+    float *data;
+    double gb_per_s;
+    pthread_t thread;
+    enum hth_err err;
+};
+
+static void *reader_main(void *arg)
+{
+    struct reader *r = arg;
+    uint32_t rows = (uint32_t)(READ_FLOATS / READ_COLS);
+    struct hth_view all = hth_view_f32(r->data, rows, READ_COLS, READ_COLS);
+    struct hth_sumsq_result sum;
+    int64_t start = hth_bench_now_ns(NULL);
+    for (int i = 0; i < READ_TURNS && r->err == HTH_OK; i++)
+        r->err = hth_sumsq(r->ex, all, &sum);
+    double ns = (double)HTH_MAX(hth_bench_now_ns(NULL) - start, INT64_C(1));
+    r->gb_per_s = READ_TURNS * (double)(READ_FLOATS * sizeof(float)) / ns;
+    return NULL;
+}
+
+/* GB/s of all threads together; 0 where the weights are not in this process's memory. */
+static enum hth_err read_rate(struct expert *e, double *gb_per_s)
+{
+    uint32_t threads = hth_bench_threads(&e->bench);
+    struct reader *all = hth_new_array(struct reader, threads);
+    enum hth_err err = HTH_OK;
+    *gb_per_s = 0;
+    if (!(hth_backend_caps(e->bench.backend) & HTH_CAP_HOST_MEMORY))
+        threads = 0;
+    for (uint32_t i = 0; i < threads; i++) {
+        HTH_GOTO(out, hth_exec_new(e->bench.backend, 0, &all[i].ex));
+        all[i].data = hth_try_aligned(READ_FLOATS * sizeof(float));
+        err = all[i].data != NULL ? HTH_OK : HTH_E_NO_MEMORY;
+        if (err != HTH_OK)
+            goto out;
+        for (size_t j = 0; j < READ_FLOATS; j++)
+            all[i].data[j] = 1;
+    }
+    for (uint32_t i = 0; i < threads; i++)
+        HTH_ASSERT(pthread_create(&all[i].thread, NULL, reader_main, &all[i]) == 0);
+    for (uint32_t i = 0; i < threads; i++) {
+        pthread_join(all[i].thread, NULL);
+        err = err == HTH_OK ? all[i].err : err;
+        *gb_per_s += all[i].gb_per_s;
+    }
+out:
+    for (uint32_t i = 0; i < threads; i++) {
+        hth_exec_free(all[i].ex);
+        hth_aligned_free(all[i].data);
+    }
+    hth_free(all);
+    return err;
+}
+
 static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
-                      const struct hth_bench_samples *one)
+                      const struct hth_bench_samples *one, const struct hth_bench_samples *read)
 {
     double many = hth_bench_median(wave), single = hth_bench_median(one);
-    hth_bench_row_take(&e->bench,
-                       json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:b}", "kind",
-                                 "wave", "d", (int)e->d, "experts", WAVE_EXPERTS, "rows", WAVE_ROWS,
-                                 "callers", (int)HTH_MAX(e->callers, 1u), "rows_per_s",
-                                 hth_bench_round(many), "one_expert", hth_bench_round(single),
-                                 "of_one", hth_bench_round(many / single), "threads",
-                                 (int)hth_bench_threads(&e->bench), "spread",
-                                 hth_bench_spread(wave), "tls", !e->bench.plain));
+    bool bf16 = hth_backend_compute(e->bench.backend) == HTH_MATMUL_BF16;
+    double bytes = (double)WAVE_EXPERTS * 8.0 * e->d * e->d * (bf16 ? 2 : 4); /* what it reads */
+    double floor = WAVE_EXPERTS * WAVE_ROWS * hth_bench_median(read) * 1e9 / bytes;
+    json_t *row = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:b}", "kind", "wave", "d", (int)e->d,
+        "experts", WAVE_EXPERTS, "rows", WAVE_ROWS, "callers", (int)HTH_MAX(e->callers, 1u),
+        "rows_per_s", hth_bench_round(many), "one_expert", hth_bench_round(single), "of_one",
+        hth_bench_round(many / single), "threads", (int)hth_bench_threads(&e->bench), "spread",
+        hth_bench_spread(wave), "tls", !e->bench.plain);
+    json_object_set_new(row, "read_gb_per_s", json_real(hth_bench_round(hth_bench_median(read))));
+    json_object_set_new(row, "floor_rows_per_s",
+                        floor > 0 ? json_real(hth_bench_round(floor)) : json_null());
+    json_object_set_new(row, "of_floor",
+                        floor > 0 ? json_real(hth_bench_round(many / floor)) : json_null());
+    hth_bench_row_take(&e->bench, row);
 }
 
 /* Forward only: the states of so many experts would fill the memory of a small machine. */
@@ -318,7 +388,7 @@ static enum hth_err measure_wave(struct expert *e)
                                   .forward = true,
                                   .seed = e->bench.seed};
     struct hth_bench_load one = wave;
-    struct hth_bench_samples waves, ones;
+    struct hth_bench_samples waves, ones, reads;
     struct hth_bench_swarm *swarm;
     one.spread = 1;
     HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
@@ -330,14 +400,18 @@ static enum hth_err measure_wave(struct expert *e)
     one.batches = HTH_MAX(one.batches / 2, 1u);
     hth_bench_begin(&waves);
     hth_bench_begin(&ones);
+    hth_bench_begin(&reads);
     while (hth_bench_more(&e->bench, &waves, 5)) {
         struct hth_bench_load_result result;
+        double gb_per_s;
+        HTH_GOTO(out, read_rate(e, &gb_per_s));
+        hth_bench_add(&reads, gb_per_s);
         HTH_GOTO(out, hth_bench_drive(swarm, &wave, &result));
         hth_bench_add(&waves, result.rows_per_s);
         HTH_GOTO(out, hth_bench_drive(swarm, &one, &result));
         hth_bench_add(&ones, result.rows_per_s);
     }
-    emit_wave(e, &waves, &ones);
+    emit_wave(e, &waves, &ones, &reads);
 out:
     hth_bench_swarm_free(swarm);
     return err;
