@@ -301,6 +301,29 @@ static void test_profile(void **state)
     assert_close(median_ms[2] - median_ms[1], 100, 0.02, 0);
 }
 
+/* The simulated half of the comparison: a trainer's line of 20 Mbit/s carries 3 rows of 512 bytes
+ * up for each of 4 experts, 2 layers and 64 samples of an update. */
+static void test_fidelity(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(RUN(p, "a", "sim", "fidelity", "--simulated", "--only", "lines", "--json",
+                         "--out", place_path(p, "fidelity")),
+                     0);
+    char *text = said(&p->proc[0]);
+    char *end = strchr(text, '\n');
+    assert_non_null(end);
+    *end = '\0';
+    json_t *root = json_loads(text, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(root, "figure")), "samples_per_s");
+    double most = 20e6 / 8 / (3 * 512 * 4 * 2);
+    assert_in_range(number(root, "simulated"), 0.9 * most, most + 1);
+    assert_true(json_is_null(json_object_get(root, "real")));
+    json_decref(root);
+    free(text);
+    assert_true(place_exists(p, "fidelity/lines5/simulated.csv"));
+    assert_int_equal(RUN(p, "b", "sim", "fidelity", "--only", "all"), 2);
+}
+
 static void test_refusals(void **state)
 {
     static const char *const bad[][4] = {
@@ -346,6 +369,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_fidelity, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
