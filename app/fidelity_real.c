@@ -293,5 +293,5 @@ enum hth_err hth_fidelity_real(const struct hth_fidelity_case *c, const char *di
         return HTH_OK;
     snprintf(error, HTH_LAB_ERROR_MAX, "%s, %s: it did not run to its end (code %d); see %s",
              c->part, c->name, code, dir);
-    return HTH_E_IO;
+    return code < 0 || code == HTH_LAB_EXIT_SKIP ? HTH_E_UNSUPPORTED : HTH_E_IO;
 }

@@ -221,8 +221,9 @@ static int begin_life(const struct start *s)
     /* Signals stay blocked, or those without a handler would be lost on the first process. */
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0) {
-        fprintf(stderr, "netlab: a /proc of its own: %s\n", strerror(errno));
-        return 1;
+        fprintf(stderr, "netlab: no /proc of its own: %s. A lab needs root (CAP_SYS_ADMIN)\n",
+                strerror(errno));
+        return HTH_LAB_EXIT_SKIP;
     }
     hth_lab_name_hosts(s->lab);
     return s->act(s->arg);

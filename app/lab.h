@@ -87,8 +87,9 @@ enum hth_err hth_lab_new(const struct hth_lab_spec *spec, struct hth_lab **out,
 void hth_lab_free(struct hth_lab *lab);
 
 /* Runs act(arg) in the lab until it has returned, and carries packets meanwhile. Its exit code, or
- * 128 + the signal that ended it. SIGINT, SIGTERM and SIGHUP are passed on to what it started; the
- * second one ends the lab. Errors: -1 with errno. */
+ * 128 + the signal that ended it, or HTH_LAB_EXIT_SKIP where it can't have a /proc of its own.
+ * SIGINT, SIGTERM and SIGHUP are passed on to what it started; the second one ends the lab. Errors:
+ * -1 with errno. */
 int hth_lab_run(struct hth_lab *lab, int (*act)(void *arg), void *arg);
 /* For `act`: runs a program until it ends, reaping whatever else ends; its exit code. 126, 127 as
  * in a shell. */

@@ -196,7 +196,9 @@ static enum hth_err measure(const struct hth_lab_spec *spec, int (*how)(void *),
     if (m.result != MAP_FAILED)
         munmap(m.result, sizeof(double));
     hth_lab_free(m.lab);
-    return code == 0 ? HTH_OK : HTH_E_IO;
+    return code == 0                               ? HTH_OK
+           : code < 0 || code == HTH_LAB_EXIT_SKIP ? HTH_E_UNSUPPORTED
+                                                   : HTH_E_IO;
 }
 
 enum hth_err hth_lab_test(double seconds, struct hth_lab_test_row rows[HTH_LAB_TEST_ROWS],

