@@ -35,9 +35,6 @@
 #define KEEPALIVE_IDLE_S     30
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT      3
-/* Between two processes of one machine the kernel would hold up to 4 MiB of each stream; less stays
- * in the cache until the other side reads it, and takes 15 % off the work of both. */
-#define LOOPBACK_SEND_BYTES (384 << 10)
 /* Reads of unwanted bytes in one turn. */
 #define DISCARD_READS 16
 
@@ -449,12 +446,6 @@ void hth_net_streams_ready(struct hth_net *net)
 
 /* ---- making them ---------------------------------------------------------------------------- */
 
-static bool is_loopback(const struct hth_addr *a)
-{
-    static const uint8_t six[16] = {[15] = 1};
-    return a->family == 4 ? a->ip[0] == 127 : __builtin_memcmp(a->ip, six, sizeof(six)) == 0;
-}
-
 static struct hth_stream *stream_new(struct hth_net *net, int fd, const struct hth_addr *addr)
 {
     struct hth_stream *s = hth_new(struct hth_stream);
@@ -467,10 +458,6 @@ static struct hth_stream *stream_new(struct hth_net *net, int fd, const struct h
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-    if (is_loopback(addr)) {
-        int bytes = LOOPBACK_SEND_BYTES;
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    }
     event_assign(&s->read_event, net->base, fd, EV_READ | EV_PERSIST, read_cb, s);
     event_assign(&s->write_event, net->base, fd, EV_WRITE | EV_PERSIST, write_cb, s);
     event_assign(&s->timer, net->base, -1, 0, timeout_cb, s);
