@@ -2,7 +2,7 @@
 /* lab_file.c: the description of a lab, as libcyaml's tables. */
 #include "app/lab.h"
 
-#include <cyaml/cyaml.h>
+#include "core/yaml.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -137,69 +137,34 @@ uint32_t hth_lab_find(const S *s, const char *name)
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-struct parse_log {
-    char message[256]; /* what libcyaml says first */
-    char where[128];   /* the innermost place of its backtrace */
+static const struct hth_yaml_part parts[] = {
+    {"", fields}, {"", link_fields}, {"", host_fields}, {"", way_fields}};
+static const struct hth_yaml_kind kind = {
+    .what = "a lab",
+    .least = "it needs at least hosts",
+    .bytes_max = HTH_LAB_TEXT_MAX,
+    .schema = &schema,
+    .parts = parts,
+    .part_count = HTH_ARRAY_LEN(parts),
 };
-
-HTH_PRINTF(3, 0)
-static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
-{
-    struct parse_log *log = ctx;
-    char line[256];
-    (void)level;
-    vsnprintf(line, sizeof(line), fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    const char *text = strncmp(line, "Load: ", 6) == 0 ? line + 6 : line;
-    if (strncmp(text, "  in ", 5) == 0) {
-        if (log->where[0] == '\0')
-            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
-    } else if (strncmp(text, "Backtrace", 9) != 0 && log->message[0] == '\0') {
-        snprintf(log->message, sizeof(log->message), "%.255s", text);
-    }
-}
 
 enum hth_err hth_lab_parse(const char *name, const uint8_t *data, size_t len, S **out,
                            char error[HTH_LAB_ERROR_MAX])
 {
-    struct parse_log log = {.message = ""};
-    S *s = NULL;
+    void *value = NULL;
     char why[256];
-    /* Aliases are off: nested ones would make a small file expand without bound. */
-    const cyaml_config_t config = {
-        .log_fn = keep_log,
-        .log_ctx = &log,
-        .log_level = CYAML_LOG_WARNING,
-        .mem_fn = cyaml_mem,
-        .flags = CYAML_CFG_NO_ALIAS,
-    };
     *out = NULL;
-    error[0] = '\0';
-    if (len > HTH_LAB_TEXT_MAX) {
-        snprintf(error, HTH_LAB_ERROR_MAX, "%s: %zu bytes; a lab has at most %u", name, len,
-                 HTH_LAB_TEXT_MAX);
-        return HTH_E_TOO_LARGE;
-    }
-    cyaml_err_t e = cyaml_load_data(data, len, &config, &schema, (cyaml_data_t **)&s, NULL);
-    if (e != CYAML_OK || s == NULL) {
-        const char *text = log.message[0] != '\0' ? log.message
-                           : e == CYAML_OK        ? "empty; it needs at least hosts"
-                                                  : cyaml_strerror(e);
-        snprintf(error, HTH_LAB_ERROR_MAX, "%s: %s %s", name, text, log.where);
-        return HTH_E_CONFIG;
-    }
-    if (hth_lab_check(s, why, sizeof(why)) != HTH_OK) {
+    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_LAB_ERROR_MAX));
+    if (hth_lab_check(value, why, sizeof(why)) != HTH_OK) {
         snprintf(error, HTH_LAB_ERROR_MAX, "%s: %s", name, why);
-        hth_lab_spec_free(s);
+        hth_yaml_free(&kind, value);
         return HTH_E_CONFIG;
     }
-    *out = s;
+    *out = value;
     return HTH_OK;
 }
 
 void hth_lab_spec_free(S *s)
 {
-    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
-    if (s != NULL)
-        cyaml_free(&config, &schema, s, 0);
+    hth_yaml_free(&kind, s);
 }

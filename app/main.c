@@ -2,8 +2,8 @@
 /* main.c: the table of verbs. */
 #include "app/cli.h"
 
-#include "app/runfile.h"
 #include "core/mem.h"
+#include "core/yaml.h"
 
 #include <signal.h>
 #include <stdio.h>

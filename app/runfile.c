@@ -4,9 +4,8 @@
 
 #include "averaging/grid.h"
 #include "core/mem.h"
+#include "core/yaml.h"
 #include "kernels/quant.h"
-
-#include <cyaml/cyaml.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -128,127 +127,18 @@ static const cyaml_schema_value_t run_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_runfile, run_fields),
 };
 
-static const cyaml_schema_field_t *const all_fields[] = {
-    run_fields,       model_fields,  data_fields,      train_fields,
-    optimizer_fields, expert_fields, averaging_fields,
+static const struct hth_yaml_part parts[] = {
+    {"", run_fields},       {"", model_fields},  {"", data_fields},      {"", train_fields},
+    {"", optimizer_fields}, {"", expert_fields}, {"", averaging_fields},
 };
-
-/* ---- error texts --------------------------------------------------------------------------- */
-
-size_t hth_text_distance(const char *a, const char *b)
-{
-    enum { LEN_MAX = 40 };
-    size_t la = strlen(a), lb = strlen(b);
-    size_t row[3][LEN_MAX + 1];
-    if (la > LEN_MAX || lb > LEN_MAX)
-        return la > lb ? la : lb;
-    for (size_t j = 0; j <= lb; j++)
-        row[0][j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        size_t *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
-        now[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t cost = up[j - 1] + (a[i - 1] != b[j - 1]);
-            cost = HTH_MIN(cost, up[j] + 1);
-            cost = HTH_MIN(cost, now[j - 1] + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                cost = HTH_MIN(cost, up2[j - 2] + 1);
-            now[j] = cost;
-        }
-    }
-    return row[la % 3][lb];
-}
-
-/* The known key that looks most like `key`. */
-static const char *nearest_key(const char *key)
-{
-    const char *best = "run";
-    size_t best_distance = SIZE_MAX;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(all_fields); i++) {
-        for (const cyaml_schema_field_t *f = all_fields[i]; f->key != NULL; f++) {
-            size_t distance = hth_text_distance(key, f->key);
-            if (distance < best_distance) {
-                best_distance = distance;
-                best = f->key;
-            }
-        }
-    }
-    return best;
-}
-
-/* Whether `where`, libcyaml's words for a place, is that of a field with this key. */
-static bool is_at(const char *where, const char *key)
-{
-    char text[80];
-    snprintf(text, sizeof(text), "field '%.60s'", key);
-    return strstr(where, text) != NULL;
-}
-
-/* Of the words that may stand there the one that looks most like `value`. */
-static const char *nearest_value(const char *value, const char *where)
-{
-    const char *best = "";
-    size_t best_distance = SIZE_MAX;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(all_fields); i++) {
-        for (const cyaml_schema_field_t *f = all_fields[i]; f->key != NULL; f++) {
-            bool here = f->value.type == CYAML_ENUM && is_at(where, f->key);
-            for (uint32_t w = 0; here && w < f->value.enumeration.count; w++) {
-                const char *word = f->value.enumeration.strings[w].str;
-                size_t distance = hth_text_distance(value, word);
-                if (distance < best_distance) {
-                    best_distance = distance;
-                    best = word;
-                }
-            }
-        }
-    }
-    return best;
-}
-
-struct parse_log {
-    char message[256]; /* what libcyaml says first */
-    char where[128];   /* the innermost place of its backtrace */
+static const struct hth_yaml_kind kind = {
+    .what = "a run file",
+    .least = "it needs at least 'run: NAME'",
+    .bytes_max = HTH_RUNFILE_BYTES_MAX,
+    .schema = &run_schema,
+    .parts = parts,
+    .part_count = HTH_ARRAY_LEN(parts),
 };
-
-HTH_PRINTF(3, 0)
-static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
-{
-    static const char noise[] = "Load: ";
-    struct parse_log *log = ctx;
-    char line[256];
-    (void)level;
-    vsnprintf(line, sizeof(line), fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    const char *text = strncmp(line, noise, strlen(noise)) == 0 ? line + strlen(noise) : line;
-    if (strncmp(text, "Backtrace", 9) == 0)
-        return;
-    if (strncmp(text, "  in ", 5) == 0) {
-        if (log->where[0] == '\0')
-            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
-    } else if (log->message[0] == '\0') {
-        snprintf(log->message, sizeof(log->message), "%.255s", text);
-    }
-}
-
-static void explain(const struct parse_log *log, cyaml_err_t cyaml_error, const char *name,
-                    char *error)
-{
-    static const char unknown[] = "Unexpected key: ", no_word[] = "Invalid ENUM value: ";
-    const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(cyaml_error);
-    if (strncmp(message, unknown, strlen(unknown)) == 0) {
-        const char *key = message + strlen(unknown);
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown key '%.64s' %s; did you mean '%s'?",
-                 name, key, log->where, nearest_key(key));
-        return;
-    }
-    if (strncmp(message, no_word, strlen(no_word)) == 0) {
-        const char *value = message + strlen(no_word);
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: unknown value '%.64s' %s; did you mean '%s'?",
-                 name, value, log->where, nearest_value(value, log->where));
-        return;
-    }
-    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s %s", name, message, log->where);
-}
 
 /* ---- defaults and limits ------------------------------------------------------------------- */
 
@@ -460,44 +350,19 @@ enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
 enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
                                struct hth_runfile **out, char error[HTH_RUNFILE_ERROR_MAX])
 {
-    struct parse_log log = {0};
-    struct hth_runfile *run = NULL;
-    /* Aliases are off: nested ones would make a small file expand without bound. */
-    const cyaml_config_t config = {
-        .log_fn = keep_log,
-        .log_ctx = &log,
-        .log_level = CYAML_LOG_WARNING,
-        .mem_fn = cyaml_mem,
-        .flags = CYAML_CFG_NO_ALIAS,
-    };
+    void *value = NULL;
     *out = NULL;
-    error[0] = '\0';
-    if (len > HTH_RUNFILE_BYTES_MAX) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %zu bytes; a run file has at most %u", name,
-                 len, HTH_RUNFILE_BYTES_MAX);
-        return HTH_E_TOO_LARGE;
-    }
-    cyaml_err_t e = cyaml_load_data(data, len, &config, &run_schema, (cyaml_data_t **)&run, NULL);
-    if (e == CYAML_OK && run == NULL) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: empty; it needs at least 'run: NAME'", name);
-        return HTH_E_CONFIG;
-    }
-    if (e != CYAML_OK) {
-        explain(&log, e, name, error);
-        return HTH_E_CONFIG;
-    }
-    fill_defaults(run);
-    enum hth_err err = hth_runfile_check(run, name, error);
+    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_RUNFILE_ERROR_MAX));
+    fill_defaults(value);
+    enum hth_err err = hth_runfile_check(value, name, error);
     if (err != HTH_OK)
-        hth_runfile_free(run);
+        hth_yaml_free(&kind, value);
     else
-        *out = run;
+        *out = value;
     return err;
 }
 
 void hth_runfile_free(struct hth_runfile *run)
 {
-    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
-    if (run != NULL)
-        cyaml_free(&config, &run_schema, run, 0);
+    hth_yaml_free(&kind, run);
 }

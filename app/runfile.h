@@ -136,7 +136,4 @@ void hth_runfile_free(struct hth_runfile *run);
 enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 
-/* Edit distance (insert, delete, replace, swap of neighbours), for "did you mean". */
-size_t hth_text_distance(const char *a, const char *b);
-
 #endif

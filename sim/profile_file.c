@@ -3,8 +3,7 @@
 #include "sim/profile.h"
 
 #include "core/limits.h"
-
-#include <cyaml/cyaml.h>
+#include "core/yaml.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,57 +44,28 @@ static const cyaml_schema_field_t fields[] = {
 };
 static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, P, fields)};
 
-struct parse_log {
-    char message[256]; /* what libcyaml says first */
-    char where[128];   /* the innermost place of its backtrace */
+static const struct hth_yaml_part parts[] = {
+    {"", fields},
+    {"", step_fields},
+    {"", batch_fields},
 };
-
-HTH_PRINTF(3, 0)
-static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
-{
-    struct parse_log *log = ctx;
-    char line[256];
-    (void)level;
-    vsnprintf(line, sizeof(line), fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    const char *text = strncmp(line, "Load: ", 6) == 0 ? line + 6 : line;
-    if (strncmp(text, "  in ", 5) == 0) {
-        if (log->where[0] == '\0')
-            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
-    } else if (strncmp(text, "Backtrace", 9) != 0 && log->message[0] == '\0') {
-        snprintf(log->message, sizeof(log->message), "%.255s", text);
-    }
-}
+static const struct hth_yaml_kind kind = {
+    .what = "a profile",
+    .least = "'hearth bench --profile' writes one",
+    .bytes_max = HTH_PROFILE_BYTES_MAX,
+    .schema = &schema,
+    .parts = parts,
+    .part_count = HTH_ARRAY_LEN(parts),
+};
 
 enum hth_err hth_profile_parse(const char *name, const uint8_t *data, size_t len,
                                struct hth_profile **out, char error[HTH_PROFILE_ERROR_MAX])
 {
-    struct parse_log log = {.message = ""};
-    struct hth_profile *p = NULL;
+    void *value = NULL;
     char why[256];
-    /* Aliases are off: nested ones would make a small file expand without bound. */
-    const cyaml_config_t config = {
-        .log_fn = keep_log,
-        .log_ctx = &log,
-        .log_level = CYAML_LOG_WARNING,
-        .mem_fn = cyaml_mem,
-        .flags = CYAML_CFG_NO_ALIAS,
-    };
     *out = NULL;
-    error[0] = '\0';
-    if (len > HTH_PROFILE_BYTES_MAX) {
-        snprintf(error, HTH_PROFILE_ERROR_MAX, "%s: %zu bytes; a profile has at most %u", name, len,
-                 HTH_PROFILE_BYTES_MAX);
-        return HTH_E_TOO_LARGE;
-    }
-    cyaml_err_t e = cyaml_load_data(data, len, &config, &schema, (cyaml_data_t **)&p, NULL);
-    if (e != CYAML_OK || p == NULL) {
-        const char *text = log.message[0] != '\0' ? log.message
-                           : e == CYAML_OK        ? "empty; 'hearth bench --profile' writes one"
-                                                  : cyaml_strerror(e);
-        snprintf(error, HTH_PROFILE_ERROR_MAX, "%s: %s %s", name, text, log.where);
-        return HTH_E_CONFIG;
-    }
+    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_PROFILE_ERROR_MAX));
+    struct hth_profile *p = value;
     for (uint32_t i = 0; i < p->step.count; i++)
         p->step.points[i].rows = 1;
     if (hth_profile_check(p, why, sizeof(why)) != HTH_OK) {
@@ -109,7 +79,5 @@ enum hth_err hth_profile_parse(const char *name, const uint8_t *data, size_t len
 
 void hth_profile_free(struct hth_profile *p)
 {
-    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
-    if (p != NULL)
-        cyaml_free(&config, &schema, p, 0);
+    hth_yaml_free(&kind, p);
 }

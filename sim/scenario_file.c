@@ -3,12 +3,9 @@
 #include "sim/scenario_file.h"
 
 #include "core/limits.h"
-
-#include <cyaml/cyaml.h>
+#include "core/yaml.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define OPT     CYAML_FLAG_OPTIONAL
 #define OPT_PTR (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
@@ -217,37 +214,7 @@ static const cyaml_schema_field_t top_fields[] = {
 };
 static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, S, top_fields)};
 
-/* ---- errors -------------------------------------------------------------------------------- */
-
-struct parse_log {
-    char message[256]; /* what libcyaml says first */
-    char where[128];   /* the innermost place of its backtrace */
-};
-
-HTH_PRINTF(3, 0)
-static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
-{
-    static const char noise[] = "Load: ";
-    struct parse_log *log = ctx;
-    char line[256];
-    (void)level;
-    vsnprintf(line, sizeof(line), fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    const char *text = strncmp(line, noise, strlen(noise)) == 0 ? line + strlen(noise) : line;
-    if (strncmp(text, "Backtrace", 9) == 0)
-        return;
-    if (strncmp(text, "  in ", 5) == 0) {
-        if (log->where[0] == '\0')
-            snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
-    } else if (log->message[0] == '\0') {
-        snprintf(log->message, sizeof(log->message), "%.255s", text);
-    }
-}
-
-static const struct {
-    const char *part;
-    const cyaml_schema_field_t *fields;
-} parts[] = {
+static const struct hth_yaml_part parts[] = {
     {"", top_fields},
     {"load.", load_fields},
     {"swarm.", swarm_fields},
@@ -264,40 +231,14 @@ static const struct {
     {"chaos.", chaos_fields},
 };
 
-/* How many letters at the beginnings and ends of two words agree: enough for "did you mean". */
-static size_t likeness(const char *a, const char *b)
-{
-    size_t la = strlen(a), lb = strlen(b), least = HTH_MIN(la, lb), n = 0, m = 0;
-    while (n < least && a[n] == b[n])
-        n++;
-    while (m < least - n && a[la - 1 - m] == b[lb - 1 - m])
-        m++;
-    return 2 * (n + m) + 100 - HTH_MIN(la > lb ? la - lb : lb - la, (size_t)100);
-}
-
-static void explain(const struct parse_log *log, cyaml_err_t code, const char *name, char *error)
-{
-    static const char unknown[] = "Unexpected key: ";
-    const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(code);
-    if (strncmp(message, unknown, strlen(unknown)) != 0) {
-        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s %s", name, message, log->where);
-        return;
-    }
-    const char *key = message + strlen(unknown), *part = "", *best = "name";
-    size_t most = 0;
-    for (size_t p = 0; p < HTH_ARRAY_LEN(parts); p++) {
-        for (const cyaml_schema_field_t *f = parts[p].fields; f->key != NULL; f++) {
-            size_t like = likeness(key, f->key);
-            if (like > most) {
-                most = like;
-                part = parts[p].part;
-                best = f->key;
-            }
-        }
-    }
-    snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: unknown key '%.64s' %s; did you mean '%s%s'?",
-             name, key, log->where, part, best);
-}
+static const struct hth_yaml_kind kind = {
+    .what = "a scenario",
+    .least = "it needs at least 'name: WORD'",
+    .bytes_max = HTH_SCENARIO_BYTES_MAX,
+    .schema = &schema,
+    .parts = parts,
+    .part_count = HTH_ARRAY_LEN(parts),
+};
 
 /* ---- defaults ------------------------------------------------------------------------------ */
 
@@ -361,46 +302,21 @@ static void fill_defaults(struct hth_scenario *s)
 enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t len,
                                 struct hth_scenario **out, char error[HTH_SCENARIO_ERROR_MAX])
 {
-    struct parse_log log = {.message = ""};
-    struct hth_scenario *s = NULL;
+    void *value = NULL;
     char why[256];
-    /* Aliases are off: nested ones would make a small file expand without bound. */
-    const cyaml_config_t config = {
-        .log_fn = keep_log,
-        .log_ctx = &log,
-        .log_level = CYAML_LOG_WARNING,
-        .mem_fn = cyaml_mem,
-        .flags = CYAML_CFG_NO_ALIAS,
-    };
     *out = NULL;
-    error[0] = '\0';
-    if (len > HTH_SCENARIO_BYTES_MAX) {
-        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %zu bytes; a scenario has at most %u", name,
-                 len, HTH_SCENARIO_BYTES_MAX);
-        return HTH_E_TOO_LARGE;
-    }
-    cyaml_err_t e = cyaml_load_data(data, len, &config, &schema, (cyaml_data_t **)&s, NULL);
-    if (e != CYAML_OK) {
-        explain(&log, e, name, error);
-        return HTH_E_CONFIG;
-    }
-    if (s == NULL) {
-        snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: empty; it needs at least 'name: WORD'", name);
-        return HTH_E_CONFIG;
-    }
-    fill_defaults(s);
-    if (hth_scenario_check(s, why, sizeof(why)) != HTH_OK) {
+    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_SCENARIO_ERROR_MAX));
+    fill_defaults(value);
+    if (hth_scenario_check(value, why, sizeof(why)) != HTH_OK) {
         snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s", name, why);
-        hth_scenario_free(s);
+        hth_yaml_free(&kind, value);
         return HTH_E_CONFIG;
     }
-    *out = s;
+    *out = value;
     return HTH_OK;
 }
 
 void hth_scenario_free(struct hth_scenario *s)
 {
-    const cyaml_config_t config = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR};
-    if (s != NULL)
-        cyaml_free(&config, &schema, s, 0);
+    hth_yaml_free(&kind, s);
 }

@@ -4,6 +4,7 @@
 
 #include "app/runfile.h"
 #include "core/mem.h"
+#include "core/yaml.h"
 #include "kernels/quant.h"
 
 static enum hth_err parse(const char *text, struct hth_runfile **run, char *error)

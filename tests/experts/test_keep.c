@@ -310,7 +310,8 @@ static void freed_while_jobs_run(void **state)
     world_end(w, &c);
 }
 
-/* The compute lane takes nothing at first: the weights are made when it does, and no expert is lost.
+/* The compute lane takes nothing at first: the weights are made when it does, and no expert is
+ * lost.
  */
 static void a_full_lane_loses_no_expert(void **state)
 {

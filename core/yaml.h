@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * yaml.h: files that people write, read strictly through libcyaml's tables.
+ *
+ * What is not in the tables is an error that names the file, the line, and the key or word that was
+ * probably meant. Anchors are refused, as nested ones make a small file expand without bound. Run
+ * files, scenarios, device profiles and labs are read here; what their numbers may be is theirs.
+ *
+ * A target of its own (hth_yaml), as hth_core needs no library. Pure functions, any thread; the
+ * bytes come from outside.
+ */
+#ifndef HTH_CORE_YAML_H
+#define HTH_CORE_YAML_H
+
+#include "core/base.h"
+
+#include <cyaml/cyaml.h>
+
+/* A mapping of the file, for "did you mean": the fields end with CYAML_FIELD_END. */
+struct hth_yaml_part {
+    const char *prefix; /* said before a key that is proposed: "", "churn." */
+    const cyaml_schema_field_t *fields;
+};
+
+struct hth_yaml_kind {
+    const char *what;  /* "a run file" */
+    const char *least; /* what an empty file lacks: "it needs at least 'run: NAME'" */
+    size_t bytes_max;
+    const cyaml_schema_value_t *schema; /* of the whole: a pointer to a mapping */
+    const struct hth_yaml_part *parts;
+    size_t part_count;
+};
+
+/* `name` is said in `error`, which holds one line for a person. Free *out with hth_yaml_free.
+ * Errors: E_CONFIG, E_TOO_LARGE. */
+enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, const uint8_t *data,
+                           size_t len, void **out, char *error, size_t error_max) HTH_MUST;
+/* NULL is fine. */
+void hth_yaml_free(const struct hth_yaml_kind *kind, void *value);
+
+/* Edit distance (insert, delete, replace, swap of neighbours), for "did you mean". */
+size_t hth_text_distance(const char *a, const char *b);
+
+#endif
