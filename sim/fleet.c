@@ -177,6 +177,7 @@ void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stat
     sums->catch_ups += s->share.catch_ups;
     sums->not_finite += s->not_finite_answers;
     sums->updates += s->flights_landed;
+    sums->rows_alone += s->rows_without_expert;
 }
 
 static void edit_trainer(void *arg, uint32_t i, struct hth_trainer_opts *t)

@@ -24,6 +24,9 @@
  *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; what a
  *   host wrote can be read
  *
+ *   hth_fleet_check_end: most rows had an expert's answer in most layers: nobody trained for long
+ * on what is left when all experts are gone
+ *
  * One thread; free the world first, then the fleet.
  */
 #ifndef HTH_SIM_FLEET_H
@@ -73,6 +76,7 @@ struct hth_fleet_opts {
 struct hth_fleet_stats {
     uint64_t updates, flights_failed, requests, answers, answers_missing; /* of all lives */
     uint64_t rounds, rounds_failed;   /* of averaging: of parameters, and shared steps */
+    uint64_t rows_alone;              /* (row, layer) pairs that no expert answered for */
     uint64_t applied, replays;        /* backwards; repeats that were answered from what is kept */
     uint64_t files, files_failed;     /* checkpoints that hosts wrote */
     uint64_t restored, repairs;       /* experts from files; files thrown away */

@@ -15,6 +15,8 @@
 /* Of calm requests: answers of stragglers, whom the grace timer leaves. */
 #define MISSING_MAX 0.25
 #define UPDATES_MIN 3
+/* Rows that no expert answered for: of faults, but not of most of the time. */
+#define ALONE_MAX 0.25
 
 /* ---- always ---------------------------------------------------------------------------------- */
 
@@ -239,6 +241,7 @@ void hth_fleet_check_end(struct hth_fleet *f)
     struct hth_fleet_stats now;
 
     hth_fleet_stats(f, &now);
+    uint64_t rows = now.updates * f->opts.rows * f->opts.layers;
     check_stopped(f);
     check_files(f);
     for (uint32_t i = 0; i < hth_fleet_count(f); i++)
@@ -251,6 +254,8 @@ void hth_fleet_check_end(struct hth_fleet *f)
             hth_fleet_broken(f, "%s: %" PRId64 " bytes were never given back",
                              hth_node_name(fleet_node_of(&f->members[i])),
                              hth_budget_used(&f->members[i].budget));
+    if ((double)now.rows_alone > ALONE_MAX * (double)rows)
+        hth_fleet_broken(f, "%" PRIu64 " of %" PRIu64 " rows met no expert", now.rows_alone, rows);
     if (now.updates == 0)
         hth_fleet_broken(f, "nobody learned anything");
 }

@@ -392,11 +392,11 @@ static void put_fleet(struct text *t, const struct hth_fleet_stats *f)
 {
     put(t,
         " updates=%" PRIu64 " dropped=%" PRIu64 " rounds=%" PRIu64 " rounds_failed=%" PRIu64
-        " applied=%" PRIu64 " replays=%" PRIu64 " files=%" PRIu64 " files_failed=%" PRIu64
-        " restored=%" PRIu64 " repairs=%" PRIu64 " catch_ups=%" PRIu64 " refused=%" PRIu64
-        " spread=%.4f",
-        f->updates, f->flights_failed, f->rounds, f->rounds_failed, f->applied, f->replays,
-        f->files, f->files_failed, f->restored, f->repairs, f->catch_ups,
+        " alone=%" PRIu64 " applied=%" PRIu64 " replays=%" PRIu64 " files=%" PRIu64
+        " files_failed=%" PRIu64 " restored=%" PRIu64 " repairs=%" PRIu64 " catch_ups=%" PRIu64
+        " refused=%" PRIu64 " spread=%.4f",
+        f->updates, f->flights_failed, f->rounds, f->rounds_failed, f->rows_alone, f->applied,
+        f->replays, f->files, f->files_failed, f->restored, f->repairs, f->catch_ups,
         f->not_finite + f->refused_bad, f->spread);
 }
 
