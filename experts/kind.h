@@ -44,6 +44,13 @@ struct hth_module_opts {
     struct hth_seal_options seal;  /* seed of the weights, slots of the optimiser */
 };
 
+/* One of many calls at once: y of a forward, dy and dx of a backward pass. */
+#define HTH_MODULE_CALLS_MAX 64
+struct hth_module_call {
+    struct hth_module *module;
+    struct hth_view x, y, dy, dx;
+};
+
 struct hth_expert_kind {
     const char *name;
     /* Fills in the defaults. Errors: E_BAD_SHAPE, E_TOO_LARGE. */
@@ -61,6 +68,11 @@ struct hth_expert_kind {
     /* Recomputes the forward, writes dx = (df/dx)^T dy, adds (df/dw)^T dy to the gradients. */
     enum hth_err (*backward)(struct hth_module *module, struct hth_exec *ex, struct hth_view x,
                              struct hth_view dy, struct hth_view dx);
+    /* Up to HTH_MODULE_CALLS_MAX modules of one shape at once, each in one call of a backward pass;
+     * NULL: one after the other is as good. Scratch: that of all calls alone. An error is all
+     * calls'. */
+    enum hth_err (*many)(struct hth_exec *ex, const struct hth_module_call *calls, uint32_t count,
+                         bool backward);
     /* Multiply-adds count as two. For the simulator's clock and for admission. */
     double (*flops_per_row)(const struct hth_expert_shape *shape, bool backward);
     /* Number of weights, for limits and for the cost of a step. */

@@ -81,6 +81,34 @@ out:
     return err;
 }
 
+static enum hth_err ffn_many(struct hth_exec *ex, const struct hth_module_call *calls,
+                             uint32_t count, bool backward)
+{
+    struct hth_ffn_entry entries[HTH_MODULE_CALLS_MAX];
+    size_t mark = hth_exec_mark(ex);
+    enum hth_err err = HTH_E_NO_MEMORY;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_module_call *c = &calls[i];
+        const struct hth_ffn *f = &c->module->ffn;
+        void *saved = backward ? hth_exec_take(ex, hth_ffn_saved_bytes(f, c->x.rows)) : NULL;
+        if (backward && saved == NULL)
+            goto out;
+        entries[i] = (struct hth_ffn_entry){.ffn = f,
+                                            .x = c->x,
+                                            .y = backward ? c->dx : c->y,
+                                            .saved = saved,
+                                            .dy = c->dy,
+                                            .dx = c->dx};
+    }
+    HTH_GOTO(out, hth_ffn_forward_many(ex, entries, count));
+    if (backward)
+        err = hth_ffn_backward_many(ex, entries, count);
+out:
+    hth_exec_release(ex, mark);
+    return err;
+}
+
 /* Two products forward; backward runs them again and adds two each for dx and for the weights. */
 static double ffn_flops(const struct hth_expert_shape *shape, bool backward)
 {
@@ -103,6 +131,7 @@ const struct hth_expert_kind hth_kind_ffn = {
     .scratch_bytes = ffn_scratch,
     .forward = ffn_forward,
     .backward = ffn_backward,
+    .many = ffn_many,
     .flops_per_row = ffn_flops,
     .weights = ffn_weights,
 };

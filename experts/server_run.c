@@ -240,6 +240,114 @@ out:
     return err;
 }
 
+/* ---- a card's batches, together ------------------------------------------------------------- */
+
+/* Small batches of experts of one shape are computed at once on a card, which one alone would leave
+ * idle: up to so many rows each, and so much scratch together. */
+#define TOGETHER_ROWS  256u
+#define TOGETHER_BYTES ((size_t)256 << 20)
+
+static bool goes_with(const struct srv_batch *first, const struct srv_batch *b)
+{
+    const struct hth_expert *e = b->expert->expert, *f = first->expert->expert;
+
+    return b->what == first->what && (b->what == SRV_FORWARD || b->what == SRV_BACKWARD) &&
+           b->rows <= TOGETHER_ROWS && hth_expert_kind_of(e) == hth_expert_kind_of(f) &&
+           hth_expert_kind_of(e)->many != NULL &&
+           memcmp(hth_expert_shape_of(e), hth_expert_shape_of(f),
+                  sizeof(*hth_expert_shape_of(e))) == 0;
+}
+
+/* How many batches from the i-th on are computed together, and the scratch that they take. */
+static uint32_t together(const struct srv_job *job, uint32_t i, size_t *scratch)
+{
+    uint32_t count = 1;
+
+    *scratch = batch_scratch(&job->batch[i]);
+    if (is_here(&job->batch[i]) || !goes_with(&job->batch[i], &job->batch[i]))
+        return 1;
+    for (; i + count < job->batches && count < HTH_MODULE_CALLS_MAX; count++) {
+        size_t more = batch_scratch(&job->batch[i + count]);
+        if (!goes_with(&job->batch[i], &job->batch[i + count]) || *scratch + more > TOGETHER_BYTES)
+            break;
+        *scratch += more;
+    }
+    return count;
+}
+
+struct group {
+    struct srv_job *job;
+    struct hth_exec *ex;
+    struct srv_batch *batch;
+    uint32_t count, calls_count;
+    struct rows here[HTH_MODULE_CALLS_MAX], there[HTH_MODULE_CALLS_MAX];
+    struct hth_expert_pass call[HTH_MODULE_CALLS_MAX];
+};
+
+static struct hth_view card_view(const struct srv_batch *b, float *at, uint32_t rows)
+{
+    return hth_view_f32(at, rows, b->expert->d, b->expert->d);
+}
+
+/* The rows of one batch, checked and on the card, unless none is left of it. */
+static enum hth_err group_rows(struct group *g, uint32_t i)
+{
+    struct srv_batch *b = &g->batch[i];
+    struct rows *here = &g->here[i], *there = &g->there[i];
+
+    if (is_direct(g->job, b))
+        rows_direct(g->job, &g->job->segs[b->seg0], b->what == SRV_BACKWARD, here);
+    else
+        HTH_TRY(rows_gather(g->job, g->ex, b, here));
+    if (here->count == 0)
+        return HTH_OK;
+    HTH_TRY(rows_upload(g->ex, b, here, there));
+    g->call[g->calls_count++] =
+        (struct hth_expert_pass){.expert = b->expert->expert,
+                                 .rows_in_microbatch = b->rows_in_microbatch,
+                                 .x = card_view(b, there->x, there->count),
+                                 .dy = card_view(b, there->dy, there->count),
+                                 .out = card_view(b, there->out, there->count)};
+    return HTH_OK;
+}
+
+static enum hth_err group_compute(struct group *g)
+{
+    for (uint32_t i = 0; i < g->count; i++)
+        HTH_TRY(group_rows(g, i));
+    HTH_TRY(hth_expert_many(g->ex, g->call, g->calls_count, g->batch->what == SRV_BACKWARD));
+    for (uint32_t i = 0; i < g->count; i++) {
+        size_t bytes = (size_t)g->here[i].count * g->batch[i].expert->d * sizeof(float);
+        if (bytes > 0)
+            HTH_TRY(hth_exec_download(g->ex, g->here[i].out, g->there[i].out, bytes));
+    }
+    return HTH_OK;
+}
+
+/* All batches of a group have one verdict, but for segments that were refused. */
+static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t first, uint32_t count)
+{
+    struct group *g = hth_new(struct group);
+    size_t mark = hth_exec_mark(ex);
+    enum hth_err err, synced;
+
+    g->job = job;
+    g->ex = ex;
+    g->batch = &job->batch[first];
+    g->count = count;
+    err = group_compute(g);
+    synced = hth_exec_sync(ex);
+    err = err != HTH_OK ? err : synced;
+    for (uint32_t i = 0; i < count; i++) {
+        g->batch[i].err = err;
+        if (err == HTH_OK && !is_direct(job, &g->batch[i]))
+            rows_scatter(job, &g->batch[i], &g->here[i]);
+        hth_block_free(g->here[i].block, g->here[i].block_bytes);
+    }
+    hth_exec_release(ex, mark);
+    hth_free(g);
+}
+
 /* From the checkpoint when there is one. A file that can't be used is an error, never a new start.
  */
 static enum hth_err load(struct srv_job *job, struct srv_batch *b)
@@ -293,6 +401,25 @@ static void fail_rows(struct srv_job *job, const struct srv_batch *b)
     }
 }
 
+/* A card's job: the batches in their order, those that go together at once. */
+static enum hth_err run_on_card(struct srv_job *job)
+{
+    size_t scratch = 0, one;
+
+    for (uint32_t i = 0; i < job->batches;
+         i += together(job, i, &one), scratch = HTH_MAX(scratch, one))
+        continue;
+    HTH_TRY(hth_exec_reserve(job->ex, scratch));
+    for (uint32_t i = 0, count; i < job->batches; i += count) {
+        count = together(job, i, &one);
+        if (count > 1)
+            run_together(job, job->ex, i, count);
+        else
+            (void)run_batch(job->ex, job, i);
+    }
+    return HTH_OK;
+}
+
 /* The batches of a job have nothing to do with each other: workers that are idle take some. */
 void hth_srv_run(struct hth_job *base)
 {
@@ -300,6 +427,10 @@ void hth_srv_run(struct hth_job *base)
     size_t scratch = 0;
     enum hth_err err;
 
+    if (!is_here(&job->batch[0])) {
+        err = run_on_card(job);
+        goto out;
+    }
     for (uint32_t i = 0; i < job->batches; i++)
         scratch = HTH_MAX(scratch, batch_scratch(&job->batch[i]));
     hth_exec_set_team(job->ex, hth_env_team(job->server->env));

@@ -165,26 +165,65 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
     return expert->kind->forward(expert->module, ex, x, y);
 }
 
+/* What is accumulated goes from M_acc to another M: see store.h. */
+static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *ex,
+                                   const struct hth_expert_pass *c)
+{
+    const struct pending *pending = &expert->pending;
+
+    HTH_TRY(check_rows(expert, c->x, c->x.rows));
+    HTH_TRY(check_rows(expert, c->dy, c->x.rows));
+    HTH_TRY(check_rows(expert, c->out, c->x.rows));
+    if (c->rows_in_microbatch == 0)
+        return HTH_E_RANGE;
+    if (expert->params == NULL || pending->rows == 0 ||
+        pending->microbatch == c->rows_in_microbatch)
+        return HTH_OK;
+    return hth_params_scale(ex, expert->params, HTH_PART_GRAD,
+                            (float)((double)pending->microbatch / c->rows_in_microbatch));
+}
+
+static void backward_end(struct hth_expert *expert, const struct hth_expert_pass *c)
+{
+    if (expert->params == NULL)
+        return;
+    expert->pending.microbatch = c->rows_in_microbatch;
+    expert->pending.rows += c->x.rows;
+}
+
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx)
 {
-    struct pending *pending = &expert->pending;
+    const struct hth_expert_pass call = {expert, rows_in_microbatch, x, dy, dx};
 
-    HTH_TRY(check_rows(expert, x, x.rows));
-    HTH_TRY(check_rows(expert, dy, x.rows));
-    HTH_TRY(check_rows(expert, dx, x.rows));
-    if (rows_in_microbatch == 0)
-        return HTH_E_RANGE;
-    if (expert->params != NULL && pending->rows > 0 && pending->microbatch != rows_in_microbatch)
-        /* What is accumulated goes from M_acc to another M: see store.h. */
-        HTH_TRY(hth_params_scale(ex, expert->params, HTH_PART_GRAD,
-                                 (float)((double)pending->microbatch / rows_in_microbatch)));
+    HTH_TRY(backward_begin(expert, ex, &call));
     HTH_TRY(expert->kind->backward(expert->module, ex, x, dy, dx));
-    if (expert->params != NULL) {
-        pending->microbatch = rows_in_microbatch;
-        pending->rows += x.rows;
+    backward_end(expert, &call);
+    return HTH_OK;
+}
+
+enum hth_err hth_expert_many(struct hth_exec *ex, const struct hth_expert_pass *calls,
+                             uint32_t count, bool backward)
+{
+    struct hth_module_call modules[HTH_MODULE_CALLS_MAX];
+
+    if (count == 0 || count > HTH_MODULE_CALLS_MAX)
+        return count == 0 ? HTH_OK : HTH_E_RANGE;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_expert_pass *c = &calls[i];
+        if (c->expert->kind != calls[0].expert->kind || c->expert->kind->many == NULL)
+            return HTH_E_BUG;
+        HTH_TRY(check_rows(c->expert, c->x, c->x.rows));
+        HTH_TRY(check_rows(c->expert, c->out, c->x.rows));
+        if (backward)
+            HTH_TRY(backward_begin(c->expert, ex, c));
+        modules[i] = (struct hth_module_call){
+            .module = c->expert->module, .x = c->x, .y = c->out, .dy = c->dy, .dx = c->out};
     }
+    HTH_TRY(calls[0].expert->kind->many(ex, modules, count, backward));
+    for (uint32_t i = 0; i < count && backward; i++)
+        backward_end(calls[i].expert, &calls[i]);
     return HTH_OK;
 }
 

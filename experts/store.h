@@ -77,6 +77,15 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx) HTH_MUST;
+/* Many experts of one kind and shape at once, each in one call: kinds that have `many` only, at
+ * most HTH_MODULE_CALLS_MAX. `out` is y, or dx. An error is all calls'. */
+struct hth_expert_pass {
+    struct hth_expert *expert;
+    uint32_t rows_in_microbatch; /* backward */
+    struct hth_view x, dy, out;
+};
+enum hth_err hth_expert_many(struct hth_exec *ex, const struct hth_expert_pass *calls,
+                             uint32_t count, bool backward) HTH_MUST;
 /* Rows whose gradients wait for a step. */
 uint64_t hth_expert_pending_rows(const struct hth_expert *expert);
 /* One optimiser step from what is pending; nothing happens when nothing is. A gradient that is not

@@ -180,6 +180,40 @@ static void checkpoints_travel(void **state)
     reference_stop(&cpu);
 }
 
+/* One part of six is refused; the others, computed together with it, don't notice. */
+static void ask_with_a_nan(struct hth_world *w, struct caller *c, const struct host *h)
+{
+    enum { PARTS = 6, BAD = 2 };
+    float *x = coarse(77, PARTS * ROWS * D), *good = coarse(77, PARTS * ROWS * D);
+    struct ask a = {.d = D, .x = x, .microbatch = ROWS}, b;
+    struct answer bad, whole;
+
+    for (; a.parts < PARTS; a.parts++) {
+        a.coord[a.parts] = a.parts;
+        a.rows[a.parts] = ROWS;
+    }
+    b = a;
+    b.x = good;
+    x[BAD * ROWS * D + 5] = NAN;
+    ask_wait(w, c, h, &a, &bad);
+    ask_wait(w, c, h, &b, &whole);
+    assert_ok(bad.err);
+    assert_ok(whole.err);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        size_t at = (size_t)i * ROWS * D;
+        assert_err(i == BAD ? HTH_E_NOT_FINITE : HTH_OK, bad.status[i]);
+        assert_ok(whole.status[i]);
+        if (i != BAD)
+            assert_true(distance(bad.rows + at, whole.rows + at, ROWS * D) < 1e-6);
+        else
+            assert_true(bad.rows[at] == 0);
+    }
+    answer_clear(&bad);
+    answer_clear(&whole);
+    hth_aligned_free(x);
+    hth_aligned_free(good);
+}
+
 /* A host with six experts, asked for all of them in turns and together, on a card for `budget`
  * bytes of weights (0: for all): the bits of its experts afterwards, which the caller frees. */
 static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats)
@@ -225,6 +259,7 @@ static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats
         hth_aligned_free(x);
         hth_aligned_free(dy);
     }
+    ask_with_a_nan(w, &c, &h);
     assert_true(device.resident.used <= device.resident.budget);
     all = NULL;
     for (uint32_t i = 0; i < EXPERTS; i++) {
@@ -250,7 +285,10 @@ static void more_than_fit(void **state)
 {
     struct hth_resident_stats roomy, tight;
     (void)state;
+    uint32_t products = hth_shim_many();
+    hth_shim_batch(true);
     struct hth_blob *want = host_six(0, &roomy);
+    assert_true(hth_shim_many() > products + 8); /* six experts of one request go together */
     size_t set; /* of one expert: the smallest card that trains it */
     struct hth_params *p;
     struct hth_expert_opts opts = HTH_EXPERT_OPTS_INIT;
@@ -275,6 +313,7 @@ static void more_than_fit(void **state)
     assert_memory_equal(want->data, got->data, want->size);
     hth_blob_unref(got);
     hth_blob_unref(want);
+    hth_shim_batch(false);
 }
 
 /* A host with the CPU and two cards, an expert on each in turns: all of them answer, with the
