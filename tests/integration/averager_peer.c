@@ -7,8 +7,8 @@
  * It says "listening", and "ready" when the roster shows POPULATION peers. On each SIGUSR1 it goes
  * SWEEPS times through all axes, prints a line per sweep, writes its vector to OUT after each, and
  * stays until SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as
- * soon as it sees itself in that phase of its second sweep: declared, joined, begun, reducing,
- * returning.
+ * soon as it sees itself in that phase of its second sweep: declared, joined, leading, begun,
+ * reducing, returning. Of those that share a folder for OUT only the first to see it does.
  */
 #include "app/avg_node.h"
 #include "core/mem.h"
@@ -43,6 +43,8 @@ static bool in_phase(struct peer *p)
         return m.looks_now > 0;
     if (strcmp(p->phase, "joined") == 0)
         return m.followers_now > 0 || m.joins_out > p->match.joins_out;
+    if (strcmp(p->phase, "leading") == 0)
+        return m.followers_now > 0;
     if (strcmp(p->phase, "begun") == 0)
         return r.rounds_now > 0;
     if (strcmp(p->phase, "reducing") == 0)
@@ -50,11 +52,27 @@ static bool in_phase(struct peer *p)
     return r.parts_reduced > p->reducer.parts_reduced;
 }
 
+/* Whoever makes the file first. */
+static bool is_first(const struct peer *p)
+{
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s", p->out);
+    if (strrchr(path, '/') == NULL)
+        return true;
+    strcpy(strrchr(path, '/'), "/dead");
+    f = fopen(path, "wx");
+    return f != NULL && fclose(f) == 0;
+}
+
 static void on_watch(void *arg)
 {
     struct peer *p = arg;
 
     if (in_phase(p)) {
+        if (!is_first(p))
+            return;
         printf("dies now: %s\n", p->phase);
         fflush(stdout);
         raise(strcmp(p->how, "kill") == 0 ? SIGKILL : SIGSTOP);

@@ -505,6 +505,43 @@ static void test_no_second_run_by_accident(void **state)
     fixture_free(f);
 }
 
+/* Two runs of one name whose models differ, at once: each goes on by itself as if the other were
+ * not there. */
+static void test_two_runs_of_one_name(void **state)
+{
+    struct fixture *f = fixture_new(14);
+    struct hth_crew_opts o = batch_opts(f, 3), other = batch_opts(f, 2);
+    struct hth_crew *crew;
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    other.trainer.model.d *= 2;
+    other.on_update = NULL;
+    crew = hth_crew_new(f->world, &other);
+    run_to_the_end(f, 1000 * S);
+    assert_true(hth_world_run_until_true(f->world, hth_crew_all_done, crew, 1000 * S));
+    assert_ok(hth_crew_err(crew));
+    for (uint32_t i = 0; i < 3; i++) {
+        struct hth_roster_stats stats;
+
+        hth_roster_stats(hth_crew_roster(f->crew, i), &stats);
+        assert_int_equal(stats.other_schema, 2);
+        assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), 3);
+        assert_int_equal(f->stats[i].share.catch_ups, 0);
+        assert_int_equal(f->stats[i].share.steps_shared, 40);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(hth_roster_population(hth_crew_roster(crew, i), NULL), 2);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    assert_true(hth_crew_spread(crew) < 1e-6);
+    hth_world_free(f->world); /* before either crew */
+    hth_crew_free(crew);
+    hth_crew_free(f->crew);
+    for (int i = 0; i < MEMBERS_MAX; i++)
+        hth_free(f->first[i]);
+    hth_free(f);
+}
+
 static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     (void)arg;
@@ -633,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_newcomer_takes_up_the_state),
         cmocka_unit_test(test_laggard_catches_up),
         cmocka_unit_test(test_no_second_run_by_accident),
+        cmocka_unit_test(test_two_runs_of_one_name),
         cmocka_unit_test(test_bootstrap_overrides),
         cmocka_unit_test(test_donor_dies),
         cmocka_unit_test(test_local_steps_stay_together),
