@@ -20,7 +20,7 @@
  * the next sweep.
  *
  * Numbers. Round r works along axis r mod d. A sweep of one round takes the one in which the
- * middle one of those in the roster is, unless this peer has done it; one through all axes
+ * middle one of those in the roster is, if nobody was met in it yet; one through all axes
  * begins at a multiple of d, and one with a number s at s d. The shape and its generation are those
  * of the roster when the sweep begins; while nobody was met yet, a new generation begins it anew.
  *

@@ -121,7 +121,7 @@ static int64_t until(const struct sweep *s, const struct hth_roster_note *n, enu
     struct hth_env *env = s->mp->env;
     const struct hth_moshpit_opts *o = &s->mp->opts;
     int64_t now_us = hth_now_us(env), patience_us = o->match.patience_us;
-    int64_t end_us = s->look_us + o->window_us, at_us;
+    int64_t end_us = s->look_us + hth_sweep_window_us(s), at_us;
 
     if (where == MAY_COME)
         return s->look_us + patience_us;

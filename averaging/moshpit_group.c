@@ -202,8 +202,10 @@ static void move(struct sweep *s)
 {
     struct moshpit *mp = s->mp;
 
-    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in)
+    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in) {
+        mp->round_met = HTH_MAX(mp->round_met, s->round + 1);
         hth_roster_set_round(mp->roster, s->round + 1);
+    }
     if (!s->moves)
         return;
     hth_avg_cell_next(&s->shape, s->round, &s->group->id, s->group->self, &s->cell);

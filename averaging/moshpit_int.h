@@ -79,7 +79,7 @@ struct moshpit {
     void *arg;
     struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
     struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
-    uint64_t round_next; /* no sweep of ours has it yet */
+    uint64_t round_met; /* after the last one in which somebody was met */
     struct hth_map *suspects;
     struct hth_averager_stats stats;
     struct {
@@ -111,6 +111,8 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us) HTH_M
 /* A sweep of that offer without place or look. NULL: no memory. */
 struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer);
 int64_t hth_sweep_time_us(const struct sweep *s);
+/* How long it looks for a group after its values are ready. */
+int64_t hth_sweep_window_us(const struct sweep *s);
 
 /* moshpit_group.c */
 /* A look has ended. */

@@ -214,6 +214,16 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
         o->group_max = HTH_MIN(s->moves ? full + full / 4 : 2 * full, o->group_max);
 }
 
+/* A line waits for members whose own line waited for somebody as long as it could: so each axis has
+ * a little more time than the one before. */
+int64_t hth_sweep_window_us(const struct sweep *s)
+{
+    const struct hth_moshpit_opts *o = &s->mp->opts;
+    uint32_t axis = s->moves ? 0 : hth_avg_axis(&s->shape, s->round);
+
+    return HTH_MIN(o->window_us + axis * o->match.patience_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
+}
+
 /* A look for the present round; while the last one is still reduced it is not ready. */
 enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
 {
@@ -226,7 +236,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .step = s->offer.step,
                               .origin = s->origin,
                               .ready = ready,
-                              .window_us = mp->opts.window_us,
+                              .window_us = hth_sweep_window_us(s),
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
                               .known = known,
@@ -258,6 +268,21 @@ void hth_sweep_look_on(struct sweep *s)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
+/* The first round that no sweep of ours is in, and in which nobody was met yet. One that was looked
+ * for in vain may be looked for again: who counted on from there would be ahead of all for good. */
+static uint64_t first_free(const struct moshpit *mp, const struct sweep *sweep)
+{
+    uint64_t round = mp->round_met;
+
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
+        const struct sweep *s = mp->sweeps[i];
+
+        if (s != NULL && s != sweep && s->offer.sweep == HTH_AVG_SWEEP_AUTO)
+            round = HTH_MAX(round, s->round + s->rounds - s->done_rounds);
+    }
+    return round;
+}
+
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
 static enum hth_err place(struct sweep *s)
 {
@@ -276,11 +301,9 @@ static enum hth_err place(struct sweep *s)
         s->round = s->offer.sweep * shape->dims;
         return HTH_OK;
     }
-    s->round = HTH_MAX(hth_roster_self(mp->roster)->round, mp->round_next);
-    s->round = hth_moshpit_round(mp, s->offer.schema, s->round);
+    s->round = hth_moshpit_round(mp, s->offer.schema, first_free(mp, s));
     if (s->rounds > 1)
         s->round += (shape->dims - s->round % shape->dims) % shape->dims;
-    mp->round_next = s->round + s->rounds;
     hth_roster_set_round(mp->roster, s->round);
     return HTH_OK;
 }
@@ -326,7 +349,7 @@ int64_t hth_sweep_time_us(const struct sweep *s)
 
     if (s->offer.timeout_us > 0)
         return s->offer.timeout_us;
-    return s->rounds * (o->window_us + o->round_us + HTH_US_PER_S);
+    return s->rounds * (o->window_us + o->round_us + HTH_US_PER_S + o->match.patience_us);
 }
 
 enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,

@@ -76,7 +76,7 @@ static void die(struct peer *p, enum how how)
 }
 
 void scene_one_dies(const char *shape, uint32_t peers, uint64_t seed, enum role role,
-                    enum phase phase, enum how how, int64_t worst[2])
+                    enum phase phase, enum how how, int64_t worst[3])
 {
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct pit p;
@@ -117,5 +117,6 @@ void scene_one_dies(const char *shape, uint32_t peers, uint64_t seed, enum role 
     if (pit_spread(&p) >= 1e-4)
         fail_msg("%s %s in phase %s, seed %llu: spread %g", scene_how[how], scene_role[role],
                  scene_phase[phase], (unsigned long long)seed, pit_spread(&p));
+    worst[2] = (int64_t)hth_world_trace_hash(p.world);
     pit_stop(&p);
 }

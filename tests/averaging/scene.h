@@ -15,8 +15,8 @@ extern const char *const scene_how[], *const scene_role[], *const scene_phase[];
 
 /* One dies in the first sweep of all. The others end with an average, and one sweep later all of
  * them hold the same to 1e-4. worst: the longest that anybody waited in both, from the death and
- * from the second offer. */
+ * from the second offer; and the trace's hash. */
 void scene_one_dies(const char *shape, uint32_t peers, uint64_t seed, enum role role,
-                    enum phase phase, enum how how, int64_t worst[2]);
+                    enum phase phase, enum how how, int64_t worst[3]);
 
 #endif

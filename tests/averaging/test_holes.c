@@ -25,6 +25,14 @@ static uint64_t stood_in(const struct pit *p)
     return n;
 }
 
+/* The roster says of everybody that it is at this step. */
+static void come_to_step(struct pit *p, uint64_t step)
+{
+    for (uint32_t i = 0; i < p->peers; i++)
+        hth_roster_set_progress(p->peer[i].roster, step, 0, 0);
+    hth_world_run_for(p->world, 2 * HTH_US_PER_S);
+}
+
 /* In cells by rank, so that the last ones are empty, or the first ones hold two. Returns how often
  * somebody stood in. */
 static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
@@ -40,6 +48,7 @@ static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
     for (uint32_t i = 0; i < peers; i++)
         total += p.peer[i].weight = 1 + i % 3;
     pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
     pit_mean(&p, mean);
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
@@ -48,8 +57,9 @@ static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
         assert_close(p.peer[i].result.weight, total, 1e-9, 0);
         assert_close(p.peer[i].result.weight_met, total, 1e-9, 0);
     }
-    print_message("%u in %s: deviation %.2g, took %.0f ms\n", peers, shape, pit_deviation(&p, mean),
-                  (double)p.peer[0].longest_us / 1e3);
+    print_message("%u in %s: deviation %.2g, took %.0f ms, trace %016llx\n", peers, shape,
+                  pit_deviation(&p, mean), (double)p.peer[0].longest_us / 1e3,
+                  (unsigned long long)hth_world_trace_hash(p.world));
     assert_true(pit_deviation(&p, mean) < 1e-6);
     n = stood_in(&p);
     pit_stop(&p);
@@ -89,6 +99,7 @@ static void one_comes_late(void **state)
     p.opts.window_us = HTH_US_PER_S;
     pit_fill(&p, 31);
     pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
     pit_mean(&p, mean);
     p.peer[4].up = false; /* not yet */
     pit_mean(&p, without);
@@ -102,9 +113,37 @@ static void one_comes_late(void **state)
     for (uint32_t i = 0; i < p.peers; i++)
         assert_close(p.peer[i].result.weight, i == 4 ? p.peer[i].result.weight : 8, 1e-9, 0);
     p.peer[4].up = true;
+    come_to_step(&p, 8);
     /* and one sweep later all have one mean again */
     pit_offer_all(&p, 8, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_true(pit_spread(&p) < 1e-6);
+    pit_stop(&p);
+}
+
+/* Who looked when nobody else did is with the others the next time, and not ahead of them for good.
+ */
+static void one_was_early(void **state)
+{
+    struct pit p;
+
+    (void)state;
+    pit_init(&p, 33, 9, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    p.opts.window_us = HTH_US_PER_S;
+    pit_fill(&p, 33);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (int times = 0; times < 2; times++) {
+        pit_offer(&p.peer[2], HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        assert_int_equal(p.peer[2].result.err, HTH_E_NOT_FOUND);
+        hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    }
+    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < p.peers; i++)
+        assert_close(p.peer[i].result.weight, 9, 1e-9, 0);
     assert_true(pit_spread(&p) < 1e-6);
     pit_stop(&p);
 }
@@ -123,6 +162,7 @@ static void limit_is_kept(void **state)
     for (uint32_t i = 0; i < p.peers; i++) /* column 0, and one in column 1 */
         p.peer[i].rank = i < p.peers - 1 ? 2 * i : 1;
     pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++)
@@ -141,11 +181,12 @@ static void deaths(uint64_t seed)
     for (enum how how = KILLED; how < HOWS; how++)
         for (enum role role = MEMBER; role < ROLES; role++)
             for (enum phase phase = DECLARED; phase < PHASES; phase++) {
-                int64_t worst[2], bound_us = (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
+                int64_t worst[3], bound_us = (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
                 scene_one_dies("3x3", 9 - phase % 2, seed, role, phase, how, worst);
-                print_message("%s %s in phase %s: %lld ms, next %lld ms\n", scene_how[how],
-                              scene_role[role], scene_phase[phase], (long long)worst[0] / 1000,
-                              (long long)worst[1] / 1000);
+                print_message("%s %s in phase %s: %lld ms, next %lld ms, trace %016llx\n",
+                              scene_how[how], scene_role[role], scene_phase[phase],
+                              (long long)worst[0] / 1000, (long long)worst[1] / 1000,
+                              (unsigned long long)worst[2]);
                 assert_true(seeds > 0 || (worst[0] <= bound_us && worst[1] <= bound_us));
             }
 }
@@ -168,8 +209,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late), cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(one_comes_late), cmocka_unit_test(one_was_early),
+        cmocka_unit_test(limit_is_kept),  cmocka_unit_test(kill_matrix),
     };
 
     if (argc > 1) {

@@ -409,7 +409,7 @@ static void kill_matrix(void **state)
     for (enum how how = KILLED; how < HOWS; how++)
         for (enum role role = MEMBER; role < ROLES; role++)
             for (enum phase phase = DECLARED; phase < PHASES; phase++) {
-                int64_t worst[2];
+                int64_t worst[3];
                 scene_one_dies("8", 8, 500, role, phase, how, worst);
                 print_message("%s %s in phase %s: %lld ms, next %lld ms\n", scene_how[how],
                               scene_role[role], scene_phase[phase], (long long)worst[0] / 1000,

@@ -171,9 +171,11 @@ static void wait_for_steps(struct toy *t, const char *name, double more)
 {
     struct wait w = {0};
     double goal = toy_step(t, name) + more;
+    char what[64];
 
+    snprintf(what, sizeof(what), "step %.0f of trainer %s", goal, name);
     while (toy_step(t, name) < goal)
-        wait_step(&w, "a trainer's step");
+        wait_step(&w, what);
 }
 
 static struct proc *start_trainer(struct toy *t, const char *name, const char *listen,
