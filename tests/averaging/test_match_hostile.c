@@ -496,7 +496,7 @@ static void telling_is_bounded(void **state)
     struct crowd c;
 
     (void)state;
-    crowd_start(&c, 19, CROWD_MAX, NULL);
+    crowd_start(&c, 19, 64, NULL);
     c.look.known = known_all;
     crowd_look(&c.mate[0]);
     hth_match_stats(c.mate[0].match, &s);
