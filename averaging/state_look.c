@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state_look.c: whom a fetcher asks what it has, and which state it settles on. */
+#include <string.h>
+
+#include "averaging/state_int.h"
+#include "core/mem.h"
+
+#define DESCRIBE_US  (10 * HTH_US_PER_S) /* a snapshot has to be made */
+#define GRACE_MAX_US (300 * HTH_US_PER_MS)
+
+static enum hth_err judge(const struct hth_state_fetch *f, const struct hth_state_desc *d)
+{
+    if (d->schema != f->opts.schema || d->bytes != f->opts.bytes)
+        return HTH_E_BAD_SHAPE;
+    return d->step < f->opts.step_min ? HTH_E_STALE : HTH_OK;
+}
+
+static void on_described(void *arg, const struct hth_rpc_result *r)
+{
+    struct donor *d = arg;
+    struct hth_state_fetch *f = d->fetch;
+    enum hth_err err = r->err;
+
+    d->describing = NULL;
+    hth_state_desc_clear(&d->desc);
+    if (err == HTH_OK)
+        err = hth_state_desc_open(r->payload, r->payload_len, f->env->crypto, &d->desc);
+    if (err == HTH_OK)
+        err = judge(f, &d->desc);
+    if (err != HTH_OK) {
+        hth_fetch_strike(d, hth_err_text(err));
+        if (r->retry_after_us > 0)
+            d->struck_until_us = hth_now_us(f->env) + HTH_MIN(r->retry_after_us, STRUCK_US);
+        else if (err == HTH_E_STALE) /* it will have a younger one with its next step */
+            d->struck_until_us = hth_now_us(f->env) + LOOK_US;
+    } else {
+        d->described = true;
+        if (f->first_answer_us == 0)
+            f->first_answer_us = hth_now_us(f->env);
+        if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))
+            d->has_root = true;
+    }
+    hth_fetch_pump(f);
+}
+
+static void ask_to_describe(struct donor *d)
+{
+    struct hth_state_fetch *f = d->fetch;
+    const struct hth_rpc_target target = {.peer = d->id, .addr = d->addr};
+    const struct hth_state_describe ask = {.schema = f->opts.schema, .step_min = f->opts.step_min};
+    uint8_t payload[HTH_STATE_REQUEST_MAX];
+    struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE,
+                                     .timeout_us = DESCRIBE_US};
+    enum hth_err err;
+
+    call.body.payload_len = hth_state_describe_pack(&ask, payload);
+    call.body.payload = payload;
+    if (f->asked_us == 0)
+        f->asked_us = hth_now_us(f->env);
+    err = hth_rpc_call(f->rpc, &target, &call, on_described, d, &d->describing);
+    if (err != HTH_OK)
+        hth_fetch_strike(d, hth_err_text(err));
+}
+
+static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
+{
+    return p->note.schema == f->opts.schema && p->note.addr.family != 0 &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
+           p->note.step >= f->opts.step_min;
+}
+
+static bool is_struck_off(const struct hth_state_fetch *f, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        if (hth_peer_id_eq(&f->donors[i]->id, id))
+            return hth_fetch_is_struck(f->donors[i]);
+    return false;
+}
+
+/* The freshest of the roster: the highest step, or one that is nearly there; who says a step and
+ * can't show it does not keep others from being asked. In random order, so that newcomers do not
+ * all come to the same one. */
+static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer **out)
+{
+    const struct hth_roster_peer *p;
+    uint64_t best = 0, slack;
+    uint32_t n = 0, live = 0;
+
+    for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++)
+        if (can_give(f, p) && !is_struck_off(f, &p->id))
+            best = HTH_MAX(best, p->note.step);
+    slack = HTH_MAX(best / 64, UINT64_C(1));
+    for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {
+        if (!can_give(f, p))
+            continue;
+        live++;
+        if (p->note.step + slack >= best && n < HTH_AVG_ROSTER_MAX)
+            out[n++] = p;
+    }
+    hth_rng_shuffle(&f->rng, out, n, sizeof(*out));
+    if (live == 0)
+        hth_fetch_tell(f, "no trainer that has one is seen");
+    return n;
+}
+
+static uint32_t being_asked(const struct hth_state_fetch *f)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        n += f->donors[i]->describing != NULL || f->donors[i]->described;
+    return n;
+}
+
+/* Those that are struck off and of no more use make room. */
+static void forget_struck(struct hth_state_fetch *f)
+{
+    uint32_t kept = 0;
+
+    if (f->donors_count < HTH_STATE_DONORS_MAX)
+        return;
+    for (uint32_t i = 0; i < f->donors_count; i++) {
+        struct donor *d = f->donors[i];
+
+        if (d->describing != NULL || d->in_flight > 0 || d->described || d->has_root) {
+            f->donors[kept++] = d;
+            continue;
+        }
+        hth_state_desc_clear(&d->desc);
+        hth_free(d);
+    }
+    f->donors_count = kept;
+}
+
+void hth_fetch_ask_around(struct hth_state_fetch *f)
+{
+    const struct hth_roster_peer **peers =
+        hth_new_array(const struct hth_roster_peer *, HTH_AVG_ROSTER_MAX);
+    uint32_t n = freshest(f, peers);
+
+    forget_struck(f);
+    for (uint32_t i = 0; i < n && being_asked(f) < f->opts.donors; i++) {
+        struct donor *d = hth_fetch_donor(f, &peers[i]->id, &peers[i]->note.addr);
+
+        if (d == NULL || d->describing != NULL || d->described || hth_fetch_is_struck(d))
+            continue;
+        d->addr = peers[i]->note.addr;
+        ask_to_describe(d);
+    }
+    hth_free(peers);
+}
+
+/* How many of the described donors have this root. */
+static uint32_t votes(const struct hth_state_fetch *f, const struct hth_hash *root)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        n += f->donors[i]->described && hth_fetch_same_root(&f->donors[i]->desc.root, root);
+    return n;
+}
+
+static bool is_better(const struct hth_state_fetch *f, const struct hth_state_desc *a,
+                      const struct hth_state_desc *b)
+{
+    bool a_now = f->desc.parts > 0 && hth_fetch_same_root(&a->root, &f->desc.root);
+    bool b_now = f->desc.parts > 0 && hth_fetch_same_root(&b->root, &f->desc.root);
+
+    if (a_now != b_now) /* what was begun is finished */
+        return a_now;
+    if (a->step != b->step)
+        return a->step > b->step;
+    if (votes(f, &a->root) != votes(f, &b->root))
+        return votes(f, &a->root) > votes(f, &b->root);
+    return memcmp(&a->root, &b->root, sizeof(a->root)) > 0;
+}
+
+static enum hth_err begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
+{
+    struct hth_blob *values = NULL;
+
+    if (hth_fault(f->env, "averaging.state"))
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_env_blob_new(f->env, d->bytes, f->opts.budget, &values));
+    hth_fetch_cancel_asks(f, NULL);
+    hth_state_desc_clear(&f->desc);
+    hth_blob_unref(f->values);
+    hth_free(f->state);
+    f->values = values;
+    f->desc = *d;
+    f->desc.hashes = hth_new_array(struct hth_hash, d->parts);
+    memcpy(f->desc.hashes, d->hashes, d->parts * sizeof(*d->hashes));
+    f->state = hth_calloc(d->parts, 1);
+    f->done = 0;
+    f->result.donors = 0;
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        f->donors[i]->gave = f->donors[i]->has_root = false;
+    return HTH_OK;
+}
+
+/* Who announces the root that is being fetched gives parts of it, too. */
+void hth_fetch_use_ad(struct hth_state_fetch *f, const struct ad *ad)
+{
+    struct donor *d;
+
+    if (!f->fetching || !hth_fetch_same_root(&ad->said.root, &f->desc.root))
+        return;
+    d = hth_fetch_donor(f, &ad->id, &ad->said.addr);
+    if (d != NULL && !hth_fetch_is_struck(d))
+        d->has_root = true;
+}
+
+/* Settles on a root, once nobody who was asked may still say something better. */
+void hth_fetch_settle(struct hth_state_fetch *f)
+{
+    struct donor *best = NULL;
+    int64_t grace_us = HTH_MAX(f->first_answer_us - f->asked_us, GRACE_MIN_US);
+    bool waiting = false;
+    enum hth_err err = HTH_OK;
+
+    for (uint32_t i = 0; i < f->donors_count; i++) {
+        struct donor *d = f->donors[i];
+
+        waiting = waiting || d->describing != NULL;
+        if (d->described && (best == NULL || is_better(f, &d->desc, &best->desc)))
+            best = d;
+    }
+    if (best == NULL ||
+        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
+        return;
+    if (f->desc.parts == 0 || !hth_fetch_same_root(&f->desc.root, &best->desc.root))
+        err = f->checks > 0 ? HTH_E_AGAIN : begin(f, &best->desc);
+    if (err != HTH_OK) {
+        if (err != HTH_E_AGAIN)
+            hth_fetch_tell(f, "no room for %llu bytes: %s", (unsigned long long)best->desc.bytes,
+                           hth_err_text(err));
+        return;
+    }
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        f->donors[i]->has_root =
+            f->donors[i]->described && hth_fetch_same_root(&f->donors[i]->desc.root, &f->desc.root);
+    f->fetching = true;
+    for (const struct ad *ad = f->ads; ad != NULL; ad = ad->next)
+        hth_fetch_use_ad(f, ad);
+    hth_fetch_tell(f, "fetching step %llu, %u parts of %llu KiB, from %u peers",
+                   (unsigned long long)f->desc.step, f->desc.parts,
+                   (unsigned long long)(f->desc.part_bytes >> 10), hth_fetch_donors_alive(f));
+}
