@@ -3,7 +3,8 @@
  * match_int.h: the parts of the matchmaker.
  *
  *   match.c        the node: JOINs that arrive, groups that have begun, life of looks
- *   match_look.c   one look as follower: its board and note, the order, whom it asks
+ *   match_look.c   one look: its board and note, the order of those seen, its turn and end
+ *   match_follow.c one look as follower: whom it asks, and what it is told
  *   match_lead.c   one look as leader: who is there, who is waited for, the cut into groups
  *   match_tell.c   declarations that go straight to those who may care
  *   match_msg.c    bytes
@@ -157,6 +158,13 @@ int64_t hth_look_until(const struct hth_look *look);
 /* Ends it at the end of this turn. */
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
                   struct hth_avg_group *group);
+
+/* match_follow.c */
+/* Asks the leader, unless it is being asked. Returns when to look again. */
+int64_t hth_look_follow(struct hth_look *look, struct looker *l);
+/* After a leader was lost: whether it began a group that we did not hear of. */
+void hth_look_probe(struct hth_look *look);
+void hth_look_drop_call(struct hth_rpc_call **call);
 
 /* match_tell.c */
 void hth_match_tell_serve(struct hth_match *m);

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* match_follow.c: what a look does while a smaller one is known: it asks to be in its group. */
+#include "averaging/match_int.h"
+#include "core/mem.h"
+
+#define PAUSE_US      (50 * HTH_US_PER_MS) /* before the same peer is asked again */
+#define REDIRECTS_MAX 16                   /* by one peer, to somebody that is of no use */
+
+static void take_redirect(struct hth_look *look, struct looker *from,
+                          const struct hth_join_reply *reply)
+{
+    enum hth_err err = hth_board_offer(look->board, reply->record, reply->record_len);
+
+    /* It may name somebody who did not answer us, and find that out itself in a moment. */
+    if (err != HTH_OK)
+        look->pause_us = hth_now_us(look->match->env) + PAUSE_US;
+    if (++from->redirects > REDIRECTS_MAX)
+        hth_look_strike(look, from, true);
+}
+
+/* We are in it, ready and with what we said of ourselves. */
+static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_group *group)
+{
+    const struct hth_avg_member *own = &group->member[group->self];
+
+    if (group->self == group->count || !look->opts.ready)
+        return false;
+    return own->nonce == look->nonce && own->weight == look->opts.weight &&
+           own->origin == look->opts.origin && own->mode == look->opts.mode;
+}
+
+static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
+{
+    struct hth_avg_group *group;
+
+    if (hth_match_group(look, reply->members, reply->count, &group) != HTH_OK)
+        return false;
+    if (!is_as_we_said(look, group)) {
+        hth_free(group);
+        return false;
+    }
+    hth_match_remember(look->match, group, reply->match_us);
+    look->result.match_us = reply->match_us;
+    hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+    return true;
+}
+
+static void take_reply(struct hth_look *look, struct looker *from,
+                       const struct hth_join_reply *reply)
+{
+    int64_t now_us = hth_now_us(look->match->env);
+
+    look->match->stats.heard[reply->reason]++;
+    switch (reply->reason) {
+    case HTH_AVG_WAIT:
+        /* A leader that does not hold what it is asked to hold is not asked all the time. */
+        if (now_us - look->asked_us < look->match->opts.hold_us / 4)
+            look->pause_us = now_us + PAUSE_US;
+        break;
+    case HTH_AVG_OK:
+        if (take_begin(look, reply))
+            break;
+        look->last_refusal = HTH_AVG_LEFT_OUT;
+        hth_look_strike(look, from, true);
+        break;
+    case HTH_AVG_NOT_LEADER:
+        take_redirect(look, from, reply);
+        break;
+    default:
+        look->last_refusal = reply->reason;
+        from->early = reply->reason == HTH_AVG_NOT_LOOKING;
+        hth_look_strike(look, from, false);
+    }
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_look *look = arg;
+    struct looker *from = hth_look_find(look, &look->asked);
+    struct hth_join_reply reply;
+
+    look->call = NULL;
+    hth_look_poke(look);
+    if (from == NULL || look->done)
+        return;
+    if (r->err != HTH_OK) {
+        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
+        hth_look_strike(look, from, true);
+        return;
+    }
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK) {
+        take_reply(look, from, &reply);
+    } else {
+        look->last_refusal = HTH_AVG_MALFORMED;
+        hth_look_strike(look, from, true);
+    }
+    hth_join_reply_close(&reply);
+}
+
+void hth_look_drop_call(struct hth_rpc_call **call)
+{
+    if (*call != NULL)
+        hth_rpc_cancel(*call);
+    *call = NULL;
+}
+
+static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth_rpc_done_fn *done,
+                              void *arg, struct hth_rpc_call **out)
+{
+    struct hth_match *m = look->match;
+    struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
+    struct hth_rpc_peer_info info;
+    struct hth_join join = {.line = look->opts.line,
+                            .schema = look->opts.schema,
+                            .ready = look->opts.ready,
+                            .wall_us = hth_wall_us(m->env)};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    int64_t left_us = look->end_us - hth_now_us(m->env);
+
+    join.self.mode = look->opts.mode;
+    join.self.addr = look->opts.mode != HTH_AVG_CLIENT ? m->opts.addr : (struct hth_addr){0};
+    join.self.bandwidth = look->opts.bandwidth;
+    join.self.weight = look->opts.weight;
+    join.self.step = look->opts.step;
+    join.self.origin = look->opts.origin;
+    join.self.at = hth_look_at(look);
+    join.self.nonce = look->nonce;
+    join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
+    call.body.payload = bytes;
+    call.body.payload_len = hth_join_pack(&join, bytes);
+    call.timeout_us = m->opts.hold_us + m->opts.silence_us;
+    if (hth_rpc_peer_info(m->rpc, &l->id, &info) != HTH_OK || !info.connected)
+        call.timeout_us += m->opts.dial_us;
+    m->stats.joins_out++;
+    return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
+}
+
+static void ask(struct hth_look *look, struct looker *l)
+{
+    look->asked = l->id;
+    look->asked_ready = look->opts.ready;
+    look->asked_us = hth_now_us(look->match->env);
+    if (send_join(look, l, on_answer, look, &look->call) != HTH_OK) {
+        look->call = NULL;
+        look->last_refusal = HTH_AVG_FAILED;
+        hth_look_strike(look, l, true);
+        hth_look_poke(look);
+    }
+}
+
+static void on_probe(void *arg, const struct hth_rpc_result *r)
+{
+    struct probe *p = arg;
+    struct hth_join_reply reply;
+
+    p->call = NULL;
+    if (r->err != HTH_OK || p->look->done)
+        return;
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
+        reply.reason == HTH_AVG_OK)
+        (void)take_begin(p->look, &reply);
+    hth_join_reply_close(&reply);
+}
+
+/* The leader that was lost may have begun a group, and others may have heard of it. They come later
+ * in the order than we, so who still looks says so at once. */
+void hth_look_probe(struct hth_look *look)
+{
+    uint32_t n = 0;
+
+    if (!look->lost || !look->opts.ready)
+        return;
+    look->lost = false;
+    for (uint32_t i = 0; i < look->count && n < HTH_LOOK_PROBES; i++) {
+        const struct looker *l = look->lookers[i];
+        struct probe *p = &look->probe[n];
+        if (!l->declared || l->struck || l->joined || l->mode == HTH_AVG_CLIENT)
+            continue;
+        n++;
+        p->look = look;
+        if (p->call == NULL && send_join(look, l, on_probe, p, &p->call) != HTH_OK)
+            p->call = NULL;
+    }
+}
+
+/* Returns when to look again. */
+int64_t hth_look_follow(struct hth_look *look, struct looker *l)
+{
+    if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
+        look->asked_ready == look->opts.ready)
+        return INT64_MAX;
+    hth_look_drop_call(&look->call);
+    if (hth_now_us(look->match->env) < look->pause_us)
+        return look->pause_us;
+    ask(look, l);
+    return INT64_MAX;
+}
