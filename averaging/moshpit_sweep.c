@@ -304,7 +304,8 @@ static enum hth_err place(struct sweep *s)
     s->round = hth_moshpit_round(mp, s->offer.schema, first_free(mp, s));
     if (s->rounds > 1)
         s->round += (shape->dims - s->round % shape->dims) % shape->dims;
-    hth_roster_set_round(mp->roster, s->round);
+    /* Who says a later round than the one it looks in is expected by nobody. */
+    hth_roster_retry_round(mp->roster, s->round);
     return HTH_OK;
 }
 

@@ -185,6 +185,14 @@ void hth_roster_set_round(struct hth_roster *r, uint64_t round)
     hth_roster_say(r);
 }
 
+void hth_roster_retry_round(struct hth_roster *r, uint64_t round)
+{
+    if (round == r->self.round)
+        return;
+    r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
+    hth_roster_say(r);
+}
+
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
 {
     return &r->self;

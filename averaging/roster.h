@@ -143,6 +143,8 @@ void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
 /* Never goes back. */
 void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
+/* May: a round that was looked for in vain is looked for again. */
+void hth_roster_retry_round(struct hth_roster *roster, uint64_t round);
 /* After a round; of the present shape. Errors: E_STALE (the generation is another by now). */
 enum hth_err hth_roster_set_cell(struct hth_roster *roster, uint32_t generation,
                                  const struct hth_avg_cell *cell) HTH_MUST;

@@ -141,6 +141,8 @@ static void one_was_early(void **state)
         hth_world_run_for(p.world, 2 * HTH_US_PER_S);
     }
     pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+    hth_world_run_for(p.world, HTH_US_PER_MS);
+    assert_int_equal(hth_roster_self(p.peer[2].roster)->round, 0); /* and says so */
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++)
         assert_close(p.peer[i].result.weight, 9, 1e-9, 0);

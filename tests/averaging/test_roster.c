@@ -467,6 +467,9 @@ static void test_given_cells_and_rounds(void **state)
     hth_roster_set_round(s.roster[1], 60);
     hth_world_run_for(s.world, 3 * S);
     assert_int_equal(hth_roster_round(s.roster[0]), 60);
+    hth_roster_retry_round(s.roster[1], 50); /* but for what was looked for in vain */
+    hth_world_run_for(s.world, 3 * S);
+    assert_int_equal(hth_roster_round(s.roster[0]), 50);
     swarm_clear(&s);
 }
 
