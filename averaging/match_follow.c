@@ -26,7 +26,9 @@ static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_grou
     if (group->self == group->count || !look->opts.ready)
         return false;
     return own->nonce == look->nonce && own->weight == look->opts.weight &&
-           own->origin == look->opts.origin && own->mode == look->opts.mode;
+           own->origin == look->opts.origin && own->mode == look->opts.mode &&
+           own->bandwidth == look->opts.bandwidth && own->step == look->opts.step &&
+           own->at == hth_look_at(look);
 }
 
 static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)

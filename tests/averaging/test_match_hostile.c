@@ -329,8 +329,8 @@ static struct liar {
     struct hth_rpc_request *req[2]; /* of mates 1 and 2 */
     struct hth_avg_member member[3];
     uint32_t count;
-    double lies[2];   /* its bandwidth, as it tells each of them */
-    double weight[2]; /* of mate 1, as it tells each of them; 0: the truth */
+    double lies[2]; /* its bandwidth, as it tells each of them */
+    enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, LIES } about; /* of mate 1, to both */
 } liar;
 
 static void answer_lying(uint32_t to)
@@ -340,8 +340,10 @@ static void answer_lying(uint32_t to)
 
     memcpy(members, liar.member, sizeof(members));
     members[0].bandwidth = liar.lies[to];
-    if (liar.weight[to] > 0)
-        members[1].weight = liar.weight[to];
+    members[1].weight += liar.about == WEIGHT;
+    members[1].bandwidth += liar.about == BANDWIDTH;
+    members[1].step += liar.about == STEP;
+    members[1].at += liar.about == PLACE;
     hth_match_answer(liar.self->match, liar.req[to], &reply);
 }
 
@@ -385,11 +387,10 @@ static void lie(struct crowd *c, uint64_t seed, const struct liar *lies)
 }
 
 /* Members to whom a leader says different things are in different groups, instead of one that cuts
- * the vector in different places; and nobody accepts another weight than its own. */
+ * the vector in different places; and nobody accepts that it says something else of themselves. */
 static void lying_leader(void **state)
 {
     struct crowd c;
-    uint32_t complete = 0;
 
     (void)state;
     lie(&c, 16, &(struct liar){.lies = {5, 5}});
@@ -401,11 +402,15 @@ static void lying_leader(void **state)
     assert_int_equal(c.mate[2].group->count, 3);
     assert_memory_not_equal(&c.mate[1].group->id, &c.mate[2].group->id, sizeof(struct hth_hash));
     crowd_stop(&c);
-    lie(&c, 16, &(struct liar){.lies = {5, 5}, .weight = {3, 3}});
-    for (uint32_t i = 1; i < 3; i++)
-        complete += c.mate[i].group != NULL && c.mate[i].group->count == 3;
-    assert_int_equal(complete, 1); /* the one of whom the list is right */
-    crowd_stop(&c);
+    for (int about = WEIGHT; about < LIES; about++) {
+        uint32_t complete = 0;
+
+        lie(&c, 16, &(struct liar){.lies = {5, 5}, .about = about});
+        for (uint32_t i = 1; i < 3; i++)
+            complete += c.mate[i].group != NULL && c.mate[i].group->count == 3;
+        assert_int_equal(complete, 1); /* the one of whom the list is right */
+        crowd_stop(&c);
+    }
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
