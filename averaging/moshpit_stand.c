@@ -200,6 +200,17 @@ static void go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
     mp->stats.stood_in++;
 }
 
+void hth_stand_in_begin(const struct sweep *s)
+{
+    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
+        struct sweep *in = s->mp->stand_ins[i];
+
+        if (in != NULL && in->base == s->round && in->offer.kind == s->offer.kind &&
+            in->offer.schema == s->offer.schema)
+            hth_sweep_cancel(in);
+    }
+}
+
 /* Whether a member that brings values, and is alive as far as we know, is there. */
 static bool is_covered(struct moshpit *mp, const struct hth_avg_group *g, uint32_t at)
 {

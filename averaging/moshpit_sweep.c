@@ -146,8 +146,8 @@ void hth_sweep_round_over(struct sweep *s)
 {
     hth_sweep_count(s);
     s->done_rounds++;
-    if (s->info.err == HTH_OK)
-        hth_stand_in_values(s, true);
+    /* Never those of a later round: the line that they are for has others. */
+    hth_stand_in_values(s, s->info.err == HTH_OK);
     if (s->info.err == HTH_OK || s->met == NULL)
         hth_stand_in(s, s->met, s->round - 1, true);
     if (s->done_rounds >= s->rounds) {
@@ -364,6 +364,7 @@ enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer
         return HTH_E_NO_MEMORY;
     s->offered = offered;
     HTH_GOTO(fail, place(s));
+    hth_stand_in_begin(s);
     HTH_GOTO(fail, hth_sweep_look(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));
     hth_timer_set(s->env, s->timer, hth_sweep_time_us(s) + HTH_MAX(2 * ready_in_us, (int64_t)0));
     *out = s;

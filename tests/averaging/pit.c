@@ -178,6 +178,7 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,
+                              .timeout_us = p->timeout_us,
                               .ticket = q->offered};
     enum hth_err err;
 

@@ -48,7 +48,8 @@ struct pit {
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;
     enum hth_quant_format format;
-    bool apply; /* the average replaces the values */
+    int64_t timeout_us; /* of offers; 0: the averager's */
+    bool apply;         /* the average replaces the values */
 };
 
 /* Options with which peers can be made; set what differs, then pit_start. */

@@ -150,6 +150,35 @@ static void one_was_early(void **state)
     pit_stop(&p);
 }
 
+/* Who stood in when the others were not there yet does not bring those values when all try the same
+ * sweep again. */
+static void tried_again(void **state)
+{
+    struct pit p;
+    double mean[64];
+
+    (void)state;
+    pit_init(&p, 34, 8, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 34);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
+    p.timeout_us = 1500 * HTH_US_PER_MS;
+    pit_offer(&p.peer[2], 7, HTH_AVG_ALL_AXES); /* the column of the empty cell */
+    pit_offer(&p.peer[5], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 5 * HTH_US_PER_S));
+    assert_ok(p.peer[2].result.err);
+    assert_int_equal(stood_in(&p), 1);
+    pit_fill(&p, 35);
+    pit_mean(&p, mean);
+    p.timeout_us = 0;
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
 /* One has nine cells to stand in for, which is one more than it does: that line goes without. */
 static void limit_is_kept(void **state)
 {
@@ -212,7 +241,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
         cmocka_unit_test(one_comes_late), cmocka_unit_test(one_was_early),
-        cmocka_unit_test(limit_is_kept),  cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(tried_again),    cmocka_unit_test(limit_is_kept),
+        cmocka_unit_test(kill_matrix),
     };
 
     if (argc > 1) {
