@@ -12,10 +12,10 @@
 #define SLOW     0.2
 
 static const struct hth_study_panel panels[] = {
-    {"storm", "Goodput", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, false, false},
-    {"storm", "What is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
-    {"storm", "Loss at the end", HTH_LEARN_FAIL, HTH_LEARN_LOSS, false, false, true},
-    {"storm", "Work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED, false, false,
+    {"strength", "Goodput", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, false, false},
+    {"strength", "What is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
+    {"strength", "Loss at the end", HTH_LEARN_FAIL, HTH_LEARN_LOSS, false, false, true},
+    {"strength", "Work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED, false, false,
      false},
     {"curves", "Accuracy against updates (16 samples each)", HTH_LEARN_UPDATES, HTH_LEARN_RIGHT,
      false, false, true},
@@ -31,25 +31,33 @@ static const struct {
                 {"all three", true, false, true, true},
                 {"all three and experts gone", true, true, true, true}};
 
+static void add_calm(struct hth_learn_study *s)
+{
+    struct hth_learn_opts o = hth_learn_at(s, DELAY_MS, EXPERTS);
+    hth_learn_group(s, &o);
+    hth_learn_add(s, "storm", "calm", 0);
+    for (size_t w = 0; w < HTH_ARRAY_LEN(weathers); w++)
+        hth_learn_add(s, "strength", weathers[w].name, 0);
+    hth_learn_add_curves(s, "curves", "calm", 0);
+}
+
 static void add_points(struct hth_learn_study *s)
 {
     static const double strengths[] = {0.5, 1, 2};
-    struct hth_learn_opts o = hth_learn_at(s, DELAY_MS, EXPERTS);
-    hth_learn_group(s, &o);
-    for (size_t w = 0; w < HTH_ARRAY_LEN(weathers); w++)
-        hth_learn_add(s, "storm", weathers[w].name, 0);
-    hth_learn_add_curves(s, "curves", "calm", 0);
+    add_calm(s);
     for (size_t w = 0; w < HTH_ARRAY_LEN(weathers); w++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(strengths); i++) {
-            o = hth_learn_at(s, DELAY_MS, EXPERTS);
+            struct hth_learn_opts o = hth_learn_at(s, DELAY_MS, EXPERTS);
             o.replaced = weathers[w].replaced * strengths[i] * REPLACED;
             o.lost = weathers[w].lost * strengths[i] * LOST;
             o.slow = weathers[w].slow * strengths[i] * SLOW;
             o.blank = weathers[w].blank;
             hth_learn_group(s, &o);
-            hth_learn_add(s, "storm", weathers[w].name, strengths[i]);
-            if (strengths[i] == 1)
-                hth_learn_add_curves(s, "curves", weathers[w].name, strengths[i]);
+            hth_learn_add(s, "strength", weathers[w].name, strengths[i]);
+            if (strengths[i] != 1)
+                continue;
+            hth_learn_add(s, "storm", weathers[w].name, 1);
+            hth_learn_add_curves(s, "curves", weathers[w].name, 1);
         }
 }
 
@@ -66,7 +74,8 @@ int hth_sim_storm_verb(int argc, char **argv)
 {
     static const struct hth_learn_verb verb = {
         .doc = "Hosts are replaced, calls are lost and hosts are slow, one by one and all at once: "
-               "goodput and learning against a calm world. Parts: storm, curves.",
+               "goodput and learning against a calm world. Parts: storm (at full strength), curves "
+               "(of it), strength (half, full, twice).",
         .hosts = 10,
         .add_points = add_points,
         .study = {.name = "storm",
