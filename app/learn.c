@@ -33,7 +33,7 @@ const struct hth_study_column hth_learn_metrics[HTH_LEARN_METRICS] = {
     {"right_pct", "test set right (%)", 1},
     {"bits_per_byte", "bits per byte", 3},
     {"samples_per_s", "samples/s (virtual)", 1},
-    {"useful_per_s", "samples/s times the work that experts learned from", 1},
+    {"useful_per_s", "useful samples/s (virtual)", 1},
     {"answered_pct", "answers that came (%)", 1},
     {"short_pct", "rows with fewer than k answers (%)", 1},
     {"empty_pct", "rows with no answer (%)", 2},

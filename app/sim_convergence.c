@@ -11,6 +11,7 @@ static const struct hth_study_panel panels[] = {
     {"lost", "Calls lost: what is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"lost", "Calls lost: rows that had fewer than 4 answers", HTH_LEARN_FAIL, HTH_LEARN_SHORT,
      false, false, false},
+    {"lost", "Calls lost: speed", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, true, false},
     {"down", "Hosts down: what is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"down", "Hosts down: work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED,
      false, false, false},
