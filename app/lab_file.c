@@ -75,6 +75,12 @@ static bool check_link(const char *of, const LINK *l, char *error, size_t max)
            within(of, "loss", l->loss, 0, 1, error, max);
 }
 
+/* 0: no limit. On a slower line a packet would never be through. */
+static bool check_rate(const char *of, const char *key, double mbit, char *error, size_t max)
+{
+    return mbit == 0 || within(of, key, mbit, 1e-3, 1e6, error, max);
+}
+
 /* Letters, digits, dash and underscore: names go into the environment. */
 static bool check_name(const char *name, char *error, size_t max)
 {
@@ -97,8 +103,8 @@ static bool check_host(const S *s, uint32_t i, char *error, size_t max)
         return false;
     }
     /* A queue that no packet fits into is a line that is cut. */
-    return within(h->name, "up_mbit", h->up_mbit, 0, 1e6, error, max) &&
-           within(h->name, "down_mbit", h->down_mbit, 0, 1e6, error, max) &&
+    return check_rate(h->name, "up_mbit", h->up_mbit, error, max) &&
+           check_rate(h->name, "down_mbit", h->down_mbit, error, max) &&
            (h->queue_kib == 0 ||
             within(h->name, "queue_kib", h->queue_kib, mtu_kib, 1 << 20, error, max));
 }

@@ -354,6 +354,18 @@ static struct hth_swarm *make_swarm(struct hth_fleet *f)
     return hth_swarm_new(f->world, &s);
 }
 
+static bool makes_sense(const struct hth_fleet_opts *o)
+{
+    uint64_t bad = 0;
+
+    for (uint32_t i = 0; i < o->malice_count; i++)
+        bad += o->malice[i].nodes;
+    return o->hosts >= 1 && o->hosts <= HTH_FLEET_NODES_MAX && o->copies >= 1 &&
+           o->copies <= o->hosts && o->trainers >= 1 && o->trainers <= HTH_FLEET_TRAINERS_MAX &&
+           o->layers >= 1 && o->layers <= HTH_MODEL_LAYERS_MAX && o->held_max >= 1 &&
+           bad <= HTH_FLEET_NODES_MAX;
+}
+
 enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts *o,
                            struct hth_fleet **out)
 {
@@ -361,9 +373,7 @@ enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts 
     char name[HTH_NAME_LEN_MAX + 1];
 
     *out = NULL;
-    if (o->hosts < 1 || o->copies < 1 || o->copies > o->hosts || o->trainers < 1 ||
-        o->trainers > HTH_FLEET_TRAINERS_MAX || o->hosts > HTH_FLEET_NODES_MAX || o->layers < 1 ||
-        o->layers > HTH_MODEL_LAYERS_MAX || o->held_max < 1)
+    if (!makes_sense(o))
         return HTH_E_RANGE;
     struct hth_fleet *f = hth_new(struct hth_fleet);
     f->world = world;

@@ -20,7 +20,7 @@
  * and after the faults (hth_fleet_expect_recovery, and a while later hth_fleet_check_recovery):
  *
  *   every trainer is up, sees every expert, has made updates and, with others, averages; no flight
- *   failed; answers come; the trunks of real worlds are close to each other
+ *   failed; answers come; trunks are finite, and in real worlds close to each other
  *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; what a
  *   host wrote can be read
  *
@@ -85,7 +85,8 @@ struct hth_fleet_stats {
     double spread; /* largest relative distance between two trunks, at the check; 0: ghosts */
 };
 
-/* Makes the nodes: hosts, trainers, then the bad ones. Errors: E_RANGE. */
+/* Makes the nodes: hosts, trainers, then the bad ones. Errors: E_RANGE (0 or beyond the limits
+ * above, which the bad ones have together, too; no such grid). */
 enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts *opts,
                            struct hth_fleet **out) HTH_MUST;
 /* NULL is fine. */

@@ -50,6 +50,14 @@ static struct hth_range one(double x)
     return (struct hth_range){x, x};
 }
 
+/* 0 is a line without a limit; one that is slower than this would never be through. */
+#define MBIT_MIN 1e-3
+
+static double least_mbit(double mbit)
+{
+    return mbit == 0 ? 0 : MBIT_MIN;
+}
+
 static bool within(const struct bound *b, char *error, size_t max)
 {
     if (b->value.low >= b->low && b->value.low <= b->value.high && b->value.high <= b->high)
@@ -96,8 +104,8 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
             {"devices.gflops", one(d->gflops), rated ? 1e-3 : 0, 1e9},
             {"devices.gbytes_per_s", one(d->gbytes_per_s), rated ? 1e-3 : 0, 1e9},
             {"devices.workers", one(d->workers), rated ? 1 : 0, 1024},
-            {"devices.up_mbit", one(d->up_mbit), 0, 1e9},
-            {"devices.down_mbit", one(d->down_mbit), 0, 1e9},
+            {"devices.up_mbit", one(d->up_mbit), least_mbit(d->up_mbit), 1e9},
+            {"devices.down_mbit", one(d->down_mbit), least_mbit(d->down_mbit), 1e9},
             {"devices.disk_mb", one(d->disk_mb), 0, 1e9},
         };
         for (size_t b = 0; b < HTH_ARRAY_LEN(bounds); b++)
@@ -110,7 +118,8 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
 /* Makes no sense beyond what the parts of a run take. */
 static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
 {
-    uint32_t bad = s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
+    uint64_t bad =
+        (uint64_t)s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
     const struct bound bounds[] = {
         {"swarm.hosts", one(s->swarm.hosts), 1, HTH_FLEET_NODES_MAX},
         {"swarm.copies", one(s->swarm.copies), 1, s->swarm.hosts},
@@ -125,7 +134,7 @@ static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
         {"swarm.target", one(s->swarm.target), 1, 1e6},
         {"swarm.checkpoint_s", one(s->swarm.checkpoint_s), 0, 1e6},
         {"swarm.held_mib", one(s->swarm.held_mib), 0.25, 1e6},
-        {"malice", one(bad), 0, HTH_FLEET_NODES_MAX},
+        {"malice", one((double)bad), 0, HTH_FLEET_NODES_MAX},
     };
     for (size_t i = 0; s->swarm.trainers > 0 && i < HTH_ARRAY_LEN(bounds); i++)
         if (!within(&bounds[i], error, max))

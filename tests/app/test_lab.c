@@ -215,6 +215,7 @@ static void bad_files(void **state)
     refuses("hosts:\n - { name: 'a b' }\n", "letters");
     refuses("hosts:\n - { name: 'a:1' }\n", "letters");
     refuses("hosts:\n - { name: a, up_mbit: -1 }\n", "up_mbit is -1");
+    refuses("hosts:\n - { name: a, down_mbit: 1e-300 }\n", "down_mbit is 1e-300");
     refuses("hosts:\n - { name: a, queue_kib: 1 }\n", "queue_kib is 1");
     refuses("mtu: 500\nhosts:\n - { name: a }\n", "mtu is 500");
     refuses("link: { loss: 1.5 }\nhosts:\n - { name: a }\n", "loss is 1.5");

@@ -194,6 +194,12 @@ static void bad_files_are_named(void **state)
         {"name: [\n", "test"},
         {"name: x\nswarm: { hosts: 3 }\n", "swarm needs swarm.trainers"},
         {"name: x\nmalice: { liar: 1 }\n", "malice needs swarm.trainers"},
+        {"name: x\nswarm: { hosts: 2, trainers: 1 }\n"
+         "malice: { garbage: 4294967295, liar: 1 }\n",
+         "malice is 4.29497e+09; it must be from 0 to 4096"},
+        {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, gbytes_per_s: 1, workers: 1, "
+         "down_mbit: 1e-300 }\n",
+         "devices.down_mbit is 1e-300"},
         {"name: x\nswarm: { trainers: 1 }\n", "swarm.hosts is 0"},
         {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 3 }\n", "swarm.copies is 3"},
         {"name: x\nswarm: { hosts: 2, trainers: 257 }\n", "swarm.trainers is 257"},
