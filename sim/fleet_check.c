@@ -59,6 +59,16 @@ void hth_fleet_expect_recovery(struct hth_fleet *f)
         f->members[i].mark = f->members[i].now;
 }
 
+static bool is_finite(struct hth_params *p)
+{
+    const float *x = hth_params_flat(p, HTH_PART_VALUE);
+
+    for (size_t i = 0; i < hth_params_flat_len(p); i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
 static void check_trainer(struct hth_fleet *f, struct member *m, struct hth_trainer *t)
 {
     const char *name = hth_node_name(fleet_node_of(m));
@@ -81,6 +91,8 @@ static void check_trainer(struct hth_fleet *f, struct member *m, struct hth_trai
     if (s.flights_failed != m->mark.flights_failed ||
         s.flights_not_finite != m->mark.flights_not_finite)
         hth_fleet_broken(f, "%s dropped flights after the faults", name);
+    if (!is_finite(hth_model_params(hth_trainer_model(t))))
+        hth_fleet_broken(f, "%s has a trunk that is not finite", name);
     if (f->bad_count == 0 && (double)missing > MISSING_MAX * (double)asked)
         hth_fleet_broken(f, "%s misses %" PRIu64 " answers of %" PRIu64 " after the faults", name,
                          missing, asked);

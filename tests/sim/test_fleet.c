@@ -5,8 +5,9 @@
 
 #include "core/mem.h"
 #include "experts/server.h"
+#include "kernels/params.h"
 #include "sim/fleet.h"
-#include "sim/fleet_hull.h"
+#include "sim/fleet_int.h"
 #include "sim/scenario_file.h"
 
 #include <inttypes.h>
@@ -208,6 +209,46 @@ static void anybody_can_plug_in(void **state)
     hth_fleet_free(f);
 }
 
+/* More bad ones than a fleet may have, also where their number wraps around. */
+static void too_many_are_refused(void **state)
+{
+    const struct hth_fleet_malice malice[] = {{&hth_malice_mute, UINT32_MAX},
+                                              {&hth_malice_liar, 1}};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world *world = hth_world_new(1, NULL);
+    struct hth_fleet *f;
+    (void)state;
+    o.malice = malice;
+    o.malice_count = 2;
+    assert_err(HTH_E_RANGE, hth_fleet_new(world, &o, &f));
+    hth_world_free(world);
+}
+
+/* A trunk that went bad between two looks is found, though no distance to it can be measured. */
+static void a_trunk_that_is_not_finite_is_found(void **state)
+{
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_fleet *f;
+    (void)state;
+    o.trainers = 2;
+    o.checkpoint_us = 0;
+    struct hth_world *world = hth_world_new(5, &w);
+    assert_ok(hth_fleet_new(world, &o, &f));
+    hth_world_run_for(world, 10 * HTH_US_PER_S);
+    hth_fleet_end_faults(f);
+    hth_fleet_expect_recovery(f);
+    hth_world_run_for(world, 5 * HTH_US_PER_S);
+    hth_fleet_check_recovery(f);
+    assert_string_equal(hth_fleet_why(f), "");
+    struct hth_model *model = hth_trainer_model(hth_swarm_trainer_at(f->swarm, 1));
+    hth_params_flat(hth_model_params(model), HTH_PART_VALUE)[7] = NAN;
+    hth_fleet_check_recovery(f);
+    assert_string_equal(hth_fleet_why(f), "trainer1 has a trunk that is not finite");
+    hth_world_free(world);
+    hth_fleet_free(f);
+}
+
 /* One host of seven that never answers must not hold all trainers up. */
 static void a_mute_host_costs_little(void **state)
 {
@@ -321,6 +362,8 @@ int main(void)
         cmocka_unit_test(ghosts_train_without_learning),
         cmocka_unit_test(full_disks_stop_nobody),
         cmocka_unit_test(anybody_can_plug_in),
+        cmocka_unit_test(too_many_are_refused),
+        cmocka_unit_test(a_trunk_that_is_not_finite_is_found),
         cmocka_unit_test(a_mute_host_costs_little),
         cmocka_unit_test(averages_outside_of_what_was_offered_are_found),
     };
