@@ -352,7 +352,26 @@ static enum hth_err play(struct average *a)
 
 /* ---- measuring ----------------------------------------------------------------------------- */
 
-/* Errors of all peers now; counts the numbers of the vector that have arrived. */
+/* Counts one more round for each target that number j of the vector has not reached; a round beyond
+ * the cap is none. Whether it has reached both. */
+static bool count_round(struct average *a, uint32_t j, double *row)
+{
+    uint32_t cap = a->opts->base.cap;
+    bool all = true;
+    for (int k = 0; k < 2; k++) {
+        uint8_t *arrived = &a->arrived[2 * j + k];
+        if (*arrived || a->round >= cap)
+            continue;
+        row[HTH_PURE_REACHED + k] += 1.0 / a->opts->dim;
+        *arrived = a->var[j] < targets[k];
+        all &= *arrived != 0;
+        if (!*arrived && a->round + 1 == cap)
+            row[HTH_PURE_UNREACHED + k] += 1.0 / a->opts->dim;
+    }
+    return all;
+}
+
+/* Errors of all peers now; whether all numbers of the vector have reached both targets. */
 static bool measure(struct average *a, double *mse, double *variance, double *row)
 {
     uint32_t peers = a->opts->base.peers, dim = a->opts->dim;
@@ -372,15 +391,7 @@ static bool measure(struct average *a, double *mse, double *variance, double *ro
         double shift = a->mean[j] - a->start[j];
         *variance += a->var[j] / dim;
         *mse += (a->var[j] + shift * shift) / dim;
-        for (int k = 0; k < 2; k++) {
-            if (a->arrived[2 * j + k])
-                continue;
-            row[HTH_PURE_REACHED + k] += 1.0 / dim;
-            a->arrived[2 * j + k] = a->var[j] < targets[k];
-            all &= a->arrived[2 * j + k] != 0;
-            if (!a->arrived[2 * j + k] && a->round + 1 == a->opts->base.cap)
-                row[HTH_PURE_UNREACHED + k] += 1.0 / dim;
-        }
+        all &= count_round(a, j, row);
     }
     return all;
 }

@@ -65,6 +65,22 @@ static void test_calm(void **state)
     hth_free(row);
 }
 
+/* Who is not there by the cap counts as the cap, however many rounds are listed. */
+static void test_cap(void **state)
+{
+    struct hth_average_opts o = opts_of(9, "3x3", 0, 3);
+    struct hth_average_report r;
+    (void)state;
+    o.base.cap = 1;
+    double *row = run(&o, 0, &r), *end = row + HTH_AVERAGE_METRICS * 3;
+    assert_int_equal(r.rounds, 3);
+    for (int k = 0; k < 2; k++) {
+        assert_close(end[HTH_PURE_REACHED + k], 1, 1e-12, 0);
+        assert_close(end[HTH_PURE_UNREACHED + k], 1, 1e-12, 0);
+    }
+    hth_free(row);
+}
+
 static void test_repeats(void **state)
 {
     struct hth_average_opts o = opts_of(9, "3x3", 0.2, 3);
@@ -213,7 +229,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm),       cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_calm),       cmocka_unit_test(test_cap),
+        cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_absent),     cmocka_unit_test(test_crash),
         cmocka_unit_test(test_slow),       cmocka_unit_test(test_partition),
         cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_refusals),
