@@ -14,6 +14,7 @@
 
 #define SEEDS_MAX   10000000
 #define STUDIES_MAX 256
+#define MBIT_MIN    1e-3
 #define PURE        0
 #define PROTOCOL    1
 
@@ -23,7 +24,8 @@ struct averaging {
     bool failures[HTH_PURE_FAILURES];
     bool models[2];
     bool has_methods, table, compare;
-    uint64_t seeds; /* 0: by model */
+    const char *population; /* the last flag that gave one; NULL: none did */
+    uint64_t seeds;         /* 0: by model */
     struct hth_avg_study studies[STUDIES_MAX];
     struct hth_avg_request request;
 };
@@ -72,6 +74,14 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static void refuse_none(struct argp_state *state, const char *flag, const bool *chosen, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (chosen[i])
+            return;
+    argp_error(state, "%s: none is given", flag);
+}
+
 static void parse_methods(struct argp_state *state, char *text, bool *methods)
 {
     memset(methods, 0, HTH_PURE_METHODS * sizeof(*methods));
@@ -88,6 +98,7 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
                        "moshpit, turns, all",
                        word);
     }
+    refuse_none(state, "--method", methods, HTH_PURE_METHODS);
 }
 
 static void parse_failures(struct argp_state *state, char *text, bool *failures)
@@ -104,6 +115,7 @@ static void parse_failures(struct argp_state *state, char *text, bool *failures)
             argp_error(state, "--failure '%s': not one of absent, crash, slow, partition, all",
                        word);
     }
+    refuse_none(state, "--failure", failures, HTH_PURE_FAILURES);
 }
 
 static void parse_model(struct argp_state *state, const char *text, bool *models)
@@ -133,6 +145,15 @@ static double parse_number(struct argp_state *state, const char *flag, const cha
     return x;
 }
 
+/* 0: no limit. Over a slower line than the least nothing would ever be through. */
+static double parse_mbit(struct argp_state *state, const char *text)
+{
+    double mbit = parse_number(state, "--mbit", text, 1e6);
+    if (mbit > 0 && mbit < MBIT_MIN)
+        argp_error(state, "--mbit '%s': 0, or at least %g", text, MBIT_MIN);
+    return mbit;
+}
+
 /* Flags of the protocol's world. */
 static error_t parse_world(int key, char *arg, struct argp_state *state, struct hth_average_opts *o)
 {
@@ -152,7 +173,7 @@ static error_t parse_world(int key, char *arg, struct argp_state *state, struct 
         o->link.loss = parse_p(state, "--loss", arg);
         break;
     case KEY_MBIT:
-        o->line_bytes_per_s = parse_number(state, "--mbit", arg, 1e6) * 1e6 / 8;
+        o->line_bytes_per_s = parse_mbit(state, arg) * 1e6 / 8;
         break;
     case KEY_PAUSE:
         o->pause_us = (int64_t)(parse_number(state, "--pause", arg, 3600) * HTH_US_PER_S);
@@ -215,6 +236,9 @@ static void check_all(struct argp_state *state, const struct averaging *a)
                           "events");
     if (a->table && (a->compare || a->models[PROTOCOL]))
         argp_error(state, "--table: is of --model pure; see --compare");
+    if ((a->table || a->compare) && a->population != NULL)
+        argp_error(state, "%s: a table has peers, grids and probabilities of its own",
+                   a->population);
     int failures = 0;
     for (int f = 0; f < HTH_PURE_FAILURES; f++)
         failures += a->failures[f];
@@ -239,15 +263,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct hth_pure_opts *o = &a->opts.base;
     switch (key) {
     case KEY_PEERS:
+        a->population = "--peers";
         o->peers = (uint32_t)hth_cli_number(state, "--peers", arg, 1, HTH_PURE_PEERS_MAX);
         break;
     case KEY_GRID:
+        a->population = "--grid";
         if (hth_avg_shape_parse(arg, &o->shape) != HTH_OK ||
             hth_avg_cells(&o->shape) > HTH_PURE_CELLS_MAX)
             argp_error(state, "--grid '%s': sizes such as 32x32 or 8x8x8, up to %u cells", arg,
                        HTH_PURE_CELLS_MAX);
         break;
     case KEY_P_FAIL:
+        a->population = "--p-fail";
         o->p_fail = parse_p(state, "--p-fail", arg);
         break;
     case KEY_HOLD:

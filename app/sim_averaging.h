@@ -25,7 +25,8 @@ struct hth_avg_study {
     struct hth_average_opts opts;
     uint64_t seeds;
     size_t lists;             /* by round, as of enum hth_average_metric */
-    double *mean, *se, *half; /* lists * rounds + 4 of each; half: of a 95 % interval */
+    double *mean, *se, *half; /* lists * rounds + 4 of each; half: of a 95 % interval. Of one seed
+                               * the last two are NaN */
 };
 
 enum hth_avg_picture {

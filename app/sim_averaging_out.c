@@ -8,6 +8,8 @@
 #include "app/study.h"
 #include "core/mem.h"
 
+#include <math.h>
+
 static enum hth_err finish(FILE *file, const char *name)
 {
     bool bad = ferror(file) != 0;
@@ -56,6 +58,15 @@ static enum hth_err write_config(const struct hth_avg_request *r)
     return finish(f, "config.json");
 }
 
+/* What is not a number stays empty. */
+static void write_number(FILE *f, double value)
+{
+    if (isfinite(value))
+        fprintf(f, ",%.9g", value);
+    else
+        fputc(',', f);
+}
+
 /* "pure,moshpit,1024,32x32,absent,0.005," */
 static void write_key(FILE *f, const struct hth_avg_study *s)
 {
@@ -83,11 +94,10 @@ static enum hth_err write_metrics(const struct hth_avg_request *r)
             write_key(f, s);
             fprintf(f, "%u", t + 1);
             for (size_t m = 0; m < HTH_AVERAGE_METRICS; m++)
-                if (m < s->lists)
-                    fprintf(f, ",%.9g,%.9g", s->mean[m * s->opts.base.rounds + t],
-                            s->se[m * s->opts.base.rounds + t]);
-                else
-                    fputs(",,", f);
+                for (int se = 0; se < 2; se++)
+                    write_number(f, m < s->lists
+                                        ? (se ? s->se : s->mean)[m * s->opts.base.rounds + t]
+                                        : NAN);
             fputc('\n', f);
         }
     return finish(f, "metrics.csv");
@@ -105,8 +115,11 @@ static enum hth_err write_rounds(const struct hth_avg_request *r)
             const struct hth_avg_study *s = &r->studies[i];
             size_t at = hth_avg_study_at(s, HTH_PURE_REACHED + k);
             write_key(f, s);
-            fprintf(f, "%s,%.9g,%.9g,%.9g\n", names[k], s->mean[at], s->se[at],
-                    s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
+            fputs(names[k], f);
+            write_number(f, s->mean[at]);
+            write_number(f, s->se[at]);
+            write_number(f, s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
+            fputc('\n', f);
         }
     return finish(f, "rounds.csv");
 }

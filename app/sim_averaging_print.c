@@ -90,17 +90,28 @@ static const char *struck_words(enum hth_pure_failure failure)
     return words[failure];
 }
 
+/* A dash where one seed says nothing about others. */
+static const char *se_text(double se, char out[24])
+{
+    if (isfinite(se))
+        snprintf(out, 24, "%.2g", se);
+    else
+        snprintf(out, 24, "-");
+    return out;
+}
+
 static void print_rounds(const struct hth_avg_study *s)
 {
     const uint32_t n = s->opts.base.rounds;
+    char mse_se[24], variance_se[24];
     printf("%8s %12s %10s %12s %10s %13s", "round", "error", "s.e.", "variance", "s.e.",
            "vectors sent");
     if (s->protocol)
         printf(" %9s %12s %9s %9s", "seconds", "KB received", "success", "members");
     putchar('\n');
     for (uint32_t t = 0; t < n; t++) {
-        printf("%8u %12.3g %10.2g %12.3g %10.2g %13.3f", t + 1, s->mean[t], s->se[t],
-               s->mean[n + t], s->se[n + t], s->mean[2 * n + t]);
+        printf("%8u %12.3g %10s %12.3g %10s %13.3f", t + 1, s->mean[t], se_text(s->se[t], mse_se),
+               s->mean[n + t], se_text(s->se[n + t], variance_se), s->mean[2 * n + t]);
         if (s->protocol)
             printf(" %9.3f %12.2f %9.4f %9.2f", hth_avg_study_mean(s, HTH_AVERAGE_SECONDS, t),
                    hth_avg_study_mean(s, HTH_AVERAGE_BYTES, t) / 1000,
@@ -114,14 +125,17 @@ void hth_avg_print_curves(const struct hth_avg_study *s)
 {
     const struct hth_pure_opts *o = &s->opts.base;
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    printf("%s%s: %u peers in %s, %g %% %s, %llu seeds\n", hth_avg_study_method(s),
+    printf("%s%s: %u peers in %s, %g %% %s, %llu %s\n", hth_avg_study_method(s),
            s->protocol ? " as a protocol" : "", o->peers, hth_avg_shape_text(&o->shape, grid),
-           o->p_fail * 100, struck_words(o->failure), (unsigned long long)s->seeds);
+           o->p_fail * 100, struck_words(o->failure), (unsigned long long)s->seeds,
+           s->seeds == 1 ? "seed" : "seeds");
     print_rounds(s);
     for (int k = 0; k < 2; k++) {
         double lost = mean_at(s, HTH_PURE_UNREACHED + k);
-        printf("rounds to a variance of %s: %.2f +- %.2f", k == 0 ? "1e-4" : "1e-9",
-               mean_at(s, HTH_PURE_REACHED + k), se_at(s, HTH_PURE_REACHED + k));
+        printf("rounds to a variance of %s: %.2f", k == 0 ? "1e-4" : "1e-9",
+               mean_at(s, HTH_PURE_REACHED + k));
+        if (s->seeds > 1)
+            printf(" +- %.2f", se_at(s, HTH_PURE_REACHED + k));
         if (lost > 0)
             printf(" (%.4g %% were not there after %u)", lost * 100, o->cap);
         putchar('\n');
@@ -137,6 +151,8 @@ static void print_cell(const struct hth_avg_study *s)
     double to = mean_at(s, HTH_PURE_REACHED_1E9);
     if (to >= 1000)
         snprintf(text, sizeof(text), "%.0f", to);
+    else if (s->seeds == 1)
+        snprintf(text, sizeof(text), "%.2f (%.2f)", to, mean_at(s, HTH_PURE_REACHED));
     else
         snprintf(text, sizeof(text), "%.2f+-%.2f (%.2f)", to, se_at(s, HTH_PURE_REACHED_1E9),
                  mean_at(s, HTH_PURE_REACHED));

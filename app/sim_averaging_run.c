@@ -6,6 +6,7 @@
 #include "app/study.h"
 #include "core/mem.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #define VALUES_MAX (64u << 20) /* kept until the end: seeds times what one gives */
@@ -108,8 +109,10 @@ static void sum_up(struct hth_avg_study *study, const struct seeds *s)
     study->half = hth_new_array(double, s->len);
     if (!study->protocol) {
         hth_pure_summary(s->rows, study->seeds, s->len, study->mean, study->se);
-        for (size_t i = 0; i < s->len; i++)
+        for (size_t i = 0; i < s->len; i++) {
+            study->se[i] = study->seeds > 1 ? study->se[i] : NAN; /* nobody knows */
             study->half[i] = Z95 * study->se[i];
+        }
         return;
     }
     for (size_t i = 0; i < s->len; i++) {

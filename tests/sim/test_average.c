@@ -229,11 +229,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm),       cmocka_unit_test(test_cap),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_absent),     cmocka_unit_test(test_crash),
-        cmocka_unit_test(test_slow),       cmocka_unit_test(test_partition),
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_calm),      cmocka_unit_test(test_cap),
+        cmocka_unit_test(test_repeats),   cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_crash),     cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_partition), cmocka_unit_test(test_all_reduce),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
