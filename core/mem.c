@@ -84,21 +84,42 @@ static void small_free(void *p)
     hoard[place] = p;
 }
 
+/* What is freed into a hoard must come out of it again, or it would grow for ever: whatever makes
+ * or changes a small block goes by these. NULL: no memory, and `old` is as it was. */
+static void *zeroed(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes == 0 || bytes > SMALL_BYTES)
+        return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
+    void *p = small_alloc(bytes);
+    __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
+    if (p != NULL)
+        memset(p, 0, bytes);
+    return p;
+}
+
+static void *resized(void *old, size_t bytes)
+{
+    bytes = bytes > 0 ? bytes : 1;
+    if (!hoarding || bytes > SMALL_BYTES)
+        return realloc(old, bytes);
+    size_t had = old != NULL ? malloc_usable_size(old) : 0;
+    if (old != NULL && bytes <= had && had <= SMALL_BYTES)
+        return old;
+    void *p = small_alloc(bytes);
+    if (p == NULL || old == NULL)
+        return p;
+    memcpy(p, old, bytes < had ? bytes : had);
+    small_free(old);
+    return p;
+}
+
 /* ---- the two policies ---------------------------------------------------------------------- */
 
 void *hth_calloc(size_t count, size_t size)
 {
-    size_t bytes;
-    void *p;
-    /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
-    if (!__builtin_mul_overflow(count, size, &bytes) && bytes > 0 && bytes <= SMALL_BYTES) {
-        p = small_alloc(bytes);
-        __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
-        if (p != NULL)
-            memset(p, 0, bytes);
-    } else {
-        p = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
-    }
+    void *p = zeroed(count, size);
     if (p == NULL)
         no_memory(count * size);
     return p;
@@ -109,7 +130,7 @@ void *hth_realloc(void *old, size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         no_memory(SIZE_MAX);
-    void *p = realloc(old, bytes > 0 ? bytes : 1);
+    void *p = resized(old, bytes);
     if (p == NULL)
         no_memory(bytes);
     return p;
@@ -149,7 +170,7 @@ void *hth_try_calloc(size_t count, size_t size)
 {
     if (injected_failure())
         return NULL;
-    return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    return zeroed(count, size);
 }
 
 void *hth_try_alloc(size_t bytes)
@@ -164,7 +185,7 @@ void *hth_try_realloc(void *old, size_t count, size_t size)
     size_t bytes;
     if (injected_failure() || __builtin_mul_overflow(count, size, &bytes))
         return NULL;
-    return realloc(old, bytes > 0 ? bytes : 1);
+    return resized(old, bytes);
 }
 
 static void *aligned(size_t bytes)

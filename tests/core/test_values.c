@@ -11,6 +11,8 @@
 #include "core/rng.h"
 #include "core/tensor.h"
 
+#include <malloc.h>
+
 static void test_error_table(void **state)
 {
     (void)state;
@@ -272,6 +274,32 @@ static void test_hoards(void **state)
     hth_mem_hoard(false);
 }
 
+/* What comes and goes does not make a hoard grow, whichever function made it. */
+static void test_hoards_do_not_grow(void **state)
+{
+    enum { STEPS = 20000, SIZES = 16 };
+    size_t before = 0;
+    (void)state;
+    hth_mem_hoard(true);
+    for (int step = 0; step < STEPS; step++) {
+        size_t size = 8 + (size_t)(step % SIZES) * 56;
+        uint8_t *made[3] = {hth_realloc(NULL, size, 1), hth_try_calloc(size, 1), NULL};
+        made[2] = hth_realloc(hth_calloc(size / 2 + 1, 1), size, 1);
+        memset(made[2], step, size);
+        made[2] = hth_try_realloc(made[2], size * 2, 1);
+        assert_non_null(made[2]);
+        assert_int_equal(made[2][size - 1], (uint8_t)step);
+        made[2] = hth_realloc(made[2], size / 2, 1);
+        assert_int_equal(made[2][size / 2 - 1], (uint8_t)step);
+        for (int i = 0; i < 3; i++)
+            hth_free(made[i]);
+        if (step == 4 * SIZES)
+            before = mallinfo2().uordblks;
+    }
+    hth_mem_hoard(false);
+    assert_true(mallinfo2().uordblks <= before + (64u << 10));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_blobs),
         cmocka_unit_test(test_blobs_of_all_sizes),
         cmocka_unit_test(test_hoards),
+        cmocka_unit_test(test_hoards_do_not_grow),
         cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
     };
