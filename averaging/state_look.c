@@ -64,7 +64,7 @@ static void ask_to_describe(struct donor *d)
 
 static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
 {
-    return p->note.schema == f->opts.schema && p->note.addr.family != 0 &&
+    return p->note.schema == f->opts.schema && p->note.addr.family != 0 && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
            p->note.step >= f->opts.step_min;
 }

@@ -26,9 +26,10 @@
 #define META_BYTES   40
 #define POLL_US      (100 * HTH_US_PER_MS)
 #define LAG_LOCAL    64 /* updates that trainers which step by themselves may differ by */
-#define UNSHOWN_US                                                                                 \
-    (15 * HTH_US_PER_S) /* then who says a later step and shows no state is doubted */
-#define CATCH_UPS 3     /* in a row: then the run is faster than its state can be fetched */
+/* Then who says a later step is doubted: no state of one was described; no part of it came. */
+#define UNSHOWN_US (15 * HTH_US_PER_S)
+#define STALLED_US (45 * HTH_US_PER_S)
+#define CATCH_UPS  3 /* in a row: then the run is faster than its state can be fetched */
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
@@ -232,6 +233,33 @@ static void on_news(void *arg, const char *text)
     snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
 }
 
+static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+/* A trainer that was in step does not stop for a word that nobody proves; a newcomer only where
+ * others are at its own step. Who told the truth is believed again in a minute. */
+static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    bool in_step = t->newcomer.was_ready;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
+    for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p) && p->note.step > t->stats.updates) {
+            char text[HTH_PEER_SHORT_LEN];
+
+            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                    "%s says step %llu and %s: goes on without it for now",
+                    hth_peer_id_short(&p->id, text), (unsigned long long)p->note.step, why);
+            hth_roster_doubt(t->opts.share.roster, &p->id);
+        }
+}
+
 static void on_fetched(void *arg, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
@@ -246,6 +274,7 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
     } else {
         HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s",
                 hth_err_text(err));
+        doubt_who_is_ahead(t, "what came of it is of no use");
     }
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;
@@ -259,7 +288,8 @@ static void fetch(struct hth_trainer *t)
     enum hth_err err;
 
     n->boot = HTH_BOOT_FETCH;
-    n->fetch_us = hth_now_us(t->env);
+    n->moved_us = hth_now_us(t->env);
+    n->parts_done = 0;
     n->alone_since_us = 0;
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
@@ -278,12 +308,6 @@ static void fetch(struct hth_trainer *t)
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
-
-static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
-{
-    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
-           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
-}
 
 /* Trainers of the run that have its state, and the highest step that one of them says. */
 static uint32_t others(const struct hth_trainer *t, uint64_t *step)
@@ -318,31 +342,21 @@ static void look(struct hth_trainer *t)
         hth_timer_set(t->env, n->timer, POLL_US);
 }
 
-/* Somebody says a later step, and nobody has shown a state of one for long. A trainer that was in
- * step does not stop for a word that nobody proves; a newcomer only where others are at its own
- * step. Who told the truth is believed again in a minute. */
 static void doubt_the_unshown(struct hth_trainer *t)
 {
-    const struct hth_roster *r = t->opts.share.roster;
     struct hth_newcomer *n = &t->newcomer;
     struct hth_state_progress progress;
-    const struct hth_roster_peer *p;
-    bool in_step = n->was_ready;
+    int64_t still_us;
 
     hth_state_fetch_progress(n->fetch, &progress);
-    if (progress.step != 0 || hth_now_us(t->env) - n->fetch_us < UNSHOWN_US)
-        return;
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
-    for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->note.step > t->stats.updates) {
-            char text[HTH_PEER_SHORT_LEN];
-
-            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
-                    "%s says step %llu and nobody shows it: goes on without it for now",
-                    hth_peer_id_short(&p->id, text), (unsigned long long)p->note.step);
-            hth_roster_doubt(t->opts.share.roster, &p->id);
-        }
+    if (progress.parts_done > n->parts_done)
+        n->moved_us = hth_now_us(t->env);
+    n->parts_done = progress.parts_done;
+    still_us = hth_now_us(t->env) - n->moved_us;
+    if (progress.step == 0 && still_us >= UNSHOWN_US)
+        doubt_who_is_ahead(t, "nobody shows it");
+    if (progress.step != 0 && still_us >= STALLED_US)
+        doubt_who_is_ahead(t, "nothing of it comes");
 }
 
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */

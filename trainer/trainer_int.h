@@ -130,7 +130,9 @@ enum hth_boot {
 struct hth_newcomer {
     enum hth_boot boot;
     bool was_ready;
-    int64_t since_us, alone_since_us, fetch_us;
+    int64_t since_us, alone_since_us;
+    int64_t moved_us; /* when the fetch began, or its last part came; */
+    uint32_t parts_done;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
     struct hth_timer *timer;

@@ -4,7 +4,10 @@
  * one process with the whole batch, newcomers, laggards, the dead, and parameters averaged in the
  * background.
  */
+#include "averaging/state.h"
+#include "averaging/state_msg.h"
 #include "core/mem.h"
+#include "rpc/rpc.h"
 #include "sim/scenario_crew.h"
 #include "support/test.h"
 #include "trainer/task.h"
@@ -364,55 +367,126 @@ static void test_half_die(void **state)
     check_half_die(HTH_CRASH_SILENT);
 }
 
+enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, LIES };
+
+static struct liar {
+    enum lie lie;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    struct hth_state_desc desc;
+} liar;
+
 static void halt_liar(struct hth_env *env, void *arg)
 {
-    struct hth_roster **liar = arg;
-
     (void)env;
-    hth_roster_free(*liar);
-    *liar = NULL;
+    (void)arg;
+    hth_roster_free(liar.roster);
+    hth_rpc_free(liar.rpc);
+    hth_state_desc_clear(&liar.desc);
+    memset(&liar, 0, sizeof(liar));
 }
 
-/* Somebody who is not there says a step far ahead. There are so few others that a quarter is said
- * to be there. They look for that state, find nobody who shows it, and go on. */
-static void check_forged_step(uint32_t trainers)
+static void on_describe(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_rpc_body body = {0};
+    uint8_t *bytes;
+
+    (void)arg;
+    hth_state_desc_pack(&liar.desc, &bytes, &body.payload_len);
+    body.payload = bytes;
+    hth_rpc_reply(req, &body);
+    hth_free(bytes);
+}
+
+/* All parts are zeros. */
+static void on_part(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_tensor part = {.dtype = HTH_U8, .ndim = 1};
+    struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
+    struct hth_hash root;
+    struct hth_env *env = arg;
+    uint32_t index;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+
+    if (liar.lie == NO_PARTS) {
+        hth_rpc_ignore(req);
+        return;
+    }
+    assert_ok(hth_state_part_open(payload, len, &root, &index));
+    part.dim[0] = hth_state_part_len(&liar.desc, index);
+    assert_ok(hth_env_blob_new(env, part.dim[0], NULL, &part.blob));
+    memset(part.blob->data, 0, part.dim[0]);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(part.blob);
+}
+
+/* A state of zeros, without the counters that belong to one. */
+static void describe(struct fixture *f, struct hth_env *env)
+{
+    struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(f->crew, 0)));
+    size_t bytes = (1 + hth_params_state_slots(p)) * hth_params_flat_len(p) * sizeof(float);
+    uint8_t *zeros = hth_calloc(1, bytes);
+
+    assert_ok(hth_state_desc_init(&liar.desc, hth_roster_self(liar.roster)->schema,
+                                  HTH_AVG_STEP_MAX, NULL, 0, bytes));
+    for (uint32_t i = 0; i < liar.desc.parts; i++)
+        env->crypto->hash(zeros, hth_state_part_len(&liar.desc, i), &liar.desc.hashes[i]);
+    hth_state_desc_seal(&liar.desc, env->crypto);
+    hth_free(zeros);
+}
+
+/* Somebody says a step far ahead. It is not there; or says what its state is and never gives it; or
+ * gives one that means nothing. There are so few others that it is a quarter of all. They look for
+ * that state, do not get it, and go on. */
+static void check_forged_step(uint32_t trainers, enum lie lie)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_roster *liar = NULL;
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct fixture *f = fixture_new(13);
     struct hth_crew_opts o = batch_opts(f, trainers);
+    struct hth_addr addr;
+    struct hth_env *env;
     struct hth_node *n;
     int64_t at;
 
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     node.halt = halt_liar;
-    node.arg = &liar;
     n = hth_world_node(f->world, "liar", &node);
-    roster.network = "crew";
+    env = hth_node_env(n);
+    addr = hth_node_addr(n, 4000);
+    liar.lie = lie;
+    rpc.network = roster.network = "crew";
     roster.schema = hth_roster_self(hth_crew_roster(f->crew, 0))->schema;
-    roster.addr = hth_node_addr(n, 4000);
+    roster.addr = addr;
     roster.slot_us = 0;
-    assert_ok(hth_roster_new(hth_node_env(n), hth_node_dht(n), &roster, &liar));
-    hth_roster_set_progress(liar, HTH_AVG_STEP_MAX, 0, 0);
+    assert_ok(hth_roster_new(env, hth_node_dht(n), &roster, &liar.roster));
+    if (lie != NOBODY_THERE) {
+        rpc.listen = &addr;
+        assert_ok(hth_rpc_new(env, &rpc, &liar.rpc));
+        describe(f, env);
+        hth_rpc_serve(liar.rpc, HTH_STATE_METHOD_DESCRIBE, on_describe, env);
+        hth_rpc_serve(liar.rpc, HTH_STATE_METHOD_PART, on_part, env);
+    }
+    hth_roster_set_progress(liar.roster, HTH_AVG_STEP_MAX, 0, 0);
     at = hth_world_now_us(f->world);
     run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < trainers; i++) {
+    for (uint32_t i = 0; i < trainers; i++)
         assert_int_equal(f->updates[i], 40);
-        assert_int_equal(f->stats[i].share.catch_ups, 0);
-    }
     print_message("%u and one who lies: 30 more steps after %.1f s\n", trainers,
                   (double)(hth_world_now_us(f->world) - at) / 1e6);
-    assert_true(hth_world_now_us(f->world) - at < 60 * S);
+    assert_true(hth_world_now_us(f->world) - at < (lie == NO_PARTS ? 90 : 60) * S);
     fixture_free(f);
 }
 
 static void test_forged_step(void **state)
 {
     (void)state;
-    for (uint32_t trainers = 1; trainers <= 3; trainers++)
-        check_forged_step(trainers);
+    for (enum lie lie = NOBODY_THERE; lie < LIES; lie++)
+        for (uint32_t trainers = 1; trainers <= 3; trainers++)
+            check_forged_step(trainers, lie);
 }
 
 /* All but one die: it goes on alone. */
