@@ -45,16 +45,18 @@ static uint32_t units_max(const struct hth_packed_isa *isa, const struct hth_wei
     return w->owner->factored && rows >= ROWS_MIN ? (uint32_t)rows / isa->pair : 0;
 }
 
-static enum hth_err make(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t cap)
+/* False: memory is gone. */
+static bool make(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t cap)
 {
     size_t x = (size_t)up(w->rows, isa->width) * cap * isa->width;
     size_t dy = (size_t)up(w->cols, isa->nr) * cap * isa->nr;
+    x = (x + 15) / 16 * 16; /* both begin on a line of the cache */
     w->factors.x = hth_try_aligned((x + dy) * sizeof(uint32_t));
     if (w->factors.x == NULL)
-        return HTH_E_NO_MEMORY;
-    w->factors.dy = w->factors.x + (x + 15) / 16 * 16;
+        return false;
+    w->factors.dy = w->factors.x + x;
     w->factors.cap = cap;
-    return HTH_OK;
+    return true;
 }
 
 void hth_packed_factors_free(struct hth_weight *w)
@@ -78,23 +80,20 @@ static void append(const struct hth_packed_isa *isa, const struct hth_factors *f
     }
 }
 
-enum hth_err hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
-                                     struct hth_view dy, bool *taken)
+bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
+                             struct hth_view dy)
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(ex->be);
     struct hth_factors *f = &w->factors;
     uint32_t cap = units_max(isa, w), units = hth_units(isa, x.rows);
-    *taken = units <= cap;
-    if (!*taken || f->units + units > cap)
+    if (f->units + units > cap)
         hth_packed_factors_add(w, ex->team);
-    if (!*taken)
-        return HTH_OK;
-    if (f->cap == 0)
-        HTH_TRY(make(isa, w, cap));
+    if (units > cap || (f->cap == 0 && !make(isa, w, cap)))
+        return false;
     append(isa, f, x, isa->width, f->x);
     append(isa, f, dy, isa->nr, f->dy);
     f->units += units;
-    return HTH_OK;
+    return true;
 }
 
 /* -- rows of dW ---------------------------------------------------------------------------- */

@@ -116,11 +116,11 @@ size_t hth_packed_gemm_scratch(size_t n, size_t k);
 #define HTH_FACTOR_ROWS_MAX  64 /* of all batches together */
 #define HTH_FACTOR_TILE_ROWS 8
 
-/* Takes a batch's share of a gradient, or says that this gradient does not stay a product; then,
- * and when there is no room, what was taken before is added to the gradient in memory. Errors:
- * E_NO_MEMORY. */
-enum hth_err hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
-                                     struct hth_view dy, bool *taken) HTH_MUST;
+/* Takes a batch's share of a gradient. False: it is to be added to the gradient in memory, because
+ * this one does not stay a product, or there is no memory for factors; then, and when there is no
+ * room, what was taken before was added there. */
+bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
+                             struct hth_view dy) HTH_MUST;
 /* Adds what was taken to the gradient in memory. */
 void hth_packed_factors_add(struct hth_weight *w, struct hth_team *team);
 /* Rows of the product from row0, a multiple of what earlier calls gave (at most

@@ -403,9 +403,7 @@ enum hth_err hth_packed_linear_backward_weight(struct hth_exec *ex, struct hth_w
                                                struct hth_weight *bias, struct hth_view x,
                                                struct hth_view dy)
 {
-    bool taken;
-    HTH_TRY(hth_packed_factors_take(ex, w, x, dy, &taken));
-    if (taken)
+    if (hth_packed_factors_take(ex, w, x, dy))
         return bias != NULL ? hth_cpu_bias_grad(ex, bias, dy) : HTH_OK;
     struct outer o = {.a = x, .b = dy, .c = w->grad, .ldc = w->cols, .accumulate = !w->grad_zero};
     HTH_TRY(outer_run(ex, &o));

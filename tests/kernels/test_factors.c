@@ -158,6 +158,48 @@ static void test_same_gradient(void **state)
     }
 }
 
+/* Factors filled to the last row, one row at a time and at once, of sizes whose panels are no whole
+ * lines of a cache: what lies behind them (walls, where memory is checked) stays as it is. */
+static void test_filled_to_the_end(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < backend_count; k++) {
+        for (uint32_t in = 40; in <= 72; in += 4) {
+            for (uint32_t out = 40; out <= 72; out += 8) {
+                struct pair q = pair_new(backends[k], in, out);
+                uint32_t most = in * out / (4 * (in + out));
+                if (hth_backend_compute(backends[k]) == HTH_MATMUL_BF16)
+                    most -= most % 2;
+                batch(&q, 0, most);
+                assert_true(is_product(&q));
+                assert_same(&q, HTH_PART_GRAD);
+                pair_free(&q);
+            }
+        }
+    }
+}
+
+/* Without memory for factors the gradient is written, and the next batch may try again. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < backend_count; k++) {
+        struct pair q = pair_new(backends[k], 64, 64);
+        hth_mem_fail_at(1);
+        batch(&q, 0, 3);
+        hth_mem_fail_at(0);
+        assert_false(is_product(&q));
+        batch(&q, 3, 2);
+        assert_same(&q, HTH_PART_GRAD);
+        hth_params_zero_grads(q.l[0].p);
+        hth_params_zero_grads(q.l[1].p);
+        batch(&q, 5, 2);
+        assert_true(is_product(&q));
+        assert_same(&q, HTH_PART_GRAD);
+        pair_free(&q);
+    }
+}
+
 static void test_scaled_and_dropped(void **state)
 {
     (void)state;
@@ -312,7 +354,8 @@ static void test_team_changes_no_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_gradient), cmocka_unit_test(test_scaled_and_dropped),
+        cmocka_unit_test(test_same_gradient), cmocka_unit_test(test_filled_to_the_end),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scaled_and_dropped),
         cmocka_unit_test(test_same_step),     cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_cancelled),     cmocka_unit_test(test_team_changes_no_bit),
     };
