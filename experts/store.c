@@ -165,30 +165,31 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
     return expert->kind->forward(expert->module, ex, x, y);
 }
 
-/* What is accumulated goes from M_acc to another M: see store.h. */
+/* What is accumulated goes from M_acc to another M: see store.h. It is that of the other M whether
+ * or not the pass itself succeeds. */
 static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *ex,
                                    const struct hth_expert_pass *c)
 {
-    const struct pending *pending = &expert->pending;
+    struct pending *pending = &expert->pending;
 
     HTH_TRY(check_rows(expert, c->x, c->x.rows));
     HTH_TRY(check_rows(expert, c->dy, c->x.rows));
     HTH_TRY(check_rows(expert, c->out, c->x.rows));
     if (c->rows_in_microbatch == 0)
         return HTH_E_RANGE;
-    if (expert->params == NULL || pending->rows == 0 ||
-        pending->microbatch == c->rows_in_microbatch)
+    if (expert->params == NULL)
         return HTH_OK;
-    return hth_params_scale(ex, expert->params, HTH_PART_GRAD,
-                            (float)((double)pending->microbatch / c->rows_in_microbatch));
+    if (pending->rows > 0 && pending->microbatch != c->rows_in_microbatch)
+        HTH_TRY(hth_params_scale(ex, expert->params, HTH_PART_GRAD,
+                                 (float)((double)pending->microbatch / c->rows_in_microbatch)));
+    pending->microbatch = c->rows_in_microbatch;
+    return HTH_OK;
 }
 
 static void backward_end(struct hth_expert *expert, const struct hth_expert_pass *c)
 {
-    if (expert->params == NULL)
-        return;
-    expert->pending.microbatch = c->rows_in_microbatch;
-    expert->pending.rows += c->x.rows;
+    if (expert->params != NULL)
+        expert->pending.rows += c->x.rows;
 }
 
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,

@@ -188,6 +188,39 @@ static void step_does_not_depend_on_load(void **state)
     hth_aligned_free(dy);
 }
 
+/* A pass for another micro-batch that fails counts for nothing. */
+static void failed_pass_changes_nothing(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    float *x = normals(1, 4 * D), *dy = normals(2, 4 * D), dx[4 * D];
+    struct hth_view rows = hth_view_f32(x, 4, D, D), grads = hth_view_f32(dy, 4, D, D);
+    struct reference a, b;
+    struct hth_exec *narrow;
+    size_t bytes;
+
+    (void)state;
+    reference_start(&a, &o);
+    reference_start(&b, &o);
+    assert_ok(hth_exec_new(o.backend, 0, &narrow));
+    reference_backward(&a, 4, 64, x, dy, dx);
+    reference_backward(&b, 4, 64, x, dy, dx);
+    assert_err(HTH_E_NO_MEMORY,
+               hth_expert_backward(a.expert, narrow, 16, rows, grads, hth_view_f32(dx, 4, D, D)));
+    reference_backward(&a, 2, 64, x, dy, dx);
+    reference_backward(&b, 2, 64, x, dy, dx);
+    assert_int_equal(hth_expert_pending_rows(a.expert), 6);
+    assert_ok(hth_expert_step(a.expert, a.ex));
+    assert_ok(hth_expert_step(b.expert, b.ex));
+    bytes = hth_params_flat_len(hth_expert_params(a.expert)) * sizeof(float);
+    assert_memory_equal(hth_params_flat(hth_expert_params(a.expert), HTH_PART_STATE0),
+                        hth_params_flat(hth_expert_params(b.expert), HTH_PART_STATE0), bytes);
+    hth_exec_free(narrow);
+    reference_stop(&a);
+    reference_stop(&b);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
 /* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
 static void step_is_the_equation(void **state)
 {
@@ -414,6 +447,7 @@ int main(void)
         cmocka_unit_test(weights_follow_the_seed),
         cmocka_unit_test(rows_must_fit),
         cmocka_unit_test(step_does_not_depend_on_load),
+        cmocka_unit_test(failed_pass_changes_nothing),
         cmocka_unit_test(step_is_the_equation),
         cmocka_unit_test(infinite_gradient_is_dropped),
         cmocka_unit_test(checkpoint_goes_on_exactly),
