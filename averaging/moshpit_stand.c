@@ -29,11 +29,16 @@
 
 #define CELLS_EACH 4 /* a grid with more of them per peer is not worth it, nor the work bounded */
 
+/* Who acts for a cell is found by looking at up to all cells: of a bounded grid only, because the
+ * population is an estimate that some hundred peers with chosen ids can drive up. */
 static bool is_standing(const struct sweep *s)
 {
+    uint32_t cells = hth_avg_cells(&s->shape);
+
     if (s->moves || s->offer.rounds != HTH_AVG_ALL_AXES || s->mp->opts.mode == HTH_AVG_HELPER)
         return false;
-    return hth_avg_cells(&s->shape) / CELLS_EACH <= hth_roster_population(s->mp->roster, NULL);
+    return cells <= HTH_AVG_STAND_CELLS_MAX &&
+           cells / CELLS_EACH <= hth_roster_population(s->mp->roster, NULL);
 }
 
 /* ---- by the roster --------------------------------------------------------------------------- */

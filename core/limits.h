@@ -85,14 +85,15 @@
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* averaging: looking for a group */
-#define HTH_AVG_LOOKERS_MAX   1024            /* of one line: notes, followers */
-#define HTH_AVG_LOOKS_MAX     16              /* of one node at once */
-#define HTH_AVG_TELL_MAX      48              /* peers that are told straight */
-#define HTH_AVG_HEARD_MAX     256             /* such words that are remembered */
-#define HTH_AVG_BEGUN_MAX     64              /* groups remembered for members that missed it */
-#define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* that one looks for a group */
-#define HTH_AVG_OFFERS_MAX    8               /* of one node at once */
-#define HTH_AVG_STAND_INS_MAX 8               /* empty cells that one node stands in for */
+#define HTH_AVG_LOOKERS_MAX     1024            /* of one line: notes, followers */
+#define HTH_AVG_LOOKS_MAX       16              /* of one node at once */
+#define HTH_AVG_TELL_MAX        48              /* peers that are told straight */
+#define HTH_AVG_HEARD_MAX       256             /* such words that are remembered */
+#define HTH_AVG_BEGUN_MAX       64              /* groups remembered for members that missed it */
+#define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* that one looks for a group */
+#define HTH_AVG_OFFERS_MAX      8               /* of one node at once */
+#define HTH_AVG_STAND_INS_MAX   8               /* empty cells that one node stands in for */
+#define HTH_AVG_STAND_CELLS_MAX 8192            /* of a grid in which anybody does */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */

@@ -7,7 +7,10 @@
 
 #include "averaging/pit.h"
 #include "averaging/scene.h"
+#include "core/bytes.h"
 #include "core/mem.h"
+#include "core/rng.h"
+#include "dht/board.h"
 #include "support/test.h"
 
 static uint64_t stood_in(const struct pit *p)
@@ -203,6 +206,66 @@ static void limit_is_kept(void **state)
     pit_stop(&p);
 }
 
+static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
+{
+    struct hth_roster_note note = {.addr = {.family = 4, .port = 1}, .schema = *(uint64_t *)arg};
+
+    return hth_roster_note_write(&note, w);
+}
+
+#define STRANGERS 120
+
+/* Each stands for 32 at least by its mark (roster.h). */
+static void add_rare(struct pit *p, struct hth_note *note[STRANGERS])
+{
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_topic topic;
+
+    opts.life_us = 60 * HTH_US_PER_S;
+    for (uint32_t n = 0; n < STRANGERS;) {
+        struct hth_node *node = hth_world_node(p->world, "rare", NULL);
+        struct hth_env *env = hth_node_env(node);
+
+        if (hth_mix64(hth_load_u64le(env->self.b)) >> 59 != 0)
+            continue;
+        hth_topic_init(&topic, env->crypto, "run", HTH_RECORD_PROGRESS, "roster", 6);
+        assert_ok(hth_note_new(env, hth_node_dht(node), &topic, &opts, fill_stranger,
+                               &p->roster.schema, &note[n++]));
+    }
+}
+
+/* A grid that is too large for anybody to look through, which a forged population could ask for. */
+static void grid_is_bounded(const char *shape, uint32_t rank, uint64_t want)
+{
+    struct hth_note *note[STRANGERS];
+    struct pit p;
+    bool exact;
+
+    pit_init(&p, 37, 2, 64, NULL);
+    assert_ok(hth_avg_shape_parse(shape, &p.shape));
+    p.has_cells = true;
+    p.peer[1].rank = rank;
+    pit_fill(&p, 37);
+    add_rare(&p, note);
+    pit_start(&p, 5 * HTH_US_PER_S);
+    assert_true(4 * hth_roster_population(p.peer[0].roster, &exact) >= hth_avg_cells(&p.shape));
+    assert_false(exact);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_ok(p.peer[0].result.err);
+    assert_int_equal(stood_in(&p), want);
+    for (uint32_t i = 0; i < STRANGERS; i++)
+        hth_note_free(note[i]);
+    pit_stop(&p);
+}
+
+static void large_grids(void **state)
+{
+    (void)state;
+    grid_is_bounded("4x2048", 2048, 2); /* two of a column, whose two other cells are empty */
+    grid_is_bounded("4x2049", 2049, 0);
+}
+
 static uint64_t seeds; /* by hand */
 
 /* Deaths on two axes, of 9 and of 8 peers: one sweep later everybody has the same, although the
@@ -242,7 +305,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
         cmocka_unit_test(one_comes_late), cmocka_unit_test(one_was_early),
         cmocka_unit_test(tried_again),    cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(large_grids),    cmocka_unit_test(kill_matrix),
     };
 
     if (argc > 1) {
