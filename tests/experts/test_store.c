@@ -221,6 +221,54 @@ static void failed_pass_changes_nothing(void **state)
     hth_aligned_free(dy);
 }
 
+/* What hosts run: packed tables, whose gradients of few rows stay products. Passes of several sizes
+ * and micro-batches, a checkpoint between them and a clipped step, beside the same of `ref`. */
+static void packed_tables_step_as_ref(void **state)
+{
+    static const struct hth_packed_options tables[] = {
+        {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
+        {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
+    };
+    static const uint32_t passes[][2] = {{3, 64}, {1, 64}, {7, 64}, {2, 16}, {30, 16}, {5, 16}};
+    enum { WIDE = 64 };
+    float *x = normals(1, 30 * WIDE), *dy = normals(2, 30 * WIDE), dx[30 * WIDE];
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(tables); k++) {
+        struct hth_expert_opts o = opts_of("ffn");
+        double tolerance = tables[k].compute == HTH_MATMUL_BF16 ? 2e-2 : 1e-5;
+        struct reference want, got;
+        struct hth_blob *blob;
+        float *a, *b;
+        o.shape = (struct hth_expert_shape){.d = WIDE};
+        o.optim = (struct hth_optim){.kind = HTH_OPTIM_SGD, .momentum = 0.5f};
+        reference_start(&want, &o);
+        if (hth_backend_packed(&tables[k], &o.backend) != HTH_OK) {
+            reference_stop(&want);
+            continue;
+        }
+        reference_start(&got, &o);
+        for (uint32_t step = 0; step < 2; step++) {
+            /* All passes; then two that stay products until the step. */
+            for (size_t i = 0; i < (step == 0 ? HTH_ARRAY_LEN(passes) : 2); i++) {
+                reference_backward(&want, passes[i][0], passes[i][1], x, dy, dx);
+                reference_backward(&got, passes[i][0], passes[i][1], x, dy, dx);
+                assert_ok(hth_expert_snapshot(got.expert, &blob));
+                hth_blob_unref(blob);
+            }
+            assert_ok(hth_expert_step(want.expert, want.ex));
+            assert_ok(hth_expert_step(got.expert, got.ex));
+        }
+        a = hth_params_flat(hth_expert_params(got.expert), HTH_PART_STATE0);
+        b = hth_params_flat(hth_expert_params(want.expert), HTH_PART_STATE0);
+        assert_true(distance(a, b, hth_params_flat_len(hth_expert_params(got.expert))) < tolerance);
+        reference_stop(&want);
+        reference_stop(&got);
+    }
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
 /* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
 static void step_is_the_equation(void **state)
 {
@@ -448,6 +496,7 @@ int main(void)
         cmocka_unit_test(rows_must_fit),
         cmocka_unit_test(step_does_not_depend_on_load),
         cmocka_unit_test(failed_pass_changes_nothing),
+        cmocka_unit_test(packed_tables_step_as_ref),
         cmocka_unit_test(step_is_the_equation),
         cmocka_unit_test(infinite_gradient_is_dropped),
         cmocka_unit_test(checkpoint_goes_on_exactly),
