@@ -122,8 +122,8 @@ void hth_sweep_count(struct sweep *s);
 uint64_t hth_sweep_origin(const struct hth_peer_id *id);
 
 /* moshpit_stand.c */
-/* s begins in rounds in which an earlier try at the same may have been: who still stands in for that
- * one would bring its values among those of s. */
+/* s begins in rounds in which an earlier try at the same may have been: who still stands in for
+ * that one would bring its values among those of s. */
 void hth_stand_in_begin(const struct sweep *s);
 /* Stands in for whoever is missing in the lines that come after that group (NULL: this peer alone),
  * which met in the round. Not ready: the values are still being reduced. */
