@@ -244,13 +244,15 @@ static void put_end(const struct hth_learn_opts *o, const struct hth_learn_repor
     values[HTH_LEARN_DEATHS] = (double)r->deaths;
 }
 
-/* Between two evaluations; nothing before the first or after the last. */
-static void put_time(const struct hth_learn_opts *o, const struct hth_learn_report *r, double at_s,
-                     double *values)
+/* At that many updates or seconds, between two evaluations, which do not always come when they are
+ * due: one that takes long holds the next one up. Nothing before the first or after the last. */
+static void put_between(const struct hth_learn_opts *o, const struct hth_learn_report *r,
+                        bool by_time, double at, double *values)
 {
     for (uint32_t i = 1; i < r->evals; i++) {
         const struct hth_learn_eval *a = &r->eval[i - 1], *b = &r->eval[i];
-        double f = (at_s - a->at_s) / (b->at_s - a->at_s);
+        double from = by_time ? a->at_s : a->updates, to = by_time ? b->at_s : b->updates;
+        double f = (at - from) / (to - from);
         if (f >= 0 && f <= 1) {
             put_eval(o, a->loss + f * (b->loss - a->loss),
                      a->accuracy + f * (b->accuracy - a->accuracy), values);
@@ -269,11 +271,9 @@ static void put(const struct hth_study_point *p, const struct hth_learn_report *
         size_t bucket = (size_t)(p->param[HTH_LEARN_STALE] / HTH_LEARN_STALE_WIDTH);
         values[HTH_LEARN_SHARE] = 100 * r->stale[bucket];
     } else if (isfinite(p->param[HTH_LEARN_TIME_S])) {
-        put_time(o, r, p->param[HTH_LEARN_TIME_S], values);
+        put_between(o, r, true, p->param[HTH_LEARN_TIME_S], values);
     } else if (isfinite(updates)) {
-        uint32_t i = (uint32_t)lround(updates * o->evals / o->updates);
-        if (i >= 1 && i <= r->evals)
-            put_eval(o, r->eval[i - 1].loss, r->eval[i - 1].accuracy, values);
+        put_between(o, r, false, updates, values);
     } else if (r->evals > 0) {
         put_end(o, r, values);
     }

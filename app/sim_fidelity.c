@@ -7,6 +7,7 @@
 #include "app/fidelity.h"
 #include "app/sim.h"
 
+#include "core/limits.h"
 #include "core/mem.h"
 
 #include <errno.h>
@@ -270,7 +271,7 @@ static enum hth_err run_case(const struct fidelity *f, size_t index)
 
 static enum hth_err load_profile(struct fidelity *f)
 {
-    static uint8_t data[1 << 16];
+    static uint8_t data[HTH_PROFILE_BYTES_MAX + 1]; /* one too many is seen, and refused */
     char error[HTH_PROFILE_ERROR_MAX];
     if (f->profile_path == NULL)
         return HTH_OK;
