@@ -22,7 +22,9 @@
  * (struct hth_job_work): operations per row stand for the width (16 d^2 forward, 48 d^2 backward;
  * 12 for each of the 8 d^2 + 7 d weights of a step), so that experts of other kinds and widths find
  * a place, too. Between rows the time follows a power law through both neighbours; between widths
- * the time per operation does. Beyond the ends the time per row, or per operation, stays.
+ * the time per operation does. Beyond the largest number of rows the time per row stays; below the
+ * smallest the time of the whole batch, as its weights are read all the same; beyond the widths the
+ * time per operation.
  *
  * A profile does not change once it was made: any thread may read it.
  */

@@ -52,7 +52,7 @@ static double sum_updates(const struct learn *run)
     return sum;
 }
 
-/* All misfortune ends. */
+/* All misfortune ends but slowness, which is the host's own. */
 static void make_calm(void *arg)
 {
     struct learn *run = arg;

@@ -14,8 +14,9 @@
  *
  * Half of the deaths are silent. Deadlines, retries, breakers and the grace timer are those of
  * production, and so is everything else that decides. On the way the trainer evaluates its model
- * on the swarm as it is. When the last micro-batch is in the air all misfortune ends, and the last
- * evaluation tells what has been learned.
+ * on the swarm as it is. When the last micro-batch is in the air all misfortune ends (slow hosts
+ * stay slow, which costs the last evaluation time and no answers), and the last evaluation tells
+ * what has been learned.
  *
  * `experts` is the number in each layer, a square; each row asks the best `k` of them. With 1 it
  * is the dense model of equal work and of as many weights as k experts have: one expert of twice
