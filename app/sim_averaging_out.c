@@ -37,9 +37,9 @@ static enum hth_err write_config(const struct hth_avg_request *r)
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
     if (f == NULL)
         return HTH_E_IO;
-    fprintf(f, "{\n\"study\":\"averaging\",\"version\":\"%s\",\"command\":\"%s\",\n", HTH_VERSION,
-            r->command);
-    fprintf(f, "\"seed\":%llu,\"rounds\":%u,\"cap\":%u,\"columns\":%u,\n\"runs\":[\n",
+    fprintf(f, "{\n\"study\":\"averaging\",\"version\":\"%s\",\"command\":", HTH_VERSION);
+    hth_study_json_text(f, r->command);
+    fprintf(f, ",\n\"seed\":%llu,\"rounds\":%u,\"cap\":%u,\"columns\":%u,\n\"runs\":[\n",
             (unsigned long long)s->opts.base.seed, s->opts.base.rounds, s->opts.base.cap,
             HTH_PURE_COLUMNS);
     for (size_t i = 0; i < r->count; i++, s++) {

@@ -414,6 +414,9 @@ static bool hunt_round(struct hunt *h, const bool *fork_it)
     fflush(stdout);
     for (uint32_t c = 0; c < h->r->jobs; c++) {
         h->pid[c] = fork_it[c] ? fork() : -1;
+        if (fork_it[c] && h->pid[c] < 0)
+            hth_cli_say_error("sim hunt: no process for every %uth seed: %s", h->r->jobs,
+                              strerror(errno));
         if (h->pid[c] == 0) {
             close(fd[0]);
             child_main(h, c, fd[1]);
@@ -447,14 +450,19 @@ static int hunt_all(struct hunt *h)
         for (uint32_t c = 0; c < h->r->jobs; c++)
             fork_it[c] = h->next[c] != before[c];
     }
+    /* A process that could not be made, or was killed between two seeds, leaves its own undone. */
+    bool whole = h->r->seeds == 0 || h->done == h->r->seeds || hth_sim_clock_us() >= h->end_us;
+    bool good = h->failed == 0 && h->done > 0 && whole;
     double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
     printf("%s hunt scenario=%s seeds=%" PRIu64 " failed=%" PRIu64 " wall_s=%.1f per_s=%.2f",
-           h->failed == 0 ? "PASS" : "FAIL", h->r->file->name, h->done, h->failed, seconds,
+           good ? "PASS" : "FAIL", h->r->file->name, h->done, h->failed, seconds,
            (double)h->done / seconds);
     if (h->failed > 0)
         printf(" first=%" PRIu64, h->first_failed);
+    if (!whole)
+        printf(" missing=%" PRIu64, h->r->seeds - h->done);
     puts("");
-    return h->failed == 0 && h->done > 0 ? HTH_EXIT_OK : HTH_EXIT_FAILURE;
+    return good ? HTH_EXIT_OK : HTH_EXIT_FAILURE;
 }
 
 int hth_sim_hunt_verb(int argc, char **argv)

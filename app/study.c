@@ -329,8 +329,11 @@ static void print_row(const struct hth_study *s, const struct hth_study_point *p
 static void print_table(const struct hth_study *s, const struct hth_study_flags *f,
                         const struct hth_study_mean *means)
 {
-    printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
-           (unsigned long long)f->seeds, (unsigned long long)f->seed);
+    if (f->seeds == 1)
+        printf("%s; seed %llu\n", s->title, (unsigned long long)f->seed);
+    else
+        printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
+               (unsigned long long)f->seeds, (unsigned long long)f->seed);
     for (size_t first = 0; first < s->point_count; first++) {
         struct shown shown;
         size_t before = 0;

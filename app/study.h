@@ -113,6 +113,8 @@ enum hth_err hth_study_run(const struct hth_study *study,
 /* `means` has metric_count of them for each point. Errors: E_IO, said. */
 enum hth_err hth_study_write(const struct hth_study *study, const struct hth_study_flags *flags,
                              const struct hth_study_mean *means) HTH_MUST;
+/* A string of JSON, quotes included. */
+void hth_study_json_text(FILE *to, const char *text);
 /* `"name":"a",...` for a point's part, series and parameters. */
 void hth_study_json_point(FILE *to, const struct hth_study *study,
                           const struct hth_study_point *point);

@@ -27,21 +27,28 @@ static enum hth_err finish(FILE *file, const char *name)
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
+void hth_study_json_text(FILE *to, const char *text)
+{
+    fputc('"', to);
+    for (const char *c = text; *c != '\0'; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(to, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            fprintf(to, "\\u%04x", *c);
+        else
+            fputc(*c, to);
+    fputc('"', to);
+}
+
 static enum hth_err write_config(const struct hth_study *s, const struct hth_study_flags *flags)
 {
     FILE *f = hth_sim_create(flags->out, "config.json");
     if (f == NULL)
         return HTH_E_IO;
-    fprintf(f, "{\n\"study\":\"%s\",\"version\":\"%s\",\n\"command\":\"", s->name, HTH_VERSION);
-    for (const char *c = flags->command; *c != '\0'; c++)
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    fprintf(f, "\",\n\"seed\":%llu,\"seeds\":%llu,\n\"points\":[\n",
-            (unsigned long long)flags->seed, (unsigned long long)flags->seeds);
+    fprintf(f, "{\n\"study\":\"%s\",\"version\":\"%s\",\n\"command\":", s->name, HTH_VERSION);
+    hth_study_json_text(f, flags->command);
+    fprintf(f, ",\n\"seed\":%llu,\"seeds\":%llu,\n\"points\":[\n", (unsigned long long)flags->seed,
+            (unsigned long long)flags->seeds);
     for (size_t i = 0; i < s->point_count; i++) {
         fputc('{', f);
         hth_study_json_point(f, s, &s->points[i]);

@@ -257,6 +257,19 @@ static void test_command_leaves_out_what_changes_nothing(void **state)
     hth_free(text);
 }
 
+static void test_text_in_json(void **state)
+{
+    char got[64] = "";
+    FILE *f = tmpfile();
+    (void)state;
+    assert_non_null(f);
+    hth_study_json_text(f, "a \"b\" \\ \t\x1b \xc3\xa4");
+    rewind(f);
+    assert_non_null(fgets(got, sizeof(got), f));
+    fclose(f);
+    assert_string_equal(got, "\"a \\\"b\\\" \\\\ \\u0009\\u001b \xc3\xa4\"");
+}
+
 static void test_report_of_a_table(void **state)
 {
     (void)state;
@@ -311,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
+        cmocka_unit_test(test_text_in_json),
         cmocka_unit_test(test_report_of_a_table),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
