@@ -7,6 +7,7 @@
 
 #define AGE_EVERY 32u /* uses per item between two halvings of the counts */
 #define AGE_LEAST 256u
+#define AHEAD_FOR 64u /* uses and arrivals after which who was brought ahead has no more right */
 
 static void lock(struct hth_resident *r)
 {
@@ -61,12 +62,13 @@ static bool is_free(const struct hth_resident *r, const struct hth_item *item)
     return (item->kept && !item->dirty) || !r->matters(item);
 }
 
-/* Higher: leaves before. Free ones; others; those that were brought for somebody who comes soon. */
+/* Higher: leaves before. Free ones; others; those that were brought for somebody who comes soon
+ * (unless he was refused on the way: requests with bad numbers shall not fill the card). */
 static int readiness(const struct hth_resident *r, const struct hth_item *item)
 {
     if (item->at == NULL || item->holds > 0 || item->asked)
         return 0;
-    if (item->ahead)
+    if (item->ahead && r->clock - item->came < AHEAD_FOR)
         return 1;
     return !r->matters(item) ? 3 : 2;
 }
@@ -361,8 +363,8 @@ void hth_resident_remove(struct hth_resident *r, struct hth_item *item)
         (void)hth_pool_give(r->pool, item->at);
         r->used -= item->bytes;
     }
-    unlock(r);
     r->stats.unpinned -= item->host != NULL && !item->pinned;
+    unlock(r);
     if (item->pinned && item->host != NULL)
         (void)r->gpu->host_free(item->host);
     else

@@ -533,6 +533,22 @@ static void ahead_is_there_in_time(void **state)
     close_card(5);
 }
 
+/* Who is brought ahead and then not wanted is in nobody's way for long. */
+static void ahead_for_nothing(void **state)
+{
+    struct hth_item *two[2] = {&box[3].item, &box[4].item};
+    uint32_t hits = 0;
+    (void)state;
+    open_card(4, 13);
+    add_all(5);
+    hth_resident_ahead(&res, two, 2);
+    assert_true(two[0]->at != NULL && two[1]->at != NULL);
+    for (uint32_t i = 0; i < 300; i++)
+        hits += use(i % 3, false) && i >= 200;
+    assert_int_equal(hits, 100);
+    close_card(5);
+}
+
 /* Pinned memory is refused: ordinary memory does. */
 static void without_pinned(void **state)
 {
@@ -611,8 +627,8 @@ int main(void)
         cmocka_unit_test(bytes_survive),     cmocka_unit_test(no_thrash),
         cmocka_unit_test(favourites_stay),   cmocka_unit_test(held_stay),
         cmocka_unit_test(copies_are_spared), cmocka_unit_test(ahead_is_there_in_time),
-        cmocka_unit_test(without_pinned),    cmocka_unit_test(room_for_others),
-        cmocka_unit_test(failures),
+        cmocka_unit_test(ahead_for_nothing), cmocka_unit_test(without_pinned),
+        cmocka_unit_test(room_for_others),   cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
