@@ -20,6 +20,15 @@ void *hth_cu_take(struct hth_cu_device *dev, size_t bytes)
     return p;
 }
 
+int hth_cu_quiet(struct hth_cu_device *dev)
+{
+    while (atomic_flag_test_and_set_explicit(&dev->whole, memory_order_acquire))
+        continue;
+    int err = dev->gpu->device_sync();
+    atomic_flag_clear_explicit(&dev->whole, memory_order_release);
+    return err;
+}
+
 static void *dev_alloc(const struct hth_backend *be, size_t bytes)
 {
     struct hth_cu_device *dev = hth_cu_device_of(be);
@@ -33,7 +42,7 @@ static void dev_free(const struct hth_backend *be, void *p)
 {
     struct hth_cu_device *dev = hth_cu_device_of(be);
     (void)dev->gpu->use(dev->index);
-    (void)dev->gpu->device_sync();
+    (void)hth_cu_quiet(dev);
     (void)hth_pool_give(&dev->pool, p);
 }
 
@@ -54,7 +63,7 @@ static enum hth_err dev_init(const struct hth_backend *be, const struct hth_init
                             .tensor = args->tensor,
                             .stream_word = args->stream};
     /* A stream may still read what is about to be overwritten. */
-    if (gpu->use(dev->index) != 0 || gpu->device_sync() != 0 || hth_cu_init(dev->queue, &a) != 0 ||
+    if (gpu->use(dev->index) != 0 || hth_cu_quiet(dev) != 0 || hth_cu_init(dev->queue, &a) != 0 ||
         gpu->stream_sync(dev->queue) != 0)
         return HTH_E_DEVICE;
     return HTH_OK;
@@ -352,6 +361,7 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
 {
     void *blas = NULL;
     memset(dev, 0, sizeof(*dev));
+    atomic_flag_clear(&dev->whole);
     dev->gpu = gpu;
     dev->index = index;
     hth_pool_init(&dev->pool, gpu, limit);
@@ -366,12 +376,14 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
         err = gpu->mem_left(&left);
     if (err != 0) {
         snprintf(why, why_size, "device %d: %s", index, gpu->text(err));
+        hth_cu_device_close(dev);
         return HTH_E_DEVICE;
     }
     if (limit > 0)
         left = HTH_MIN(left, limit);
     if (hth_resident_init(&dev->resident, gpu, &dev->pool, weights_budget(left)) != HTH_OK) {
         snprintf(why, why_size, "device %d: no stream", index);
+        hth_cu_device_close(dev);
         return HTH_E_DEVICE;
     }
     dev->resident.matters = hth_cu_home_matters;

@@ -36,6 +36,7 @@ struct hth_cu_device {
     struct hth_pool pool;
     struct hth_resident resident; /* experts' weights and states */
     void *queue;                  /* for what belongs to no context */
+    atomic_flag whole;            /* somebody records a graph, or waits for the whole card */
     char names[HTH_CU_TABLES][24];
     struct hth_backend tables[HTH_CU_TABLES]; /* by enum hth_gpu_type */
 };
@@ -63,6 +64,7 @@ struct hth_cu_stream {
     uint32_t next;
     uint8_t *work; /* room of one operation */
     size_t work_bytes;
+    uint64_t rooms;                  /* how many there were: the number of this one */
     uint8_t *results, *results_host; /* device, pinned */
     struct {
         struct hth_xent_result *xent; /* one of the two */
@@ -77,7 +79,7 @@ struct hth_cu_stream {
 };
 
 /* Makes the device's tables; the pool may hold `limit` bytes (0: what the card has). Errors:
- * E_NO_MEMORY, E_DEVICE; `why` gets a line then. */
+ * E_NO_MEMORY, E_DEVICE; `why` gets a line then, and nothing is to be closed. */
 enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu *gpu, int index,
                                 size_t limit, char *why, size_t why_size) HTH_MUST;
 void hth_cu_device_close(struct hth_cu_device *dev);
@@ -160,6 +162,9 @@ enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *m
 
 /* Of the pool; weights leave the card where it is full. */
 void *hth_cu_take(struct hth_cu_device *dev, size_t bytes);
+/* Waits for all streams of the card. The driver refuses that while a stream records, and spoils the
+ * recording: so the two take turns. Not to be called by what is being recorded. */
+int hth_cu_quiet(struct hth_cu_device *dev);
 
 /* Rounded up so that what follows starts on 256 bytes. */
 static inline size_t hth_cu_cost(size_t bytes)

@@ -9,13 +9,13 @@
 
 /* -- the table ----------------------------------------------------------------------------- */
 
-static bool is_same(const struct hth_graph *g, const struct hth_call_key *key, const void *room)
+static bool is_same(const struct hth_graph *g, const struct hth_call_key *key, uint64_t room)
 {
     return g->room == room && memcmp(&g->key, key, sizeof(*key)) == 0;
 }
 
 struct hth_graph *hth_graphs_at(struct hth_graphs *graphs, const struct hth_call_key *key,
-                                const void *room, bool *known, void (*drop)(void *arg, void *graph),
+                                uint64_t room, bool *known, void (*drop)(void *arg, void *graph),
                                 void *arg)
 {
     struct hth_graph *oldest = &graphs->entry[0];
@@ -104,14 +104,18 @@ enum hth_err hth_cu_replay(struct hth_exec *ex, const struct hth_params *p,
         s->graphs = calloc(1, sizeof(*s->graphs));
     if (s->graphs == NULL || s->dev->gpu->capture_begin == NULL || !is_settled(p))
         return fn(ex, arg, 0);
-    struct hth_graph *g = hth_graphs_at(s->graphs, key, s->work, &known, drop_graph, s);
+    struct hth_graph *g = hth_graphs_at(s->graphs, key, s->rooms, &known, drop_graph, s);
     if (known && g->state == HTH_GRAPH_READY) {
         s->graphs->launched++;
         return hth_cu_note(s, s->dev->gpu->graph_launch(g->graph, s->queue));
     }
-    if (known && g->state == HTH_GRAPH_SEEN && record(s, g, ex, fn, arg))
-        return HTH_OK;
-    return fn(ex, arg, 0);
+    /* Another context records, or waits for the whole card: next time, then. */
+    if (!known || g->state != HTH_GRAPH_SEEN ||
+        atomic_flag_test_and_set_explicit(&s->dev->whole, memory_order_acquire))
+        return fn(ex, arg, 0);
+    bool recorded = record(s, g, ex, fn, arg);
+    atomic_flag_clear_explicit(&s->dev->whole, memory_order_release);
+    return recorded ? HTH_OK : fn(ex, arg, 0);
 }
 
 void hth_cu_graphs_free(struct hth_cu_stream *s)

@@ -25,7 +25,7 @@ enum hth_graph_state { HTH_GRAPH_SEEN, HTH_GRAPH_READY, HTH_GRAPH_REFUSED };
 
 struct hth_graph {
     struct hth_call_key key;
-    const void *room; /* of the context, which operations use by themselves */
+    uint64_t room; /* of the context, which operations use by themselves: its number */
     enum hth_graph_state state;
     void *graph; /* READY */
     uint64_t used;
@@ -41,7 +41,7 @@ struct hth_graphs {
 /* The entry with that key, or a new one (`*known` false) in the place of the one used longest ago,
  * whose graph is given to `drop`. */
 struct hth_graph *hth_graphs_at(struct hth_graphs *graphs, const struct hth_call_key *key,
-                                const void *room, bool *known, void (*drop)(void *arg, void *graph),
+                                uint64_t room, bool *known, void (*drop)(void *arg, void *graph),
                                 void *arg);
 void hth_graphs_clear(struct hth_graphs *graphs, void (*drop)(void *arg, void *graph), void *arg);
 

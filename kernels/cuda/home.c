@@ -135,7 +135,7 @@ void hth_cu_params_close(struct hth_params *p)
     if (home == NULL)
         return;
     (void)home->dev->gpu->use(home->dev->index);
-    (void)home->dev->gpu->device_sync();
+    (void)hth_cu_quiet(home->dev);
     uint32_t count = items_of(home, home->parts, items);
     for (uint32_t i = 0; i < count; i++)
         hth_resident_remove(&home->dev->resident, items[i]);
@@ -203,7 +203,7 @@ static enum hth_err take_patiently(struct hth_cu_stream *s, struct hth_cu_home *
         if (!others)
             break;
         if (err == HTH_E_NO_MEMORY)
-            (void)s->dev->gpu->device_sync();
+            (void)hth_cu_quiet(s->dev);
     }
     return err;
 }

@@ -256,7 +256,11 @@ void *hth_cu_room(struct hth_cu_stream *s, size_t bytes)
 {
     if (bytes <= s->work_bytes)
         return s->work;
-    hth_cu_note(s, s->dev->gpu->stream_sync(s->queue)); /* the old room may be in use */
+    int err = s->dev->gpu->stream_sync(s->queue); /* the old room may be in use */
+    hth_cu_note(s, err);
+    if (err != 0)
+        return NULL; /* and stay so, as far as we know (or we are being recorded) */
+    s->rooms++;
     if (s->work != NULL)
         (void)hth_pool_give(&s->dev->pool, s->work);
     s->work = hth_cu_take(s->dev, bytes);

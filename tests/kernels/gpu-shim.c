@@ -159,13 +159,12 @@ static void shim_handle_free(void *handle)
     free(handle);
 }
 
-static void spoil(void);
+static int spoil(void);
 
 static int shim_wait(void *handle)
 {
     (void)handle;
-    spoil();
-    return 0;
+    return spoil();
 }
 
 static int shim_record(void *event, void *stream)
@@ -191,13 +190,13 @@ static int shim_timed_us(void *from, void *to, double *us)
 
 static int shim_device_sync(void)
 {
-    return 0;
+    return spoil();
 }
 
 static int shim_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
     (void)stream;
-    spoil();
+    (void)spoil();
     hth_shim_memory(true);
     memcpy(dst, src, bytes);
     hth_shim_memory(false);
@@ -294,10 +293,11 @@ static int shim_graph_launch(void *graph, void *stream)
     return 0;
 }
 
-/* What may not be recorded. */
-static void spoil(void)
+/* What may not be recorded: it is refused, and so is what was recorded before it. */
+static int spoil(void)
 {
     graphs.spoilt = true;
+    return graphs.now != NULL ? 900 : 0;
 }
 
 /* -- products ------------------------------------------------------------------------------ */

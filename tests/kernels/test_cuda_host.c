@@ -20,7 +20,7 @@ static struct {
     size_t card, held, asked;
     uint32_t allocs, frees, made, gone; /* memory; streams, events, pinned blocks, libraries */
     long fail_at;                       /* the n-th call from now fails; 0: none */
-    bool copies_fail;
+    bool copies_fail, waits_fail;
 } fake;
 
 static bool fails(void)
@@ -90,6 +90,11 @@ static int fake_copy_in(void *device, const void *host, size_t bytes, void *stre
     return fake.copies_fail ? 700 : hth_gpu_shim.copy_in(device, host, bytes, stream);
 }
 
+static int fake_stream_sync(void *stream)
+{
+    return fake.waits_fail ? 900 : hth_gpu_shim.stream_sync(stream);
+}
+
 static int fake_use(int device)
 {
     (void)device;
@@ -120,6 +125,7 @@ static struct hth_gpu driver(size_t card)
     gpu.blas_open = fake_blas_open;
     gpu.blas_close = fake_free;
     gpu.copy_in = fake_copy_in;
+    gpu.stream_sync = fake_stream_sync;
     return gpu;
 }
 
@@ -368,8 +374,8 @@ static void test_every_failure_is_clean(void **state)
             }
             hth_exec_free(ex);
             assert_int_equal(device.pool.used, 0);
+            hth_cu_device_close(&device);
         }
-        hth_cu_device_close(&device);
         assert_int_equal(fake.made, fake.gone);
         assert_int_equal(fake.allocs, fake.frees);
         failures += err != HTH_OK;
@@ -423,6 +429,36 @@ static void test_scratch_beyond_the_card(void **state)
     hth_cu_device_close(&device);
 }
 
+/* Room is given to others only after a wait for what uses it. */
+static void test_room_is_kept(void **state)
+{
+    struct hth_gpu gpu = driver(64 * MIB);
+    struct hth_cu_device device;
+    struct hth_exec *ex;
+    char why[200];
+    (void)state;
+    assert_ok(hth_cu_device_open(&device, &gpu, 0, 0, why, sizeof(why)));
+    assert_ok(hth_exec_new(&device.tables[HTH_GPU_F32], 0, &ex));
+    struct hth_cu_stream *s = ex->stream;
+    void *room = hth_cu_room(s, 100 * KIB);
+    uint64_t number = s->rooms;
+    assert_non_null(room);
+    assert_ptr_equal(hth_cu_room(s, 50 * KIB), room);
+    assert_int_equal(s->rooms, number);
+    fake.waits_fail = true;
+    assert_null(hth_cu_room(s, 200 * KIB));
+    void *others = hth_cu_take(&device, 100 * KIB);
+    assert_ptr_not_equal(others, room);
+    fake.waits_fail = false;
+    assert_non_null(hth_cu_room(s, 200 * KIB));
+    assert_true(s->rooms > number); /* graphs that know the old one are not found any more */
+    assert_true(hth_pool_give(&device.pool, others));
+    assert_err(HTH_E_DEVICE, hth_exec_sync(ex));
+    hth_exec_free(ex);
+    assert_int_equal(device.pool.used, 0);
+    hth_cu_device_close(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_every_failure_is_clean),
         cmocka_unit_test(test_errors_wait_for_the_sync),
         cmocka_unit_test(test_scratch_beyond_the_card),
+        cmocka_unit_test(test_room_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

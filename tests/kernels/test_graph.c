@@ -3,7 +3,9 @@
  * its keys, and blocks on the shim, whose recordings keep what they were given at the time. */
 #include "support/test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
@@ -37,28 +39,28 @@ static void bounded(void **state)
     dropped = 0;
     for (uint32_t i = 0; i < HTH_GRAPHS_MAX; i++) {
         key.rows = i + 1;
-        g = hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+        g = hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
         assert_false(known);
         assert_int_equal(g->state, HTH_GRAPH_SEEN);
         g->graph = i % 2 == 0 ? &thing : NULL;
         first = i == 0 ? g : first;
     }
     key.rows = 1; /* used again: the second is the oldest now, which has no graph */
-    assert_ptr_equal(hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped), first);
+    assert_ptr_equal(hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped), first);
     assert_true(known);
     key.rows = 1000;
-    g = hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    g = hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
     assert_false(known);
     assert_null(g->graph);
     assert_int_equal(dropped, 0);
     key.rows = 1001; /* the third has one */
-    (void)hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
     assert_int_equal(dropped, 1);
     key.rows = 2;
-    (void)hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped);
+    (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
     assert_false(known); /* it had left */
     key.rows = 1;
-    assert_ptr_equal(hth_graphs_at(&graphs, &key, &thing, &known, count_drop, &dropped), first);
+    assert_ptr_equal(hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped), first);
     hth_graphs_clear(&graphs, count_drop, &dropped);
     assert_int_equal(dropped, HTH_GRAPHS_MAX / 2);
 }
@@ -72,13 +74,13 @@ static void keys(void **state)
     (void)state;
     memset(&key, 0, sizeof(key));
     memset(&graphs, 0, sizeof(graphs));
-    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);
+    (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
 #define NEW_KEY(change)                                                                            \
     memset(&key, 0, sizeof(key));                                                                  \
     change;                                                                                        \
-    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);                       \
+    (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);                           \
     assert_false(known);                                                                           \
-    (void)hth_graphs_at(&graphs, &key, &here, &known, count_drop, &dropped);                       \
+    (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);                           \
     assert_true(known)
     NEW_KEY(key.what = 1);
     NEW_KEY(key.rows = 1);
@@ -96,7 +98,7 @@ static void keys(void **state)
         NEW_KEY(key.at[i] = &there);
     }
     memset(&key, 0, sizeof(key));
-    (void)hth_graphs_at(&graphs, &key, &there, &known, count_drop, &dropped);
+    (void)hth_graphs_at(&graphs, &key, 2, &known, count_drop, &dropped);
     assert_false(known); /* the context's room moved */
     assert_int_equal(sizeof(key), 8 * 4 + sizeof(key.ld) + sizeof(key.at)); /* no padding */
     hth_graphs_clear(&graphs, count_drop, &dropped);
@@ -272,11 +274,81 @@ static void bf16(void **state)
     free(want);
 }
 
+/* ---- others on the same card --------------------------------------------------------------- */
+
+static atomic_bool recording;
+static atomic_uint disturbed;
+static pthread_t other;
+static bool other_started;
+static void *others_block;
+
+static int watched_begin(void *stream)
+{
+    int err = hth_gpu_shim.capture_begin(stream);
+    atomic_store(&recording, err == 0);
+    return err;
+}
+
+static int watched_end(void *stream, void **graph)
+{
+    atomic_store(&recording, false);
+    return hth_gpu_shim.capture_end(stream, graph);
+}
+
+static int watched_device_sync(void)
+{
+    atomic_fetch_add(&disturbed, atomic_load(&recording));
+    return 0;
+}
+
+static void *free_block(void *unused)
+{
+    (void)unused;
+    hth_backend_free(&device.tables[HTH_GPU_F32], others_block);
+    return NULL;
+}
+
+/* In the midst of the first recording somebody else gives memory back. */
+static int watched_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
+{
+    if (atomic_load(&recording) && !other_started) {
+        other_started = true;
+        assert_int_equal(pthread_create(&other, NULL, free_block, NULL), 0);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return hth_gpu_shim.matmul(blas, stream, m);
+}
+
+/* The driver refuses a wait for the whole card while a stream records: a block would be given to
+ * somebody else although kernels still use it. */
+static void undisturbed(void **state)
+{
+    struct hth_gpu gpu = hth_gpu_shim;
+    struct model m;
+    (void)state;
+    gpu.capture_begin = watched_begin;
+    gpu.capture_end = watched_end;
+    gpu.device_sync = watched_device_sync;
+    gpu.matmul = watched_matmul;
+    device.gpu = &gpu;
+    model_open(&m, HTH_GPU_F32, false);
+    others_block = hth_backend_alloc(m.be, 4096);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        round_trip(&m, round);
+        assert_ok(hth_exec_sync(m.ex));
+    }
+    assert_true(other_started);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    model_close(&m);
+    device.gpu = &hth_gpu_shim;
+    assert_int_equal(atomic_load(&disturbed), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded),     cmocka_unit_test(keys), cmocka_unit_test(ffn),
-        cmocka_unit_test(transformer), cmocka_unit_test(bf16),
+        cmocka_unit_test(transformer), cmocka_unit_test(bf16), cmocka_unit_test(undisturbed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
