@@ -196,7 +196,8 @@ static enum hth_err lay_out(struct run *run)
         else
             fill_forward(run, i);
     }
-    return hth_cu_upload(run->ex, run->there, &run->here, sizeof(run->here));
+    HTH_TRY(hth_cu_upload(run->ex, run->there, &run->here, sizeof(run->here)));
+    return run->s->err; /* no kernel may follow the addresses of a table that did not arrive */
 }
 
 /* ---- products ------------------------------------------------------------------------------ */

@@ -55,3 +55,5 @@ hth_test(test_kernels_bench_device SOURCES test_bench_device.c LINK hth_cuda_hos
     LABELS unit kernels)
 hth_test(test_kernels_cuda_graph SOURCES test_graph.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
+hth_test(test_kernels_cuda_torture SOURCES test_cuda_torture.c LINK hth_cuda_host hth_cuda_shim
+    LABELS unit kernels)
