@@ -118,8 +118,7 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
 /* Makes no sense beyond what the parts of a run take. */
 static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
 {
-    uint64_t bad =
-        (uint64_t)s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
+    uint64_t bad = (uint64_t)s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
     const struct bound bounds[] = {
         {"swarm.hosts", one(s->swarm.hosts), 1, HTH_FLEET_NODES_MAX},
         {"swarm.copies", one(s->swarm.copies), 1, s->swarm.hosts},
