@@ -164,7 +164,8 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p))
             continue;
         if (until_us <= hth_now_us(mp->env)) {
-            if (w == DUE && s->look != NULL && !hth_look_knows(s->look, &p->id) && !s->stands_in)
+            if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
+                !s->stands_in)
                 hth_moshpit_suspect(mp, &p->id);
             continue;
         }

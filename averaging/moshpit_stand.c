@@ -107,21 +107,24 @@ static void take_smaller(const struct sweep *s, struct smallest *best, const uin
     best->mark = mark;
 }
 
-/* Who acts for a cell in a round along `axis`: whoever is in it; else who did before; else one of
- * those who met in the round before, if any of them was there. NULL: nobody has values for it. */
 static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
-                                          uint64_t round)
+                                          uint64_t round);
+
+/* Who acts for a cell in a round if nobody is in it: who did before; else one of those who met in
+ * the round before, if any of them was there. NULL: nobody has values for it. */
+static const struct hth_peer_id *who_stands_in(const struct sweep *s,
+                                               const struct hth_avg_cell *cell, uint64_t round)
 {
-    const struct hth_peer_id *id = who_is_in(s, cell);
     uint32_t axis = hth_avg_axis(&s->shape, round);
+    const struct hth_peer_id *id;
     struct smallest best = {.id = NULL};
     struct hth_avg_cell other = *cell;
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
     size_t key_len;
 
-    if (id != NULL || axis == 0)
-        return id;
-    id = who_acts(s, cell, round - 1);
+    if (axis == 0)
+        return NULL;
+    id = who_stands_in(s, cell, round - 1);
     if (id != NULL)
         return id;
     key_len = line_key(s, cell, round, key);
@@ -134,6 +137,23 @@ static const struct hth_peer_id *who_acts(const struct sweep *s, const struct ht
             take_smaller(s, &best, key, key_len, id);
     }
     return best.id;
+}
+
+static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
+                                          uint64_t round)
+{
+    const struct hth_peer_id *id = who_is_in(s, cell);
+
+    return id != NULL ? id : who_stands_in(s, cell, round);
+}
+
+/* Not only perhaps. */
+static bool is_due(const struct hth_match_due *due, uint32_t count, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (hth_peer_id_eq(&due[i].id, id))
+            return !due[i].maybe;
+    return false;
 }
 
 uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
@@ -150,9 +170,12 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
         const struct hth_peer_id *id;
 
         cell.at[axis] = at;
-        if (at == s->cell.at[axis] || hth_look_covers(s->look, at) || who_is_in(s, &cell) != NULL)
+        if (at == s->cell.at[axis] || hth_look_covers(s->look, at))
             continue;
-        id = who_acts(s, &cell, s->round);
+        id = who_is_in(s, &cell);
+        if (id != NULL && is_due(out, count, id))
+            continue;
+        id = who_stands_in(s, &cell, s->round);
         if (id != NULL && !hth_peer_id_eq(id, &s->env->self))
             out[count++] = (struct hth_match_due){.id = *id, .until_us = until_us};
     }

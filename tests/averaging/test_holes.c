@@ -266,6 +266,47 @@ static void large_grids(void **state)
     grid_is_bounded("4x2049", 2049, 0);
 }
 
+/* Four of nine go, one after the other and in different ways: after each, one sweep is enough. */
+static void four_go(uint32_t first, uint64_t seed)
+{
+    struct pit p;
+    uint32_t gone[4] = {first, first == 0 ? 1 : 0, first == 8 ? 7 : 8, first >= 7 ? 6 : 7};
+
+    pit_init(&p, seed, 9, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (uint32_t k = 0; k < 4; k++) {
+        pit_fill(&p, seed + k);
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        hth_world_run_for(p.world, (int64_t)(seed * 7919 % 90) * HTH_US_PER_MS);
+        if (k == 2) /* says goodbye */
+            hth_roster_leave(p.peer[gone[k]].roster, NULL, NULL);
+        if (k == 3)
+            hth_node_set_side(p.peer[gone[k]].node, 1);
+        else
+            hth_node_crash(p.peer[gone[k]].node, HTH_CRASH_RESET);
+        p.peer[gone[k]].up = false;
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (int again = 0; again < 3; again++) {
+            pit_fill(&p, seed + 10 * k);
+            pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+            assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+            if (pit_spread(&p) >= 1e-4)
+                fail_msg("first %u, seed %llu: %u gone, sweep %d after: spread %g", first,
+                         (unsigned long long)seed, k + 1, again + 1, pit_spread(&p));
+        }
+    }
+    pit_stop(&p);
+}
+
+static void one_after_the_other(void **state)
+{
+    (void)state;
+    for (uint32_t first = 0; first < 9; first++)
+        four_go(first, first);
+}
+
 static uint64_t seeds; /* by hand */
 
 /* Deaths on two axes, of 9 and of 8 peers: one sweep later everybody has the same, although the
@@ -294,8 +335,11 @@ static void kill_matrix(void **state)
 static void many_deaths(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < seeds; seed++)
+    for (uint64_t seed = 0; seed < seeds; seed++) {
         deaths(1000 * (seed + 1));
+        for (uint32_t first = 0; first < 9; first++)
+            four_go(first, 9 * (seed + 1) + first);
+    }
 }
 
 int main(int argc, char **argv)
@@ -305,7 +349,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
         cmocka_unit_test(one_comes_late), cmocka_unit_test(one_was_early),
         cmocka_unit_test(tried_again),    cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(large_grids),    cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(large_grids),    cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(kill_matrix),
     };
 
     if (argc > 1) {
