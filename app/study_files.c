@@ -7,6 +7,7 @@
 #include "core/mem.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SERIES_MAX   24
@@ -132,24 +133,41 @@ static bool place(const struct hth_study *s, const struct hth_study_panel *p, si
     return true;
 }
 
-/* $d<panel>_<series>: place, mean, interval. Returns whether there is anything to draw. */
+/* Place, mean, interval, as gnuplot wants them in a line. */
+struct spot {
+    double at[4];
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const double *x = ((const struct spot *)a)->at, *y = ((const struct spot *)b)->at;
+    for (int i = 0; i < 4; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+/* $d<panel>_<series>, from left to right: points that two parts share come in any order. Returns
+ * whether there is anything to draw. */
 static bool write_block(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
                         size_t panel, const struct series *series, size_t k)
 {
-    bool any = false;
-    double at[4];
-    for (size_t i = 0; i < s->point_count; i++) {
-        if (strcmp(s->points[i].series, series->name[k]) != 0 ||
-            !place(s, &s->panels[panel], i, means, at))
-            continue;
-        if (!any)
-            fprintf(f, "$d%zu_%zu << EOD\n", panel, k);
-        any = true;
-        fprintf(f, "%.9g %.9g %.9g %.9g\n", at[0], at[1], at[2], at[3]);
-    }
-    if (any)
+    struct spot *spots = hth_new_array(struct spot, s->point_count);
+    size_t count = 0;
+    for (size_t i = 0; i < s->point_count; i++)
+        if (strcmp(s->points[i].series, series->name[k]) == 0 &&
+            place(s, &s->panels[panel], i, means, spots[count].at))
+            count++;
+    qsort(spots, count, sizeof(*spots), by_place);
+    if (count > 0)
+        fprintf(f, "$d%zu_%zu << EOD\n", panel, k);
+    for (size_t i = 0; i < count; i++)
+        fprintf(f, "%.9g %.9g %.9g %.9g\n", spots[i].at[0], spots[i].at[1], spots[i].at[2],
+                spots[i].at[3]);
+    if (count > 0)
         fputs("EOD\n", f);
-    return any;
+    hth_free(spots);
+    return count > 0;
 }
 
 /* Ranges that just hold everything; a linear y begins at 0. On a logarithmic x the marks are the
