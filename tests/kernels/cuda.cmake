@@ -39,12 +39,14 @@ function(hth_shim name)
 endfunction()
 hth_shim(hth_cuda_shim "")
 hth_shim(hth_cuda_shim_plant HTH_SHIM_PLANT)
+# These two take a minute each under a sanitizer, where tools/test leaves `long` ones out: by hand,
+# ctest --test-dir build-asan -R 'kernels_(shim|cuda)$'
 hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_host hth_cuda_shim
-    LABELS unit kernels TIMEOUT 300)
+    LABELS unit kernels long TIMEOUT 300)
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
     LINK hth_kernel_cases hth_cuda_host hth_cuda_shim_plant LABELS unit kernels)
 hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
-    LABELS unit kernels TIMEOUT 300)
+    LABELS unit kernels long TIMEOUT 300)
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
 hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host hth_cuda_shim
