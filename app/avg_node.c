@@ -99,6 +99,7 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
 {
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
     struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
 
     memset(n, 0, sizeof(*n));
     n->opts = *opts;
@@ -119,7 +120,9 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
     roster.arg = n;
     moshpit.window_us = opts->window_us;
     HTH_TRY(hth_roster_new(n->env, n->dht, &roster, &n->roster));
-    HTH_TRY(hth_reducer_new(n->env, n->rpc, NULL, &n->reducer));
+    if (opts->silence_us > 0)
+        reducer.silence_min_us = reducer.silence_max_us = reducer.patience_us = opts->silence_us;
+    HTH_TRY(hth_reducer_new(n->env, n->rpc, &reducer, &n->reducer));
     HTH_TRY(hth_moshpit_new(n->env, n->rpc, n->dht, n->roster, n->reducer, &moshpit, &n->averager));
     HTH_TRY(hth_averager_start(&n->averager, on_round, n));
     n->timer = hth_timer_new(n->env, on_timer, n);

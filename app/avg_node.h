@@ -37,7 +37,8 @@ struct hth_avg_node_opts {
     enum hth_quant_format format;
     uint64_t seed; /* of the values: standard normals of (seed, rank) */
     int64_t window_us;
-    struct hth_log *log;                                              /* NULL: errors only */
+    int64_t silence_us;  /* after which a peer is held for dead; 0: learnt (hth_reducer_opts) */
+    struct hth_log *log; /* NULL: errors only */
     void (*on_ready)(void *arg);                                      /* all are seen; once */
     void (*on_sweep)(void *arg, const struct hth_avg_result *result); /* values are new already */
     void *arg;

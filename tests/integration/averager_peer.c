@@ -8,7 +8,8 @@
  * SWEEPS times through all axes, prints a line per sweep, writes its vector to OUT after each, and
  * stays until SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as
  * soon as it sees itself in that phase of its second sweep: declared, joined, leading, begun,
- * reducing, returning. Of those that share a folder for OUT only the first to see it does.
+ * reducing, returning. Of those that share a folder for OUT only the first to see it does. PHASE
+ * "patience": nobody dies, and a peer may be late or silent for HOW seconds.
  */
 #include "app/avg_node.h"
 #include "core/mem.h"
@@ -183,6 +184,10 @@ int main(int argc, char **argv)
         p.out = argv[9];
         p.phase = argc == 12 ? argv[10] : NULL;
         p.how = argc == 12 ? argv[11] : NULL;
+        if (p.phase != NULL && strcmp(p.phase, "patience") == 0) {
+            o.silence_us = o.window_us = atoi(p.how) * HTH_US_PER_S;
+            p.phase = NULL;
+        }
         err = hth_avg_node_open(&o, &p.node);
     }
     if (err == HTH_OK)
