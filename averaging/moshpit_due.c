@@ -75,7 +75,8 @@ static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
         line->round < s->round)
         return false;
     *out = line->round == s->round && hth_avg_line_eq(line, ours) ? DUE : NOT_DUE;
-    return true;
+    /* Where cells stand, a peer may look in two lines at once: its own, and one to stand in. */
+    return *out == DUE || s->moves || line->round > s->round;
 }
 
 /* Notes are late: who was in one of the last steps comes in a moment perhaps. Who stays behind says

@@ -48,32 +48,43 @@ static bool same_cell(const struct hth_avg_cell *a, const struct hth_avg_cell *b
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* A peer that is in this cell and can be expected to bring values; `self` counts where it stands.
+static bool is_in(const struct sweep *s, const struct hth_roster_peer *p,
+                  const struct hth_avg_cell *cell)
+{
+    return p->note.schema == hth_roster_self(s->mp->roster)->schema &&
+           p->note.generation == s->generation && hth_avg_shape_eq(&p->note.shape, &s->shape) &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
+           same_cell(&p->note.cell, cell);
+}
+
+/* A peer that is in this cell and can be expected to bring values; this one counts where it stands.
  */
 static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct hth_avg_cell *cell)
 {
-    struct hth_roster *r = s->mp->roster;
     const struct hth_roster_peer *p;
 
     if (!s->stands_in && same_cell(&s->cell, cell))
         return &s->env->self;
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        if (p->note.schema == hth_roster_self(r)->schema && p->note.generation == s->generation &&
-            hth_avg_shape_eq(&p->note.shape, &s->shape) &&
-            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
-            same_cell(&p->note.cell, cell) && !hth_moshpit_suspected(s->mp, p))
+    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
+        if (is_in(s, p, cell) && !hth_moshpit_suspected(s->mp, p))
             return &p->id;
     return NULL;
 }
 
+/* Somebody who may lead there. Who is missed here may be alive there: to look for nobody costs
+ * little, and to be missing costs a line its mean. */
 static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell *cell,
                                uint32_t axis)
 {
-    struct hth_avg_cell other = *cell;
+    const struct hth_roster_peer *p;
 
-    for (other.at[axis] = 0; other.at[axis] < s->shape.size[axis]; other.at[axis]++)
-        if (other.at[axis] != cell->at[axis] && who_is_in(s, &other) != NULL)
+    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++) {
+        struct hth_avg_cell other = *cell;
+
+        other.at[axis] = p->note.cell.at[axis];
+        if (other.at[axis] != cell->at[axis] && is_in(s, p, &other))
             return true;
+    }
     return false;
 }
 
