@@ -146,15 +146,16 @@ static enum hth_err wait_first(struct swarm *s)
 
 static enum hth_err swarm_start(struct swarm *s)
 {
-    /* A /24 of loopback by process, so that two of us do not meet. */
-    uint8_t net = (uint8_t)(1 + getpid() % 250);
+    /* One address and a port each (docs/footguns.md); the address by process, so that two of us do
+     * not meet. */
+    const uint8_t x = (uint8_t)(1 + getpid() / 250 % 250), y = (uint8_t)(1 + getpid() % 250);
 
     for (uint32_t i = 0; i < NODES; i++) {
         struct one *o = &s->one[i];
         o->swarm = s;
         o->opts = (struct hth_avg_node_opts){
             .network = "twin-c",
-            .addr = {.family = 4, .ip = {127, 90, net, (uint8_t)(1 + i)}},
+            .addr = {.family = 4, .ip = {127, 90, x, y}},
             .threads = 1,
             .population = NODES,
             .shape = {.dims = 2, .size = {4, 4}},
