@@ -2,7 +2,7 @@
 /*
  * bench_codec.c: case D: 10 million normals to the form they have on the wire, and back, on one
  * thread. fp32 rows are sent from where they lie; the figure of "none" is that of two plain copies.
- * bf16 has no counterpart in hivemind.
+ * bf16 and int8 (blocks of 64) have no counterpart in hivemind.
  */
 #include "app/bench_twin.h"
 
@@ -12,7 +12,9 @@
 
 #include <math.h>
 
-#define FLOATS 10000000u
+#define D      1000u
+#define ROWS   10000u
+#define FLOATS (ROWS * D)
 
 struct codec {
     const char *name;
@@ -25,6 +27,7 @@ static const struct codec codecs[] = {
     {"none", HTH_F32, 15.5, 0},
     {"fp16", HTH_F16, 15.4, 5e-6},
     {"bf16", HTH_BF16, 0, 5e-6},
+    {"int8", HTH_I8, 0, 1e-4},
 };
 
 static enum hth_err check(const float *got, const float *want, double mse_max)
@@ -46,8 +49,8 @@ static enum hth_err measure(struct hth_bench *b, const struct hth_bench_twin_cas
     hth_bench_begin(&samples);
     while (hth_bench_more(b, &samples, 9)) {
         int64_t start_ns = hth_bench_now_ns(NULL);
-        hth_rows_from_f32(buf[0], codec->dtype, FLOATS, (uint8_t *)(void *)buf[1]);
-        hth_rows_to_f32((const uint8_t *)(const void *)buf[1], codec->dtype, FLOATS, buf[2]);
+        hth_rows_from_f32(buf[0], codec->dtype, ROWS, D, (uint8_t *)(void *)buf[1]);
+        hth_rows_to_f32((const uint8_t *)(const void *)buf[1], codec->dtype, ROWS, D, buf[2]);
         double ms = (double)(hth_bench_now_ns(NULL) - start_ns) / 1e6;
         if (warm)
             hth_bench_add(&samples, ms);

@@ -149,8 +149,9 @@
 #define HTH_EXPERT_PARAMS_MAX          (1u << 30) /* weights of one expert */
 #define HTH_EXPERT_PARTS_MAX           8192       /* experts named by one request */
 #define HTH_EXPERT_CALL_PARTS_MAX      4096 /* ... by a request of our client: 60 KiB at most */
-#define HTH_EXPERT_CALL_BYTES_MAX      (96u << 20) /* tensors of a request of our client */
+#define HTH_EXPERT_CALL_BYTES_MAX      (96u << 20) /* ... and tensors, counted as fp32 */
 #define HTH_EXPERT_CALL_ROWS_MAX       65536       /* rows of a request of our client */
+#define HTH_EXPERT_REQUEST_FLOATS_MAX  (32u << 20) /* in a request's tensors: 128 MiB of fp32 */
 #define HTH_EXPERT_PAIRS_MAX           (1u << 22)  /* pairs of one batch of the client */
 #define HTH_EXPERT_INFO_PAGE_MAX       256         /* experts told by one INFO reply */
 #define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24)  /* declared by a backward */

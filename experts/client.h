@@ -96,7 +96,7 @@ struct hth_expert_call {
     uint32_t k_min;      /* answers per unit before the grace period; 0: wait for all */
     int64_t grace_us;    /* 0: the client's */
     int64_t timeout_us;  /* 0: the client's */
-    enum hth_dtype wire; /* type of rows on the wire: F32 (also 0), BF16 or F16 */
+    enum hth_dtype wire; /* type of rows on the wire (experts/rows.h); 0: F32 */
     uint64_t trace_id;
 };
 

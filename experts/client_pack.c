@@ -79,7 +79,8 @@ void hth_cl_group_free(struct cl_group *g)
 /* How many pairs from `deals` one request takes: one host, within the limits of a request. */
 static uint32_t group_len(const struct hth_expert_batch *b, const struct deal *deals, uint32_t left)
 {
-    size_t unit_bytes = (size_t)b->block_rows * b->d * hth_dtype_size(b->wire);
+    /* As floats, whatever they travel as: what a host computes at a time is bounded so. */
+    size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
     size_t bytes_max = HTH_EXPERT_CALL_BYTES_MAX / (b->backward ? 2 : 1);
     uint32_t parts = 1, n = 1;
 
@@ -195,10 +196,9 @@ static enum hth_err prepare(struct cl_group *g, struct hth_tensor *out, bool dy,
     struct hth_expert_batch *b = g->batch;
     const struct hth_tensor *from = dy ? &b->dy : &b->x;
     size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
-    size_t bytes = (size_t)g->rows_total * b->d * hth_dtype_size(b->wire);
+    size_t bytes = g->rows_total * hth_rows_bytes(b->wire, b->d);
 
-    *out = (struct hth_tensor){
-        .dtype = b->wire, .ndim = 2, .dim = {g->rows_total, b->d}, .blob = NULL};
+    *out = hth_rows_tensor(b->wire, g->rows_total, b->d);
     *direct = is_direct(g, from, dy);
     if (!*direct)
         return hth_env_blob_new(b->env, bytes, b->client->opts.budget, &out->blob);
@@ -211,11 +211,11 @@ static void gather(const struct cl_group *g, const struct hth_tensor *to, bool d
 {
     const struct hth_expert_batch *b = g->batch;
     const struct hth_tensor *from = dy ? &b->dy : &b->x;
-    size_t n = (size_t)b->block_rows * b->d, step = n * hth_dtype_size(b->wire);
+    size_t n = (size_t)b->block_rows * b->d, step = b->block_rows * hth_rows_bytes(b->wire, b->d);
     const float *rows = (const float *)(const void *)(from->blob->data + from->offset);
 
     for (uint32_t i = 0; i < g->pairs_count; i++)
-        hth_rows_from_f32(rows + unit_of(g, i, dy) * n, b->wire, n,
+        hth_rows_from_f32(rows + unit_of(g, i, dy) * n, b->wire, b->block_rows, b->d,
                           to->blob->data + to->offset + i * step);
 }
 
@@ -320,8 +320,8 @@ uint32_t hth_expert_batch_unpack(const struct hth_expert_batch *batch, float *ou
         if (ok[i]) {
             const struct hth_tensor *t = &batch->groups[at->group]->reply;
             hth_rows_to_f32(t->blob->data + t->offset +
-                                (size_t)at->row * batch->d * hth_dtype_size(batch->wire),
-                            batch->wire, n, to);
+                                at->row * hth_rows_bytes(batch->wire, batch->d),
+                            batch->wire, batch->block_rows, batch->d, to);
             if (hth_rows_finite(to, n))
                 continue;
             ok[i] = 0;

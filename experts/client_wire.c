@@ -180,7 +180,7 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
         return HTH_E_PROTOCOL;
     g->reply = r->tensors[0];
     hth_blob_ref(g->reply.blob);
-    b->info.bytes_in += (uint64_t)g->rows_total * b->d * hth_dtype_size(b->wire);
+    b->info.bytes_in += g->rows_total * hth_rows_bytes(b->wire, b->d);
     return HTH_OK;
 }
 
@@ -229,6 +229,5 @@ void hth_cl_send(struct cl_group *g)
         return;
     }
     b->info.requests++;
-    b->info.bytes_out +=
-        (uint64_t)g->rows_total * b->d * hth_dtype_size(b->wire) * call.body.tensor_count;
+    b->info.bytes_out += g->rows_total * hth_rows_bytes(b->wire, b->d) * call.body.tensor_count;
 }

@@ -3,6 +3,7 @@
 #include "experts/rows.h"
 
 #include "core/blob.h"
+#include "kernels/quant.h"
 
 #include <string.h>
 
@@ -18,7 +19,29 @@
 
 bool hth_rows_dtype_ok(enum hth_dtype dtype)
 {
-    return dtype == HTH_F32 || dtype == HTH_BF16 || dtype == HTH_F16;
+    return dtype == HTH_F32 || dtype == HTH_BF16 || dtype == HTH_F16 || dtype == HTH_I8;
+}
+
+size_t hth_rows_bytes(enum hth_dtype dtype, size_t d)
+{
+    return dtype == HTH_I8 ? hth_quant_bytes(HTH_QUANT_INT8, d) : d * hth_dtype_size(dtype);
+}
+
+struct hth_tensor hth_rows_tensor(enum hth_dtype dtype, uint32_t rows, uint32_t d)
+{
+    uint64_t cols = dtype == HTH_I8 ? hth_rows_bytes(dtype, d) : d;
+
+    return (struct hth_tensor){.dtype = dtype, .ndim = 2, .dim = {rows, cols}};
+}
+
+uint64_t hth_rows_width(const struct hth_tensor *t)
+{
+    const uint64_t block = HTH_QUANT_INT8_BLOCK + 2;
+    uint64_t cols = t->dim[1], scales = cols / block + (cols % block != 0);
+
+    if (t->dtype != HTH_I8)
+        return cols;
+    return cols % block == 1 || cols % block == 2 ? 0 : cols - 2 * scales; /* a scale, no code */
 }
 
 static uint32_t bits_of(float f)
@@ -70,7 +93,7 @@ static uint16_t to_f16(float f)
     return (uint16_t)(sign | half);
 }
 
-ROWS_CLONES void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float *dst)
+ROWS_CLONES static void rows_widen(const void *src, enum hth_dtype dtype, size_t count, float *dst)
 {
     const uint16_t *half = src;
 
@@ -84,7 +107,7 @@ ROWS_CLONES void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t c
             dst[i] = from_f16(half[i]);
 }
 
-ROWS_CLONES void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst)
+ROWS_CLONES static void rows_narrow(const float *src, enum hth_dtype dtype, size_t count, void *dst)
 {
     uint16_t *half = dst;
 
@@ -96,6 +119,50 @@ ROWS_CLONES void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_
     else
         for (size_t i = 0; i < count; i++)
             half[i] = to_f16(src[i]);
+}
+
+/* All of a row is NaN, in a code that decoders refuse: its first scale is. */
+static void int8_spoil(uint8_t *row, size_t d)
+{
+    const uint16_t nan = 0x7fc0;
+
+    memset(row, 0, hth_rows_bytes(HTH_I8, d));
+    memcpy(row + d, &nan, sizeof(nan));
+}
+
+static void int8_rows_to_f32(const uint8_t *src, size_t rows, size_t d, float *dst)
+{
+    size_t bytes = hth_rows_bytes(HTH_I8, d);
+
+    for (size_t r = 0; r < rows; r++, src += bytes, dst += d)
+        if (hth_quant_decode(HTH_QUANT_INT8, src, bytes, d, dst) != HTH_OK)
+            for (size_t i = 0; i < d; i++)
+                dst[i] = float_of(0x7fc00000);
+}
+
+static void int8_rows_from_f32(const float *src, size_t rows, size_t d, uint8_t *dst)
+{
+    size_t bytes = hth_rows_bytes(HTH_I8, d);
+
+    for (size_t r = 0; r < rows; r++, src += d, dst += bytes)
+        if (hth_quant_encode(HTH_QUANT_INT8, src, d, dst) != HTH_OK)
+            int8_spoil(dst, d);
+}
+
+void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t rows, size_t d, float *dst)
+{
+    if (dtype == HTH_I8)
+        int8_rows_to_f32(src, rows, d, dst);
+    else
+        rows_widen(src, dtype, rows * d, dst);
+}
+
+void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t rows, size_t d, void *dst)
+{
+    if (dtype == HTH_I8)
+        int8_rows_from_f32(src, rows, d, dst);
+    else
+        rows_narrow(src, dtype, rows * d, dst);
 }
 
 ROWS_CLONES bool hth_rows_finite(const float *src, size_t count)
@@ -133,11 +200,12 @@ double hth_rows_sumsq(const float *src, size_t count)
     return sum;
 }
 
-enum hth_err hth_rows_check(const struct hth_tensor *t, uint64_t rows, uint64_t cols)
+enum hth_err hth_rows_check(const struct hth_tensor *t, uint64_t rows, uint64_t d)
 {
     uint64_t bytes;
 
-    if (!hth_rows_dtype_ok(t->dtype) || t->ndim != 2 || t->dim[0] != rows || t->dim[1] != cols)
+    if (!hth_rows_dtype_ok(t->dtype) || t->ndim != 2 || t->dim[0] != rows || d == 0 ||
+        hth_rows_width(t) != d)
         return HTH_E_BAD_SHAPE;
     HTH_TRY(hth_tensor_bytes(t, &bytes));
     if (t->blob == NULL || t->offset > t->blob->size || bytes > t->blob->size - t->offset)

@@ -3,6 +3,17 @@
  * rows.h: moving rows between the wire's types and the kernels' floats, and looking whether they
  * are finite. Pure loops that jobs of server and client share; besides experts/ only the benchmark
  * of the wire's types calls them.
+ *
+ *   type   a row of d numbers                                   worst error
+ *   F32    4 d bytes                                            none
+ *   BF16   2 d                                                  2^-8 of the number
+ *   F16    2 d                                                  2^-11 of it, 3e-8; at most 65504
+ *   I8     d codes, then a bf16 scale for each block of 64      1/252 of the block's largest
+ *
+ * I8 is the int8 of kernels/quant.h, a row for itself: rows of one tensor are cut, gathered and
+ * answered one by one. Its tensor is [rows, bytes of a row]. A row that is not finite stays so in
+ * every type; in I8 all of it becomes NaN, since a block has one scale. So does a row whose scales
+ * no encoder writes: receivers look whether rows are finite, and need to look at nothing else.
  */
 #ifndef HTH_EXPERTS_ROWS_H
 #define HTH_EXPERTS_ROWS_H
@@ -10,12 +21,19 @@
 #include "core/base.h"
 #include "core/tensor.h"
 
-/* Whether rows may travel as this type: F32, BF16, F16. */
+/* Whether rows may travel as this type: F32, BF16, F16, I8. */
 bool hth_rows_dtype_ok(enum hth_dtype dtype);
-/* count elements to floats; exact. */
-void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t count, float *dst);
-/* count floats to elements; nearest, ties to even; NaN stays NaN, too large becomes infinite. */
-void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t count, void *dst);
+/* Of one row of d numbers. */
+size_t hth_rows_bytes(enum hth_dtype dtype, size_t d);
+/* Shape of so many rows; the blob is the caller's to add. */
+struct hth_tensor hth_rows_tensor(enum hth_dtype dtype, uint32_t rows, uint32_t d);
+/* Numbers in each row of a tensor; 0: no row is so long. */
+uint64_t hth_rows_width(const struct hth_tensor *t);
+/* rows x d numbers to floats; exact. */
+void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t rows, size_t d, float *dst);
+/* rows x d floats to rows as they travel. Halves: nearest, ties to even; too large becomes
+ * infinite. */
+void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t rows, size_t d, void *dst);
 /* No NaN, no infinity. */
 bool hth_rows_finite(const float *src, size_t count);
 /* Every magnitude at most `limit`, which is positive; NaN is not. */
@@ -23,8 +41,8 @@ bool hth_rows_below(const float *src, size_t count, float limit);
 /* Sum of squares in double, in a fixed order. */
 double hth_rows_sumsq(const float *src, size_t count);
 
-/* Checks that a tensor is [rows, cols] of a type for rows, with its bytes inside its blob.
+/* Checks that a tensor is rows x d numbers of a type for rows, with its bytes inside its blob.
  * Errors: E_BAD_SHAPE. */
-enum hth_err hth_rows_check(const struct hth_tensor *t, uint64_t rows, uint64_t cols) HTH_MUST;
+enum hth_err hth_rows_check(const struct hth_tensor *t, uint64_t rows, uint64_t d) HTH_MUST;
 
 #endif

@@ -82,7 +82,7 @@ static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len,
  * before, another peer's rows perhaps, must not travel. */
 static void clear_refused_rows(struct srv_request *r)
 {
-    size_t row_bytes = (size_t)r->d * hth_dtype_size(r->dtype);
+    size_t row_bytes = hth_rows_bytes(r->dtype, r->d);
 
     if (r->out == NULL || r->out->data == NULL)
         return;
@@ -97,11 +97,12 @@ static void clear_refused_rows(struct srv_request *r)
 static void request_finish(struct srv_request *r)
 {
     struct hth_server *s = r->server;
-    struct hth_tensor t = {.dtype = r->dtype, .ndim = 2, .dim = {r->rows, r->d}, .blob = r->out};
+    struct hth_tensor t = hth_rows_tensor(r->dtype, r->rows, r->d);
     struct hth_rpc_body body = {0};
     uint8_t *payload;
     bool any;
 
+    t.blob = r->out;
     pack_verdicts(r, &payload, &body.payload_len, &any);
     any = any && r->out != NULL;
     if (any)
@@ -111,7 +112,7 @@ static void request_finish(struct srv_request *r)
         body.tensors = any ? &t : NULL;
         body.tensor_count = any ? 1 : 0;
         s->stats.requests_ok++;
-        s->stats.bytes_out += any ? (uint64_t)r->rows * r->d * hth_dtype_size(r->dtype) : 0;
+        s->stats.bytes_out += any ? r->rows * hth_rows_bytes(r->dtype, r->d) : 0;
         hth_rpc_on_cancel(r->req, NULL, NULL);
         hth_rpc_reply(r->req, &body);
     }
@@ -223,15 +224,21 @@ static enum hth_err check_tensors(const struct hth_rpc_request *req, bool backwa
 {
     size_t count;
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+    uint64_t d;
 
-    if (count != (backward ? 2 : 1) || t[0].ndim != 2 || t[0].dim[1] == 0 ||
-        t[0].dim[1] > HTH_EXPERT_D_MAX)
+    if (count != (backward ? 2 : 1) || t[0].ndim != 2)
+        return HTH_E_BAD_SHAPE;
+    d = hth_rows_width(&t[0]);
+    if (d > HTH_EXPERT_D_MAX)
         return HTH_E_BAD_SHAPE;
     for (size_t i = 0; i < count; i++) {
-        HTH_TRY(hth_rows_check(&t[i], rows, t[0].dim[1]));
+        HTH_TRY(hth_rows_check(&t[i], rows, d));
         if (t[i].dtype != t[0].dtype)
             return HTH_E_BAD_SHAPE;
     }
+    /* Narrow rows become floats here: a request asks for no more of them than fp32 could bring. */
+    if (rows * d * count > HTH_EXPERT_REQUEST_FLOATS_MAX)
+        return HTH_E_TOO_LARGE;
     *out = t;
     return HTH_OK;
 }
@@ -244,7 +251,7 @@ static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_e
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
     struct hth_tensor copy = t[backward ? 1 : 0];
     const struct hth_rpc_body body = {.tensors = &copy, .tensor_count = 1};
-    uint64_t bytes = (uint64_t)rows * copy.dim[1] * hth_dtype_size(copy.dtype);
+    uint64_t bytes = rows * copy.dim[1] * hth_dtype_size(copy.dtype);
 
     s->stats.requests_ok++;
     s->stats.bytes_in += bytes * count;
@@ -283,7 +290,7 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
         refuse(s, req, HTH_E_MALFORMED, "a backward needs an idempotency key");
         return false;
     }
-    *digest = hth_hash64(payload, len, t->dim[0] * HTH_EXPERT_D_MAX + t->dim[1]);
+    *digest = hth_hash64(payload, len, hth_mix64(t->dim[0] << 32 | t->dim[1]) + t->dtype);
     entry = hth_cache_find(s->cache, req, hth_now_us(s->env));
     if (entry == NULL)
         return true;
@@ -306,7 +313,7 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
 
 static void take_tensors(struct srv_request *r, const struct hth_tensor *t)
 {
-    uint64_t bytes = (uint64_t)r->rows * r->d * hth_dtype_size(t->dtype);
+    uint64_t bytes = r->rows * hth_rows_bytes(t->dtype, r->d);
 
     r->dtype = t->dtype;
     r->x = hth_blob_ref(t[0].blob);
@@ -360,7 +367,7 @@ static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
                             const struct hth_work *w, const struct hth_tensor *t, bool backward)
 {
     struct srv_request *r = hth_new(struct srv_request);
-    uint64_t bytes = (uint64_t)w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
+    uint64_t bytes = w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
     uint64_t digest = 0;
     bool pass_through;
     double cost = 0;
@@ -369,7 +376,7 @@ static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
     r->backward = backward;
     r->rows = w->rows_total;
     r->rows_in_microbatch = w->rows_in_microbatch;
-    r->d = (uint32_t)t->dim[1];
+    r->d = (uint32_t)hth_rows_width(t);
     r->parts_count = w->parts;
     r->parts = hth_new_array(struct srv_part, w->parts);
     r->arrived_us = hth_now_us(s->env);

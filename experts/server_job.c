@@ -218,7 +218,7 @@ static enum hth_err begin_part(struct srv_part *part)
         return HTH_OK;
     if (hth_fault(env, "experts.memory"))
         return HTH_E_NO_MEMORY;
-    return hth_env_blob_new(env, (size_t)r->rows * r->d * hth_dtype_size(r->dtype),
+    return hth_env_blob_new(env, r->rows * hth_rows_bytes(r->dtype, r->d),
                             hth_rpc_budget(r->server->rpc), &r->out);
 }
 

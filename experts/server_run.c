@@ -35,21 +35,21 @@ static const uint8_t *seg_bytes(const struct srv_segment *seg, const struct hth_
 {
     const struct srv_request *r = seg->part->request;
 
-    return blob->data + offset + (size_t)seg->row0 * r->d * hth_dtype_size(r->dtype);
+    return blob->data + offset + seg->row0 * hth_rows_bytes(r->dtype, r->d);
 }
 
 static uint8_t *seg_out(const struct srv_segment *seg)
 {
     const struct srv_request *r = seg->part->request;
 
-    return r->out->data + (size_t)seg->row0 * r->d * hth_dtype_size(r->dtype);
+    return r->out->data + seg->row0 * hth_rows_bytes(r->dtype, r->d);
 }
 
 static void zero_out(const struct srv_segment *seg)
 {
     const struct srv_request *r = seg->part->request;
 
-    memset(seg_out(seg), 0, (size_t)seg->rows * r->d * hth_dtype_size(r->dtype));
+    memset(seg_out(seg), 0, seg->rows * hth_rows_bytes(r->dtype, r->d));
 }
 
 /* Finite, and so small that no sum of squares or products in the kernels overflows: one peer's 1e30
@@ -123,9 +123,9 @@ static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const 
         const struct srv_request *r = seg->part->request;
         size_t at = rows->count * d, n = seg->rows * d;
         float *x = rows->x + at, *dy = backward ? rows->dy + at : NULL;
-        hth_rows_to_f32(seg_bytes(seg, r->x, r->x_offset), r->dtype, n, x);
+        hth_rows_to_f32(seg_bytes(seg, r->x, r->x_offset), r->dtype, seg->rows, d, x);
         if (backward)
-            hth_rows_to_f32(seg_bytes(seg, r->dy, r->dy_offset), r->dtype, n, dy);
+            hth_rows_to_f32(seg_bytes(seg, r->dy, r->dy_offset), r->dtype, seg->rows, d, dy);
         seg->status = judge(&job->server->opts, x, dy, n);
         if (seg->status == HTH_OK)
             rows->count += seg->rows;
@@ -144,7 +144,7 @@ static void rows_scatter(struct srv_job *job, const struct srv_batch *b, const s
         struct srv_segment *seg = &job->segs[b->seg0 + i];
         if (seg->status != HTH_OK)
             continue;
-        hth_rows_from_f32(from, seg->part->request->dtype, seg->rows * d, seg_out(seg));
+        hth_rows_from_f32(from, seg->part->request->dtype, seg->rows, d, seg_out(seg));
         from += seg->rows * d;
     }
 }

@@ -178,11 +178,11 @@ bool answered(void *answer)
 static struct hth_tensor rows_tensor(const float *rows, uint32_t count, uint32_t d,
                                      enum hth_dtype dtype)
 {
-    struct hth_tensor t = {.dtype = dtype, .ndim = 2, .dim = {count, d}};
+    struct hth_tensor t = hth_rows_tensor(dtype, count, d);
 
-    t.blob = hth_blob_try_new((size_t)count * d * hth_dtype_size(dtype));
+    t.blob = hth_blob_try_new(count * hth_rows_bytes(dtype, d));
     assert_non_null(t.blob);
-    hth_rows_from_f32(rows, dtype, (size_t)count * d, t.blob->data);
+    hth_rows_from_f32(rows, dtype, count, d, t.blob->data);
     return t;
 }
 

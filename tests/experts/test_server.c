@@ -9,6 +9,7 @@
 
 #include "core/mem.h"
 #include "experts/message.h"
+#include "experts/rows.h"
 
 #define D 16
 
@@ -207,6 +208,52 @@ static void narrow_types_travel(void **state)
     world_end(w, &c);
 }
 
+/* Rows of int8 through forward, backward and a repeat: close to fp32, and the repeat gets the very
+ * bytes. */
+static void int8_rows_learn(void **state)
+{
+    enum { ROWS = 6 };
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, ROWS * D), *dy = normals(2, ROWS * D), want[2][ROWS * D], got[ROWS * D];
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dtype = HTH_I8};
+    size_t bytes = ROWS * hth_rows_bytes(HTH_I8, D);
+    struct answer out, again;
+    struct reference r;
+    struct caller c;
+
+    (void)state;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    h.expert.uid = uid_of(0);
+    reference_start(&r, &h.expert);
+    reference_forward(&r, ROWS, x, want[0]);
+    reference_backward(&r, ROWS, ROWS, x, dy, want[1]);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        a.dy = pass == 1 ? dy : NULL;
+        a.key = pass;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_int_equal(out.tensor.dtype, HTH_I8);
+        assert_int_equal(out.blob->size - out.tensor.offset, bytes);
+        hth_rows_to_f32(out.rows, HTH_I8, ROWS, D, got);
+        for (int i = 0; i < ROWS * D; i++)
+            assert_close(got[i], want[pass][i], 0.02, 0.06);
+        if (pass == 1) {
+            ask_wait(w, &c, &h, &a, &again);
+            assert_ok(again.err);
+            assert_memory_equal(again.rows, out.rows, bytes);
+            answer_clear(&again);
+        }
+        answer_clear(&out);
+    }
+    assert_int_equal(host_stats(&h).rows_backward, ROWS);
+    reference_stop(&r);
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
 static void nop_gives_back_the_very_bytes(void **state)
 {
     struct hth_world *w = world_new(1);
@@ -296,7 +343,7 @@ static enum hth_err raw_call(struct hth_world *w, struct caller *c, const struct
 {
     struct hth_rpc_target to = host_target(h);
     struct hth_rpc_call_opts o = *opts;
-    struct answer out = {0};
+    struct answer out = {.parts = 1};
     enum hth_err err;
 
     o.timeout_us = HTH_US_PER_S;
@@ -319,6 +366,9 @@ struct hostile {
 
 static void hostile_requests_are_refused(void **state)
 {
+    enum { LONG_ROWS = HTH_EXPERT_REQUEST_FLOATS_MAX / HTH_EXPERT_D_MAX };
+    enum { LONG_BYTES = HTH_EXPERT_D_MAX + HTH_EXPERT_D_MAX / 32 };
+    static const uint32_t long_rows[2] = {LONG_ROWS + 1, LONG_ROWS};
     static const uint32_t coord[3] = {0, 0, 0}, far[1] = {HTH_GRID_DIM_MAX};
     static const uint32_t one[3] = {1, 1, 1}, zero[1] = {0}, many[2] = {UINT32_MAX, UINT32_MAX};
     static const struct hth_work good = {
@@ -341,6 +391,10 @@ static void hostile_requests_are_refused(void **state)
         {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
         {good, 1, D, 1, HTH_F32, false, 0, HTH_E_TOO_LARGE},
         {good, 1, D, 2, HTH_F32, true, 2, HTH_E_TOO_LARGE},
+        /* int8: a scale without codes; one row too many for floats, and what just fits */
+        {good, 1, 67, 1, HTH_I8, false, 0, HTH_E_BAD_SHAPE},
+        {good, LONG_ROWS + 1, LONG_BYTES, 1, HTH_I8, false, 0, HTH_E_TOO_LARGE},
+        {good, LONG_ROWS, LONG_BYTES, 1, HTH_I8, false, 0, HTH_OK},
     };
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -358,6 +412,8 @@ static void hostile_requests_are_refused(void **state)
     cases[15].work.rows = many;
     cases[16].work.rows_in_microbatch = HTH_EXPERT_MICROBATCH_ROWS_MAX + 1;
     cases[13].work.coord = (const uint32_t[4]){0};
+    cases[18].work.rows = &long_rows[0];
+    cases[19].work.rows = &long_rows[1];
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
@@ -368,7 +424,9 @@ static void hostile_requests_are_refused(void **state)
                                       .idem = {.lo = k->key}};
         uint8_t *payload;
         enum hth_err err;
-        t[0].blob = hth_blob_try_new(k->rows * k->cols * 4);
+        uint64_t bytes;
+        assert_ok(hth_tensor_bytes(&t[0], &bytes));
+        t[0].blob = hth_blob_try_new(bytes);
         memset(t[0].blob->data, 0, t[0].blob->size);
         t[1] = t[0];
         assert_ok(hth_work_pack(&k->work, &payload, &o.body.payload_len));
@@ -381,7 +439,7 @@ static void hostile_requests_are_refused(void **state)
         hth_free(payload);
         hth_blob_unref(t[0].blob);
     }
-    assert_int_equal(host_stats(&h).refused_bad, HTH_ARRAY_LEN(cases) - 1);
+    assert_int_equal(host_stats(&h).refused_bad, HTH_ARRAY_LEN(cases) - 2);
     world_end(w, &c);
 }
 
@@ -521,6 +579,10 @@ static void backward_is_applied_once(void **state)
     ask_wait(w, &c, &h, &a, &late);
     assert_err(HTH_E_REPLAYED, late.err);
     a.rows[0] = 4;
+    a.dtype = HTH_BF16; /* or for the answer in another type */
+    ask_wait(w, &c, &h, &a, &late);
+    assert_err(HTH_E_REPLAYED, late.err);
+    a.dtype = HTH_F32;
     hth_world_run_for(w, 11 * HTH_US_PER_S); /* forgotten by age */
     ask_wait(w, &c, &h, &a, &late);
     assert_ok(late.err);
@@ -658,6 +720,7 @@ int main(void)
         cmocka_unit_test(rows_do_not_see_their_batch),
         cmocka_unit_test(large_parts_are_cut),
         cmocka_unit_test(narrow_types_travel),
+        cmocka_unit_test(int8_rows_learn),
         cmocka_unit_test(nop_gives_back_the_very_bytes),
         cmocka_unit_test(parts_have_their_own_verdicts),
         cmocka_unit_test(hostile_requests_are_refused),

@@ -424,30 +424,30 @@ static void halves_convert(void **state)
     struct hth_rng rng;
 
     (void)state;
-    hth_rows_from_f32(exact, HTH_F16, HTH_ARRAY_LEN(exact), half);
-    hth_rows_to_f32(half, HTH_F16, HTH_ARRAY_LEN(exact), back);
+    hth_rows_from_f32(exact, HTH_F16, 1, HTH_ARRAY_LEN(exact), half);
+    hth_rows_to_f32(half, HTH_F16, 1, HTH_ARRAY_LEN(exact), back);
     assert_memory_equal(exact, back, sizeof(exact));
-    hth_rows_from_f32(special, HTH_F16, 3, half);
-    hth_rows_to_f32(half, HTH_F16, 3, back);
+    hth_rows_from_f32(special, HTH_F16, 1, 3, half);
+    hth_rows_to_f32(half, HTH_F16, 1, 3, back);
     assert_true(isinf(back[0]) && isinf(back[1]) && back[1] < 0 && isnan(back[2]));
     assert_false(hth_rows_finite(back, 3));
     hth_rng_init(&rng, 4);
     for (int i = 0; i < 20000; i++) {
         float v = (float)(hth_rng_normal(&rng) * pow(10, (double)hth_rng_below(&rng, 8) - 4)), r;
         uint16_t h;
-        hth_rows_from_f32(&v, HTH_F16, 1, &h);
-        hth_rows_to_f32(&h, HTH_F16, 1, &r);
+        hth_rows_from_f32(&v, HTH_F16, 1, 1, &h);
+        hth_rows_to_f32(&h, HTH_F16, 1, 1, &r);
         if (fabsf(v) < 65504)
             assert_close(r, v, 1.0 / 2048, 3e-8);
-        hth_rows_from_f32(&v, HTH_BF16, 1, &h);
-        hth_rows_to_f32(&h, HTH_BF16, 1, &r);
+        hth_rows_from_f32(&v, HTH_BF16, 1, 1, &h);
+        hth_rows_to_f32(&h, HTH_BF16, 1, 1, &r);
         assert_close(r, v, 1.0 / 256, 0);
     }
     for (uint32_t h = 0; h < 65536; h++) { /* every half survives the trip */
         uint16_t in = (uint16_t)h, out;
         float v;
-        hth_rows_to_f32(&in, HTH_F16, 1, &v);
-        hth_rows_from_f32(&v, HTH_F16, 1, &out);
+        hth_rows_to_f32(&in, HTH_F16, 1, 1, &v);
+        hth_rows_from_f32(&v, HTH_F16, 1, 1, &out);
         if (!isnan(v))
             assert_int_equal(in, out);
     }
@@ -467,13 +467,13 @@ static void long_rows_convert_as_single_numbers(void **state)
     }
     for (int type = 0; type < 2; type++) {
         enum hth_dtype dtype = type == 0 ? HTH_F16 : HTH_BF16;
-        hth_rows_from_f32(wide, dtype, COUNT, half);
-        hth_rows_to_f32(half, dtype, COUNT, back);
+        hth_rows_from_f32(wide, dtype, 1, COUNT, half);
+        hth_rows_to_f32(half, dtype, 1, COUNT, back);
         for (uint32_t i = 0; i < COUNT; i++) {
             uint16_t h;
             float f;
-            hth_rows_from_f32(&wide[i], dtype, 1, &h);
-            hth_rows_to_f32(&h, dtype, 1, &f);
+            hth_rows_from_f32(&wide[i], dtype, 1, 1, &h);
+            hth_rows_to_f32(&h, dtype, 1, 1, &f);
             assert_int_equal(h, half[i]);
             assert_memory_equal(&f, &back[i], sizeof(f));
         }
@@ -484,6 +484,101 @@ static void long_rows_convert_as_single_numbers(void **state)
     assert_true(hth_rows_finite(back, COUNT));
     back[COUNT - 1] = INFINITY;
     assert_false(hth_rows_finite(back, COUNT));
+}
+
+/* The format by hand: a row is its codes, then a bf16 scale for each 64 of them. */
+static void int8_rows_keep_their_bound(void **state)
+{
+    enum { ROWS = 40, D_MAX = 200 };
+    static const uint32_t widths[] = {1, 63, 64, 65, 128, 130, 200};
+    float x[ROWS * D_MAX], back[ROWS * D_MAX];
+    uint8_t bytes[ROWS * (D_MAX + 8)];
+    struct hth_rng rng;
+
+    (void)state;
+    hth_rng_init(&rng, 8);
+    for (size_t k = 0; k < HTH_ARRAY_LEN(widths); k++) {
+        uint32_t d = widths[k], blocks = (d + 63) / 64, row_bytes = d + 2 * blocks;
+        struct hth_tensor t = hth_rows_tensor(HTH_I8, ROWS, d);
+        assert_int_equal(hth_rows_bytes(HTH_I8, d), row_bytes);
+        assert_int_equal(t.dim[1], row_bytes);
+        assert_int_equal(hth_rows_width(&t), d);
+        for (uint32_t i = 0; i < ROWS * d; i++) { /* rows of any size: from 1e-10 to 1e10 */
+            double size = pow(10, (double)(i / d) / 2 - 10);
+            x[i] = (float)(hth_rng_normal(&rng) * size);
+        }
+        hth_rows_from_f32(x, HTH_I8, ROWS, d, bytes);
+        hth_rows_to_f32(bytes, HTH_I8, ROWS, d, back);
+        for (uint32_t b = 0; b < ROWS * blocks; b++) {
+            uint32_t row = b / blocks, first = b % blocks * 64, end = HTH_MIN(first + 64, d);
+            const uint8_t *at = bytes + row * row_bytes;
+            uint32_t scale_bits = 0;
+            float most = 0, scale;
+            memcpy((uint8_t *)&scale_bits + 2, at + d + 2 * (b % blocks), 2);
+            memcpy(&scale, &scale_bits, sizeof(scale));
+            for (uint32_t j = first; j < end; j++)
+                most = fmaxf(most, fabsf(x[row * d + j]));
+            for (uint32_t j = first; j < end; j++) {
+                assert_true(fabsf(back[row * d + j] - x[row * d + j]) <= most / 252);
+                assert_true(back[row * d + j] == (float)(int8_t)at[j] * scale);
+            }
+        }
+    }
+}
+
+/* The bytes of docs/protocol.md: 1/127 rounded up to bf16 is 2^-7 (1 + 2/128). */
+static void int8_rows_of_the_documentation(void **state)
+{
+    static const float x[] = {1, -0.5f, 0.25f, 0, 0, 0};
+    static const uint8_t want[] = {0x7e, 0xc1, 0x20, 0x02, 0x3c, 0, 0, 0, 0, 0};
+    uint8_t bytes[sizeof(want)];
+
+    (void)state;
+    hth_rows_from_f32(x, HTH_I8, 2, 3, bytes);
+    assert_memory_equal(bytes, want, sizeof(want));
+}
+
+/* Lengths that no row has: a scale without a code. */
+static void int8_widths_are_judged(void **state)
+{
+    uint32_t next = 1;
+
+    (void)state;
+    for (uint64_t cols = 0; cols < 1000; cols++) {
+        const struct hth_tensor t = {.dtype = HTH_I8, .ndim = 2, .dim = {1, cols}};
+        if (cols == hth_rows_bytes(HTH_I8, next))
+            assert_int_equal(hth_rows_width(&t), next++);
+        else
+            assert_int_equal(hth_rows_width(&t), 0);
+    }
+}
+
+/* Numbers or bytes that are no numbers: the whole row is NaN, and its neighbours are whole. */
+static void int8_rows_that_are_not_finite(void **state)
+{
+    enum { W = 70, BYTES = W + 4 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    static const uint16_t scales[] = {0x7f80, 0x7fff, 0xff80, 0x8000, 0xbf80, 0x7f00, 0x7c00};
+    float x[3 * W], back[3 * W];
+    uint8_t bytes[3 * BYTES];
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(bad) + HTH_ARRAY_LEN(scales); k++) {
+        for (uint32_t i = 0; i < 3 * W; i++)
+            x[i] = (float)i;
+        if (k < HTH_ARRAY_LEN(bad))
+            x[W + 66] = bad[k];
+        hth_rows_from_f32(x, HTH_I8, 3, W, bytes);
+        if (k >= HTH_ARRAY_LEN(bad))
+            memcpy(bytes + BYTES + W + 2, &scales[k - HTH_ARRAY_LEN(bad)], 2);
+        hth_rows_to_f32(bytes, HTH_I8, 3, W, back);
+        for (uint32_t i = 0; i < W; i++) {
+            assert_true(isnan(back[W + i]));
+            assert_close(back[i], (float)i, 0, 70.0 / 252);
+            assert_close(back[2 * W + i], (float)(2 * W + i), 0, 210.0 / 252);
+        }
+        assert_false(hth_rows_finite(back, 3 * W));
+    }
 }
 
 int main(void)
@@ -503,6 +598,10 @@ int main(void)
         cmocka_unit_test(wrong_checkpoints_are_named),
         cmocka_unit_test(halves_convert),
         cmocka_unit_test(long_rows_convert_as_single_numbers),
+        cmocka_unit_test(int8_rows_keep_their_bound),
+        cmocka_unit_test(int8_rows_of_the_documentation),
+        cmocka_unit_test(int8_widths_are_judged),
+        cmocka_unit_test(int8_rows_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

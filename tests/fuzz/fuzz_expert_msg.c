@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_expert_msg.c: any bytes as the messages of the expert methods; the first byte picks which.
- */
+/* fuzz_expert_msg.c: any bytes as the messages of the expert methods, or as rows in each of their
+ * types; the first byte picks which. */
 #include "core/base.h"
 #include "core/mem.h"
 #include "experts/message.h"
+#include "experts/rows.h"
+
+#include <math.h>
 
 static void try_work(const uint8_t *data, size_t size)
 {
@@ -28,6 +31,31 @@ static void try_work(const uint8_t *data, size_t size)
     hth_work_close(&w);
 }
 
+/* A shape that passes holds what it says, and an int8 row is whole or NaN from end to end. */
+static void try_rows(const uint8_t *data, size_t size)
+{
+    struct hth_blob blob = {.data = (uint8_t *)(uintptr_t)data + 3, .size = size - 3};
+    struct hth_tensor t = {.dtype = data[0], .ndim = 2, .dim = {data[1], data[2]}, .blob = &blob};
+    uint64_t d = hth_rows_width(&t);
+    float out[255 * 4], back[255];
+    uint8_t again[255 * 4];
+
+    if (hth_rows_check(&t, t.dim[0], d) != HTH_OK)
+        return;
+    HTH_ASSERT(t.dim[0] * hth_rows_bytes(t.dtype, d) <= blob.size);
+    for (uint64_t r = 0; r < t.dim[0]; r++) {
+        size_t bad = 0;
+        hth_rows_to_f32(blob.data + r * hth_rows_bytes(t.dtype, d), t.dtype, 1, d, out);
+        for (uint64_t i = 0; i < d; i++)
+            bad += !isfinite(out[i]);
+        HTH_ASSERT(hth_rows_finite(out, d) == (bad == 0));
+        HTH_ASSERT(t.dtype != HTH_I8 || bad == 0 || bad == d);
+        hth_rows_from_f32(out, t.dtype, 1, d, again);
+        hth_rows_to_f32(again, t.dtype, 1, d, back);
+        HTH_ASSERT(hth_rows_finite(back, d) == (bad == 0));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum hth_err status[16];
@@ -36,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size == 0 || size > HTH_FRAME_META_BYTES_MAX)
         return 0;
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0:
         try_work(data + 1, size - 1);
         break;
@@ -46,9 +74,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 2:
         (void)!hth_info_request_open(data + 1, size - 1, &first);
         break;
-    default:
+    case 3:
         if (hth_info_reply_open(data + 1, size - 1, &infos, &count, &total) == HTH_OK)
             hth_free(infos);
+        break;
+    default:
+        if (size > 3)
+            try_rows(data + 1, size - 1);
     }
     return 0;
 }
