@@ -67,17 +67,43 @@ int hth_verb_bench(int argc, char **argv)
 
 /* ---- shared flags -------------------------------------------------------------------------- */
 
-enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_REPEATS, KEY_THREADS, KEY_SEED, KEY_BUDGET };
+enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_WIRE, KEY_REPEATS, KEY_THREADS, KEY_SEED, KEY_BUDGET };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "One JSON object per row", 1},
     {"plain", KEY_PLAIN, NULL, 0, "Without TLS, to see what it costs", 1},
+    {"wire", KEY_WIRE, "TYPE", 0, "Rows travel as fp32, bf16, fp16 or int8 (default fp32)", 1},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure; the median counts", 1},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s)", 1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
     {"seed", KEY_SEED, "N", 0, "Of weights and inputs", 1},
     {0},
 };
+
+static const struct {
+    const char *name;
+    enum hth_dtype type;
+} wires[] = {{"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
+
+static bool parse_wire(const char *name, enum hth_dtype *out)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(wires); i++) {
+        if (strcmp(wires[i].name, name) == 0) {
+            *out = wires[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *hth_bench_wire_name(const struct hth_bench *b)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(wires); i++) {
+        if (wires[i].type == b->wire)
+            return wires[i].name;
+    }
+    return "fp32";
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -92,6 +118,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_PLAIN:
         b->plain = true;
+        break;
+    case KEY_WIRE:
+        if (!parse_wire(arg, &b->wire))
+            argp_error(state, "--wire '%s': fp32, bf16, fp16 or int8", arg);
         break;
     case KEY_REPEATS:
         b->repeats = (uint32_t)hth_cli_number(state, "--repeats", arg, 1, HTH_BENCH_REPEATS_MAX);

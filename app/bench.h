@@ -13,6 +13,7 @@
 
 #include "app/cli.h"
 #include "app/device.h"
+#include "core/tensor.h"
 #include "kernels/backend.h"
 
 #include <jansson.h>
@@ -21,9 +22,10 @@
 
 struct hth_bench {
     bool json;
-    bool plain;       /* no TLS, to see what it costs */
-    uint32_t repeats; /* 0: each question's own */
-    uint32_t threads; /* compute threads of all hosts together; 0: one per core */
+    bool plain;          /* no TLS, to see what it costs */
+    enum hth_dtype wire; /* of rows between clients and hosts; 0: fp32 */
+    uint32_t repeats;    /* 0: each question's own */
+    uint32_t threads;    /* compute threads of all hosts together; 0: one per core */
     int64_t
         budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
     uint64_t seed;
@@ -52,6 +54,9 @@ void hth_bench_row_take(struct hth_bench *b, json_t *row);
 
 int64_t hth_bench_now_ns(void *arg);
 int64_t hth_bench_now_us(void *arg);
+
+/* "fp32", "bf16", "fp16" or "int8": of rows on the wire. */
+const char *hth_bench_wire_name(const struct hth_bench *b);
 
 /* Samples of one figure. */
 struct hth_bench_samples {

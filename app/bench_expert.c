@@ -194,6 +194,7 @@ static void emit(struct expert *e, const struct figure *f, const struct rates *r
     json_object_set_new(row, "threads", json_integer(hth_bench_threads(&e->bench)));
     json_object_set_new(row, "spread", json_real(hth_bench_spread(&r->rows)));
     json_object_set_new(row, "tls", json_boolean(!e->bench.plain));
+    json_object_set_new(row, "wire", json_string(hth_bench_wire_name(&e->bench)));
     hth_bench_row_take(&e->bench, row);
 }
 
@@ -360,6 +361,7 @@ static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
         "rows_per_s", hth_bench_round(many), "one_expert", hth_bench_round(single), "of_one",
         hth_bench_round(many / single), "threads", (int)hth_bench_threads(&e->bench), "spread",
         hth_bench_spread(wave), "tls", !e->bench.plain);
+    json_object_set_new(row, "wire", json_string(hth_bench_wire_name(&e->bench)));
     json_object_set_new(row, "read_gb_per_s", json_real(hth_bench_round(hth_bench_median(read))));
     json_object_set_new(row, "floor_rows_per_s",
                         floor > 0 ? json_real(hth_bench_round(floor)) : json_null());

@@ -182,6 +182,7 @@ static enum hth_err make_call(struct hth_bench_layer *l, struct hth_expert_call 
         .targets_count = l->targets_count,
         .pairs = l->pairs,
         .pairs_count = pairs,
+        .wire = l->swarm->opts.bench->wire,
     };
     return HTH_OK;
 }

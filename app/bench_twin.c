@@ -189,6 +189,7 @@ void hth_bench_twin_emit(struct hth_bench *b, const struct hth_bench_twin_case *
     json_object_set_new(row, "repeats", json_integer(samples->count));
     json_object_set_new(row, "spread", json_real(hth_bench_spread(samples)));
     json_object_set_new(row, "tls", json_boolean(!b->plain));
+    json_object_set_new(row, "wire", json_string(hth_bench_wire_name(b)));
     hth_bench_row_take(b, row);
 }
 

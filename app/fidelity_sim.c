@@ -68,6 +68,7 @@ static void make_swarm(struct half *h, const struct hth_fidelity_case *c,
     o.trainer.updates_max = UINT32_MAX;
     o.trainer.grace_us = (int64_t)(run->train.grace_s * 1e6);
     o.trainer.timeout_us = (int64_t)(run->train.timeout_s * 1e6);
+    o.trainer.wire = hth_runfile_wire(run);
     h->swarm = hth_swarm_new(h->world, &o);
 }
 

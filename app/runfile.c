@@ -25,6 +25,8 @@ static const cyaml_strval_t optim_kinds[] = {
 static const cyaml_strval_t schedules[] = {
     {"constant", HTH_RUN_CONSTANT}, {"linear", HTH_RUN_LINEAR}, {"cosine", HTH_RUN_COSINE}};
 
+static const cyaml_strval_t row_types[] = {
+    {"auto", 0}, {"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
 static const cyaml_strval_t averaging_modes[] = {
     {"local", HTH_RUN_LOCAL}, {"batch", HTH_RUN_BATCH}, {"off", HTH_RUN_OFF}};
 static const cyaml_strval_t wire_formats[] = {
@@ -83,6 +85,7 @@ static const cyaml_schema_field_t train_fields[] = {
     CYAML_FIELD_UINT("k_min", OPT, struct hth_run_train, k_min),
     CYAML_FIELD_FLOAT("grace_s", OPT, struct hth_run_train, grace_s),
     CYAML_FIELD_FLOAT("timeout_s", OPT, struct hth_run_train, timeout_s),
+    ENUM_FIELD("wire", struct hth_run_train, wire, row_types),
     CYAML_FIELD_UINT("checkpoint_every", OPT, struct hth_run_train, checkpoint_every),
     CYAML_FIELD_END,
 };
@@ -360,6 +363,15 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
     else
         *out = value;
     return err;
+}
+
+/* Hosts round rows to bf16 for their products anyway, unless the run asks them not to;
+ * docs/numbers.md has what that costs. Who computes in fp32 wants all digits. */
+enum hth_dtype hth_runfile_wire(const struct hth_runfile *run)
+{
+    if (run->train.wire != 0)
+        return (enum hth_dtype)run->train.wire;
+    return run->compute == HTH_RUN_FP32 ? HTH_F32 : HTH_BF16;
 }
 
 void hth_runfile_free(struct hth_runfile *run)

@@ -20,6 +20,8 @@
  *     rows: 64                # per micro-batch
  *     flights: 8
  *     steps: 2000
+ *     wire: auto              # fp32 | bf16 | fp16 | int8 | auto: rows to and from experts;
+ *                             # auto: fp32 where compute is fp32, else bf16
  *   optimizer: { kind: adamw, rate: 0.001, schedule: cosine, warmup: 50 }
  *   experts:
  *     optimizer: { kind: adam, rate: 0.001 }
@@ -34,6 +36,7 @@
 
 #include "core/base.h"
 #include "core/limits.h"
+#include "core/tensor.h"
 
 #define HTH_RUNFILE_BYTES_MAX (64u << 10)
 #define HTH_RUNFILE_ERROR_MAX 512
@@ -86,6 +89,7 @@ struct hth_run_train {
     uint32_t k_min;      /* answers a row needs before the grace time starts */
     double grace_s;      /* after k_min */
     double timeout_s;    /* ceiling of the adaptive deadline */
+    uint32_t wire;       /* of rows to and from experts: enum hth_dtype; 0: auto */
     uint32_t checkpoint_every;
 };
 
@@ -132,6 +136,8 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
                                struct hth_runfile **out,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 void hth_runfile_free(struct hth_runfile *run);
+/* The type that rows travel as: train.wire, or what `auto` means. */
+enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);
 /* Looks at the numbers again, after flags changed some. Errors: E_CONFIG with text. */
 enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;

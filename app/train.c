@@ -444,6 +444,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.resume = t->resume;
     opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
+    opts.wire = hth_runfile_wire(t->run);
     opts.local = t->local;
     opts.local_step_rows = t->run->experts.step_rows;
     opts.on = (struct hth_train_callbacks){.on_update = on_update,

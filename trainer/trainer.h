@@ -137,7 +137,7 @@ struct hth_trainer_opts {
     struct hth_share_opts share;  /* with other trainers */
     uint32_t experts_min;         /* live ones per layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */
-    enum hth_dtype wire;          /* of rows on the wire; 0: fp32 */
+    enum hth_dtype wire;          /* of rows on the wire (experts/rows.h); 0: fp32 */
     struct hth_budget *budget;    /* of requests, or NULL */
     bool local;                   /* experts in this process */
     struct hth_train_optim local_optim;

@@ -88,6 +88,31 @@ static void test_averaging(void **state)
     hth_runfile_free(run);
 }
 
+static void test_wire(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum hth_dtype wire;
+    } cases[] = {
+        {"run: a\n", HTH_BF16},
+        {"run: a\ntrain: {wire: auto}\n", HTH_BF16},
+        {"run: a\ncompute: bf16\n", HTH_BF16},
+        {"run: a\ncompute: fp32\n", HTH_F32},
+        {"run: a\ncompute: fp32\ntrain: {wire: bf16}\n", HTH_BF16},
+        {"run: a\ncompute: bf16\ntrain: {wire: fp32}\n", HTH_F32},
+        {"run: a\ntrain: {wire: fp16}\n", HTH_F16},
+        {"run: a\ntrain: {wire: int8}\n", HTH_I8},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_ok(parse(cases[i].text, &run, error));
+        assert_int_equal(hth_runfile_wire(run), cases[i].wire);
+        hth_runfile_free(run);
+    }
+}
+
 static void test_mistakes_of_averaging(void **state)
 {
     (void)state;
@@ -97,6 +122,7 @@ static void test_mistakes_of_averaging(void **state)
         {"run: a\naveraging: {mode: sometimes}\n", "sometimes"},
         {"run: a\naveraging: {evry: 1}\n", "every"},
         {"run: a\naveraging: {format: fp12}\n", "fp12"},
+        {"run: a\ntrain: {wire: int4}\n", "int4"},
         {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
         {"run: a\naveraging: {group: 1}\n", "averaging.group"},
         {"run: a\naveraging: {group: 100000}\n", "averaging.group"},
@@ -188,9 +214,13 @@ static void test_distance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),           cmocka_unit_test(test_every_value_arrives),
-        cmocka_unit_test(test_averaging),          cmocka_unit_test(test_mistakes_of_averaging),
-        cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_a_huge_file_is_refused),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_averaging),
+        cmocka_unit_test(test_mistakes_of_averaging),
+        cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_mistakes_are_named),
+        cmocka_unit_test(test_a_huge_file_is_refused),
         cmocka_unit_test(test_distance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
