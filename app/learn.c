@@ -199,7 +199,8 @@ struct hth_study_point *hth_learn_add(struct hth_learn_study *s, const char *par
 void hth_learn_add_curves(struct hth_learn_study *s, const char *part, const char *series,
                           double fail)
 {
-    static const double times[] = {5, 10, 20, 50, 100, 200, 500, 1000, 2000, 3500, 5000};
+    static const double times[] = {5,   10,  15,  20,   30,   50,   75,   100,  150,  200,
+                                   300, 500, 750, 1000, 1500, 2000, 2500, 3000, 4000, 5000};
     const struct hth_learn_opts *o = &s->setups[s->setup_count - 1];
     for (uint32_t i = 1; i <= o->evals; i++) {
         struct hth_study_point *p = hth_learn_add(s, part, series, fail);

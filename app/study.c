@@ -263,15 +263,18 @@ static bool same_part(const struct hth_study *s, size_t a, size_t b)
     return strcmp(s->points[a].part, s->points[b].part) == 0;
 }
 
-/* Columns that have a number in the part of that point. */
-struct shown {
-    bool param[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
-};
-
-static void find_shown(const struct hth_study *s, const struct hth_study_mean *means, size_t first,
-                       struct shown *out)
+bool hth_study_begins_part(const struct hth_study *s, size_t point)
 {
-    *out = (struct shown){.param = {false}};
+    size_t before = 0;
+    while (!same_part(s, before, point))
+        before++;
+    return before == point;
+}
+
+void hth_study_find_shown(const struct hth_study *s, const struct hth_study_mean *means,
+                          size_t first, struct hth_study_shown *out)
+{
+    *out = (struct hth_study_shown){.param = {false}};
     for (size_t i = first; i < s->point_count; i++) {
         if (!same_part(s, i, first))
             continue;
@@ -282,15 +285,16 @@ static void find_shown(const struct hth_study *s, const struct hth_study_mean *m
     }
 }
 
-static bool any_metric(const struct hth_study *s, const struct hth_study_mean *means, size_t point)
+bool hth_study_has_metric(const struct hth_study *s, const struct hth_study_mean *means)
 {
     for (size_t k = 0; k < s->metric_count; k++)
-        if (means[point * s->metric_count + k].count > 0)
+        if (means[k].count > 0)
             return true;
     return false;
 }
 
-static void print_head(const struct hth_study *s, const char *part, const struct shown *shown)
+static void print_head(const struct hth_study *s, const char *part,
+                       const struct hth_study_shown *shown)
 {
     printf("%-26s", part);
     for (size_t k = 0; k < s->param_count; k++)
@@ -303,7 +307,7 @@ static void print_head(const struct hth_study *s, const char *part, const struct
 }
 
 static void print_row(const struct hth_study *s, const struct hth_study_point *p,
-                      const struct hth_study_mean *means, const struct shown *shown)
+                      const struct hth_study_mean *means, const struct hth_study_shown *shown)
 {
     printf("  %-24s", p->series);
     for (size_t i = 0; i < s->param_count; i++)
@@ -335,16 +339,13 @@ static void print_table(const struct hth_study *s, const struct hth_study_flags 
         printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
                (unsigned long long)f->seeds, (unsigned long long)f->seed);
     for (size_t first = 0; first < s->point_count; first++) {
-        struct shown shown;
-        size_t before = 0;
-        while (!same_part(s, before, first))
-            before++;
-        if (before < first)
+        struct hth_study_shown shown;
+        if (!hth_study_begins_part(s, first))
             continue; /* that part was printed */
-        find_shown(s, means, first, &shown);
+        hth_study_find_shown(s, means, first, &shown);
         print_head(s, s->points[first].part, &shown);
         for (size_t i = first; i < s->point_count; i++)
-            if (same_part(s, i, first) && any_metric(s, means, i))
+            if (same_part(s, i, first) && hth_study_has_metric(s, means + i * s->metric_count))
                 print_row(s, &s->points[i], means + i * s->metric_count, &shown);
     }
 }

@@ -13,8 +13,10 @@
  *     points x seeds --run, on all cores--> numbers --mean, s.e., 95 %--> table or JSON
  *                                                                    `--> DIR/config.json
  *                                                                         DIR/metrics.csv
- *                                                                         DIR/plot.gp -> png, svg
- *                                                                         DIR/report.html
+ *                                                                         DIR/plot.gp -> PART.png,
+ * PART.svg DIR/report.html
+ *
+ * Each part that has panels is a picture of its own, and a chapter of the report.
  *
  * What comes out depends on the points and seeds alone, never on threads or time: two runs give the
  * same files. The command in them leaves out what does not change a number (--out, --threads,
@@ -48,7 +50,7 @@ struct hth_study_point {
     size_t group;                       /* points that one run measures, from here on; 0: 1 */
 };
 
-/* One picture: metric y against parameter x, for all points of a part. */
+/* One frame of a picture: metric y against parameter x, for all points of a part. */
 struct hth_study_panel {
     const char *part, *title;
     uint32_t x, y;
@@ -115,6 +117,16 @@ enum hth_err hth_study_write(const struct hth_study *study, const struct hth_stu
                              const struct hth_study_mean *means) HTH_MUST;
 /* A string of JSON, quotes included. */
 void hth_study_json_text(FILE *to, const char *text);
+/* Whether that point is the first of its part. */
+bool hth_study_begins_part(const struct hth_study *study, size_t point);
+/* Columns that have a number somewhere in the part that begins with that point. */
+struct hth_study_shown {
+    bool param[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
+};
+void hth_study_find_shown(const struct hth_study *study, const struct hth_study_mean *means,
+                          size_t first, struct hth_study_shown *out);
+/* Whether anything was measured at a point, whose `means` these are. */
+bool hth_study_has_metric(const struct hth_study *study, const struct hth_study_mean *means);
 /* `"name":"a",...` for a point's part, series and parameters. */
 void hth_study_json_point(FILE *to, const struct hth_study *study,
                           const struct hth_study_point *point);

@@ -13,9 +13,11 @@
 #define SERIES_MAX   24
 #define PANEL_WIDTH  700 /* pixels */
 #define PANEL_HEIGHT 400
+#define ASIDE        0.008 /* of the axis, between series */
 
 static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
                                       "#d35400", "#7f8c8d", "#2c3e50", "#b8860b"};
+static const int marks[] = {7, 5, 9, 13, 11, 6, 4, 8};
 
 static enum hth_err finish(FILE *file, const char *name)
 {
@@ -98,18 +100,19 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
 
 /* ---- the picture --------------------------------------------------------------------------- */
 
-/* The names of the series in a study, in order of appearance: a name keeps its colour in all
- * panels. */
+/* The series of a part in order of appearance: each has one colour in all its panels. */
 struct series {
     const char *name[SERIES_MAX];
     size_t count;
 };
 
-static void find_series(const struct hth_study *s, struct series *out)
+static void find_series(const struct hth_study *s, const char *part, struct series *out)
 {
     out->count = 0;
     for (size_t i = 0; i < s->point_count && out->count < SERIES_MAX; i++) {
         size_t k = 0;
+        if (strcmp(s->points[i].part, part) != 0)
+            continue;
         while (k < out->count && strcmp(out->name[k], s->points[i].series) != 0)
             k++;
         if (k == out->count)
@@ -171,11 +174,13 @@ static bool write_block(FILE *f, const struct hth_study *s, const struct hth_stu
 }
 
 /* Ranges that just hold everything; a linear y begins at 0. On a logarithmic x the marks are the
- * places that were measured. */
+ * places that were measured. Into `x` go the first place and the last. */
 static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
-                       const struct hth_study_mean *means)
+                       const struct hth_study_mean *means, double x[2])
 {
-    double x[2] = {INFINITY, -INFINITY}, y[2] = {INFINITY, -INFINITY}, at[4];
+    double y[2] = {INFINITY, -INFINITY}, at[4];
+    x[0] = INFINITY;
+    x[1] = -INFINITY;
     fputs("unset logscale\nset xtics autofreq\n", f);
     for (size_t i = 0; i < s->point_count; i++) {
         if (!place(s, p, i, means, at))
@@ -191,9 +196,9 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
         fputs("set xrange [0:1]\nset yrange [0:1]\n", f);
         return;
     }
-    double pad = x[1] > x[0] ? 0.04 * (x[1] - x[0]) : 1;
+    double pad = x[1] > x[0] ? 0.06 * (x[1] - x[0]) : 1;
     if (p->log_x)
-        fprintf(f, "set logscale x\nset xrange [%.9g:%.9g]\n", x[0] / 1.15, x[1] * 1.15);
+        fprintf(f, "set logscale x\nset xrange [%.9g:%.9g]\n", x[0] / 1.25, x[1] * 1.25);
     else
         fprintf(f, "set xrange [%.9g:%.9g]\n", x[0] - pad, x[1] + pad);
     if (p->log_y)
@@ -205,44 +210,74 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
         fprintf(f, "set yrange [%.9g:%.9g]\n", HTH_MIN(y[0], 0), y[1] > 0 ? 1.08 * y[1] : 1);
 }
 
-static void write_panel(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
-                        size_t panel, const struct series *series, const bool *drawn)
+/* Series stand a little beside each other, the middle one at its place, so that intervals do not
+ * hide each other: gnuplot's expression for the place of series k. */
+static void write_place(FILE *f, const struct hth_study_panel *p, const double x[2], size_t k,
+                        size_t count)
 {
-    const struct hth_study_panel *p = &s->panels[panel];
+    double aside = ((double)k - 0.5 * (double)(count - 1)) * ASIDE;
+    if (!(x[1] > x[0]))
+        fputs("1", f);
+    else if (p->log_x)
+        fprintf(f, "($1*%.6g)", pow(x[1] / x[0], aside));
+    else
+        fprintf(f, "($1+%.6g)", aside * (x[1] - x[0]));
+}
+
+/* The data of a panel and the commands that draw it. */
+static void write_panel(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
+                        const struct hth_study_panel *p, const struct series *series,
+                        const bool *drawn)
+{
+    size_t panel = (size_t)(p - s->panels), count = 0, nth = 0;
     const char *separator = "plot ";
+    double x[2];
     fprintf(f, "set title '%s'\nset xlabel '%s'\nset ylabel '%s'\n", p->title,
             s->params[p->x].label, s->metrics[p->y].label);
-    write_axes(f, s, p, means);
+    write_axes(f, s, p, means, x);
+    for (size_t k = 0; k < series->count; k++)
+        count += drawn[k];
     for (size_t k = 0; k < series->count; k++) {
         if (!drawn[k])
             continue;
-        fprintf(f,
-                "%s$d%zu_%zu using 1:2:3:4 with yerrorlines pt 7 ps 0.7 lw 1.6 lc rgb '%s' "
-                "title '%s'",
-                separator, panel, k, colours[k % HTH_ARRAY_LEN(colours)], series->name[k]);
+        fprintf(f, "%s$d%zu_%zu using ", separator, panel, k);
+        write_place(f, p, x, nth++, count);
+        fprintf(f, ":2:3:4 with yerrorlines pt %d ps 0.8 lw 1.6 lc rgb '%s' title '%s'",
+                marks[k % HTH_ARRAY_LEN(marks)], colours[k % HTH_ARRAY_LEN(colours)],
+                series->name[k]);
         separator = ", \\\n     ";
     }
-    if (separator[0] == 'p') /* nothing at all: an empty frame */
+    if (count == 0) /* nothing at all: an empty frame */
         fputs("plot NaN notitle", f);
     fputc('\n', f);
 }
 
-static enum hth_err write_script(const struct hth_study *s, const struct hth_study_flags *flags,
-                                 const struct hth_study_mean *means)
+static void write_seeds(FILE *f, const struct hth_study_flags *flags)
 {
-    FILE *f = hth_sim_create(flags->out, "plot.gp");
-    size_t columns = HTH_MIN(s->panel_count, 2), rows = (s->panel_count + 1) / 2;
+    unsigned long long first = flags->seed, last = flags->seed + flags->seeds - 1;
+    if (first == last)
+        fprintf(f, "seed %llu", first);
+    else
+        fprintf(f, "seeds %llu to %llu, 95 %% intervals", first, last);
+}
+
+/* The picture of a part: PART.png and PART.svg, drawn by one loop over terminals. */
+static void write_picture(FILE *f, const struct hth_study *s, const struct hth_study_flags *flags,
+                          const struct hth_study_mean *means, const char *part)
+{
     bool *drawn = hth_new_array(bool, s->panel_count *SERIES_MAX);
+    size_t panels = 0;
     struct series series;
-    if (f == NULL) {
-        hth_free(drawn);
-        return HTH_E_IO;
-    }
-    find_series(s, &series);
-    for (size_t p = 0; p < s->panel_count; p++)
+    find_series(s, part, &series);
+    for (size_t p = 0; p < s->panel_count; p++) {
+        if (strcmp(s->panels[p].part, part) != 0)
+            continue;
+        panels++;
         for (size_t k = 0; k < series.count; k++)
             drawn[p * SERIES_MAX + k] = write_block(f, s, means, p, &series, k);
-    /* Both formats in one script: the plot stands in a loop over terminals. */
+    }
+    size_t columns = HTH_MIN(panels, 2), rows = (panels + 1) / 2;
+    size_t width = columns * PANEL_WIDTH, height = rows * PANEL_HEIGHT + 30;
     fprintf(f,
             "do for [t = 1:2] {\n"
             "if (t == 1) { set terminal pngcairo noenhanced size %zu,%zu font 'DejaVu Sans,11'; "
@@ -251,14 +286,34 @@ static enum hth_err write_script(const struct hth_study *s, const struct hth_stu
             "background 'white'; set output '%s.svg' }\n"
             "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key outside right top vertical Left "
             "reverse samplen 1.5\n"
-            "set multiplot layout %zu,%zu title \"%llu %s, 95 %% intervals\"\n",
-            columns * PANEL_WIDTH, rows * PANEL_HEIGHT + 30, s->name, columns * PANEL_WIDTH,
-            rows * PANEL_HEIGHT + 30, s->name, rows, columns, (unsigned long long)flags->seeds,
-            flags->seeds == 1 ? "seed" : "seeds");
+            "set multiplot layout %zu,%zu title \"%s: %s; ",
+            width, height, part, width, height, part, rows, columns, s->name, part);
+    write_seeds(f, flags);
+    fputs("\"\n", f);
     for (size_t p = 0; p < s->panel_count; p++)
-        write_panel(f, s, means, p, &series, drawn + p * SERIES_MAX);
-    fputs("unset multiplot\n}\n", f);
+        if (strcmp(s->panels[p].part, part) == 0)
+            write_panel(f, s, means, &s->panels[p], &series, drawn + p * SERIES_MAX);
+    fputs("unset multiplot\nunset output\n}\n", f);
     hth_free(drawn);
+}
+
+static bool has_picture(const struct hth_study *s, const char *part)
+{
+    for (size_t p = 0; p < s->panel_count; p++)
+        if (strcmp(s->panels[p].part, part) == 0)
+            return true;
+    return false;
+}
+
+static enum hth_err write_script(const struct hth_study *s, const struct hth_study_flags *flags,
+                                 const struct hth_study_mean *means)
+{
+    FILE *f = hth_sim_create(flags->out, "plot.gp");
+    if (f == NULL)
+        return HTH_E_IO;
+    for (size_t i = 0; i < s->point_count; i++)
+        if (hth_study_begins_part(s, i) && has_picture(s, s->points[i].part))
+            write_picture(f, s, flags, means, s->points[i].part);
     return finish(f, "plot.gp");
 }
 
@@ -275,51 +330,73 @@ static void report_cell(FILE *f, const struct hth_study_column *c, const struct 
 }
 
 static void report_row(FILE *f, const struct hth_study *s, const struct hth_study_point *p,
-                       const struct hth_study_mean *means)
+                       const struct hth_study_mean *means, const struct hth_study_shown *shown)
 {
     fputs("<tr><th>", f);
-    hth_report_text(f, p->part);
-    fputs("</th><th>", f);
     hth_report_text(f, p->series);
     fputs("</th>", f);
     for (size_t k = 0; k < s->param_count; k++)
-        if (isfinite(p->param[k]))
+        if (shown->param[k] && isfinite(p->param[k]))
             fprintf(f, "<td>%.*f</td>", s->params[k].decimals, p->param[k]);
-        else
+        else if (shown->param[k])
             fputs("<td>&ndash;</td>", f);
     for (size_t k = 0; k < s->metric_count; k++)
-        report_cell(f, &s->metrics[k], &means[k]);
+        if (shown->metric[k])
+            report_cell(f, &s->metrics[k], &means[k]);
     fputs("</tr>\n", f);
 }
 
-static void report_head(FILE *f, const struct hth_study_column *columns, size_t count)
+static void report_head(FILE *f, const struct hth_study_column *columns, const bool *shown,
+                        size_t count)
 {
     for (size_t k = 0; k < count; k++) {
+        if (!shown[k])
+            continue;
         fputs("<th>", f);
         hth_report_text(f, columns[k].label);
         fputs("</th>", f);
     }
 }
 
+/* The part that begins with that point: its picture, and a table with the columns that it has. */
+static void report_part(FILE *f, const struct hth_study *s, const struct hth_study_flags *flags,
+                        const struct hth_study_mean *means, size_t first)
+{
+    const char *part = s->points[first].part;
+    struct hth_study_shown shown;
+    fputs("<h2>", f);
+    hth_report_text(f, part);
+    fputs("</h2>\n", f);
+    if (has_picture(s, part)) {
+        char *svg = hth_asprintf("%s.svg", part);
+        hth_report_picture(f, flags->out, svg);
+        hth_free(svg);
+    }
+    hth_study_find_shown(s, means, first, &shown);
+    fputs("<table>\n<tr><th>series</th>", f);
+    report_head(f, s->params, shown.param, s->param_count);
+    report_head(f, s->metrics, shown.metric, s->metric_count);
+    fputs("</tr>\n", f);
+    for (size_t i = first; i < s->point_count; i++)
+        if (strcmp(s->points[i].part, part) == 0 &&
+            hth_study_has_metric(s, means + i * s->metric_count))
+            report_row(f, s, &s->points[i], means + i * s->metric_count, &shown);
+    fputs("</table>\n", f);
+}
+
 static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,
                                  const struct hth_study_mean *means)
 {
     FILE *f = hth_report_begin(flags->out, s->title, flags->command, s->about);
-    char *svg = hth_asprintf("%s.svg", s->name);
-    if (f != NULL) {
-        fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
-                (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
-        hth_report_picture(f, flags->out, svg);
-        fputs("<table>\n<tr><th>part</th><th>series</th>", f);
-        report_head(f, s->params, s->param_count);
-        report_head(f, s->metrics, s->metric_count);
-        fputs("</tr>\n", f);
-        for (size_t i = 0; i < s->point_count; i++)
-            report_row(f, s, &s->points[i], means + i * s->metric_count);
-        fputs("</table>\n", f);
-    }
-    hth_free(svg);
-    return f == NULL ? HTH_E_IO : hth_report_end(f);
+    if (f == NULL)
+        return HTH_E_IO;
+    fprintf(f, "<p>%llu %s from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
+            (unsigned long long)flags->seeds, flags->seeds == 1 ? "seed" : "seeds",
+            (unsigned long long)flags->seed);
+    for (size_t i = 0; i < s->point_count; i++)
+        if (hth_study_begins_part(s, i))
+            report_part(f, s, flags, means, i);
+    return hth_report_end(f);
 }
 
 enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_flags *flags,

@@ -79,7 +79,7 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
         return HTH_E_TIMEOUT;
     values[0] = point->param[0] + (double)seed;
     values[1] = NAN;
-    values[2] = seed % 2 == 1 ? 7 : NAN;
+    values[2] = seed % 2 == 1 && point->param[0] > 1 ? 7 : NAN;
     return HTH_OK;
 }
 
@@ -157,12 +157,37 @@ static void test_numbers_in_files(void **state)
     char *html = read_file("c", "report.html");
     assert_non_null(strstr(html, "<h1>A &lt;test&gt; &amp; more</h1>"));
     assert_null(strstr(html, "<script"));
-    assert_non_null(strstr(html, "<td>4.5 &plusmn; 2.1</td><td>&ndash;</td>"));
+    assert_non_null(strstr(html, "<td>3.5 &plusmn; 2.1</td><td>&ndash;</td>"));
+    assert_non_null(strstr(html, "<td>4.5 &plusmn; 2.1</td><td>7.0 &plusmn; 0.0</td>"));
     /* It fetches nothing. */
     assert_null(strstr(html, "src="));
     assert_null(strstr(html, "<link"));
     assert_null(strstr(html, "<?xml"));
     hth_free(html);
+}
+
+/* Each part is a chapter, with a picture of its own and the columns that it has. */
+static void test_a_part_is_a_chapter(void **state)
+{
+    (void)state;
+    assert_ok(run_into("c", 1, NULL, NULL));
+    char *html = read_file("c", "report.html");
+    const char *one = strstr(html, "<h2>one</h2>"), *two = strstr(html, "<h2>two</h2>");
+    assert_true(one != NULL && two > one);
+    assert_null(strstr(two, "<h2>one</h2>"));
+    assert_null(strstr(html, "<th>never measured</th>"));
+    const char *odd = strstr(html, "<th>odd seeds</th>");
+    assert_true(odd > one && odd < two && strstr(two, "<th>odd seeds</th>") != NULL);
+    hth_free(html);
+    char *script = read_file("c", "plot.gp");
+    assert_non_null(strstr(script, "set output 'one.svg'"));
+    assert_non_null(strstr(script, "set output 'two.png'"));
+    /* Two series stand to both sides of their place, one stands on it; the data are true. */
+    assert_non_null(strstr(script, "$d0_0 << EOD\n1 3.5 "));
+    assert_non_null(strstr(script, "$d0_0 using ($1+-0.004):2:3:4"));
+    assert_non_null(strstr(script, "$d0_1 using ($1+0.004):2:3:4"));
+    assert_non_null(strstr(script, "$d1_0 using ($1*1):2:3:4"));
+    hth_free(script);
 }
 
 static void test_parts_and_errors(void **state)
@@ -303,8 +328,9 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     (void)state;
-    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp", "report.html",
-                                        "test.png",    "test.svg",    "t.csv",   ""};
+    static const char *const names[] = {
+        "config.json", "metrics.csv", "plot.gp", "report.html", "one.png",
+        "one.svg",     "two.png",     "two.svg", "t.csv",       ""};
     for (char sub = 'a'; sub <= 'h'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
@@ -321,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_only_what_was_measured_counts),
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
+        cmocka_unit_test(test_a_part_is_a_chapter),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
