@@ -14,6 +14,7 @@
 
 #define SEEDS_MAX   10000000
 #define STUDIES_MAX 256
+#define LIST_MAX    8 /* of --peers, --grid and --p-fail each */
 #define MBIT_MIN    1e-3
 #define PURE        0
 #define PROTOCOL    1
@@ -25,7 +26,12 @@ struct averaging {
     bool models[2];
     bool has_methods, table, compare;
     const char *population; /* the last flag that gave one; NULL: none did */
-    uint64_t seeds;         /* 0: by model */
+    uint32_t peers[LIST_MAX];
+    struct hth_avg_shape grids[LIST_MAX];
+    double p_fails[LIST_MAX];
+    size_t peers_count, grid_count, p_count;
+    uint64_t seeds;      /* 0: by model */
+    size_t panel, place; /* of the studies that are being added */
     struct hth_avg_study studies[STUDIES_MAX];
     struct hth_avg_request request;
 };
@@ -44,9 +50,12 @@ static const struct argp_option options[] = {
      "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit; with --model "
      "both: turns). Protocols: moshpit, which moves cells as turns does, and allreduce",
      0},
-    {"peers", KEY_PEERS, "N", 0, "Peers (default 1024)", 0},
-    {"grid", KEY_GRID, "AxB...", 0, "Shape of the grid (default 32x32)", 0},
-    {"p-fail", KEY_P_FAIL, "P", 0, "That a peer is struck in a round (default 0)", 0},
+    {"peers", KEY_PEERS, "N,...", 0, "Peers (default 1024)", 0},
+    {"grid", KEY_GRID, "AxB...,...", 0,
+     "Shape of the grid (default 32x32). Of several, and several --peers, all pairs in which each "
+     "peer has a cell",
+     0},
+    {"p-fail", KEY_P_FAIL, "P,...", 0, "That a peer is struck in a round (default 0)", 0},
     {"failure", KEY_FAILURE, "KIND,...", 0,
      "absent (default), crash, slow, partition, or all: what happens to who is struck", 0},
     {"hold", KEY_HOLD, "N", 0, "Rounds for which who is struck stays so (default 1)", 0},
@@ -127,6 +136,18 @@ static void parse_model(struct argp_state *state, const char *text, bool *models
         argp_error(state, "--model '%s': not one of pure, protocol, both", text);
 }
 
+/* The next word of a list, NULL at its end; `count` are there already. */
+static char *next_word(struct argp_state *state, const char *flag, char *text, char **save,
+                       size_t count)
+{
+    char *word = strtok_r(text, ",", save);
+    if (word == NULL && count == 0)
+        argp_error(state, "%s: none is given", flag);
+    if (word != NULL && count == LIST_MAX)
+        argp_error(state, "%s: at most %d", flag, LIST_MAX);
+    return word;
+}
+
 static double parse_p(struct argp_state *state, const char *flag, const char *text)
 {
     char *end;
@@ -134,6 +155,38 @@ static double parse_p(struct argp_state *state, const char *flag, const char *te
     if (end == text || *end != '\0' || !(p >= 0 && p < 1))
         argp_error(state, "%s '%s': a number from 0 to below 1, such as 0.005", flag, text);
     return p;
+}
+
+static void parse_p_fails(struct argp_state *state, char *text, struct averaging *a)
+{
+    char *save = NULL;
+    a->p_count = 0;
+    for (char *word; (word = next_word(state, "--p-fail", text, &save, a->p_count)) != NULL;
+         text = NULL)
+        a->p_fails[a->p_count++] = parse_p(state, "--p-fail", word);
+}
+
+static void parse_peers(struct argp_state *state, char *text, struct averaging *a)
+{
+    char *save = NULL;
+    a->peers_count = 0;
+    for (char *word; (word = next_word(state, "--peers", text, &save, a->peers_count)) != NULL;
+         text = NULL)
+        a->peers[a->peers_count++] =
+            (uint32_t)hth_cli_number(state, "--peers", word, 1, HTH_PURE_PEERS_MAX);
+}
+
+static void parse_grids(struct argp_state *state, char *text, struct averaging *a)
+{
+    char *save = NULL;
+    a->grid_count = 0;
+    for (char *word; (word = next_word(state, "--grid", text, &save, a->grid_count)) != NULL;
+         text = NULL) {
+        struct hth_avg_shape *shape = &a->grids[a->grid_count++];
+        if (hth_avg_shape_parse(word, shape) != HTH_OK || hth_avg_cells(shape) > HTH_PURE_CELLS_MAX)
+            argp_error(state, "--grid '%s': sizes such as 32x32 or 8x8x8, up to %u cells", word,
+                       HTH_PURE_CELLS_MAX);
+    }
 }
 
 static double parse_number(struct argp_state *state, const char *flag, const char *text, double max)
@@ -251,10 +304,11 @@ static void check_all(struct argp_state *state, const struct averaging *a)
                        "--method '%s': is a model only (--model pure). The production averager "
                        "plays moshpit and allreduce",
                        hth_pure_method_name((enum hth_pure_method)m));
-    if (a->models[PROTOCOL] && a->methods[HTH_PURE_ALLREDUCE] &&
-        a->opts.base.peers > HTH_AVG_MEMBERS_MAX / 2)
-        argp_error(state, "--method allreduce: as a protocol one group of all, of up to %u --peers",
-                   HTH_AVG_MEMBERS_MAX / 2);
+    for (size_t n = 0; n < a->peers_count && a->models[PROTOCOL]; n++)
+        if (a->methods[HTH_PURE_ALLREDUCE] && a->peers[n] > HTH_AVG_MEMBERS_MAX / 2)
+            argp_error(state,
+                       "--method allreduce: as a protocol one group of all, of up to %u --peers",
+                       HTH_AVG_MEMBERS_MAX / 2);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -264,18 +318,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_PEERS:
         a->population = "--peers";
-        o->peers = (uint32_t)hth_cli_number(state, "--peers", arg, 1, HTH_PURE_PEERS_MAX);
+        parse_peers(state, arg, a);
         break;
     case KEY_GRID:
         a->population = "--grid";
-        if (hth_avg_shape_parse(arg, &o->shape) != HTH_OK ||
-            hth_avg_cells(&o->shape) > HTH_PURE_CELLS_MAX)
-            argp_error(state, "--grid '%s': sizes such as 32x32 or 8x8x8, up to %u cells", arg,
-                       HTH_PURE_CELLS_MAX);
+        parse_grids(state, arg, a);
         break;
     case KEY_P_FAIL:
         a->population = "--p-fail";
-        o->p_fail = parse_p(state, "--p-fail", arg);
+        parse_p_fails(state, arg, a);
         break;
     case KEY_HOLD:
         o->hold = (uint32_t)hth_cli_number(state, "--hold", arg, 1, HTH_PURE_ROUNDS_MAX);
@@ -305,7 +356,11 @@ static void add_study(struct averaging *a, const struct hth_average_opts *opts, 
     struct hth_avg_request *r = &a->request;
     struct hth_avg_study *s = &a->studies[r->count];
     HTH_ASSERT(r->count < STUDIES_MAX);
-    *s = (struct hth_avg_study){.protocol = protocol, .opts = *opts, .seeds = a->seeds};
+    *s = (struct hth_avg_study){.protocol = protocol,
+                                .panel = a->panel,
+                                .place = a->place,
+                                .opts = *opts,
+                                .seeds = a->seeds};
     if (a->seeds == 0)
         s->seeds = protocol ? 5 : 200;
     r->count++;
@@ -354,17 +409,57 @@ struct population {
 static void add_grid(struct averaging *a, const struct population *populations, size_t count,
                      const double *p_fails, size_t p_count)
 {
-    for (size_t n = 0; n < count; n++)
-        for (size_t p = 0; p < p_count; p++) {
+    for (a->panel = 0; a->panel < count; a->panel++)
+        for (a->place = 0; a->place < p_count; a->place++) {
             struct hth_average_opts o = a->opts;
-            o.base.peers = populations[n].peers;
-            o.base.shape = populations[n].shape;
-            o.base.p_fail = p_fails[p];
+            o.base.peers = populations[a->panel].peers;
+            o.base.shape = populations[a->panel].shape;
+            o.base.p_fail = p_fails[a->place];
             add_failures(a, &o);
         }
 }
 
-static void add_all(struct averaging *a)
+/* All pairs of --peers and --grid in which each peer has a cell; where there is one pair only, it
+ * is for each method to say whether it can do with it. */
+static size_t pair_up(const struct averaging *a, struct population out[LIST_MAX * LIST_MAX])
+{
+    size_t count = 0;
+    for (size_t n = 0; n < a->peers_count; n++)
+        for (size_t g = 0; g < a->grid_count; g++)
+            if (a->peers_count * a->grid_count == 1 || a->peers[n] <= hth_avg_cells(&a->grids[g]))
+                out[count++] = (struct population){a->peers[n], a->grids[g]};
+    return count;
+}
+
+static size_t count_set(const bool *chosen, int count)
+{
+    size_t set = 0;
+    for (int i = 0; i < count; i++)
+        set += chosen[i];
+    return set;
+}
+
+static enum hth_err add_sweep(struct averaging *a)
+{
+    struct population pairs[LIST_MAX * LIST_MAX];
+    size_t count = pair_up(a, pairs);
+    size_t each =
+        count_set(a->methods, HTH_PURE_METHODS) * count_set(a->failures, HTH_PURE_FAILURES);
+    if (count == 0) {
+        hth_cli_say_error("sim averaging: no --grid has a cell for each of the --peers");
+        return HTH_E_USAGE;
+    }
+    if (2 * each * count * a->p_count > STUDIES_MAX) {
+        hth_cli_say_error("sim averaging: shorter lists, please");
+        return HTH_E_USAGE;
+    }
+    if (count * a->p_count > 1)
+        a->request.picture = HTH_AVG_SWEEP;
+    add_grid(a, pairs, count, a->p_fails, a->p_count);
+    return HTH_OK;
+}
+
+static enum hth_err add_all(struct averaging *a)
 {
     static const struct population tabled[] = {{512, {2, {32, 32}}},
                                                {768, {2, {32, 32}}},
@@ -379,7 +474,7 @@ static void add_all(struct averaging *a)
         memset(m, 1, sizeof(a->methods));
         a->request.picture = HTH_AVG_TABLE;
         add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
-        return;
+        return HTH_OK;
     }
     if (!a->has_methods || a->compare)
         memset(m, 0, sizeof(a->methods));
@@ -389,10 +484,10 @@ static void add_all(struct averaging *a)
     }
     if (!a->has_methods || a->compare)
         m[a->models[PURE] && a->models[PROTOCOL] ? HTH_PURE_TURNS : HTH_PURE_MOSHPIT] = true;
-    if (a->compare)
-        add_grid(a, compared, HTH_ARRAY_LEN(compared), compare_p, HTH_ARRAY_LEN(compare_p));
-    else
-        add_failures(a, &a->opts);
+    if (!a->compare)
+        return add_sweep(a);
+    add_grid(a, compared, HTH_ARRAY_LEN(compared), compare_p, HTH_ARRAY_LEN(compare_p));
+    return HTH_OK;
 }
 
 /* ---- the verb ------------------------------------------------------------------------------ */
@@ -423,6 +518,8 @@ static enum hth_err run_all(struct hth_avg_request *r)
         hth_avg_print_table(r);
     if (r->picture == HTH_AVG_COMPARE && !r->json)
         hth_avg_print_compare(r);
+    if (r->picture == HTH_AVG_SWEEP && !r->json)
+        hth_avg_print_sweep(r);
     if (!r->json && !r->no_wall)
         printf("%.1f s\n", (double)(hth_sim_clock_us() - begin_us) / HTH_US_PER_S);
     return HTH_OK;
@@ -448,22 +545,29 @@ int hth_sim_averaging_verb(int argc, char **argv)
         .doc = "How fast do peers agree? Squared distance to the true mean and variance among "
                "peers by round, and rounds to 1e-4 and 1e-9, for six methods of averaging and four "
                "kinds of failure; as mathematics, or by the production averager in a simulated "
-               "world.",
+               "world. With lists of peers, grids or probabilities one row and one place in the "
+               "picture for each combination.",
     };
     struct averaging *a = hth_new(struct averaging);
     struct hth_avg_request *r = &a->request;
     a->opts = (struct hth_average_opts)HTH_AVERAGE_OPTS_INIT;
     a->models[PURE] = a->failures[HTH_PURE_ABSENT] = true;
+    a->peers[0] = a->opts.base.peers;
+    a->grids[0] = a->opts.base.shape;
+    a->p_fails[0] = a->opts.base.p_fail;
+    a->peers_count = a->grid_count = a->p_count = 1;
     r->studies = a->studies;
     char *command = hth_study_command(argc, argv);
     r->command = command;
     int code = HTH_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
-        add_all(a);
-        if (a->models[PROTOCOL])
+        enum hth_err err = add_all(a);
+        if (err == HTH_OK && a->models[PROTOCOL])
             hth_sim_settle_memory();
-        enum hth_err err = run_all(r);
-        say_error(err);
+        if (err == HTH_OK) {
+            err = run_all(r);
+            say_error(err);
+        }
         if (err == HTH_OK && r->out != NULL)
             err = hth_avg_study_write(r);
         code = hth_exit_of(err);

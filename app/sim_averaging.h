@@ -8,6 +8,7 @@
  *   sim_averaging_print.c   tables and JSON
  *   sim_averaging_out.c     files and the report
  *   sim_averaging_draw.c    pictures
+ *   sim_averaging_sweep.c   table and picture of lists of peers, grids and probabilities
  *
  * Both models give lists by round, mse, variance and vectors sent first, and then rounds to two
  * targets; so all of this is common to them.
@@ -22,6 +23,7 @@
 /* A configuration and what came out. Of a pure one only opts.base counts. */
 struct hth_avg_study {
     bool protocol;
+    size_t panel, place; /* of its population and of its probability among those asked for */
     struct hth_average_opts opts;
     uint64_t seeds;
     size_t lists;             /* by round, as of enum hth_average_metric */
@@ -33,6 +35,7 @@ enum hth_avg_picture {
     HTH_AVG_CURVES,  /* errors by round */
     HTH_AVG_TABLE,   /* rounds to 1e-9 of all methods, a panel for each population */
     HTH_AVG_COMPARE, /* the two models side by side, a panel for each population */
+    HTH_AVG_SWEEP,   /* lists of populations and probabilities: rounds, distance that is left */
 };
 
 /* What is asked for as a whole. Studies are in the order of population, probability, method. */
@@ -70,7 +73,21 @@ void hth_avg_print_curves(const struct hth_avg_study *s);
 void hth_avg_print_table(const struct hth_avg_request *r);
 void hth_avg_print_compare(const struct hth_avg_request *r);
 
+/* ---- sim_averaging_sweep.c ----------------------------------------------------------------- */
+
+/* A row for each study. */
+void hth_avg_print_sweep(const struct hth_avg_request *r);
+/* The script of the picture "sweep": above rounds to a variance of 1e-9, below the distance to the
+ * true mean after the last round, against the probability, a column for each population. */
+void hth_avg_draw_sweep(FILE *to, const struct hth_avg_request *r);
+
 /* ---- sim_averaging_out.c, sim_averaging_draw.c --------------------------------------------- */
+
+/* Beginning of a script: a loop over two terminals, NAME.png and NAME.svg, which the caller ends.
+ */
+void hth_avg_draw_terminals(FILE *to, const char *name, int width, int height);
+/* What a study is called in the key of a picture; `failures`: with the kind of failure. */
+void hth_avg_draw_label(FILE *to, const struct hth_avg_study *s, bool protocol, bool failures);
 
 /* Writes config.json, metrics.csv, rounds.csv, plot.gp, report.html and the pictures into r->out;
  * with `events` also events.csv, for which the first seed of each protocol study is run once more.

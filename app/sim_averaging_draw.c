@@ -37,7 +37,7 @@ static double high(const struct hth_avg_study *s, size_t at)
 }
 
 /* Both formats in one script: the plot stands in a loop over terminals. */
-static void write_terminals(FILE *f, const char *name, int width, int height)
+void hth_avg_draw_terminals(FILE *f, const char *name, int width, int height)
 {
     fprintf(f,
             "do for [t = 1:2] {\n"
@@ -93,10 +93,10 @@ static const char *colour_of(const struct curves *c, const struct hth_avg_study 
 }
 
 /* "averager: crash", or the method's name in as many words as it takes. */
-static void write_label(FILE *f, const struct curves *c, const struct hth_avg_study *s)
+void hth_avg_draw_label(FILE *f, const struct hth_avg_study *s, bool protocol, bool failures)
 {
     const char *failure = hth_pure_failure_name(s->opts.base.failure);
-    if (c->failures && s->opts.base.method == HTH_PURE_TURNS) {
+    if (failures && s->opts.base.method == HTH_PURE_TURNS) {
         fprintf(f, "%s: %s", s->protocol ? "averager" : "model", failure);
         return;
     }
@@ -106,9 +106,9 @@ static void write_label(FILE *f, const struct curves *c, const struct hth_avg_st
         fputs("averager of hearth", f);
     else
         fputs(labels[s->opts.base.method], f);
-    if (c->protocol && !s->protocol)
+    if (protocol && !s->protocol)
         fputs(", model", f);
-    if (c->failures)
+    if (failures)
         fprintf(f, ": %s", failure);
 }
 
@@ -126,7 +126,7 @@ static void write_curve_plot(FILE *f, const struct curves *c, int x, int y)
                 "     $c%zu using %d:%d with linespoints pt %d ps 0.5 lw 2%s lc rgb '%s' title '",
                 i, x, y + 1, y + 2, colour, i, x, y, s->protocol || !c->protocol ? 7 : 6,
                 s->protocol || !c->protocol ? "" : " dt 2", colour);
-        write_label(f, c, s);
+        hth_avg_draw_label(f, s, c->protocol, c->failures);
         fputs("', \\\n", f);
     }
     fputs("     NaN with filledcurves fs solid 0.3 lc rgb '#888888' title '95 % interval'\n", f);
@@ -156,7 +156,7 @@ static void write_curves_title(FILE *f, const struct curves *c)
 static void write_wide(FILE *f, const struct curves *c)
 {
     uint32_t rounds = c->r->studies[0].opts.base.rounds;
-    write_terminals(f, "averaging", 1200, 560);
+    hth_avg_draw_terminals(f, "averaging", 1200, 560);
     fputs("set multiplot layout 1,2 margins 0.08,0.98,0.27,0.90 spacing 0.06,0.1", f);
     write_curves_title(f, c);
     fprintf(f,
@@ -184,7 +184,7 @@ static void write_square(FILE *f, const struct curves *c)
         {BYTES, MSE, "KB received by a peer until then", "mean squared distance to the true mean"},
     };
     uint32_t rounds = c->r->studies[0].opts.base.rounds;
-    write_terminals(f, "averaging", 1200, 980);
+    hth_avg_draw_terminals(f, "averaging", 1200, 980);
     fputs("set multiplot layout 2,2 margins 0.08,0.98,0.17,0.94 spacing 0.08,0.09", f);
     write_curves_title(f, c);
     for (size_t i = 0; i < HTH_ARRAY_LEN(panels); i++) {
@@ -218,16 +218,6 @@ static void write_curves(FILE *f, const struct hth_avg_request *r)
 
 /* ---- panels by population ------------------------------------------------------------------ */
 
-static size_t count_panels(const struct hth_avg_request *r)
-{
-    size_t panels = 1;
-    for (size_t i = 1; i < r->count; i++) {
-        const struct hth_pure_opts *a = &r->studies[i - 1].opts.base, *b = &r->studies[i].opts.base;
-        panels += a->peers != b->peers || !hth_avg_shape_eq(&a->shape, &b->shape);
-    }
-    return panels;
-}
-
 /* One block of data for each panel and series: place on the axis, rounds to 1e-9 with interval,
  * seconds of the first rounds with theirs. */
 static void write_blocks(FILE *f, const struct hth_avg_request *r, size_t panels, size_t series)
@@ -255,7 +245,7 @@ static void write_blocks(FILE *f, const struct hth_avg_request *r, size_t panels
 static void write_panels(FILE *f, const struct hth_avg_request *r)
 {
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    size_t panels = count_panels(r), each = r->count / panels;
+    size_t panels = r->studies[r->count - 1].panel + 1, each = r->count / panels;
     uint32_t cap = r->studies[0].opts.base.cap;
     write_blocks(f, r, panels, HTH_PURE_METHODS);
     fprintf(
@@ -266,7 +256,7 @@ static void write_panels(FILE *f, const struct hth_avg_request *r)
         "set ylabel 'rounds to a variance of 10^{-9}'\n"
         "set arrow 1 from graph 0, first %u to graph 1, first %u nohead dt 3 lc rgb '#444444'\n",
         cap, cap);
-    write_terminals(f, "rounds", 1200, 760);
+    hth_avg_draw_terminals(f, "rounds", 1200, 760);
     fprintf(f,
             "set multiplot layout 2,3 title \"%llu seeds, 95 %% intervals; dotted: stopped "
             "there; all-reduce leaves the picture at the top\"\nset key off\n",
@@ -297,13 +287,13 @@ static void write_panels(FILE *f, const struct hth_avg_request *r)
 static void write_compare(FILE *f, const struct hth_avg_request *r)
 {
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
-    size_t panels = count_panels(r), each = r->count / panels;
+    size_t panels = r->studies[r->count - 1].panel + 1, each = r->count / panels;
     const struct hth_pure_opts *o = &r->studies[0].opts.base;
     write_blocks(f, r, panels, 2);
     fputs("set xrange [-0.3:3.3]\nset xtics ('0' 0, '0.5' 1, '1' 2, '5' 3)\n"
           "set grid lt 1 lw 0.5 lc rgb '#cccccc'\n",
           f);
-    write_terminals(f, "compare", 1200, 760);
+    hth_avg_draw_terminals(f, "compare", 1200, 760);
     fprintf(f,
             "set multiplot layout 2,3 title \"failure: %s; model %llu seeds, averager %llu seeds, "
             "95 %% intervals\"\nset ylabel 'rounds to a variance of 10^{-9}'\nset yrange [0:*]\n"
@@ -342,6 +332,9 @@ const char *hth_avg_draw(FILE *f, const struct hth_avg_request *r)
     case HTH_AVG_COMPARE:
         write_compare(f, r);
         return "compare";
+    case HTH_AVG_SWEEP:
+        hth_avg_draw_sweep(f, r);
+        return "sweep";
     default:
         write_curves(f, r);
         return "averaging";

@@ -97,6 +97,52 @@ static void test_files(void **state)
     place_end(p);
 }
 
+/* Lists of peers, grids and probabilities: each pair in which all have a cell, with each of the
+ * probabilities and of the failures, in this order; one object, one row, one place for each. */
+static void test_sweep(void **state)
+{
+    struct place *p = *state;
+    static const struct {
+        double peers, p_fail;
+        const char *grid, *failure;
+    } want[] = {{9, 0, "3x3", "absent"},   {9, 0, "3x3", "crash"},     {9, 0.1, "3x3", "absent"},
+                {9, 0.1, "3x3", "crash"},  {9, 0, "4x4", "absent"},    {9, 0, "4x4", "crash"},
+                {9, 0.1, "4x4", "absent"}, {9, 0.1, "4x4", "crash"},   {12, 0, "4x4", "absent"},
+                {12, 0, "4x4", "crash"},   {12, 0.1, "4x4", "absent"}, {12, 0.1, "4x4", "crash"}};
+    assert_int_equal(RUN(p, "a", "sim", "averaging", "--peers", "9,12", "--grid", "3x3,4x4",
+                         "--p-fail", "0,0.1", "--failure", "absent,crash", "--seeds", "3",
+                         "--rounds", "2", "--cap", "4", "--json", "--out", place_path(p, "out")),
+                     0);
+    char *text = said(&p->proc[0]);
+    size_t i = 0, len;
+    for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save), i++) {
+        json_t *root = json_loads(line, 0, NULL);
+        assert_true(i < HTH_ARRAY_LEN(want) && json_is_object(root));
+        assert_true(number(root, "peers") == want[i].peers);
+        assert_true(number(root, "p_fail") == want[i].p_fail);
+        assert_string_equal(json_string_value(json_object_get(root, "grid")), want[i].grid);
+        assert_string_equal(json_string_value(json_object_get(root, "failure")), want[i].failure);
+        json_decref(root);
+    }
+    assert_int_equal(i, HTH_ARRAY_LEN(want));
+    free(text);
+    text = place_read(place_path(p, "out/plot.gp"), &len);
+    assert_non_null(strstr(text, "set title '12 peers in 4x4'"));
+    assert_non_null(strstr(text, "set xtics ('0' 0, '10' 1)"));
+    assert_non_null(strstr(text, "$s2_1 << EOD\n"));
+    assert_null(strstr(text, "$s3_0 "));
+    free(text);
+    assert_int_equal(RUN(p, "b", "sim", "averaging", "--peers", "9", "--grid", "4x4", "--p-fail",
+                         "0,0.1", "--seeds", "3", "--rounds", "2", "--cap", "4"),
+                     0);
+    text = said(&p->proc[1]);
+    assert_non_null(strstr(text, "\n       9 4x4             0 absent     pure      moshpit"));
+    assert_non_null(strstr(text, "\n       9 4x4           0.1 absent     pure      moshpit"));
+    free(text);
+    place_end(p);
+}
+
 /* The production averager, side by side with the model: fields and files, the same twice. */
 static void test_protocol(void **state)
 {
@@ -329,6 +375,10 @@ static void test_refusals(void **state)
     static const char *const bad[][4] = {
         {"averaging", "--p-fail", "1", "--p-fail '1'"},
         {"averaging", "--grid", "32y32", "--grid '32y32'"},
+        {"averaging", "--grid", "4x4,5x5", "no --grid has a cell"},
+        {"averaging", "--p-fail", "0,2", "--p-fail '2'"},
+        {"averaging", "--p-fail", "0,0,0,0,0,0,0,0,0", "--p-fail: at most 8"},
+        {"averaging", "--peers", ",", "--peers: none is given"},
         {"averaging", "--method", "shout", "--method 'shout'"},
         {"averaging", "--model", "real", "--model 'real'"},
         {"averaging", "--failure", "flood", "--failure 'flood'"},
@@ -362,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_sweep, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_protocol, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_mixing, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
