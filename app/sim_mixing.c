@@ -2,6 +2,7 @@
 /* sim_mixing.c: hearth sim mixing: the factor of random groups, measured, exact and as printed. */
 #include "app/cli.h"
 #include "app/sim.h"
+#include "app/study.h"
 
 #include "core/mem.h"
 #include "sim/pure.h"
@@ -11,16 +12,19 @@
 
 #define BLOCKS     64
 #define TRIALS_MAX 1000000000
+#define Z95        1.959964
 
 struct mixing {
     struct hth_mixing_opts opts;
     uint64_t trials;
     uint32_t threads;
     bool json;
+    const char *out;        /* NULL: no files */
     double *sums, *squares; /* BLOCKS times rounds */
 };
 
 enum { KEY_PEERS = 0x5400, KEY_GROUPS, KEY_ROUNDS, KEY_TRIALS, KEY_SEED, KEY_THREADS, KEY_JSON };
+enum { KEY_OUT = 0x5440 };
 
 static const struct argp_option mixing_options[] = {
     {"peers", KEY_PEERS, "N", 0, "Peers (default 8)", 0},
@@ -30,6 +34,7 @@ static const struct argp_option mixing_options[] = {
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"threads", KEY_THREADS, "N", 0, "Trials computed at the same time (default: cores)", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
+    {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 0},
     {0},
 };
 
@@ -58,6 +63,9 @@ static error_t parse_mixing(int key, char *arg, struct argp_state *state)
         break;
     case KEY_JSON:
         m->json = true;
+        break;
+    case KEY_OUT:
+        m->out = arg;
         break;
     case ARGP_KEY_END:
         if (o->groups > o->peers)
@@ -137,6 +145,66 @@ static void print_mixing(const struct mixing *m, const double *measured, const d
     puts("}");
 }
 
+/* ---- files ---------------------------------------------------------------------------------- */
+
+enum { MEASURED, EXACT, PRINTED, SERIES };
+
+static const struct hth_study_column params[] = {{"round", "rounds", 0}};
+static const struct hth_study_column metrics[] = {{"factor", "factor of the variance", 8}};
+static const struct hth_study_panel panels[] = {
+    {"mixing", "Random groups: what is left of the variance", 0, 0, false, true, false}};
+
+static void fill_points(const struct mixing *m, const double *measured, const double *error,
+                        struct hth_study_point *points, struct hth_study_mean *means)
+{
+    static const char *const names[SERIES] = {"measured", "exact", "printed bound"};
+    uint32_t rounds = m->opts.rounds;
+    for (uint32_t i = 0; i < SERIES * rounds; i++) {
+        uint32_t t = i % rounds, series = i / rounds;
+        double value = series == MEASURED ? measured[t]
+                       : series == EXACT  ? hth_mixing_exact(&m->opts, t + 1)
+                                          : hth_mixing_printed(&m->opts, t + 1);
+        points[i] =
+            (struct hth_study_point){.part = "mixing", .series = names[series], .param = {t + 1}};
+        means[i] = (struct hth_study_mean){value, NAN, NAN, 1};
+        if (series == MEASURED)
+            means[i] = (struct hth_study_mean){value, error[t], Z95 * error[t], m->trials};
+    }
+}
+
+static enum hth_err write_files(const struct mixing *m, const double *measured, const double *error,
+                                const char *command)
+{
+    size_t count = SERIES * (size_t)m->opts.rounds;
+    struct hth_study_point *points = hth_new_array(struct hth_study_point, count);
+    struct hth_study_mean *means = hth_new_array(struct hth_study_mean, count);
+    struct hth_study_flags flags = {
+        .seed = m->opts.seed, .seeds = 1, .out = m->out, .command = command};
+    fill_points(m, measured, error, points, means);
+    struct hth_study study = {
+        .name = "mixing",
+        .title = "How random groups mix",
+        .about = "N peers with values of variance 1 are divided into R groups at random, and each "
+                 "group takes its mean, round by round. Measured: the mean of the variance that "
+                 "is left over many trials, all from one seed; its interval is 1.96 standard "
+                 "errors. Exact: ((R-1)/(N-1)) to the number of rounds. Printed: the bound of the "
+                 "paper, ((R-1)/N + R/N^2) to the number of rounds.",
+        .params = params,
+        .metrics = metrics,
+        .panels = panels,
+        .points = points,
+        .param_count = 1,
+        .metric_count = 1,
+        .panel_count = 1,
+        .point_count = count};
+    enum hth_err err = hth_study_write(&study, &flags, means);
+    hth_free(points);
+    hth_free(means);
+    return err;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------- */
+
 int hth_sim_mixing_verb(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -148,14 +216,20 @@ int hth_sim_mixing_verb(int argc, char **argv)
     };
     struct mixing m = {.opts = {.peers = 8, .groups = 2, .rounds = 1, .seed = 1}, .trials = 200000};
     struct hth_sim_work work = {open_nothing, run_block, close_nothing, &m};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &m) != 0)
+    char *command = hth_study_command(argc, argv);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &m) != 0) {
+        hth_free(command);
         return HTH_EXIT_USAGE;
+    }
     m.sums = hth_new_array(double, BLOCKS *m.opts.rounds);
     m.squares = hth_new_array(double, BLOCKS *m.opts.rounds);
     enum hth_err err = hth_sim_spread(&work, BLOCKS, hth_sim_threads(m.threads));
     double *result = hth_new_array(double, 2 * m.opts.rounds);
     summarise(&m, result, result + m.opts.rounds);
     print_mixing(&m, result, result + m.opts.rounds);
+    if (err == HTH_OK && m.out != NULL)
+        err = write_files(&m, result, result + m.opts.rounds, command);
+    hth_free(command);
     hth_free(result);
     hth_free(m.sums);
     hth_free(m.squares);

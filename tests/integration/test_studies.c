@@ -199,8 +199,14 @@ static void test_mixing(void **state)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "mixing", "--peers", "8", "--groups", "2", "--trials",
-                         "50000", "--json"),
+                         "50000", "--json", "--out", place_path(p, "out")),
                      0);
+    assert_true(place_exists(p, "out/report.html"));
+    size_t len;
+    char *csv = place_read(place_path(p, "out/metrics.csv"), &len);
+    assert_non_null(strstr(csv, "\nmixing,exact,1,0.142857143,,,1\n"));
+    assert_non_null(strstr(csv, "\nmixing,printed bound,1,0.15625,,,1\n"));
+    free(csv);
     json_t *root = object_of(&p->proc[0]);
     double measured = number(root, "measured"), error = number(root, "standard_error");
     assert_close(number(root, "exact"), 1.0 / 7, 0, 1e-8);
