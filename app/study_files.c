@@ -13,6 +13,7 @@
 #define SERIES_MAX   24
 #define PANEL_WIDTH  700 /* pixels */
 #define PANEL_HEIGHT 400
+#define WHOLE        10    /* of a number that has no decimals so many are marked one by one */
 #define ASIDE        0.008 /* of the axis, between series */
 
 static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
@@ -181,7 +182,7 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
     double y[2] = {INFINITY, -INFINITY}, at[4];
     x[0] = INFINITY;
     x[1] = -INFINITY;
-    fputs("unset logscale\nset xtics autofreq\n", f);
+    fputs("unset logscale\nset xtics autofreq\nset format '%g'\n", f);
     for (size_t i = 0; i < s->point_count; i++) {
         if (!place(s, p, i, means, at))
             continue;
@@ -196,6 +197,8 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
         fputs("set xrange [0:1]\nset yrange [0:1]\n", f);
         return;
     }
+    if (!p->log_x && s->params[p->x].decimals == 0 && x[1] - x[0] <= WHOLE)
+        fputs("set xtics 1\n", f);
     double pad = x[1] > x[0] ? 0.06 * (x[1] - x[0]) : 1;
     if (p->log_x)
         fprintf(f, "set logscale x\nset xrange [%.9g:%.9g]\n", x[0] / 1.25, x[1] * 1.25);
@@ -276,6 +279,7 @@ static void write_picture(FILE *f, const struct hth_study *s, const struct hth_s
         for (size_t k = 0; k < series.count; k++)
             drawn[p * SERIES_MAX + k] = write_block(f, s, means, p, &series, k);
     }
+    bool alone = strcmp(s->name, part) == 0;
     size_t columns = HTH_MIN(panels, 2), rows = (panels + 1) / 2;
     size_t width = columns * PANEL_WIDTH, height = rows * PANEL_HEIGHT + 30;
     fprintf(f,
@@ -286,8 +290,9 @@ static void write_picture(FILE *f, const struct hth_study *s, const struct hth_s
             "background 'white'; set output '%s.svg' }\n"
             "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key outside right top vertical Left "
             "reverse samplen 1.5\n"
-            "set multiplot layout %zu,%zu title \"%s: %s; ",
-            width, height, part, width, height, part, rows, columns, s->name, part);
+            "set multiplot layout %zu,%zu title \"%s%s%s; ",
+            width, height, part, width, height, part, rows, columns, s->name, alone ? "" : ": ",
+            alone ? "" : part);
     write_seeds(f, flags);
     fputs("\"\n", f);
     for (size_t p = 0; p < s->panel_count; p++)
