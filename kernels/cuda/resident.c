@@ -32,20 +32,51 @@ enum hth_err hth_resident_init(struct hth_resident *r, const struct hth_gpu *gpu
     return gpu->stream_new(&r->queue) == 0 ? HTH_OK : HTH_E_DEVICE;
 }
 
-/* The spare block goes to the pool, where other streams find it: once its bytes are out. */
-static void drop_spare(struct hth_resident *r)
+/* ---- loose blocks -------------------------------------------------------------------------- */
+
+/* Loose blocks go to the pool, once their bytes are out. The lock is given up meanwhile. */
+static void give_loose(struct hth_resident *r)
 {
-    if (r->spare == NULL)
-        return;
+    struct hth_loose list[HTH_LOOSE_MAX];
+    uint32_t count = r->loose_count;
+    memcpy(list, r->loose, count * sizeof(list[0]));
+    r->loose_count = 0;
+    r->giving++;
+    unlock(r);
     (void)r->gpu->stream_sync(r->queue);
-    (void)hth_pool_give(r->pool, r->spare);
-    r->spare = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        (void)hth_pool_give(r->pool, list[i].at);
+    lock(r);
+    r->giving--;
+}
+
+/* There is room in the list: who adds has looked. */
+static void add_loose(struct hth_resident *r, uint8_t *at, size_t bytes)
+{
+    HTH_ASSERT(r->loose_count < HTH_LOOSE_MAX);
+    r->loose[r->loose_count++] = (struct hth_loose){at, bytes};
+}
+
+static uint8_t *take_loose(struct hth_resident *r, size_t bytes)
+{
+    for (uint32_t i = r->loose_count; i > 0; i--) {
+        struct hth_loose block = r->loose[i - 1];
+        if (block.bytes == bytes) {
+            r->loose[i - 1] = r->loose[--r->loose_count];
+            return block.at;
+        }
+    }
+    return NULL;
 }
 
 void hth_resident_clear(struct hth_resident *r)
 {
     HTH_ASSERT(r->count == 0);
-    drop_spare(r);
+    if (r->loose_count > 0) {
+        lock(r);
+        give_loose(r);
+        unlock(r);
+    }
     if (r->queue != NULL)
         r->gpu->stream_free(r->queue);
     r->queue = NULL;
@@ -94,35 +125,36 @@ static struct hth_item *victim(const struct hth_resident *r)
     return last;
 }
 
-/* Pinned memory where there is some. */
+/* Its place in the host's memory, pinned where there is some. The lock is given up meanwhile; asked
+ * for, the item stays where it is. False: there is no memory. */
 static bool find_host(struct hth_resident *r, struct hth_item *item)
 {
     void *p = NULL;
-    if (item->host != NULL)
-        return true;
-    item->pinned = r->gpu->host_alloc(&p, item->travel) == 0;
-    if (!item->pinned)
+    item->asked++;
+    unlock(r);
+    bool pinned = r->gpu->host_alloc(&p, item->travel) == 0;
+    if (!pinned)
         p = malloc(item->travel);
+    lock(r);
+    item->asked--;
     item->host = p;
-    r->stats.unpinned += !item->pinned && p != NULL;
+    item->pinned = pinned;
+    r->stats.unpinned += !pinned && p != NULL;
     return p != NULL;
 }
 
-/* Its bytes are on their way out, its block is spare. False: there is no memory for them. */
+/* Its bytes are on their way out, its block is loose. False: the driver refused. */
 static bool evict(struct hth_resident *r, struct hth_item *item)
 {
     if (!is_free(r, item)) {
-        if (!find_host(r, item) ||
-            r->gpu->copy_out(item->host, item->at, item->travel, r->queue) != 0)
+        if (r->gpu->copy_out(item->host, item->at, item->travel, r->queue) != 0)
             return false;
         r->stats.bytes_out += item->travel;
         item->kept = true;
         item->dirty = false;
     }
     item->kept = item->kept && r->matters(item);
-    drop_spare(r);
-    r->spare = item->at;
-    r->spare_bytes = item->bytes;
+    add_loose(r, item->at, item->bytes);
     r->used -= item->bytes;
     r->stats.evictions++;
     item->at = NULL;
@@ -131,55 +163,84 @@ static bool evict(struct hth_resident *r, struct hth_item *item)
     return true;
 }
 
-/* Somebody leaves; who can't (no memory of the host) is passed over. */
-static bool evict_one(struct hth_resident *r)
+/* Somebody leaves; who can't (no memory of the host) is passed over. Patient: the lock may be given
+ * up for as long as the copy stream works. */
+static bool evict_one(struct hth_resident *r, bool patient)
 {
     struct hth_item *item, *stuck[8];
     uint32_t count = 0;
     bool done = false;
     while (!done && count < HTH_ARRAY_LEN(stuck) && (item = victim(r)) != NULL) {
-        done = evict(r, item);
+        if (r->loose_count == HTH_LOOSE_MAX) {
+            if (!patient)
+                break;
+            give_loose(r);
+            continue; /* things may have changed */
+        }
+        bool homeless = item->host == NULL && !is_free(r, item);
+        if (homeless && find_host(r, item))
+            continue;
+        done = !homeless && evict(r, item);
         if (!done) {
-            item->asked = true; /* not again */
+            item->asked++; /* not again */
             stuck[count++] = item;
         }
     }
     while (count > 0)
-        stuck[--count]->asked = false;
+        stuck[--count]->asked--;
     return done;
 }
 
 /* ---- coming -------------------------------------------------------------------------------- */
 
-static uint8_t *find_block(struct hth_resident *r, size_t bytes)
+/* Without the lock. */
+static void wait_for_copies(struct hth_resident *r)
 {
-    uint8_t *at = r->spare;
-    while (r->used + bytes > r->budget) {
-        if (!evict_one(r))
-            return NULL;
-        at = r->spare;
-    }
+    unlock(r);
+    (void)r->gpu->stream_sync(r->queue);
+    lock(r);
+}
+
+static uint8_t *find_block(struct hth_resident *r, size_t bytes, bool patient)
+{
     for (;;) {
-        if (at != NULL && r->spare_bytes == bytes) {
-            r->spare = NULL;
+        bool over = r->used + bytes > r->budget;
+        uint8_t *at = over ? NULL : take_loose(r, bytes);
+        if (at == NULL && !over)
+            at = hth_pool_take(r->pool, bytes);
+        if (at != NULL)
             return at;
-        }
-        drop_spare(r);
-        at = hth_pool_take(r->pool, bytes);
-        if (at != NULL || !evict_one(r))
-            return at;
-        at = r->spare;
+        if (!over && r->loose_count > 0 && patient)
+            give_loose(r); /* of other sizes: the driver can make them into one of ours */
+        else if (evict_one(r, patient))
+            continue;
+        else if (r->giving > 0 && patient)
+            wait_for_copies(r);
+        else
+            return NULL;
     }
 }
 
+/* A block that found no item. */
+static void give_up(struct hth_resident *r, uint8_t *at, size_t bytes)
+{
+    if (r->loose_count == HTH_LOOSE_MAX)
+        give_loose(r);
+    add_loose(r, at, bytes);
+}
+
 /* On the card, or on its way there. */
-static enum hth_err bring(struct hth_resident *r, struct hth_item *item)
+static enum hth_err bring(struct hth_resident *r, struct hth_item *item, bool patient)
 {
     const struct hth_gpu *gpu = r->gpu;
-    uint8_t *at = find_block(r, item->bytes);
+    uint8_t *at = find_block(r, item->bytes, patient);
     int err;
     if (at == NULL)
-        return HTH_E_NO_MEMORY;
+        return item->at != NULL ? HTH_OK : HTH_E_NO_MEMORY;
+    if (item->at != NULL) { /* somebody else brought it while the lock was given up */
+        give_up(r, at, item->bytes);
+        return HTH_OK;
+    }
     if (item->kept) {
         err = gpu->copy_in(at, item->host, item->travel, r->queue);
         r->stats.bytes_in += item->travel;
@@ -189,10 +250,8 @@ static enum hth_err bring(struct hth_resident *r, struct hth_item *item)
     if (err == 0)
         err = gpu->event_record(item->arrived, r->queue);
     if (err != 0) {
-        drop_spare(r);
-        r->spare = at;
-        r->spare_bytes = item->bytes;
-        return HTH_E_DEVICE;
+        give_up(r, at, item->bytes);
+        return item->at != NULL ? HTH_OK : HTH_E_DEVICE;
     }
     item->at = at;
     item->arriving = true;
@@ -213,19 +272,20 @@ static void count_use(struct hth_resident *r, struct hth_item *item)
     r->age_at = r->clock + HTH_MAX(AGE_LEAST, AGE_EVERY * r->count);
 }
 
-static enum hth_err bring_all(struct hth_resident *r, struct hth_item *const *items, uint32_t count)
+static enum hth_err bring_all(struct hth_resident *r, struct hth_item *const *items, uint32_t count,
+                              bool patient)
 {
     enum hth_err err = HTH_OK;
     for (uint32_t i = 0; i < count; i++)
-        items[i]->asked = true;
+        items[i]->asked++;
     for (uint32_t i = 0; i < count && err == HTH_OK; i++) {
         if (items[i]->at == NULL)
-            err = bring(r, items[i]);
+            err = bring(r, items[i], patient);
         else
             r->stats.hits++;
     }
     for (uint32_t i = 0; i < count; i++)
-        items[i]->asked = false;
+        items[i]->asked--;
     return err;
 }
 
@@ -240,7 +300,7 @@ enum hth_err hth_resident_hold(struct hth_resident *r, struct hth_item *const *i
 {
     int waited = 0;
     lock(r);
-    enum hth_err err = bring_all(r, items, count);
+    enum hth_err err = bring_all(r, items, count, true);
     for (uint32_t i = 0; i < count && err == HTH_OK; i++) {
         struct hth_item *item = items[i];
         count_use(r, item);
@@ -270,7 +330,7 @@ void hth_resident_ahead(struct hth_resident *r, struct hth_item *const *items, u
     lock(r);
     for (uint32_t i = 0; i < count; i++) {
         struct hth_item *item = items[i];
-        if (item->at == NULL && bring_all(r, &item, 1) == HTH_OK)
+        if (item->at == NULL && bring_all(r, &item, 1, false) == HTH_OK)
             item->ahead = true;
     }
     unlock(r);
@@ -279,14 +339,18 @@ void hth_resident_ahead(struct hth_resident *r, struct hth_item *const *items, u
 bool hth_resident_make_room(struct hth_resident *r, size_t bytes)
 {
     size_t left = 0;
-    bool any = false;
     lock(r);
-    drop_spare(r);
-    while (left < bytes && evict_one(r)) {
-        left += r->spare_bytes;
-        drop_spare(r);
+    bool any = r->loose_count > 0 || r->giving > 0;
+    for (uint32_t i = 0; i < r->loose_count; i++)
+        left += r->loose[i].bytes;
+    while (left < bytes && evict_one(r, true)) {
+        left += r->loose[r->loose_count - 1].bytes;
         any = true;
     }
+    if (r->loose_count > 0)
+        give_loose(r);
+    else if (r->giving > 0)
+        wait_for_copies(r);
     unlock(r);
     return any;
 }
@@ -300,6 +364,15 @@ bool hth_resident_is_held(struct hth_resident *r)
 }
 
 /* ---- items --------------------------------------------------------------------------------- */
+
+static void leave_list(struct hth_resident *r, const struct hth_item *item)
+{
+    uint32_t i = 0;
+    while (i < r->count && r->items[i] != item)
+        i++;
+    HTH_ASSERT(i < r->count);
+    r->items[i] = r->items[--r->count];
+}
 
 static bool grow(struct hth_resident *r)
 {
@@ -327,12 +400,12 @@ enum hth_err hth_resident_add(struct hth_resident *r, struct hth_item *item, siz
     lock(r);
     if (grow(r)) {
         r->items[r->count++] = item;
-        err = bring_all(r, &item, 1);
+        err = bring_all(r, &item, 1, true);
         if (err == HTH_OK) {
             r->held += item->holds++ == 0;
             item->dirty = true; /* what the caller is about to write */
         } else {
-            r->count--;
+            leave_list(r, item);
         }
     }
     unlock(r);
@@ -351,14 +424,12 @@ enum hth_err hth_resident_add(struct hth_resident *r, struct hth_item *item, siz
 
 void hth_resident_remove(struct hth_resident *r, struct hth_item *item)
 {
-    uint32_t i = 0;
     lock(r);
-    while (i < r->count && r->items[i] != item)
-        i++;
-    HTH_ASSERT(i < r->count);
-    r->items[i] = r->items[--r->count];
+    while (item->asked > 0) /* somebody finds a place for it, so that it can leave */
+        wait_for_copies(r);
+    leave_list(r, item);
     r->held -= item->holds > 0;
-    (void)r->gpu->stream_sync(r->queue); /* its bytes may be on their way */
+    give_loose(r); /* waits: its bytes may be on their way; nobody else knows it any more */
     if (item->at != NULL) {
         (void)hth_pool_give(r->pool, item->at);
         r->used -= item->bytes;

@@ -11,7 +11,9 @@
  *   copy stream   [ out: A ][ in: B ]-event                [ out: C ][ in: D ]-event
  *   context       [ kernels of another expert ]--wait--[ kernels on B ] ...
  *
- * A block that A leaves is given to B at once: the stream keeps the order.
+ * A block that A leaves is *loose*: it is given to B at once, for the stream keeps the order. To
+ * the pool, where other streams find it, it goes only when somebody needs memory of another size,
+ * and then somebody waits for the copy stream first.
  *
  * Who leaves, when room is wanted: nobody who is held. First what costs no copy (gradients that are
  * logically zero). Then the least used; and among those whose counts are nearly the least (by one,
@@ -24,8 +26,9 @@
  * memory is refused, ordinary memory does (slower); where that is refused too, the item stays and
  * another leaves.
  *
- * Any thread: a short lock, under which copies are ordered but not waited for. Files of this pair
- * know nothing of experts: the callbacks say which bytes matter and that an item has moved.
+ * Any thread: a short lock, under which copies are ordered. Who has to wait for the copy stream, or
+ * asks the driver for pinned memory, gives the lock up meanwhile. Files of this pair know nothing
+ * of experts: the callbacks say which bytes matter and that an item has moved.
  */
 #ifndef HTH_KERNELS_CUDA_RESIDENT_H
 #define HTH_KERNELS_CUDA_RESIDENT_H
@@ -36,22 +39,29 @@
 #include "kernels/cuda/pool.h"
 
 struct hth_item {
-    void *owner;   /* the caller's */
-    uint32_t part; /* the caller's */
-    size_t bytes;  /* on the card, as the pool rounds */
-    size_t travel; /* of these, what is copied: the first so many */
-    uint8_t *at;   /* on the card, or NULL */
-    uint8_t *host; /* its place in this process' memory, once it had to leave */
-    bool pinned;   /* that is pinned */
-    bool kept;     /* the host's bytes are worth something */
-    bool dirty;    /* the card's are newer */
-    bool arriving; /* `arrived` may not have happened yet */
-    bool ahead;    /* was brought before anybody held it */
-    bool asked;    /* by the request that is being served */
+    void *owner;    /* the caller's */
+    uint32_t part;  /* the caller's */
+    size_t bytes;   /* on the card, as the pool rounds */
+    size_t travel;  /* of these, what is copied: the first so many */
+    uint8_t *at;    /* on the card, or NULL */
+    uint8_t *host;  /* its place in this process' memory, once it had to leave */
+    bool pinned;    /* that is pinned */
+    bool kept;      /* the host's bytes are worth something */
+    bool dirty;     /* the card's are newer */
+    bool arriving;  /* `arrived` may not have happened yet */
+    bool ahead;     /* was brought before anybody held it */
+    uint32_t asked; /* by requests that are being served: it does not leave */
     uint32_t holds;
     uint64_t uses, came;
     void *arrived; /* event of the copy stream */
 };
+
+/* A block of nobody, whose last bytes may still be on their way. */
+struct hth_loose {
+    uint8_t *at;
+    size_t bytes;
+};
+#define HTH_LOOSE_MAX 64
 
 struct hth_resident_stats {
     uint64_t hits, loads, evictions; /* of items */
@@ -72,8 +82,9 @@ struct hth_resident {
     struct hth_item **items;
     uint32_t count, cap;
     size_t budget, used; /* bytes on the card, of all items */
-    uint8_t *spare;      /* a block whose bytes may still be leaving */
-    size_t spare_bytes;
+    struct hth_loose loose[HTH_LOOSE_MAX];
+    uint32_t loose_count;
+    uint32_t giving; /* threads that wait before they give loose blocks to the pool */
     uint64_t clock, age_at;
     uint32_t held; /* items that somebody holds */
     struct hth_resident_stats stats;
@@ -101,7 +112,8 @@ enum hth_err hth_resident_hold(struct hth_resident *r, struct hth_item *const *i
                                uint32_t count, void *stream) HTH_MUST;
 /* The holder has waited for what it did with it. `wrote`: the card's bytes are new. */
 void hth_resident_release(struct hth_resident *r, struct hth_item *item, bool wrote);
-/* They will be needed soon: brings what there is room for without pushing out who is held. */
+/* They will be needed soon: brings what there is room for without pushing out who is held, or
+ * waiting. */
 void hth_resident_ahead(struct hth_resident *r, struct hth_item *const *items, uint32_t count);
 /* Lets items leave until the pool may have that many bytes more. False: nobody left. */
 bool hth_resident_make_room(struct hth_resident *r, size_t bytes);

@@ -251,8 +251,10 @@ static enum hth_err live(enum hth_gpu_type type, long fail_at, bool for_good, fl
             hth_params_free(e->p);
         }
         const struct hth_resident *r = &w->device.resident;
-        size_t spare = r->spare != NULL ? r->spare_bytes : 0; /* kept for the next who comes */
-        if (w->device.pool.used != spare)
+        size_t loose = 0; /* kept for the next who comes */
+        for (uint32_t i = 0; i < r->loose_count; i++)
+            loose += r->loose[i].bytes;
+        if (w->device.pool.used != loose)
             fail_msg("call %ld%s fails (%s): %zu bytes were never given back", fail_at,
                      for_good ? " and all after it" : "", hth_err_name(err), w->device.pool.used);
         assert_int_equal(w->device.resident.held, 0);

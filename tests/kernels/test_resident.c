@@ -49,7 +49,21 @@ static struct {
     long fail_at; /* the n-th call from now fails; 0: none */
     bool no_pinned;
     uint32_t made, gone;
+    struct hth_resident *watched; /* whose lock is free whenever the driver takes its time */
+    void (*meanwhile)(void);      /* what others do then */
 } late;
+
+static void takes_time(void)
+{
+    void (*meanwhile)(void) = late.meanwhile;
+    if (late.watched == NULL)
+        return;
+    assert_false(atomic_flag_test_and_set(&late.watched->busy));
+    atomic_flag_clear(&late.watched->busy);
+    late.meanwhile = NULL; /* once */
+    if (meanwhile != NULL)
+        meanwhile();
+}
 
 static bool fails(void)
 {
@@ -122,20 +136,21 @@ static int late_mem_alloc(void **p, size_t bytes)
 {
     if (fails() || bytes > late.card - late.taken)
         return 2;
-    *p = malloc(SAID); /* a page of the card is this much here */
+    uint8_t *block = malloc(SAID + SAID); /* a block of any size is this much here, and its size */
+    memcpy(block, &bytes, sizeof(bytes));
+    *p = block + SAID;
     memset(*p, 0xa5, SAID);
     late.taken += bytes;
     late.made++;
     return 0;
 }
 
-/* All blocks of a test that frees some are alike. */
-static size_t block_bytes;
-
 static int late_mem_free(void *p)
 {
-    free(p);
-    late.taken -= block_bytes;
+    size_t bytes;
+    memcpy(&bytes, (uint8_t *)p - SAID, sizeof(bytes));
+    free((uint8_t *)p - SAID);
+    late.taken -= bytes;
     late.gone++;
     return 0;
 }
@@ -143,6 +158,7 @@ static int late_mem_free(void *p)
 static int late_host_alloc(void **p, size_t bytes)
 {
     (void)bytes;
+    takes_time();
     if (fails() || late.no_pinned)
         return 2;
     *p = malloc(SAID);
@@ -182,6 +198,8 @@ static void late_stream_free(void *stream)
 
 static int late_stream_sync(void *stream)
 {
+    if (late.watched != NULL && stream == late.watched->queue)
+        takes_time();
     run_until(stream, ((struct stream *)stream)->tail);
     return 0;
 }
@@ -285,12 +303,12 @@ static void open_card(size_t pages, uint64_t seed)
     memset(box, 0, sizeof(box));
     late.card = pages * PAGE;
     late.random = seed;
-    block_bytes = PAGE;
     hth_pool_init(&pool, &gpu, 0);
     assert_ok(hth_resident_init(&res, &gpu, &pool, late.card));
     res.matters = box_matters;
     res.moved = box_moved;
     assert_int_equal(gpu.stream_new(&stream), 0);
+    late.watched = &res;
 }
 
 static void close_card(uint32_t items)
@@ -307,11 +325,16 @@ static void close_card(uint32_t items)
     assert_int_equal(late.made, late.gone);
 }
 
-static enum hth_err add(uint32_t i)
+static enum hth_err add_of(uint32_t i, size_t pages)
 {
     box[i].item.owner = &box[i];
     box[i].matters = true;
-    return hth_resident_add(&res, &box[i].item, PAGE, PAGE);
+    return hth_resident_add(&res, &box[i].item, pages * PAGE, pages * PAGE);
+}
+
+static enum hth_err add(uint32_t i)
+{
+    return add_of(i, 1);
 }
 
 /* Work on a held item: finds what was said there last, says something new. */
@@ -549,6 +572,57 @@ static void ahead_for_nothing(void **state)
     close_card(5);
 }
 
+/* ---- while somebody waits ------------------------------------------------------------------- */
+
+static void *stream2;
+static uint32_t wanted_by_other;
+
+static void other_uses(void)
+{
+    struct hth_item *item = &box[wanted_by_other].item;
+    uint32_t giving = res.giving;
+    res.giving = 0; /* it would wait for the one who waits, who is the same thread here */
+    enum hth_err err = hth_resident_hold(&res, &item, 1, stream2);
+    res.giving = giving;
+    if (err != HTH_OK)
+        return;
+    work(wanted_by_other, true, stream2);
+    (void)gpu.stream_sync(stream2);
+    hth_resident_release(&res, item, true);
+    wanted_by_other = UINT32_MAX; /* it was here */
+}
+
+/* Small and large items in turns on a card for three pages: each needs memory of another size, so
+ * blocks go back to the pool, and who waits for that gives up the lock. Meanwhile another thread
+ * uses an item: another one, or the very one that is being brought. */
+static void others_go_on(void **state)
+{
+    uint32_t came = 0;
+    (void)state;
+    open_card(3, 14);
+    assert_int_equal(gpu.stream_new(&stream2), 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_ok(add_of(i, i % 2 + 1));
+        work(i, true, stream);
+        (void)gpu.stream_sync(stream);
+        hth_resident_release(&res, &box[i].item, true);
+    }
+    for (uint32_t turn = 0; turn < 1500; turn++) {
+        wanted_by_other = draw(6);
+        late.meanwhile = other_uses;
+        (void)use(draw(6), draw(2) == 0);
+        late.meanwhile = NULL;
+        came += wanted_by_other == UINT32_MAX;
+        assert_true(res.used <= res.budget && res.giving == 0);
+    }
+    assert_true(came > 50);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(box[i].item.asked, 0);
+    (void)gpu.stream_sync(stream2);
+    gpu.stream_free(stream2);
+    close_card(6);
+}
+
 /* Pinned memory is refused: ordinary memory does. */
 static void without_pinned(void **state)
 {
@@ -627,8 +701,9 @@ int main(void)
         cmocka_unit_test(bytes_survive),     cmocka_unit_test(no_thrash),
         cmocka_unit_test(favourites_stay),   cmocka_unit_test(held_stay),
         cmocka_unit_test(copies_are_spared), cmocka_unit_test(ahead_is_there_in_time),
-        cmocka_unit_test(ahead_for_nothing), cmocka_unit_test(without_pinned),
-        cmocka_unit_test(room_for_others),   cmocka_unit_test(failures),
+        cmocka_unit_test(ahead_for_nothing), cmocka_unit_test(others_go_on),
+        cmocka_unit_test(without_pinned),    cmocka_unit_test(room_for_others),
+        cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
