@@ -140,8 +140,10 @@ void hth_cu_params_close(struct hth_params *p);
 enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
                                 uint32_t writes);
 void hth_cu_params_ahead(struct hth_exec *ex, struct hth_params *p, uint32_t parts);
-/* Whether the context holds these parts now. */
-bool hth_cu_holds(struct hth_cu_stream *s, const struct hth_params *p, uint32_t parts);
+/* The same beside all that the context holds already: E_NO_MEMORY where that leaves no room, and
+ * nothing is let go of or waited for. */
+enum hth_err hth_cu_params_try(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
+                               uint32_t writes);
 /* After a wait for the stream. */
 void hth_cu_release_all(struct hth_cu_stream *s);
 bool hth_cu_home_matters(const struct hth_item *item);

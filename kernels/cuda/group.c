@@ -5,8 +5,9 @@
  * other would be some fifteen launches each, none of which fills a card.
  *
  * Blocks are taken in runs of like numbers of rows (the largest less than twice the smallest),
- * which are padded to one number; what does not fit a run is computed alone. What the kernels and
- * the library need to know of each block is one table, uploaded once per run.
+ * which are padded to one number, and of as many as are on the card side by side; what does not fit
+ * a run is computed alone. What the kernels and the library need to know of each block is one
+ * table, uploaded once per run.
  */
 #include "kernels/cuda/device.h"
 
@@ -32,6 +33,7 @@ struct run {
     struct table here, *there;
     enum hth_gpu_type type;
     bool backward;
+    uint32_t most; /* blocks of a run: fewer once there was no room for the table of more */
 };
 
 static uint32_t padded(uint32_t n)
@@ -62,30 +64,34 @@ static bool fits(const struct run *run, const struct hth_ffn_member *first,
                  const struct hth_ffn_member *m, uint32_t count)
 {
     uint32_t rows = padded(m->x.rows);
-    if (rows > ROWS_MOST || count >= HTH_CU_GROUP || rows * (count + 1) > ROWS_TOTAL ||
+    if (rows > ROWS_MOST || count >= run->most || rows * (count + 1) > ROWS_TOTAL ||
         (rows > 8 && m->x.rows >= 2 * first->x.rows))
         return false;
     return !run->backward ||
            (is_even(m->ffn) && m->ffn->w1->grad_zero == first->ffn->w1->grad_zero);
 }
 
-/* Weights of all blocks of the run are here and stay. False: they don't fit side by side. */
-static bool hold_all(struct run *run)
+/* Weights of the first so many blocks of the run, which are here and stay. */
+static uint32_t hold_first(struct run *run, uint32_t count)
 {
-    uint32_t reads = HTH_HOLD_VALUE, writes = run->backward ? HTH_HOLD_GRAD : 0;
-    if (run->s->held_count + run->g.count > HTH_CU_HELD) {
-        hth_cu_settle(run->s);
-        hth_cu_release_all(run->s);
-    }
-    for (uint32_t i = 0; i < run->g.count; i++) {
-        if (hth_cu_params_hold(run->ex, run->member[i]->ffn->w1->owner, reads, writes) != HTH_OK)
-            return false;
-    }
-    for (uint32_t i = 0; i < run->g.count; i++) { /* the last ones may have pushed out the first */
-        if (!hth_cu_holds(run->s, run->member[i]->ffn->w1->owner, reads | writes))
-            return false;
-    }
-    return true;
+    uint32_t reads = HTH_HOLD_VALUE, writes = run->backward ? HTH_HOLD_GRAD : 0, n = 0;
+    while (n < count &&
+           hth_cu_params_try(run->ex, run->member[n]->ffn->w1->owner, reads, writes) == HTH_OK)
+        n++;
+    return n;
+}
+
+/* As many as there is room for. What was held before for others makes way, but what was brought for
+ * this run comes once: the blocks that don't fit beside it are the next run. */
+static uint32_t hold_some(struct run *run, uint32_t count)
+{
+    bool others = run->s->held_count > 0;
+    uint32_t n = hold_first(run, count);
+    if (n == count || !others)
+        return n;
+    hth_cu_settle(run->s);
+    hth_cu_release_all(run->s);
+    return hold_first(run, count);
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -288,11 +294,15 @@ static void backward(struct run *run)
     }
 }
 
-/* False: nothing was done. */
-static bool run_all(struct run *run, const struct hth_ffn_member *const *member, uint32_t count)
+/* How many of the first blocks were computed; 0: it is better to compute the first alone. */
+static uint32_t run_some(struct run *run, const struct hth_ffn_member *const *member,
+                         uint32_t count)
 {
     const struct hth_ffn *f = member[0]->ffn;
     run->member = member;
+    count = count > 1 ? hold_some(run, count) : 0;
+    if (count < 2)
+        return 0;
     run->g = (struct hth_cu_group){.count = count,
                                    .rows = padded(member[count - 1]->x.rows),
                                    .dim = f->dim,
@@ -302,13 +312,15 @@ static bool run_all(struct run *run, const struct hth_ffn_member *const *member,
                                    .bf16 = run->type == HTH_GPU_BF16,
                                    .accumulate = !f->w1->grad_zero,
                                    .eps = f->eps};
-    if (count < 2 || !hold_all(run) || lay_out(run) != HTH_OK)
-        return false;
+    if (lay_out(run) != HTH_OK) {
+        run->most = count / 2;
+        return 0;
+    }
     if (run->backward)
         backward(run);
     else
         forward(run);
-    return true;
+    return count;
 }
 
 enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *members,
@@ -325,15 +337,16 @@ enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *m
     run->s = hth_cu_enter(ex);
     run->type = hth_cu_type_of(ex);
     run->backward = is_backward;
+    run->most = HTH_CU_GROUP;
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = &members[i];
     qsort(sorted, count, sizeof(sorted[0]), by_rows);
     for (uint32_t i = 0, n; i < count; i += n) {
         for (n = 0; i + n < count && fits(run, sorted[i], sorted[i + n], n); n++)
             continue;
-        n = HTH_MAX(n, 1u);
-        for (uint32_t k = run_all(run, sorted + i, n) ? n : 0; k < n; k++)
-            (void)alone(ex, arg, sorted[i + k]->index);
+        n = run_some(run, sorted + i, n);
+        if (n == 0)
+            (void)alone(ex, arg, sorted[i + n++]->index);
     }
     free(sorted);
     free(run);

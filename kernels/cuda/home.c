@@ -168,12 +168,6 @@ static struct hth_cu_held *find_held(struct hth_cu_stream *s, const struct hth_c
     return NULL;
 }
 
-bool hth_cu_holds(struct hth_cu_stream *s, const struct hth_params *p, uint32_t parts)
-{
-    const struct hth_cu_held *h = find_held(s, p->home);
-    return h != NULL && (parts & ~h->parts) == 0;
-}
-
 /* Holds `parts` that it does not hold yet. */
 static enum hth_err take(struct hth_cu_stream *s, struct hth_cu_home *home, uint32_t parts)
 {
@@ -208,8 +202,8 @@ static enum hth_err take_patiently(struct hth_cu_stream *s, struct hth_cu_home *
     return err;
 }
 
-enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
-                                uint32_t writes)
+static enum hth_err hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads, uint32_t writes,
+                         bool patient)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
     struct hth_cu_home *home = p->home;
@@ -222,13 +216,25 @@ enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint3
         enum hth_err err = HTH_E_NO_MEMORY;
         if (h != NULL || s->held_count < HTH_CU_HELD)
             err = take(s, home, want & ~has);
-        if (err == HTH_E_NO_MEMORY)
+        if (err == HTH_E_NO_MEMORY && patient)
             err = take_patiently(s, home, want | has);
         HTH_TRY(err);
         h = find_held(s, home);
     }
     h->wrote |= writes;
     return HTH_OK;
+}
+
+enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
+                                uint32_t writes)
+{
+    return hold(ex, p, reads, writes, true);
+}
+
+enum hth_err hth_cu_params_try(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
+                               uint32_t writes)
+{
+    return hold(ex, p, reads, writes, false);
 }
 
 void hth_cu_params_ahead(struct hth_exec *ex, struct hth_params *p, uint32_t parts)

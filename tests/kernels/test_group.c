@@ -224,9 +224,12 @@ static void short_of_room(void **state)
     hth_shim_batch(true);
     compute(HTH_GPU_F32, true, roomy);
     device.resident.budget = 5 * hth_pool_round((size_t)2 * (DIM + 2) * HIDDEN * sizeof(float));
-    uint64_t evictions = device.resident.stats.evictions;
+    uint64_t evictions = device.resident.stats.evictions, loads = device.resident.stats.loads;
     compute(HTH_GPU_F32, true, tight);
     assert_true(device.resident.stats.evictions > evictions + BLOCKS);
+    /* Values and gradients are made, come once for each forward (values) and backward pass at most,
+     * and once more to be looked at: who was brought for a run stays for it. */
+    assert_true(device.resident.stats.loads - loads <= BLOCKS * (2 + 3 + 2 * 2 + 1));
     for (uint32_t i = 0; i < BLOCKS; i++)
         assert_true(distance(&tight[i], &roomy[i]) < 2e-6);
     device.resident.budget = usual;
