@@ -95,6 +95,20 @@ static bool record(struct hth_cu_stream *s, struct hth_graph *g, struct hth_exec
     return false;
 }
 
+/* Launches a recording. False: it did not start; it is dropped and nobody tries it again, so the
+ * call is to be made as usual. */
+static bool launch(struct hth_cu_stream *s, struct hth_graph *g)
+{
+    if (s->dev->gpu->graph_launch(g->graph, s->queue) == 0) {
+        s->graphs->launched++;
+        return true;
+    }
+    drop_graph(s, g->graph);
+    g->graph = NULL;
+    g->state = HTH_GRAPH_REFUSED;
+    return false;
+}
+
 enum hth_err hth_cu_replay(struct hth_exec *ex, const struct hth_params *p,
                            const struct hth_call_key *key, hth_exec_fn *fn, void *arg)
 {
@@ -105,10 +119,8 @@ enum hth_err hth_cu_replay(struct hth_exec *ex, const struct hth_params *p,
     if (s->graphs == NULL || s->dev->gpu->capture_begin == NULL || !is_settled(p))
         return fn(ex, arg, 0);
     struct hth_graph *g = hth_graphs_at(s->graphs, key, s->rooms, &known, drop_graph, s);
-    if (known && g->state == HTH_GRAPH_READY) {
-        s->graphs->launched++;
-        return hth_cu_note(s, s->dev->gpu->graph_launch(g->graph, s->queue));
-    }
+    if (known && g->state == HTH_GRAPH_READY)
+        return launch(s, g) ? HTH_OK : fn(ex, arg, 0);
     /* Another context records, or waits for the whole card: next time, then. */
     if (!known || g->state != HTH_GRAPH_SEEN ||
         atomic_flag_test_and_set_explicit(&s->dev->whole, memory_order_acquire))

@@ -9,7 +9,8 @@
  * of places, as the one used longest ago. The first call with a key is made as usual, so that all
  * that happens once (plans, images of weights, memory) happens then; the second is recorded.
  *
- * A key that can't be recorded is kept as such and nobody tries again.
+ * A key that can't be recorded, or whose graph did not start, is kept as such and nobody tries
+ * again: its calls are made as usual.
  *
  * One thread: each context has its own table. Host code only, tested without a card.
  */

@@ -274,6 +274,41 @@ static void bf16(void **state)
     free(want);
 }
 
+/* ---- graphs that don't start --------------------------------------------------------------- */
+
+static uint32_t starts, failing_start;
+
+static int failing_launch(void *graph, void *stream)
+{
+    return ++starts == failing_start ? 719 : hth_gpu_shim.graph_launch(graph, stream);
+}
+
+/* A graph that doesn't start is dropped, and its call is made as usual: now and from then on. */
+static void not_started(void **state)
+{
+    struct hth_gpu gpu = hth_gpu_shim;
+    size_t count, again;
+    (void)state;
+    hth_shim_graphs(false);
+    float *want = train(HTH_GPU_F32, false, false, &count);
+    hth_shim_graphs(true);
+    gpu.graph_launch = failing_launch;
+    device.gpu = &gpu;
+    uint32_t usual = 0;
+    for (failing_start = 1000; failing_start > 0;
+         failing_start = failing_start > 9 ? 9 : failing_start - 1) {
+        starts = 0;
+        float *got = train(HTH_GPU_F32, false, false, &again);
+        assert_int_equal(count, again);
+        assert_memory_equal(got, want, count * sizeof(float));
+        free(got);
+        usual = failing_start == 1000 ? starts : usual;
+        assert_true(failing_start == 1000 || starts < usual);
+    }
+    device.gpu = &hth_gpu_shim;
+    free(want);
+}
+
 /* ---- others on the same card --------------------------------------------------------------- */
 
 static atomic_bool recording;
@@ -349,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded),     cmocka_unit_test(keys), cmocka_unit_test(ffn),
         cmocka_unit_test(transformer), cmocka_unit_test(bf16), cmocka_unit_test(undisturbed),
+        cmocka_unit_test(not_started),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
