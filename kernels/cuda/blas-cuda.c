@@ -161,7 +161,8 @@ struct blas {
     cublasLtHandle_t handle;
     cublasHandle_t many; /* of the other library; made when it is first needed */
     bool many_tried;
-    void *workspace;
+    void *many_stream; /* whose workspace is set */
+    void *workspace;   /* of both libraries */
     struct hth_plans plans;
 };
 
@@ -369,18 +370,29 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
 
 /* ---- many -------------------------------------------------------------------------------- */
 
-/* A handle of the context: with the workspace of the other library, whose calls are in the same
- * stream, so that nothing is allocated and equal calls are computed alike. */
+/*
+ * A handle of the context. It works in the workspace of the other library's calls: all calls of a
+ * context are in one stream, one after the other, also those of a recording, which is launched in
+ * that stream; so nothing is allocated while one is made, and equal calls are computed alike. A
+ * workspace is set after the stream, for setting a stream takes it away.
+ */
 static bool many_handle(struct blas *b, void *stream)
 {
     if (!b->many_tried && v2_loaded() && v2.Create(&b->many) != CUBLAS_STATUS_SUCCESS)
         b->many = NULL;
     b->many_tried = true;
-    return b->many != NULL &&
-           v2.SetStream(b->many, (cudaStream_t)stream) == CUBLAS_STATUS_SUCCESS &&
-           v2.SetWorkspace(b->many, b->workspace, WORKSPACE) == CUBLAS_STATUS_SUCCESS;
+    if (b->many == NULL || b->many_stream == stream)
+        return b->many != NULL;
+    b->many_stream = NULL;
+    if (v2.SetStream(b->many, (cudaStream_t)stream) != CUBLAS_STATUS_SUCCESS ||
+        v2.SetWorkspace(b->many, b->workspace, WORKSPACE) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    b->many_stream = stream;
+    return true;
 }
 
+/* Sums in fp32 into fp32, from fp32 or bf16: both are in the library's list of types. A library or
+ * card that says no is believed, and the products are made one by one. */
 int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
 {
     struct blas *b = blas;
@@ -396,7 +408,8 @@ int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *
         m->form == HTH_GPU_TN ? CUBLAS_OP_T : CUBLAS_OP_N, (int)m->n, (int)m->m, (int)m->k, &one,
         many->b, type, (int)m->ldb, many->a, type, (int)m->lda, &beta, many->c, CUDA_R_32F,
         (int)m->ldc, (int)many->count, compute, CUBLAS_GEMM_DEFAULT);
-    if (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE)
+    if (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE ||
+        err == CUBLAS_STATUS_ARCH_MISMATCH)
         return HTH_GPU_NO_FUSION;
     return (int)err;
 }
