@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-#define SCHEMA    77
 #define LOOK_US   (2 * HTH_US_PER_MS)
 #define POSTED_US (20 * HTH_US_PER_MS) /* between two notes: rounds follow one another closely */
 
@@ -48,7 +47,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct hth_avg_node *n = arg;
 
-    if (r->err == HTH_OK)
+    if (r->average != NULL)
         memcpy(n->values, r->average->data, n->opts.count * sizeof(*n->values));
     if (n->opts.on_sweep != NULL)
         n->opts.on_sweep(n->opts.arg, r);
@@ -111,13 +110,16 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
     HTH_TRY(open_net(n));
     roster.network = moshpit.network = n->opts.network;
     roster.addr = moshpit.addr = n->opts.addr;
-    roster.schema = SCHEMA;
+    roster.schema = HTH_AVG_NODE_SCHEMA;
+    roster.flags = opts->flags | (opts->mode == HTH_AVG_HELPER ? HTH_ROSTER_HELPER : 0);
+    roster.bandwidth = moshpit.bandwidth = opts->bandwidth;
     roster.shape = opts->shape;
     roster.has_cell = true;
     roster.cell = hth_avg_cell_of_rank(&opts->shape, opts->rank);
     roster.publish_min_us = POSTED_US;
     roster.on_change = on_change;
     roster.arg = n;
+    moshpit.mode = opts->mode;
     moshpit.window_us = opts->window_us;
     HTH_TRY(hth_roster_new(n->env, n->dht, &roster, &n->roster));
     if (opts->silence_us > 0)
@@ -139,7 +141,7 @@ enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
 {
     struct hth_avg_offer o = {.count = n->opts.count,
                               .weight = 1,
-                              .schema = SCHEMA,
+                              .schema = HTH_AVG_NODE_SCHEMA,
                               .sweep = HTH_AVG_SWEEP_AUTO,
                               .rounds = rounds,
                               .spans = &n->span,
@@ -147,6 +149,10 @@ enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
     size_t bytes = n->opts.count * sizeof(*n->values);
     enum hth_err err;
 
+    if (n->opts.mode == HTH_AVG_HELPER) {
+        o.weight = 0;
+        return hth_averager_offer(&n->averager, &o);
+    }
     HTH_TRY(hth_env_blob_new(n->env, bytes, NULL, &o.values));
     memcpy(o.values->data, n->values, bytes);
     err = hth_averager_offer(&n->averager, &o);

@@ -24,6 +24,8 @@
 struct hth_avg_node;
 struct hth_opendht;
 
+#define HTH_AVG_NODE_SCHEMA 77 /* of the vectors, and of states handed out beside them */
+
 struct hth_avg_node_opts {
     const char *network;
     struct hth_addr addr; /* TCP and UDP */
@@ -35,7 +37,10 @@ struct hth_avg_node_opts {
     uint32_t rank; /* its cell in that shape */
     size_t count;  /* floats */
     enum hth_quant_format format;
-    uint64_t seed; /* of the values: standard normals of (seed, rank) */
+    enum hth_avg_mode mode; /* a helper offers no values */
+    double bandwidth;       /* as of struct hth_roster_opts */
+    uint32_t flags;         /* of the roster's note; that of a helper is set by the mode */
+    uint64_t seed;          /* of the values: standard normals of (seed, rank) */
     int64_t window_us;
     int64_t silence_us;  /* after which a peer is held for dead; 0: learnt (hth_reducer_opts) */
     struct hth_log *log; /* NULL: errors only */
@@ -66,7 +71,8 @@ void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
 enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
                                struct hth_avg_node *node) HTH_MUST;
 enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
-/* Offers the values with weight 1; the average replaces them. Errors: those of an offer. */
+/* Offers the values with weight 1; the average replaces them. A helper only takes part. Errors:
+ * those of an offer. */
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
 void hth_avg_node_close(struct hth_avg_node *node);
 
