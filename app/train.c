@@ -55,6 +55,7 @@ struct train {
     char *checkpoint;
     FILE *metrics;
     bool tty, started, finishing;
+    uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
     struct hth_eval_result last_eval;
     int code;
@@ -231,6 +232,24 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
             t->tty ? "\n" : "", t->peer.network);
 }
 
+/* A run does not need others, but who runs a trainer wants to know whether it found them. */
+static void notice_company(struct train *t, const struct hth_train_stats *s)
+{
+    enum hth_share_phase phase = s->share.phase;
+    uint32_t trainers = hth_together_trainers(&t->together);
+    if (t->together.roster == NULL || phase == HTH_SHARE_LOOKING || phase == HTH_SHARE_FETCHING)
+        return;
+    if (t->company != 0 && (t->company == 1) == (trainers == 1))
+        return;
+    t->company = trainers;
+    if (trainers == 1)
+        fprintf(stderr, "%sno other trainer of run '%s' is found: goes on training alone\n",
+                t->tty ? "\n" : "", t->peer.network);
+    else
+        fprintf(stderr, "%s%u trainers of run '%s' average now, this one included\n",
+                t->tty ? "\n" : "", trainers, t->peer.network);
+}
+
 static void on_timer(void *arg)
 {
     struct train *t = arg;
@@ -240,6 +259,7 @@ static void on_timer(void *arg)
         write_progress(t, &stats);
         print_progress(t, &stats);
         notice_waiting(t, &stats);
+        notice_company(t, &stats);
     }
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
 }
