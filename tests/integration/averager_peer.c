@@ -1,56 +1,108 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * averager_peer.c: one averager as a process, for test_averaging.c.
+ * averager_peer.c: one averager as a process, for tests of several (swarm.h starts them).
  *
- *   hth_averager_peer ADDR JOIN SHAPE RANK POPULATION COUNT FORMAT SWEEPS OUT [PHASE HOW]
+ *   hth_averager_peer KEY=VALUE...
  *
- * It says "listening", and "ready" when the roster shows POPULATION peers. On each SIGUSR1 it goes
- * SWEEPS times through all axes, prints a line per sweep, writes its vector to OUT after each, and
- * stays until SIGTERM. JOIN "-": nobody. With a PHASE it kills or stops itself (HOW: kill, stop) as
- * soon as it sees itself in that phase of its second sweep: declared, joined, leading, begun,
- * reducing, returning. Of those that share a folder for OUT only the first to see it does. PHASE
- * "patience": nobody dies, and a peer may be late or silent for HOW seconds.
+ *   listen=ADDR [join=ADDR] shape=4x4 rank=N population=N count=N [format=fp16] out=FILE
+ *   [patience=S]        a peer may be late or silent for so long
+ *   [helper=BITS/S]     has no values and reduces with a line so wide
+ *   [state=BYTES]       hands out such a state; with fetch=1 it is a newcomer that fetches it
+ *   [die=HOW role=ROLE phase=PHASE]
+ *
+ * It says "listening", and "ready" when the roster shows POPULATION peers. SIGUSR2 begins a sweep
+ * through all axes with the values of its rank, SIGUSR1 one with the values as they are; each
+ * prints a line, and OUT then holds the vector. A newcomer begins to fetch at either. It stays
+ * until SIGTERM. Times that are printed are CLOCK_MONOTONIC, alike for all processes of a machine.
+ *
+ * With `die` it kills itself (kill), stops itself (stop) or takes its line down (hole: only in a
+ * lab) as soon as it sees itself in that role and phase of its second sweep or a later one. Of
+ * those that share a folder for OUT only the first to see it does.
  */
+#define _DEFAULT_SOURCE
 #include "app/avg_node.h"
+#include "averaging/state.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "net/net.h"
 
+#include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
-#define WATCH_US 100
+#define WATCH_US   100
+#define STATE_STEP 1
+#define LAB_DEVICE "net0" /* of each of netlab's hosts */
 
 struct peer {
     struct hth_avg_node node;
-    const char *out, *phase, *how;
-    uint32_t sweeps, done, until; /* until: sweeps that were asked for */
+    struct hth_avg_node_opts opts;
+    struct hth_addr join;
+    const char *out, *die, *role, *phase;
+    uint64_t state_bytes;
+    bool fetches;
+    uint32_t done;
     int64_t began_us;
     struct hth_timer *watch;
+    struct hth_blob *state;
+    struct hth_state_donor *donor;
+    struct hth_state_fetch *fetch;
+    bool moving; /* some of the state has come */
     /* when it began to watch itself */
     struct hth_match_stats match;
     struct hth_reducer_stats reducer;
 };
 
-static bool in_phase(struct peer *p)
+static long long now_us(void)
 {
-    struct hth_match_stats m;
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
+}
+
+/* ---- the end of it --------------------------------------------------------------------------- */
+
+static bool in_phase(const struct peer *p, const struct hth_match_stats *m)
+{
     struct hth_reducer_stats r;
 
-    hth_moshpit_match_stats(&p->node.averager, &m);
     hth_reducer_stats(p->node.reducer, &r);
     if (strcmp(p->phase, "declared") == 0)
-        return m.looks_now > 0;
+        return m->looks_now > 0;
     if (strcmp(p->phase, "joined") == 0)
-        return m.followers_now > 0 || m.joins_out > p->match.joins_out;
-    if (strcmp(p->phase, "leading") == 0)
-        return m.followers_now > 0;
+        return m->followers_now > 0 || m->joins_out > p->match.joins_out;
     if (strcmp(p->phase, "begun") == 0)
         return r.rounds_now > 0;
     if (strcmp(p->phase, "reducing") == 0)
         return r.rounds_now > 0 && r.bytes_in > p->reducer.bytes_in;
-    return r.parts_reduced > p->reducer.parts_reduced;
+    if (strcmp(p->phase, "returning") == 0)
+        return r.rounds_now > 0 && r.parts_reduced > p->reducer.parts_reduced;
+    return strcmp(p->phase, "giving") == 0;
+}
+
+static bool in_role(const struct peer *p, const struct hth_match_stats *m)
+{
+    bool leads = m->followers_now > 0 || m->led > p->match.led;
+
+    if (strcmp(p->role, "leader") == 0)
+        return leads;
+    return strcmp(p->role, "member") != 0 || !leads;
+}
+
+static uint64_t given(const struct peer *p)
+{
+    struct hth_state_donor_stats s = {0};
+
+    if (p->donor != NULL)
+        hth_state_donor_stats(p->donor, &s);
+    return s.bytes;
 }
 
 /* Whoever makes the file first. */
@@ -67,32 +119,58 @@ static bool is_first(const struct peer *p)
     return f != NULL && fclose(f) == 0;
 }
 
+/* Down: nothing comes or goes any more, and nobody is told. Up: as it was before somebody of an
+ * earlier swarm took it down. In a lab only, whose host this process is. */
+static bool set_line(bool up)
+{
+    struct ifreq r = {.ifr_name = LAB_DEVICE};
+    int sock = getenv("NETLAB") != NULL ? socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    bool good = sock >= 0 && ioctl(sock, SIOCGIFFLAGS, &r) == 0;
+
+    r.ifr_flags = (short)(up ? r.ifr_flags | IFF_UP : r.ifr_flags & ~IFF_UP);
+    good = good && ioctl(sock, SIOCSIFFLAGS, &r) == 0;
+    if (sock >= 0)
+        close(sock);
+    return good;
+}
+
+static void die(const struct peer *p)
+{
+    printf("dies now: %s, %s, after giving %llu bytes, at %lld us\n", p->role, p->phase,
+           (unsigned long long)given(p), now_us());
+    fflush(stdout);
+    if (strcmp(p->die, "hole") == 0)
+        HTH_ASSERT(set_line(false));
+    else
+        raise(strcmp(p->die, "kill") == 0 ? SIGKILL : SIGSTOP);
+}
+
 static void on_watch(void *arg)
 {
     struct peer *p = arg;
+    struct hth_match_stats m;
+    bool gives = strcmp(p->role, "donor") == 0;
 
-    if (in_phase(p)) {
-        if (!is_first(p))
-            return;
-        printf("dies now: %s\n", p->phase);
-        fflush(stdout);
-        raise(strcmp(p->how, "kill") == 0 ? SIGKILL : SIGSTOP);
-    } else {
+    hth_moshpit_match_stats(&p->node.averager, &m);
+    /* nobody leads yet where all have only declared */
+    if (!in_phase(p, &m) || (gives && given(p) == 0) ||
+        (strcmp(p->phase, "declared") != 0 && !in_role(p, &m)))
         hth_timer_set(p->node.env, p->watch, WATCH_US);
-    }
+    else if (is_first(p))
+        die(p);
 }
 
-static void go(struct peer *p)
+static void watch(struct peer *p)
 {
-    enum hth_err err;
-
-    p->began_us = hth_now_us(p->node.env);
-    err = hth_avg_node_sweep(&p->node, HTH_AVG_ALL_AXES);
-    if (err != HTH_OK) {
-        printf("offer failed: %s\n", hth_err_text(err));
-        fflush(stdout);
-    }
+    if (p->die == NULL || p->watch != NULL)
+        return;
+    hth_moshpit_match_stats(&p->node.averager, &p->match);
+    hth_reducer_stats(p->node.reducer, &p->reducer);
+    p->watch = hth_timer_new(p->node.env, on_watch, p);
+    hth_timer_set(p->node.env, p->watch, 0);
 }
+
+/* ---- sweeps ---------------------------------------------------------------------------------- */
 
 static void on_ready(void *arg)
 {
@@ -101,19 +179,33 @@ static void on_ready(void *arg)
     fflush(stdout);
 }
 
+static void begin_fetch(struct peer *p);
+
 static void on_go(void *arg)
 {
     struct peer *p = arg;
+    enum hth_err err;
 
-    p->until = p->done + p->sweeps;
-    hth_avg_node_values(p->node.opts.seed, p->node.opts.rank, p->node.values, p->node.opts.count);
-    go(p);
-    if (p->phase != NULL && p->done > 0 && p->watch == NULL) {
-        hth_moshpit_match_stats(&p->node.averager, &p->match);
-        hth_reducer_stats(p->node.reducer, &p->reducer);
-        p->watch = hth_timer_new(p->node.env, on_watch, p);
-        hth_timer_set(p->node.env, p->watch, 0);
+    if (p->fetches) {
+        begin_fetch(p);
+        return;
     }
+    p->began_us = hth_now_us(p->node.env);
+    err = hth_avg_node_sweep(&p->node, HTH_AVG_ALL_AXES);
+    if (err != HTH_OK) {
+        printf("offer failed: %s\n", hth_err_text(err));
+        fflush(stdout);
+    }
+    if (p->done > 0)
+        watch(p);
+}
+
+static void on_go_anew(void *arg)
+{
+    struct peer *p = arg;
+
+    hth_avg_node_values(p->opts.seed, p->opts.rank, p->node.values, p->opts.count);
+    on_go(p);
 }
 
 static void write_values(struct peer *p)
@@ -123,8 +215,7 @@ static void write_values(struct peer *p)
 
     snprintf(aside, sizeof(aside), "%s.new", p->out);
     f = fopen(aside, "wb");
-    if (f == NULL ||
-        fwrite(p->node.values, sizeof(float), p->node.opts.count, f) != p->node.opts.count ||
+    if (f == NULL || fwrite(p->node.values, sizeof(float), p->opts.count, f) != p->opts.count ||
         fclose(f) != 0 || rename(aside, p->out) != 0)
         printf("can't write %s\n", p->out);
 }
@@ -132,16 +223,102 @@ static void write_values(struct peer *p)
 static void on_sweep(void *arg, const struct hth_avg_result *r)
 {
     struct peer *p = arg;
+    long long at_us = now_us();
 
     p->done++;
     write_values(p);
-    printf("sweep %u %s rounds %u failed %u drops %u took_us %lld wait_us %lld\n", p->done,
-           hth_avg_reason_name(r->reason), r->rounds, r->rounds_failed, r->drops,
-           (long long)(hth_now_us(p->node.env) - p->began_us), (long long)r->wait_us);
+    printf("sweep %u %s rounds %u failed %u drops %u took_us %lld wait_us %lld at %lld us\n",
+           p->done, hth_avg_reason_name(r->reason), r->rounds, r->rounds_failed, r->drops,
+           (long long)(hth_now_us(p->node.env) - p->began_us), (long long)r->wait_us, at_us);
     fflush(stdout);
-    if (p->done < p->until)
-        go(p);
 }
+
+/* ---- a state --------------------------------------------------------------------------------- */
+
+static uint64_t word(size_t i)
+{
+    return hth_mix64(0x73746174u + i);
+}
+
+static void on_want(void *arg)
+{
+    struct peer *p = arg;
+
+    if (hth_state_donor_give(p->donor, STATE_STEP, "meta", 4, p->state) != HTH_OK)
+        hth_state_donor_decline(p->donor);
+}
+
+static enum hth_err open_donor(struct peer *p)
+{
+    struct hth_state_donor_opts o = HTH_STATE_DONOR_OPTS_INIT;
+    uint64_t *words;
+
+    HTH_TRY(hth_env_blob_new(p->node.env, p->state_bytes, NULL, &p->state));
+    words = (uint64_t *)(void *)p->state->data;
+    for (size_t i = 0; i < p->state_bytes / sizeof(*words); i++)
+        words[i] = word(i);
+    o.network = p->opts.network;
+    o.schema = HTH_AVG_NODE_SCHEMA;
+    o.addr = p->node.opts.addr;
+    o.want = on_want;
+    o.arg = p;
+    hth_roster_set_progress(p->node.roster, STATE_STEP, 0, 0);
+    return hth_state_donor_new(p->node.env, p->node.rpc, p->node.dht, &o, &p->donor);
+}
+
+static void on_fetched(void *arg, const struct hth_state_result *r)
+{
+    struct peer *p = arg;
+    const uint64_t *words = (const uint64_t *)(const void *)r->values->data;
+    bool good = r->step == STATE_STEP && r->values->size == p->state_bytes;
+
+    for (size_t i = 0; good && i < p->state_bytes / sizeof(*words); i++)
+        good = words[i] == word(i);
+    printf("fetched %s bytes %llu donors %u lost %u again %u took_us %lld at %lld us\n",
+           good ? "well" : "DAMAGED", (unsigned long long)r->bytes, r->donors, r->donors_lost,
+           r->parts_again, (long long)r->took_us, now_us());
+    fflush(stdout);
+    hth_state_fetch_free(p->fetch);
+    p->fetch = NULL;
+}
+
+static void on_look(void *arg)
+{
+    struct peer *p = arg;
+    struct hth_state_progress at;
+
+    if (p->fetch == NULL)
+        return;
+    hth_state_fetch_progress(p->fetch, &at);
+    if (at.parts_done > 0) {
+        printf("moving: %u of %u parts have come\n", at.parts_done, at.parts);
+        fflush(stdout);
+    } else {
+        hth_timer_set(p->node.env, p->watch, WATCH_US);
+    }
+}
+
+static void begin_fetch(struct peer *p)
+{
+    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+    enum hth_err err;
+
+    o.network = p->opts.network;
+    o.schema = HTH_AVG_NODE_SCHEMA;
+    o.bytes = p->state_bytes;
+    o.step_min = STATE_STEP;
+    o.donors = p->opts.population;
+    o.on_done = on_fetched;
+    o.arg = p;
+    err = hth_state_fetch_new(p->node.env, p->node.rpc, p->node.dht, p->node.roster, &o, &p->fetch);
+    if (err != HTH_OK)
+        printf("the fetch failed: %s\n", hth_err_text(err));
+    fflush(stdout);
+    p->watch = hth_timer_new(p->node.env, on_look, p);
+    hth_timer_set(p->node.env, p->watch, 0);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_signal(void *arg)
 {
@@ -150,57 +327,105 @@ static void on_signal(void *arg)
     hth_net_stop(p->node.env);
 }
 
-static enum hth_err parse(int argc, char **argv, struct hth_avg_node_opts *o, struct hth_addr *join)
+static enum hth_err parse_one(struct peer *p, const char *key, size_t len, const char *value)
 {
-    if (argc != 10 && argc != 12)
-        return HTH_E_USAGE;
-    o->network = "averagers";
-    o->threads = 1;
-    o->seed = 1;
-    o->window_us = 3 * HTH_US_PER_S;
-    HTH_TRY(hth_addr_parse(argv[1], &o->addr));
-    if (strcmp(argv[2], "-") != 0) {
-        HTH_TRY(hth_addr_parse(argv[2], join));
-        o->join = join;
+    struct hth_avg_node_opts *o = &p->opts;
+    const char **const words[] = {&p->out, &p->die, &p->role, &p->phase};
+    static const char *const names[] = {"out", "die", "role", "phase"};
+    double number = strtod(value, NULL);
+
+#define IS(name) (len == strlen(name) && strncmp(key, name, len) == 0)
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
+        if (IS(names[i])) {
+            *words[i] = value;
+            return HTH_OK;
+        }
+    if (IS("listen"))
+        return hth_addr_parse(value, &o->addr);
+    if (IS("join")) {
+        o->join = &p->join;
         o->join_count = 1;
+        return hth_addr_parse(value, &p->join);
     }
-    HTH_TRY(hth_avg_shape_parse(argv[3], &o->shape));
-    o->rank = (uint32_t)strtoul(argv[4], NULL, 10);
-    o->population = (uint32_t)strtoul(argv[5], NULL, 10);
-    o->count = strtoul(argv[6], NULL, 10);
-    o->format = strcmp(argv[7], "fp16") == 0 ? HTH_QUANT_F16 : HTH_QUANT_F32;
+    if (IS("shape"))
+        return hth_avg_shape_parse(value, &o->shape);
+    if (IS("rank"))
+        o->rank = (uint32_t)number;
+    else if (IS("population"))
+        o->population = (uint32_t)number;
+    else if (IS("count"))
+        o->count = (size_t)number;
+    else if (IS("format"))
+        o->format = strcmp(value, "fp16") == 0 ? HTH_QUANT_F16 : HTH_QUANT_F32;
+    else if (IS("patience"))
+        o->silence_us = o->window_us = (int64_t)(number * HTH_US_PER_S);
+    else if (IS("helper")) {
+        o->mode = HTH_AVG_HELPER;
+        o->bandwidth = number;
+    } else if (IS("state"))
+        p->state_bytes = (uint64_t)number;
+    else if (IS("fetch")) {
+        p->fetches = true;
+        o->flags = HTH_ROSTER_BOOTSTRAPPING;
+    } else
+        return HTH_E_USAGE;
     return HTH_OK;
+#undef IS
+}
+
+static enum hth_err parse(int argc, char **argv, struct peer *p)
+{
+    p->opts = (struct hth_avg_node_opts){.network = "averagers",
+                                         .threads = 1,
+                                         .seed = 1,
+                                         .window_us = 3 * HTH_US_PER_S,
+                                         .on_ready = on_ready,
+                                         .on_sweep = on_sweep,
+                                         .arg = p};
+    for (int i = 1; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        if (equals == NULL)
+            return HTH_E_USAGE;
+        HTH_TRY(parse_one(p, argv[i], (size_t)(equals - argv[i]), equals + 1));
+    }
+    bool whole = p->out != NULL && p->opts.count > 0 && p->opts.population > 0;
+    bool one_death =
+        (p->die == NULL) == (p->role == NULL) && (p->die == NULL) == (p->phase == NULL);
+    return whole && one_death ? HTH_OK : HTH_E_USAGE;
+}
+
+static enum hth_err run(struct peer *p)
+{
+    struct hth_env *env;
+
+    HTH_TRY(hth_avg_node_open(&p->opts, &p->node));
+    env = p->node.env;
+    if (p->state_bytes > 0 && !p->fetches)
+        HTH_TRY(open_donor(p));
+    HTH_TRY(hth_net_on_signal(env, SIGTERM, on_signal, p));
+    HTH_TRY(hth_net_on_signal(env, SIGUSR1, on_go, p));
+    HTH_TRY(hth_net_on_signal(env, SIGUSR2, on_go_anew, p));
+    printf("listening\n");
+    fflush(stdout);
+    return hth_avg_node_run(&p->node);
 }
 
 int main(int argc, char **argv)
 {
-    struct peer p = {.phase = NULL};
-    struct hth_avg_node_opts o = {.on_ready = on_ready, .on_sweep = on_sweep, .arg = &p};
-    struct hth_addr join;
-    enum hth_err err = parse(argc, argv, &o, &join);
+    struct peer p = {.out = NULL};
+    enum hth_err err = parse(argc, argv, &p);
 
-    if (err == HTH_OK) {
-        p.sweeps = (uint32_t)strtoul(argv[8], NULL, 10);
-        p.out = argv[9];
-        p.phase = argc == 12 ? argv[10] : NULL;
-        p.how = argc == 12 ? argv[11] : NULL;
-        if (p.phase != NULL && strcmp(p.phase, "patience") == 0) {
-            o.silence_us = o.window_us = atoi(p.how) * HTH_US_PER_S;
-            p.phase = NULL;
-        }
-        err = hth_avg_node_open(&o, &p.node);
-    }
+    if (err == HTH_OK && getenv("NETLAB") != NULL && !set_line(true))
+        err = HTH_E_IO;
     if (err == HTH_OK)
-        err = hth_net_on_signal(p.node.env, SIGTERM, on_signal, &p);
-    if (err == HTH_OK)
-        err = hth_net_on_signal(p.node.env, SIGUSR1, on_go, &p);
-    if (err == HTH_OK) {
-        printf("listening\n");
-        fflush(stdout);
-        err = hth_avg_node_run(&p.node);
-    }
+        err = run(&p);
     if (err != HTH_OK)
         fprintf(stderr, "averager_peer: %s\n", hth_err_text(err));
+    if (p.node.env != NULL)
+        hth_net_jobs_end(p.node.env);
+    hth_state_fetch_free(p.fetch);
+    hth_state_donor_free(p.donor);
+    hth_blob_unref(p.state);
     if (p.watch != NULL)
         hth_timer_free(p.node.env, p.watch);
     hth_avg_node_close(&p.node);

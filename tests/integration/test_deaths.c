@@ -3,166 +3,296 @@
  * test_deaths.c: one process after the other goes, in every role that there is, and the others go
  * on.
  *
- * Averagers on a 3x3 grid: a leader is killed while it leads; the process through which all found
- * the DHT is killed; one is frozen; one is told to end in the middle of a round. After each of them
- * all that are left agree to 1e-4 within one more sweep, of two rounds.
+ *   test_integration_deaths               some deaths of each kind; what CI runs
+ *   test_integration_deaths all [line|3x3 [WHICH]]
+ *                                         every role, death and phase, in a lab: the table of
+ *                                         docs/benchmarks.md (minutes; best with nothing beside
+ *                                         it); WHICH: only those with such words, "donor stop"
+ *   test_integration_deaths loopback ...  what can be had without a lab
+ *
+ * Averagers in one line (or on a grid) go through a calm sweep and begin another with values that
+ * differ, and one of them dies in it:
+ *
+ *   role    member, leader, reducer (a helper with no values and most of the vector), bootstrap
+ *           (through whom all found the DHT), donor (while it hands its state to a newcomer)
+ *   death   kill (SIGKILL: connections break), stop (SIGSTOP: silence), hole (its packets vanish;
+ *           in a lab, which takes root)
+ *   phase   declared, joined, begun, reducing, returning; giving: a donor between two rounds
+ *
+ * The others end that sweep soon, and two rounds later all of them agree to 1e-4. A newcomer whose
+ * donor dies has the whole state all the same.
  *
  * Trainers of one run that share batches: the bootstrap node is killed; a newcomer takes up the
  * state while one of its donors is killed; one is told to end.
  */
-#define _XOPEN_SOURCE 700
-#include "core/mem.h"
+#define _GNU_SOURCE
+#include "integration/swarm.h"
 #include "integration/toy.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#define COUNT 20000
-#define PEERS 9
-/* A machine that is busy with other things makes processes seem dead: then once more. */
-#define SWEEPS_MORE 3
+#define COUNT       400000
+#define TRAINERS    6
+#define HELPER      4e9 /* bit/s: more than half of the vector is its */
+#define STATE_BYTES (16u << 20)
+#define AGREE       1e-4
+/* The aims of a quiet machine, and what a busy one may add before a test fails. */
+#define KILLED_US 200000
+#define SILENT_US 1000000
+#define BUSY_US   2000000
+#define EXIT_SKIP 77 /* netlab's, where no lab can be made */
 
-struct swarm {
-    struct place *place;
-    struct proc *proc[PEERS];
-    char out[PEERS][PLACE_TEXT_MAX];
-    bool gone[PEERS];
-    uint32_t sweeps;
+enum role { MEMBER, LEADER, REDUCER, BOOTSTRAP, DONOR, ROLES };
+enum phase { DECLARED, JOINED, BEGUN, REDUCING, RETURNING, GIVING, PHASES };
+enum how { KILL, STOP, HOLE, HOWS };
+
+static const char *const role_name[] = {"member", "leader", "reducer", "bootstrap", "donor"};
+static const char *const phase_name[] = {"declared", "joined",    "begun",
+                                         "reducing", "returning", "giving"};
+static const char *const how_name[] = {"kill", "stop", "hole"};
+
+struct death {
+    enum role role;
+    enum how how;
+    enum phase phase;
 };
 
-static void start(struct swarm *s, struct place *p)
+struct outcome {
+    int64_t gap_us, next_us; /* the others: from the death to the last one's end; the next sweep */
+    double left, spread;     /* differences after the sweep of the death; and two rounds later */
+    int64_t fetch_us;        /* a donor: that the newcomer's state took; -1: there was none */
+    int64_t gave, again, lost; /* by the dead one, bytes; parts fetched again; donors struck off */
+};
+
+/* Set by main: where the processes are; their grid, NULL: one line; which deaths, NULL: all. */
+static bool in_lab;
+static const char *grid, *only;
+
+/* ---- one death ------------------------------------------------------------------------------- */
+
+static struct swarm_opts options_of(const struct death *d)
 {
-    char first[64] = "-";
+    bool line = grid == NULL;
+    struct swarm_opts o = {.shape = line ? "6" : grid,
+                           .peers = line ? 6 : 9,
+                           .count = COUNT,
+                           .format = "fp32",
+                           .lab = in_lab,
+                           .die = how_name[d->how],
+                           .role = role_name[d->role],
+                           .phase = phase_name[d->phase]};
 
-    memset(s, 0, sizeof(*s));
-    s->place = p;
-    for (uint32_t i = 0; i < PEERS; i++) {
-        const char *addr = place_addr(p), *rank = place_text(p, "%u", i);
-
-        snprintf(s->out[i], sizeof(s->out[i]), "%s/%u.bin", p->root, i);
-        s->proc[i] = place_start_program(
-            p, HTH_TEST_AVERAGER, rank,
-            (const char *const[]){addr, first, "3x3", rank, "9", place_text(p, "%u", COUNT), "fp32",
-                                  "1", s->out[i], "leading", "kill", NULL});
-        if (i > 0)
-            continue;
-        snprintf(first, sizeof(first), "%s", addr);
-        proc_wait_text(s->proc[0], "listening");
+    o.die_last = o.peers - 1;
+    if (d->role == BOOTSTRAP)
+        o.die_last = 0;
+    else if (d->role == MEMBER || d->role == DONOR)
+        o.die_first = 1;
+    if (d->role == REDUCER) {
+        o.shape = "7";
+        o.die_first = o.die_last = o.peers++;
+        o.helper = HELPER;
     }
-    for (uint32_t i = 0; i < PEERS; i++)
-        proc_wait_text(s->proc[i], "ready");
+    if (d->role == DONOR)
+        o.state_bytes = STATE_BYTES;
+    return o;
 }
 
-static void begin_sweep(struct swarm *s)
+/* Whoever dies of a swarm that is in a sweep; it may take another one until its moment comes. */
+static uint32_t who_dies(struct swarm *s)
 {
-    s->sweeps++;
-    for (uint32_t i = 0; i < PEERS; i++)
-        if (!s->gone[i])
-            proc_signal(s->proc[i], SIGUSR1);
-}
+    struct wait w = {0};
 
-static void end_sweep(struct swarm *s)
-{
-    for (uint32_t i = 0; i < PEERS; i++)
-        if (!s->gone[i])
-            proc_wait_text(s->proc[i], place_text(s->place, "sweep %u ", s->sweeps));
-}
-
-/* Largest difference between any two that are there. */
-static double spread(const struct swarm *s)
-{
-    float *low = hth_new_array(float, COUNT), *high = hth_new_array(float, COUNT);
-    double worst = 0;
-    bool first = true;
-
-    for (uint32_t i = 0; i < PEERS; i++) {
-        size_t len = 0;
-        char *bytes = s->gone[i] ? NULL : place_read(s->out[i], &len);
-        const float *x = (const float *)(const void *)bytes;
-
-        if (s->gone[i])
-            continue;
-        assert_int_equal(len, COUNT * sizeof(float));
-        for (size_t j = 0; j < COUNT; j++) {
-            low[j] = first ? x[j] : HTH_MIN(low[j], x[j]);
-            high[j] = first ? x[j] : HTH_MAX(high[j], x[j]);
+    for (;;) {
+        bool all_ended = true;
+        for (uint32_t i = 0; i < s->opts.peers; i++) {
+            if (proc_said(s->proc[i], "dies now"))
+                return i;
+            all_ended &= proc_said(s->proc[i], place_text(s->place, "sweep %u ", s->sweeps));
         }
-        first = false;
-        free(bytes);
+        if (all_ended)
+            swarm_begin(s, true);
+        wait_step(&w, "a death");
     }
-    for (size_t j = 0; j < COUNT; j++)
-        worst = HTH_MAX(worst, (double)high[j] - (double)low[j]);
-    hth_free(low);
-    hth_free(high);
-    return worst;
 }
 
-static void they_agree(struct swarm *s, const char *what)
+/* The newcomer holds every byte, and the one who died had given it some, but not all. */
+static void check_newcomer(struct swarm *s, uint32_t dead, struct outcome *out)
 {
-    double apart = 1;
+    proc_wait_text(s->newcomer, "fetched ");
+    proc_must_say(s->newcomer, "fetched well");
+    out->gave = proc_number(s->proc[dead], "dies now", "after giving ");
+    out->again = proc_number(s->newcomer, "fetched ", " again ");
+    out->lost = proc_number(s->newcomer, "fetched ", " lost ");
+    out->fetch_us = proc_number(s->newcomer, "fetched ", " took_us ");
+    assert_in_range(out->gave, 1, STATE_BYTES - 1);
+    assert_true(proc_number(s->newcomer, "fetched ", " at ") >
+                proc_number(s->proc[dead], "dies now", ", at "));
+    assert_true(out->lost >= 1 && out->again >= 1);
+}
 
-    for (int i = 0; i < SWEEPS_MORE && apart >= 1e-4; i++) {
-        int64_t begin_us = place_now_us();
+static void one_dies(struct place *p, const struct death *d, struct outcome *out)
+{
+    const struct swarm_opts o = options_of(d);
+    struct swarm s;
+    uint32_t dead, rounds = 0;
+    int64_t died_us;
 
-        begin_sweep(s);
-        end_sweep(s);
-        apart = spread(s);
-        print_message("%s: %lld ms, spread %.2g\n", what,
-                      (long long)(place_now_us() - begin_us) / 1000, apart);
+    swarm_start(&s, p, &o);
+    (void)swarm_sweep(&s, true); /* a calm one */
+    if (s.newcomer != NULL) {
+        proc_signal(s.newcomer, SIGUSR1);
+        proc_wait_text(s.newcomer, "moving: ");
     }
-    assert_true(apart < 1e-4);
+    swarm_begin(&s, true);
+    dead = who_dies(&s);
+    s.gone[dead] = true;
+    died_us = proc_number(s.proc[dead], "dies now", ", at ");
+    swarm_end(&s);
+    *out = (struct outcome){.fetch_us = -1, .left = swarm_spread(&s)};
+    out->gap_us = HTH_MAX(swarm_ended_us(&s) - died_us, INT64_C(0));
+    for (; rounds < 2; rounds += grid == NULL ? 1 : 2)
+        out->next_us = HTH_MAX(out->next_us, swarm_sweep(&s, false));
+    out->spread = swarm_spread(&s);
+    if (s.newcomer != NULL)
+        check_newcomer(&s, dead, out);
+    if (proc_runs(s.proc[dead])) {
+        proc_signal(s.proc[dead], SIGKILL);
+        (void)proc_wait(s.proc[dead]);
+    }
 }
 
-/* Another one than the last that is there. */
-static uint32_t one_that_is_there(const struct swarm *s)
+/* ---- many deaths ----------------------------------------------------------------------------- */
+
+#define DEATHS_MAX (ROLES * HOWS * PHASES)
+
+static struct death deaths[DEATHS_MAX];
+static size_t death_count, death_next;
+
+static const char *const columns =
+    "role       death  phase      gap ms  next ms  differ    two rounds "
+    "later";
+
+static void test_death(void **state)
 {
-    uint32_t i = PEERS - 1;
+    const struct death *d = &deaths[death_next++];
+    struct outcome out;
+    int64_t aim_us = d->how == KILL ? KILLED_US : SILENT_US;
 
-    while (s->gone[i])
-        i--;
-    return i;
+    one_dies(*state, d, &out);
+    print_message("%-10s %-6s %-9s %7.0f %8.0f  %-8.2g  %.2g%s\n", role_name[d->role],
+                  how_name[d->how], phase_name[d->phase], (double)out.gap_us / 1e3,
+                  (double)out.next_us / 1e3, out.left, out.spread,
+                  out.gap_us > aim_us ? "   beyond the aim" : "");
+    if (out.fetch_us >= 0)
+        print_message(
+            "    the newcomer's state: %.0f ms; %.2f MB from the one who died; %lld parts "
+            "again, %lld donors lost\n",
+            (double)out.fetch_us / 1e3, (double)out.gave / 1e6, (long long)out.again,
+            (long long)out.lost);
+    assert_true(out.spread < AGREE);
+    assert_true(out.gap_us < aim_us + BUSY_US);
+    assert_true(out.next_us < SILENT_US + BUSY_US);
+    place_end(*state);
 }
 
-static void test_averagers(void **state)
+/* Deaths that can be had here: holes and slow lines are a lab's; a helper has no cell of a grid. */
+static void add_death(enum role role, enum how how, enum phase phase)
+{
+    bool gives = role == DONOR && phase == GIVING;
+    char name[64];
+
+    if ((how == HOLE && !in_lab) || (phase == GIVING && !gives) ||
+        (role == DONOR && !gives && !in_lab) || (role == REDUCER && grid != NULL))
+        return;
+    snprintf(name, sizeof(name), "%s %s %s", role_name[role], how_name[how], phase_name[phase]);
+    if (only != NULL && strstr(name, only) == NULL)
+        return;
+    deaths[death_count++] = (struct death){role, how, phase};
+}
+
+static void add_all(void)
+{
+    for (int role = MEMBER; role < ROLES; role++)
+        for (int how = KILL; how < HOWS; how++)
+            for (int phase = DECLARED; phase < PHASES; phase++)
+                add_death((enum role)role, (enum how)how, (enum phase)phase);
+}
+
+/* Each role and each phase once, silence and broken connections in turn. */
+static void add_some(void)
+{
+    if (in_lab) {
+        add_death(LEADER, HOLE, JOINED);
+        add_death(REDUCER, HOLE, REDUCING);
+        add_death(DONOR, HOLE, REDUCING);
+        return;
+    }
+    add_death(MEMBER, KILL, DECLARED);
+    add_death(LEADER, KILL, JOINED);
+    add_death(MEMBER, STOP, BEGUN);
+    add_death(REDUCER, KILL, RETURNING);
+    add_death(BOOTSTRAP, STOP, REDUCING);
+    add_death(DONOR, KILL, GIVING);
+}
+
+/* ---- in a lab -------------------------------------------------------------------------------- */
+
+/* A host for each averager, and one with a slow line for the newcomer. */
+static const char *lab_text(void)
+{
+    static char text[1024] = "link: { latency_ms: 1 }\nhosts:\n";
+
+    for (int i = 0; i <= SWARM_NEWCOMER; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "  - { name: h%d%s }\n", i,
+                 i == SWARM_NEWCOMER ? ", down_mbit: 100" : "");
+    return text;
+}
+
+static const char *own_path(void)
+{
+    static char path[1024];
+
+    assert_true(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0);
+    return path;
+}
+
+static void test_in_a_lab(void **state)
 {
     struct place *p = *state;
-    struct swarm s;
-    struct wait w = {0};
-    uint32_t dead = PEERS, i;
+    const char *lab = lab_text();
 
-    start(&s, p);
-    they_agree(&s, "all nine");
-    begin_sweep(&s); /* a leader of a line dies while it leads */
-    while (dead == PEERS) {
-        for (i = 0; i < PEERS; i++)
-            dead = proc_runs(s.proc[i]) ? dead : i;
-        wait_step(&w, "the death of a leader");
+    place_write(p, "lab.yaml", lab, strlen(lab));
+    struct proc *proc =
+        place_start_program(p, HTH_TEST_NETLAB, "lab",
+                            (const char *const[]){"run", place_path(p, "lab.yaml"), "--",
+                                                  own_path(), "inside", "some", NULL});
+    int code = proc_wait(proc);
+    if (code == EXIT_SKIP) {
+        print_message("skipped: black holes need a lab, and a lab needs root and /dev/net/tun\n");
+        skip();
     }
-    s.gone[dead] = true;
-    proc_must_say(s.proc[dead], "dies now: leading");
-    end_sweep(&s);
-    they_agree(&s, "a leader was killed");
-    if (!s.gone[0]) {
-        proc_signal(s.proc[0], SIGKILL);
-        (void)proc_wait(s.proc[0]);
-        s.gone[0] = true;
-    }
-    they_agree(&s, "the bootstrap node was killed");
-    i = one_that_is_there(&s);
-    begin_sweep(&s);
-    assert_int_equal(proc_stop(s.proc[i]), 0); /* SIGTERM in the middle of it */
-    s.gone[i] = true;
-    end_sweep(&s);
-    they_agree(&s, "one was told to end in a round");
-    i = one_that_is_there(&s);
-    begin_sweep(&s);
-    proc_signal(s.proc[i], SIGSTOP);
-    s.gone[i] = true;
-    end_sweep(&s);
-    they_agree(&s, "one is frozen");
-    proc_signal(s.proc[i], SIGKILL);
-    (void)proc_wait(s.proc[i]);
-    place_end(p);
+    char *text = place_read(proc->out, NULL);
+    print_message("%s", text != NULL ? text : "");
+    free(text);
+    assert_int_equal(code, 0);
+}
+
+/* Becomes netlab, which runs this program in its lab. */
+static int go_to_a_lab(const char *shape)
+{
+    const char *lab = lab_text();
+    char path[32];
+    int fd = memfd_create("lab.yaml", 0);
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (fd >= 0 && write(fd, lab, strlen(lab)) == (ssize_t)strlen(lab))
+        execl(HTH_TEST_NETLAB, "netlab", "run", path, "--", own_path(), "inside", "all", shape,
+              only, (char *)NULL);
+    perror(HTH_TEST_NETLAB);
+    return 1;
 }
 
 /* ---- trainers -------------------------------------------------------------------------------- */
@@ -226,12 +356,38 @@ static void test_trainers(void **state)
     place_end(p);
 }
 
-int main(void)
+static int run_deaths(void)
+{
+    struct CMUnitTest tests[DEATHS_MAX];
+
+    for (size_t i = 0; i < death_count; i++)
+        tests[i] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(test_death, place_setup,
+                                                                      place_teardown);
+    print_message("%s\n", columns);
+    return _cmocka_run_group_tests("deaths of averagers", tests, death_count, NULL, NULL);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_averagers, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_in_a_lab, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_trainers, place_setup, place_teardown),
     };
+    const char *where = argc > 1 ? argv[1] : "", *what = where;
+    int at = 2;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    in_lab = strcmp(where, "inside") == 0;
+    if (in_lab && argc > at)
+        what = argv[at++];
+    if (argc > at && strcmp(argv[at], "line") != 0)
+        grid = argv[at];
+    only = argc > at + 1 ? argv[at + 1] : NULL;
+    if (strcmp(where, "all") == 0)
+        return go_to_a_lab(grid != NULL ? grid : "line");
+    if (strcmp(what, "all") == 0 || strcmp(what, "loopback") == 0)
+        add_all();
+    else
+        add_some();
+    int failed = run_deaths();
+    return argc > 1 ? failed : failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
