@@ -19,6 +19,7 @@ struct hth_bench_twin_case {
     /* A: closed loops of clients */
     uint32_t d, experts, clients, batches, rows;
     bool backward;
+    size_t floats; /* C: of each node's vector */
     /* E: steps of a layer */
     uint32_t hosts, k;
 };

@@ -4,9 +4,9 @@
  *
  * 16 nodes on addresses of their own, each with its DHT node, loop and threads, in a 4 x 4 grid;
  * each goes five rounds in groups of four with 2,373,888 floats (three transformer layers of
- * hivemind's script) in half precision. As there, the clock starts when all are up and ends with
- * the last step. A step counts when all four were averaged; when all of them count, every node must
- * hold the true mean.
+ * hivemind's script, unless --floats says otherwise) in half precision. As there, the clock starts
+ * when all are up and ends with the last step. A step counts when all four were averaged; when all
+ * of them count, every node must hold the true mean.
  */
 #include "app/avg_node.h"
 #include "app/bench_twin.h"
@@ -21,7 +21,6 @@
 
 #define NODES   16
 #define ROUNDS  5
-#define FLOATS  2373888u /* 3 (12 h^2 + 19 h) with h = 256 */
 #define UP_S    120
 #define ROUND_S 60
 
@@ -39,6 +38,7 @@ struct one {
 
 struct swarm {
     const struct hth_bench *bench;
+    size_t floats;
     struct one one[NODES];
     struct hth_addr first;
     pthread_mutex_t lock;
@@ -160,7 +160,7 @@ static enum hth_err swarm_start(struct swarm *s)
             .population = NODES,
             .shape = {.dims = 2, .size = {4, 4}},
             .rank = i,
-            .count = FLOATS,
+            .count = s->floats,
             .format = HTH_QUANT_F16,
             .seed = s->bench->seed,
             .window_us = 10 * HTH_US_PER_S,
@@ -200,19 +200,20 @@ static void swarm_stop(struct swarm *s)
 /* Largest deviation of any node from the true mean, over the largest value. */
 static enum hth_err deviation(const struct swarm *s, double *out)
 {
-    double *mean = hth_try_calloc(FLOATS, sizeof(*mean)), worst = 0, largest = 0;
-    float *x = hth_try_calloc(FLOATS, sizeof(*x));
+    size_t floats = s->floats;
+    double *mean = hth_try_calloc(floats, sizeof(*mean)), worst = 0, largest = 0;
+    float *x = hth_try_calloc(floats, sizeof(*x));
     enum hth_err err = mean != NULL && x != NULL ? HTH_OK : HTH_E_NO_MEMORY;
 
     for (uint32_t i = 0; i < NODES && err == HTH_OK; i++) {
-        hth_avg_node_values(s->bench->seed, i, x, FLOATS);
-        for (size_t j = 0; j < FLOATS; j++) {
+        hth_avg_node_values(s->bench->seed, i, x, floats);
+        for (size_t j = 0; j < floats; j++) {
             mean[j] += (double)x[j] / NODES;
             largest = HTH_MAX(largest, fabs((double)x[j]));
         }
     }
     for (uint32_t i = 0; i < NODES && err == HTH_OK; i++)
-        for (size_t j = 0; j < FLOATS; j++)
+        for (size_t j = 0; j < floats; j++)
             worst = HTH_MAX(worst, fabs((double)s->one[i].node.values[j] - mean[j]));
     *out = worst / HTH_MAX(largest, 1e-9);
     hth_free(mean);
@@ -224,13 +225,14 @@ struct figures {
     struct hth_bench_samples seconds, wait, match, reduce, steps;
 };
 
-static enum hth_err measure(const struct hth_bench *b, struct figures *f)
+static enum hth_err measure(const struct hth_bench *b, size_t floats, struct figures *f)
 {
     struct swarm *s = hth_new(struct swarm);
     double wait = 0, match = 0, reduce = 0, good = 0, off = 0;
     enum hth_err err;
 
     s->bench = b;
+    s->floats = floats;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     HTH_GOTO(out, swarm_start(s));
@@ -276,7 +278,7 @@ enum hth_err hth_bench_twin_averagers(struct hth_bench *b, const struct hth_benc
 
     hth_bench_begin(&f->seconds);
     while (err == HTH_OK && hth_bench_more(b, &f->seconds, 3))
-        err = measure(b, f);
+        err = measure(b, c->floats, f);
     if (err == HTH_OK) {
         hth_bench_twin_emit(b, c, NULL, &f->seconds);
         emit(b, "waiting", "s/step", &f->wait); /* for group mates, the DHT included */
