@@ -21,7 +21,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 5u
+#define HTH_BACKEND_ABI 6u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -29,7 +29,15 @@ struct hth_exec {
     uint8_t *scratch; /* back-end memory, used as a stack */
     size_t scratch_bytes, scratch_used;
     struct hth_team *team; /* borrowed; NULL: the caller alone */
+    bool is_part;          /* one of several that work side by side (each.c) */
+    uint8_t *spare;        /* scratch of helpers inside an operation; NULL: never needed */
+    size_t spare_bytes;
 };
+
+/* As hth_exec_each, but `ex` needs scratch for one call only: that of helpers is made when first
+ * asked for and kept. Without memory for it, or inside an hth_exec_each, the caller works alone. */
+enum hth_err hth_exec_share(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
+                            hth_exec_fn *fn, void *arg) HTH_MUST;
 
 /* A copy of a weight's values in an order of the back end's. */
 struct hth_image {

@@ -156,6 +156,7 @@ void hth_exec_free(struct hth_exec *ex)
         return;
     ex->be->exec_close(ex);
     hth_backend_free(ex->be, ex->scratch);
+    hth_backend_free(ex->be, ex->spare);
     hth_free(ex);
 }
 

@@ -13,12 +13,16 @@
  * Backward recomputes P from the saved log-sum-exp. With D = rowsum(dO * O):
  *   dV += P^T dO,  dS = P * (dO V^T - D) / sqrt(dh),  dQ = dS K,  dK += dS^T Q,
  * and the rotation is undone on dQ and dK.
+ *
+ * Heads are shared out among the team of the context: each writes columns of its own, so no bit
+ * depends on who computes it.
  */
 #include "kernels/cpu-internal.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "core/team.h"
 #include "kernels/math64.h"
 
 #define QUERY_BLOCK 64
@@ -214,57 +218,97 @@ static void head_init(struct head *h, const struct hth_attention *att, uint32_t 
     h->scale = 1.0f / sqrtf((float)h->dh);
 }
 
+/* -- heads over a team: they know nothing of each other ------------------------------------- */
+
+struct heads {
+    const struct hth_attention *att;
+    const struct hth_attention_saved *saved; /* backward only */
+    struct hth_view qkv, out, lse;
+    struct hth_view dout, dqkv;
+    uint32_t count, parts;
+};
+
+/* Head i: of sequence i / heads. */
+static enum hth_err one_forward(struct hth_exec *ex, const struct heads *all, uint32_t i)
+{
+    const struct hth_rope *rope = all->att->rope;
+    uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
+    struct head h;
+    size_t dim = all->out.cols;
+    head_init(&h, all->att, all->out.cols);
+    HTH_TRY(head_take(ex, &h, false));
+    const float *src = hth_row(all->qkv, row) + (size_t)head * h.dh;
+    head_gather(ex, rope, &h, src, all->qkv.ld, h.q);
+    head_gather(ex, rope, &h, src + dim, all->qkv.ld, h.k);
+    head_gather(ex, NULL, &h, src + 2 * dim, all->qkv.ld, h.v);
+    float *stats = hth_row_or_null(all->lse, row);
+    return head_forward(ex, &h, hth_row(all->out, row) + (size_t)head * h.dh, all->out.ld,
+                        stats != NULL ? stats + head : NULL, all->lse.ld);
+}
+
+static enum hth_err one_backward(struct hth_exec *ex, const struct heads *all, uint32_t i)
+{
+    const struct hth_attention_saved *saved = all->saved;
+    const struct hth_rope *rope = all->att->rope;
+    uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
+    struct head h;
+    size_t dim = all->dout.cols, dq = all->dqkv.ld;
+    head_init(&h, all->att, all->dout.cols);
+    HTH_TRY(head_take(ex, &h, true));
+    size_t col = (size_t)head * h.dh;
+    const float *src = hth_row(saved->qkv, row) + col;
+    float *dst = hth_row(all->dqkv, row) + col;
+    head_gather(ex, rope, &h, src, saved->qkv.ld, h.q);
+    head_gather(ex, rope, &h, src + dim, saved->qkv.ld, h.k);
+    head_gather(ex, NULL, &h, src + 2 * dim, saved->qkv.ld, h.v);
+    head_gather(ex, NULL, &h, hth_row(saved->out, row) + col, saved->out.ld, h.out);
+    head_gather(ex, NULL, &h, hth_row(all->dout, row) + col, all->dout.ld, h.dout);
+    HTH_TRY(head_backward(ex, &h, hth_row(saved->lse, row) + head, saved->lse.ld));
+    head_scatter(ex, rope, &h, h.dq, dst, dq);
+    head_scatter(ex, rope, &h, h.dk, dst + dim, dq);
+    head_scatter(ex, NULL, &h, h.dv, dst + 2 * dim, dq);
+    return HTH_OK;
+}
+
+static enum hth_err heads_part(struct hth_exec *ex, void *arg, uint32_t part)
+{
+    const struct heads *all = arg;
+    uint32_t end = (uint32_t)((uint64_t)all->count * (part + 1) / all->parts);
+    for (uint32_t i = (uint32_t)((uint64_t)all->count * part / all->parts); i < end; i++) {
+        size_t mark = hth_exec_mark(ex);
+        HTH_TRY(all->saved != NULL ? one_backward(ex, all, i) : one_forward(ex, all, i));
+        hth_exec_release(ex, mark);
+    }
+    return HTH_OK;
+}
+
+/* Multiply-adds that are worth a helper. */
+#define PART_WORK ((uint64_t)1 << 20)
+
+static enum hth_err heads_run(struct hth_exec *ex, struct heads *all, uint32_t rows, uint32_t dim)
+{
+    uint32_t seq = all->att->seq, width = hth_team_width(ex->team);
+    uint64_t work = (uint64_t)rows * seq * dim * (all->saved != NULL ? 5 : 2) / 2;
+    all->count = rows / seq * all->att->heads;
+    all->parts =
+        (uint32_t)HTH_MIN(HTH_MIN(work / PART_WORK + 1, (uint64_t)4 * width), (uint64_t)all->count);
+    return hth_exec_share(ex, all->parts,
+                          hth_cpu_attention_scratch(ex->be, seq, dim / all->att->heads), heads_part,
+                          all);
+}
+
 enum hth_err hth_cpu_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
                                        struct hth_view qkv, struct hth_view out,
                                        struct hth_view lse)
 {
-    struct head h;
-    size_t dim = out.cols, mark = hth_exec_mark(ex);
-    head_init(&h, att, out.cols);
-    enum hth_err err;
-    HTH_GOTO(done, head_take(ex, &h, false));
-    for (uint32_t row = 0; row < qkv.rows; row += att->seq) {
-        for (uint32_t head = 0; head < att->heads; head++) {
-            const float *src = hth_row(qkv, row) + (size_t)head * h.dh;
-            head_gather(ex, att->rope, &h, src, qkv.ld, h.q);
-            head_gather(ex, att->rope, &h, src + dim, qkv.ld, h.k);
-            head_gather(ex, NULL, &h, src + 2 * dim, qkv.ld, h.v);
-            float *stats = hth_row_or_null(lse, row);
-            HTH_GOTO(done, head_forward(ex, &h, hth_row(out, row) + (size_t)head * h.dh, out.ld,
-                                        stats != NULL ? stats + head : NULL, lse.ld));
-        }
-    }
-done:
-    hth_exec_release(ex, mark);
-    return err;
+    struct heads all = {.att = att, .qkv = qkv, .out = out, .lse = lse};
+    return heads_run(ex, &all, qkv.rows, out.cols);
 }
 
 enum hth_err hth_cpu_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
                                         const struct hth_attention_saved *saved,
                                         struct hth_view dout, struct hth_view dqkv)
 {
-    struct head h;
-    size_t dim = dout.cols, mark = hth_exec_mark(ex);
-    head_init(&h, att, dout.cols);
-    enum hth_err err;
-    HTH_GOTO(done, head_take(ex, &h, true));
-    for (uint32_t row = 0; row < dout.rows; row += att->seq) {
-        for (uint32_t head = 0; head < att->heads; head++) {
-            size_t col = (size_t)head * h.dh;
-            const float *src = hth_row(saved->qkv, row) + col;
-            float *dst = hth_row(dqkv, row) + col;
-            head_gather(ex, att->rope, &h, src, saved->qkv.ld, h.q);
-            head_gather(ex, att->rope, &h, src + dim, saved->qkv.ld, h.k);
-            head_gather(ex, NULL, &h, src + 2 * dim, saved->qkv.ld, h.v);
-            head_gather(ex, NULL, &h, hth_row(saved->out, row) + col, saved->out.ld, h.out);
-            head_gather(ex, NULL, &h, hth_row(dout, row) + col, dout.ld, h.dout);
-            HTH_GOTO(done, head_backward(ex, &h, hth_row(saved->lse, row) + head, saved->lse.ld));
-            head_scatter(ex, att->rope, &h, h.dq, dst, dqkv.ld);
-            head_scatter(ex, att->rope, &h, h.dk, dst + dim, dqkv.ld);
-            head_scatter(ex, NULL, &h, h.dv, dst + 2 * dim, dqkv.ld);
-        }
-    }
-done:
-    hth_exec_release(ex, mark);
-    return err;
+    struct heads all = {.att = att, .saved = saved, .dout = dout, .dqkv = dqkv};
+    return heads_run(ex, &all, dout.rows, dout.cols);
 }

@@ -125,14 +125,6 @@ static enum hth_err cpu_linear_forward(struct hth_exec *ex, const struct hth_lin
     return HTH_OK;
 }
 
-enum hth_err hth_cpu_bias_grad(struct hth_exec *ex, struct hth_weight *bias, struct hth_view dy)
-{
-    HTH_TRY(hth_weight_grad_ready(bias));
-    for (uint32_t r = 0; r < dy.rows; r++)
-        hth_cpu_of(ex)->row->axpy(dy.cols, 1.0f, hth_row(dy, r), bias->grad);
-    return HTH_OK;
-}
-
 static enum hth_err cpu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                              struct hth_view dy, struct hth_view dx)
 {
@@ -191,7 +183,7 @@ struct rows_work {
     const struct hth_rowops *row;
     rows_fn *fn;
     const void *arg;
-    uint32_t rows, parts;
+    uint32_t rows, parts; /* or columns */
 };
 
 static void rows_part(void *arg, uint32_t part)
@@ -209,6 +201,54 @@ static void by_rows(struct hth_exec *ex, uint32_t rows, uint32_t cols, rows_fn *
     if (width > 1 && parts > 1)
         w.parts = (uint32_t)HTH_MIN(HTH_MIN(parts, 4 * width), (size_t)rows);
     hth_team_run(ex->team, w.parts, rows_part, &w);
+}
+
+/* Columns of a part: whole lines of cache, on every table whole vectors. */
+#define PART_COLUMNS 64
+
+static uint32_t column_parts(const struct hth_exec *ex, uint32_t rows, uint32_t cols)
+{
+    size_t parts = (size_t)rows * cols / PART_NUMBERS, width = hth_team_width(ex->team);
+    parts = HTH_MIN(HTH_MIN(parts, 4 * width), (size_t)cols / PART_COLUMNS);
+    return width > 1 && parts > 1 ? (uint32_t)parts : 1;
+}
+
+static void columns_part(void *arg, uint32_t part)
+{
+    const struct rows_work *w = arg;
+    uint64_t groups = (w->rows + PART_COLUMNS - 1) / PART_COLUMNS;
+    uint32_t first = (uint32_t)(groups * part / w->parts) * PART_COLUMNS;
+    uint32_t end = (uint32_t)(groups * (part + 1) / w->parts) * PART_COLUMNS;
+    w->fn(w->row, w->arg, first, HTH_MIN(end, w->rows));
+}
+
+/* Sums over rows, in their order, of columns first .. end: any cut gives the same bits. */
+static void by_columns(struct hth_exec *ex, uint32_t rows, uint32_t cols, rows_fn *fn,
+                       const void *arg)
+{
+    struct rows_work w = {hth_cpu_of(ex)->row, fn, arg, cols, column_parts(ex, rows, cols)};
+    hth_team_run(ex->team, w.parts, columns_part, &w);
+}
+
+struct column_sums {
+    struct hth_view dy;
+    float *sums;
+};
+
+static void bias_columns(const struct hth_rowops *row, const void *arg, uint32_t first,
+                         uint32_t end)
+{
+    const struct column_sums *s = arg;
+    for (uint32_t r = 0; r < s->dy.rows; r++)
+        row->axpy(end - first, 1.0f, hth_row(s->dy, r) + first, s->sums + first);
+}
+
+enum hth_err hth_cpu_bias_grad(struct hth_exec *ex, struct hth_weight *bias, struct hth_view dy)
+{
+    HTH_TRY(hth_weight_grad_ready(bias));
+    struct column_sums s = {dy, bias->grad};
+    by_columns(ex, dy.rows, dy.cols, bias_columns, &s);
+    return HTH_OK;
 }
 
 /* -- activations, normalisation, softmax --------------------------------------------------- */
@@ -290,21 +330,58 @@ static enum hth_err cpu_layernorm_forward(struct hth_exec *ex, const struct hth_
     return HTH_OK;
 }
 
+struct norm_back {
+    const struct hth_layernorm_back *ln;
+    struct hth_view dy, dx;
+    bool apart; /* sums over rows are made by themselves */
+};
+
+static struct hth_row_norm_back norm_back_at(const struct norm_back *n, uint32_t r, uint32_t col)
+{
+    const struct hth_layernorm_back *ln = n->ln;
+    return (struct hth_row_norm_back){hth_row(ln->x, r) + col, ln->gamma->value + col,
+                                      hth_row(ln->stats, r),   hth_row(n->dy, r) + col,
+                                      hth_row(n->dx, r) + col, ln->gamma->grad + col,
+                                      ln->beta->grad + col};
+}
+
+static void norm_sums_columns(const struct hth_rowops *row, const void *arg, uint32_t first,
+                              uint32_t end)
+{
+    const struct norm_back *n = arg;
+    for (uint32_t r = 0; r < n->dy.rows; r++) {
+        struct hth_row_norm_back b = norm_back_at(n, r, first);
+        row->layernorm_sums(end - first, &b);
+    }
+}
+
+static void norm_back_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                           uint32_t end)
+{
+    const struct norm_back *n = arg;
+    for (uint32_t r = first; r < end; r++) {
+        struct hth_row_norm_back b = norm_back_at(n, r, 0);
+        if (!n->apart)
+            row->layernorm_sums(n->dy.cols, &b);
+        row->layernorm_back(n->dy.cols, &b);
+        if (n->ln->residual.data != NULL)
+            row->combine(n->dy.cols, 1.0f, b.dx, 1.0f, hth_row(n->ln->residual, r), b.dx);
+    }
+}
+
 static enum hth_err cpu_layernorm_backward(struct hth_exec *ex, const struct hth_layernorm_back *ln,
                                            struct hth_view dy, struct hth_view dx)
 {
-    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    struct norm_back n = {.ln = ln, .dy = dy, .dx = dx};
     HTH_TRY(hth_weight_grad_ready(ln->gamma));
     HTH_TRY(hth_weight_grad_ready(ln->beta));
-    for (uint32_t r = 0; r < dy.rows; r++) {
-        float *out = hth_row(dx, r);
-        struct hth_row_norm_back b = {
-            hth_row(ln->x, r), ln->gamma->value, hth_row(ln->stats, r), hth_row(dy, r), out,
-            ln->gamma->grad,   ln->beta->grad};
-        row->layernorm_back(dy.cols, &b);
-        if (ln->residual.data != NULL)
-            row->combine(dy.cols, 1.0f, out, 1.0f, hth_row(ln->residual, r), out);
+    n.apart = column_parts(ex, dy.rows, dy.cols) > 1;
+    if (!n.apart) {
+        norm_back_rows(hth_cpu_of(ex)->row, &n, 0, dy.rows);
+        return HTH_OK;
     }
+    by_columns(ex, dy.rows, dy.cols, norm_sums_columns, &n); /* first: dx may be dy */
+    by_rows(ex, dy.rows, dy.cols, norm_back_rows, &n);
     return HTH_OK;
 }
 

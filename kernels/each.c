@@ -46,6 +46,9 @@ static void each_part(void *arg, uint32_t part)
     sub.scratch = e->slices + slice * e->slice_bytes;
     sub.scratch_bytes = e->slice_bytes;
     sub.scratch_used = 0;
+    sub.is_part = true;
+    sub.spare = NULL; /* its owner's */
+    sub.spare_bytes = 0;
     enum hth_err err = e->fn(&sub, e->arg, part);
     if (err != HTH_OK)
         note_failure(e, part, err);
@@ -67,30 +70,64 @@ size_t hth_exec_each_bytes(const struct hth_exec *ex, uint32_t count, size_t scr
     return width * hth_exec_cost(scratch_bytes) + (width > 1 ? hth_exec_cost(width) : 0);
 }
 
+/* One after the other, in the context's own scratch. */
+static enum hth_err each_alone(struct hth_exec *ex, uint32_t count, hth_exec_fn *fn, void *arg)
+{
+    size_t mark = hth_exec_mark(ex);
+    enum hth_err first = HTH_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        enum hth_err err = fn(ex, arg, i);
+        first = first == HTH_OK ? err : first;
+        hth_exec_release(ex, mark);
+    }
+    return first;
+}
+
+/* Over the team; e has its slices and flags. */
+static enum hth_err each_run(struct each *e, uint32_t count)
+{
+    memset(e->busy, 0, e->width);
+    hth_team_run(e->ex->team, count, each_part, e);
+    return e->failed == UINT64_MAX ? HTH_OK : (enum hth_err)(uint32_t)e->failed;
+}
+
 enum hth_err hth_exec_each(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
                            hth_exec_fn *fn, void *arg)
 {
     struct each e = {.ex = ex, .fn = fn, .arg = arg, .failed = UINT64_MAX};
     size_t mark = hth_exec_mark(ex);
     e.width = each_width(ex->be, ex->team, count);
-    if (e.width == 1) {
-        enum hth_err first = HTH_OK;
-        for (uint32_t i = 0; i < count; i++) {
-            enum hth_err err = fn(ex, arg, i);
-            first = first == HTH_OK ? err : first;
-            hth_exec_release(ex, mark);
-        }
-        return first;
-    }
+    if (e.width == 1)
+        return each_alone(ex, count, fn, arg);
     e.slice_bytes = hth_exec_cost(scratch_bytes);
     e.busy = hth_exec_take(ex, e.width);
     e.slices = hth_exec_take(ex, e.width * e.slice_bytes);
-    if (e.busy == NULL || e.slices == NULL) {
-        hth_exec_release(ex, mark);
-        return HTH_E_NO_MEMORY;
-    }
-    memset(e.busy, 0, e.width);
-    hth_team_run(ex->team, count, each_part, &e);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    if (e.busy != NULL && e.slices != NULL)
+        err = each_run(&e, count);
     hth_exec_release(ex, mark);
-    return e.failed == UINT64_MAX ? HTH_OK : (enum hth_err)(uint32_t)e.failed;
+    return err;
+}
+
+static bool spare_grow(struct hth_exec *ex, size_t bytes)
+{
+    if (bytes <= ex->spare_bytes)
+        return true;
+    hth_backend_free(ex->be, ex->spare);
+    ex->spare = hth_backend_alloc(ex->be, bytes);
+    ex->spare_bytes = ex->spare != NULL ? bytes : 0;
+    return ex->spare != NULL;
+}
+
+enum hth_err hth_exec_share(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
+                            hth_exec_fn *fn, void *arg)
+{
+    struct each e = {.ex = ex, .fn = fn, .arg = arg, .failed = UINT64_MAX};
+    e.slice_bytes = hth_exec_cost(scratch_bytes);
+    e.width = ex->is_part ? 1 : each_width(ex->be, ex->team, count);
+    if (e.width == 1 || !spare_grow(ex, e.width * e.slice_bytes + hth_exec_cost(e.width)))
+        return each_alone(ex, count, fn, arg);
+    e.slices = ex->spare;
+    e.busy = ex->spare + e.width * e.slice_bytes;
+    return each_run(&e, count);
 }

@@ -267,7 +267,7 @@ static void row_layernorm(size_t n, const float *x, const struct hth_row_norm *n
 static void row_layernorm_back(size_t n, const struct hth_row_norm_back *b)
 {
     const float *x = b->x, *dy = b->dy, *gamma = b->gamma;
-    float *dx = b->dx, *dgamma = b->dgamma, *dbeta = b->dbeta;
+    float *dx = b->dx;
     float mean = b->stats[0], rstd = b->stats[1], lane[LANES], lane_h[LANES];
     ROW_SUM(n, lane, load(dy + at) * load(gamma + at), dy[i] * gamma[i]);
     ROW_SUM(n, lane_h, load(dy + at) * load(gamma + at) * ((load(x + at) - mean) * rstd),
@@ -275,10 +275,20 @@ static void row_layernorm_back(size_t n, const struct hth_row_norm_back *b)
     float mean_g = fold(lane) / (float)n, mean_gh = fold(lane_h) / (float)n;
     VECTOR_LOOP
     for (size_t i = 0; i < n; i++) {
-        float h = (x[i] - mean) * rstd, d = dy[i];
-        dgamma[i] += d * h;
-        dbeta[i] += d;
-        dx[i] = rstd * (d * gamma[i] - mean_g - h * mean_gh);
+        float h = (x[i] - mean) * rstd;
+        dx[i] = rstd * (dy[i] * gamma[i] - mean_g - h * mean_gh);
+    }
+}
+
+static void row_layernorm_sums(size_t n, const struct hth_row_norm_back *b)
+{
+    const float *x = b->x, *dy = b->dy;
+    float *dgamma = b->dgamma, *dbeta = b->dbeta;
+    float mean = b->stats[0], rstd = b->stats[1];
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        dgamma[i] += dy[i] * ((x[i] - mean) * rstd);
+        dbeta[i] += dy[i];
     }
 }
 
@@ -528,6 +538,7 @@ const struct hth_rowops ROWOPS_TABLE = {
     .act_backward = row_act_backward,
     .layernorm = row_layernorm,
     .layernorm_back = row_layernorm_back,
+    .layernorm_sums = row_layernorm_sums,
     .softmax = row_softmax,
     .softmax_back = row_softmax_back,
     .exp_minus = row_exp_minus,

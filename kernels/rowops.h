@@ -42,7 +42,7 @@ struct hth_row_norm {
     float eps;
 };
 
-/* dgamma and dbeta are added to; dx may be dy. */
+/* dgamma and dbeta are added to; dx may be dy, then it comes last. */
 struct hth_row_norm_back {
     const float *x, *gamma, *stats, *dy;
     float *dx, *dgamma, *dbeta;
@@ -71,7 +71,10 @@ struct hth_rowops {
     /* stats (mean, 1 / deviation) may be NULL. */
     void (*layernorm)(size_t n, const float *x, const struct hth_row_norm *norm, float *y,
                       float *stats);
+    /* dx; and what the row adds to dgamma and dbeta, which knows nothing of the row's sums, so that
+     * any columns of it may be had alone. */
     void (*layernorm_back)(size_t n, const struct hth_row_norm_back *b);
+    void (*layernorm_sums)(size_t n, const struct hth_row_norm_back *b);
     void (*softmax)(size_t n, const float *x, float *y);
     void (*softmax_back)(size_t n, const float *y, const float *dy, float *dx);
     /* y = exp(x - lse), the probabilities again. */

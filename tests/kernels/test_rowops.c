@@ -155,6 +155,7 @@ static void check_layernorm(const struct hth_rowops *row, size_t n)
     memset(mem.row[5], 0, n * sizeof(float));
     twin_layernorm_back(1, n, &t, wide[3], dx);
     struct hth_row_norm_back back = {a, b, stats, d, d, mem.row[4], mem.row[5]};
+    row->layernorm_sums(n, &back);
     row->layernorm_back(n, &back);
     if (n > 2)
         same("dx", d, dx, n, 1e-5);
