@@ -293,7 +293,8 @@ void call_expired(struct hth_rpc_call *call)
         .rtt_us = call->sent ? now - call->sent_us : 0,
     };
     if (call->sent)
-        hth_deadline_miss(peer_deadline(call->peer, call->method), now - call->started_us);
+        hth_deadline_miss(peer_deadline(call->peer, call->method), now, now - call->started_us,
+                          call->conn->rx_last_us);
     call_withdraw(call, true);
     call_finish(call, &result);
 }
@@ -361,7 +362,8 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
         result.payload_len = f->msg.body.payload_len;
         result.tensors = f->msg.body.tensors;
         result.tensor_count = f->msg.body.tensor_count;
-        hth_deadline_observe(peer_deadline(call->peer, call->method), result.rtt_us);
+        hth_deadline_observe(peer_deadline(call->peer, call->method), hth_now_us(call->rpc->env),
+                             result.rtt_us);
     }
     hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
     call_finish(call, &result);

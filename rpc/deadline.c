@@ -6,26 +6,14 @@
 /* Recomputing costs two sorts of the window; a few stale samples change little. */
 #define FRESH_MAX 4
 
+_Static_assert(HTH_DEADLINE_WINDOW == 32, "fates has one bit per call of the window");
+
 void hth_deadline_init(struct hth_deadline *d, const struct hth_deadline_opts *opts)
 {
     memset(d, 0, sizeof(*d));
     d->opts = *opts;
-    d->cached_us = opts->initial_us;
-}
-
-void hth_deadline_observe(struct hth_deadline *d, int64_t took_us)
-{
-    int64_t us = took_us < 0 ? 0 : HTH_MIN(took_us, (int64_t)UINT32_MAX);
-    d->sample_us[d->next] = (uint32_t)us;
-    d->next = (d->next + 1) % HTH_DEADLINE_WINDOW;
-    if (d->count < 2 * HTH_DEADLINE_WINDOW)
-        d->count++;
-    d->fresh++;
-}
-
-void hth_deadline_miss(struct hth_deadline *d, int64_t waited_us)
-{
-    hth_deadline_observe(d, waited_us + waited_us / 2);
+    d->usual_us = opts->initial_us;
+    d->began_us = INT64_MIN;
 }
 
 static void sort_u32(uint32_t *v, uint32_t n)
@@ -60,13 +48,11 @@ int64_t hth_deadline_median(const struct hth_deadline *d)
     return middle(sorted, n);
 }
 
-int64_t hth_deadline_get(struct hth_deadline *d)
+static int64_t usual(struct hth_deadline *d)
 {
     uint32_t n = held(d);
-    if (n < HTH_DEADLINE_SAMPLES_MIN)
-        return d->opts.initial_us;
-    if (d->fresh < FRESH_MAX)
-        return d->cached_us;
+    if (n < HTH_DEADLINE_SAMPLES_MIN || d->fresh < FRESH_MAX)
+        return d->usual_us;
     int64_t median = hth_deadline_median(d);
     uint32_t away[HTH_DEADLINE_WINDOW];
     for (uint32_t i = 0; i < n; i++) {
@@ -76,7 +62,58 @@ int64_t hth_deadline_get(struct hth_deadline *d)
     sort_u32(away, n);
     double us = (double)median + d->opts.k * 1.4826 * (double)middle(away, n);
     int64_t got = us < (double)d->opts.ceiling_us ? (int64_t)us : d->opts.ceiling_us;
-    d->cached_us = HTH_MAX(got, d->opts.floor_us);
+    d->usual_us = HTH_MAX(got, d->opts.floor_us);
     d->fresh = 0;
-    return d->cached_us;
+    return d->usual_us;
+}
+
+int64_t hth_deadline_get(struct hth_deadline *d)
+{
+    return HTH_MAX(usual(d), d->patience_us);
+}
+
+static void remember(struct hth_deadline *d, int64_t now_us, bool missed)
+{
+    d->ended_us = now_us;
+    d->fates = d->fates << 1 | (missed ? 1 : 0);
+    if (d->held > 0)
+        d->held--;
+}
+
+/* More than three in four. */
+static bool mostly_missed(const struct hth_deadline *d)
+{
+    uint32_t n = 0;
+    for (uint32_t bits = d->fates; bits != 0; bits &= bits - 1)
+        n++;
+    return n > HTH_DEADLINE_WINDOW / 4 * 3;
+}
+
+void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_us)
+{
+    int64_t us = took_us < 0 ? 0 : HTH_MIN(took_us, (int64_t)UINT32_MAX);
+    remember(d, now_us, false);
+    d->began_us = HTH_MAX(d->began_us, now_us - us);
+    if (!mostly_missed(d))
+        d->row = 0;
+    if (d->patience_us > 0 && us > usual(d))
+        d->held = HTH_DEADLINE_WINDOW / 2;
+    else if (d->held == 0 && !mostly_missed(d))
+        d->patience_us = 0;
+    d->sample_us[d->next] = (uint32_t)us;
+    d->next = (d->next + 1) % HTH_DEADLINE_WINDOW;
+    if (d->count < 2 * HTH_DEADLINE_WINDOW)
+        d->count++;
+    d->fresh++;
+}
+
+void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t heard_us)
+{
+    bool is_lost = now_us - waited_us <= d->began_us;
+    bool is_silent = d->row > 0 && heard_us <= d->ended_us;
+    remember(d, now_us, true);
+    if (waited_us < hth_deadline_get(d) || is_silent || (is_lost && !mostly_missed(d)))
+        return;
+    if (++d->row >= HTH_DEADLINE_MISSES)
+        d->patience_us = HTH_MIN(2 * waited_us, d->opts.ceiling_us);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adaptive deadlines against hand-computed medians. */
+/* Adaptive deadlines against hand-computed medians and a closed form. */
 #include "support/test.h"
 
+#include "core/rng.h"
 #include "rpc/deadline.h"
+
+#define QUICK 10000
 
 static struct hth_deadline make(void)
 {
@@ -16,6 +19,37 @@ static struct hth_deadline make(void)
     return d;
 }
 
+/* A caller that makes one call after the other. */
+struct caller {
+    struct hth_deadline d;
+    int64_t now_us;
+    bool silent; /* nothing comes at all when answers do not */
+};
+
+/* One call that would take so long; negative: never answered. True when it was answered. */
+static bool call(struct caller *c, int64_t takes_us)
+{
+    int64_t deadline_us = hth_deadline_get(&c->d);
+    if (takes_us >= 0 && takes_us <= deadline_us) {
+        c->now_us += takes_us;
+        hth_deadline_observe(&c->d, c->now_us, takes_us);
+        return true;
+    }
+    c->now_us += deadline_us;
+    hth_deadline_miss(&c->d, c->now_us, deadline_us, c->silent ? 0 : c->now_us);
+    return false;
+}
+
+/* One that knows calls of 10 ms. */
+static struct caller make_caller(void)
+{
+    struct caller c = {.d = make()};
+    for (int i = 0; i < HTH_DEADLINE_WINDOW; i++)
+        assert_true(call(&c, QUICK));
+    assert_int_equal(hth_deadline_get(&c.d), QUICK);
+    return c;
+}
+
 static void starts_with_the_initial_value(void **state)
 {
     struct hth_deadline d = make();
@@ -23,10 +57,11 @@ static void starts_with_the_initial_value(void **state)
     assert_int_equal(hth_deadline_median(&d), 0);
     for (int i = 0; i < HTH_DEADLINE_SAMPLES_MIN - 1; i++) {
         assert_int_equal(hth_deadline_get(&d), 500000);
-        hth_deadline_observe(&d, 10000);
+        hth_deadline_observe(&d, 0, 10000);
+        hth_deadline_miss(&d, 600000, 500000, 0); /* is no duration */
     }
     assert_int_equal(hth_deadline_get(&d), 500000);
-    hth_deadline_observe(&d, 10000);
+    hth_deadline_observe(&d, 0, 10000);
     assert_int_equal(hth_deadline_get(&d), 10000); /* no spread at all */
 }
 
@@ -37,7 +72,7 @@ static void is_median_plus_k_mad(void **state)
     /* median 30000; |x - m| = 0 10000 10000 20000 60000, their median 10000 */
     const int64_t us[] = {30000, 20000, 40000, 10000, 90000};
     for (size_t i = 0; i < HTH_ARRAY_LEN(us); i++)
-        hth_deadline_observe(&d, us[i]);
+        hth_deadline_observe(&d, 0, us[i]);
     assert_int_equal(hth_deadline_median(&d), 30000);
     assert_int_equal(hth_deadline_get(&d), (int64_t)(30000 + 4.0 * 1.4826 * 10000));
 }
@@ -47,30 +82,126 @@ static void stays_between_floor_and_ceiling(void **state)
     struct hth_deadline d = make();
     (void)state;
     for (int i = 0; i < 8; i++)
-        hth_deadline_observe(&d, i == 0 ? -5 : 1);
+        hth_deadline_observe(&d, 0, i == 0 ? -5 : 1);
     assert_int_equal(hth_deadline_get(&d), 1000);
     for (int i = 0; i < HTH_DEADLINE_WINDOW; i++)
-        hth_deadline_observe(&d, INT64_C(1) << 50);
+        hth_deadline_observe(&d, 0, INT64_C(1) << 50);
     assert_int_equal(hth_deadline_get(&d), 1000000);
 }
 
-/* One straggler in ten moves it little; a world that became ten times slower is followed. */
-static void forgets_stragglers_and_follows_change(void **state)
+/* One straggler in ten, answered or not, moves it little. */
+static void forgets_stragglers(void **state)
 {
     struct hth_deadline d = make();
     (void)state;
     for (int i = 0; i < HTH_DEADLINE_WINDOW; i++)
-        hth_deadline_observe(&d, i % 10 == 0 ? 900000 : 5000 + 100 * (i % 5));
+        hth_deadline_observe(&d, 0, i % 10 == 0 ? 900000 : 5000 + 100 * (i % 5));
     assert_true(hth_deadline_get(&d) < 10000);
-    int misses = 0;
-    while (hth_deadline_get(&d) < 60000) {
-        hth_deadline_miss(&d, hth_deadline_get(&d));
-        assert_true(++misses < 4 * HTH_DEADLINE_WINDOW);
+
+    struct caller c = make_caller();
+    for (int i = 0; i < 10 * HTH_DEADLINE_WINDOW; i++) {
+        assert_int_equal(call(&c, i % 10 == 0 ? 900000 : QUICK), i % 10 != 0);
+        assert_int_equal(hth_deadline_get(&c.d), QUICK);
     }
+}
+
+/* When everything takes ten times the deadline, seven calls are lost and then none. */
+static void follows_a_peer_that_became_slow_and_comes_back(void **state)
+{
+    struct caller c = make_caller();
+    int misses = 0;
+    (void)state;
+    while (!call(&c, 101000))
+        misses++;
+    assert_int_equal(misses, HTH_DEADLINE_MISSES + 3);
     for (int i = 0; i < 2 * HTH_DEADLINE_WINDOW; i++)
-        hth_deadline_observe(&d, 50000 + 100 * (i % 7));
-    int64_t us = hth_deadline_get(&d);
-    assert_true(us > 50000 && us < 60000);
+        assert_true(call(&c, 101000 + 100 * (i % 7)));
+    assert_in_range(hth_deadline_get(&c.d), 101000, 104000); /* learnt */
+    for (int i = 0; i < 2 * HTH_DEADLINE_WINDOW; i++)
+        assert_true(call(&c, QUICK));
+    assert_int_equal(hth_deadline_get(&c.d), QUICK);
+}
+
+/* Who is there and never answers is waited for until the ceiling, until a quarter of a window is.
+ */
+static void a_mute_peer_costs_the_ceiling_at_most(void **state)
+{
+    struct caller c = make_caller();
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        assert_false(call(&c, -1));
+    assert_int_equal(hth_deadline_get(&c.d), 1000000);
+    for (int i = 0; i < HTH_DEADLINE_WINDOW / 4; i++)
+        assert_true(call(&c, QUICK));
+    assert_int_equal(hth_deadline_get(&c.d), QUICK);
+}
+
+/* Who has vanished is not waited for any longer. */
+static void a_silent_peer_costs_nothing(void **state)
+{
+    struct caller c = make_caller();
+    (void)state;
+    c.silent = true;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(hth_deadline_get(&c.d), QUICK);
+        assert_false(call(&c, -1));
+    }
+}
+
+/* Half of the calls are lost: the mean deadline is 1 + m / 2^MISSES times the usual, with a ceiling
+ * at 2^m times the usual. The old rule, a miss as a duration, went to the ceiling. */
+static void half_lost_one_by_one(void **state)
+{
+    enum { CALLS = 400000, M = 6 };
+    struct caller c = make_caller();
+    struct hth_rng rng;
+    double sum_us = 0;
+    (void)state;
+    int64_t usual_us = hth_deadline_get(&c.d);
+    c.d.opts.ceiling_us = usual_us << M;
+    hth_rng_init(&rng, 7);
+    for (int i = 0; i < CALLS; i++) {
+        sum_us += (double)hth_deadline_get(&c.d);
+        call(&c, hth_rng_below(&rng, 2) == 0 ? -1 : QUICK);
+    }
+    double expected = 1 + (double)M / (1 << HTH_DEADLINE_MISSES);
+    double got = sum_us / CALLS / (double)usual_us;
+    assert_true(got > expected * 0.97 && got < expected * 1.03);
+}
+
+/* Sixteen calls at once, half of them lost: answers to calls that began no earlier tell that the
+ * missed ones are lost, however many come in a row. */
+static void half_lost_many_at_once(void **state)
+{
+    struct caller c = make_caller();
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        int64_t deadline_us = hth_deadline_get(&c.d);
+        assert_int_equal(deadline_us, QUICK);
+        for (int i = 0; i < 8; i++)
+            hth_deadline_observe(&c.d, c.now_us + QUICK, QUICK);
+        c.now_us += deadline_us;
+        for (int i = 0; i < 8; i++)
+            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us);
+    }
+}
+
+/* Many at once, of which nineteen in twenty now take ten times as long: the quick don't hide it. */
+static void follows_what_most_calls_do(void **state)
+{
+    struct caller c = make_caller();
+    int rounds = 0;
+    (void)state;
+    for (; hth_deadline_get(&c.d) < 101000; rounds++) {
+        assert_true(rounds < HTH_DEADLINE_MISSES + 4);
+        int64_t deadline_us = hth_deadline_get(&c.d);
+        hth_deadline_observe(&c.d, c.now_us + QUICK / 2, QUICK / 2);
+        c.now_us += deadline_us;
+        for (int i = 0; i < 19; i++)
+            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us);
+    }
+    for (int i = 0; i < 200; i++)
+        assert_true(call(&c, i % 20 == 0 ? QUICK / 2 : 101000 + 100 * (i % 7)));
 }
 
 int main(void)
@@ -79,7 +210,13 @@ int main(void)
         cmocka_unit_test(starts_with_the_initial_value),
         cmocka_unit_test(is_median_plus_k_mad),
         cmocka_unit_test(stays_between_floor_and_ceiling),
-        cmocka_unit_test(forgets_stragglers_and_follows_change),
+        cmocka_unit_test(forgets_stragglers),
+        cmocka_unit_test(follows_a_peer_that_became_slow_and_comes_back),
+        cmocka_unit_test(a_mute_peer_costs_the_ceiling_at_most),
+        cmocka_unit_test(a_silent_peer_costs_nothing),
+        cmocka_unit_test(half_lost_one_by_one),
+        cmocka_unit_test(half_lost_many_at_once),
+        cmocka_unit_test(follows_what_most_calls_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
