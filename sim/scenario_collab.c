@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/params.h"
 #include "sim/scenario_crew.h"
 
 #define CLASSES     10
@@ -15,6 +16,7 @@
 #define EVENTS_MAX  64
 #define LIMIT_US    (20000 * HTH_US_PER_S)
 #define DIGIT_NOISE 200
+#define PAST_STEPS  16 /* that trainers may be apart and are still compared */
 
 struct event {
     uint64_t step;
@@ -24,6 +26,12 @@ struct event {
 struct file {
     uint8_t *images, *labels;
     size_t images_len, labels_len;
+};
+
+/* The trunk of whoever made that update first. */
+struct past {
+    uint64_t step; /* 0: none */
+    float *values;
 };
 
 struct collab {
@@ -38,6 +46,7 @@ struct collab {
     struct hth_train_stats first, late; /* of the first trainer, and of the newcomer */
     uint32_t newcomer;
     uint64_t until; /* step that is run to */
+    struct past past[PAST_STEPS];
 };
 
 /* ---- pictures -------------------------------------------------------------------------------- */
@@ -93,10 +102,37 @@ static void mount(struct collab *c)
 
 /* ---- the crew -------------------------------------------------------------------------------- */
 
+/* Everybody takes the same step, so the trunks after it are compared with that of the first. */
+static void compare(struct collab *c, uint32_t i, uint64_t step)
+{
+    struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(c->crew, i)));
+    const float *values = hth_params_flat(p, HTH_PART_VALUE);
+    size_t n = hth_params_flat_len(p);
+    struct past *past = &c->past[step % PAST_STEPS];
+    double diff = 0, norm = 0;
+
+    if (past->step > step)
+        return;
+    if (past->step < step) {
+        if (past->values == NULL)
+            past->values = hth_new_array(float, n);
+        memcpy(past->values, values, n * sizeof(float));
+        past->step = step;
+        return;
+    }
+    for (size_t j = 0; j < n; j++) {
+        diff += ((double)values[j] - past->values[j]) * ((double)values[j] - past->values[j]);
+        norm += (double)past->values[j] * past->values[j];
+    }
+    c->report->drift = fmax(c->report->drift, norm > 0 ? sqrt(diff / norm) : 0);
+}
+
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
 {
     struct collab *c = arg;
 
+    if (c->opts->mode == HTH_SHARE_BATCH)
+        compare(c, i, s->updates);
     c->updates[i] = s->updates;
     c->catch_ups[i] = (uint32_t)s->share.catch_ups;
     if (i == c->newcomer && c->late.updates == 0) {
@@ -349,6 +385,8 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
     hth_free(c->train.labels);
     hth_free(c->test.images);
     hth_free(c->test.labels);
+    for (int i = 0; i < PAST_STEPS; i++)
+        hth_free(c->past[i].values);
     hth_free(c);
     return err;
 }

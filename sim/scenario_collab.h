@@ -49,6 +49,7 @@ struct hth_collab_report {
     double loss[HTH_COLLAB_POINTS_MAX];
     double accuracy;      /* at the end, a fraction */
     double spread;        /* largest relative distance between the trunks at the end */
+    double drift;         /* BATCH: the same between two of them after any same update */
     double samples_min;   /* BATCH: behind a step, at least */
     uint64_t steps_alone; /* BATCH: of the first trainer */
     uint32_t catch_ups;   /* of all trainers; the newcomers' first states included */
