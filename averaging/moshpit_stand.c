@@ -167,18 +167,31 @@ static bool is_due(const struct hth_match_due *due, uint32_t count, const struct
     return false;
 }
 
+/* Who stands in comes when its own line has met, and that one may wait for somebody as long as its
+ * window is open. It looks everywhere in the same moment: who was heard in this round and is not
+ * here soon does not come. */
+static int64_t comes_until_us(const struct sweep *s, const struct hth_peer_id *id)
+{
+    int64_t at_us, patience_us = s->mp->opts.match.patience_us;
+    int64_t end_us = s->look_us + hth_sweep_window_us(s);
+    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, &at_us);
+
+    if (line == NULL || line->generation != s->generation || line->round < s->round)
+        return end_us;
+    return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
+}
+
 uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
                           uint32_t max)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
-    int64_t until_us = s->look_us + 2 * s->mp->opts.match.patience_us;
     struct hth_avg_cell cell = s->cell;
 
-    if (!is_standing(s) || s->stands_in || axis == 0 || s->look == NULL ||
-        until_us <= hth_now_us(s->env))
+    if (!is_standing(s) || s->stands_in || axis == 0 || s->look == NULL)
         return count;
     for (uint32_t at = 0; at < s->shape.size[axis] && count < max; at++) {
         const struct hth_peer_id *id;
+        int64_t until_us;
 
         cell.at[axis] = at;
         if (at == s->cell.at[axis] || hth_look_covers(s->look, at))
@@ -187,7 +200,10 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
         if (id != NULL && is_due(out, count, id))
             continue;
         id = who_stands_in(s, &cell, s->round);
-        if (id != NULL && !hth_peer_id_eq(id, &s->env->self))
+        if (id == NULL || hth_peer_id_eq(id, &s->env->self))
+            continue;
+        until_us = comes_until_us(s, id);
+        if (until_us > hth_now_us(s->env))
             out[count++] = (struct hth_match_due){.id = *id, .until_us = until_us};
     }
     return count;
