@@ -71,6 +71,14 @@ static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct h
     return NULL;
 }
 
+/* One of ours whose note does not say yet where it stands in this grid. */
+static bool is_unplaced(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(s->mp->roster)->schema &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
+           hth_roster_is_later(s->generation, p->note.generation);
+}
+
 /* Somebody who may lead there. Who is missed here may be alive there: to look for nobody costs
  * little, and to be missing costs a line its mean. */
 static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell *cell,
@@ -82,7 +90,7 @@ static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell 
         struct hth_avg_cell other = *cell;
 
         other.at[axis] = p->note.cell.at[axis];
-        if (other.at[axis] != cell->at[axis] && is_in(s, p, &other))
+        if (is_unplaced(s, p) || (other.at[axis] != cell->at[axis] && is_in(s, p, &other)))
             return true;
     }
     return false;
