@@ -64,6 +64,7 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
 
+    hth_roster_place(r);
     r->said = r->self;
     r->said_us = hth_now_us(r->env);
     r->stats.puts++;

@@ -93,8 +93,8 @@ static uint32_t rank_of_self(const struct hth_roster *r)
 
 static void place(struct hth_roster *r)
 {
-    struct hth_avg_cell old = r->self.cell;
-
+    if (r->placed)
+        return;
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
@@ -106,8 +106,12 @@ static void place(struct hth_roster *r)
     r->placed = true;
     r->placed_shape = r->self.shape;
     r->placed_cell = r->self.cell;
-    if (memcmp(&old, &r->self.cell, sizeof(old)) != 0)
-        hth_roster_say(r);
+}
+
+void hth_roster_place(struct hth_roster *r)
+{
+    if (!is_fixed(r) && r->self.generation > 0)
+        place(r);
 }
 
 enum hth_err hth_roster_cell(struct hth_roster *r, struct hth_avg_cell *out)
@@ -115,8 +119,9 @@ enum hth_err hth_roster_cell(struct hth_roster *r, struct hth_avg_cell *out)
     memset(out, 0, sizeof(*out));
     if (r->self.generation == 0)
         return HTH_E_NOT_FOUND;
-    if (!r->placed)
-        place(r);
+    if (!r->placed && is_fixed(r))
+        hth_roster_say(r);
+    place(r);
     *out = r->self.cell;
     return HTH_OK;
 }

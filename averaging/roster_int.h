@@ -75,6 +75,8 @@ void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
 /* ---- roster_grid.c ---- */
 /* Somebody's shape: followed when its generation is newer. */
 void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note);
+/* Before a note is said: whoever follows a new shape stands somewhere in it. */
+void hth_roster_place(struct hth_roster *r);
 /* Proposes a shape when the present one has not fitted for long enough. */
 void hth_roster_review(struct hth_roster *r);
 
