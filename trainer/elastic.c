@@ -222,7 +222,7 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
         .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-        .kind = HTH_TICKET_GRADIENT,
+        .kind = HTH_TICKET_GRADIENT + t->batch.lines,
         .sweep = t->stats.updates,
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,
@@ -233,7 +233,8 @@ static struct hth_avg_offer make_offer(const struct hth_trainer *t)
 }
 
 /* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
- * not miss each other in step. Others are told, and expect us. */
+ * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
+ * lines of the step. */
 static void try_again(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
@@ -242,6 +243,7 @@ static void try_again(struct hth_trainer *t)
 
     if (t->opts.share.roster != NULL)
         hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
+    b->lines = 0;
     b->phase = HTH_BATCH_AGAIN;
     b->retry_at_us = hth_now_us(t->env) + wait_us;
     hth_timer_set(t->env, b->timer, wait_us);
@@ -363,7 +365,8 @@ static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r
            b->goes < GOES_MAX;
 }
 
-/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch. */
+/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch.
+ * They meet in other lines: a row that is a moment late would be mixed with who is there again. */
 static void gather_the_rest(struct hth_trainer *t, double met)
 {
     struct hth_batch *b = &t->batch;
@@ -372,7 +375,7 @@ static void gather_the_rest(struct hth_trainer *t, double met)
     HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
             (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
     t->stats.share.short_of++;
-    b->goes++;
+    b->lines = ++b->goes;
     b->brought = met;
     b->need = HTH_MAX((uint64_t)ceil(need), b->taken + 1);
     put_back(t);
@@ -381,6 +384,7 @@ static void gather_the_rest(struct hth_trainer *t, double met)
 static void next_step(struct hth_batch *b)
 {
     b->goes = 0;
+    b->lines = 0;
     b->brought = 0;
     b->need = 0;
 }

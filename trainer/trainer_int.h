@@ -103,6 +103,7 @@ struct hth_batch {
     uint32_t population; /* and how many they were */
     double weight;       /* behind `common` */
     uint32_t goes;       /* averages of this step that were short of the target */
+    uint32_t lines;      /* as many times others are looked for in new lines */
     double brought;      /* samples that its group had in the last of them */
     uint64_t need;       /* of our own before the next */
     double grad_norm;
