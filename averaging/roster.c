@@ -16,8 +16,8 @@
 
 #define SLOT_BITS     8 /* rarer marks speak at once */
 #define READY_STEP_US (200 * HTH_US_PER_MS)
-#define RATE_STEP     0.25                  /* a speed that others should hear of */
-#define SAMPLES_STEP  0.1                   /* ... samples, of those said or estimated */
+#define RATE_STEP     0.25 /* a speed that others should hear of */
+#define SAMPLES_STEP  0.1  /* ... samples, of those said or estimated */
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 

@@ -30,7 +30,8 @@
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
  * that take part, so that M^d peers fill the grid exactly; else from its id. It is placed when it
- * is first asked for, and again when the generation changes; after a round its owner moves it.
+ * is first asked for or told to others, and again when the generation changes; after a round its
+ * owner moves it.
  *
  * The round is a counter of Lamport's kind: hth_roster_round is at least what anybody said.
  *

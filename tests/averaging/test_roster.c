@@ -410,6 +410,35 @@ static void test_latest_generation(void **state)
     swarm_clear(&s);
 }
 
+/* Who says that it follows a shape says its cell in the same note, asked for it or not. */
+static void test_cells_come_with_the_shape(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    uint8_t taken[16] = {0};
+
+    (void)state;
+    o.group_max = 4;
+    swarm_init(&s, 19, 16);
+    for (int i = 0; i < 16; i++)
+        add(&s, &o);
+    hth_world_run_for(s.world, 8 * S);
+    for (int i = 0; i < 16; i++) {
+        const struct hth_roster_peer *p =
+            hth_roster_find(s.roster[i > 0 ? 0 : 1], &hth_node_env(s.node[i])->self);
+        struct hth_avg_cell cell;
+
+        assert_non_null(p);
+        assert_int_equal(p->note.generation, 1);
+        assert_ok(hth_roster_cell(s.roster[i], &cell));
+        assert_memory_equal(&cell, &p->note.cell, sizeof(cell));
+        taken[4 * cell.at[0] + cell.at[1]]++;
+    }
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(taken[i], 1);
+    swarm_clear(&s);
+}
+
 static void test_cells_fill_the_grid(void **state)
 {
     struct swarm s;
@@ -783,6 +812,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_shapes_of_a_partition_merge),
         cmocka_unit_test(test_order_of_generations),
         cmocka_unit_test(test_latest_generation),
+        cmocka_unit_test(test_cells_come_with_the_shape),
         cmocka_unit_test(test_cells_fill_the_grid),
         cmocka_unit_test(test_given_cells_and_rounds),
         cmocka_unit_test(test_batch_and_its_time),
