@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared batches of more trainers than one group holds, on grids that they do not fill, without
+ * averages of the parameters: after every step all have the same ones, though one of them is late
+ * with its evaluations now and then. Each seed is one that failed once.
+ */
+#include "sim/scenario_collab.h"
+#include "support/test.h"
+
+static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
+{
+    struct hth_collab_opts o = HTH_COLLAB_OPTS_INIT;
+    struct hth_collab_report r;
+
+    o.seed = seed;
+    o.mode = HTH_SHARE_BATCH;
+    o.what = HTH_COLLAB_CALM;
+    o.trainers = trainers;
+    o.steps = steps;
+    o.target = 16 * trainers;
+    o.every = 0;
+    o.dim = 16;
+    o.side = 6;
+    assert_ok(hth_sim_collab(&o, &r));
+    print_message("%u trainers, seed %llu: drift %.2g, %.1f s, trace %016llx\n", trainers,
+                  (unsigned long long)seed, r.drift, r.virtual_s, (unsigned long long)r.hash);
+    assert_int_equal(r.steps, steps);
+    assert_int_equal(r.steps_alone, 0);
+    assert_int_equal(r.catch_ups, 0);
+    assert_true(r.samples_min >= (double)o.target);
+    assert_true(r.drift > 0); /* lines add in their own order, and it is seen */
+    assert_true(r.drift < 1e-6);
+    assert_true(r.spread < 1e-6);
+    assert_true(r.virtual_s < 3.0 * steps);
+}
+
+/* 5x4: a line of one trainer and three who stand in. */
+static void test_seventeen(void **state)
+{
+    (void)state;
+    check(17, 11, 1);  /* who stands in waits for a member that evaluates */
+    check(17, 6, 60);  /* at the first step notes of the grid are on their way */
+    check(17, 11, 64); /* a row is late, and the others gather the rest of a batch */
+}
+
+static void test_thirty_three(void **state)
+{
+    (void)state;
+    check(33, 6, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seventeen),
+        cmocka_unit_test(test_thirty_three),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
