@@ -16,10 +16,12 @@ static const char style[] =
     "<style>\nbody { font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 80em; "
     "padding: 0 1em; color: #222; }\n"
     "pre { background: #f4f4f4; padding: .6em 1em; overflow-x: auto; }\n"
-    "svg { max-width: 100%; height: auto; }\n"
+    "figure { margin: 1em 0; }\nsvg { max-width: 100%; height: auto; }\n"
+    "div { overflow-x: auto; }\n"
     "table { border-collapse: collapse; font-size: 13px; }\n"
     "td, th { padding: .2em .7em; border-bottom: 1px solid #ddd; text-align: right; "
     "font-weight: normal; }\n"
+    "th:first-child { text-align: left; white-space: nowrap; }\n"
     "tr:first-child th { font-weight: bold; vertical-align: bottom; }\n</style>\n";
 
 void hth_report_text(FILE *f, const char *text)

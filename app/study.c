@@ -271,18 +271,28 @@ bool hth_study_begins_part(const struct hth_study *s, size_t point)
     return before == point;
 }
 
+static bool same_number(double a, double b)
+{
+    return a == b || (!isfinite(a) && !isfinite(b));
+}
+
 void hth_study_find_shown(const struct hth_study *s, const struct hth_study_mean *means,
                           size_t first, struct hth_study_shown *out)
 {
+    const double *param = s->points[first].param;
     *out = (struct hth_study_shown){.param = {false}};
+    for (size_t k = 0; k < s->param_count; k++)
+        out->fixed[k] = isfinite(param[k]);
     for (size_t i = first; i < s->point_count; i++) {
         if (!same_part(s, i, first))
             continue;
         for (size_t k = 0; k < s->param_count; k++)
-            out->param[k] = out->param[k] || isfinite(s->points[i].param[k]);
+            out->param[k] = out->param[k] || !same_number(s->points[i].param[k], param[k]);
         for (size_t k = 0; k < s->metric_count; k++)
             out->metric[k] = out->metric[k] || means[i * s->metric_count + k].count > 0;
     }
+    for (size_t k = 0; k < s->param_count; k++)
+        out->fixed[k] = out->fixed[k] && !out->param[k];
 }
 
 bool hth_study_has_metric(const struct hth_study *s, const struct hth_study_mean *means)
@@ -291,6 +301,22 @@ bool hth_study_has_metric(const struct hth_study *s, const struct hth_study_mean
         if (means[k].count > 0)
             return true;
     return false;
+}
+
+/* "  everywhere: delay_ms 100, experts 16" */
+static void print_fixed(const struct hth_study *s, size_t first,
+                        const struct hth_study_shown *shown)
+{
+    const char *before = "  everywhere:";
+    for (size_t k = 0; k < s->param_count; k++) {
+        if (!shown->fixed[k])
+            continue;
+        printf("%s %s %.*f", before, s->params[k].name, s->params[k].decimals,
+               s->points[first].param[k]);
+        before = ",";
+    }
+    if (before[0] == ',')
+        putchar('\n');
 }
 
 static void print_head(const struct hth_study *s, const char *part,
@@ -347,6 +373,7 @@ static void print_table(const struct hth_study *s, const struct hth_study_flags 
         for (size_t i = first; i < s->point_count; i++)
             if (same_part(s, i, first) && hth_study_has_metric(s, means + i * s->metric_count))
                 print_row(s, &s->points[i], means + i * s->metric_count, &shown);
+        print_fixed(s, first, &shown);
     }
 }
 

@@ -119,9 +119,10 @@ enum hth_err hth_study_write(const struct hth_study *study, const struct hth_stu
 void hth_study_json_text(FILE *to, const char *text);
 /* Whether that point is the first of its part. */
 bool hth_study_begins_part(const struct hth_study *study, size_t point);
-/* Columns that have a number somewhere in the part that begins with that point. */
+/* Columns of the part that begins with a point: a parameter that has one value in all of it is said
+ * once and not in each row, and a metric that was never measured not at all. */
 struct hth_study_shown {
-    bool param[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
+    bool param[HTH_STUDY_PARAMS_MAX], fixed[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
 };
 void hth_study_find_shown(const struct hth_study *study, const struct hth_study_mean *means,
                           size_t first, struct hth_study_shown *out);

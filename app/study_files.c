@@ -363,6 +363,23 @@ static void report_head(FILE *f, const struct hth_study_column *columns, const b
     }
 }
 
+/* What is the same in all of the part. */
+static void report_fixed(FILE *f, const struct hth_study *s, size_t first,
+                         const struct hth_study_shown *shown)
+{
+    const char *before = "<p>Everywhere: ";
+    for (size_t k = 0; k < s->param_count; k++) {
+        if (!shown->fixed[k])
+            continue;
+        fputs(before, f);
+        hth_report_text(f, s->params[k].label);
+        fprintf(f, ": %.*f", s->params[k].decimals, s->points[first].param[k]);
+        before = "; ";
+    }
+    if (before[0] == ';')
+        fputs(".</p>\n", f);
+}
+
 /* The part that begins with that point: its picture, and a table with the columns that it has. */
 static void report_part(FILE *f, const struct hth_study *s, const struct hth_study_flags *flags,
                         const struct hth_study_mean *means, size_t first)
@@ -378,7 +395,8 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
         hth_free(svg);
     }
     hth_study_find_shown(s, means, first, &shown);
-    fputs("<table>\n<tr><th>series</th>", f);
+    report_fixed(f, s, first, &shown);
+    fputs("<div>\n<table>\n<tr><th>series</th>", f);
     report_head(f, s->params, shown.param, s->param_count);
     report_head(f, s->metrics, shown.metric, s->metric_count);
     fputs("</tr>\n", f);
@@ -386,7 +404,7 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
         if (strcmp(s->points[i].part, part) == 0 &&
             hth_study_has_metric(s, means + i * s->metric_count))
             report_row(f, s, &s->points[i], means + i * s->metric_count, &shown);
-    fputs("</table>\n", f);
+    fputs("</table>\n</div>\n", f);
 }
 
 static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,

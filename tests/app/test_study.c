@@ -159,6 +159,7 @@ static void test_numbers_in_files(void **state)
     assert_null(strstr(html, "<script"));
     assert_non_null(strstr(html, "<td>3.5 &plusmn; 2.1</td><td>&ndash;</td>"));
     assert_non_null(strstr(html, "<td>4.5 &plusmn; 2.1</td><td>7.0 &plusmn; 0.0</td>"));
+    assert_null(strstr(html, "Everywhere")); /* all places differ */
     /* It fetches nothing. */
     assert_null(strstr(html, "src="));
     assert_null(strstr(html, "<link"));
@@ -188,6 +189,36 @@ static void test_a_part_is_a_chapter(void **state)
     assert_non_null(strstr(script, "$d0_1 using ($1+0.004):2:3:4"));
     assert_non_null(strstr(script, "$d1_0 using ($1*1):2:3:4"));
     hth_free(script);
+}
+
+/* What is the same in a whole part is said once; what is nowhere there is not said. */
+static void test_what_does_not_vary_is_said_once(void **state)
+{
+    (void)state;
+    static const struct hth_study_column two[] = {{"x", "place (m)", 0}, {"y", "height (m)", 1}};
+    static const struct hth_study_point level[] = {
+        {.part = "one", .series = "a", .param = {1, 2}},
+        {.part = "one", .series = "a", .param = {3, 2}},
+        {.part = "two", .series = "a", .param = {4, NAN}},
+        {.part = "two", .series = "b", .param = {4, NAN}}};
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/h", dir);
+    s.params = two;
+    s.param_count = 2;
+    s.points = level;
+    s.point_count = HTH_ARRAY_LEN(level);
+    f.out = out;
+    f.quiet = true;
+    assert_ok(hth_study_run(&s, &f));
+    hth_free(out);
+    char *html = read_file("h", "report.html");
+    assert_non_null(strstr(html, "<p>Everywhere: height (m): 2.0.</p>"));
+    assert_non_null(strstr(html, "<p>Everywhere: place (m): 4.</p>"));
+    const char *one = strstr(html, "<th>place (m)</th>");
+    assert_true(one != NULL && strstr(one + 1, "<th>place (m)</th>") == NULL);
+    assert_null(strstr(html, "<th>height"));
+    hth_free(html);
 }
 
 static void test_parts_and_errors(void **state)
@@ -348,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
         cmocka_unit_test(test_a_part_is_a_chapter),
+        cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
