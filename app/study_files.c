@@ -396,7 +396,7 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
     }
     hth_study_find_shown(s, means, first, &shown);
     report_fixed(f, s, first, &shown);
-    fputs("<div>\n<table>\n<tr><th>series</th>", f);
+    fputs("<table>\n<tr><th>series</th>", f);
     report_head(f, s->params, shown.param, s->param_count);
     report_head(f, s->metrics, shown.metric, s->metric_count);
     fputs("</tr>\n", f);
@@ -404,7 +404,7 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
         if (strcmp(s->points[i].part, part) == 0 &&
             hth_study_has_metric(s, means + i * s->metric_count))
             report_row(f, s, &s->points[i], means + i * s->metric_count, &shown);
-    fputs("</table>\n</div>\n", f);
+    fputs("</table>\n", f);
 }
 
 static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,
