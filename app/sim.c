@@ -267,6 +267,7 @@ struct study {
 static const struct study studies[] = {
     {"run", hth_sim_run_verb, "a scenario file: faults drawn from a seed, then recovery"},
     {"hunt", hth_sim_hunt_verb, "seed after seed of a scenario, on all cores"},
+    {"vary", hth_sim_vary_verb, "scenarios as a study: a number of theirs takes several values"},
     {"smoke", run_smoke, "N peers announce, look up and call each other under faults"},
     {"latency", run_latency, "throughput of a trainer against the delay of its calls"},
     {"throughput", hth_sim_throughput_verb, "the same against flights, blocks, trainers, failures"},

@@ -18,6 +18,7 @@ int hth_sim_collab_verb(int argc, char **argv);
 int hth_sim_shares_verb(int argc, char **argv);
 int hth_sim_run_verb(int argc, char **argv);
 int hth_sim_hunt_verb(int argc, char **argv);
+int hth_sim_vary_verb(int argc, char **argv);
 int hth_sim_links_verb(int argc, char **argv);
 int hth_sim_churn_verb(int argc, char **argv);
 int hth_sim_dht_verb(int argc, char **argv);

@@ -3,11 +3,11 @@
  * processes of their own, so that a crash is a finding like any other. */
 #include "app/cli.h"
 #include "app/events.h"
+#include "app/scenario_load.h"
 #include "app/sim.h"
 
 #include "core/limits.h"
 #include "core/mem.h"
-#include "sim/profile.h"
 #include "sim/scenario_file.h"
 
 #include <errno.h>
@@ -30,8 +30,7 @@ struct request {
     bool no_wall, events;
     const char *out; /* NULL: events are printed */
     FILE *to;        /* events.csv */
-    char path[4096];
-    struct hth_scenario *file;
+    struct hth_loaded_scenario loaded;
     struct hth_avail avail;
 };
 
@@ -118,87 +117,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* The whole of a file, or NULL with a word on stderr. */
-static uint8_t *slurp(const char *path, size_t max, size_t *len)
-{
-    FILE *f = fopen(path, "rb");
-    uint8_t *data = hth_calloc(max + 1, 1);
-    *len = f != NULL ? fread(data, 1, max + 1, f) : 0;
-    bool bad = f == NULL || ferror(f) != 0;
-    if (bad)
-        hth_cli_say_error("sim: %s: %s", path, strerror(errno));
-    if (f != NULL)
-        fclose(f);
-    if (!bad)
-        return data;
-    hth_free(data);
-    return NULL;
-}
-
-/* A word without a slash or a dot is looked for among ours. */
-static void find_scenario(struct request *r)
-{
-    if (strpbrk(r->scenario, "/.") != NULL) {
-        snprintf(r->path, sizeof(r->path), "%s", r->scenario);
-        return;
-    }
-    snprintf(r->path, sizeof(r->path), "sim/scenarios/%s.yaml", r->scenario);
-    if (access(r->path, R_OK) != 0)
-        snprintf(r->path, sizeof(r->path), "%s/%s.yaml", HTH_SCENARIO_DIR, r->scenario);
-}
-
-/* A device's profile lies beside its scenario, unless its path is absolute. */
-static int load_profile(const struct request *r, struct hth_scenario_device *device)
-{
-    char error[HTH_PROFILE_ERROR_MAX], path[sizeof(r->path) + HTH_SCENARIO_PATH_MAX];
-    const char *slash = strrchr(r->path, '/');
-    struct hth_profile *profile;
-    size_t len;
-    int beside = device->profile[0] == '/' || slash == NULL ? 0 : (int)(slash + 1 - r->path);
-    snprintf(path, sizeof(path), "%.*s%s", beside, r->path, device->profile);
-    uint8_t *data = slurp(path, HTH_PROFILE_BYTES_MAX, &len);
-    if (data == NULL)
-        return HTH_EXIT_CONFIG;
-    enum hth_err err = hth_profile_parse(path, data, len, &profile, error);
-    hth_free(data);
-    if (err != HTH_OK)
-        hth_cli_say_error("%s", error);
-    device->measured = profile;
-    return err != HTH_OK ? HTH_EXIT_CONFIG : HTH_EXIT_OK;
-}
-
-static int load_profiles(struct request *r)
-{
-    for (uint32_t i = 0; i < r->file->device_count; i++) {
-        struct hth_scenario_device *device = &r->file->devices[i];
-        int code = device->profile != NULL ? load_profile(r, device) : HTH_EXIT_OK;
-        if (code != HTH_EXIT_OK)
-            return code;
-    }
-    return HTH_EXIT_OK;
-}
-
 static int load(struct request *r)
 {
     char error[HTH_SCENARIO_ERROR_MAX];
     size_t len;
-    find_scenario(r);
-    uint8_t *data = slurp(r->path, HTH_SCENARIO_BYTES_MAX, &len);
-    if (data == NULL)
-        return HTH_EXIT_CONFIG;
-    enum hth_err err = hth_scenario_parse(r->path, data, len, &r->file, error);
-    hth_free(data);
-    if (err != HTH_OK) {
-        hth_cli_say_error("%s", error);
-        return hth_exit_of(err);
-    }
-    int code = load_profiles(r);
+    int code = hth_scenario_load(r->scenario, NULL, NULL, &r->loaded);
     if (code != HTH_EXIT_OK || r->trace == NULL)
         return code;
-    data = slurp(r->trace, HTH_AVAIL_BYTES_MAX, &len);
+    uint8_t *data = hth_scenario_slurp(r->trace, HTH_AVAIL_BYTES_MAX, &len);
     if (data == NULL)
         return HTH_EXIT_CONFIG;
-    err = hth_avail_parse(data, len, &r->avail, error);
+    enum hth_err err = hth_avail_parse(data, len, &r->avail, error);
     hth_free(data);
     if (err != HTH_OK)
         hth_cli_say_error("%s: %s", r->trace, error);
@@ -207,9 +136,7 @@ static int load(struct request *r)
 
 static void unload(struct request *r)
 {
-    for (uint32_t i = 0; r->file != NULL && i < r->file->device_count; i++)
-        hth_profile_free((struct hth_profile *)r->file->devices[i].measured);
-    hth_scenario_free(r->file);
+    hth_scenario_unload(&r->loaded);
     hth_avail_clear(&r->avail);
 }
 
@@ -253,7 +180,7 @@ static bool run_seed(const struct request *r, uint64_t seed, bool wall,
     opts.trace = r->trace != NULL ? &r->avail : NULL;
     opts.on_event = r->events ? print_event : NULL;
     opts.arg = &told;
-    hth_scenario_draw(r->file, seed, &plan);
+    hth_scenario_draw(r->loaded.file, seed, &plan);
     if (r->seeds == 1)
         fputs(hth_plan_text(&plan, text), stdout);
     int64_t begin_us = hth_sim_clock_us();
@@ -395,7 +322,7 @@ static bool reap(struct hunt *h, uint32_t child)
     say_again(h->r, h->doing[child], again);
     snprintf(line, sizeof(line),
              "FAIL scenario=%.63s seed=%" PRIu64 " why=\"%s %d\" again=\"%.255s\"",
-             h->r->file->name, h->doing[child],
+             h->r->loaded.file->name, h->doing[child],
              WIFSIGNALED(status) ? "ended by signal" : "ended with code",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), again);
     note_failure(h, h->doing[child], line);
@@ -455,7 +382,7 @@ static int hunt_all(struct hunt *h)
     bool good = h->failed == 0 && h->done > 0 && whole;
     double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
     printf("%s hunt scenario=%s seeds=%" PRIu64 " failed=%" PRIu64 " wall_s=%.1f per_s=%.2f",
-           good ? "PASS" : "FAIL", h->r->file->name, h->done, h->failed, seconds,
+           good ? "PASS" : "FAIL", h->r->loaded.file->name, h->done, h->failed, seconds,
            (double)h->done / seconds);
     if (h->failed > 0)
         printf(" first=%" PRIu64, h->first_failed);

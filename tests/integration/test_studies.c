@@ -279,6 +279,53 @@ static void test_scenarios(void **state)
     place_end(p);
 }
 
+/* A number of a scenario takes two values: calls take two round trips of what it says, and more
+ * with a worker each; the same from one thread and from two. */
+static void test_vary(void **state)
+{
+    struct place *p = *state;
+    static const char text[] = "name: %s\nnodes: 4\nduration_s: 20\nsafety: 0\n"
+                               "load: { hood: 4, payload_kib: 1 }\n"
+                               "links: { latency_ms: [$far, %s] }\n";
+    const char *good = place_text(p, text, "good", "$far");
+    const char *bad = place_text(p, text, "bad", "$farther");
+    place_write(p, "good.yaml", good, strlen(good));
+    place_write(p, "bad.yaml", bad, strlen(bad));
+    const char *path = place_path(p, "good.yaml");
+    assert_int_equal(RUN(p, "a", "sim", "vary", path, "--vary", "far=20,200", "--seeds", "2",
+                         "--json", "--threads", "1", "--out", place_path(p, "out")),
+                     0);
+    assert_int_equal(RUN(p, "b", "sim", "vary", path, "--vary", "far=20,200", "--seeds", "2",
+                         "--json", "--threads", "2"),
+                     0);
+    char *one = said(&p->proc[0]), *two = said(&p->proc[1]);
+    assert_string_equal(one, two);
+    free(two);
+    double ms[2] = {0};
+    size_t lines = 0;
+    for (char *save = NULL, *line = strtok_r(one, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
+        json_t *root = json_loads(line, 0, NULL);
+        assert_true(json_is_object(root) && lines < 2);
+        assert_string_equal(json_string_value(json_object_get(root, "series")), "good");
+        assert_true(number(root, "far") == (lines == 0 ? 20 : 200));
+        assert_true(number(root, "passed_pct") == 100 && number(root, "deaths") == 0);
+        ms[lines++] = number(root, "median_ms");
+        json_decref(root);
+    }
+    assert_int_equal(lines, 2);
+    assert_close(ms[1] - ms[0], 2 * 180, 0.1, 0);
+    free(one);
+    assert_true(place_exists(p, "out/report.html"));
+    struct proc *proc = START(p, "c", "sim", "vary", place_path(p, "bad.yaml"), "--vary", "far=20");
+    assert_int_equal(proc_wait(proc), 3);
+    proc_must_say(proc, "$farther");
+    proc = START(p, "d", "sim", "vary", path, "--vary", "near=20");
+    assert_int_equal(proc_wait(proc), 3);
+    proc_must_say(proc, "there is no $near to vary");
+    place_end(p);
+}
+
 /* One object for each point, the same from one thread and from two. */
 static void test_convergence(void **state)
 {
@@ -390,6 +437,8 @@ static void test_refusals(void **state)
         {"averaging", "--failure", "flood", "--failure 'flood'"},
         {"averaging", "--events", "--json", "needs --out DIR"},
         {"mixing", "--groups", "9", "--groups 9"},
+        {"vary", "--vary", "up=x", "--vary 'up=x'"},
+        {"vary", "--vary", "up=1", "which scenario"},
         {"shares", "--bandwidth", "1000,-1", "--bandwidth"},
         {"shares", "--bandwidth", "1000,nan", "--bandwidth"},
         {"shares", "--bandwidth", "1x257", "at most 256 peers"},
@@ -424,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_vary, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_fidelity, place_setup, place_teardown),

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scenario_load.h: a scenario from a file, with the profiles of its devices.
+ *
+ * A word without a slash or a dot is one of sim/scenarios. A `$word` in the text may stand for a
+ * value that the caller brings (`sim vary`). What goes wrong is said; codes are exit codes.
+ */
+#ifndef HTH_APP_SCENARIO_LOAD_H
+#define HTH_APP_SCENARIO_LOAD_H
+
+#include "sim/scenario.h"
+
+struct hth_loaded_scenario {
+    char path[4096];
+    struct hth_scenario *file;
+};
+
+/* Every `$word` becomes `value`; with NULL nothing does. To be unloaded whatever comes back. */
+int hth_scenario_load(const char *scenario, const char *word, const char *value,
+                      struct hth_loaded_scenario *out);
+void hth_scenario_unload(struct hth_loaded_scenario *s);
+
+/* `text` with every `$word` that ends there (no letter, digit or _ follows) replaced, and how many
+ * were. Heap string. */
+char *hth_scenario_fill_in(const char *text, const char *word, const char *value, size_t *count);
+
+/* The whole of a file, of at most max + 1 bytes and a 0, or NULL with a word on stderr. Heap. */
+uint8_t *hth_scenario_slurp(const char *path, size_t max, size_t *len);
+
+#endif
