@@ -560,10 +560,6 @@ static int run_trainer(struct train *t)
         .rpc_listens = true,
         .offline = t->local,
     };
-    if (t->device.device != NULL && strcmp(t->device.device, "cpu") != 0) {
-        hth_cli_say_error("a trainer's own layers run on the CPU; cards are for hosts (serve)");
-        return HTH_EXIT_USAGE;
-    }
     enum hth_err err = hth_device_choose(&t->device, hth_config_compute(t->run), &t->backend);
     if (err != HTH_OK)
         return HTH_EXIT_DEVICE;

@@ -37,11 +37,13 @@ uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
 static void snapshot_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
-    float *out = (float *)t->average.values->data;
+    struct hth_average *a = &t->average;
+    float *out = (float *)a->values->data;
     size_t n = flat_len(t);
 
-    for (uint32_t i = 0; i < t->average.parts; i++)
-        memcpy(out + i * n, hth_params_flat(t->model->params, part_of[i]), n * sizeof(float));
+    a->err = HTH_OK;
+    for (uint32_t i = 0; i < a->parts && a->err == HTH_OK; i++)
+        a->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
 }
 
 static void snapshot_done(struct hth_work *work, enum hth_err err)
@@ -66,6 +68,8 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     };
 
     a->busy = false;
+    if (err == HTH_OK && work->ran)
+        err = a->err;
     if (err == HTH_OK)
         err = hth_averager_offer(&a->averager, &offer);
     if (err == HTH_OK) {
@@ -117,25 +121,30 @@ static void add_difference(float *to, const float *average, const float *copy, s
     }
 }
 
+/* One part becomes what it is now + average - copy. */
+static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double sums[2])
+{
+    const struct hth_average *a = &t->average;
+    const float *average = (const float *)a->mean->data, *copy = (const float *)a->offered->data;
+    size_t n = flat_len(t);
+    float *flat;
+
+    HTH_TRY(hth_model_flat_take(t->model, part_of[part], &flat));
+    add_difference(flat, average + part * n, copy + part * n, n, sums);
+    for (size_t i = 0; part_of[part] == HTH_PART_STATE1 && i < n; i++)
+        flat[i] = flat[i] > 0 ? flat[i] : 0;
+    return hth_model_flat_give(t->model, part_of[part], flat, true);
+}
+
 static void difference_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
     struct hth_average *a = &t->average;
-    struct hth_params *params = t->model->params;
-    const float *average = (const float *)a->mean->data;
-    const float *copy = (const float *)a->offered->data;
-    size_t n = flat_len(t);
     double sums[2] = {0, 0}, others[2] = {0, 0};
 
-    add_difference(hth_params_flat(params, HTH_PART_VALUE), average, copy, n, sums);
-    for (uint32_t part = 1; part < a->parts; part++) {
-        float *state = hth_params_flat(params, part_of[part]);
-
-        add_difference(state, average + part * n, copy + part * n, n, others);
-        for (size_t i = 0; part_of[part] == HTH_PART_STATE1 && i < n; i++)
-            state[i] = state[i] > 0 ? state[i] : 0;
-    }
-    hth_params_touched(params);
+    a->err = difference_of(t, 0, sums);
+    for (uint32_t part = 1; part < a->parts && a->err == HTH_OK; part++)
+        a->err = difference_of(t, part, others);
     a->distance = sqrt(sums[0]);
     a->norm = sqrt(sums[1]);
 }
@@ -149,6 +158,10 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     hth_blob_unref(a->mean);
     hth_blob_unref(a->offered);
     a->mean = a->offered = NULL;
+    if (err == HTH_OK && work->ran && a->err != HTH_OK) {
+        hth_trainer_fatal(t, a->err); /* some of the parts may have been changed */
+        return;
+    }
     if (err == HTH_OK) {
         t->stats.share.distance = a->distance;
         t->stats.share.norm = a->norm;

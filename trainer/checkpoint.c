@@ -43,8 +43,29 @@ static uint32_t part_count(const struct hth_params *params)
     return 1 + HTH_MIN(hth_params_state_slots(params), 2u);
 }
 
+/* What a checkpoint holds, as plain memory. */
+static enum hth_err take_flats(struct hth_trainer *t, float *flat[3])
+{
+    for (uint32_t part = 0; part < part_count(hth_model_params(t->model)); part++)
+        HTH_TRY(hth_model_flat_take(t->model, part_of[part], &flat[part]));
+    return HTH_OK;
+}
+
+static enum hth_err give_flats(struct hth_trainer *t, float *flat[3], bool wrote)
+{
+    enum hth_err err = HTH_OK;
+
+    for (uint32_t part = 0; part < 3; part++) {
+        enum hth_err one = flat[part] == NULL
+                               ? HTH_OK
+                               : hth_model_flat_give(t->model, part_of[part], flat[part], wrote);
+        err = err == HTH_OK ? one : err;
+    }
+    return err;
+}
+
 /* The writer borrows names until it has finished: they lie in one array. */
-static void add_tensors(struct hth_st_writer *w, struct hth_params *params,
+static void add_tensors(struct hth_st_writer *w, struct hth_params *params, float *const flat[3],
                         char (*names)[NAME_MAX_BYTES])
 {
     uint32_t parts = part_count(params);
@@ -55,10 +76,9 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params,
 
         for (uint32_t part = 0; part < parts; part++) {
             char *name = names[i * 3 + part];
-            const float *flat = hth_params_flat(params, part_of[part]);
 
             snprintf(name, NAME_MAX_BYTES, "%s%s", hth_weight_name(weight), part_suffix[part]);
-            hth_st_add(w, name, HTH_F32, 2, dim, flat + hth_weight_offset(weight));
+            hth_st_add(w, name, HTH_F32, 2, dim, flat[part] + hth_weight_offset(weight));
         }
     }
 }
@@ -68,6 +88,8 @@ static void take_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.take);
     struct hth_params *params = hth_model_params(t->model);
     struct hth_st_writer *w = hth_st_writer_new();
+    float *flat[3] = {NULL, NULL, NULL};
+    enum hth_err given;
     char(*names)[NAME_MAX_BYTES] = hth_calloc(3 * (size_t)hth_params_count(params), NAME_MAX_BYTES);
 
     hth_st_add_meta(w, "hearth.kind", "trunk");
@@ -79,8 +101,13 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.steps", hth_params_steps(params));
     hth_st_add_meta_u64(w, "hearth.loss_ema", bits_of(t->stats.loss_ema));
     hth_st_add_meta_u64(w, "hearth.accuracy_ema", bits_of(t->stats.accuracy_ema));
-    add_tensors(w, params, names);
-    t->ckpt.err = hth_st_writer_finish(w, &t->ckpt.bytes);
+    t->ckpt.err = take_flats(t, flat);
+    if (t->ckpt.err == HTH_OK) {
+        add_tensors(w, params, flat, names);
+        t->ckpt.err = hth_st_writer_finish(w, &t->ckpt.bytes);
+    }
+    given = give_flats(t, flat, false);
+    t->ckpt.err = t->ckpt.err == HTH_OK ? given : t->ckpt.err;
     hth_st_writer_free(w);
     hth_free(names);
 }
@@ -151,9 +178,9 @@ void hth_checkpoint_take(struct hth_trainer *t)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static enum hth_err load_tensors(struct hth_trainer *t, const struct hth_st_reader *r)
+static enum hth_err copy_tensors(struct hth_params *params, const struct hth_st_reader *r,
+                                 float *const flat[3])
 {
-    struct hth_params *params = hth_model_params(t->model);
     uint32_t parts = part_count(params);
     char name[NAME_MAX_BYTES];
 
@@ -162,14 +189,22 @@ static enum hth_err load_tensors(struct hth_trainer *t, const struct hth_st_read
         uint64_t count = (uint64_t)hth_weight_rows(w) * hth_weight_cols(w);
 
         for (uint32_t part = 0; part < parts; part++) {
-            float *flat = hth_params_flat(params, part_of[part]);
-
             snprintf(name, sizeof(name), "%s%s", hth_weight_name(w), part_suffix[part]);
-            HTH_TRY(hth_st_copy(r, name, HTH_F32, count, flat + hth_weight_offset(w)));
+            HTH_TRY(hth_st_copy(r, name, HTH_F32, count, flat[part] + hth_weight_offset(w)));
         }
     }
-    hth_params_touched(params);
     return HTH_OK;
+}
+
+static enum hth_err load_tensors(struct hth_trainer *t, const struct hth_st_reader *r)
+{
+    float *flat[3] = {NULL, NULL, NULL};
+    enum hth_err err = take_flats(t, flat), given;
+
+    if (err == HTH_OK)
+        err = copy_tensors(hth_model_params(t->model), r, flat);
+    given = give_flats(t, flat, err == HTH_OK);
+    return err == HTH_OK ? given : err;
 }
 
 static enum hth_err load_place(struct hth_trainer *t, const struct hth_st_reader *r)

@@ -191,11 +191,6 @@ enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_m
     if (m->opts.kind == HTH_MODEL_LM && m->opts.heads == 0)
         m->opts.heads = HTH_MAX(m->opts.d / 32, 1u);
     HTH_GOTO(fail, check_opts(&m->opts));
-    /* Activations lie in this process's memory and are read by gating's plain loops. */
-    if ((hth_backend_caps(m->backend) & HTH_CAP_HOST_MEMORY) == 0) {
-        err = HTH_E_UNSUPPORTED;
-        goto fail;
-    }
     m->block_rows = strcmp(m->expert_kind, "transformer") == 0 ? m->opts.seq_len : 1;
     HTH_GOTO(fail, make_grids(m));
     HTH_GOTO(fail, make_beams(m));
@@ -223,6 +218,39 @@ void hth_model_free(struct hth_model *m)
     hth_free(m->prefix);
     hth_free(m->expert_kind);
     hth_free(m);
+}
+
+enum hth_err hth_model_flat_take(struct hth_model *m, enum hth_part part, float **out)
+{
+    size_t len = hth_params_flat_len(m->params);
+    enum hth_err err;
+
+    *out = hth_params_flat(m->params, part);
+    if (*out != NULL)
+        return HTH_OK;
+    *out = hth_try_aligned(len * sizeof(float));
+    if (*out == NULL)
+        return HTH_E_NO_MEMORY;
+    err = hth_params_export(m->exec, m->params, part, 0, len, *out);
+    if (err != HTH_OK) {
+        hth_aligned_free(*out);
+        *out = NULL;
+    }
+    return err;
+}
+
+enum hth_err hth_model_flat_give(struct hth_model *m, enum hth_part part, float *flat, bool wrote)
+{
+    bool copy = flat != NULL && flat != hth_params_flat(m->params, part);
+    enum hth_err err = HTH_OK;
+
+    if (copy && wrote)
+        err = hth_params_import(m->exec, m->params, part, 0, hth_params_flat_len(m->params), flat);
+    else if (wrote && part == HTH_PART_VALUE)
+        hth_params_touched(m->params);
+    if (copy)
+        hth_aligned_free(flat);
+    return err;
 }
 
 const struct hth_model_opts *hth_model_opts_of(const struct hth_model *model)

@@ -36,7 +36,15 @@ static size_t targets_max(const struct hth_pass *p)
     return HTH_MIN(slots, (size_t)hth_grid_size(&p->model->layer[0].grid));
 }
 
-static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c)
+/* Whether kernels work elsewhere. */
+static bool is_away(const struct hth_model *m)
+{
+    return (hth_backend_caps(m->backend) & HTH_CAP_HOST_MEMORY) == 0;
+}
+
+/* `c`: what kernels see; `own`: the rest. */
+static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c,
+                        struct carver *own)
 {
     const struct hth_model *m = p->model;
     size_t rows = p->rows, d = m->opts.d, units = p->units, slots = units * m->opts.top_k;
@@ -51,26 +59,28 @@ static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct
     }
     layer->x = carve_floats(c, rows * d);
     layer->stats = carve_floats(c, rows * 2);
+    if (is_away(m))
+        layer->h_there = carve_floats(c, rows * d);
     if (m->block_rows > 1)
         layer->pool = carve_floats(c, units * d);
     layer->tables = carve_floats(c, units * m->table_width);
-    layer->live = carve(c, m->table_width, 1);
-    layer->index = carve(c, slots, sizeof(uint32_t));
-    layer->score = carve_floats(c, slots);
-    layer->weight = carve_floats(c, slots);
-    layer->targets = carve(c, targets_max(p), sizeof(*layer->targets));
-    layer->target_expert = carve(c, targets_max(p), sizeof(uint32_t));
-    layer->pairs = carve(c, slots, sizeof(*layer->pairs));
-    layer->slot = carve(c, slots, sizeof(uint32_t));
-    layer->y = carve_floats(c, slots * m->block_rows * d);
-    layer->ok = carve(c, slots, 1);
-    layer->yptr = carve(c, slots, sizeof(float *));
-    layer->back_pairs = carve(c, slots, sizeof(*layer->back_pairs));
-    layer->back_slot = carve(c, slots, sizeof(uint32_t));
-    layer->dscore = carve_floats(c, slots);
+    layer->live = carve(own, m->table_width, 1);
+    layer->index = carve(own, slots, sizeof(uint32_t));
+    layer->score = carve_floats(own, slots);
+    layer->weight = carve_floats(own, slots);
+    layer->targets = carve(own, targets_max(p), sizeof(*layer->targets));
+    layer->target_expert = carve(own, targets_max(p), sizeof(uint32_t));
+    layer->pairs = carve(own, slots, sizeof(*layer->pairs));
+    layer->slot = carve(own, slots, sizeof(uint32_t));
+    layer->y = carve_floats(own, slots * m->block_rows * d);
+    layer->ok = carve(own, slots, 1);
+    layer->yptr = carve(own, slots, sizeof(float *));
+    layer->back_pairs = carve(own, slots, sizeof(*layer->back_pairs));
+    layer->back_slot = carve(own, slots, sizeof(uint32_t));
+    layer->dscore = carve_floats(own, slots);
 }
 
-static void carve_pass(struct hth_pass *p, struct carver *c)
+static void carve_pass(struct hth_pass *p, struct carver *c, struct carver *own)
 {
     const struct hth_model *m = p->model;
     size_t rows = p->rows, d = m->opts.d, slots = (size_t)p->units * m->opts.top_k;
@@ -84,7 +94,7 @@ static void carve_pass(struct hth_pass *p, struct carver *c)
     }
     p->labels = carve(c, rows, sizeof(int32_t));
     for (uint32_t l = 0; l < m->opts.layers; l++)
-        carve_layer(p, &p->layer[l], c);
+        carve_layer(p, &p->layer[l], c, own);
     p->x = carve_floats(c, rows * d);
     p->stats = carve_floats(c, rows * 2);
     p->h = carve_floats(c, rows * d);
@@ -94,15 +104,15 @@ static void carve_pass(struct hth_pass *p, struct carver *c)
     p->spare = carve_floats(c, rows * d);
     p->dtables = carve_floats(c, (size_t)p->units * m->table_width);
     p->work = carve_floats(c, HTH_MAX(work, (size_t)p->units * d));
-    p->dyptr = carve(c, slots, sizeof(float *));
-    p->grads = carve_floats(c, hth_params_flat_len(m->params));
+    p->dyptr = carve(own, slots, sizeof(float *));
+    p->grads = carve_floats(own, hth_params_flat_len(m->params));
 }
 
 enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out)
 {
     uint64_t rows = (uint64_t)samples * model->opts.seq_len;
     struct hth_pass *p;
-    struct carver c = {NULL, 0};
+    struct carver c = {NULL, 0}, own = {NULL, 0};
 
     *out = NULL;
     if (samples == 0 || samples > HTH_MICRO_BATCH_MAX ||
@@ -114,14 +124,17 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
     p->rows = (uint32_t)rows;
     p->units = p->rows / model->block_rows;
     p->layer = hth_new_array(struct hth_pass_layer, model->opts.layers);
-    carve_pass(p, &c);
-    p->memory = hth_try_aligned(c.used);
-    if (p->memory == NULL) {
+    carve_pass(p, &c, &own);
+    p->memory = hth_try_aligned(c.used + own.used);
+    if (is_away(model))
+        p->card = hth_backend_alloc(model->backend, c.used);
+    if (p->memory == NULL || (is_away(model) && p->card == NULL)) {
         hth_pass_free(p);
         return HTH_E_NO_MEMORY;
     }
+    own = (struct carver){p->memory + c.used, 0};
     c = (struct carver){p->memory, 0};
-    carve_pass(p, &c);
+    carve_pass(p, &c, &own);
     *out = p;
     return HTH_OK;
 }
@@ -158,6 +171,8 @@ void hth_pass_free(struct hth_pass *p)
         return;
     hth_pass_reset(p);
     hth_aligned_free(p->memory);
+    if (p->card != NULL)
+        hth_backend_free(p->model->backend, p->card);
     hth_free(p->layer);
     hth_free(p);
 }

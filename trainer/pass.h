@@ -12,6 +12,12 @@
  *   backward   dx [R, d] = dL/dx of the stream, carried from segment to segment
  *              dy [P', D] = dL/dy of the P' pairs that answered, a blob
  *
+ * Where the trunk computes on a card, the matrices that its kernels see have a twin there: the
+ * first bytes of a pass' memory, and a block of the card's that is laid out alike. What this
+ * process made (input, mixtures, sums of answers, gradients of scores) goes up before it is used,
+ * what it looks at (rows for experts, score tables, gradients for mixtures) comes down; the gate's
+ * search, mixtures and losses of balance are computed here in any case.
+ *
  * Of the functions below those marked (job) look at the numbers and are called from jobs only; the
  * others belong to the loop. In an environment of ghosts jobs are not run: the loop then makes the
  * choices that a job would have made (hth_pass_choose, hth_pass_pick_back).
@@ -32,7 +38,8 @@ struct hth_pass_layer {
     float *xa, *attn_in, *attn_stats, *qkv, *att, *lse; /* lm */
     float *x, *stats;
     struct hth_blob *h;
-    float *pool; /* [U, d]; only where B > 1 */
+    float *h_there; /* [R, d], of a card only: its h */
+    float *pool;    /* [U, d]; only where B > 1 */
     float *tables;
     uint8_t *live; /* [W]: coordinates that had an expert, for the balance loss */
     /* the choice */
@@ -80,7 +87,8 @@ struct hth_pass {
     struct hth_xent_result xent;
     double balance_loss;
     enum hth_err err; /* the first of any job */
-    void *memory;
+    uint8_t *memory;
+    uint8_t *card; /* the twin of its beginning; NULL where kernels see this process' memory */
 };
 
 /* Errors: E_NO_MEMORY, E_TOO_LARGE. */
@@ -139,5 +147,11 @@ struct hth_model {
     size_t segment[HTH_MODEL_LAYERS_MAX + 2]; /* where each segment's floats begin; then the end */
     struct hth_beam *beam, *beam_plain;       /* with the noise of training, and without */
 };
+
+/* A flat buffer of the trunk as plain memory: itself, or a copy of a card's, which goes back there
+ * where `wrote` says so. (job) Errors: E_NO_MEMORY, E_UNSUPPORTED (no such part), the card's. */
+enum hth_err hth_model_flat_take(struct hth_model *model, enum hth_part part, float **out) HTH_MUST;
+enum hth_err hth_model_flat_give(struct hth_model *model, enum hth_part part, float *flat,
+                                 bool wrote) HTH_MUST;
 
 #endif

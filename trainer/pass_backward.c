@@ -27,6 +27,12 @@ static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
     return hth_params_export(m->exec, m->params, HTH_PART_GRAD, first, count, p->grads + first);
 }
 
+/* The stream's gradient as the mixtures will see it, after the next sync. */
+static enum hth_err show_dx(const struct hth_pass *p)
+{
+    return hth_pass_down(p, p->dx, p->dx, (size_t)p->rows * p->model->opts.d);
+}
+
 /* From dx = dL/d(mixture of layer l): dscore, and dy of the pairs that answered. */
 static void mixture_back(struct hth_pass *p, uint32_t l)
 {
@@ -58,14 +64,15 @@ enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
         .gamma = m->gamma,
         .beta = m->beta,
         .x = hth_pass_rows(p, p->x),
-        .stats = hth_view_f32(p->stats, p->rows, 2, 2),
+        .stats = hth_pass_view(p, p->stats, p->rows, 2),
     };
 
     hth_params_zero_grads(m->params);
     HTH_TRY(hth_linear_backward_weight(m->exec, m->wout, m->bout, hth_pass_rows(p, p->h), dlogits));
     HTH_TRY(hth_linear_backward_data(m->exec, &lin, dlogits, hth_pass_rows(p, p->dh)));
     HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->dx)));
-    HTH_TRY(keep_grads(p, m->opts.layers));
+    HTH_TRY(show_dx(p));
+    HTH_TRY(keep_grads(p, m->opts.layers)); /* waits for both */
     mixture_back(p, m->opts.layers - 1);
     return HTH_OK;
 }
@@ -99,13 +106,14 @@ static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
     const struct hth_model_layer *w = &m->layer[l];
     struct hth_pass_layer *a = &p->layer[l];
     uint32_t d = m->opts.d, block = m->block_rows;
-    float *gate_in = block > 1 ? a->pool : (float *)a->h->data;
-    struct hth_view dt = hth_view_f32(p->dtables, p->units, m->table_width, m->table_width);
+    float *gate_in = block > 1 ? a->pool : hth_pass_h(p, l);
+    size_t floats = (size_t)p->rows * d, entries = (size_t)p->units * m->table_width;
+    struct hth_view dt = hth_pass_view(p, p->dtables, p->units, m->table_width);
     struct hth_gate_batch batch = {&w->grid, p->units, m->opts.top_k, a->index};
     struct hth_linear_back lin = {.w = w->wgate};
     struct hth_balance_result balance;
 
-    memset(p->dtables, 0, (size_t)p->units * m->table_width * sizeof(float));
+    memset(p->dtables, 0, entries * sizeof(float));
     hth_gate_backward(&batch, a->dscore, p->dtables);
     if (m->opts.balance > 0) {
         struct hth_balance_opts opts = {.switch_weight = m->opts.balance, .live = a->live};
@@ -113,19 +121,23 @@ static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
         hth_balance(&batch, &opts, a->tables, p->dtables, p->work, &balance);
         p->balance_loss += balance.loss;
     }
+    HTH_TRY(hth_pass_up(p, p->dtables, entries));
     HTH_TRY(hth_linear_backward_weight(m->exec, w->wgate, w->bgate,
-                                       hth_view_f32(gate_in, p->units, d, d), dt));
+                                       hth_pass_view(p, gate_in, p->units, d), dt));
     if (block == 1) {
+        HTH_TRY(hth_pass_up(p, p->dh, floats));
         lin.residual = hth_pass_rows(p, p->dh);
         HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_pass_rows(p, p->spare)));
         take_spare(p, &p->dh);
         return HTH_OK;
     }
-    HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_view_f32(p->work, p->units, d, d)));
+    HTH_TRY(hth_linear_backward_data(m->exec, &lin, dt, hth_pass_view(p, p->work, p->units, d)));
+    HTH_TRY(hth_pass_down(p, p->work, p->work, (size_t)p->units * d));
+    HTH_TRY(hth_exec_sync(m->exec));
     for (uint32_t r = 0; r < p->rows; r++)
         for (uint32_t j = 0; j < d; j++)
             p->dh[(size_t)r * d + j] += p->work[(size_t)(r / block) * d + j] / (float)block;
-    return HTH_OK;
+    return hth_pass_up(p, p->dh, floats);
 }
 
 /* dx = dL/dx -> dL/dxa, through x = xa + Wo attention(..) + bo. */
@@ -136,19 +148,19 @@ static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
     struct hth_pass_layer *a = &p->layer[l];
     uint32_t d = m->opts.d, heads = m->opts.heads;
     struct hth_view dx = hth_pass_rows(p, p->dx), dh = hth_pass_rows(p, p->dh);
-    struct hth_view dqkv = hth_view_f32(p->work, p->rows, 3 * d, 3 * d);
+    struct hth_view dqkv = hth_pass_view(p, p->work, p->rows, 3 * d);
     struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
     struct hth_attention_saved saved = {
-        .qkv = hth_view_f32(a->qkv, p->rows, 3 * d, 3 * d),
+        .qkv = hth_pass_view(p, a->qkv, p->rows, 3 * d),
         .out = hth_pass_rows(p, a->att),
-        .lse = hth_view_f32(a->lse, p->rows, heads, heads),
+        .lse = hth_pass_view(p, a->lse, p->rows, heads),
     };
     struct hth_linear_back out = {.w = w->wo}, qkv = {.w = w->wqkv};
     struct hth_layernorm_back ln = {
         .gamma = w->attn_gamma,
         .beta = w->attn_beta,
         .x = hth_pass_rows(p, a->xa),
-        .stats = hth_view_f32(a->attn_stats, p->rows, 2, 2),
+        .stats = hth_pass_view(p, a->attn_stats, p->rows, 2),
         .residual = dx,
     };
 
@@ -168,12 +180,11 @@ static enum hth_err input_back(struct hth_pass *p)
     const struct hth_model *m = p->model;
 
     if (m->opts.kind == HTH_MODEL_LM)
-        return hth_embed_backward(m->exec, m->win, hth_view_i32(p->tokens, p->rows),
+        return hth_embed_backward(m->exec, m->win, hth_pass_indices(p, p->tokens),
                                   hth_pass_rows(p, p->dx));
-    return hth_linear_backward_weight(
-        m->exec, m->win, m->bin,
-        hth_view_f32(p->input, p->rows, m->opts.features, m->opts.features),
-        hth_pass_rows(p, p->dx));
+    return hth_linear_backward_weight(m->exec, m->win, m->bin,
+                                      hth_pass_view(p, p->input, p->rows, m->opts.features),
+                                      hth_pass_rows(p, p->dx));
 }
 
 /* The stream's gradient passes the experts in two ways: dL/dx = dx (residual) + LayerNorm'(dh). */
@@ -185,7 +196,7 @@ enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
         .gamma = m->layer[l].gamma,
         .beta = m->layer[l].beta,
         .x = hth_pass_rows(p, a->x),
-        .stats = hth_view_f32(a->stats, p->rows, 2, 2),
+        .stats = hth_pass_view(p, a->stats, p->rows, 2),
         .residual = hth_pass_rows(p, p->dx),
     };
 
@@ -199,7 +210,9 @@ enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
         HTH_TRY(attend_back(p, l));
     if (l == 0)
         HTH_TRY(input_back(p));
-    HTH_TRY(keep_grads(p, l));
+    if (l > 0)
+        HTH_TRY(show_dx(p));
+    HTH_TRY(keep_grads(p, l)); /* waits for both */
     if (l > 0)
         mixture_back(p, l - 1);
     return HTH_OK;

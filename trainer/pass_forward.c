@@ -39,6 +39,7 @@ static void collect(struct hth_pass *p, uint32_t l, float *mix)
 static enum hth_err leave_layer(struct hth_pass *p, uint32_t l, float *out)
 {
     collect(p, l, p->dh);
+    HTH_TRY(hth_pass_up(p, p->dh, (size_t)p->rows * p->model->opts.d));
     return hth_combine(p->model->exec, 1.0f, hth_pass_rows(p, p->layer[l].x), 1.0f,
                        hth_pass_rows(p, p->dh), hth_pass_rows(p, out));
 }
@@ -48,11 +49,13 @@ static enum hth_err enter(struct hth_pass *p, float *out)
     const struct hth_model *m = p->model;
     struct hth_linear lin = {.w = m->win, .bias = m->bin};
 
-    if (m->opts.kind == HTH_MODEL_LM)
-        return hth_embed_forward(m->exec, m->win, hth_view_i32(p->tokens, p->rows),
+    if (m->opts.kind == HTH_MODEL_LM) {
+        HTH_TRY(hth_pass_up(p, p->tokens, p->rows));
+        return hth_embed_forward(m->exec, m->win, hth_pass_indices(p, p->tokens),
                                  hth_pass_rows(p, out));
-    return hth_linear_forward(m->exec, &lin,
-                              hth_view_f32(p->input, p->rows, m->opts.features, m->opts.features),
+    }
+    HTH_TRY(hth_pass_up(p, p->input, (size_t)p->rows * m->opts.features));
+    return hth_linear_forward(m->exec, &lin, hth_pass_view(p, p->input, p->rows, m->opts.features),
                               hth_pass_rows(p, out));
 }
 
@@ -67,14 +70,14 @@ static enum hth_err attend(struct hth_pass *p, uint32_t l)
     struct hth_linear qkv = {.w = w->wqkv, .bias = w->bqkv};
     struct hth_linear out = {.w = w->wo, .bias = w->bo, .residual = hth_pass_rows(p, a->xa)};
     struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
-    struct hth_view qkv_view = hth_view_f32(a->qkv, p->rows, 3 * d, 3 * d);
+    struct hth_view qkv_view = hth_pass_view(p, a->qkv, p->rows, 3 * d);
 
     HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, a->xa),
                                   hth_pass_rows(p, a->attn_in),
-                                  hth_view_f32(a->attn_stats, p->rows, 2, 2)));
+                                  hth_pass_view(p, a->attn_stats, p->rows, 2)));
     HTH_TRY(hth_linear_forward(m->exec, &qkv, hth_pass_rows(p, a->attn_in), qkv_view));
     HTH_TRY(hth_attention_forward(m->exec, &att, qkv_view, hth_pass_rows(p, a->att),
-                                  hth_view_f32(a->lse, p->rows, heads, heads)));
+                                  hth_pass_view(p, a->lse, p->rows, heads)));
     return hth_linear_forward(m->exec, &out, hth_pass_rows(p, a->att), hth_pass_rows(p, a->x));
 }
 
@@ -107,15 +110,37 @@ static void mark_live(const struct hth_model *m, uint32_t l, const struct hth_gr
     }
 }
 
-/* h = LayerNorm(x); tables = Wg pool(h) + bg; the best k live experts of each unit. */
-static enum hth_err choose(struct hth_pass *p, uint32_t l)
+/* h = LayerNorm(x); tables = Wg pool(h) + bg: both are here afterwards. */
+static enum hth_err score(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;
     const struct hth_model_layer *w = &m->layer[l];
     struct hth_pass_layer *a = &p->layer[l];
-    float *h = (float *)a->h->data, *gate_in = m->block_rows > 1 ? a->pool : h;
+    size_t floats = (size_t)p->rows * m->opts.d, width = m->table_width;
+    float *h = hth_pass_h(p, l), *here = (float *)a->h->data;
     struct hth_layernorm ln = {.gamma = w->gamma, .beta = w->beta, .eps = NORM_EPS};
     struct hth_linear gate = {.w = w->wgate, .bias = w->bgate};
+
+    HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, a->x), hth_pass_rows(p, h),
+                                  hth_pass_view(p, a->stats, p->rows, 2)));
+    HTH_TRY(hth_pass_down(p, h, here, floats));
+    if (m->block_rows > 1) {
+        HTH_TRY(hth_exec_sync(m->exec));
+        pool_units(p, here, a->pool);
+        HTH_TRY(hth_pass_up(p, a->pool, (size_t)p->units * m->opts.d));
+    }
+    HTH_TRY(hth_linear_forward(
+        m->exec, &gate, hth_pass_view(p, m->block_rows > 1 ? a->pool : h, p->units, m->opts.d),
+        hth_pass_view(p, a->tables, p->units, m->table_width)));
+    HTH_TRY(hth_pass_down(p, a->tables, a->tables, p->units * width));
+    return hth_exec_sync(m->exec);
+}
+
+/* The best k live experts of each unit. */
+static enum hth_err choose(struct hth_pass *p, uint32_t l)
+{
+    const struct hth_model *m = p->model;
+    struct hth_pass_layer *a = &p->layer[l];
     struct hth_beam_batch batch = {
         .view = a->view,
         .tables = a->tables,
@@ -124,14 +149,7 @@ static enum hth_err choose(struct hth_pass *p, uint32_t l)
     };
     struct hth_beam_result result = {.index = a->index, .score = a->score};
 
-    HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, a->x), hth_pass_rows(p, h),
-                                  hth_view_f32(a->stats, p->rows, 2, 2)));
-    if (m->block_rows > 1)
-        pool_units(p, h, a->pool);
-    HTH_TRY(hth_linear_forward(m->exec, &gate,
-                               hth_view_f32(gate_in, p->units, m->opts.d, m->opts.d),
-                               hth_view_f32(a->tables, p->units, m->table_width, m->table_width)));
-    HTH_TRY(hth_exec_sync(m->exec));
+    HTH_TRY(score(p, l));
     mark_live(m, l, a->view, a->live);
     return hth_beam_search(p->train ? m->beam : m->beam_plain, &batch, &result, NULL);
 }
@@ -157,13 +175,14 @@ enum hth_err hth_pass_head(struct hth_pass *p)
     uint32_t classes = m->opts.classes, n = m->opts.layers;
     struct hth_layernorm ln = {.gamma = m->gamma, .beta = m->beta, .eps = NORM_EPS};
     struct hth_linear out = {.w = m->wout, .bias = m->bout};
-    struct hth_view logits = hth_view_f32(p->logits, p->rows, classes, classes);
+    struct hth_view logits = hth_pass_view(p, p->logits, p->rows, classes);
 
     HTH_TRY(leave_layer(p, n - 1, p->x));
     HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, p->x), hth_pass_rows(p, p->h),
-                                  hth_view_f32(p->stats, p->rows, 2, 2)));
+                                  hth_pass_view(p, p->stats, p->rows, 2)));
     HTH_TRY(hth_linear_forward(m->exec, &out, hth_pass_rows(p, p->h), logits));
-    HTH_TRY(hth_xent(m->exec, logits, hth_view_i32(p->labels, p->rows), 1.0f / (float)p->rows,
+    HTH_TRY(hth_pass_up(p, p->labels, p->rows));
+    HTH_TRY(hth_xent(m->exec, logits, hth_pass_indices(p, p->labels), 1.0f / (float)p->rows,
                      p->train ? logits : HTH_VIEW_NONE, &p->xent));
     HTH_TRY(hth_exec_sync(m->exec));
     if (!(p->xent.loss_sum >= 0 && p->xent.loss_sum < (double)INT64_MAX))

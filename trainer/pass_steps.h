@@ -5,10 +5,50 @@
 
 #include "trainer/pass.h"
 
+/* Where kernels find what lies here: there as well, or its twin on the card. */
+static inline void *hth_pass_there(const struct hth_pass *p, void *here)
+{
+    return p->card != NULL ? p->card + ((uint8_t *)here - p->memory) : here;
+}
+
+static inline struct hth_view hth_pass_view(const struct hth_pass *p, float *here, uint32_t rows,
+                                            uint32_t cols)
+{
+    return hth_view_f32(hth_pass_there(p, here), rows, cols, cols);
+}
+
+static inline struct hth_view hth_pass_indices(const struct hth_pass *p, int32_t *here)
+{
+    return hth_view_i32(hth_pass_there(p, here), p->rows);
+}
+
 /* [R, d] */
 static inline struct hth_view hth_pass_rows(const struct hth_pass *p, float *data)
 {
-    return hth_view_f32(data, p->rows, p->model->opts.d, p->model->opts.d);
+    return hth_pass_view(p, data, p->rows, p->model->opts.d);
+}
+
+/* What was written here is on the card when the next operation looks. */
+static inline enum hth_err hth_pass_up(const struct hth_pass *p, void *here, size_t count)
+{
+    if (p->card == NULL)
+        return HTH_OK;
+    return hth_exec_upload(p->model->exec, hth_pass_there(p, here), here, count * sizeof(float));
+}
+
+/* What the card has computed is at `to` after the next sync. */
+static inline enum hth_err hth_pass_down(const struct hth_pass *p, float *here, float *to,
+                                         size_t count)
+{
+    if (p->card == NULL)
+        return HTH_OK;
+    return hth_exec_download(p->model->exec, to, hth_pass_there(p, here), count * sizeof(float));
+}
+
+/* h of a layer, as kernels are told of it. */
+static inline float *hth_pass_h(const struct hth_pass *p, uint32_t l)
+{
+    return p->card != NULL ? p->layer[l].h_there : (float *)p->layer[l].h->data;
 }
 
 /* From dlogits: gradients of the head, dx, and the last mixture's way back. */

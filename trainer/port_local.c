@@ -22,8 +22,10 @@ struct local_port {
     struct hth_expert **experts[HTH_MODEL_LAYERS_MAX]; /* [grid size] */
     /* Grown by jobs, which never overlap: gathered rows in, rows out, and the kernels' context. */
     float *in, *in_dy, *out;
+    float *card; /* all three once more, where the experts live on a card */
     size_t in_floats;
     struct hth_exec *exec;
+    const struct hth_backend *backend;
 };
 
 struct local_batch {
@@ -54,21 +56,72 @@ static bool local_find(struct hth_port *base, uint32_t layer, uint32_t expert,
     return true;
 }
 
+static bool is_here(const struct local_port *port)
+{
+    return (hth_backend_caps(port->backend) & HTH_CAP_HOST_MEMORY) != 0;
+}
+
+static void drop_rows(struct local_port *port)
+{
+    hth_aligned_free(port->in);
+    hth_aligned_free(port->in_dy);
+    hth_aligned_free(port->out);
+    if (port->card != NULL)
+        hth_backend_free(port->backend, port->card);
+    port->in = port->in_dy = port->out = port->card = NULL;
+    port->in_floats = 0;
+}
+
 static enum hth_err grow(struct local_port *port, size_t floats, size_t scratch_bytes)
 {
     if (floats > port->in_floats) {
-        hth_aligned_free(port->in);
-        hth_aligned_free(port->in_dy);
-        hth_aligned_free(port->out);
-        port->in_floats = 0;
+        drop_rows(port);
         port->in = hth_try_aligned(floats * sizeof(float));
         port->in_dy = hth_try_aligned(floats * sizeof(float));
         port->out = hth_try_aligned(floats * sizeof(float));
-        if (port->in == NULL || port->in_dy == NULL || port->out == NULL)
+        if (!is_here(port))
+            port->card = hth_backend_alloc(port->backend, 3 * floats * sizeof(float));
+        if (port->in == NULL || port->in_dy == NULL || port->out == NULL ||
+            (!is_here(port) && port->card == NULL)) {
+            drop_rows(port);
             return HTH_E_NO_MEMORY;
+        }
         port->in_floats = floats;
     }
     return hth_exec_reserve(port->exec, scratch_bytes);
+}
+
+/* The pass itself, on rows that the kernels see. */
+static enum hth_err compute(struct local_batch *b, struct hth_expert *expert, struct hth_view in,
+                            struct hth_view dy, struct hth_view out)
+{
+    struct local_port *port = b->port;
+    enum hth_err err;
+
+    if (!b->base.backward)
+        return hth_expert_forward(expert, port->exec, in, out);
+    HTH_TRY(hth_expert_backward(expert, port->exec, b->rows_in_microbatch, in, dy, out));
+    if (hth_expert_pending_rows(expert) < port->step_rows)
+        return HTH_OK;
+    err = hth_expert_step(expert, port->exec);
+    /* The gradient was dropped; the rows that were answered stay valid. */
+    return err == HTH_E_NOT_FINITE ? HTH_OK : err;
+}
+
+/* The same through a card's memory. */
+static enum hth_err compute_there(struct local_batch *b, struct hth_expert *expert, uint32_t rows)
+{
+    struct local_port *port = b->port;
+    size_t floats = (size_t)rows * port->d, bytes = floats * sizeof(float);
+    struct hth_view in = hth_view_f32(port->card, rows, port->d, port->d), dy = in, out = in;
+
+    dy.data = port->card + port->in_floats;
+    out.data = port->card + 2 * port->in_floats;
+    HTH_TRY(hth_exec_upload(port->exec, in.data, port->in, bytes));
+    if (b->base.backward)
+        HTH_TRY(hth_exec_upload(port->exec, dy.data, port->in_dy, bytes));
+    HTH_TRY(compute(b, expert, in, dy, out));
+    return hth_exec_download(port->exec, port->out, out.data, bytes);
 }
 
 /* One expert's share of a batch: pairs first .. first + count - 1. */
@@ -79,32 +132,22 @@ static enum hth_err run_expert(struct local_batch *b, struct hth_expert *expert,
     size_t unit = (size_t)port->block_rows * port->d;
     uint32_t rows = count * port->block_rows;
     const float *x = (const float *)b->x->data;
-
-    struct hth_view in, out;
+    enum hth_err err, synced;
 
     HTH_TRY(grow(port, count * unit,
                  HTH_MAX(hth_expert_scratch_bytes(expert, rows, b->base.backward),
                          hth_expert_scratch_bytes(expert, 0, false))));
-    in = hth_view_f32(port->in, rows, port->d, port->d);
-    out = hth_view_f32(port->out, rows, port->d, port->d);
     for (uint32_t i = 0; i < count; i++)
         memcpy(port->in + i * unit, x + b->pairs[first + i].unit * unit, unit * sizeof(float));
-    if (!b->base.backward) {
-        HTH_TRY(hth_expert_forward(expert, port->exec, in, out));
-    } else {
+    if (b->base.backward)
         memcpy(port->in_dy, (const float *)b->dy->data + first * unit,
                count * unit * sizeof(float));
-        HTH_TRY(hth_expert_backward(expert, port->exec, b->rows_in_microbatch, in,
-                                    hth_view_f32(port->in_dy, rows, port->d, port->d), out));
-        if (hth_expert_pending_rows(expert) >= port->step_rows) {
-            /* E_NOT_FINITE: the gradient was dropped; the rows that were answered stay valid. */
-            enum hth_err err = hth_expert_step(expert, port->exec);
-
-            if (err != HTH_OK && err != HTH_E_NOT_FINITE)
-                return err;
-        }
-    }
-    HTH_TRY(hth_exec_sync(port->exec));
+    err = is_here(port) ? compute(b, expert, hth_view_f32(port->in, rows, port->d, port->d),
+                                  hth_view_f32(port->in_dy, rows, port->d, port->d),
+                                  hth_view_f32(port->out, rows, port->d, port->d))
+                        : compute_there(b, expert, rows);
+    synced = hth_exec_sync(port->exec); /* also of what was begun and failed */
+    HTH_TRY(err != HTH_OK ? err : synced);
     memcpy(b->rows + first * unit, port->out, count * unit * sizeof(float));
     return HTH_OK;
 }
@@ -290,9 +333,7 @@ static void local_free(struct hth_port *base)
         hth_free(port->experts[l]);
         hth_grid_view_unref(port->view[l]);
     }
-    hth_aligned_free(port->in);
-    hth_aligned_free(port->in_dy);
-    hth_aligned_free(port->out);
+    drop_rows(port);
     hth_exec_free(port->exec);
     hth_free(port);
 }
@@ -357,6 +398,7 @@ enum hth_err hth_port_local_new(const struct hth_port_opts *opts, struct hth_por
     port->base.ops = &local_ops;
     port->env = opts->env;
     port->queue = opts->queue;
+    port->backend = opts->backend;
     port->d = opts->d;
     port->block_rows = HTH_MAX(opts->block_rows, 1u);
     port->step_rows = HTH_MAX(opts->step_rows, (uint64_t)1);

@@ -74,6 +74,7 @@ struct hth_average {
     struct hth_work snapshot, apply;
     struct hth_blob *values;         /* the snapshot being made */
     struct hth_blob *offered, *mean; /* of the round being applied */
+    enum hth_err err;                /* of the job that made or applied */
     double distance, norm;
     struct hth_avg_span *spans; /* formats of the flat parameters on the wire; NULL: fp32 */
     uint32_t span_count;        /* of one part; the states' follows, and is fp32 */
