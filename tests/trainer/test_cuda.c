@@ -161,7 +161,7 @@ static void test_classifier(void **state)
 
 static void test_lm_transformer(void **state)
 {
-    struct hth_trainer_opts o = small(task_lm(), 6);
+    struct hth_trainer_opts o = small(task_lm(), 3);
 
     (void)state;
     o.model.expert_kind = "transformer";
