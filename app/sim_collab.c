@@ -7,7 +7,9 @@
  *    "samples_min", "loss", "accuracy", "worst", "mean", "last", "spread", "catch_ups",
  * "virtual_s", "hash"}
  *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
- *    "first_step_s", "joined_at", "first_step", "spread", "virtual_s", "hash"}
+ *    "first_step_s", "joined_at", "first_step", "donor_gave", "donor_died_at", "spread",
+ *    "virtual_s", "hash"}         the bytes of the donor that was killed, and which fraction of the
+ *                                 state had come then
  * worst, mean and last are relative differences of the test loss from the calm run at equal
  * samples, over the second half and at the end.
  */
@@ -102,15 +104,17 @@ static void print_newcomer(const struct collab *c, const struct hth_collab_repor
     if (c->json)
         printf("{\"case\":\"newcomer\",\"mode\":\"%s\",\"trainers\":%u,\"donor_killed\":%s,"
                "\"state_bytes\":%llu,\"state_s\":%.4g,\"first_step_s\":%.4g,\"joined_at\":%llu,"
-               "\"first_step\":%llu,\"spread\":%.3g,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
+               "\"first_step\":%llu,\"donor_gave\":%llu,\"donor_died_at\":%.3g,\"spread\":%.3g,"
+               "\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
                mode_name(c), c->opts.trainers, killed ? "true" : "false",
                (unsigned long long)r->state_bytes, r->state_s, r->first_step_s,
-               (unsigned long long)r->joined_at, (unsigned long long)r->first_step, r->spread,
-               r->virtual_s, (unsigned long long)r->hash);
+               (unsigned long long)r->joined_at, (unsigned long long)r->first_step,
+               (unsigned long long)r->donor_gave, r->donor_died_at, r->spread, r->virtual_s,
+               (unsigned long long)r->hash);
     else
         printf("newcomer%s: %.2f MB of state in %.2f s; its first step %.2f s after its start "
                "(step %llu; the run was at %llu when it came)\n",
-               killed ? ", a donor killed" : "", (double)r->state_bytes / 1e6, r->state_s,
+               killed ? ", a donor killed half-way" : "", (double)r->state_bytes / 1e6, r->state_s,
                r->first_step_s, (unsigned long long)r->first_step,
                (unsigned long long)r->joined_at);
     fflush(stdout);

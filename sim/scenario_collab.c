@@ -259,20 +259,24 @@ static int by_step(const void *a, const void *b)
     return (int)x->join - (int)y->join;
 }
 
+static void kill_it(struct collab *c, uint32_t i)
+{
+    enum hth_crash how = hth_rng_chance(&c->rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT;
+
+    hth_node_crash(hth_crew_node(c->crew, i), how);
+    c->report->died++;
+}
+
 /* Somebody of those that are up, but the first: it is the one that measures. */
 static void kill_one(struct collab *c)
 {
     uint32_t up[MEMBERS_MAX], n = 0;
-    enum hth_crash how;
 
     for (uint32_t i = 1; i < hth_crew_count(c->crew); i++)
         if (hth_node_is_up(hth_crew_node(c->crew, i)))
             up[n++] = i;
-    if (n == 0)
-        return;
-    how = hth_rng_chance(&c->rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT;
-    hth_node_crash(hth_crew_node(c->crew, up[hth_rng_below(&c->rng, n)]), how);
-    c->report->died++;
+    if (n > 0)
+        kill_it(c, up[hth_rng_below(&c->rng, n)]);
 }
 
 static enum hth_err churn(struct collab *c)
@@ -297,20 +301,44 @@ static enum hth_err churn(struct collab *c)
     return run_to_the_end(c);
 }
 
-/* While the newcomer fetches, one of its donors loses power. */
-static void kill_a_donor(struct collab *c)
+static void share_of(struct collab *c, uint32_t i, struct hth_share_stats *out)
 {
-    struct hth_train_stats s;
+    struct hth_train_stats s = {0};
 
-    for (int ms = 0; ms < 60000; ms++) {
-        hth_world_run_for(c->world, HTH_US_PER_MS);
-        if (hth_crew_trainer(c->crew, c->newcomer) == NULL)
-            continue;
-        hth_trainer_stats(hth_crew_trainer(c->crew, c->newcomer), &s);
-        if (strncmp(s.share.news, "fetching", 8) == 0)
-            break;
+    if (hth_crew_trainer(c->crew, i) != NULL)
+        hth_trainer_stats(hth_crew_trainer(c->crew, i), &s);
+    *out = s.share;
+}
+
+/* When half of its state has come, whoever gave most of it dies; not the first, who measures. */
+static bool is_half_way(void *arg)
+{
+    struct collab *c = arg;
+    struct hth_share_stats s;
+
+    share_of(c, c->newcomer, &s);
+    c->report->donor_died_at = s.parts > 0 ? (double)s.parts_done / s.parts : 0;
+    return c->report->donor_died_at >= 0.5;
+}
+
+static enum hth_err kill_a_donor(struct collab *c)
+{
+    struct hth_share_stats s;
+    uint32_t most = 0;
+
+    if (!hth_world_run_until_true(c->world, is_half_way, c, 60 * HTH_US_PER_S))
+        return HTH_E_TIMEOUT;
+    for (uint32_t i = 1; i < c->newcomer; i++) {
+        share_of(c, i, &s);
+        if (s.given_bytes > c->report->donor_gave) {
+            most = i;
+            c->report->donor_gave = s.given_bytes;
+        }
     }
-    kill_one(c);
+    if (most == 0)
+        return HTH_E_TIMEOUT;
+    kill_it(c, most);
+    return HTH_OK;
 }
 
 static enum hth_err newcomer(struct collab *c)
@@ -320,7 +348,7 @@ static enum hth_err newcomer(struct collab *c)
     c->newcomer = hth_crew_join(c->crew);
     c->report->joined++;
     if (c->opts->kill_donor)
-        kill_a_donor(c);
+        HTH_TRY(kill_a_donor(c));
     HTH_TRY(run_to_the_end(c));
     c->report->state_bytes = c->late.share.state_bytes;
     c->report->state_s = (double)c->late.share.state_us / 1e6;

@@ -7,7 +7,8 @@
  *
  *   calm      the same trainers from the first step to the last
  *   churn     some of them die and others join, at steps drawn from the seed
- *   newcomer  one joins a run in the middle; and once more with a donor that dies half-way
+ *   newcomer  one joins a run in the middle; and once more with a donor that dies half-way: when
+ *             half of the state's parts have come, the one that gave most of them
  *
  * A case is measured by the loss on the whole test set as a function of the samples behind it, so
  * that runs of different speed can be compared.
@@ -58,10 +59,13 @@ struct hth_collab_report {
     uint64_t state_bytes;
     double state_s, first_step_s;   /* from its start to its first update */
     uint64_t joined_at, first_step; /* steps of the run then */
+    uint64_t donor_gave;            /* bytes, by the donor that died */
+    double donor_died_at;           /* the fraction of the state that had come */
     uint64_t hash;
 };
 
-/* Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (it did not end), a boot's. */
+/* Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (it did not end, or there was no donor to
+ * kill), a boot's. */
 enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
                             struct hth_collab_report *out) HTH_MUST;
 /* Loss of a report at so many samples, between its points. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer tells others of itself, and people of its sharing. */
 #include "averaging/roster.h"
+#include "averaging/state.h"
 #include "trainer/trainer_int.h"
 
 #include <string.h>
@@ -79,11 +80,28 @@ static enum hth_share_phase phase_of(const struct hth_trainer *t)
     }
 }
 
+static void add_states(const struct hth_newcomer *n, struct hth_share_stats *out)
+{
+    struct hth_state_progress fetched;
+    struct hth_state_donor_stats given;
+
+    if (n->fetch != NULL) {
+        hth_state_fetch_progress(n->fetch, &fetched);
+        out->parts = fetched.parts;
+        out->parts_done = fetched.parts_done;
+    }
+    if (n->donor != NULL) {
+        hth_state_donor_stats(n->donor, &given);
+        out->given_bytes = given.bytes;
+    }
+}
+
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
 {
     struct hth_roster_batch all;
 
     *out = t->stats.share;
+    add_states(&t->newcomer, out);
     out->phase = phase_of(t);
     out->gathered = t->batch.samples;
     if (!t->batch.on || t->opts.share.roster == NULL)

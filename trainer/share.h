@@ -94,13 +94,15 @@ struct hth_share_stats {
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
     uint64_t state_bytes;  /* fetched */
-    int64_t state_us;      /* that the last one took */
-    int64_t first_step_us; /* from the start to the first update; 0: not yet */
-    double weight;         /* samples behind the last step */
-    double distance;       /* norm of (average - ours) in the last round of parameters */
-    double norm;           /* of that average */
-    int64_t averaged_us;   /* how long averaging took for the last step */
-    char news[200];        /* about fetching the state, for people */
+    uint64_t given_bytes;  /* of states handed out */
+    uint32_t parts, parts_done; /* of the state that is being fetched; 0: none, or not known yet */
+    int64_t state_us;           /* that the last one took */
+    int64_t first_step_us;      /* from the start to the first update; 0: not yet */
+    double weight;              /* samples behind the last step */
+    double distance;            /* norm of (average - ours) in the last round of parameters */
+    double norm;                /* of that average */
+    int64_t averaged_us;        /* how long averaging took for the last step */
+    char news[200];             /* about fetching the state, for people */
 };
 
 #endif
