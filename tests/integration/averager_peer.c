@@ -15,9 +15,9 @@
  * prints a line, and OUT then holds the vector. A newcomer begins to fetch at either. It stays
  * until SIGTERM. Times that are printed are CLOCK_MONOTONIC, alike for all processes of a machine.
  *
- * With `die` it kills itself (kill), stops itself (stop) or takes its line down (hole: only in a
- * lab) as soon as it sees itself in that role and phase of its second sweep or a later one. Of
- * those that share a folder for OUT only the first to see it does.
+ * With `die` it kills itself (kill), ends as told (end), stops itself (stop) or takes its line
+ * down (hole: only in a lab) as soon as it sees itself in that role and phase of its second sweep
+ * or a later one. Of those that share a folder for OUT only the first to see it does.
  */
 #define _DEFAULT_SOURCE
 #include "app/avg_node.h"
@@ -141,6 +141,8 @@ static void die(const struct peer *p)
     fflush(stdout);
     if (strcmp(p->die, "hole") == 0)
         HTH_ASSERT(set_line(false));
+    else if (strcmp(p->die, "end") == 0)
+        raise(SIGTERM);
     else
         raise(strcmp(p->die, "kill") == 0 ? SIGKILL : SIGSTOP);
 }

@@ -15,8 +15,8 @@
  *
  *   role    member, leader, reducer (a helper with no values and most of the vector), bootstrap
  *           (through whom all found the DHT), donor (while it hands its state to a newcomer)
- *   death   kill (SIGKILL: connections break), stop (SIGSTOP: silence), hole (its packets vanish;
- *           in a lab, which takes root)
+ *   death   kill (SIGKILL: connections break), end (SIGTERM: it goes by itself), stop (SIGSTOP:
+ *           silence), hole (its packets vanish; in a lab, which takes root)
  *   phase   declared, joined, begun, reducing, returning; giving: a donor between two rounds
  *
  * The others end that sweep soon, and two rounds later all of them agree to 1e-4. A newcomer whose
@@ -40,24 +40,26 @@
 #define STATE_BYTES (16u << 20)
 #define AGREE       1e-4
 /* The aims of a quiet machine, and what a busy one may add before a test fails. */
-#define KILLED_US 200000
-#define SILENT_US 1000000
-#define BUSY_US   2000000
-#define EXIT_SKIP 77 /* netlab's, where no lab can be made */
+#define KILLED_US  200000
+#define SILENT_US  1000000
+#define BUSY_US    2000000
+#define PATIENCE_S 5
+#define EXIT_SKIP  77 /* netlab's, where no lab can be made */
 
 enum role { MEMBER, LEADER, REDUCER, BOOTSTRAP, DONOR, ROLES };
 enum phase { DECLARED, JOINED, BEGUN, REDUCING, RETURNING, GIVING, PHASES };
-enum how { KILL, STOP, HOLE, HOWS };
+enum how { KILL, END, STOP, HOLE, HOWS };
 
 static const char *const role_name[] = {"member", "leader", "reducer", "bootstrap", "donor"};
 static const char *const phase_name[] = {"declared", "joined",    "begun",
                                          "reducing", "returning", "giving"};
-static const char *const how_name[] = {"kill", "stop", "hole"};
+static const char *const how_name[] = {"kill", "end", "stop", "hole"};
 
 struct death {
     enum role role;
     enum how how;
     enum phase phase;
+    const char *grid; /* NULL: one line */
 };
 
 struct outcome {
@@ -67,17 +69,17 @@ struct outcome {
     int64_t gave, again, lost; /* by the dead one, bytes; parts fetched again; donors struck off */
 };
 
-/* Set by main: where the processes are; their grid, NULL: one line; which deaths, NULL: all. */
-static bool in_lab;
-static const char *grid, *only;
+/* Set by main: where the processes are; whether this machine may be busy; which deaths, NULL: all.
+ */
+static bool in_lab, patient;
+static const char *only;
 
 /* ---- one death ------------------------------------------------------------------------------- */
 
 static struct swarm_opts options_of(const struct death *d)
 {
-    bool line = grid == NULL;
-    struct swarm_opts o = {.shape = line ? "6" : grid,
-                           .peers = line ? 6 : 9,
+    struct swarm_opts o = {.shape = d->grid == NULL ? "6" : d->grid,
+                           .peers = d->grid == NULL ? 6 : 9,
                            .count = COUNT,
                            .format = "fp32",
                            .lab = in_lab,
@@ -97,6 +99,8 @@ static struct swarm_opts options_of(const struct death *d)
     }
     if (d->role == DONOR)
         o.state_bytes = STATE_BYTES;
+    if (patient && d->how <= END) /* these are noticed at once, however patient one is */
+        o.patience_s = PATIENCE_S;
     return o;
 }
 
@@ -153,12 +157,14 @@ static void one_dies(struct place *p, const struct death *d, struct outcome *out
     swarm_end(&s);
     *out = (struct outcome){.fetch_us = -1, .left = swarm_spread(&s)};
     out->gap_us = HTH_MAX(swarm_ended_us(&s) - died_us, INT64_C(0));
-    for (; rounds < 2; rounds += grid == NULL ? 1 : 2)
+    for (; rounds < 2; rounds += d->grid == NULL ? 1 : 2)
         out->next_us = HTH_MAX(out->next_us, swarm_sweep(&s, false));
     out->spread = swarm_spread(&s);
     if (s.newcomer != NULL)
         check_newcomer(&s, dead, out);
-    if (proc_runs(s.proc[dead])) {
+    if (d->how == END) {
+        assert_int_equal(proc_wait(s.proc[dead]), 0);
+    } else if (proc_runs(s.proc[dead])) {
         proc_signal(s.proc[dead], SIGKILL);
         (void)proc_wait(s.proc[dead]);
     }
@@ -179,7 +185,7 @@ static void test_death(void **state)
 {
     const struct death *d = &deaths[death_next++];
     struct outcome out;
-    int64_t aim_us = d->how == KILL ? KILLED_US : SILENT_US;
+    int64_t aim_us = d->how <= END ? KILLED_US : SILENT_US;
 
     one_dies(*state, d, &out);
     print_message("%-10s %-6s %-9s %7.0f %8.0f  %-8.2g  %.2g%s\n", role_name[d->role],
@@ -198,44 +204,45 @@ static void test_death(void **state)
     place_end(*state);
 }
 
-/* Deaths that can be had here: holes and slow lines are a lab's; a helper has no cell of a grid. */
-static void add_death(enum role role, enum how how, enum phase phase)
+/* Deaths that can be had here: holes and slow lines are a lab's; a helper has no cell of a grid.
+ * Who goes by itself is a member. */
+static void add_death(const char *grid, enum role role, enum how how, enum phase phase)
 {
     bool gives = role == DONOR && phase == GIVING;
     char name[64];
 
-    if ((how == HOLE && !in_lab) || (phase == GIVING && !gives) ||
+    if ((how == HOLE && !in_lab) || (how == END && role != MEMBER) || (phase == GIVING && !gives) ||
         (role == DONOR && !gives && !in_lab) || (role == REDUCER && grid != NULL))
         return;
     snprintf(name, sizeof(name), "%s %s %s", role_name[role], how_name[how], phase_name[phase]);
     if (only != NULL && strstr(name, only) == NULL)
         return;
-    deaths[death_count++] = (struct death){role, how, phase};
+    deaths[death_count++] = (struct death){role, how, phase, grid};
 }
 
-static void add_all(void)
+static void add_all(const char *grid)
 {
     for (int role = MEMBER; role < ROLES; role++)
         for (int how = KILL; how < HOWS; how++)
             for (int phase = DECLARED; phase < PHASES; phase++)
-                add_death((enum role)role, (enum how)how, (enum phase)phase);
+                add_death(grid, (enum role)role, (enum how)how, (enum phase)phase);
 }
 
 /* Each role and each phase once, silence and broken connections in turn. */
 static void add_some(void)
 {
     if (in_lab) {
-        add_death(LEADER, HOLE, JOINED);
-        add_death(REDUCER, HOLE, REDUCING);
-        add_death(DONOR, HOLE, REDUCING);
+        add_death(NULL, LEADER, HOLE, JOINED);
+        add_death(NULL, DONOR, HOLE, REDUCING);
         return;
     }
-    add_death(MEMBER, KILL, DECLARED);
-    add_death(LEADER, KILL, JOINED);
-    add_death(MEMBER, STOP, BEGUN);
-    add_death(REDUCER, KILL, RETURNING);
-    add_death(BOOTSTRAP, STOP, REDUCING);
-    add_death(DONOR, KILL, GIVING);
+    add_death(NULL, MEMBER, END, DECLARED);
+    add_death(NULL, LEADER, KILL, JOINED);
+    add_death(NULL, MEMBER, STOP, BEGUN);
+    add_death(NULL, REDUCER, KILL, RETURNING);
+    add_death(NULL, BOOTSTRAP, STOP, REDUCING);
+    add_death(NULL, DONOR, KILL, GIVING);
+    add_death("3x3", LEADER, KILL, BEGUN);
 }
 
 /* ---- in a lab -------------------------------------------------------------------------------- */
@@ -373,7 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_in_a_lab, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_trainers, place_setup, place_teardown),
     };
-    const char *where = argc > 1 ? argv[1] : "", *what = where;
+    const char *where = argc > 1 ? argv[1] : "", *what = where, *grid = NULL;
     int at = 2;
 
     in_lab = strcmp(where, "inside") == 0;
@@ -385,9 +392,10 @@ int main(int argc, char **argv)
     if (strcmp(where, "all") == 0)
         return go_to_a_lab(grid != NULL ? grid : "line");
     if (strcmp(what, "all") == 0 || strcmp(what, "loopback") == 0)
-        add_all();
+        add_all(grid);
     else
         add_some();
+    patient = strcmp(what, "all") != 0;
     int failed = run_deaths();
     return argc > 1 ? failed : failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
