@@ -17,7 +17,9 @@
 #define HTH_LIBDIR "/usr/local/lib/hearth"
 #endif
 
-enum { KEY_BACKEND = 0x6000, KEY_COMPUTE, KEY_DEVICE };
+enum { KEY_BACKEND = 0x6000, KEY_COMPUTE, KEY_DEVICE, KEY_DEVICE_MEMORY };
+
+#define HTH_DEVICE_MEMORY_LEAST ((uint64_t)64 << 20)
 
 static const struct argp_option options[] = {
     {"backend", KEY_BACKEND, "NAME", 0, "auto, packed, blas or ref", 0},
@@ -27,6 +29,8 @@ static const struct argp_option options[] = {
      0},
     {"device", KEY_DEVICE, "NAME", 0,
      "cpu, cuda or cuda:N (serve: several, cuda:0,cuda:1); 'hearth devices' lists them", 0},
+    {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
+     "At most so much of each card's memory, such as 6GiB (default: what is free)", 0},
     {0},
 };
 
@@ -47,6 +51,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_device *d = state->input;
     enum hth_matmul type;
+    uint64_t bytes;
     switch (key) {
     case KEY_BACKEND:
         d->backend = arg;
@@ -60,6 +65,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         d->device = arg;
         if (strcmp(arg, "cpu") != 0 && !hth_plugin_knows(arg))
             argp_error(state, "--device '%s': cpu, cuda or cuda:N", arg);
+        return 0;
+    case KEY_DEVICE_MEMORY:
+        if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < HTH_DEVICE_MEMORY_LEAST)
+            argp_error(state, "--device-memory '%s': a size from 64MiB on, such as 6GiB", arg);
+        hth_plugins_limit(bytes);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -10,7 +10,8 @@
  * --device cuda (the first card), cuda:N, or cpu; a host takes several: cuda:0,cuda:1. Cards are
  * looked for by a plug-in, in the folders of HEARTH_PLUGINS (':' between them), then beside the
  * program, then in the library folder. A card that is asked for and can't be used costs one line
- * that says why, and the CPU computes.
+ * that says why, and the CPU computes. --device-memory 6GiB is the most that is taken of each card,
+ * which then also serves others: a desktop, or another host.
  */
 #ifndef HTH_APP_DEVICE_H
 #define HTH_APP_DEVICE_H
@@ -24,7 +25,7 @@ struct hth_device {
     const char *device;  /* NULL: cpu */
 };
 
-/* --backend, --compute and --device; its input is a struct hth_device. */
+/* --backend, --compute, --device and --device-memory; its input is a struct hth_device. */
 extern const struct argp hth_device_argp;
 
 /* `otherwise` counts where the flag says nothing. Says on stderr what is wrong, and what to do.

@@ -81,6 +81,17 @@ static void test_fit(void **state)
     place_end(p);
 }
 
+/* A size needs its unit's worth: "6" is six bytes of a card. */
+static void test_device_memory(void **state)
+{
+    struct place *p = *state;
+    struct proc *wrong =
+        START(p, "wrong", "serve", "--run", "x", "--experts", "1", "--device-memory", "6");
+    assert_int_not_equal(proc_wait(wrong), 0);
+    proc_must_say(wrong, "--device-memory '6': a size from 64MiB on");
+    place_end(p);
+}
+
 static void use_damaged_plugin(struct place *p)
 {
     place_write(p, "hearth-cuda.so", "not a library", 13);
@@ -129,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_list, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_fit, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_device_memory, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_plugin, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_the_cpu_serves_instead, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_of_several_cards, place_setup, place_teardown),

@@ -17,10 +17,10 @@ static size_t devices(struct hth_device_info *out, size_t max)
 static enum hth_err open_table(uint32_t device, uint64_t limit, enum hth_matmul compute,
                                const struct hth_backend **out, char *why, size_t why_size)
 {
-    (void)limit;
     (void)compute;
     (void)out;
-    snprintf(why, why_size, "card %u is of paper", device);
+    snprintf(why, why_size, "card %u is of paper%s%.0u", device, limit > 0 ? ", MiB used: " : "",
+             (unsigned)(limit >> 20));
     return HTH_E_UNSUPPORTED;
 }
 

@@ -68,6 +68,10 @@ static void child_good(void)
     CHECK(hth_plugin_backend("cuda:3", HTH_MATMUL_F32, &backend, why, sizeof(why)) ==
           HTH_E_UNSUPPORTED);
     CHECK(strcmp(why, "card 3 is of paper") == 0);
+    hth_plugins_limit((uint64_t)6 << 30);
+    CHECK(hth_plugin_backend("cuda:2", HTH_MATMUL_F32, &backend, why, sizeof(why)) ==
+          HTH_E_UNSUPPORTED);
+    CHECK(strcmp(why, "card 2 is of paper, MiB used: 6144") == 0);
 }
 
 static void child_names(void)
