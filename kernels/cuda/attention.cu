@@ -334,7 +334,9 @@ int hth_cu_attention(void *stream, const struct hth_cu_attention *a)
         return forward<32, 32>(stream, a);
     if (a->dh <= 64)
         return forward<64, 32>(stream, a);
-    return a->dh <= 128 ? forward<128, 32>(stream, a) : forward<256, 16>(stream, a);
+    if (a->dh <= 128)
+        return forward<128, 32>(stream, a);
+    return a->dh <= 256 ? forward<256, 16>(stream, a) : forward<512, 8>(stream, a);
 }
 
 int hth_cu_attention_back(void *stream, const struct hth_cu_attention *a)
@@ -343,5 +345,7 @@ int hth_cu_attention_back(void *stream, const struct hth_cu_attention *a)
         return backward<32, 32>(stream, a);
     if (a->dh <= 64)
         return backward<64, 32>(stream, a);
-    return a->dh <= 128 ? backward<128, 16>(stream, a) : backward<256, 8>(stream, a);
+    if (a->dh <= 128)
+        return backward<128, 16>(stream, a);
+    return a->dh <= 256 ? backward<256, 8>(stream, a) : backward<512, 4>(stream, a);
 }

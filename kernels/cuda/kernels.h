@@ -160,7 +160,7 @@ int hth_cu_step(void *stream, const struct hth_cu_step *s);
 
 /* -- attention.cu -------------------------------------------------------------------------- */
 
-#define HTH_CU_HEAD_MAX 256u
+#define HTH_CU_HEAD_MAX 512u
 struct hth_cu_attention {
     uint32_t rows, seq, heads, dh;
     const float *cosines, *sines;    /* [positions, dh / 2] or NULL */
