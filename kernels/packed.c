@@ -260,6 +260,8 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 #define STREAM_BYTES ((size_t)8 << 20)
 #define EXPECT_UNITS 32 /* a shorter tile is over before what it asks for could come */
 #define OUTER_BYTES  ((size_t)384 << 10) /* of packed columns of B */
+#define KEPT_UNITS   128                 /* shorter ones are packed again as fast */
+#define KEPT_BYTES   ((size_t)6 << 20)   /* of packed columns of A: 4096 of 512 bf16 numbers */
 
 struct outer {
     const struct hth_packed_isa *isa;
@@ -272,6 +274,9 @@ struct outer {
     uint32_t units, parts;
     bool stream;
     uint32_t *packed; /* columns of B */
+    uint32_t *kept;   /* the first `keeps` tiles of A, for all blocks of columns of B */
+    uint32_t keeps;
+    size_t kept_bytes;
 };
 
 /* The last columns of C do not fill a tile: their sums take a way round. */
@@ -299,12 +304,23 @@ static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, u
         o->isa->pack_down(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
 }
 
-/* Rows first .. first + rows of C: the panels lie side by side, so C is written along its rows. */
-static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
+/* A tile of A is packed with the first block of columns of B, and kept for the others: a row of x
+ * lies far from the next, and packing waits for each. The last tiles of a wide x are packed again
+ * and again, on the stack. */
+static uint32_t *outer_kept(const struct outer *o, uint32_t tile)
 {
-    uint32_t a[OUTER_UNITS * 16] __attribute__((aligned(64)));
-    uint32_t nr = o->isa->nr, n = o->b.cols;
-    outer_pack(o, o->a, first, rows, a, o->isa->width);
+    return tile < o->keeps ? o->kept + (size_t)tile * o->units * o->isa->width : NULL;
+}
+
+/* Tile i of A's columns, rows first .. first + rows of C: the panels lie side by side, so C is
+ * written along its rows. */
+static void outer_tile(const struct outer *o, uint32_t tile, uint32_t first, uint32_t rows)
+{
+    uint32_t here[OUTER_UNITS * 16] __attribute__((aligned(64)));
+    uint32_t nr = o->isa->nr, n = o->b.cols, *kept = outer_kept(o, tile);
+    uint32_t *a = kept != NULL ? kept : here, *next = outer_kept(o, tile + 1);
+    if (kept == NULL || o->col0 == 0)
+        outer_pack(o, o->a, first, rows, a, o->isa->width);
     for (uint32_t i = 0; i < o->panels; i++) {
         uint32_t col = o->col0 + i * nr;
         float *c = o->c + first * o->ldc + col;
@@ -312,7 +328,8 @@ static void outer_tile(const struct outer *o, uint32_t first, uint32_t rows)
                              .b = o->packed + (size_t)i * o->units * nr,
                              .c = c,
                              .ldc = o->ldc,
-                             .ahead = a,
+                             .ahead = next != NULL && i == 0 ? next : a,
+                             .ahead_step = next != NULL && i == 0 ? o->isa->width : 0,
                              .rows = rows,
                              .units = o->units,
                              .fresh = o->k0 == 0 && !o->accumulate,
@@ -334,7 +351,7 @@ static void outer_part(void *arg, uint32_t part)
     uint32_t end = tile_first(tiles, o->parts, part + 1);
     for (uint32_t i = tile_first(tiles, o->parts, part); i < end; i++) {
         uint32_t first = tile_first(m, tiles, i);
-        outer_tile(o, first, tile_first(m, tiles, i + 1) - first);
+        outer_tile(o, i, first, tile_first(m, tiles, i + 1) - first);
     }
     if (o->stream)
         o->isa->settle();
@@ -353,6 +370,15 @@ static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint
     return HTH_MIN(panels_of(isa, n) * panel, OUTER_BYTES);
 }
 
+/* Of packed columns of A that are worth keeping. */
+static size_t kept_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t m, uint32_t n)
+{
+    size_t tile = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->width * sizeof(uint32_t);
+    size_t tiles = HTH_MIN((m + isa->mr - 1) / isa->mr, KEPT_BYTES / tile);
+    bool once = panels_of(isa, n) <= outer_panels(isa, HTH_MIN(units, (uint32_t)OUTER_UNITS));
+    return once || units < KEPT_UNITS ? 0 : tiles * tile;
+}
+
 /* A gradient that will have left the cache before its optimiser comes is written past it: that
  * leaves the room to the images and saves reading the old lines. */
 static bool outer_streams(const struct outer *o)
@@ -361,16 +387,24 @@ static bool outer_streams(const struct outer *o)
            o->a.rows <= OUTER_UNITS * o->isa->pair && o->ldc % 16 == 0 && (uintptr_t)o->c % 64 == 0;
 }
 
+/* So many rows of a panel of B are worth a helper. */
+#define SHARED_ROWS 128
+
+static void outer_pack_panel(void *arg, uint32_t i)
+{
+    const struct outer *o = arg;
+    uint32_t nr = o->isa->nr, col = o->col0 + i * nr;
+    outer_pack(o, o->b, col, HTH_MIN(o->b.cols - col, nr), o->packed + (size_t)i * o->units * nr,
+               nr);
+}
+
 static void outer_block(struct hth_exec *ex, struct outer *o)
 {
     uint32_t nr = o->isa->nr, m = o->a.cols;
-    for (uint32_t i = 0; i < o->panels; i++) {
-        uint32_t col = o->col0 + i * nr;
-        outer_pack(o, o->b, col, HTH_MIN(o->b.cols - col, nr),
-                   o->packed + (size_t)i * o->units * nr, nr);
-    }
+    hth_team_run(o->k >= SHARED_ROWS ? ex->team : NULL, o->panels, outer_pack_panel, o);
     uint32_t tiles = (m + o->isa->mr - 1) / o->isa->mr;
     uint64_t cols = (uint64_t)o->panels * nr;
+    o->keeps = (uint32_t)(o->kept_bytes / ((size_t)o->units * o->isa->width * sizeof(uint32_t)));
     o->parts = parts_of(ex, m * cols * o->k, tiles);
     hth_team_run(ex->team, o->parts, outer_part, o);
 }
@@ -385,6 +419,10 @@ static enum hth_err outer_run(struct hth_exec *ex, struct outer *o)
     o->packed = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, k), n));
     if (o->packed == NULL)
         return HTH_E_NO_MEMORY;
+    o->kept_bytes = kept_bytes(isa, hth_units(isa, k), o->a.cols, n);
+    o->kept = o->kept_bytes > 0 ? hth_exec_take(ex, o->kept_bytes) : NULL;
+    if (o->kept == NULL)
+        o->kept_bytes = 0; /* of products without a weight there is no scratch for it */
     for (o->k0 = 0; o->k0 < k; o->k0 += OUTER_UNITS * isa->pair) {
         o->k = HTH_MIN(k - o->k0, OUTER_UNITS * isa->pair);
         o->units = hth_units(isa, o->k);
@@ -465,7 +503,8 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
     const struct hth_packed_isa *isa = hth_packed_isa_of(be);
     uint32_t longest = hth_units(isa, HTH_MAX(in, out));
     return HTH_MAX(block_bytes(isa, longest, UINT32_MAX),
-                   hth_exec_cost(outer_bytes(isa, OUTER_UNITS, out)));
+                   hth_exec_cost(outer_bytes(isa, OUTER_UNITS, out)) +
+                       hth_exec_cost(kept_bytes(isa, OUTER_UNITS, in, out)));
 }
 
 /* For every set: the widest panel and tile, and units of one number. */

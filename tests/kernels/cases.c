@@ -384,6 +384,7 @@ static const struct case_shape linear_shapes[] = {
     {25, 37, 1100, 8},
     {211, 65, 97, 27},
     {600, 39, 41, 1},
+    {530, 26, 700, 3}, /* several blocks of columns, for which those of x are kept packed */
 };
 static const struct case_shape act_shapes[] = {
     {1, 1, HTH_ACT_GELU, 0},  {3, 7, HTH_ACT_GELU, 0},  {17, 130, HTH_ACT_GELU, 0},

@@ -312,7 +312,8 @@ static void test_team_changes_no_bit(void **state)
 {
     (void)state;
     static const struct hth_team_ops ops = {crowd_run, crowd_width};
-    static const uint32_t shapes[][3] = {{101, 333, 400}, {3, 700, 2050}, {300, 130, 257}};
+    static const uint32_t shapes[][3] = {
+        {101, 333, 400}, {3, 700, 2050}, {300, 130, 257}, {530, 40, 700}};
     for (size_t k = 0; k < backend_count; k++) {
         for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
             uint32_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
@@ -584,6 +585,36 @@ static void test_walls(void **state)
     }
 }
 
+/* Rows of a gradient do not know each other: those of a layer that is wider than what is kept
+ * packed are those of the layers that it could be cut into. */
+static void test_wide_gradient(void **state)
+{
+    (void)state;
+    enum { BATCH = 516, IN = 4700, PIECE = 940, OUT = 760 };
+    float *x = hth_calloc((size_t)BATCH * (IN + OUT), sizeof(float)), *dy = x + BATCH * IN;
+    fill(x, (size_t)BATCH * (IN + OUT), 12);
+    for (size_t k = 0; k < backend_count; k++) {
+        if (strcmp(hth_backend_isa(backends[k]), "generic") == 0)
+            continue; /* the same driver, for ten times as long */
+        struct layer all = layer_new(backends[k], IN, OUT);
+        struct layer piece = layer_new(backends[k], PIECE, OUT);
+        const struct hth_view b = hth_view_f32(dy, BATCH, OUT, OUT);
+        assert_ok(
+            hth_linear_backward_weight(all.ex, all.w, NULL, hth_view_f32(x, BATCH, IN, IN), b));
+        for (uint32_t first = 0; first < IN; first += PIECE) {
+            hth_params_zero_grads(piece.p);
+            assert_ok(hth_linear_backward_weight(piece.ex, piece.w, NULL,
+                                                 hth_view_f32(x + first, BATCH, PIECE, IN), b));
+            assert_memory_equal(hth_params_flat(piece.p, HTH_PART_GRAD),
+                                hth_params_flat(all.p, HTH_PART_GRAD) + (size_t)first * OUT,
+                                sizeof(float) * PIECE * OUT);
+        }
+        layer_free(&all);
+        layer_free(&piece);
+    }
+    hth_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +625,7 @@ int main(void)
         cmocka_unit_test(test_team_changes_no_bit),
         cmocka_unit_test(test_team_changes_no_bit_elsewhere),
         cmocka_unit_test(test_large_gradient),
+        cmocka_unit_test(test_wide_gradient),
         cmocka_unit_test(test_walls),
         cmocka_unit_test(test_walls_elsewhere),
     };
