@@ -582,6 +582,15 @@ void sim_dht_watch_event(struct hth_dht_watch *watch)
     found_free(found, count);
 }
 
+void sim_dht_push_ahead(const struct sim_event *event)
+{
+    const struct sim_push *push = HTH_CONTAINER(event, const struct sim_push, event);
+    __builtin_prefetch(push->watch);
+    __builtin_prefetch(&push->watch->value);
+    for (size_t i = 0; i < 5; i++)
+        __builtin_prefetch((const char *)push->value + 64 * i);
+}
+
 void sim_dht_push_event(struct sim_event *event)
 {
     struct sim_push *push = HTH_CONTAINER(event, struct sim_push, event);

@@ -415,6 +415,8 @@ void sim_dht_put_event(struct hth_dht_put *put);
 void sim_dht_get_event(struct hth_dht_get *get);
 void sim_dht_watch_event(struct hth_dht_watch *watch);
 void sim_dht_push_event(struct sim_event *event);
+/* Fetches what that event will touch, while another is handled. */
+void sim_dht_push_ahead(const struct sim_event *event);
 void sim_dht_sweep(struct hth_world *w);
 /* Withdraws and cancels all of a node without callbacks; the handles stay until the sweep. */
 void sim_dht_disconnect(struct hth_node *node);

@@ -184,6 +184,13 @@ static void look_ahead(const struct sim_heap *heap)
         __builtin_prefetch(reader);
         __builtin_prefetch(reader->arg);
         __builtin_prefetch((const char *)reader->arg + 64);
+    } else if (next->kind == SIM_HANDSHAKE) {
+        const struct sim_conn *conn = HTH_CONTAINER(next, const struct sim_conn, handshake);
+        __builtin_prefetch(conn->end[0].node);
+        __builtin_prefetch(conn->end[1].node);
+        __builtin_prefetch(&conn->to);
+    } else if (next->kind == SIM_PUSH) {
+        sim_dht_push_ahead(next);
     }
 }
 
