@@ -15,6 +15,7 @@
 #define LINE_BYTES_MAX  255
 #define SECONDS_MAX     1e9
 #define BYTES_PER_S_MAX 1e15
+#define BYTES_PER_S_MIN 1.0 /* below it the time of a segment is beyond all clocks */
 #define SPEED_MAX       1e6
 
 static const char header[] = "peer,on,off,up,down,speed";
@@ -89,6 +90,17 @@ static enum hth_err check_name(struct reading *r)
     return HTH_OK;
 }
 
+/* Of an access line: nothing (0, unlimited), or something that moves. */
+static enum hth_err rate(struct reading *r, int i, double *out)
+{
+    HTH_TRY(number(r, i, BYTES_PER_S_MAX, out));
+    if (*out > 0 && *out < BYTES_PER_S_MIN)
+        return complain(r, HTH_E_RANGE,
+                        "%s is %s bytes a second; it must be 0 for unlimited, or at least %g",
+                        column_names[i], r->column[i], BYTES_PER_S_MIN);
+    return HTH_OK;
+}
+
 static enum hth_err read_row(struct reading *r, struct hth_avail_row *row)
 {
     double on, off, speed;
@@ -104,8 +116,8 @@ static enum hth_err read_row(struct reading *r, struct hth_avail_row *row)
     if (row->off_us <= row->on_us)
         return complain(r, HTH_E_RANGE, "off (%s) must be after on (%s)", r->column[2],
                         r->column[1]);
-    HTH_TRY(number(r, 3, BYTES_PER_S_MAX, &row->up_bytes_per_s));
-    HTH_TRY(number(r, 4, BYTES_PER_S_MAX, &row->down_bytes_per_s));
+    HTH_TRY(rate(r, 3, &row->up_bytes_per_s));
+    HTH_TRY(rate(r, 4, &row->down_bytes_per_s));
     HTH_TRY(number(r, 5, SPEED_MAX, &speed));
     if (speed < 1e-6)
         return complain(r, HTH_E_RANGE, "speed is %s; it must be at least 0.000001", r->column[5]);

@@ -10,8 +10,8 @@
  * CSV with exactly this first line; '#' begins a line of comment. A peer is a name of at most 23
  * letters, digits, '.', '_', '-'. It is up from `on` to `off`, in seconds since the trace began; an
  * empty `off` means until the end. `up` and `down` are its access line in bytes a second, 0 for
- * unlimited; `speed` multiplies the rates of its device. The rows of one peer are in order and do
- * not overlap; rows of different peers may come in any order.
+ * unlimited, else at least 1; `speed` multiplies the rates of its device. The rows of one peer are
+ * in order and do not overlap; rows of different peers may come in any order.
  *
  * Strict: what does not fit this is E_MALFORMED or E_RANGE, what is beyond the limits E_TOO_LARGE,
  * and the text names line and column. Pure functions, any thread; the bytes come from outside.

@@ -278,6 +278,8 @@ static void bad_traces_are_named(void **state)
         {HEAD "a,1.2.3,4,2,3,4\n", HTH_E_MALFORMED, "on is '1.2.3'"},
         {HEAD "a,,4,2,3,4\n", HTH_E_MALFORMED, "on is ''"},
         {HEAD "a,nan,4,2,3,4\n", HTH_E_MALFORMED, "on is 'nan'"},
+        {HEAD "a,0,1,0.0000000000001,3,4\n", HTH_E_RANGE, "up is 0.0000000000001 bytes a second"},
+        {HEAD "a,0,1,2,0.99,4\n", HTH_E_RANGE, "down is 0.99 bytes a second"},
         {HEAD "a,2,1,2,3,4\n", HTH_E_RANGE, "off (1) must be after on (2)"},
         {HEAD "a,2000000000,,2,3,4\n", HTH_E_RANGE, "on is 2000000000"},
         {HEAD "a,0,1,2,3,0\n", HTH_E_RANGE, "speed is 0"},
