@@ -51,13 +51,25 @@ static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
                             .at_us = hth_world_now_us(h->world)};
 }
 
-/* The offer that these values were made with. */
+/* An offer of these values. */
 static const struct offer *find(const struct hth_hull *h, const struct hth_blob *values)
 {
     for (uint32_t i = 0; i < OFFERS_MAX; i++)
         if (h->offers[i].values == values)
             return &h->offers[i];
     return NULL;
+}
+
+/* The same values may have been offered twice, first in the lines of one kind and then in
+ * another's, and a result does not say whose it is: a bit for each kind. */
+static uint32_t kinds_of(const struct hth_hull *h, const struct hth_blob *values)
+{
+    uint32_t kinds = 0;
+
+    for (uint32_t i = 0; i < OFFERS_MAX; i++)
+        if (h->offers[i].values == values)
+            kinds |= 1u << h->offers[i].kind % 32;
+    return kinds;
 }
 
 static void widen(float *low, float *high, const struct offer *o)
@@ -74,6 +86,7 @@ static void judge(struct hth_hull *h, const struct offer *own, const float *aver
 {
     float *low = hth_new_array(float, own->count), *high = hth_new_array(float, own->count);
     int64_t now_us = hth_world_now_us(h->world);
+    uint32_t kinds = kinds_of(h, own->values);
     char text[120];
 
     for (size_t i = 0; i < own->count; i++) {
@@ -82,7 +95,7 @@ static void judge(struct hth_hull *h, const struct offer *own, const float *aver
     }
     for (uint32_t i = 0; i < OFFERS_MAX; i++) {
         const struct offer *o = &h->offers[i];
-        if (o->values != NULL && o->kind == own->kind && o->schema == own->schema &&
+        if (o->values != NULL && (kinds >> o->kind % 32 & 1) != 0 && o->schema == own->schema &&
             o->count == own->count && now_us - o->at_us <= OLDEST_US)
             widen(low, high, o);
     }
