@@ -123,8 +123,8 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     uint64_t floats = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
         const struct member *m = &r->members[i];
-        fates[i] =
-            (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing, m->parts_kept};
+        fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing,
+                                            m->parts_kept, m->parts_clipped};
         res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
                         m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
     }
@@ -141,6 +141,7 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->parts = r->part_count;
     res->parts_kept = r->parts_kept;
     res->parts_damaged = r->parts_damaged;
+    res->parts_clipped = r->parts_clipped;
     res->bytes_out = r->bytes_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
@@ -547,7 +548,7 @@ static bool opts_ok(const struct hth_reducer_opts *o)
     return (o->lane == HTH_LANE_COMPUTE || o->lane == HTH_LANE_IO) && o->silence_k >= 1 &&
            o->silence_min_us >= HTH_US_PER_MS && o->silence_max_us >= o->silence_min_us &&
            o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 && o->window_bytes_max > 0 &&
-           o->link_bytes_per_s >= 0;
+           o->link_bytes_per_s >= 0 && (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 
 enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,

@@ -26,6 +26,7 @@
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
+ *   a sender lies with finite numbers                 believed; drawn in with `clip`
  * Silence means that not a byte came from that peer for k times the median of the longest pauses of
  * the others, within [silence_min_us, silence_max_us], while something is due from it; after half
  * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one; and all
@@ -64,6 +65,8 @@ struct hth_reducer_opts {
     uint64_t early_bytes_max;  /* of such parts */
     uint64_t window_bytes_max; /* in flight to one reducer */
     double link_bytes_per_s;   /* of this node's line; 0: learnt from parts and their answers */
+    double clip;               /* 0, or at least 1: who is further off than that many median
+                                * distances counts for less in the parts reduced here */
 };
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
@@ -120,6 +123,7 @@ struct hth_reduce_fate {
     enum hth_reduce_drop as_sender, as_reducer;
     uint32_t parts_missing; /* of the parts reduced here, those without it */
     uint32_t parts_kept;    /* of the parts it reduces, those that kept the local values */
+    uint32_t parts_clipped; /* of the parts reduced here, those in which it was far off */
 };
 
 /* Borrowed by the callback: ref the blob to keep it. */
@@ -134,6 +138,7 @@ struct hth_reduce_result {
     uint32_t parts;         /* of the vector */
     uint32_t parts_kept;    /* with local values */
     uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
+    uint32_t parts_clipped; /* contributions that counted for less, being far from the others */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
     int64_t sent_us;              /* until every own part had its answer or was given up */
@@ -170,6 +175,7 @@ void hth_reduce_cancel(struct hth_reduce_round *round);
 struct hth_reducer_stats {
     uint64_t rounds, rounds_canceled;
     uint64_t parts_sent, parts_reduced, parts_kept, parts_damaged, parts_refused, parts_early;
+    uint64_t parts_clipped;
     uint64_t senders_dropped, reducers_failed;
     uint64_t bytes_out, bytes_in;
     uint32_t rounds_now, lingering_now, early_now;

@@ -9,6 +9,7 @@
  *   reduce_line.c   how fast parts get to a reducer and back
  *   reduce_watch.c  who is lost, silent, slow or absent
  *   reduce_sum.c    the arithmetic, on plain memory
+ *   reduce_clip.c   the same where far values count less
  *
  * A round is counted: the reducer's list holds it, and every job that is under way. Jobs touch only
  * their own struct and stretches of blobs that nobody else touches meanwhile: each part's stretch
@@ -125,7 +126,7 @@ struct member {
     int64_t line_busy_us, line_since_us;
     double line_bytes_per_s; /* 0: not known */
     enum hth_reduce_drop as_reducer;
-    uint32_t parts_missing, parts_kept;
+    uint32_t parts_missing, parts_kept, parts_clipped;
     /* life */
     int64_t heard_us, progress_us;
     int64_t pause_us;  /* its longest silence that ended, as seen at ticks */
@@ -180,7 +181,7 @@ struct hth_reduce_round {
     /* results */
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept, parts_damaged;
+    uint32_t parts_kept, parts_damaged, parts_clipped;
     uint64_t bytes_out, bytes_in;
     int64_t sent_us, reduced_us;
     struct hth_codec_error error;
@@ -304,6 +305,13 @@ bool watch_connected(const struct hth_reduce_round *r, uint32_t member);
 
 /* ---- reduce_sum.c -------------------------------------------------------------------------- */
 
+/* Loops over floats are compiled for two instruction sets. */
+#ifdef HTH_AVERAGING_CLONES
+#define CLONES __attribute__((target_clones("default", "avx2")))
+#else
+#define CLONES
+#endif
+
 /* A contribution as plain memory. */
 struct sum_input {
     const struct hth_segment *segments; /* NULL: fp32 in one piece */
@@ -311,6 +319,7 @@ struct sum_input {
     const uint8_t *bytes;
     double weight;
     bool damaged; /* out: not finite, left out */
+    bool clipped; /* out: far from the others, counted for less */
 };
 
 /* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; the weight of those
@@ -321,5 +330,17 @@ enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint3
  * be set; `pack` as for encoding. Errors: those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
                                bool pack, struct hth_segment *out, uint8_t *bytes) HTH_MUST;
+/* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
+enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
+
+/* ---- reduce_clip.c ------------------------------------------------------------------------- */
+
+#define HTH_REDUCE_CLIP_MEMBERS 3 /* fewer are averaged as they are: nobody knows who is far */
+
+/* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
+ * than `clip` times the median, or has a weight far above the median. `start`: values that are
+ * trusted; NULL: none. Errors: E_NO_MEMORY, a decoder's. */
+enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *start, double clip,
+                             float *mean, uint32_t count) HTH_MUST;
 
 #endif

@@ -11,12 +11,6 @@
 /* Floats of the sum that stay in the first-level cache while all inputs pass by. */
 #define BLOCK_FLOATS 2048u
 
-#ifdef HTH_AVERAGING_CLONES
-#define CLONES __attribute__((target_clones("default", "avx2")))
-#else
-#define CLONES
-#endif
-
 CLONES static void scale_into(const float *restrict x, float a, float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -58,12 +52,24 @@ static bool is_plain(const struct sum_input *in)
             !in->segments[0].packed);
 }
 
+enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out)
+{
+    *out = room;
+    if (is_plain(in)) {
+        *out = (const float *)(const void *)in->bytes;
+        return HTH_OK;
+    }
+    return hth_codec_decode(in->segments, in->segment_count, in->bytes, room);
+}
+
 /* Values as they are, into floats of one's own. */
 static enum hth_err values_of(const struct sum_input *in, uint32_t count, float *out)
 {
-    if (!is_plain(in))
-        return hth_codec_decode(in->segments, in->segment_count, in->bytes, out);
-    memcpy(out, in->bytes, (size_t)count * sizeof(float));
+    const float *values;
+
+    HTH_TRY(hth_reduce_values(in, out, &values));
+    if (values != out)
+        memcpy(out, values, (size_t)count * sizeof(float));
     return HTH_OK;
 }
 

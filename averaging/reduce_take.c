@@ -27,6 +27,7 @@ struct sum {
     bool answers_only; /* the mean is there already */
     enum hth_err err;
     double weight;
+    double clip; /* as of the options */
     uint32_t count;
     struct sum_input *plain; /* one per input */
     struct input input[];
@@ -114,6 +115,16 @@ static void prepare(struct sum *s)
     }
 }
 
+/* This member's own values, unless they are damaged. */
+static const float *trusted(const struct sum *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        if (s->input[i].blob == NULL && !s->plain[i].damaged)
+            return (const float *)(const void *)s->plain[i].bytes;
+    }
+    return NULL;
+}
+
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
@@ -123,6 +134,8 @@ static void run_sum(struct hth_job *job)
     prepare(s);
     if (!s->answers_only) {
         s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
+        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
+            s->err = hth_reduce_clip(s->plain, s->count, trusted(s), s->clip, mean, o->count);
         if (s->err != HTH_OK)
             s->weight = 0;
         if (!(s->weight > 0) && r->values != NULL)
@@ -178,6 +191,11 @@ static void finish_sum(struct sum *s)
         bool damaged = s->plain[i].damaged;
         struct contribution *c = s->input[i].from;
         c->in = !damaged;
+        if (s->plain[i].clipped) {
+            r->members[c->member].parts_clipped++;
+            r->parts_clipped++;
+            r->reducer->stats.parts_clipped++;
+        }
         if (damaged) {
             r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
             r->parts_damaged++;
@@ -269,6 +287,7 @@ static struct sum *sum_new(struct own *o, bool answers_only)
     s->round = round_ref(r);
     s->own = o;
     s->answers_only = answers_only;
+    s->clip = r->reducer->opts.clip;
     s->plain = hth_new_array(struct sum_input, r->member_count);
     return s;
 }
@@ -280,7 +299,7 @@ static void sum_submit(struct sum *s, double bytes)
     s->job = (struct hth_job){.lane = r->reducer->opts.lane,
                               .run = run_sum,
                               .done = done_sum,
-                              .flops = 2.0 * s->count * o->count,
+                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
                               .bytes_moved = bytes + (double)o->count * sizeof(float)};
     enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
     if (err == HTH_OK)

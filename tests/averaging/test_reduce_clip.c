@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Members that lie with finite numbers, and what clipping leaves of it: nothing is changed where
+ * nobody lies, and a liar moves the mean by no more than the radius times its share of the weight.
+ */
+#include "averaging/reduce_swarm.h"
+
+#include <math.h>
+
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define COUNT 30000
+
+enum lie { HUGE_VALUES, TURNED, ANOTHER_WEIGHT };
+
+static void scale(struct peer *p, float by)
+{
+    float *x = (float *)(void *)p->values->data;
+
+    for (uint64_t i = 0; i < p->swarm->count; i++)
+        x[i] *= by;
+}
+
+/* Everybody N(0, 1) around a common vector of norm 3 a float, as gradients are. */
+static void alike(struct swarm *s, uint64_t seed)
+{
+    struct hth_rng common, own;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        float *x = s->peer[i].values != NULL ? (float *)(void *)s->peer[i].values->data : NULL;
+
+        hth_rng_init(&common, seed);
+        hth_rng_init(&own, seed + 1 + i);
+        for (uint64_t k = 0; k < s->count && x != NULL; k++) {
+            double c = 3 * hth_rng_normal(&common);
+            x[k] = (float)(c + hth_rng_normal(&own));
+        }
+    }
+}
+
+static void begin(struct swarm *s, uint64_t seed, uint32_t n, double clip)
+{
+    swarm_defaults(s);
+    s->reducer_opts.clip = clip;
+    swarm_new(s, seed, n, COUNT);
+    for (uint32_t i = 0; i < n; i++)
+        s->member[i].weight = 1;
+    alike(s, seed);
+}
+
+/* Root of the mean square of (average - mean of `who`). */
+static double off(const struct peer *p, uint32_t who)
+{
+    double sum = 0;
+
+    for (uint64_t i = 0; i < COUNT; i++) {
+        double d = (double)average_of(p)[i] - mean_of(p->swarm, who, i);
+        sum += d * d;
+    }
+    return sqrt(sum / COUNT);
+}
+
+static void same_bits(const struct swarm *s)
+{
+    for (uint32_t i = 1; i < s->n; i++)
+        assert_memory_equal(average_of(&s->peer[i]), average_of(&s->peer[0]),
+                            COUNT * sizeof(float));
+}
+
+/* Where nobody is far off the bits are those without clipping, whatever the batches' sizes. */
+static void test_the_honest(void **state)
+{
+    float *plain = hth_new_array(float, COUNT);
+
+    (void)state;
+    for (uint32_t n = 2; n <= 8; n += 3)
+        for (int clipped = 0; clipped < 2; clipped++) {
+            struct swarm s;
+
+            begin(&s, 3, n, clipped ? 2 : 0);
+            for (uint32_t i = 0; i < n; i++)
+                s.member[i].weight = 1 + i % 3;
+            swarm_start(&s);
+            swarm_run(&s);
+            same_bits(&s);
+            assert_int_equal(s.peer[0].result.parts_clipped, 0);
+            if (!clipped)
+                memcpy(plain, average_of(&s.peer[0]), COUNT * sizeof(float));
+            else
+                assert_memory_equal(average_of(&s.peer[0]), plain, COUNT * sizeof(float));
+            swarm_free(&s);
+        }
+    hth_free(plain);
+}
+
+/* The last `liars` of n lie; they reduce nothing, or could say whatever they like of their shares.
+ * Returns how far the others' average is from the mean of the honest. */
+static double lied_to(uint32_t n, uint32_t liars, enum lie lie, double clip,
+                      enum hth_quant_format format)
+{
+    struct hth_avg_span span = {COUNT, format};
+    uint32_t honest = (1u << (n - liars)) - 1;
+    struct swarm s;
+    double worst = 0;
+
+    begin(&s, 11, n, clip);
+    for (uint32_t i = n - liars; i < n; i++) {
+        s.member[i].bandwidth = 0;
+        if (lie == ANOTHER_WEIGHT)
+            s.member[i].weight = 1e6;
+        scale(&s.peer[i], lie == TURNED ? -1.0f : 1e6f);
+    }
+    swarm_roles(&s);
+    s.spans = &span;
+    s.span_count = 1;
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < n - liars; i++) {
+        const struct hth_reduce_result *r = &s.peer[i].result;
+
+        assert_ok(r->err);
+        assert_close(r->weight_fraction, 1, 1e-9, 0);
+        for (uint32_t k = 0; k < n; k++)
+            assert_true((r->fates[k].parts_clipped > 0) == (clip > 0 && k >= n - liars));
+        worst = fmax(worst, off(&s.peer[i], honest));
+    }
+    if (format == HTH_QUANT_F32)
+        same_bits(&s);
+    swarm_free(&s);
+    return worst;
+}
+
+/* What liars with a share a of the weight may move: the honest are sqrt(2) from each other. */
+static double bound(double a)
+{
+    return a / (1 - a) * 2 * sqrt(2) * 1.02;
+}
+
+static void test_liars(void **state)
+{
+    static const enum lie lies[] = {HUGE_VALUES, TURNED, ANOTHER_WEIGHT};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(lies); i++) {
+        double share = lies[i] == ANOTHER_WEIGHT ? 2.0 / 6 : 1.0 / 5; /* counts for two of six */
+        double open = lied_to(5, 1, lies[i], 0, HTH_QUANT_F32);
+        double kept = lied_to(5, 1, lies[i], 2, HTH_QUANT_F32);
+
+        print_message("lie %zu: %.3g without, %.3g with clipping\n", i, open, kept);
+        assert_true(open > 1);
+        assert_true(kept < bound(share));
+    }
+    assert_true(lied_to(3, 1, HUGE_VALUES, 2, HTH_QUANT_F32) < bound(1.0 / 3));
+    assert_true(lied_to(8, 3, HUGE_VALUES, 2, HTH_QUANT_F32) < bound(3.0 / 8));
+    assert_true(lied_to(5, 1, HUGE_VALUES, 2, HTH_QUANT_INT8) < bound(1.0 / 5) + 0.1);
+}
+
+/* A helper has nothing of its own to begin at. */
+static void test_helper_reduces(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    begin(&s, 12, 6, 2);
+    s.member[0].weight = 0;
+    for (uint32_t i = 1; i < 6; i++)
+        s.member[i].bandwidth = 0;
+    scale(&s.peer[5], -1e6f);
+    swarm_roles(&s);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 1; i < 5; i++)
+        assert_true(off(&s.peer[i], 0x1e) < bound(1.0 / 5));
+    assert_true(s.peer[0].result.fates[5].parts_clipped > 0);
+    swarm_free(&s);
+}
+
+/* More than half have the very same values: nothing else counts. */
+static void test_all_alike(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    begin(&s, 13, 5, 3);
+    for (uint32_t i = 1; i < 4; i++)
+        memcpy(s.peer[i].values->data, s.peer[0].values->data, COUNT * sizeof(float));
+    s.member[4].bandwidth = 0;
+    swarm_roles(&s);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(off(&s.peer[i], 1) < 1e-6);
+    swarm_free(&s);
+}
+
+static void test_options(void **state)
+{
+    struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
+    struct hth_reducer *red;
+    struct swarm s;
+
+    (void)state;
+    begin(&s, 14, 2, 0);
+    assert_true(o.clip == 0);
+    o.clip = 0.5;
+    assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &o, &red));
+    o.clip = NAN;
+    assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &o, &red));
+    swarm_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
+        cmocka_unit_test(test_options),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
