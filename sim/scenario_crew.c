@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "averaging/reduce.h"
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "rpc/rpc.h"
@@ -98,7 +97,7 @@ static enum hth_err make_averager(struct member *m, struct hth_env *env, struct 
     moshpit.addr = *addr;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     HTH_TRY(hth_roster_new(env, dht, &roster, &m->roster));
-    HTH_TRY(hth_reducer_new(env, m->rpc, NULL, &m->reducer));
+    HTH_TRY(hth_reducer_new(env, m->rpc, &m->crew->opts.reducer, &m->reducer));
     return hth_moshpit_new(env, m->rpc, dht, m->roster, m->reducer, &moshpit, &m->averager);
 }
 

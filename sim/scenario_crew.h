@@ -16,6 +16,7 @@
 #define HTH_SIM_SCENARIO_CREW_H
 
 #include "averaging/moshpit.h"
+#include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "sim/world.h"
 #include "trainer/trainer.h"
@@ -28,6 +29,7 @@ struct hth_crew_opts {
     struct hth_trainer_opts trainer; /* rpc, averager, share's roster and names are filled in */
     struct hth_roster_opts roster;   /* network, address and on_change are */
     struct hth_moshpit_opts moshpit; /* network and address are */
+    struct hth_reducer_opts reducer;
     const struct hth_device *device; /* NULL: the world's */
     /* Called before member i is made, at each boot; may be NULL. */
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
@@ -39,7 +41,8 @@ struct hth_crew_opts {
 #define HTH_CREW_OPTS_INIT                                                                         \
     {                                                                                              \
         .members = 2, .members_max = 64, .trainer = HTH_TRAINER_OPTS_INIT,                         \
-        .roster = HTH_ROSTER_OPTS_INIT, .moshpit = HTH_MOSHPIT_OPTS_INIT                           \
+        .roster = HTH_ROSTER_OPTS_INIT, .moshpit = HTH_MOSHPIT_OPTS_INIT,                          \
+        .reducer = HTH_REDUCER_OPTS_INIT                                                           \
     }
 
 /* The members are up when the world's clock has moved. Strings in opts must outlive the crew. */
