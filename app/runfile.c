@@ -110,6 +110,7 @@ static const cyaml_schema_field_t averaging_fields[] = {
     CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
                            HTH_AVG_SHAPE_TEXT_MAX),
     CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
+    CYAML_FIELD_FLOAT("clip", OPT, struct hth_run_averaging, clip),
     CYAML_FIELD_END,
 };
 
@@ -314,6 +315,7 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
         {"averaging.target", (double)a->target, 1, 1e9},
         {"averaging.quorum", a->quorum, 0, 1},
         {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},
+        {"averaging.clip", a->clip, a->clip > 0 ? 1 : 0, 1e6},
     };
     struct hth_avg_shape shape;
     if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))

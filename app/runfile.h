@@ -115,6 +115,7 @@ struct hth_run_averaging {
     bool delayed;    /* batch: the next batch is gathered while this one is averaged */
     char *grid;      /* "4x4": a fixed grid; NULL: as many trainers as there are */
     uint32_t group;  /* members of a group at most */
+    double clip;     /* who is further off than that many medians counts for less; 0: never */
 };
 
 struct hth_runfile {

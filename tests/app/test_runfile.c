@@ -71,11 +71,12 @@ static void test_averaging(void **state)
     assert_int_equal(run->averaging.format, HTH_QUANT_F32);
     assert_int_equal(run->averaging.target, 160);
     assert_int_equal(run->averaging.group, 16);
+    assert_true(run->averaging.clip == 0);
     assert_close(run->averaging.quorum, 0.5, 0, 0);
     assert_null(run->averaging.grid);
     hth_runfile_free(run);
     assert_ok(parse("run: a\naveraging: {mode: batch, every: 7, format: int8, states: true,"
-                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8}\n",
+                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8, clip: 2.5}\n",
                     &run, error));
     assert_int_equal(run->averaging.mode, HTH_RUN_BATCH);
     assert_int_equal(run->averaging.every, 7);
@@ -85,6 +86,7 @@ static void test_averaging(void **state)
     assert_close(run->averaging.quorum, 0.75, 0, 0);
     assert_string_equal(run->averaging.grid, "4x4");
     assert_int_equal(run->averaging.group, 8);
+    assert_true(run->averaging.clip == 2.5);
     hth_runfile_free(run);
 }
 
@@ -124,6 +126,7 @@ static void test_mistakes_of_averaging(void **state)
         {"run: a\naveraging: {format: fp12}\n", "fp12"},
         {"run: a\ntrain: {wire: int4}\n", "int4"},
         {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
+        {"run: a\naveraging: {clip: 0.5}\n", "averaging.clip is 0.5; it must be from 1 to"},
         {"run: a\naveraging: {group: 1}\n", "averaging.group"},
         {"run: a\naveraging: {group: 100000}\n", "averaging.group"},
         {"run: a\naveraging: {grid: 4y4}\n", "4y4"},
