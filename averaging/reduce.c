@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "averaging/reduce_int.h"
-#include "averaging/shares.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
 
@@ -285,117 +284,6 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
     return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
-/* Bit/s; 0 when somebody's is not known, or nobody's. */
-static double slowest_line(const struct hth_reduce_round *r)
-{
-    double slowest = INFINITY;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        double b = r->members[i].is.bandwidth;
-        if (b > 0)
-            slowest = HTH_MIN(slowest, b);
-    }
-    return slowest >= LINE_BITS_MIN && isfinite(slowest) ? slowest : 0;
-}
-
-static bool is_slow(double line)
-{
-    return line > 0 && line < LINE_BITS_FAST;
-}
-
-/* No answer can begin before the first part has come over the slowest line to every reducer, and
- * at the other end that line waits as long: on slow lines parts are cut by time. */
-static uint64_t aim_of_part(uint64_t share, double slowest)
-{
-    uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
-    if (is_slow(slowest)) {
-        uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)SLOW_PART_FLOATS_MIN);
-        aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
-    }
-    return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
-}
-
-/* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
-static enum hth_err cut(struct hth_reduce_round *r)
-{
-    double bandwidth[HTH_AVG_MEMBERS_MAX];
-    double weights[HTH_AVG_MEMBERS_MAX], xi;
-    uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
-    for (uint32_t i = 0; i < r->member_count; i++)
-        bandwidth[i] = r->members[i].is.bandwidth;
-    HTH_TRY(hth_avg_shares(bandwidth, r->member_count, weights, &xi));
-    double slowest = slowest_line(r);
-    r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
-    r->reducers = hth_new_array(uint32_t, r->member_count);
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, r->member_count, total, SHARE_UNITS_MIN, units));
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        struct member *m = &r->members[i];
-        m->first = first;
-        m->floats = HTH_MIN(units[i] * UNIT_FLOATS, r->count - first);
-        m->first_part = r->part_count;
-        first += m->floats;
-        if (m->floats == 0)
-            continue;
-        r->reducers[r->reducer_count++] = i;
-        uint64_t aim = aim_of_part(m->floats, slowest);
-        m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
-        r->part_count += m->part_count;
-    }
-    return HTH_OK;
-}
-
-/* Part `k` of a share: near-equal runs of units. */
-static void part_at(const struct member *m, uint32_t k, uint64_t *first, uint32_t *count)
-{
-    uint64_t units = (m->floats + UNIT_FLOATS - 1) / UNIT_FLOATS;
-    uint64_t begin = units * k / m->part_count * UNIT_FLOATS;
-    uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * UNIT_FLOATS, m->floats);
-    *first = m->first + begin;
-    *count = (uint32_t)(end - begin);
-}
-
-static void lay_out_sends(struct hth_reduce_round *r)
-{
-    uint32_t n = 0;
-    if (r->values == NULL)
-        return;
-    r->send_count = r->part_count - r->members[r->self].part_count;
-    r->sends = hth_new_array(struct send, HTH_MAX(r->send_count, 1u));
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        for (uint32_t k = 0; i != r->self && k < r->members[i].part_count; k++) {
-            struct send *s = &r->sends[n++];
-            s->round = r;
-            s->to = i;
-            s->part = r->members[i].first_part + k;
-            part_at(&r->members[i], k, &s->first, &s->count);
-        }
-    }
-    r->sends_left = r->send_count;
-}
-
-static void lay_out_owns(struct hth_reduce_round *r)
-{
-    const struct member *self = &r->members[r->self];
-    r->own_count = r->owns_left = self->part_count;
-    r->owns = hth_new_array(struct own, HTH_MAX(r->own_count, 1u));
-    for (uint32_t k = 0; k < r->own_count; k++) {
-        struct own *o = &r->owns[k];
-        o->round = r;
-        o->part = self->first_part + k;
-        part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct contribution, r->member_count);
-        for (uint32_t i = 0; i < r->member_count; i++) {
-            o->from[i].own = o;
-            o->from[i].member = i;
-        }
-        if (r->values != NULL)
-            o->from[r->self].state = GIVE_HERE;
-    }
-}
-
-static void on_round_timer(void *arg);
-
 static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct hth_reduce_opts *o)
 {
     struct hth_reduce_round *r = hth_new(struct hth_reduce_round);
@@ -450,15 +338,13 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
         *out = NULL;
     HTH_TRY(check(red, opts));
     struct hth_reduce_round *r = round_new(red, opts);
-    enum hth_err err = cut(r);
+    enum hth_err err = round_cut(r);
     if (err == HTH_OK)
         err = make_average(r);
     if (err != HTH_OK) {
         round_unref(r);
         return err;
     }
-    lay_out_sends(r);
-    lay_out_owns(r);
     watch_begin(r);
     line_begin(r);
     r->timer = hth_timer_new(red->env, on_round_timer, r);

@@ -3,6 +3,7 @@
  * reduce_int.h: the structs that the files of the reduction share. Nobody else includes it.
  *
  *   reduce.c        the reducer and its rounds: begin, requests, end
+ *   reduce_cut.c    shares and parts
  *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
@@ -246,6 +247,11 @@ void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
 
 /* Forgets what lingered or was held too long, and sets the timer for the next. */
 void reducer_retire_old(struct hth_reducer *red);
+
+/* ---- reduce_cut.c -------------------------------------------------------------------------- */
+
+/* Lays out shares, parts, sends and owns from the members and the count. Errors: E_RANGE. */
+enum hth_err round_cut(struct hth_reduce_round *r) HTH_MUST;
 
 /* ---- reduce_early.c ------------------------------------------------------------------------ */
 
