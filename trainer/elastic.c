@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared batches: gather together, average, step together (share.h has the picture).
+ * Shared batches: gather together, average, step together (share.h has the picture). Here until a
+ * batch is taken; elastic_step.c does the rest.
  *
  * Gradients are means over a micro-batch; the sum holds each times its samples, so that
  *
@@ -22,10 +23,7 @@
 #include "trainer/trainer_int.h"
 
 #define POLL_US        (100 * HTH_US_PER_MS) /* others' progress */
-#define AGAIN_US       (250 * HTH_US_PER_MS) /* at most, times the tries so far */
-#define AGAIN_TRIES    4
-#define BEHIND_US      (1 * HTH_US_PER_S) /* others end a round a little earlier */
-#define GOES_MAX       8                  /* averages of one step that may be short of the target */
+#define BEHIND_US      (1 * HTH_US_PER_S)    /* others end a round a little earlier */
 #define OVERSHOOT      1.25
 #define SPEED_FACTOR   0.1
 #define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
@@ -45,7 +43,7 @@ static uint64_t gather_step(const struct hth_trainer *t)
     return t->stats.updates + next;
 }
 
-static uint32_t population(const struct hth_trainer *t)
+uint32_t hth_batch_population(const struct hth_trainer *t)
 {
     if (t->opts.share.roster == NULL)
         return 1;
@@ -59,7 +57,7 @@ static uint64_t closes_at(const struct hth_trainer *t)
     uint64_t target = t->opts.share.target;
 
     if (t->opts.share.delayed && t->opts.share.roster != NULL)
-        target += (uint64_t)population(t) * t->opts.micro_batch / 2;
+        target += (uint64_t)hth_batch_population(t) * t->opts.micro_batch / 2;
     return target;
 }
 
@@ -76,7 +74,7 @@ static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
 }
 
 /* Others that could share this batch. */
-static bool is_alone(const struct hth_trainer *t)
+bool hth_batch_is_alone(const struct hth_trainer *t)
 {
     return t->opts.share.roster == NULL || hth_roster_population(t->opts.share.roster, NULL) <= 1;
 }
@@ -165,8 +163,6 @@ static void take_run(struct hth_work *work)
     memset(t->batch.sum, 0, n * sizeof(float));
 }
 
-static void offer(struct hth_trainer *t);
-
 static void take_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
@@ -175,7 +171,7 @@ static void take_done(struct hth_work *work, enum hth_err err)
         hth_trainer_fatal(t, err);
         return;
     }
-    offer(t);
+    hth_batch_offer(t);
 }
 
 /* What all have together. The estimate counts those whose notes are late, but goes on for as long
@@ -193,7 +189,7 @@ static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
     size_t bytes = flat_len(t) * sizeof(float);
 
     if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->mean) != HTH_OK) {
-        hth_timer_set(t->env, b->timer, AGAIN_US);
+        hth_timer_set(t->env, b->timer, POLL_US);
         return;
     }
     b->phase = HTH_BATCH_TAKE;
@@ -201,7 +197,7 @@ static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
     b->samples = 0;
     b->known = known_samples(t, all);
     b->said = HTH_MAX(all->samples_said, (double)b->taken);
-    b->population = population(t);
+    b->population = hth_batch_population(t);
     b->tries = 0;
     b->landed_us = t->opts.share.delayed ? b->landed_us : 0;
     b->taken_us = hth_now_us(t->env);
@@ -212,42 +208,7 @@ static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
     hth_share_tell(t);
 }
 
-/* ---- averaging ------------------------------------------------------------------------------- */
-
-static struct hth_avg_offer make_offer(const struct hth_trainer *t)
-{
-    return (struct hth_avg_offer){
-        .values = t->batch.mean,
-        .count = flat_len(t),
-        .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
-        .step = t->stats.updates,
-        .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-        .kind = HTH_TICKET_GRADIENT + t->batch.lines,
-        .sweep = t->stats.updates,
-        .rounds = HTH_AVG_ALL_AXES,
-        .spans = t->average.spans,
-        .span_count = t->average.spans != NULL ? t->average.span_count : 0,
-        .timeout_us = t->opts.share.timeout_us,
-        .ticket = HTH_TICKET_GRADIENT,
-    };
-}
-
-/* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
- * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
- * lines of the step. */
-static void try_again(struct hth_trainer *t)
-{
-    struct hth_batch *b = &t->batch;
-    double part = 0.2 + 0.8 * hth_rng_unit(&t->rng);
-    int64_t wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(++b->tries, AGAIN_TRIES));
-
-    if (t->opts.share.roster != NULL)
-        hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
-    b->lines = 0;
-    b->phase = HTH_BATCH_AGAIN;
-    b->retry_at_us = hth_now_us(t->env) + wait_us;
-    hth_timer_set(t->env, b->timer, wait_us);
-}
+/* ---- back to gathering ----------------------------------------------------------------------- */
 
 static void put_back_run(struct hth_work *work)
 {
@@ -275,6 +236,17 @@ static void gather_again(struct hth_trainer *t)
     hth_trainer_pump_soon(t);
 }
 
+void hth_batch_next(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    b->goes = 0;
+    b->lines = 0;
+    b->brought = 0;
+    b->need = 0;
+    gather_again(t);
+}
+
 static void put_back_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.put_back);
@@ -284,9 +256,7 @@ static void put_back_done(struct hth_work *work, enum hth_err err)
     gather_again(t);
 }
 
-static void step(struct hth_trainer *t, struct hth_blob *common, double weight);
-
-static void put_back(struct hth_trainer *t)
+void hth_batch_put_back(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
 
@@ -295,173 +265,6 @@ static void put_back(struct hth_trainer *t)
     b->put_back.done = put_back_done;
     b->put_back.job.bytes_moved = 12.0 * (double)flat_len(t);
     hth_queue_push(&t->trunk, &b->put_back);
-}
-
-/* Nobody else: our own samples must be enough. */
-static void go_alone(struct hth_trainer *t)
-{
-    struct hth_batch *b = &t->batch;
-
-    if (b->taken >= t->opts.share.target) {
-        t->stats.share.steps_alone++;
-        step(t, b->mean, (double)b->taken);
-        return;
-    }
-    put_back(t);
-}
-
-/* At a run's start the others do not wait: the grid that is just agreed on is used at once. */
-static bool has_grid(const struct hth_trainer *t)
-{
-    uint32_t generation = 1;
-
-    if (t->opts.share.roster != NULL)
-        (void)hth_roster_shape(t->opts.share.roster, &generation);
-    return generation > 0;
-}
-
-static void offer(struct hth_trainer *t)
-{
-    struct hth_batch *b = &t->batch;
-    const struct hth_avg_offer o = make_offer(t);
-    enum hth_err err;
-
-    if (is_alone(t)) {
-        go_alone(t);
-        return;
-    }
-    b->phase = HTH_BATCH_AVERAGE;
-    b->no_grid = !has_grid(t);
-    err = hth_averager_offer(&t->average.averager, &o);
-    if (err != HTH_OK) {
-        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "the batch can't be offered: %s",
-                hth_err_text(err));
-        try_again(t);
-    }
-}
-
-/* More than the quorum of what all had together when this batch was taken, as far as they are still
- * there. Of two halves that do not meet, at most one may step: in one group heads can be counted,
- * for notes tell samples late; else the estimate of the samples has to do. */
-static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *r)
-{
-    const struct hth_batch *b = &t->batch;
-    uint32_t now = HTH_MIN(population(t), b->population);
-    double left = (double)now / b->population;
-    double quorum = t->opts.share.quorum;
-
-    if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
-        return r->members > quorum * now && r->weight > quorum * b->said * left;
-    return r->weight > quorum * b->known * left;
-}
-
-/* The batch was closed by an estimate. Judged by what the group brought, dropped members included,
- * which all of it know alike; not when the last time brought as much, for then nobody has more. */
-static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r)
-{
-    const struct hth_batch *b = &t->batch;
-
-    return r->weight_met + 0.5 < (double)t->opts.share.target && r->weight_met > b->brought + 0.5 &&
-           b->goes < GOES_MAX;
-}
-
-/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch.
- * They meet in other lines: a row that is a moment late would be mixed with who is there again. */
-static void gather_the_rest(struct hth_trainer *t, double met)
-{
-    struct hth_batch *b = &t->batch;
-    double need = (double)b->taken * (double)t->opts.share.target / HTH_MAX(met, 1.0);
-
-    HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
-            (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
-    t->stats.share.short_of++;
-    b->lines = ++b->goes;
-    b->brought = met;
-    b->need = HTH_MAX((uint64_t)ceil(need), b->taken + 1);
-    put_back(t);
-}
-
-static void next_step(struct hth_batch *b)
-{
-    b->goes = 0;
-    b->lines = 0;
-    b->brought = 0;
-    b->need = 0;
-}
-
-void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
-{
-    struct hth_batch *b = &t->batch;
-    bool enough = is_enough(t, r);
-
-    /* Of a batch that was given up, or of one that has been offered again since. */
-    if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)
-        return;
-    if (r->err == HTH_OK && enough && r->average != NULL &&
-        r->average->size == flat_len(t) * sizeof(float)) {
-        if (is_short(t, r)) {
-            gather_the_rest(t, r->weight_met);
-            return;
-        }
-        t->stats.share.steps_shared++;
-        step(t, r->average, r->weight);
-        return;
-    }
-    if (r->err == HTH_OK && !enough)
-        t->stats.share.below_quorum++;
-    else
-        t->stats.share.tries_failed++;
-    HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f of %.0f samples",
-            (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight,
-            b->known);
-    try_again(t);
-}
-
-/* ---- stepping -------------------------------------------------------------------------------- */
-
-static void step_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
-    struct hth_batch *b = &t->batch;
-
-    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
-}
-
-static void step_done(struct hth_work *work, enum hth_err err)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
-    struct hth_batch *b = &t->batch;
-
-    if (err == HTH_OK)
-        err = b->err;
-    if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
-        hth_trainer_fatal(t, err);
-        return;
-    }
-    t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
-    t->stats.share.weight = b->weight;
-    t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
-    t->newcomer.catch_ups = 0;
-    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
-    next_step(b);
-    gather_again(t);
-    hth_average_offer(t);
-    hth_tell_update(t);
-}
-
-static void step(struct hth_trainer *t, struct hth_blob *common, double weight)
-{
-    struct hth_batch *b = &t->batch;
-    double floats = (double)flat_len(t);
-
-    b->phase = HTH_BATCH_STEP;
-    b->common = hth_blob_ref(common);
-    b->weight = weight;
-    b->step.run = step_run;
-    b->step.done = step_done;
-    b->step.job.flops = 12 * floats;
-    b->step.job.bytes_moved = 36 * floats;
-    hth_queue_push(&t->trunk, &b->step);
 }
 
 /* ---- together with others -------------------------------------------------------------------- */
@@ -492,10 +295,10 @@ static void prepare(struct hth_trainer *t, const struct hth_roster_batch *all)
     struct hth_batch *b = &t->batch;
     struct hth_avg_offer o;
 
-    if (b->prepared || all->eta_us > t->opts.share.prepare_us || is_alone(t) ||
+    if (b->prepared || all->eta_us > t->opts.share.prepare_us || hth_batch_is_alone(t) ||
         t->opts.share.prepare_us == 0)
         return;
-    o = make_offer(t);
+    o = hth_batch_make_offer(t);
     o.weight = HTH_MAX((double)b->samples, 1.0);
     b->prepared = hth_averager_prepare(&t->average.averager, &o, all->eta_us) == HTH_OK;
 }
@@ -535,8 +338,8 @@ static void pump_batch(struct hth_trainer *t)
     }
     if (b->phase == HTH_BATCH_GATHER)
         gather(t, &all);
-    else if (hth_now_us(t->env) >= b->retry_at_us || (b->no_grid && has_grid(t)))
-        offer(t);
+    else if (hth_now_us(t->env) >= b->retry_at_us || (b->no_grid && hth_batch_has_grid(t)))
+        hth_batch_offer(t);
     else
         hth_timer_set(t->env, b->timer, b->retry_at_us - hth_now_us(t->env));
 }
@@ -564,8 +367,7 @@ void hth_batch_reset(struct hth_trainer *t)
     b->samples = 0;
     b->behind_since_us = 0;
     b->landed_us = 0;
-    next_step(b);
-    gather_again(t);
+    hth_batch_next(t);
 }
 
 enum hth_err hth_batch_start(struct hth_trainer *t)

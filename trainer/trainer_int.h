@@ -6,7 +6,8 @@
  *   flight.c      one micro-batch from data to gradient
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
- *   elastic.c     shared batches: gathering, averaging, stepping together
+ *   elastic.c     shared batches: gathering together
+ *   elastic_step.c  ... averaging and stepping together
  *   newcomer.c    the state of a run: fetched at the start and when behind, and handed out
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
@@ -226,6 +227,19 @@ void hth_batch_pump(struct hth_trainer *t);
 bool hth_batch_may_launch(const struct hth_trainer *t);
 /* The trainer's own sums are void: it takes up another state. */
 void hth_batch_reset(struct hth_trainer *t);
+/* The step was taken: gathers for the next one. */
+void hth_batch_next(struct hth_trainer *t);
+/* What was taken counts again, and more is gathered. */
+void hth_batch_put_back(struct hth_trainer *t);
+/* Trainers that share the batch, this one included; nobody else could. */
+uint32_t hth_batch_population(const struct hth_trainer *t);
+bool hth_batch_is_alone(const struct hth_trainer *t);
+
+/* elastic_step.c */
+struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t);
+/* What was taken: averaged, or stepped on where nobody else is there. */
+void hth_batch_offer(struct hth_trainer *t);
+bool hth_batch_has_grid(const struct hth_trainer *t);
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result);
 
 /* newcomer.c */

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * elastic_step.c: a shared batch that was taken, until its step: offered, averaged, judged,
+ * applied.
+ *
+ *   OFFER --average--> enough? --yes--> short of the target? --no--> STEP
+ *     ^                   |no                  |yes
+ *     '--AGAIN------------'                    '--> PUT_BACK, and more is gathered
+ */
+#include <math.h>
+
+#include "averaging/roster.h"
+#include "trainer/trainer_int.h"
+
+#define AGAIN_US    (250 * HTH_US_PER_MS) /* at most, times the tries so far */
+#define AGAIN_TRIES 4
+#define GOES_MAX    8 /* averages of one step that may be short of the target */
+
+/* ---- stepping -------------------------------------------------------------------------------- */
+
+static void step_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
+}
+
+static void step_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    if (err == HTH_OK)
+        err = b->err;
+    if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
+        hth_trainer_fatal(t, err);
+        return;
+    }
+    t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
+    t->stats.share.weight = b->weight;
+    t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
+    t->newcomer.catch_ups = 0;
+    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    hth_batch_next(t);
+    hth_average_offer(t);
+    hth_tell_update(t);
+}
+
+static void step(struct hth_trainer *t, struct hth_blob *common, double weight)
+{
+    struct hth_batch *b = &t->batch;
+    double floats = (double)hth_params_flat_len(t->model->params);
+
+    b->phase = HTH_BATCH_STEP;
+    b->common = hth_blob_ref(common);
+    b->weight = weight;
+    b->step.run = step_run;
+    b->step.done = step_done;
+    b->step.job.flops = 12 * floats;
+    b->step.job.bytes_moved = 36 * floats;
+    hth_queue_push(&t->trunk, &b->step);
+}
+
+/* ---- averaging ------------------------------------------------------------------------------- */
+
+struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
+{
+    return (struct hth_avg_offer){
+        .values = t->batch.mean,
+        .count = hth_params_flat_len(t->model->params),
+        .weight = HTH_MIN((double)t->batch.taken, HTH_AVG_WEIGHT_MAX),
+        .step = t->stats.updates,
+        .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
+        .kind = HTH_TICKET_GRADIENT + t->batch.lines,
+        .sweep = t->stats.updates,
+        .rounds = HTH_AVG_ALL_AXES,
+        .spans = t->average.spans,
+        .span_count = t->average.spans != NULL ? t->average.span_count : 0,
+        .timeout_us = t->opts.share.timeout_us,
+        .ticket = HTH_TICKET_GRADIENT,
+    };
+}
+
+/* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
+ * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
+ * lines of the step. */
+static void try_again(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    double part = 0.2 + 0.8 * hth_rng_unit(&t->rng);
+    int64_t wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(++b->tries, AGAIN_TRIES));
+
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
+    b->lines = 0;
+    b->phase = HTH_BATCH_AGAIN;
+    b->retry_at_us = hth_now_us(t->env) + wait_us;
+    hth_timer_set(t->env, b->timer, wait_us);
+}
+
+/* Nobody else: our own samples must be enough. */
+static void go_alone(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    if (b->taken >= t->opts.share.target) {
+        t->stats.share.steps_alone++;
+        step(t, b->mean, (double)b->taken);
+        return;
+    }
+    hth_batch_put_back(t);
+}
+
+/* At a run's start the others do not wait: the grid that is just agreed on is used at once. */
+bool hth_batch_has_grid(const struct hth_trainer *t)
+{
+    uint32_t generation = 1;
+
+    if (t->opts.share.roster != NULL)
+        (void)hth_roster_shape(t->opts.share.roster, &generation);
+    return generation > 0;
+}
+
+void hth_batch_offer(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    const struct hth_avg_offer o = hth_batch_make_offer(t);
+    enum hth_err err;
+
+    if (hth_batch_is_alone(t)) {
+        go_alone(t);
+        return;
+    }
+    b->phase = HTH_BATCH_AVERAGE;
+    b->no_grid = !hth_batch_has_grid(t);
+    err = hth_averager_offer(&t->average.averager, &o);
+    if (err != HTH_OK) {
+        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "the batch can't be offered: %s",
+                hth_err_text(err));
+        try_again(t);
+    }
+}
+
+/* More than the quorum of what all had together when this batch was taken, as far as they are still
+ * there. Of two halves that do not meet, at most one may step: in one group heads can be counted,
+ * for notes tell samples late; else the estimate of the samples has to do. */
+static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    const struct hth_batch *b = &t->batch;
+    uint32_t now = HTH_MIN(hth_batch_population(t), b->population);
+    double left = (double)now / b->population;
+    double quorum = t->opts.share.quorum;
+
+    if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
+        return r->members > quorum * now && r->weight > quorum * b->said * left;
+    return r->weight > quorum * b->known * left;
+}
+
+/* The batch was closed by an estimate. Judged by what the group brought, dropped members included,
+ * which all of it know alike; not when the last time brought as much, for then nobody has more. */
+static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    const struct hth_batch *b = &t->batch;
+
+    return r->weight_met + 0.5 < (double)t->opts.share.target && r->weight_met > b->brought + 0.5 &&
+           b->goes < GOES_MAX;
+}
+
+/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch.
+ * They meet in other lines: a row that is a moment late would be mixed with who is there again. */
+static void gather_the_rest(struct hth_trainer *t, double met)
+{
+    struct hth_batch *b = &t->batch;
+    double need = (double)b->taken * (double)t->opts.share.target / HTH_MAX(met, 1.0);
+
+    HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
+            (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
+    t->stats.share.short_of++;
+    b->lines = ++b->goes;
+    b->brought = met;
+    b->need = HTH_MAX((uint64_t)ceil(need), b->taken + 1);
+    hth_batch_put_back(t);
+}
+
+void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_batch *b = &t->batch;
+    bool enough = is_enough(t, r);
+
+    /* Of a batch that was given up, or of one that has been offered again since. */
+    if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)
+        return;
+    if (r->err == HTH_OK && enough && r->average != NULL &&
+        r->average->size == hth_params_flat_len(t->model->params) * sizeof(float)) {
+        if (is_short(t, r)) {
+            gather_the_rest(t, r->weight_met);
+            return;
+        }
+        t->stats.share.steps_shared++;
+        step(t, r->average, r->weight);
+        return;
+    }
+    if (r->err == HTH_OK && !enough)
+        t->stats.share.below_quorum++;
+    else
+        t->stats.share.tries_failed++;
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f of %.0f samples",
+            (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight,
+            b->known);
+    try_again(t);
+}
