@@ -7,11 +7,12 @@
 
 #include "core/rng.h"
 
-#define TRUNK     "trunk.safetensors"
-#define CLASSES   4
-#define REPAIR_US HTH_US_PER_S
-#define LEARN     3e-3f
-#define SETTLE_US (8 * HTH_US_PER_S) /* what faults have damaged is found and repaired */
+#define TRUNK      "trunk.safetensors"
+#define CLASSES    4
+#define REPAIR_US  HTH_US_PER_S
+#define LEARN      3e-3f
+#define SETTLE_US  (8 * HTH_US_PER_S)  /* what faults have damaged is found and repaired */
+#define LANDING_US (12 * HTH_US_PER_S) /* more for the last flights: 20 s, a batch's timeout */
 
 /* Keeps the first reason only: what follows is often its consequence. */
 void hth_fleet_broken(struct hth_fleet *f, const char *fmt, ...)
@@ -37,10 +38,11 @@ static void hull_broken(void *arg, const char *text)
 
 /* ---- who repairs ----------------------------------------------------------------------------- */
 
-/* What disks and sites do to a node; anything else is a fault of ours. */
+/* What disks and sites do to a node; anything else is a fault of ours. A trainer lets its flights
+ * land before it says that it ended, which may be when all is calm. */
 static bool is_excused(const struct hth_fleet *f, enum hth_err err)
 {
-    if (hth_world_now_us(f->world) > f->calm_from_us)
+    if (hth_world_now_us(f->world) - LANDING_US > f->calm_from_us)
         return false;
     switch (err) {
     case HTH_E_CORRUPT:
