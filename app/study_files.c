@@ -14,6 +14,7 @@
 #define PANEL_WIDTH  700 /* pixels */
 #define PANEL_HEIGHT 400
 #define WHOLE        10    /* of a number that has no decimals so many are marked one by one */
+#define MARK         0.08  /* of a logarithmic axis, at least between two marks */
 #define ASIDE        0.008 /* of the axis, between series */
 
 static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
@@ -121,6 +122,19 @@ static void find_series(const struct hth_study *s, const char *part, struct seri
     }
 }
 
+/* A curve ends earlier with one seed than with another: where not even half of those are left that
+ * its best measured point has, the mean is one of something else. */
+static bool lacks_seeds(const struct hth_study *s, const struct hth_study_panel *p, size_t point,
+                        const struct hth_study_mean *means)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < s->point_count; i++)
+        if (strcmp(s->points[i].part, p->part) == 0 &&
+            strcmp(s->points[i].series, s->points[point].series) == 0)
+            most = HTH_MAX(most, means[i * s->metric_count + p->y].count);
+    return 2 * means[point * s->metric_count + p->y].count < most;
+}
+
 /* Mean and interval of a point where the panel can show them; false where it can't. */
 static bool place(const struct hth_study *s, const struct hth_study_panel *p, size_t point,
                   const struct hth_study_mean *means, double at[4])
@@ -128,7 +142,8 @@ static bool place(const struct hth_study *s, const struct hth_study_panel *p, si
     const struct hth_study_mean *m = &means[point * s->metric_count + p->y];
     double half = isfinite(m->half) ? m->half : 0;
     if (strcmp(s->points[point].part, p->part) != 0 || !isfinite(m->mean) ||
-        !isfinite(s->points[point].param[p->x]) || (p->log_y && m->mean <= 0))
+        !isfinite(s->points[point].param[p->x]) || (p->log_y && m->mean <= 0) ||
+        lacks_seeds(s, p, point, means))
         return false;
     at[0] = s->points[point].param[p->x];
     at[1] = m->mean;
@@ -174,8 +189,28 @@ static bool write_block(FILE *f, const struct hth_study *s, const struct hth_stu
     return count > 0;
 }
 
-/* Ranges that just hold everything; a linear y begins at 0. On a logarithmic x the marks are the
- * places that were measured. Into `x` go the first place and the last. */
+/* The marks of a logarithmic x are the places that were measured, as many as can be read. */
+static void write_marks(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
+                        const struct hth_study_mean *means, const double x[2])
+{
+    struct spot *spots = hth_new_array(struct spot, s->point_count);
+    double step = pow(x[1] / x[0], MARK), last = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < s->point_count; i++)
+        count += place(s, p, i, means, spots[count].at);
+    qsort(spots, count, sizeof(*spots), by_place);
+    for (size_t i = 0; i < count; i++) {
+        double at = spots[i].at[0];
+        if (last > 0 && at <= last * step)
+            continue;
+        fprintf(f, "set xtics %s ('%.5g' %.9g)\n", last > 0 ? "add" : "", at, at);
+        last = at;
+    }
+    hth_free(spots);
+}
+
+/* Ranges that just hold everything; a linear y begins at 0. Into `x` go the first place and the
+ * last. */
 static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                        const struct hth_study_mean *means, double x[2])
 {
@@ -186,8 +221,6 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
     for (size_t i = 0; i < s->point_count; i++) {
         if (!place(s, p, i, means, at))
             continue;
-        if (p->log_x)
-            fprintf(f, "set xtics %s ('%.5g' %.9g)\n", isfinite(x[0]) ? "add" : "", at[0], at[0]);
         x[0] = HTH_MIN(x[0], at[0]);
         x[1] = HTH_MAX(x[1], at[0]);
         y[0] = HTH_MIN(y[0], at[2]);
@@ -200,10 +233,12 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
     if (!p->log_x && s->params[p->x].decimals == 0 && x[1] - x[0] <= WHOLE)
         fputs("set xtics 1\n", f);
     double pad = x[1] > x[0] ? 0.06 * (x[1] - x[0]) : 1;
-    if (p->log_x)
+    if (p->log_x) {
+        write_marks(f, s, p, means, x);
         fprintf(f, "set logscale x\nset xrange [%.9g:%.9g]\n", x[0] / 1.25, x[1] * 1.25);
-    else
+    } else {
         fprintf(f, "set xrange [%.9g:%.9g]\n", x[0] - pad, x[1] + pad);
+    }
     if (p->log_y)
         fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y[0] / 1.5, y[1] * 1.5);
     else if (p->zoom && y[1] > y[0])
@@ -413,9 +448,11 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
     FILE *f = hth_report_begin(flags->out, s->title, flags->command, s->about);
     if (f == NULL)
         return HTH_E_IO;
-    fprintf(f, "<p>%llu %s from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
-            (unsigned long long)flags->seeds, flags->seeds == 1 ? "seed" : "seeds",
-            (unsigned long long)flags->seed);
+    if (flags->seeds == 1)
+        fprintf(f, "<p>Seed %llu.</p>\n", (unsigned long long)flags->seed);
+    else
+        fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
+                (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
             report_part(f, s, flags, means, i);

@@ -191,6 +191,45 @@ static void test_a_part_is_a_chapter(void **state)
     hth_free(script);
 }
 
+/* Place 9 has one seed of four. */
+static enum hth_err run_fading(void *arg, const struct hth_study_point *point, uint64_t seed,
+                               double *values)
+{
+    (void)arg;
+    values[0] = point->param[0] == 9 && seed > 1 ? NAN : point->param[0];
+    values[1] = values[2] = NAN;
+    return HTH_OK;
+}
+
+/* Where a curve has lost most of its seeds it is not drawn, though it stays in the table; marks of
+ * a logarithmic axis keep a distance. */
+static void test_what_a_picture_leaves_out(void **state)
+{
+    (void)state;
+    static const struct hth_study_point places[] = {{.part = "one", .series = "a", .param = {1}},
+                                                    {.part = "one", .series = "a", .param = {9}},
+                                                    {.part = "two", .series = "a", .param = {100}},
+                                                    {.part = "two", .series = "a", .param = {101}},
+                                                    {.part = "two", .series = "a", .param = {200}}};
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/g", dir);
+    s.points = places;
+    s.point_count = HTH_ARRAY_LEN(places);
+    s.run = run_fading;
+    f.seeds = 4;
+    f.out = out;
+    f.quiet = true;
+    assert_ok(hth_study_run(&s, &f));
+    hth_free(out);
+    char *csv = read_file("g", "metrics.csv"), *script = read_file("g", "plot.gp");
+    assert_non_null(strstr(csv, "\none,a,9,9,,,1,"));
+    assert_non_null(strstr(script, "$d0_0 << EOD\n1 1 1 1\nEOD\n"));
+    assert_non_null(strstr(script, "set xtics  ('100' 100)\nset xtics add ('200' 200)\n"));
+    hth_free(csv);
+    hth_free(script);
+}
+
 /* What is the same in a whole part is said once; what is nowhere there is not said. */
 static void test_what_does_not_vary_is_said_once(void **state)
 {
@@ -379,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
         cmocka_unit_test(test_a_part_is_a_chapter),
+        cmocka_unit_test(test_what_a_picture_leaves_out),
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
