@@ -99,11 +99,30 @@ static void try_again(struct hth_trainer *t)
     hth_timer_set(t->env, b->timer, wait_us);
 }
 
+/* Who began in the same moment says so a little later, and the first steps may be short: as long as
+ * somebody is seen that has no state yet, and had no time to begin, nobody goes ahead. */
+static bool do_others_begin(const struct hth_trainer *t)
+{
+    const struct hth_share_stats *s = &t->stats.share;
+    struct hth_roster_stats roster;
+
+    if (t->opts.share.roster == NULL || t->opts.share.bootstrap ||
+        s->steps_shared + s->steps_alone > 0 ||
+        hth_now_us(t->env) - t->started_us > 2 * t->opts.share.look_us)
+        return false;
+    hth_roster_stats(t->opts.share.roster, &roster);
+    return roster.bootstrapping > 0;
+}
+
 /* Nobody else: our own samples must be enough. */
 static void go_alone(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
 
+    if (do_others_begin(t)) {
+        try_again(t);
+        return;
+    }
     if (b->taken >= t->opts.share.target) {
         t->stats.share.steps_alone++;
         step(t, b->mean, (double)b->taken);

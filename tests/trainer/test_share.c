@@ -269,6 +269,36 @@ static void test_batches_are_shared(void **state)
     fixture_free(f);
 }
 
+static void own_rows(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    t->data.shuffle_rows = 64;
+    t->data.peer = i + 1;
+}
+
+/* Steps of a few milliseconds: nobody takes the first ones alone because the others, who began in
+ * the same moment, are not seen yet. */
+static void test_who_begin_together(void **state)
+{
+    struct fixture *f = fixture_new(21);
+    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_BATCH);
+
+    (void)state;
+    o.members = 6;
+    o.trainer.share.target = 72;
+    o.trainer.share.every = 0;
+    o.edit = own_rows;
+    f->crew = hth_crew_new(f->world, &o);
+    run_to_the_end(f, 100 * S);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(f->stats[i].share.steps_alone, 0);
+        assert_int_equal(f->stats[i].share.steps_shared, 40);
+        assert_int_equal(f->stats[i].share.catch_ups, 0);
+    }
+    assert_true(hth_crew_spread(f->crew) == 0);
+    fixture_free(f);
+}
+
 static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     (void)arg;
@@ -735,6 +765,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_five_are_like_one),
         cmocka_unit_test(test_batches_are_shared),
+        cmocka_unit_test(test_who_begin_together),
         cmocka_unit_test(test_delayed_batches_overlap),
         cmocka_unit_test(test_one_dies),
         cmocka_unit_test(test_one_loses_power),
