@@ -286,7 +286,8 @@ static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct fi
     struct took ours, plain;
     HTH_TRY(verify(b, c, f));
     HTH_TRY(timed(c, "rounds", 2, &ours));
-    uint32_t rounds = (uint32_t)HTH_MAX(HTH_MIN(AIM_S / ours.seconds, (double)ROUNDS_MAX), 3.0);
+    double aim_s = b->budget_us > 0 ? HTH_MIN(AIM_S, (double)b->budget_us / 1e6) : AIM_S;
+    uint32_t rounds = (uint32_t)HTH_MAX(HTH_MIN(aim_s / ours.seconds, (double)ROUNDS_MAX), 3.0);
     hth_bench_begin(&samples.seconds);
     hth_bench_begin(&samples.cpu);
     hth_bench_begin(&samples.floor);

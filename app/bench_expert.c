@@ -164,14 +164,16 @@ static uint32_t usual_callers(uint32_t rows)
     return rows < 8 ? 64 : rows < 512 ? 16 : 4;
 }
 
-/* Rounds that take about a second, from a short run that also warms up. */
-static enum hth_err calibrate(struct hth_bench_swarm *swarm, struct hth_bench_load *load)
+/* Rounds that take about a second, or the budget, from a short run that also warms up. */
+static enum hth_err calibrate(const struct hth_bench *b, struct hth_bench_swarm *swarm,
+                              struct hth_bench_load *load)
 {
     struct hth_bench_load_result result;
+    double aim_s = b->budget_us > 0 ? HTH_MIN(1.0, (double)b->budget_us / 1e6) : 1.0;
     load->batches = 1;
     HTH_TRY(hth_bench_drive(swarm, load, &result));
     double per_batch = result.seconds / load->batches;
-    load->batches = (uint32_t)HTH_MAX(2.0, HTH_MIN(100000.0, 1.0 / per_batch));
+    load->batches = (uint32_t)HTH_MAX(2.0, HTH_MIN(100000.0, aim_s / per_batch));
     return HTH_OK;
 }
 
@@ -240,7 +242,7 @@ static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm, con
     for (uint32_t i = 0; i < threads && err == HTH_OK && !nop; i++)
         err = bare_open(e, f->rows, f->direction, &bare[i]);
     if (err == HTH_OK)
-        err = calibrate(swarm, &load);
+        err = calibrate(&e->bench, swarm, &load);
     if (err == HTH_OK)
         err = measure_in_turns(e, swarm, &load, nop ? NULL : bare, &rates);
     if (err == HTH_OK)
@@ -396,8 +398,8 @@ static enum hth_err measure_wave(struct expert *e)
     HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
     enum hth_err err = hth_bench_swarm_verify(swarm, WAVE_ROWS, false);
     HTH_GOTO(out, err);
-    HTH_GOTO(out, calibrate(swarm, &wave));
-    HTH_GOTO(out, calibrate(swarm, &one));
+    HTH_GOTO(out, calibrate(&e->bench, swarm, &wave));
+    HTH_GOTO(out, calibrate(&e->bench, swarm, &one));
     wave.batches = HTH_MAX(wave.batches / 2, 1u); /* they take turns: half a second each */
     one.batches = HTH_MAX(one.batches / 2, 1u);
     hth_bench_begin(&waves);

@@ -52,8 +52,9 @@ static void is_ratio(const json_t *row, const char *ratio, double a, double b)
 
 static struct proc *bench(struct place *p, const char *name, const char *const *more)
 {
-    const char *args[32] = {"bench", name, "--json", "--repeats", "1", "--threads", "1"};
-    size_t n = 7;
+    const char *args[32] = {"bench",    name,   "--json",    "--repeats", "1",
+                            "--budget", "50ms", "--threads", "1"};
+    size_t n = 9;
 
     for (; *more != NULL; more++)
         args[n++] = *more;
