@@ -4,7 +4,7 @@
 #include "support/test.h"
 
 const char *const scene_how[] = {"killed", "powered off", "cut off"};
-const char *const scene_role[] = {"member", "leader"};
+const char *const scene_role[] = {"member", "leader", "reducer"};
 const char *const scene_phase[] = {"declared", "joined", "begun", "reducing", "returning"};
 
 struct scene {
@@ -39,8 +39,9 @@ static bool in_phase(const struct scene *s, const struct peer *p)
         return r.rounds_now > 0;
     case REDUCING:
         return r.rounds_now > 0 && r.bytes_in > s->reducer[p->index].bytes_in;
-    default:
-        return r.rounds_now > 0 && r.parts_reduced > s->reducer[p->index].parts_reduced;
+    default: /* a helper is done with its last answer, which may still be on its way */
+        return (r.rounds_now > 0 || p->mode == HTH_AVG_HELPER) &&
+               r.parts_reduced > s->reducer[p->index].parts_reduced;
     }
 }
 
@@ -48,6 +49,8 @@ static bool in_role(const struct scene *s, const struct peer *p)
 {
     struct hth_match_stats m;
 
+    if (s->role == REDUCER)
+        return p->mode == HTH_AVG_HELPER;
     hth_moshpit_match_stats(&p->averager, &m);
     return (s->role == LEADER) == (m.followers_now > 0 || m.led > s->match[p->index].led);
 }
@@ -59,7 +62,7 @@ static bool scene_is_set(void *arg)
     for (uint32_t i = 0; i < s->pit->peers && s->victim == NULL; i++) {
         struct peer *p = &s->pit->peer[(i + 3) % s->pit->peers];
         /* nobody leads yet when all have only declared */
-        if (in_phase(s, p) && (s->phase == DECLARED || in_role(s, p)))
+        if (in_phase(s, p) && ((s->phase == DECLARED && s->role != REDUCER) || in_role(s, p)))
             s->victim = p;
     }
     return s->victim != NULL;
@@ -86,6 +89,10 @@ void scene_one_dies(const char *shape, uint32_t peers, uint64_t seed, enum role 
     pit_init(&p, seed + (uint64_t)(role * 100 + phase * 10 + how), peers, 50000, &world);
     assert_ok(hth_avg_shape_parse(shape, &p.shape));
     p.has_cells = true;
+    if (role == REDUCER) {
+        p.peer[peers - 1].mode = HTH_AVG_HELPER;
+        p.peer[peers - 1].weight = 0;
+    }
     pit_fill(&p, 6);
     pit_start(&p, 3 * HTH_US_PER_S);
     pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES); /* a calm one: all are connected */

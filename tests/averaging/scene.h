@@ -6,7 +6,8 @@
 #include "averaging/pit.h"
 
 enum how { KILLED, POWERED_OFF, CUT_OFF, HOWS };
-enum role { MEMBER, LEADER, ROLES };
+/* A reducer is the last peer, a helper without values; only in one line. */
+enum role { MEMBER, LEADER, REDUCER, ROLES };
 enum phase { DECLARED, JOINED, BEGUN, REDUCING, RETURNING, PHASES };
 
 extern const char *const scene_how[], *const scene_role[], *const scene_phase[];

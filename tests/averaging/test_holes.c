@@ -314,7 +314,7 @@ static uint64_t seeds; /* by hand */
 static void deaths(uint64_t seed)
 {
     for (enum how how = KILLED; how < HOWS; how++)
-        for (enum role role = MEMBER; role < ROLES; role++)
+        for (enum role role = MEMBER; role <= LEADER; role++)
             for (enum phase phase = DECLARED; phase < PHASES; phase++) {
                 int64_t worst[3], bound_us = (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
                 scene_one_dies("3x3", 9 - phase % 2, seed, role, phase, how, worst);
