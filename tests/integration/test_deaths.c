@@ -175,6 +175,7 @@ static void one_dies(struct place *p, const struct death *d, struct outcome *out
 #define DEATHS_MAX (ROLES * HOWS * PHASES)
 
 static struct death deaths[DEATHS_MAX];
+static struct outcome outcomes[DEATHS_MAX];
 static size_t death_count, death_next;
 
 static const char *const columns =
@@ -183,25 +184,52 @@ static const char *const columns =
 
 static void test_death(void **state)
 {
-    const struct death *d = &deaths[death_next++];
-    struct outcome out;
+    const struct death *d = &deaths[death_next];
+    struct outcome *out = &outcomes[death_next++];
     int64_t aim_us = d->how <= END ? KILLED_US : SILENT_US;
 
-    one_dies(*state, d, &out);
+    one_dies(*state, d, out);
     print_message("%-10s %-6s %-9s %7.0f %8.0f  %-8.2g  %.2g%s\n", role_name[d->role],
-                  how_name[d->how], phase_name[d->phase], (double)out.gap_us / 1e3,
-                  (double)out.next_us / 1e3, out.left, out.spread,
-                  out.gap_us > aim_us ? "   beyond the aim" : "");
-    if (out.fetch_us >= 0)
+                  how_name[d->how], phase_name[d->phase], (double)out->gap_us / 1e3,
+                  (double)out->next_us / 1e3, out->left, out->spread,
+                  out->gap_us > aim_us ? "   beyond the aim" : "");
+    if (out->fetch_us >= 0)
         print_message(
             "    the newcomer's state: %.0f ms; %.2f MB from the one who died; %lld parts "
             "again, %lld donors lost\n",
-            (double)out.fetch_us / 1e3, (double)out.gave / 1e6, (long long)out.again,
-            (long long)out.lost);
-    assert_true(out.spread < AGREE);
-    assert_true(out.gap_us < aim_us + BUSY_US);
-    assert_true(out.next_us < SILENT_US + BUSY_US);
+            (double)out->fetch_us / 1e3, (double)out->gave / 1e6, (long long)out->again,
+            (long long)out->lost);
+    assert_true(out->spread < AGREE);
+    assert_true(out->gap_us < aim_us + BUSY_US);
+    assert_true(out->next_us < SILENT_US + BUSY_US);
     place_end(*state);
+}
+
+/* Of all phases: the shortest and longest gap, the longest sweep after it, the largest difference.
+ */
+static void print_summary(void)
+{
+    print_message("\nrole       death  deaths  gap ms (aim)         next ms  differ later\n");
+    for (int k = 0; k < ROLES * HOWS; k++) {
+        struct outcome low = {.gap_us = INT64_MAX}, high = {.gap_us = 0};
+        unsigned n = 0;
+        for (size_t i = 0; i < death_next; i++) {
+            const struct outcome *o = &outcomes[i];
+            if ((int)deaths[i].role != k / HOWS || (int)deaths[i].how != k % HOWS)
+                continue;
+            low.gap_us = HTH_MIN(low.gap_us, o->gap_us);
+            high.gap_us = HTH_MAX(high.gap_us, o->gap_us);
+            high.next_us = HTH_MAX(high.next_us, o->next_us);
+            high.spread = HTH_MAX(high.spread, o->spread);
+            n++;
+        }
+        if (n > 0)
+            print_message("%-10s %-6s %6u  %4.0f to %4.0f (%4d) %8.0f       %.2g\n",
+                          role_name[k / HOWS], how_name[k % HOWS], n, (double)low.gap_us / 1e3,
+                          (double)high.gap_us / 1e3,
+                          (k % HOWS <= END ? KILLED_US : SILENT_US) / 1000,
+                          (double)high.next_us / 1e3, high.spread);
+    }
 }
 
 /* Deaths that can be had here: holes and slow lines are a lab's; a helper has no cell of a grid.
@@ -371,7 +399,10 @@ static int run_deaths(void)
         tests[i] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(test_death, place_setup,
                                                                       place_teardown);
     print_message("%s\n", columns);
-    return _cmocka_run_group_tests("deaths of averagers", tests, death_count, NULL, NULL);
+    int failed = _cmocka_run_group_tests("deaths of averagers", tests, death_count, NULL, NULL);
+    if (!patient)
+        print_summary();
+    return failed;
 }
 
 int main(int argc, char **argv)
