@@ -43,7 +43,7 @@
 #define KILLED_US  200000
 #define SILENT_US  1000000
 #define BUSY_US    2000000
-#define PATIENCE_S 5
+#define PATIENCE_S 3
 #define EXIT_SKIP  77 /* netlab's, where no lab can be made */
 
 enum role { MEMBER, LEADER, REDUCER, BOOTSTRAP, DONOR, ROLES };
@@ -76,6 +76,13 @@ static const char *only;
 
 /* ---- one death ------------------------------------------------------------------------------- */
 
+/* On a grid one sweep must be without fault: a process that has to wait for a core must not be held
+ * for dead. Deaths that break connections are noticed at once, however patient one is. */
+static bool is_patient(const struct death *d)
+{
+    return patient && d->grid != NULL && d->how <= END;
+}
+
 static struct swarm_opts options_of(const struct death *d)
 {
     struct swarm_opts o = {.shape = d->grid == NULL ? "6" : d->grid,
@@ -99,7 +106,7 @@ static struct swarm_opts options_of(const struct death *d)
     }
     if (d->role == DONOR)
         o.state_bytes = STATE_BYTES;
-    if (patient && d->how <= END) /* these are noticed at once, however patient one is */
+    if (is_patient(d))
         o.patience_s = PATIENCE_S;
     return o;
 }
@@ -186,7 +193,11 @@ static void test_death(void **state)
 {
     const struct death *d = &deaths[death_next];
     struct outcome *out = &outcomes[death_next++];
-    int64_t aim_us = d->how <= END ? KILLED_US : SILENT_US;
+    int64_t aim_us = d->how <= END ? KILLED_US : SILENT_US, late_us = BUSY_US;
+
+    if (is_patient(
+            d)) /* with whomever a busy machine keeps from answering, in each of two rounds */
+        late_us += 2 * PATIENCE_S * 1000000;
 
     one_dies(*state, d, out);
     print_message("%-10s %-6s %-9s %7.0f %8.0f  %-8.2g  %.2g%s\n", role_name[d->role],
@@ -200,8 +211,8 @@ static void test_death(void **state)
             (double)out->fetch_us / 1e3, (double)out->gave / 1e6, (long long)out->again,
             (long long)out->lost);
     assert_true(out->spread < AGREE);
-    assert_true(out->gap_us < aim_us + BUSY_US);
-    assert_true(out->next_us < SILENT_US + BUSY_US);
+    assert_true(out->gap_us < aim_us + late_us);
+    assert_true(out->next_us < SILENT_US + late_us);
     place_end(*state);
 }
 
