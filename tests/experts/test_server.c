@@ -364,6 +364,32 @@ struct hostile {
     enum hth_err want;
 };
 
+static enum hth_err hostile_call(struct hth_world *w, struct caller *c, const struct host *h,
+                                 const struct hostile *k)
+{
+    struct hth_tensor t[2] = {{.dtype = k->dtype, .ndim = 2, .dim = {k->rows, k->cols}}};
+    struct hth_rpc_call_opts o = {.method = k->backward ? HTH_METHOD_EXPERT_BACKWARD
+                                                        : HTH_METHOD_EXPERT_FORWARD,
+                                  .idem = {.lo = k->key}};
+    uint8_t *payload;
+    uint64_t bytes;
+    enum hth_err err;
+
+    assert_ok(hth_tensor_bytes(&t[0], &bytes));
+    t[0].blob = hth_blob_try_new(bytes);
+    assert_non_null(t[0].blob);
+    memset(t[0].blob->data, 0, t[0].blob->size);
+    t[1] = t[0];
+    assert_ok(hth_work_pack(&k->work, &payload, &o.body.payload_len));
+    o.body.payload = payload;
+    o.body.tensors = t;
+    o.body.tensor_count = k->tensors;
+    err = raw_call(w, c, h, &o);
+    hth_free(payload);
+    hth_blob_unref(t[0].blob);
+    return err;
+}
+
 static void hostile_requests_are_refused(void **state)
 {
     enum { LONG_ROWS = HTH_EXPERT_REQUEST_FLOATS_MAX / HTH_EXPERT_D_MAX };
@@ -417,27 +443,9 @@ static void hostile_requests_are_refused(void **state)
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        const struct hostile *k = &cases[i];
-        struct hth_tensor t[2] = {{.dtype = k->dtype, .ndim = 2, .dim = {k->rows, k->cols}}};
-        struct hth_rpc_call_opts o = {.method = k->backward ? HTH_METHOD_EXPERT_BACKWARD
-                                                            : HTH_METHOD_EXPERT_FORWARD,
-                                      .idem = {.lo = k->key}};
-        uint8_t *payload;
-        enum hth_err err;
-        uint64_t bytes;
-        assert_ok(hth_tensor_bytes(&t[0], &bytes));
-        t[0].blob = hth_blob_try_new(bytes);
-        memset(t[0].blob->data, 0, t[0].blob->size);
-        t[1] = t[0];
-        assert_ok(hth_work_pack(&k->work, &payload, &o.body.payload_len));
-        o.body.payload = payload;
-        o.body.tensors = t;
-        o.body.tensor_count = k->tensors;
-        err = raw_call(w, &c, &h, &o);
-        if (err != k->want)
-            fail_msg("case %zu: %s, not %s", i, hth_err_name(err), hth_err_name(k->want));
-        hth_free(payload);
-        hth_blob_unref(t[0].blob);
+        enum hth_err err = hostile_call(w, &c, &h, &cases[i]);
+        if (err != cases[i].want)
+            fail_msg("case %zu: %s, not %s", i, hth_err_name(err), hth_err_name(cases[i].want));
     }
     assert_int_equal(host_stats(&h).refused_bad, HTH_ARRAY_LEN(cases) - 2);
     world_end(w, &c);
