@@ -14,13 +14,15 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/ops.h"
 
 /* Where the rows of a batch lie: in the request and the answer themselves, or gathered in scratch.
  */
 struct rows {
     float *x, *dy, *out;
-    uint32_t count; /* rows that go through the kernels */
-    void *block;    /* of a card: what was gathered lies here, not in its scratch; or NULL */
+    uint32_t count;   /* rows that go through the kernels */
+    uint32_t padding; /* of these, the last ones are nobody's: zeros */
+    void *block;      /* of a card: what was gathered lies here, not in its scratch; or NULL */
     size_t block_bytes;
 };
 
@@ -159,20 +161,39 @@ static bool is_direct(const struct srv_job *job, const struct srv_batch *b)
            r->dy_offset % sizeof(float) == 0 && row_bytes > 0;
 }
 
-/* The same rows in a card's memory. Without a backward pass there is no dy. */
-static enum hth_err rows_upload(struct hth_exec *ex, const struct srv_batch *b,
-                                const struct rows *here, struct rows *there)
+static uint32_t padded(const struct srv_batch *b, uint32_t rows)
 {
-    size_t bytes = (size_t)here->count * b->expert->d * sizeof(float);
+    return hth_backend_padded(b->expert->backend, rows,
+                              hth_expert_shape_of(b->expert->expert)->block_rows);
+}
 
-    there->count = here->count;
+/* Rows at `to`, and zeros behind them. */
+static enum hth_err put_rows(struct hth_exec *ex, const struct rows *there, uint32_t d,
+                             const float *from, float *to)
+{
+    size_t floats = (size_t)(there->count - there->padding) * d;
+
+    HTH_TRY(hth_exec_upload(ex, to, from, floats * sizeof(float)));
+    return hth_fill(ex, hth_view_f32(to + floats, there->padding, d, d), 0);
+}
+
+/* The same rows in a card's memory, `total` with what is added. Without a backward pass there is no
+ * dy. */
+static enum hth_err rows_upload(struct hth_exec *ex, const struct srv_batch *b,
+                                const struct rows *here, uint32_t total, struct rows *there)
+{
+    uint32_t d = b->expert->d;
+    size_t bytes = (size_t)total * d * sizeof(float);
+
+    there->count = total;
+    there->padding = total - here->count;
     there->x = hth_exec_take(ex, bytes);
     there->out = hth_exec_take(ex, bytes);
     there->dy = here->dy != NULL ? hth_exec_take(ex, bytes) : NULL;
     if (there->x == NULL || there->out == NULL || (here->dy != NULL && there->dy == NULL))
         return HTH_E_NO_MEMORY;
-    HTH_TRY(hth_exec_upload(ex, there->x, here->x, bytes));
-    return here->dy != NULL ? hth_exec_upload(ex, there->dy, here->dy, bytes) : HTH_OK;
+    HTH_TRY(put_rows(ex, there, d, here->x, there->x));
+    return here->dy != NULL ? put_rows(ex, there, d, here->dy, there->dy) : HTH_OK;
 }
 
 static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
@@ -184,9 +205,16 @@ static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
     struct hth_view out = hth_view_f32(rows->out, rows->count, d, d);
     struct hth_expert *expert = b->expert->expert;
 
+    const struct hth_expert_pass call = {.expert = expert,
+                                         .rows_in_microbatch = b->rows_in_microbatch,
+                                         .padding = rows->padding,
+                                         .x = x,
+                                         .dy = dy,
+                                         .out = out};
+
     if (b->what == SRV_FORWARD)
         return hth_expert_forward(expert, ex, x, out);
-    return hth_expert_backward(expert, ex, b->rows_in_microbatch, x, dy, out);
+    return hth_expert_backward_pass(ex, &call);
 }
 
 /* Rows to a card, through its kernels, and back: in the order of its stream, so one wait is enough.
@@ -202,7 +230,7 @@ static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, cons
     if (is_here(b)) {
         HTH_GOTO(out, compute_here(ex, b, rows));
     } else {
-        HTH_GOTO(out, rows_upload(ex, b, rows, &there));
+        HTH_GOTO(out, rows_upload(ex, b, rows, padded(b, rows->count), &there));
         HTH_GOTO(out, compute_here(ex, b, &there));
         HTH_GOTO(out, hth_exec_download(ex, rows->out, there.out, bytes));
     }
@@ -214,11 +242,12 @@ out:
 /* What run_rows takes from its context. */
 static size_t batch_scratch(const struct srv_batch *b)
 {
-    size_t gathered = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
+    uint32_t rows = padded(b, b->rows);
+    size_t gathered = hth_exec_cost((size_t)rows * b->expert->d * sizeof(float));
 
     if (b->what != SRV_FORWARD && b->what != SRV_BACKWARD)
         return 0;
-    return hth_expert_scratch_bytes(b->expert->expert, b->rows, b->what == SRV_BACKWARD) +
+    return hth_expert_scratch_bytes(b->expert->expert, rows, b->what == SRV_BACKWARD) +
            3 * gathered;
 }
 
@@ -301,7 +330,7 @@ static enum hth_err group_rows(struct group *g, uint32_t i)
         HTH_TRY(rows_gather(g->job, g->ex, b, here));
     if (here->count == 0)
         return HTH_OK;
-    HTH_TRY(rows_upload(g->ex, b, here, there));
+    HTH_TRY(rows_upload(g->ex, b, here, here->count, there));
     g->call[g->calls_count++] =
         (struct hth_expert_pass){.expert = b->expert->expert,
                                  .rows_in_microbatch = b->rows_in_microbatch,

@@ -175,7 +175,7 @@ static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *e
     HTH_TRY(check_rows(expert, c->x, c->x.rows));
     HTH_TRY(check_rows(expert, c->dy, c->x.rows));
     HTH_TRY(check_rows(expert, c->out, c->x.rows));
-    if (c->rows_in_microbatch == 0)
+    if (c->rows_in_microbatch == 0 || c->padding > c->x.rows)
         return HTH_E_RANGE;
     if (expert->params == NULL)
         return HTH_OK;
@@ -189,18 +189,23 @@ static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *e
 static void backward_end(struct hth_expert *expert, const struct hth_expert_pass *c)
 {
     if (expert->params != NULL)
-        expert->pending.rows += c->x.rows;
+        expert->pending.rows += c->x.rows - c->padding;
 }
 
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx)
 {
-    const struct hth_expert_pass call = {expert, rows_in_microbatch, x, dy, dx};
+    const struct hth_expert_pass call = {expert, rows_in_microbatch, 0, x, dy, dx};
 
-    HTH_TRY(backward_begin(expert, ex, &call));
-    HTH_TRY(expert->kind->backward(expert->module, ex, x, dy, dx));
-    backward_end(expert, &call);
+    return hth_expert_backward_pass(ex, &call);
+}
+
+enum hth_err hth_expert_backward_pass(struct hth_exec *ex, const struct hth_expert_pass *c)
+{
+    HTH_TRY(backward_begin(c->expert, ex, c));
+    HTH_TRY(c->expert->kind->backward(c->expert->module, ex, c->x, c->dy, c->out));
+    backward_end(c->expert, c);
     return HTH_OK;
 }
 

@@ -82,8 +82,12 @@ enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
 struct hth_expert_pass {
     struct hth_expert *expert;
     uint32_t rows_in_microbatch; /* backward */
+    uint32_t padding;            /* of the rows, the last ones: zeros, which count for nothing */
     struct hth_view x, dy, out;
 };
+/* hth_expert_backward of one that may be padded. */
+enum hth_err hth_expert_backward_pass(struct hth_exec *ex,
+                                      const struct hth_expert_pass *call) HTH_MUST;
 enum hth_err hth_expert_many(struct hth_exec *ex, const struct hth_expert_pass *calls,
                              uint32_t count, bool backward) HTH_MUST;
 /* Rows whose gradients wait for a step. */

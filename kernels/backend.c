@@ -95,6 +95,19 @@ uint32_t hth_backend_jobs(const struct hth_backend *be)
     return be->caps & HTH_CAP_HOST_MEMORY ? UINT32_MAX : 2;
 }
 
+#define PADDED_MOST                                                                                \
+    64u /* rows, or somewhat more: a large batch gains little and computes them all */
+
+uint32_t hth_backend_padded(const struct hth_backend *be, uint32_t rows, uint32_t unit)
+{
+    uint32_t units = rows / unit, step = unit == 1 ? 8 : 1;
+    if (be->caps & HTH_CAP_HOST_MEMORY || be->replay == NULL)
+        return rows;
+    while (step * 8 <= units && step * unit < PADDED_MOST)
+        step *= 2;
+    return (units + step - 1) / step * step * unit;
+}
+
 uint32_t hth_backend_caps(const struct hth_backend *be)
 {
     return be->caps;

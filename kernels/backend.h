@@ -142,6 +142,11 @@ const char *hth_backend_name(const struct hth_backend *be);
 /* How many contexts at work side by side are of use: of a card two, one that computes and one whose
  * copies travel meanwhile; of the CPU as many as there are threads (UINT32_MAX). */
 uint32_t hth_backend_jobs(const struct hth_backend *be);
+/* As how many rows a batch of so many is best computed, its last ones zeros; `unit` rows belong
+ * together (a sequence; 1). A card has few answers, four between a number and its double up to 512
+ * rows and multiples of 64 from there on, so that calls repeat and their recordings serve; the CPU
+ * computes what there is. */
+uint32_t hth_backend_padded(const struct hth_backend *be, uint32_t rows, uint32_t unit);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
 /* Never HTH_MATMUL_AUTO. */

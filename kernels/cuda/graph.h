@@ -9,6 +9,9 @@
  * of places, as the one used longest ago. The first call with a key is made as usual, so that all
  * that happens once (plans, images of weights, memory) happens then; the second is recorded.
  *
+ * Who hosts experts pads batches to few numbers of rows (hth_backend_padded), so that keys come
+ * again.
+ *
  * A key that can't be recorded, or whose graph did not start, is kept as such and nobody tries
  * again: its calls are made as usual.
  *
@@ -20,7 +23,7 @@
 #include "kernels/backend-internal.h"
 #include "kernels/cuda/gpu.h"
 
-#define HTH_GRAPHS_MAX 64
+#define HTH_GRAPHS_MAX 256
 
 enum hth_graph_state { HTH_GRAPH_SEEN, HTH_GRAPH_READY, HTH_GRAPH_REFUSED };
 
