@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "kernels/backend-internal.h"
 #include "kernels/math64.h"
+#include "kernels/quant.h"
 
 /* A view of floats with that shape. */
 static bool is_f32(struct hth_view v, uint32_t rows, uint32_t cols)
@@ -363,9 +364,35 @@ enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, st
     return ex->be->dropout(ex, drop, x, y);
 }
 
+/* The bytes are a function of the floats, the same on every CPU. */
+static enum hth_err int8_rows(struct hth_view src, struct hth_view dst)
+{
+    for (uint32_t r = 0; r < src.rows; r++) {
+        if (src.dtype == HTH_F32)
+            HTH_TRY(hth_quant_encode(HTH_QUANT_INT8, (const float *)src.data + (size_t)r * src.ld,
+                                     src.cols, (uint8_t *)dst.data + (size_t)r * dst.ld));
+        else
+            HTH_TRY(hth_quant_decode(HTH_QUANT_INT8, (const uint8_t *)src.data + (size_t)r * src.ld,
+                                     src.cols, dst.cols, (float *)dst.data + (size_t)r * dst.ld));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err cast_int8(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
+{
+    uint32_t cols = src.dtype == HTH_F32 ? src.cols : dst.cols;
+    uint32_t bytes = src.dtype == HTH_F32 ? dst.cols : src.cols;
+    REQUIRE(src.rows == dst.rows && bytes == hth_quant_bytes(HTH_QUANT_INT8, cols));
+    REQUIRE(src.ld >= src.cols && dst.ld >= dst.cols && src.data != NULL && dst.data != NULL);
+    return ex->be->caps & HTH_CAP_HOST_MEMORY ? int8_rows(src, dst) : ex->be->cast(ex, src, dst);
+}
+
 enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
 {
     NOTHING_TO_DO(src);
+    if ((src.dtype == HTH_F32 && dst.dtype == HTH_I8) ||
+        (src.dtype == HTH_I8 && dst.dtype == HTH_F32))
+        return cast_int8(ex, src, dst);
     REQUIRE(src.rows == dst.rows && src.cols == dst.cols && src.ld >= src.cols);
     REQUIRE(dst.ld >= dst.cols && src.data != NULL && dst.data != NULL);
     bool from_f32 = src.dtype == HTH_F32 && (dst.dtype == HTH_BF16 || dst.dtype == HTH_F16);

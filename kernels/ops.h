@@ -180,7 +180,10 @@ enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, st
                          struct hth_view y) HTH_MUST;
 
 /* fp32 to bf16 or fp16 (nearest, ties to even; NaN stays NaN; too large becomes infinity) and back
- * (exact), or a copy between equal types. Errors: E_UNSUPPORTED (other pairs). */
+ * (exact), or a copy between equal types. fp32 to I8 and back: each row is a row of quant.h's int8
+ * for itself, as the wire has them, and a view of I8 has as many columns as that has bytes. Errors:
+ * E_UNSUPPORTED (other pairs), E_NOT_FINITE (to I8: a number that the format refuses; back: a scale
+ * that no encoder writes; on a card at the sync; the output is not to be used then). */
 enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst) HTH_MUST;
 
 struct hth_sumsq_result {

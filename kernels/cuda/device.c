@@ -254,9 +254,23 @@ static size_t element_bytes(enum hth_dtype t)
     return t == HTH_I64 ? 8 : t == HTH_F32 || t == HTH_I32 ? 4 : t == HTH_I8 || t == HTH_U8 ? 1 : 2;
 }
 
+static enum hth_err cast_int8(struct hth_cu_stream *s, struct hth_view src, struct hth_view dst)
+{
+    bool encode = dst.dtype == HTH_I8;
+    struct hth_view bytes = encode ? dst : src;
+    const struct hth_cu_int8 q = {.x = hth_cu_mat_of(encode ? src : dst),
+                                  .bytes = bytes.data,
+                                  .ld_bytes = bytes.ld,
+                                  .fault = hth_cu_fault(s)};
+    return hth_cu_note(s, encode ? hth_cu_int8_encode(s->queue, &q)
+                                 : hth_cu_int8_decode(s->queue, &q));
+}
+
 static enum hth_err dev_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
+    if (src.dtype != dst.dtype && (src.dtype == HTH_I8 || dst.dtype == HTH_I8))
+        return cast_int8(s, src, dst);
     bool copy = src.dtype == dst.dtype;
     size_t unit = copy ? element_bytes(src.dtype) : 1;
     const struct hth_cu_cast c = {.src = src.data,

@@ -206,11 +206,17 @@ int hth_cu_group_columns(void *stream, const struct hth_cu_group *g, int what);
 
 /* -- quant.cu: the int8 format of quant.h -------------------------------------------------- */
 
-/* codes [count], then scales (bf16), as in host memory. fault: E_NOT_FINITE. */
-int hth_cu_int8_encode(void *stream, const float *x, size_t count, int8_t *codes, uint16_t *scales,
-                       int *fault);
-int hth_cu_int8_decode(void *stream, const int8_t *codes, const uint16_t *scales, size_t count,
-                       float *y);
+/* x [rows, cols]; each row's bytes: codes, then scales (bf16), as in host memory. fault:
+ * E_NOT_FINITE.
+ */
+struct hth_cu_int8 {
+    struct hth_cu_mat x;
+    uint8_t *bytes;
+    size_t ld_bytes;
+    int *fault;
+};
+int hth_cu_int8_encode(void *stream, const struct hth_cu_int8 *q);
+int hth_cu_int8_decode(void *stream, const struct hth_cu_int8 *q);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/quant.h"
 #include "kernels/twin64.h"
 
 /* -- linear: rows, in, out, variant (bit 0 bias, bits 1-2 activation, bit 3 residual, 4 pre) --- */
@@ -354,6 +355,44 @@ static void elementwise(struct case_run *run, struct case_shape s)
     mat_free(run, &y);
 }
 
+/* -- int8 rows: rows, cols. The format is tested elsewhere: here its bytes, row by row ------- */
+
+static void int8_rows(struct case_run *run, struct case_shape s)
+{
+    uint32_t bytes = (uint32_t)hth_quant_bytes(HTH_QUANT_INT8, s.a), ld = bytes + 3;
+    size_t all = (size_t)s.rows * ld;
+    struct mat x = mat_random(run, s.rows, s.a, 3), y = mat_poison(run, s.rows, s.a);
+    uint8_t *want = hth_calloc(all, 1), *got = hth_calloc(all, 1);
+    uint8_t *there = hth_backend_alloc(run->be, all);
+    struct hth_view q = {there, HTH_I8, s.rows, bytes, ld};
+    double *back = case_zeros((size_t)s.rows * s.a);
+    float *row = hth_calloc(s.a, sizeof(float));
+    case_ok(run, hth_exec_upload(run->ex, there, want, all), "upload");
+    case_ok(run, hth_cast(run->ex, x.v, q), "to int8");
+    case_ok(run, hth_exec_download(run->ex, got, there, all), "download");
+    case_ok(run, hth_cast(run->ex, q, y.v), "from int8");
+    case_ok(run, hth_exec_sync(run->ex), "sync");
+    for (uint32_t r = 0; r < s.rows; r++) {
+        for (uint32_t c = 0; c < s.a; c++)
+            row[c] = (float)x.twin[(size_t)r * s.a + c];
+        case_ok(run, hth_quant_encode(HTH_QUANT_INT8, row, s.a, want + (size_t)r * ld), "encode");
+        case_ok(run, hth_quant_decode(HTH_QUANT_INT8, want + (size_t)r * ld, bytes, s.a, row),
+                "decode");
+        for (uint32_t c = 0; c < s.a; c++)
+            back[(size_t)r * s.a + c] = row[c];
+    }
+    if (memcmp(got, want, all) != 0)
+        case_fail(run, "int8: other bytes, or some between rows");
+    case_check(run, "from int8", &y, back);
+    hth_backend_free(run->be, there);
+    hth_free(want);
+    hth_free(got);
+    hth_free(back);
+    hth_free(row);
+    mat_free(run, &x);
+    mat_free(run, &y);
+}
+
 /* -- the table ----------------------------------------------------------------------------- */
 
 static const struct case_shape linear_shapes[] = {
@@ -441,5 +480,6 @@ const struct kernel_case kernel_cases[] = {
     CASE(elementwise, plain_shapes),
     CASE(case_ffn, ffn_shapes),
     CASE(case_optimiser, optim_shapes),
+    CASE(int8_rows, plain_shapes),
 };
 const size_t kernel_case_count = HTH_ARRAY_LEN(kernel_cases);
