@@ -79,7 +79,9 @@ __global__ void int8_decode(struct hth_cu_int8 q)
 
 static dim3 grid_of(const struct hth_cu_int8 *q)
 {
-    return dim3(hth_ceil_div((size_t)q->x.rows * hth_ceil_div(q->x.cols, BLOCK), THREADS / HTH_WARP));
+    size_t blocks = (size_t)q->x.rows * hth_ceil_div(q->x.cols, BLOCK);
+
+    return dim3(hth_ceil_div(blocks, THREADS / HTH_WARP));
 }
 
 int hth_cu_int8_encode(void *stream, const struct hth_cu_int8 *q)
