@@ -12,7 +12,8 @@
 #define SLOW     0.2
 
 static const struct hth_study_panel panels[] = {
-    {"strength", "Goodput", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, false, false},
+    {"strength", "Goodput (100: a full storm)", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false,
+     false, false},
     {"strength", "What is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"strength", "Loss at the end", HTH_LEARN_FAIL, HTH_LEARN_LOSS, false, false, true},
     {"strength", "Work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED, false, false,
