@@ -210,11 +210,22 @@ static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+/* Names stand in CSV, JSON and scripts of gnuplot, which can run programs; files come from others.
+ */
+static bool is_word(const char *name)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+    size_t len = strlen(name);
+    return len > 0 && len <= HTH_SCENARIO_NAME_MAX && strspn(name, letters) == len;
+}
+
 enum hth_err hth_scenario_check(const struct hth_scenario *s, char *error, size_t error_max)
 {
     error[0] = '\0';
-    if (s->name == NULL || strlen(s->name) > HTH_SCENARIO_NAME_MAX) {
-        snprintf(error, error_max, "name must have 1 to %d bytes", HTH_SCENARIO_NAME_MAX);
+    if (s->name == NULL || !is_word(s->name)) {
+        snprintf(error, error_max, "name must be a word of 1 to %d letters, digits, - _ or .",
+                 HTH_SCENARIO_NAME_MAX);
         return HTH_E_RANGE;
     }
     if (s->zone_count > HTH_SCENARIO_ZONES_MAX || s->device_count > HTH_SCENARIO_DEVICES_MAX) {

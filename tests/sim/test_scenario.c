@@ -173,6 +173,9 @@ static void bad_files_are_named(void **state)
     } cases[] = {
         {"", "empty"},
         {"nodes: 3\n", "name"},
+        {"name: \"x'; system('ls'); y='\"\n", "name must be a word"},
+        {"name: \"x\\ny\"\n", "name must be a word"},
+        {"name: a,b\n", "name must be a word"},
         {"name: x\nnode: 3\n", "unknown key 'node'"},
         {"name: x\nnode: 3\n", "did you mean 'nodes'?"},
         {"name: x\nchurn: { up: [1, 2] }\n", "did you mean 'churn.up_s'?"},
