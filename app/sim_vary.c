@@ -15,6 +15,7 @@
 #define SCENARIOS_MAX 8
 #define VALUES_MAX    16
 #define WORD_MAX      31
+#define DECIMALS_MAX  6
 
 enum { ANSWERED, MEDIAN_MS, P99_MS, FAILED, DEATHS, UPDATES, MISSING, PASSED, METRICS };
 
@@ -116,7 +117,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+/* Decimals that show each value as it was given. */
+static int decimals_of(const struct vary *v)
+{
+    int most = 0;
+    for (size_t i = 0; i < v->value_count; i++) {
+        const char *point = strchr(v->value[i], '.');
+        int decimals = point != NULL ? (int)strspn(point + 1, "0123456789") : 0;
+        if (strpbrk(v->value[i], "eExX") != NULL)
+            decimals = DECIMALS_MAX;
+        most = HTH_MAX(most, HTH_MIN(decimals, DECIMALS_MAX));
+    }
+    return most;
+}
+
 /* ---- points and runs ------------------------------------------------------------------------ */
+
+/* Its name is that of its line: whether no other file has it. */
+static bool is_new_line(const struct vary *v, const struct hth_loaded_scenario *s)
+{
+    for (const struct hth_loaded_scenario *o = v->loaded; o < s; o += v->value_count) {
+        if (strcmp(o->file->name, s->file->name) != 0)
+            continue;
+        hth_cli_say_error("sim vary: %s and %s are both named '%s': a line of the picture each, "
+                          "please",
+                          o->path, s->path, s->file->name);
+        return false;
+    }
+    return true;
+}
 
 static int load_all(struct vary *v)
 {
@@ -126,6 +155,8 @@ static int load_all(struct vary *v)
             int code = hth_scenario_load(v->names[n], v->word, v->value[i], s);
             if (code != HTH_EXIT_OK)
                 return code;
+            if (i == 0 && !is_new_line(v, s))
+                return HTH_EXIT_CONFIG;
             v->points[v->count++] = (struct hth_study_point){.part = "vary",
                                                              .series = s->file->name,
                                                              .param = {strtod(v->value[i], NULL)},
@@ -167,7 +198,7 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
 
 static int run_study(struct vary *v)
 {
-    const struct hth_study_column param = {v->word, v->word, 3};
+    const struct hth_study_column param = {v->word, v->word, decimals_of(v)};
     bool swarm = v->loaded[0].file->swarm.trainers > 0;
     struct hth_study study = {
         .name = "vary",

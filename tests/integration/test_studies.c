@@ -323,6 +323,14 @@ static void test_vary(void **state)
     proc = START(p, "d", "sim", "vary", path, "--vary", "near=20");
     assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "there is no $near to vary");
+    proc = START(p, "e", "sim", "vary", path, path, "--vary", "far=20");
+    assert_int_equal(proc_wait(proc), 3);
+    proc_must_say(proc, "are both named 'good'");
+    assert_int_equal(RUN(p, "f", "sim", "vary", path, "--vary", "far=0.25,20", "--seeds", "1"), 0);
+    one = said(&p->proc[5]);
+    assert_non_null(strstr(one, " 0.25 "));
+    assert_non_null(strstr(one, " 20.00 "));
+    free(one);
     place_end(p);
 }
 
