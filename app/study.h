@@ -13,10 +13,11 @@
  *     points x seeds --run, on all cores--> numbers --mean, s.e., 95 %--> table or JSON
  *                                                                    `--> DIR/config.json
  *                                                                         DIR/metrics.csv
- *                                                                         DIR/plot.gp -> PART.png,
- * PART.svg DIR/report.html
+ *                                                                         DIR/plot.gp -> pictures
+ *                                                                         DIR/report.html
  *
- * Each part that has panels is a picture of its own, and a chapter of the report.
+ * Each part that has panels is a picture of its own, PART.png and PART.svg, and a chapter of the
+ * report.
  *
  * What comes out depends on the points and seeds alone, never on threads or time: two runs give the
  * same files. The command in them leaves out what does not change a number (--out, --threads,
