@@ -136,6 +136,7 @@ static void test_twin(void **state)
 
     assert_true(number(row, "hivemind") == 1.63 && number(row, "aim") == 50);
     is_ratio(row, "ratio", number(row, "value"), 1.63);
+    text_is(row, "wire", "fp32");
     json_decref(row);
     proc = BENCH(p, "twin", "--case", "beam");
     row = twin_row(proc, 0, "beam", "ms"); /* less is better */
@@ -153,6 +154,7 @@ static void test_twin_averagers(void **state)
 
     assert_true(json_is_null(json_object_get(row, "hivemind")));
     assert_true(json_is_null(json_object_get(row, "ratio")));
+    assert_true(json_is_null(json_object_get(row, "wire"))); /* no rows travel */
     json_decref(row);
     json_decref(twin_row(proc, 1, "C-waiting", "s/step"));
     json_decref(twin_row(proc, 2, "C-begin", "s/step"));
