@@ -582,6 +582,7 @@ static void test_walls(void **state)
         }
         walled_ops(backends[k], 14, 1030, 37, 0);
         walled_ops(backends[k], 3, 37, 1030, 1);
+        walled_ops(backends[k], 530, 61, 701, 1); /* columns of x are kept packed, in two chunks */
     }
 }
 
