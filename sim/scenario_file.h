@@ -3,7 +3,7 @@
  * scenario_file.h: a scenario as YAML. What stands in brackets is a range from which each seed
  * draws.
  *
- *     name: faults
+ *     name: faults                      # a word: letters, digits, - _ .
  *     nodes: 50
  *     duration_s: 60                    # of virtual time
  *     safety: 0.66                      # the share of it in which faults happen
