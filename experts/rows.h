@@ -8,7 +8,7 @@
  *   F32    4 d bytes                                            none
  *   BF16   2 d                                                  2^-8 of the number
  *   F16    2 d                                                  2^-11 of it, 3e-8; at most 65504
- *   I8     d codes, then a bf16 scale for each block of 64      1/252 of the block's largest
+ *   I8     d codes, then a bf16 scale for each block of 64      1/252 of its largest; below 2^127
  *
  * I8 is the int8 of kernels/quant.h, a row for itself: rows of one tensor are cut, gathered and
  * answered one by one. Its tensor is [rows, bytes of a row]. A row that is not finite stays so in

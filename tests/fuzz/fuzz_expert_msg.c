@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#define INT8_LARGEST 0x1.fffffep126f /* that is written; what was read may be twice as large */
+
 static void try_work(const uint8_t *data, size_t size)
 {
     struct hth_work w, again;
@@ -52,7 +54,8 @@ static void try_rows(const uint8_t *data, size_t size)
         HTH_ASSERT(t.dtype != HTH_I8 || bad == 0 || bad == d);
         hth_rows_from_f32(out, t.dtype, 1, d, again);
         hth_rows_to_f32(again, t.dtype, 1, d, back);
-        HTH_ASSERT(hth_rows_finite(back, d) == (bad == 0));
+        bool narrow = t.dtype != HTH_I8 || hth_rows_below(out, d, INT8_LARGEST);
+        HTH_ASSERT(hth_rows_finite(back, d) == (bad == 0 && narrow));
     }
 }
 
