@@ -187,7 +187,8 @@ static enum hth_err run(struct clip *c, const float *start, double clip, float *
     else
         HTH_TRY(begin_at_the_middle(c));
     HTH_TRY(find_centre(c, clip, &plain));
-    if (!plain)
+    /* Differences of what a majority sends may overflow, though its mean does not. */
+    if (!plain && hth_reduce_is_finite(c->v, c->count))
         memcpy(mean, c->v, c->count * sizeof(float));
     return HTH_OK;
 }

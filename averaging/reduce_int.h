@@ -336,6 +336,7 @@ enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint3
  * be set; `pack` as for encoding. Errors: those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
                                bool pack, struct hth_segment *out, uint8_t *bytes) HTH_MUST;
+bool hth_reduce_is_finite(const float *x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
 
@@ -344,8 +345,8 @@ enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const fl
 #define HTH_REDUCE_CLIP_MEMBERS 3 /* fewer are averaged as they are: nobody knows who is far */
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
- * than `clip` times the median, or has a weight far above the median. `start`: values that are
- * trusted; NULL: none. Errors: E_NO_MEMORY, a decoder's. */
+ * than `clip` times the median, or has a weight far above the median; it stays where differences
+ * overflow. `start`: values that are trusted; NULL: none. Errors: E_NO_MEMORY, a decoder's. */
 enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *start, double clip,
                              float *mean, uint32_t count) HTH_MUST;
 

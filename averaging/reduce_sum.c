@@ -36,6 +36,11 @@ CLONES static bool all_finite(const float *restrict x, size_t n)
     return most < 0x7f800000u;
 }
 
+bool hth_reduce_is_finite(const float *x, size_t n)
+{
+    return all_finite(x, n);
+}
+
 static bool all_small(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -194,6 +194,28 @@ static void test_all_alike(void **state)
     swarm_free(&s);
 }
 
+/* A majority of liars decides; but what all hold stays finite, as without clipping. */
+static void test_overflow(void **state)
+{
+    static const float says[] = {0, 3.3e38f, -2.5e38f, -2.5e38f, -2.5e38f};
+    struct swarm s;
+
+    (void)state;
+    begin(&s, 15, 5, 1.2);
+    for (uint32_t i = 1; i < 5; i++) {
+        s.member[i].bandwidth = 0;
+        for (uint64_t k = 0; k < COUNT; k++)
+            ((float *)(void *)s.peer[i].values->data)[k] = says[i];
+    }
+    swarm_roles(&s);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 5; i++)
+        for (uint64_t k = 0; k < COUNT; k++)
+            assert_close(average_of(&s.peer[i])[k], -0.84e38, 1e-5, 0);
+    swarm_free(&s);
+}
+
 static void test_options(void **state)
 {
     struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
@@ -215,7 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
         cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_overflow),       cmocka_unit_test(test_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
