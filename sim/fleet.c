@@ -40,9 +40,12 @@ static void hull_broken(void *arg, const char *text)
 
 /* What disks and sites do to a node; anything else is a fault of ours. A trainer lets its flights
  * land before it says that it ended, which may be when all is calm. */
-static bool is_excused(const struct hth_fleet *f, enum hth_err err)
+static bool is_excused(const struct member *m, enum hth_err err)
 {
-    if (hth_world_now_us(f->world) - LANDING_US > f->calm_from_us)
+    const struct hth_fleet *f = m->fleet;
+    int64_t landing_us = fleet_is_host(m) ? 0 : LANDING_US;
+
+    if (hth_world_now_us(f->world) - landing_us > f->calm_from_us)
         return false;
     switch (err) {
     case HTH_E_CORRUPT:
@@ -77,7 +80,7 @@ static void call_owner(struct member *m, const char *path, enum hth_err err)
     struct hth_fleet *f = m->fleet;
     bool damaged = err == HTH_E_CORRUPT || err == HTH_E_TRUNCATED || err == HTH_E_MALFORMED;
 
-    if (!is_excused(f, err)) {
+    if (!is_excused(m, err)) {
         hth_fleet_broken(f, "%s: %s: %s", hth_node_name(fleet_node_of(m)), path, hth_err_name(err));
         return;
     }

@@ -96,7 +96,8 @@ struct hth_node *hth_fleet_node(struct hth_fleet *fleet, uint32_t index);
 /* Whether that node is one of the hosts and trainers. */
 bool hth_fleet_is_honest(const struct hth_fleet *fleet, uint32_t index);
 
-/* Faults are over: from now on nothing may end a node. */
+/* Faults are over: 8 s from now, in which what they damaged is repaired, nothing may end a host any
+ * more, and 20 s from now no trainer, whose flights land before it ends. */
 void hth_fleet_end_faults(struct hth_fleet *fleet);
 void hth_fleet_expect_recovery(struct hth_fleet *fleet);
 void hth_fleet_check_recovery(struct hth_fleet *fleet);

@@ -51,27 +51,6 @@ static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
                             .at_us = hth_world_now_us(h->world)};
 }
 
-/* An offer of these values. */
-static const struct offer *find(const struct hth_hull *h, const struct hth_blob *values)
-{
-    for (uint32_t i = 0; i < OFFERS_MAX; i++)
-        if (h->offers[i].values == values)
-            return &h->offers[i];
-    return NULL;
-}
-
-/* The same values may have been offered twice, first in the lines of one kind and then in
- * another's, and a result does not say whose it is: a bit for each kind. */
-static uint32_t kinds_of(const struct hth_hull *h, const struct hth_blob *values)
-{
-    uint32_t kinds = 0;
-
-    for (uint32_t i = 0; i < OFFERS_MAX; i++)
-        if (h->offers[i].values == values)
-            kinds |= 1u << h->offers[i].kind % 32;
-    return kinds;
-}
-
 static void widen(float *low, float *high, const struct offer *o)
 {
     const float *v = (const float *)(const void *)o->values->data;
@@ -82,12 +61,13 @@ static void widen(float *low, float *high, const struct offer *o)
     }
 }
 
-static void judge(struct hth_hull *h, const struct offer *own, const float *average)
+/* Whether the average is in the hull of what was offered in the lines of this one. */
+static bool is_inside(const struct hth_hull *h, const struct offer *own, const float *average,
+                      char *text, size_t text_max)
 {
     float *low = hth_new_array(float, own->count), *high = hth_new_array(float, own->count);
     int64_t now_us = hth_world_now_us(h->world);
-    uint32_t kinds = kinds_of(h, own->values);
-    char text[120];
+    bool inside = true;
 
     for (size_t i = 0; i < own->count; i++) {
         low[i] = INFINITY;
@@ -95,22 +75,39 @@ static void judge(struct hth_hull *h, const struct offer *own, const float *aver
     }
     for (uint32_t i = 0; i < OFFERS_MAX; i++) {
         const struct offer *o = &h->offers[i];
-        if (o->values != NULL && (kinds >> o->kind % 32 & 1) != 0 && o->schema == own->schema &&
+        if (o->values != NULL && o->kind == own->kind && o->schema == own->schema &&
             o->count == own->count && now_us - o->at_us <= OLDEST_US)
             widen(low, high, o);
     }
-    h->checked++;
-    for (size_t i = 0; i < own->count; i++) {
+    for (size_t i = 0; i < own->count && inside; i++) {
         float slack = (float)TOLERANCE * fmaxf(fmaxf(fabsf(low[i]), fabsf(high[i])), 1e-6f);
-        if (average[i] >= low[i] - slack && average[i] <= high[i] + slack)
-            continue;
-        snprintf(text, sizeof(text), "element %zu of an average is %g, offered was %g to %g", i,
-                 (double)average[i], (double)low[i], (double)high[i]);
-        h->broken(h->arg, text);
-        break;
+        inside = average[i] >= low[i] - slack && average[i] <= high[i] + slack;
+        if (!inside)
+            snprintf(text, text_max, "element %zu of an average is %g, offered was %g to %g", i,
+                     (double)average[i], (double)low[i], (double)high[i]);
     }
     hth_free(low);
     hth_free(high);
+    return inside;
+}
+
+/* The same values may have been offered twice, first in the lines of one kind and then in
+ * another's, and a result does not say whose it is: of one of them, not a mixture. */
+static void judge(struct hth_hull *h, const struct hth_blob *values, const float *average)
+{
+    bool known = false, inside = false;
+    char text[120];
+
+    for (uint32_t i = 0; i < OFFERS_MAX && !inside; i++) {
+        const struct offer *own = &h->offers[i];
+        if (own->values != values)
+            continue;
+        known = true;
+        inside = is_inside(h, own, average, text, sizeof(text));
+    }
+    h->checked += known;
+    if (known && !inside)
+        h->broken(h->arg, text);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -118,10 +115,9 @@ static void judge(struct hth_hull *h, const struct offer *own, const float *aver
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct watch *w = arg;
-    const struct offer *own = r->values != NULL ? find(w->hull, r->values) : NULL;
 
-    if (r->err == HTH_OK && own != NULL && r->average != NULL && r->average->data != NULL)
-        judge(w->hull, own, (const float *)(const void *)r->average->data);
+    if (r->err == HTH_OK && r->values != NULL && r->average != NULL && r->average->data != NULL)
+        judge(w->hull, r->values, (const float *)(const void *)r->average->data);
     w->fn(w->arg, r);
 }
 

@@ -363,6 +363,71 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
     hth_world_free(w);
 }
 
+/* The first has offered the same values in lines of two kinds: an average is of one of them. */
+static void averages_are_of_one_kind_of_lines(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    int broken = 0;
+    struct hth_hull *hull = hth_hull_new(w, on_broken, &broken);
+    struct hth_blob *offered[3] = {two(1, -1), two(2, -3), two(-4, 9)};
+    struct fake fakes[3] = {{.values = NULL}};
+    struct hth_averager inner[3], watched[3];
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        inner[i] = (struct hth_averager){.ops = &fake_ops, .self = &fakes[i]};
+        hth_hull_watch(hull, i, &inner[i], &watched[i]);
+        assert_ok(hth_averager_start(&watched[i], on_result, NULL));
+        for (uint32_t kind = 1; kind <= 2; kind++) {
+            const struct hth_avg_offer offer = {
+                .values = offered[i], .count = 2, .weight = 1, .kind = kind};
+            if (i == 0 || i == kind)
+                assert_ok(hth_averager_offer(&watched[i], &offer));
+        }
+    }
+    give(&fakes[0], 1.5f, -2);
+    give(&fakes[0], -2, 5);
+    assert_int_equal(broken, 0);
+    give(&fakes[0], 1.5f, 5);
+    assert_int_equal(broken, 1);
+    give(&fakes[1], -2, 5);
+    assert_int_equal(broken, 2);
+    assert_int_equal(hth_hull_checked(hull), 4);
+    hth_hull_free(hull);
+    for (uint32_t i = 0; i < 3; i++)
+        hth_blob_unref(offered[i]);
+    hth_world_free(w);
+}
+
+/* ---- who may end --------------------------------------------------------------------------- */
+
+/* A host's disk is damaged when all is calm, long after what faults did was repaired. */
+static void a_host_that_fails_in_the_calm_is_found(void **state)
+{
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_server_expert e;
+    struct hth_fleet *f;
+    (void)state;
+    o.checkpoint_us = 2 * HTH_US_PER_S;
+    o.bad_disks = true;
+    struct hth_world *world = hth_world_new(5, &w);
+    assert_ok(hth_fleet_new(world, &o, &f));
+    hth_world_run_for(world, 10 * HTH_US_PER_S);
+    hth_fleet_end_faults(f);
+    hth_world_run_for(world, 9 * HTH_US_PER_S);
+    assert_string_equal(hth_fleet_why(f), "");
+    assert_true(hth_server_expert_at(hth_swarm_server(f->swarm, 0), 0, &e));
+    char *path = hth_expert_path(FLEET_FOLDER, e.expert);
+    hth_node_disk_put(hth_fleet_node(f, 0), path, "torn", 4);
+    hth_free(path);
+    hth_node_crash(hth_fleet_node(f, 0), HTH_CRASH_RESET);
+    hth_node_restart(hth_fleet_node(f, 0));
+    hth_world_run_for(world, 2 * HTH_US_PER_S);
+    assert_non_null(strstr(hth_fleet_why(f), "host0: experts/"));
+    hth_world_free(world);
+    hth_fleet_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +439,8 @@ int main(void)
         cmocka_unit_test(a_trunk_that_is_not_finite_is_found),
         cmocka_unit_test(a_mute_host_costs_little),
         cmocka_unit_test(averages_outside_of_what_was_offered_are_found),
+        cmocka_unit_test(averages_are_of_one_kind_of_lines),
+        cmocka_unit_test(a_host_that_fails_in_the_calm_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
