@@ -269,20 +269,37 @@ void hth_batch_put_back(struct hth_trainer *t)
 
 /* ---- together with others -------------------------------------------------------------------- */
 
+/* How many steps the others are ahead, if enough of them say so. */
+static uint64_t steps_behind(const struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0);
+
+    return all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers ? 0
+                                                                             : all->step_max - ours;
+}
+
+bool hth_batch_is_passed(const struct hth_trainer *t)
+{
+    struct hth_roster_batch all;
+
+    look(t, &all);
+    return steps_behind(t, &all) > 1;
+}
+
 /* True when the others have gone on without us. */
 static bool fell_behind(struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     struct hth_batch *b = &t->batch;
     int64_t now = hth_now_us(t->env);
-    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0);
+    uint64_t steps = steps_behind(t, all);
 
-    if (all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers) {
+    if (steps == 0) {
         b->behind_since_us = 0;
         return false;
     }
     if (b->behind_since_us == 0)
         b->behind_since_us = now;
-    if (all->step_max > ours + 1 || now - b->behind_since_us > BEHIND_US) {
+    if (steps > 1 || now - b->behind_since_us > BEHIND_US) {
         b->behind_since_us = 0;
         hth_newcomer_catch_up(t);
     }

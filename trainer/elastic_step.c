@@ -205,7 +205,8 @@ static void gather_the_rest(struct hth_trainer *t, double met)
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
-    bool enough = is_enough(t, r);
+    /* What is averaged after the others took this step and the next is the average of a few. */
+    bool enough = is_enough(t, r) && !hth_batch_is_passed(t);
 
     /* Of a batch that was given up, or of one that has been offered again since. */
     if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)

@@ -234,6 +234,8 @@ void hth_batch_put_back(struct hth_trainer *t);
 /* Trainers that share the batch, this one included; nobody else could. */
 uint32_t hth_batch_population(const struct hth_trainer *t);
 bool hth_batch_is_alone(const struct hth_trainer *t);
+/* The others have taken this step and another. */
+bool hth_batch_is_passed(const struct hth_trainer *t);
 
 /* elastic_step.c */
 struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t);
