@@ -72,7 +72,7 @@ enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_WIRE, KEY_REPEATS, KEY_THREADS, KEY_SEE
 static const struct argp_option options[] = {
     {"json", KEY_JSON, NULL, 0, "One JSON object per row", 1},
     {"plain", KEY_PLAIN, NULL, 0, "Without TLS, to see what it costs", 1},
-    {"wire", KEY_WIRE, "TYPE", 0, "Rows travel as fp32, bf16, fp16 or int8 (default fp32)", 1},
+    {"wire", KEY_WIRE, "TYPE", 0, "Rows travel as fp32, bf16, fp16, int8 or auto: as in a run", 1},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure; the median counts", 1},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s)", 1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
@@ -83,7 +83,8 @@ static const struct argp_option options[] = {
 static const struct {
     const char *name;
     enum hth_dtype type;
-} wires[] = {{"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
+} wires[] = {
+    {"auto", 0}, {"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
 
 static bool parse_wire(const char *name, enum hth_dtype *out)
 {
@@ -102,7 +103,7 @@ const char *hth_bench_wire_name(const struct hth_bench *b)
         if (wires[i].type == b->wire)
             return wires[i].name;
     }
-    return "fp32";
+    return NULL;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -121,7 +122,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_WIRE:
         if (!parse_wire(arg, &b->wire))
-            argp_error(state, "--wire '%s': fp32, bf16, fp16 or int8", arg);
+            argp_error(state, "--wire '%s': fp32, bf16, fp16, int8 or auto", arg);
         break;
     case KEY_REPEATS:
         b->repeats = (uint32_t)hth_cli_number(state, "--repeats", arg, 1, HTH_BENCH_REPEATS_MAX);
@@ -215,18 +216,27 @@ static void say_machine(const struct hth_bench *b)
             b->plain ? "plain" : "TLS 1.3");
 }
 
+/* What train.wire: auto means (app/runfile.c:hth_runfile_wire). */
+static enum hth_dtype wire_auto(const struct hth_bench *b)
+{
+    const char *compute = b->device.compute;
+    return compute != NULL && strcmp(compute, "fp32") == 0 ? HTH_F32 : HTH_BF16;
+}
+
 int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
                    const struct argp *own, void *input)
 {
     struct argp_child children[] = {{&hth_bench_argp, 0, NULL, 0}, {own, 0, NULL, 0}, {0}};
     struct argp top = {.parser = parse_top, .children = children, .doc = doc};
     struct inputs in = {b, input};
-    bool may_be_card = b->may_be_card;
-    *b = (struct hth_bench){.seed = 1, .log = {.spec = "warn"}, .may_be_card = may_be_card};
+    *b = (struct hth_bench){
+        .seed = 1, .log = {.spec = "warn"}, .may_be_card = b->may_be_card, .wire = b->wire};
     if (argp_parse(&top, argc, argv, 0, NULL, &in) != 0)
         return HTH_EXIT_USAGE;
+    if (b->wire == 0)
+        b->wire = wire_auto(b);
     if (b->device.device != NULL && strcmp(b->device.device, "cpu") != 0) {
-        if (may_be_card)
+        if (b->may_be_card)
             return HTH_EXIT_OK;
         hth_cli_say_error("this benchmark measures the CPU; a card's is 'hearth bench kernels "
                           "--device cuda'");

@@ -22,10 +22,12 @@
 
 struct hth_bench {
     bool json;
-    bool plain;          /* no TLS, to see what it costs */
-    enum hth_dtype wire; /* of rows between clients and hosts; 0: fp32 */
-    uint32_t repeats;    /* 0: each question's own */
-    uint32_t threads;    /* compute threads of all hosts together; 0: one per core */
+    bool plain; /* no TLS, to see what it costs */
+    /* Of rows between clients and hosts. What a question sets before hth_bench_open is its usual
+     * type; 0: `auto`, what `hearth train` sends. */
+    enum hth_dtype wire;
+    uint32_t repeats; /* 0: each question's own */
+    uint32_t threads; /* compute threads of all hosts together; 0: one per core */
     int64_t
         budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
     uint64_t seed;

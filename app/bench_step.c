@@ -71,14 +71,14 @@ static enum hth_err measure(struct args *a, struct hth_bench_layer *layer)
     }
     hth_bench_row_take(
         &a->bench,
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:b}", "rows",
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:b, s:s}", "rows",
                   (int)a->rows, "k", (int)a->k, "experts", (int)a->experts, "d", (int)a->d, "hosts",
                   (int)a->hosts, "forward_requests", (int)step.requests_forward,
                   "backward_requests", (int)step.requests_backward, "bytes", (json_int_t)step.bytes,
                   "ms", hth_bench_round(hth_bench_median(&ms)), "ms_forward",
                   hth_bench_round(middle.ms_forward), "ms_backward",
                   hth_bench_round(middle.ms_backward), "spread", hth_bench_spread(&ms), "tls",
-                  !a->bench.plain));
+                  !a->bench.plain, "wire", hth_bench_wire_name(&a->bench)));
     return HTH_OK;
 }
 

@@ -203,7 +203,7 @@ void hth_bench_twin_emit(struct hth_bench *b, const struct hth_bench_twin_case *
 
 int hth_bench_twin_main(int argc, char **argv)
 {
-    struct args a = {.only = "all"};
+    struct args a = {.only = "all", .bench.wire = HTH_F32}; /* as hivemind's rows */
     int code =
         hth_bench_open(&a.bench, argc, argv,
                        "The work of hivemind's benchmarks, its figure beside ours.", &argp, &a);

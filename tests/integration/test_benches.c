@@ -110,6 +110,7 @@ static void test_expert(void **state)
     is_ratio(row, "requests_per_s", rows, 4);
     is_ratio(row, "of_bare", rows, number(row, "bare_rows_per_s"));
     assert_true(number(row, "bare_1_thread") > 0);
+    text_is(row, "wire", "bf16"); /* as `hearth train` sends rows */
     assert_null(row_of(proc, 1));
     json_decref(row);
     place_end(p);
