@@ -210,7 +210,6 @@ void hth_cl_send(struct cl_group *g)
     const struct hth_tensor tensors[2] = {g->x, g->dy};
     struct hth_rpc_call_opts call = {.idem = g->idem, .trace_id = b->trace_id};
     int64_t left_us = b->deadline_us - hth_now_us(b->env);
-    int64_t usual_us;
     uint8_t *payload;
     enum hth_err err = hth_work_pack(&work, &payload, &call.body.payload_len);
 
@@ -218,8 +217,7 @@ void hth_cl_send(struct cl_group *g)
     call.body.payload = payload;
     call.body.tensors = tensors;
     call.body.tensor_count = b->backward ? 2 : 1;
-    usual_us = hth_rpc_timeout_us(b->client->rpc, &g->to, call.method);
-    call.timeout_us = HTH_MAX(1, HTH_MIN(left_us, usual_us));
+    call.timeout_max_us = HTH_MAX(left_us, 1);
     if (err == HTH_OK)
         err = hth_rpc_call(b->client->rpc, &g->to, &call, on_result, g, &g->call);
     hth_free(payload);

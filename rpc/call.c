@@ -183,6 +183,16 @@ static enum hth_err check_call(const struct hth_rpc *rpc, const struct hth_rpc_c
     return HTH_OK;
 }
 
+static int64_t timeout_of(struct peer *p, const struct hth_rpc_call_opts *opts)
+{
+    int64_t us = opts->timeout_us;
+    if (us <= 0)
+        us = hth_deadline_begin(peer_deadline(p, opts->method));
+    if (opts->timeout_us <= 0 && opts->timeout_max_us > 0)
+        us = HTH_MIN(us, opts->timeout_max_us);
+    return HTH_MIN(us, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
+}
+
 enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *target,
                           const struct hth_rpc_call_opts *opts, hth_rpc_done_fn *done, void *arg,
                           struct hth_rpc_call **out)
@@ -203,10 +213,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->trace_id = opts->trace_id;
     call->body_len = body_len;
     call->started_us = hth_now_us(rpc->env);
-    int64_t timeout =
-        opts->timeout_us > 0 ? opts->timeout_us : hth_deadline_get(peer_deadline(p, opts->method));
-    timeout = HTH_MIN(timeout, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
-    call->deadline_us = call->started_us + timeout;
+    call->deadline_us = call->started_us + timeout_of(p, opts);
     due_set(rpc, &call->due, call->deadline_us);
     if (c != NULL && list_empty(&p->waiting) && fits_now(c, call)) {
         send_call(c, call, &opts->body);
@@ -294,7 +301,7 @@ void call_expired(struct hth_rpc_call *call)
     };
     if (call->sent)
         hth_deadline_miss(peer_deadline(call->peer, call->method), now, now - call->started_us,
-                          call->conn->rx_last_us);
+                          call->sent_us, call->conn->rx_last_us);
     call_withdraw(call, true);
     call_finish(call, &result);
 }

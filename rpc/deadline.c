@@ -80,13 +80,30 @@ static void remember(struct hth_deadline *d, int64_t now_us, bool missed)
         d->held--;
 }
 
-/* More than three in four. */
-static bool mostly_missed(const struct hth_deadline *d)
+/* Of the last calls, whether more than so many quarters were missed. */
+static bool missed_quarters(const struct hth_deadline *d, uint32_t quarters)
 {
     uint32_t n = 0;
     for (uint32_t bits = d->fates; bits != 0; bits &= bits - 1)
         n++;
-    return n > HTH_DEADLINE_WINDOW / 4 * 3;
+    return n > HTH_DEADLINE_WINDOW / 4 * quarters;
+}
+
+static bool mostly_missed(const struct hth_deadline *d)
+{
+    return missed_quarters(d, 3);
+}
+
+int64_t hth_deadline_begin(struct hth_deadline *d)
+{
+    int64_t us = hth_deadline_get(d), probe_us = 2 * d->usual_us;
+    if (d->lost < HTH_DEADLINE_WINDOW)
+        return us;
+    d->lost = 0;
+    d->probes++;
+    for (uint32_t n = d->probes; n % 2 == 0 && probe_us < d->opts.ceiling_us; n /= 2)
+        probe_us *= 2;
+    return HTH_MAX(us, HTH_MIN(probe_us, d->opts.ceiling_us));
 }
 
 void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_us)
@@ -96,10 +113,15 @@ void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_u
     d->began_us = HTH_MAX(d->began_us, now_us - us);
     if (!mostly_missed(d))
         d->row = 0;
-    if (d->patience_us > 0 && us > usual(d))
+    bool was_right = (d->patience_us > 0 || missed_quarters(d, 1)) && us > usual(d);
+    if (was_right && us > d->patience_us)
+        d->patience_us = HTH_MIN(2 * us, d->opts.ceiling_us);
+    if (was_right) {
         d->held = HTH_DEADLINE_WINDOW / 2;
-    else if (d->held == 0 && !mostly_missed(d))
+        d->held_until_us = now_us + d->patience_us;
+    } else if (d->held == 0 && now_us >= d->held_until_us && !mostly_missed(d)) {
         d->patience_us = 0;
+    }
     d->sample_us[d->next] = (uint32_t)us;
     d->next = (d->next + 1) % HTH_DEADLINE_WINDOW;
     if (d->count < 2 * HTH_DEADLINE_WINDOW)
@@ -107,12 +129,16 @@ void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_u
     d->fresh++;
 }
 
-void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t heard_us)
+void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t sent_us,
+                       int64_t heard_us)
 {
-    bool is_lost = now_us - waited_us <= d->began_us;
-    bool is_silent = d->row > 0 && heard_us <= d->ended_us;
+    bool is_heard = heard_us > d->ended_us;
     remember(d, now_us, true);
-    if (waited_us < hth_deadline_get(d) || is_silent || (is_lost && !mostly_missed(d)))
+    if (sent_us <= d->began_us && !mostly_missed(d)) {
+        d->lost += missed_quarters(d, 1) ? 1 : 0;
+        return;
+    }
+    if (waited_us < hth_deadline_get(d) || (!is_heard && d->row > 0))
         return;
     if (++d->row >= HTH_DEADLINE_MISSES)
         d->patience_us = HTH_MIN(2 * waited_us, d->opts.ceiling_us);

@@ -13,21 +13,36 @@
  * (at a loss of one half the misses would become the median, and each the cause of a longer
  * one), and moves only the *patience*, which is what Karn's back-off is to TCP's timer:
  *
- *   a miss     counts when it waited for the present deadline; no call that began later was
+ *   a miss     counts when it waited for the present deadline; no call that was sent later was
  *              answered (else the peer is not slow, and this call is lost); and, but for the first
  *              in a row, something was heard of the peer since the last call ended, if only that
  *              it knows of that (a silent peer is not slow, and not worth longer waits). From the
  *              HTH_DEADLINE_MISSES-th one in a row on, patience = twice what was waited.
  *   an answer  ends the row. Within `usual` it ends the patience, too. Beyond it the patience was
- *              right, and stays for half a window of calls, until the median has followed.
+ *              right, and stays for half a window of calls, until the median has followed, and at
+ *              least for as long as it is: what is quick ends sooner than what is slow.
  *
  * Where more than three in four of the last HTH_DEADLINE_WINDOW calls were missed, quick answers
  * end neither row nor patience and say nothing about others: they must not hide that most are slow.
  *
+ * Of many calls at once a part may be slow while the others are quick (experts of which one is
+ * asked too often, say), and it looks as if that part were lost. Waiting longer is the only way to
+ * tell. So where more than one in four of the window were missed, each HTH_DEADLINE_WINDOW-th call
+ * of which an answer to a later one said that it was lost makes the next one a *probe*:
+ *
+ *   deadline of the n-th probe = 2^(1 + z) times the usual, z = zeros at the end of n in binary
+ *
+ * (2, 4, 2, 8, 2, 4, 2, 16, ...: every scale is reached, and under a ceiling of 2^m times the usual
+ * the mean of those that end in vain is m + 1). An answer beyond `usual` then gives a patience of
+ * twice what it took. What one call in four or fewer does is not followed: asking again, or going
+ * on without, is cheaper.
+ *
  * So a peer that became ten times slower than its deadline is followed after HTH_DEADLINE_MISSES +
- * 3 misses. Of calls made one by one of which half are lost, one in 2^HTH_DEADLINE_MISSES finds a
- * patience of any kind, and the mean deadline is 1 + m / 2^HTH_DEADLINE_MISSES times the usual one
- * under a ceiling of 2^m times it.
+ * 3 misses; where two in five of many calls at once did, after 20 probes on average (each eighth is
+ * long enough, and two in five of those are of a slow call). Of calls made one by one of which half
+ * are lost, one in 2^HTH_DEADLINE_MISSES finds a patience of any kind, and the mean deadline is
+ * 1 + m / 2^HTH_DEADLINE_MISSES times the usual one under a ceiling of 2^m times it; of many at
+ * once it is 1 + m / 64, as one in 64 is a probe.
  * A plain value, no allocation, for one thread.
  */
 #ifndef HTH_RPC_DEADLINE_H
@@ -57,23 +72,29 @@ struct hth_deadline {
     uint32_t sample_us[HTH_DEADLINE_WINDOW]; /* answered; a ring; longest 71 minutes */
     uint32_t count;                          /* ever answered; saturates above the window */
     uint32_t next;
-    uint32_t fresh; /* answered since usual_us was computed */
-    uint32_t row;   /* misses that counted since the last answer */
-    uint32_t held;  /* calls for which the patience stays whatever they bring */
-    uint32_t fates; /* of the last HTH_DEADLINE_WINDOW calls: a bit is set for a miss */
+    uint32_t fresh;  /* answered since usual_us was computed */
+    uint32_t row;    /* misses that counted since the last answer */
+    uint32_t held;   /* calls for which the patience stays whatever they bring, */
+    uint32_t lost;   /* misses since the last probe that were held for losses */
+    uint32_t probes; /* ever */
+    uint32_t fates;  /* of the last HTH_DEADLINE_WINDOW calls: a bit is set for a miss */
     int64_t usual_us;
-    int64_t patience_us; /* 0: none */
-    int64_t began_us;    /* the latest begin of a call that was answered */
-    int64_t ended_us;    /* when the last call was answered or missed */
+    int64_t patience_us;   /* 0: none */
+    int64_t held_until_us; /* ... and the time */
+    int64_t began_us;      /* when the latest call that was answered had been sent */
+    int64_t ended_us;      /* when the last call was answered or missed */
 };
 
 void hth_deadline_init(struct hth_deadline *d, const struct hth_deadline_opts *opts);
 /* A call was answered now and took this long. */
 void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_us);
-/* A call is given up now, after this long. Anything at all was last heard of the peer at heard_us.
- */
-void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t heard_us);
-/* How long to wait for the next one. */
+/* A call that was sent at sent_us is given up now, after this long, of which it may have waited to
+ * be sent. Anything at all was last heard of the peer at heard_us. */
+void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t sent_us,
+                       int64_t heard_us);
+/* How long to wait for a call that begins now: as the next function says, or a probe. */
+int64_t hth_deadline_begin(struct hth_deadline *d);
+/* How long to wait when it is no probe. */
 int64_t hth_deadline_get(struct hth_deadline *d);
 /* The median alone; 0 before the first duration. */
 int64_t hth_deadline_median(const struct hth_deadline *d);

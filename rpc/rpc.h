@@ -160,7 +160,8 @@ struct hth_rpc_target {
 struct hth_rpc_call_opts {
     uint16_t method;
     struct hth_rpc_body body;
-    int64_t timeout_us; /* 0: adaptive, from what this peer did for this method (deadline.h) */
+    int64_t timeout_us;     /* 0: adaptive, from what this peer did for this method (deadline.h) */
+    int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
     uint64_t trace_id;
 };
@@ -211,7 +212,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 /* Lets a connected peer hear of us: a PING, unless anything was sent to it since the last nudge or
  * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* The adaptive deadline a call of this method would get now. */
+/* The adaptive deadline a call of this method would get now, when it is no probe. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
 /* Closes its connections: its calls fail with E_CLOSED. */

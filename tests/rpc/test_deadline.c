@@ -29,14 +29,15 @@ struct caller {
 /* One call that would take so long; negative: never answered. True when it was answered. */
 static bool call(struct caller *c, int64_t takes_us)
 {
-    int64_t deadline_us = hth_deadline_get(&c->d);
+    int64_t deadline_us = hth_deadline_begin(&c->d);
     if (takes_us >= 0 && takes_us <= deadline_us) {
         c->now_us += takes_us;
         hth_deadline_observe(&c->d, c->now_us, takes_us);
         return true;
     }
     c->now_us += deadline_us;
-    hth_deadline_miss(&c->d, c->now_us, deadline_us, c->silent ? 0 : c->now_us);
+    hth_deadline_miss(&c->d, c->now_us, deadline_us, c->now_us - deadline_us,
+                      c->silent ? 0 : c->now_us);
     return false;
 }
 
@@ -58,7 +59,7 @@ static void starts_with_the_initial_value(void **state)
     for (int i = 0; i < HTH_DEADLINE_SAMPLES_MIN - 1; i++) {
         assert_int_equal(hth_deadline_get(&d), 500000);
         hth_deadline_observe(&d, 0, 10000);
-        hth_deadline_miss(&d, 600000, 500000, 0); /* is no duration */
+        hth_deadline_miss(&d, 600000, 500000, 100000, 0); /* is no duration */
     }
     assert_int_equal(hth_deadline_get(&d), 500000);
     hth_deadline_observe(&d, 0, 10000);
@@ -182,7 +183,7 @@ static void half_lost_many_at_once(void **state)
             hth_deadline_observe(&c.d, c.now_us + QUICK, QUICK);
         c.now_us += deadline_us;
         for (int i = 0; i < 8; i++)
-            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us);
+            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us - deadline_us, c.now_us);
     }
 }
 
@@ -198,10 +199,126 @@ static void follows_what_most_calls_do(void **state)
         hth_deadline_observe(&c.d, c.now_us + QUICK / 2, QUICK / 2);
         c.now_us += deadline_us;
         for (int i = 0; i < 19; i++)
-            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us);
+            hth_deadline_miss(&c.d, c.now_us, deadline_us, c.now_us - deadline_us, c.now_us);
     }
     for (int i = 0; i < 200; i++)
         assert_true(call(&c, i % 20 == 0 ? QUICK / 2 : 101000 + 100 * (i % 7)));
+}
+
+/* Calls that a caller has in the air, each in the place of the one that ended before it. */
+struct crowd {
+    struct caller c;
+    int64_t begin_us[16], deadline_us[16], takes_us[16];
+    struct hth_rng rng;
+    int calls, missed;
+    double deadlines_us; /* sum of all that were given */
+};
+
+/* Ends the next one; takes_us is for the one that begins then, negative: never answered. */
+static void crowd_step(struct crowd *w, int64_t takes_us)
+{
+    int64_t end_us = INT64_MAX;
+    int next = 0;
+    for (int i = 0; i < 16; i++) {
+        bool answered = w->takes_us[i] >= 0 && w->takes_us[i] <= w->deadline_us[i];
+        int64_t us = w->begin_us[i] + (answered ? w->takes_us[i] : w->deadline_us[i]);
+        next = us < end_us ? i : next;
+        end_us = HTH_MIN(us, end_us);
+    }
+    int64_t spent_us = end_us - w->begin_us[next];
+    w->c.now_us = end_us;
+    if (spent_us == w->takes_us[next]) {
+        hth_deadline_observe(&w->c.d, end_us, spent_us);
+    } else {
+        hth_deadline_miss(&w->c.d, end_us, spent_us, w->begin_us[next], end_us);
+        w->missed++;
+    }
+    w->begin_us[next] = end_us;
+    w->takes_us[next] = takes_us;
+    w->deadline_us[next] = hth_deadline_begin(&w->c.d);
+    w->deadlines_us += (double)w->deadline_us[next];
+    w->calls++;
+}
+
+/* `ends` calls end; that share of the new ones takes so long, the others about a third of QUICK,
+ * which is the floor of deadlines here. */
+static void crowd_run(struct crowd *w, int ends, double share, int64_t slow_us)
+{
+    w->calls = w->missed = 0;
+    w->deadlines_us = 0;
+    for (int i = 0; i < ends; i++) {
+        bool slow = hth_rng_unit(&w->rng) < share;
+        int64_t quick_us = QUICK / 3 + (int64_t)hth_rng_below(&w->rng, 100);
+        crowd_step(w, slow ? slow_us : quick_us);
+    }
+}
+
+static struct crowd make_crowd(void)
+{
+    struct crowd w = {.c = make_caller()};
+    hth_rng_init(&w.rng, 11);
+    for (int i = 0; i < 16; i++) {
+        w.begin_us[i] = w.c.now_us;
+        w.takes_us[i] = QUICK / 3;
+        w.deadline_us[i] = QUICK;
+    }
+    w.c.d.opts.floor_us = QUICK;
+    return w;
+}
+
+/* Two in five of the calls at once take ten times the deadline: each eighth probe is long enough,
+ * and two in five of those are of a slow call. Then nearly all are answered; and soon after all are
+ * quick again the deadline is, too. */
+static void follows_a_slow_part_of_many_at_once(void **state)
+{
+    struct crowd w = make_crowd();
+    (void)state;
+    crowd_run(&w, 6000, 0.4, 101000);
+    assert_in_range(w.c.d.probes, 8, 48);
+    crowd_run(&w, 10000, 0.4, 101000);
+    assert_true(w.missed < 100);
+    crowd_run(&w, 2000, 0, 0); /* 16 at once: as long as the patience twice */
+    assert_int_equal(hth_deadline_get(&w.c.d), QUICK);
+}
+
+/* What one in ten does is not followed. */
+static void forgets_stragglers_among_many(void **state)
+{
+    struct crowd w = make_crowd();
+    (void)state;
+    crowd_run(&w, 10000, 0.1, 101000);
+    assert_in_range(w.c.d.probes, 0, 1);
+    assert_int_equal(hth_deadline_get(&w.c.d), QUICK);
+}
+
+/* Half of many at once are lost: one call in 64 is a probe, and the mean deadline 1 + m / 64. */
+static void half_lost_among_many(void **state)
+{
+    enum { CALLS = 400000, M = 6 };
+    struct crowd w = make_crowd();
+    (void)state;
+    w.c.d.opts.ceiling_us = QUICK << M;
+    crowd_run(&w, CALLS, 0.5, -1);
+    assert_in_range(w.c.d.probes, CALLS / 64 * 0.9, CALLS / 64 * 1.1);
+    double got = w.deadlines_us / w.calls / QUICK, expected = 1 + M / 64.0;
+    assert_true(got > expected * 0.97 && got < expected * 1.03);
+}
+
+/* A call that waited to be sent while others went out before it: their answers say nothing of it.
+ */
+static void waiting_to_be_sent_is_not_lost(void **state)
+{
+    struct caller c = make_caller();
+    (void)state;
+    for (int i = 0; i < HTH_DEADLINE_MISSES; i++) {
+        int64_t begin_us = c.now_us, sent_us = begin_us + QUICK / 2;
+        hth_deadline_observe(&c.d, sent_us, QUICK / 4); /* sent at begin_us + QUICK / 4 */
+        c.d.row = (uint32_t)i;
+        c.now_us = begin_us + QUICK;
+        hth_deadline_miss(&c.d, c.now_us, QUICK, sent_us, c.now_us);
+        assert_int_equal(c.d.row, i + 1);
+    }
+    assert_int_equal(hth_deadline_get(&c.d), 2 * QUICK);
 }
 
 int main(void)
@@ -217,6 +334,10 @@ int main(void)
         cmocka_unit_test(half_lost_one_by_one),
         cmocka_unit_test(half_lost_many_at_once),
         cmocka_unit_test(follows_what_most_calls_do),
+        cmocka_unit_test(follows_a_slow_part_of_many_at_once),
+        cmocka_unit_test(forgets_stragglers_among_many),
+        cmocka_unit_test(half_lost_among_many),
+        cmocka_unit_test(waiting_to_be_sent_is_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

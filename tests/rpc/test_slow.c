@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adaptive deadlines of many calls at once to a server that is slow with some of them. */
+#include "support/test.h"
+
+#include "core/rng.h"
+#include "rpc/swarm.h"
+
+#define AT_ONCE 16
+#define TICK_US (10 * HTH_US_PER_MS)
+
+struct scene {
+    struct hth_world *w;
+    struct member a, b;
+    struct verdict v[AT_ONCE];
+    struct hth_rng rng;
+    int64_t due_us[HELD_MAX]; /* when each request is to be answered */
+    uint32_t ended, timeouts;
+};
+
+static void begin(struct scene *s)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    s->w = hth_world_new(5, &opts);
+    hth_rng_init(&s->rng, 1);
+    member_start(&s->a, s->w, "a", member_opts());
+    member_start(&s->b, s->w, "b", member_opts());
+}
+
+/* Counts those that ended, and calls again in their place. */
+static void call_again(struct scene *s)
+{
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct verdict *v = &s->v[i];
+        if (v->env != NULL && v->count == 0)
+            continue;
+        s->ended += v->count;
+        s->timeouts += v->err == HTH_E_TIMEOUT;
+        verdict_clear(v);
+        call_text(&s->a, &s->b, METHOD_HOLD, "x", 0, v);
+    }
+}
+
+/* The server answers each request after a tick, but a third of them, by chance, after slow_us. */
+static void answer(struct scene *s, int64_t slow_us)
+{
+    int64_t now_us = hth_world_now_us(s->w);
+    for (uint32_t i = 0; i < s->b.held_count; i++) {
+        if (s->b.held[i] == NULL)
+            continue;
+        if (s->due_us[i] == 0)
+            s->due_us[i] = now_us + (hth_rng_below(&s->rng, 3) == 0 ? slow_us : TICK_US);
+        if (now_us < s->due_us[i] && !hth_rpc_is_canceled(s->b.held[i]))
+            continue;
+        hth_rpc_reply(s->b.held[i], NULL);
+        s->b.held[i] = NULL;
+    }
+}
+
+/* That many calls; returns how many of them missed their deadline. */
+static uint32_t run(struct scene *s, uint32_t calls, int64_t slow_us)
+{
+    s->timeouts = 0;
+    for (uint32_t until = s->ended + calls; s->ended < until;) {
+        call_again(s);
+        hth_world_run_for(s->w, TICK_US);
+        answer(s, slow_us);
+    }
+    return s->timeouts;
+}
+
+static void a_server_that_is_slow_with_a_third_is_followed(void **state)
+{
+    struct scene s = {.w = NULL};
+    struct hth_open_counts counts;
+    (void)state;
+    begin(&s);
+    assert_int_equal(run(&s, 100, TICK_US), 0);
+    struct hth_rpc_target to = member_target(&s.b);
+    assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD), 200 * HTH_US_PER_MS);
+    assert_true(run(&s, 400, 500 * HTH_US_PER_MS) > 0); /* all that are slow, until a probe */
+    run(&s, 1600, 500 * HTH_US_PER_MS);
+    assert_int_equal(run(&s, 600, 500 * HTH_US_PER_MS), 0);
+    run(&s, 1000, TICK_US);
+    assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD), 200 * HTH_US_PER_MS);
+
+    member_stop(&s.a);
+    member_stop(&s.b);
+    for (uint32_t i = 0; i < s.b.held_count; i++)
+        if (s.b.held[i] != NULL)
+            hth_rpc_reply(s.b.held[i], NULL);
+    for (int i = 0; i < AT_ONCE; i++)
+        verdict_clear(&s.v[i]);
+    hth_world_open(s.w, &counts);
+    assert_int_equal(hth_open_total(&counts), 0);
+    hth_world_free(s.w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_that_is_slow_with_a_third_is_followed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
