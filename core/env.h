@@ -8,7 +8,7 @@
  *   time      a monotonic clock cached per loop turn, and a wall clock for expiries
  *   timers    one-shot; timers due at the same instant fire in no particular order
  *   streams   ordered bytes between two peers, authenticated: dial, listen, gather-write, pull-read
- *   jobs      work off the loop: `compute` lanes for arithmetic, `io` for disks
+ *   jobs      work off the loop: lanes for arithmetic, for each card, and for disks
  *   post      the one entry from another thread
  *   files     whole small files and ranged reads, from jobs
  *   rng       a seeded stream for decisions
@@ -25,6 +25,7 @@
 #include "core/blob.h"
 #include "core/crypto.h"
 #include "core/ident.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/metrics.h"
 #include "core/rng.h"
@@ -59,7 +60,22 @@ typedef void hth_accept_fn(void *arg, struct hth_stream *s);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
-enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO };
+enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO, HTH_LANE_CARD0 };
+
+/*
+ * A card has a lane of its own, with workers that serve no other and are made with its first job:
+ * its context stays current on them, and a call that does not come back from the driver holds up
+ * that card alone. A job waits for its card before it ends, so there are two workers: one's copies
+ * travel while the other's kernels compute.
+ */
+#define HTH_CARD_WORKERS 2u
+#define HTH_LANES_MAX    ((uint32_t)HTH_LANE_CARD0 + HTH_CARDS_MAX)
+
+/* card < HTH_CARDS_MAX */
+static inline enum hth_lane hth_lane_of_card(uint32_t card)
+{
+    return (enum hth_lane)((uint32_t)HTH_LANE_CARD0 + card);
+}
 
 /*
  * Work off the loop. Embed it in a struct of your own. `run` is called on a worker of the lane and
@@ -267,7 +283,8 @@ static inline void hth_stream_close(struct hth_env *env, struct hth_stream *s, b
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
-/* Errors: E_QUEUE_FULL (HTH_LANE_JOBS_MAX wait). The job belongs to the environment until done. */
+/* Errors: E_QUEUE_FULL (HTH_LANE_JOBS_MAX wait), E_IO (a card's first job, and the kernel gives no
+ * thread). The job belongs to the environment until done. */
 static inline HTH_MUST enum hth_err hth_job_submit(struct hth_env *env, struct hth_job *job)
 {
     return env->ops->job_submit(env, job);

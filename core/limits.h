@@ -15,6 +15,7 @@
 #define HTH_STREAMS_MAX            4096           /* open at once in one environment */
 #define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address */
 #define HTH_LANE_JOBS_MAX          16384          /* jobs that wait in one lane */
+#define HTH_CARDS_MAX              16             /* of one process */
 #define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000) /* hth_net_opts.handshake_timeout_us */
 #define HTH_DIAL_TIMEOUT_US        (5 * 1000000)
 #define HTH_FLUSH_TIMEOUT_US       (5 * 1000000)

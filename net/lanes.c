@@ -3,9 +3,10 @@
  * lanes.c: worker threads.
  *
  * A lane is a bounded queue and its threads. Jobs start in the order of submission; a worker
- * without a job helps those that have one (team.c). A finished job goes to the environment's inbox;
- * one write to an eventfd wakes the loop for however many finished meanwhile. Workers block every
- * signal, so that handlers run on the loop thread only.
+ * without a job helps those of its lane that have one (team.c). A card's lane gets its threads with
+ * its first job. A finished job goes to the environment's inbox; one write to an eventfd wakes the
+ * loop for however many finished meanwhile. Workers block every signal, so that handlers run on the
+ * loop thread only.
  */
 #define _GNU_SOURCE
 #include "net/net-internal.h"
@@ -51,6 +52,19 @@ static void *worker(void *arg)
     return NULL;
 }
 
+/* As `top` and debuggers show them. */
+static void name_worker(pthread_t thread, enum hth_lane lane, uint32_t i)
+{
+    char name[16];
+    if (lane >= HTH_LANE_CARD0)
+        snprintf(name, sizeof(name), "hth-card%u-%u",
+                 ((unsigned)lane - (unsigned)HTH_LANE_CARD0) % 100, (unsigned)(i % 1000));
+    else
+        snprintf(name, sizeof(name), "hth-%s-%u", lane == HTH_LANE_IO ? "io" : "cpu",
+                 (unsigned)(i % 1000));
+    pthread_setname_np(thread, name);
+}
+
 enum hth_err hth_net_lane_start(struct hth_net *net, enum hth_lane index, uint32_t threads)
 {
     struct hth_net_lane *lane = &net->lane[index];
@@ -62,17 +76,18 @@ enum hth_err hth_net_lane_start(struct hth_net *net, enum hth_lane index, uint32
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     for (uint32_t i = 0; i < threads && err == HTH_OK; i++) {
-        char name[16];
         if (pthread_create(&lane->threads[i], NULL, worker, lane) != 0) {
             err = HTH_E_IO;
             break;
         }
         lane->thread_count++;
-        snprintf(name, sizeof(name), "hth-%s-%u", index == HTH_LANE_IO ? "io" : "cpu",
-                 (unsigned)(i % 1000));
-        pthread_setname_np(lane->threads[i], name);
+        name_worker(lane->threads[i], index, i);
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (lane->thread_count == 0) {
+        hth_free(lane->threads);
+        lane->threads = NULL;
+    }
     return err;
 }
 
@@ -102,11 +117,16 @@ void hth_net_lane_end(struct hth_net_lane *lane)
 enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job)
 {
     struct hth_net *net = hth_net_of(env);
-    HTH_ASSERT(job->lane == HTH_LANE_COMPUTE || job->lane == HTH_LANE_IO);
+    HTH_ASSERT((uint32_t)job->lane < HTH_LANES_MAX);
     HTH_ASSERT(job->run != NULL && job->done != NULL);
     struct hth_net_lane *lane = &net->lane[job->lane];
     if (net->jobs_ended)
         return HTH_E_CANCELED;
+    if (lane->thread_count == 0) { /* a card's; one worker will do */
+        enum hth_err err = hth_net_lane_start(net, job->lane, HTH_CARD_WORKERS);
+        if (lane->thread_count == 0)
+            return err;
+    }
     job->next = NULL;
     job->env = env;
     job->private_ticket = HTH_NET_TICKET_RUN;
@@ -132,5 +152,7 @@ enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job)
 
 uint32_t hth_net_lane_width(struct hth_env *env, enum hth_lane lane)
 {
+    if (lane >= HTH_LANE_CARD0)
+        return HTH_CARD_WORKERS;
     return lane == HTH_LANE_IO ? 1 : hth_net_of(env)->opts.compute_threads;
 }

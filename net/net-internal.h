@@ -93,7 +93,7 @@ struct hth_net {
     int inbox_fd;
     struct event inbox_event;
 
-    struct hth_net_lane lane[2]; /* by enum hth_lane */
+    struct hth_net_lane lane[HTH_LANES_MAX]; /* by enum hth_lane */
     uint32_t job_count;          /* submitted, done not called yet; loop thread */
     bool jobs_ended;
 

@@ -241,8 +241,8 @@ void hth_net_jobs_end(struct hth_env *env)
     if (net->jobs_ended)
         return;
     net->jobs_ended = true;
-    hth_net_lane_end(&net->lane[HTH_LANE_COMPUTE]);
-    hth_net_lane_end(&net->lane[HTH_LANE_IO]);
+    for (uint32_t i = 0; i < HTH_LANES_MAX; i++)
+        hth_net_lane_end(&net->lane[i]);
     pthread_mutex_lock(&net->inbox_lock);
     struct hth_job *done = net->done_head;
     net->done_head = net->done_tail = NULL;

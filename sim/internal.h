@@ -265,7 +265,7 @@ struct hth_node {
     struct sim_list up_ready; /* pipes that can send, in turns */
     int64_t up_free_ns, down_free_ns;
 
-    struct sim_lane lanes[2];
+    struct sim_lane lanes[HTH_LANES_MAX];
     struct sim_event post_event;
     struct sim_post *posts, *posts_last;
 

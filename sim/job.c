@@ -3,7 +3,8 @@
  * job.c: processors. A lane starts its jobs in the order of submission on the first free worker and
  * charges the device's time for them. In the real world `run` happens somewhere between submission
  * and done, beside the loop; here it happens at the first or at the last instant of that interval,
- * by the seed, so that code which touches what it lent to a job shows different results.
+ * by the seed, so that code which touches what it lent to a job shows different results. Jobs of a
+ * card cost what they would on the node's processor.
  */
 #include "sim/internal.h"
 
@@ -14,6 +15,8 @@ static void start_jobs(struct hth_node *node, enum hth_lane lane);
 
 static uint32_t width_of(const struct hth_node *node, enum hth_lane lane)
 {
+    if (lane >= HTH_LANE_CARD0)
+        return HTH_CARD_WORKERS;
     return lane == HTH_LANE_IO ? 1 : HTH_MAX(node->device.compute_workers, 1u);
 }
 
@@ -151,7 +154,7 @@ struct hth_job *sim_jobs_take(struct hth_node *node)
 {
     struct hth_job *first = NULL;
     struct hth_job **end = &first;
-    for (int which = 0; which < 2; which++) {
+    for (uint32_t which = 0; which < HTH_LANES_MAX; which++) {
         struct sim_lane *lane = &node->lanes[which];
         for (uint32_t i = 0; i < lane->width; i++) {
             struct sim_worker *worker = &lane->workers[i];
@@ -175,7 +178,7 @@ struct hth_job *sim_jobs_take(struct hth_node *node)
 uint64_t sim_jobs_count(const struct hth_node *node)
 {
     uint64_t count = 0;
-    for (int which = 0; which < 2; which++) {
+    for (uint32_t which = 0; which < HTH_LANES_MAX; which++) {
         const struct sim_lane *lane = &node->lanes[which];
         count += lane->waiting;
         for (uint32_t i = 0; i < lane->width; i++)

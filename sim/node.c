@@ -363,7 +363,7 @@ void sim_node_free(struct hth_node *node)
 {
     hth_metrics_free(node->env.metrics);
     sim_files_free(node->disk);
-    for (int lane = 0; lane < 2; lane++)
+    for (uint32_t lane = 0; lane < HTH_LANES_MAX; lane++)
         hth_free(node->lanes[lane].workers);
     hth_free(node);
 }

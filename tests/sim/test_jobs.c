@@ -104,6 +104,31 @@ static void workers_run_beside_each_other(void **state)
     hth_world_free(w);
 }
 
+/* Each card computes two at a time, beside the others and the processor. */
+static void cards_have_lanes_of_their_own(void **state)
+{
+    (void)state;
+    struct hth_world_opts opts = machine(1);
+    struct hth_world *w = hth_world_new(1, &opts);
+    struct hth_env *env = hth_node_env(hth_world_node(w, "n", NULL));
+    struct work cpu, card[2][4];
+    memset(&cpu, 0, sizeof(cpu));
+    memset(card, 0, sizeof(card));
+    assert_int_equal(hth_lane_width(env, hth_lane_of_card(HTH_CARDS_MAX - 1)), 2);
+    for (int i = 0; i < 4; i++) {
+        submit(&card[0][i], env, hth_lane_of_card(0), 1e6, 0);
+        submit(&card[1][i], env, hth_lane_of_card(HTH_CARDS_MAX - 1), 2e6, 0);
+    }
+    submit(&cpu, env, HTH_LANE_COMPUTE, 1e6, 0);
+    hth_world_run_for(w, HTH_US_PER_S);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(card[0][i].done_us, 1010 * (1 + i / 2));
+        assert_int_equal(card[1][i].done_us, 2010 * (1 + i / 2));
+    }
+    assert_int_equal(cpu.done_us, 1010);
+    hth_world_free(w);
+}
+
 static void ghosts_are_charged_but_not_run(void **state)
 {
     (void)state;
@@ -279,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs),
         cmocka_unit_test(workers_run_beside_each_other),
+        cmocka_unit_test(cards_have_lanes_of_their_own),
         cmocka_unit_test(ghosts_are_charged_but_not_run),
         cmocka_unit_test(lanes_are_bounded_and_canceled),
         cmocka_unit_test(payloads_draw_on_budgets),
