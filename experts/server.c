@@ -181,7 +181,9 @@ static struct srv_device *device_of(struct hth_server *s, const struct hth_backe
     }
     if (s->devices == SRV_DEVICES_MAX)
         return NULL;
+    int card = hth_backend_card(backend);
     s->device[s->devices].backend = backend;
+    s->device[s->devices].lane = card < 0 ? HTH_LANE_COMPUTE : hth_lane_of_card((uint32_t)card);
     hth_heap_init(&s->device[s->devices].ripe, hth_srv_ripe_less);
     return &s->device[s->devices++];
 }
@@ -250,11 +252,10 @@ void hth_server_drain(struct hth_server *server, hth_fn *done, void *arg)
 
 int64_t hth_server_queue_us(const struct hth_server *server)
 {
-    uint32_t width = HTH_MAX(1u, hth_lane_width(server->env, HTH_LANE_COMPUTE));
-
     if (server->ema_cost <= 0)
         return 0;
-    return (int64_t)(server->cost_waiting * server->ema_us / server->ema_cost / width);
+    return (int64_t)(server->cost_waiting * server->ema_us / server->ema_cost /
+                     hth_srv_width(server));
 }
 
 void hth_server_stats(const struct hth_server *server, struct hth_server_stats *out)

@@ -129,7 +129,7 @@ bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id,
 {
     const struct srv_peer *p = peer_find(s, id);
     size_t peers = hth_map_count(s->peers) + (p == NULL ? 1 : 0);
-    uint32_t width = HTH_MAX(1u, hth_lane_width(s->env, HTH_LANE_COMPUTE));
+    uint32_t width = hth_srv_width(s);
     double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;
     double own = (p != NULL ? p->cost_waiting : 0) + cost;
     double ahead = HTH_MIN(s->cost_waiting, own * (double)peers - cost);

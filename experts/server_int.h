@@ -88,10 +88,13 @@ struct srv_pool {
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
 
-/* What computes: the CPU, or a card. Each has jobs of its own, so none waits for another's. */
+/* What computes: the CPU, or a card. Each has jobs of its own, on a lane of its own, so none waits
+ * for another's. Whoever touches a card does so in a job of that lane: the loop and the disk don't.
+ */
 #define SRV_DEVICES_MAX 17
 struct srv_device {
     const struct hth_backend *backend;
+    enum hth_lane lane;
     struct hth_heap ripe;      /* pools that may run */
     struct srv_job *free_jobs; /* with their contexts */
     uint32_t jobs_running;
@@ -238,6 +241,9 @@ void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part);
 void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part);
 /* Starts jobs while workers are free. */
 void hth_srv_pump(struct hth_server *s);
+/* Jobs of this device that are of use side by side; of all devices. At least 1. */
+uint32_t hth_srv_width_of(const struct hth_server *s, const struct srv_device *device);
+uint32_t hth_srv_width(const struct hth_server *s);
 void hth_srv_on_age(void *arg);
 /* Orders of pools: by turn, by age. */
 bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node *b);

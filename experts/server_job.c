@@ -4,8 +4,8 @@
  *
  * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
  * are heaps: the ripe ones by the turn of the pool's first part (server_fair.c), the aging ones by
- * age. Whenever a worker is free the pump builds one job: weights to make first, then due steps,
- * then the ripe pools whose turn it is, until the job holds enough work.
+ * age. Whenever a worker of a device is free the pump builds one job for it: weights to make first,
+ * then due steps, then the ripe pools whose turn it is, until the job holds enough work.
  */
 #include "experts/server_int.h"
 
@@ -167,7 +167,7 @@ static struct srv_job *job_new(struct hth_server *s, struct srv_device *device)
     job->batches = job->segs_count = 0;
     job->rows = 0;
     job->cost = 0;
-    job->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = hth_srv_run};
+    job->job = (struct hth_job){.lane = device->lane, .run = hth_srv_run};
     return job;
 }
 
@@ -183,12 +183,6 @@ static struct srv_batch *job_batch(struct srv_job *job, enum srv_what what, stru
 
     *b = (struct srv_batch){.what = what, .expert = e, .seg0 = job->segs_count};
     return b;
-}
-
-/* Made with the first work there is for it. False: memory is gone. */
-static bool job_has_context(struct srv_job *job)
-{
-    return job->ex != NULL || hth_exec_new(job->device->backend, 0, &job->ex) == HTH_OK;
 }
 
 static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t rows)
@@ -230,7 +224,7 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
     const struct srv_expert *e = pool->expert;
     struct hth_server *s = e->server;
     uint64_t rows = HTH_MIN(pool->rows, s->opts.batch_rows_max);
-    uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
+    uint32_t width = hth_srv_width_of(s, e->device);
     double rows_enough = s->opts.split_flops / HTH_MAX(e->flops_row[0], 1.0);
     uint64_t enough = (uint64_t)HTH_MIN(rows_enough, 1e9) + 1;
 
@@ -326,7 +320,7 @@ static bool fill_job(struct hth_server *s, struct srv_job *job)
     struct srv_expert *e = hth_srv_load_next(s, job->device);
     struct hth_heap_node *top;
 
-    if (e != NULL && job_has_context(job)) {
+    if (e != NULL) {
         hth_srv_load_take(s, e);
         job_batch(job, SRV_LOAD, e);
         job->job.bytes_moved += 16.0 * (double)e->weights;
@@ -334,18 +328,46 @@ static bool fill_job(struct hth_server *s, struct srv_job *job)
     }
     while (job->batches < HTH_SERVER_JOB_BATCHES_MAX && !is_enough(s, job->cost)) {
         e = hth_srv_step_take(s, job->device);
-        if (e != NULL && job_has_context(job)) {
+        if (e != NULL) {
             take_step(job, e);
             continue;
         }
-        if (e != NULL)
-            hth_srv_step_due(e); /* for a later job */
         top = hth_heap_top(&job->device->ripe);
-        if (top == NULL || !job_has_context(job))
+        if (top == NULL)
             break;
         take_batch(job, HTH_CONTAINER(top, struct srv_pool, node));
     }
     return job->batches > 0;
+}
+
+uint32_t hth_srv_width_of(const struct hth_server *s, const struct srv_device *device)
+{
+    uint32_t width = hth_lane_width(s->env, device->lane);
+
+    return HTH_MAX(1u, HTH_MIN(width, hth_backend_jobs(device->backend)));
+}
+
+/* Several back ends may share a lane, whose workers count once. */
+uint32_t hth_srv_width(const struct hth_server *s)
+{
+    uint32_t width = 0;
+
+    for (uint32_t i = 0; i < s->devices; i++) {
+        uint32_t first = 0;
+        while (s->device[first].lane != s->device[i].lane)
+            first++;
+        width += first == i ? hth_srv_width_of(s, &s->device[i]) : 0;
+    }
+    return HTH_MAX(1u, width);
+}
+
+static bool is_busy(const struct hth_server *s, const struct srv_device *device)
+{
+    uint32_t running = 0;
+
+    for (uint32_t i = 0; i < s->devices; i++)
+        running += s->device[i].lane == device->lane ? s->device[i].jobs_running : 0;
+    return running >= hth_srv_width_of(s, device);
 }
 
 /* A job of the next device that has work and is not busy enough; NULL when there is none. */
@@ -355,7 +377,7 @@ static struct srv_job *next_job(struct hth_server *s)
         struct srv_device *device = &s->device[s->device_next];
         struct srv_job *job;
         s->device_next = (s->device_next + 1) % s->devices;
-        if (device->jobs_running >= hth_backend_jobs(device->backend))
+        if (is_busy(s, device))
             continue;
         job = job_new(s, device);
         if (fill_job(s, job))
@@ -369,10 +391,9 @@ static void job_done(struct hth_job *base, enum hth_err err);
 
 void hth_srv_pump(struct hth_server *s)
 {
-    uint32_t width = hth_lane_width(s->env, HTH_LANE_COMPUTE);
     enum hth_err err;
 
-    while (!s->dead && s->jobs_running < width) {
+    while (!s->dead) {
         struct srv_job *job = next_job(s);
         if (job == NULL)
             return;

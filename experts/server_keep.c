@@ -263,6 +263,12 @@ static void snapshot_done(struct hth_job *job, enum hth_err err)
     save_end(save, err);
 }
 
+/* A card that does not answer keeps nobody else from the disk. */
+static enum hth_lane snapshot_lane(const struct srv_expert *e)
+{
+    return e->device->lane == HTH_LANE_COMPUTE ? HTH_LANE_IO : e->device->lane;
+}
+
 static bool save_start(struct hth_server *s, struct srv_expert *e)
 {
     struct srv_save *save;
@@ -273,7 +279,7 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
     save->server = s;
     save->expert = e;
     save->path = hth_expert_path(s->checkpoint_dir, e->expert);
-    save->job = (struct hth_job){.lane = HTH_LANE_IO,
+    save->job = (struct hth_job){.lane = snapshot_lane(e),
                                  .run = snapshot_run,
                                  .done = snapshot_done,
                                  .bytes_moved = 24.0 * (double)e->weights};

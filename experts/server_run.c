@@ -456,6 +456,8 @@ void hth_srv_run(struct hth_job *base)
     size_t scratch = 0;
     enum hth_err err;
 
+    if (job->ex == NULL) /* here and not on the loop: a card may take its time */
+        HTH_GOTO(out, hth_exec_new(job->device->backend, 0, &job->ex));
     if (!is_here(&job->batch[0])) {
         err = run_on_card(job);
         goto out;

@@ -21,7 +21,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 6u
+#define HTH_BACKEND_ABI 7u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -132,6 +132,7 @@ struct hth_backend {
     uint32_t abi, size;
     const char *name;
     uint32_t caps;
+    uint32_t card;           /* its number + 1; 0: the CPU */
     enum hth_matmul compute; /* not AUTO */
     bool bf16_views;         /* the three linear slots take bf16 as well, see ops.h */
     const char *isa;         /* of the packed ones, else NULL */

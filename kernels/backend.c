@@ -95,6 +95,11 @@ uint32_t hth_backend_jobs(const struct hth_backend *be)
     return be->caps & HTH_CAP_HOST_MEMORY ? UINT32_MAX : 2;
 }
 
+int hth_backend_card(const struct hth_backend *be)
+{
+    return (int)be->card - 1;
+}
+
 #define PADDED_MOST                                                                                \
     64u /* rows, or somewhat more: a large batch gains little and computes them all */
 

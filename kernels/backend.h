@@ -142,6 +142,9 @@ const char *hth_backend_name(const struct hth_backend *be);
 /* How many contexts at work side by side are of use: of a card two, one that computes and one whose
  * copies travel meanwhile; of the CPU as many as there are threads (UINT32_MAX). */
 uint32_t hth_backend_jobs(const struct hth_backend *be);
+/* The number of the card that computes, the same for all back ends of one card: whose lane its jobs
+ * belong to (core/env.h). -1: the CPU. */
+int hth_backend_card(const struct hth_backend *be);
 /* As how many rows a batch of so many is best computed, its last ones zeros; `unit` rows belong
  * together (a sequence; 1). A card has few answers, four between a number and its double up to 512
  * rows and multiples of 64 from there on, so that calls repeat and their recordings serve; the CPU

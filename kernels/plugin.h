@@ -16,10 +16,11 @@
 #ifndef HTH_KERNELS_PLUGIN_H
 #define HTH_KERNELS_PLUGIN_H
 
+#include "core/limits.h"
 #include "kernels/backend.h"
 
 #define HTH_PLUGIN_FILE "hearth-cuda.so"
-#define HTH_DEVICES_MAX 16
+#define HTH_DEVICES_MAX HTH_CARDS_MAX
 #define HTH_FOLDERS_MAX 8
 
 /* A device that was found, or (index < 0) a kind of which there is none. */

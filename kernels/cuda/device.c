@@ -360,6 +360,7 @@ static void fill_tables(struct hth_cu_device *dev)
         dev->tables[i] = table;
         dev->tables[i].name = dev->names[i];
         dev->tables[i].compute = compute[i];
+        dev->tables[i].card = (uint32_t)dev->index + 1;
         dev->tables[i].impl = dev;
     }
 }
