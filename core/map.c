@@ -119,9 +119,34 @@ static void rebuild(struct hth_map *map)
         slot_insert(map, map->entries[i].hash, (uint32_t)i);
 }
 
+__extension__ typedef unsigned __int128 u128;
+
+/* Both halves of a product: the step of Wang Yi's wyhash. Nothing but the places in `slots` depends
+ * on it: whoever iterates sees the order of insertion. */
+static uint64_t fold(uint64_t a, uint64_t b)
+{
+    u128 product = (u128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static uint32_t hash_of(const void *key, size_t key_len)
 {
-    return (uint32_t)hth_hash64(key, key_len, 0);
+    const uint8_t *p = key;
+    uint64_t h = hth_mix64(key_len), word[2];
+    for (; key_len >= 16; key_len -= 16, p += 16) {
+        memcpy(word, p, 16);
+        h = fold(word[0] ^ h, word[1] ^ UINT64_C(0x9e3779b97f4a7c15));
+    }
+    if (key_len >= 8) {
+        memcpy(word, p, 8);
+        h = fold(word[0] ^ h, UINT64_C(0xa0761d6478bd642f));
+        key_len -= 8;
+        p += 8;
+    }
+    uint64_t rest = 0;
+    for (size_t i = 0; i < key_len; i++)
+        rest = rest << 8 | p[i];
+    return (uint32_t)fold(rest ^ h, UINT64_C(0xe7037ed1a0b428db));
 }
 
 void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
