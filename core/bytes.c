@@ -120,28 +120,6 @@ void hth_write_bytes(struct hth_writer *w, const void *data, size_t len)
         memcpy(p, data, len);
 }
 
-uint32_t hth_load_u32le(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-uint64_t hth_load_u64le(const uint8_t *p)
-{
-    return (uint64_t)hth_load_u32le(p) | (uint64_t)hth_load_u32le(p + 4) << 32;
-}
-
-void hth_store_u32le(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
-void hth_store_u64le(uint8_t *p, uint64_t v)
-{
-    for (int i = 0; i < 8; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
 void hth_hex(const uint8_t *data, size_t len, char *out)
 {
     static const char digits[] = "0123456789abcdef";

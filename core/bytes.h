@@ -10,6 +10,31 @@
 
 #include "core/base.h"
 
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "loads and stores are plain copies");
+
+static inline uint32_t hth_load_u32le(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+static inline uint64_t hth_load_u64le(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+static inline void hth_store_u32le(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+static inline void hth_store_u64le(uint8_t *p, uint64_t v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
 struct hth_reader {
     const uint8_t *data;
     size_t len;
@@ -41,11 +66,6 @@ void hth_write_u16(struct hth_writer *w, uint16_t v);
 void hth_write_u32(struct hth_writer *w, uint32_t v);
 void hth_write_u64(struct hth_writer *w, uint64_t v);
 void hth_write_bytes(struct hth_writer *w, const void *data, size_t len);
-
-uint32_t hth_load_u32le(const uint8_t *p);
-uint64_t hth_load_u64le(const uint8_t *p);
-void hth_store_u32le(uint8_t *p, uint32_t v);
-void hth_store_u64le(uint8_t *p, uint64_t v);
 
 /* Lower-case hex; out has 2 * len + 1 bytes. */
 void hth_hex(const uint8_t *data, size_t len, char *out);

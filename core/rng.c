@@ -6,14 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t hth_mix64(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 uint64_t hth_hash64(const void *data, size_t len, uint64_t seed)
 {
     const uint8_t *p = data;

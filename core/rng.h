@@ -45,7 +45,13 @@ void hth_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 void hth_philox_normal(const uint32_t counter[4], const uint32_t key[2], float out[4]);
 
 /* A 64-bit mix (splitmix64 finaliser): for hashing integers and building seeds. */
-uint64_t hth_mix64(uint64_t x);
+static inline uint64_t hth_mix64(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
 /* 64-bit hash of bytes under a seed; deterministic on every machine; not for secrets. */
 uint64_t hth_hash64(const void *data, size_t len, uint64_t seed);
 
