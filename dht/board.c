@@ -36,7 +36,7 @@ struct window {
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
 struct entry {
-    struct hth_heap_node heap;    /* its key: deadline_us */
+    struct hth_heap_node heap;    /* its key: deadline_us, or an earlier one (entry_due) */
     uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
     struct hth_peer_id owner;
     bool live;
@@ -100,6 +100,33 @@ static void entry_end(struct hth_board *b, struct entry *e)
     b->ops->on_gone(b->arg, &e->owner, e->key[HTH_PUBKEY_LEN], user);
 }
 
+/* A deadline that moves away leaves the heap as it is: most do, with each renewal, and each change
+ * of a heap touches half a dozen other entries. What comes to the top too early goes back. */
+static void entry_due(struct hth_board *b, struct entry *e, int64_t deadline_us)
+{
+    e->deadline_us = deadline_us;
+    if (hth_heap_contains(&e->heap) && deadline_us >= e->heap.key)
+        return;
+    hth_heap_remove(&b->by_deadline, &e->heap);
+    e->heap.key = deadline_us;
+    hth_heap_push(&b->by_deadline, &e->heap);
+}
+
+/* The entry with the first deadline, which then is the heap's key too; NULL: none. */
+static struct entry *first_due(struct hth_board *b)
+{
+    struct hth_heap_node *top;
+    while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
+        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
+        if (top->key == e->deadline_us)
+            return e;
+        hth_heap_remove(&b->by_deadline, top);
+        top->key = e->deadline_us;
+        hth_heap_push(&b->by_deadline, top);
+    }
+    return NULL;
+}
+
 /* From its first sight a record is believed for its life, but not past its end by the owner's clock
  * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long:
  * the record that it ends is in the DHT still, and would come back with the next answer. */
@@ -108,10 +135,8 @@ static void entry_time(struct hth_board *b, struct entry *e, const struct hth_re
     int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
     int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(b->env);
     int64_t until_us = HTH_MAX(e->live ? HTH_MIN(life_us, left_us) : left_us, 0);
-    hth_heap_remove(&b->by_deadline, &e->heap);
-    e->deadline_us = e->heap.key = hth_now_us(b->env) + until_us + !e->live;
     e->husk_us = HTH_MAX(left_us - until_us, 0) + 1;
-    hth_heap_push(&b->by_deadline, &e->heap);
+    entry_due(b, e, hth_now_us(b->env) + until_us + !e->live);
 }
 
 static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec,
@@ -131,11 +156,9 @@ static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec
 static void schedule(struct hth_board *b)
 {
     int64_t delay_us = hth_board_next_turn_us(&b->topic, hth_wall_us(b->env));
-    struct hth_heap_node *top = hth_heap_top(&b->by_deadline);
-    if (top != NULL) {
-        const struct entry *e = HTH_CONTAINER(top, const struct entry, heap);
-        delay_us = HTH_MIN(delay_us, e->deadline_us - hth_now_us(b->env));
-    }
+    const struct hth_heap_node *top = hth_heap_top(&b->by_deadline);
+    if (top != NULL)
+        delay_us = HTH_MIN(delay_us, top->key - hth_now_us(b->env));
     delay_us = HTH_MAX(delay_us, 0);
     if (hth_now_us(b->env) + delay_us >= b->timer_at_us)
         return;
@@ -145,19 +168,14 @@ static void schedule(struct hth_board *b)
 
 static void expire_due(struct hth_board *b)
 {
-    struct hth_heap_node *top;
-    while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
-        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
-        if (e->deadline_us > hth_now_us(b->env))
-            break;
+    struct entry *e;
+    while ((e = first_due(b)) != NULL && e->deadline_us <= hth_now_us(b->env)) {
         if (!e->live) {
             entry_drop(b, e);
             continue;
         }
         entry_end(b, e);
-        hth_heap_remove(&b->by_deadline, &e->heap);
-        e->deadline_us = e->heap.key = hth_now_us(b->env) + e->husk_us;
-        hth_heap_push(&b->by_deadline, &e->heap);
+        entry_due(b, e, hth_now_us(b->env) + e->husk_us);
     }
 }
 
@@ -229,6 +247,8 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
+    if (e != NULL)
+        rec->owner_id = e->owner; /* the key is the same: no hash of it */
     size_t need = sizeof(*e) + len;
     if (e == NULL && hth_map_count(b->entries) >= b->opts.records_max)
         return HTH_E_BUDGET;

@@ -108,32 +108,31 @@ enum hth_err hth_record_seal(struct hth_env *env, const struct hth_dht_key *key,
     return HTH_OK;
 }
 
+/* magic 4, version 1, kind 1, part 1, flags 1, network 8, seq 8, issued 8, life 4, length 4,
+ * owner 32. Every reader of a key reads every record under it: fixed places, no cursor. */
 enum hth_err hth_record_peek(const uint8_t *data, size_t len, struct hth_record *out)
 {
-    struct hth_reader r;
-    uint8_t magic[4];
     memset(out, 0, sizeof(*out));
     if (len > HTH_DHT_VALUE_BYTES_MAX)
         return HTH_E_TOO_LARGE;
     if (len < 5)
         return HTH_E_TRUNCATED;
-    hth_reader_init(&r, data, len);
-    hth_read_bytes(&r, magic, sizeof(magic));
-    if (memcmp(magic, MAGIC, sizeof(magic)) != 0)
+    if (memcmp(data, MAGIC, sizeof(MAGIC)) != 0)
         return HTH_E_BAD_MAGIC;
-    if (hth_read_u8(&r) != HTH_RECORD_VERSION)
+    if (data[4] != HTH_RECORD_VERSION)
         return HTH_E_VERSION;
     if (len < HTH_RECORD_OVERHEAD_BYTES)
         return HTH_E_TRUNCATED;
-    out->kind = hth_read_u8(&r);
-    out->part = hth_read_u8(&r);
-    out->flags = hth_read_u8(&r);
-    out->network = hth_read_u64(&r);
-    out->seq = hth_read_u64(&r);
-    uint64_t issued = hth_read_u64(&r);
-    out->life_ms = hth_read_u32(&r);
-    uint32_t payload_len = hth_read_u32(&r);
-    hth_read_bytes(&r, out->owner.b, HTH_PUBKEY_LEN);
+    out->kind = data[5];
+    out->part = data[6];
+    out->flags = data[7];
+    out->network = hth_load_u64le(data + 8);
+    out->seq = hth_load_u64le(data + 16);
+    uint64_t issued = hth_load_u64le(data + 24);
+    out->life_ms = hth_load_u32le(data + 32);
+    uint32_t payload_len = hth_load_u32le(data + 36);
+    _Static_assert(40 + HTH_PUBKEY_LEN == HTH_RECORD_HEAD_BYTES, "the head ends with the owner");
+    memcpy(out->owner.b, data + 40, HTH_PUBKEY_LEN);
     size_t room = len - HTH_RECORD_OVERHEAD_BYTES;
     if (payload_len > room)
         return HTH_E_TRUNCATED;
@@ -297,7 +296,8 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
     }
     if (!good)
         return HTH_E_BAD_SIGNATURE;
-    rec->owner_id = hth_peer_id_of(env->crypto, &rec->owner);
+    if (hth_peer_id_is_zero(&rec->owner_id))
+        rec->owner_id = hth_peer_id_of(env->crypto, &rec->owner);
     return HTH_OK;
 }
 
