@@ -1,23 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* event.c: a 4-ary heap whose slots carry their keys: comparing touches no event, and the four
- * children of a slot lie in two cache lines. Most of the simulator's time is spent here. */
+/*
+ * event.c: the queue of what will happen, in the order of (time, key).
+ *
+ * Time is cut into stretches of 128 us. The events of the stretch that is open, and of those before
+ * it, lie in a small heap. All later ones lie unsorted in buckets: seen from the open stretch, an
+ * event's level is the highest digit (of ten bits) in which the number of its stretch differs, and
+ * its bucket is that digit.
+ *
+ *     level 1  [ . . # . # # . # ...]  1,024 buckets of 131 ms
+ *     level 0  [ . # . . # # . # ...]  1,024 buckets of 128 us, of the 131 ms that are open
+ *     soon     [ heap ]                up to the end of the open stretch
+ *
+ * When the heap is empty the next bucket is opened: one of level 0 becomes the heap, one of a
+ * higher level is spread over those below it. So an event moves once a level at most, to be
+ * scheduled or taken back costs the same whatever else waits, and only the few events of a stretch
+ * are compared. In one heap of all 14,000 events of a swarm of 1,000 each step touched seven
+ * others. (The like is known as a radix heap, Ahuja et al. 1990, and as hierarchical timing wheels,
+ * Varghese and Lauck 1987.)
+ */
 #include "sim/internal.h"
 
-static bool before(const struct sim_heap_slot *a, const struct sim_heap_slot *b)
+#define STRETCH_BITS 7
+#define DIGIT_BITS   10
+#define BUCKETS      (1u << DIGIT_BITS)
+#define WORDS        (BUCKETS / 64)
+#define NO_BUCKET    UINT32_MAX
+
+_Static_assert(STRETCH_BITS + DIGIT_BITS * SIM_QUEUE_LEVELS >= 63, "every time has a place");
+_Static_assert(SIM_QUEUE_LEVELS *BUCKETS < UINT16_MAX, "every bucket has a number");
+
+struct sim_level {
+    uint64_t used[WORDS]; /* a bit for each bucket that is not empty */
+    struct sim_bucket bucket[BUCKETS];
+};
+
+/* ---- the heap of what is soon -------------------------------------------------------------- */
+
+static bool before(const struct sim_slot *a, const struct sim_slot *b)
 {
     return a->at_us != b->at_us ? a->at_us < b->at_us : a->key < b->key;
 }
 
-static void place(struct sim_heap *heap, size_t pos, struct sim_heap_slot slot)
+static void place(struct sim_bucket *heap, uint32_t pos, struct sim_slot slot)
 {
     heap->slots[pos] = slot;
-    slot.event->index = (uint32_t)pos + 1;
+    slot.event->index = pos + 1;
 }
 
-static void sift_up(struct sim_heap *heap, size_t pos, struct sim_heap_slot slot)
+static void sift_up(struct sim_bucket *heap, uint32_t pos, struct sim_slot slot)
 {
     while (pos > 0) {
-        size_t parent = (pos - 1) / 4;
+        uint32_t parent = (pos - 1) / 4;
         if (!before(&slot, &heap->slots[parent]))
             break;
         place(heap, pos, heap->slots[parent]);
@@ -26,15 +59,15 @@ static void sift_up(struct sim_heap *heap, size_t pos, struct sim_heap_slot slot
     place(heap, pos, slot);
 }
 
-static void sift_down(struct sim_heap *heap, size_t pos, struct sim_heap_slot slot)
+static void sift_down(struct sim_bucket *heap, uint32_t pos, struct sim_slot slot)
 {
     for (;;) {
-        size_t first = 4 * pos + 1;
+        uint32_t first = 4 * pos + 1;
         if (first >= heap->count)
             break;
-        size_t end = HTH_MIN(first + 4, heap->count);
-        size_t least = first;
-        for (size_t i = first + 1; i < end; i++) {
+        uint32_t end = HTH_MIN(first + 4, heap->count);
+        uint32_t least = first;
+        for (uint32_t i = first + 1; i < end; i++) {
             if (before(&heap->slots[i], &heap->slots[least]))
                 least = i;
         }
@@ -46,44 +79,150 @@ static void sift_down(struct sim_heap *heap, size_t pos, struct sim_heap_slot sl
     place(heap, pos, slot);
 }
 
-void sim_heap_set(struct sim_heap *heap, struct sim_event *event, int64_t at_us, uint64_t key)
+/* ---- buckets ------------------------------------------------------------------------------- */
+
+static void make_room(struct sim_bucket *b)
 {
-    struct sim_heap_slot slot = {.at_us = at_us, .key = key, .event = event};
-    if (event->index == 0) {
-        if (heap->count == heap->capacity) {
-            heap->capacity = heap->capacity > 0 ? 2 * heap->capacity : 256;
-            heap->slots = hth_realloc(heap->slots, heap->capacity, sizeof(*heap->slots));
-        }
-        HTH_ASSERT(heap->count < UINT32_MAX - 1);
-        sift_up(heap, heap->count++, slot);
+    if (b->count < b->capacity)
         return;
-    }
-    size_t pos = event->index - 1;
-    if (before(&slot, &heap->slots[pos]))
-        sift_up(heap, pos, slot);
-    else
-        sift_down(heap, pos, slot);
+    HTH_ASSERT(b->capacity < UINT32_MAX / 2);
+    b->capacity = b->capacity > 0 ? 2 * b->capacity : 4;
+    b->slots = hth_realloc(b->slots, b->capacity, sizeof(*b->slots));
 }
 
-void sim_heap_remove(struct sim_heap *heap, struct sim_event *event)
+static uint32_t digit(uint64_t stretch, uint32_t level)
+{
+    return (uint32_t)(stretch >> (DIGIT_BITS * level)) & (BUCKETS - 1);
+}
+
+static void insert(struct sim_queue *q, struct sim_slot slot)
+{
+    uint64_t stretch = (uint64_t)slot.at_us >> STRETCH_BITS;
+    if (stretch <= q->open) {
+        slot.event->place = 0;
+        make_room(&q->soon);
+        sift_up(&q->soon, q->soon.count++, slot);
+        return;
+    }
+    uint32_t level = (uint32_t)(63 - __builtin_clzll(stretch ^ q->open)) / DIGIT_BITS;
+    uint32_t i = digit(stretch, level);
+    if (q->level[level] == NULL)
+        q->level[level] = hth_new(struct sim_level);
+    struct sim_bucket *b = &q->level[level]->bucket[i];
+    make_room(b);
+    slot.event->place = (uint16_t)(1 + level * BUCKETS + i);
+    place(b, b->count++, slot);
+    q->level[level]->used[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+/* The first bucket from i on that is not empty. */
+static uint32_t next_used(const struct sim_level *l, uint32_t i)
+{
+    if (l == NULL || i >= BUCKETS)
+        return NO_BUCKET;
+    uint64_t bits = l->used[i / 64] >> (i % 64) << (i % 64);
+    for (uint32_t word = i / 64;;) {
+        if (bits != 0)
+            return word * 64 + (uint32_t)__builtin_ctzll(bits);
+        if (++word == WORDS)
+            return NO_BUCKET;
+        bits = l->used[word];
+    }
+}
+
+/* Opens the next bucket. There must be one. */
+static void open_next(struct sim_queue *q)
+{
+    uint32_t level = 0, i;
+    while ((i = next_used(q->level[level], digit(q->open, level) + 1)) == NO_BUCKET) {
+        level++;
+        HTH_ASSERT(level < SIM_QUEUE_LEVELS);
+    }
+    struct sim_level *l = q->level[level];
+    struct sim_bucket b = l->bucket[i];
+    l->bucket[i] = (struct sim_bucket){.slots = NULL};
+    l->used[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    uint32_t shift = DIGIT_BITS * level;
+    q->open = (q->open >> shift & ~(uint64_t)(BUCKETS - 1)) + i;
+    q->open <<= shift;
+    for (uint32_t k = 0; k < b.count; k++)
+        insert(q, b.slots[k]);
+    hth_free(b.slots);
+}
+
+/* ---- the queue ----------------------------------------------------------------------------- */
+
+void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key)
+{
+    HTH_ASSERT(at_us >= 0);
+    sim_queue_remove(q, event);
+    q->count++;
+    insert(q, (struct sim_slot){.at_us = at_us, .key = key, .event = event});
+}
+
+void sim_queue_remove(struct sim_queue *q, struct sim_event *event)
 {
     if (event->index == 0)
         return;
-    size_t pos = event->index - 1;
+    uint32_t pos = event->index - 1;
     event->index = 0;
-    struct sim_heap_slot last = heap->slots[--heap->count];
-    if (last.event == event)
+    q->count--;
+    if (event->place == 0) {
+        struct sim_slot last = q->soon.slots[--q->soon.count];
+        if (last.event == event)
+            return;
+        if (pos > 0 && before(&last, &q->soon.slots[(pos - 1) / 4]))
+            sift_up(&q->soon, pos, last);
+        else
+            sift_down(&q->soon, pos, last);
         return;
-    if (pos > 0 && before(&last, &heap->slots[(pos - 1) / 4]))
-        sift_up(heap, pos, last);
-    else
-        sift_down(heap, pos, last);
+    }
+    uint32_t level = (event->place - 1u) / BUCKETS, i = (event->place - 1u) % BUCKETS;
+    struct sim_bucket *b = &q->level[level]->bucket[i];
+    struct sim_slot last = b->slots[--b->count];
+    if (last.event != event)
+        place(b, pos, last);
+    if (b->count == 0)
+        q->level[level]->used[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
-void sim_heap_clear(struct sim_heap *heap)
+const struct sim_slot *sim_queue_first(struct sim_queue *q)
 {
-    for (size_t i = 0; i < heap->count; i++)
-        heap->slots[i].event->index = 0;
-    hth_free(heap->slots);
-    *heap = (struct sim_heap){.slots = NULL};
+    if (q->count == 0)
+        return NULL;
+    while (q->soon.count == 0)
+        open_next(q);
+    return q->soon.slots;
+}
+
+size_t sim_queue_coming(const struct sim_queue *q, const struct sim_slot *out[], size_t max)
+{
+    size_t n = 0;
+    for (uint32_t k = 0; k < q->soon.count && n < max; k++)
+        out[n++] = &q->soon.slots[k];
+    const struct sim_level *l = q->level[0];
+    uint32_t i = digit(q->open, 0);
+    while (n < max && (i = next_used(l, i + 1)) != NO_BUCKET) {
+        for (uint32_t k = 0; k < l->bucket[i].count && n < max; k++)
+            out[n++] = &l->bucket[i].slots[k];
+    }
+    return n;
+}
+
+static void forget(struct sim_bucket *b)
+{
+    for (uint32_t k = 0; k < b->count; k++)
+        b->slots[k].event->index = 0;
+    hth_free(b->slots);
+}
+
+void sim_queue_clear(struct sim_queue *q)
+{
+    forget(&q->soon);
+    for (uint32_t level = 0; level < SIM_QUEUE_LEVELS; level++) {
+        for (uint32_t i = 0; q->level[level] != NULL && i < BUCKETS; i++)
+            forget(&q->level[level]->bucket[i]);
+        hth_free(q->level[level]);
+    }
+    *q = (struct sim_queue){.count = 0};
 }

@@ -2,7 +2,7 @@
 /*
  * internal.h: how the world is put together. Private to sim/.
  *
- *   event.c   the heap of what will happen
+ *   event.c   the queue of what will happen
  *   world.c   the loop, the dispatch, the trace
  *   node.c    birth and death of nodes, timers, posts, faults: the small half of struct hth_env
  *   link.c    delays, sides, blocks
@@ -51,26 +51,45 @@ enum sim_event_kind {
 };
 
 struct sim_event {
-    uint32_t index; /* place in the heap + 1; 0: not scheduled */
+    uint32_t index; /* place in its bucket + 1; 0: not scheduled */
     uint8_t kind;
+    uint16_t place;        /* which bucket */
     struct hth_node *node; /* NULL: the world's */
 };
 
-struct sim_heap_slot {
+struct sim_slot {
     int64_t at_us;
     uint64_t key; /* a bijection of the sequence number: unique, and random among equals in time */
     struct sim_event *event;
 };
 
-struct sim_heap {
-    struct sim_heap_slot *slots;
-    size_t count;
-    size_t capacity;
+struct sim_bucket {
+    struct sim_slot *slots;
+    uint32_t count, capacity;
 };
 
-void sim_heap_set(struct sim_heap *heap, struct sim_event *event, int64_t at_us, uint64_t key);
-void sim_heap_remove(struct sim_heap *heap, struct sim_event *event);
-void sim_heap_clear(struct sim_heap *heap);
+#define SIM_QUEUE_LEVELS 6
+
+struct sim_level;
+
+/* Zero is the empty queue. */
+struct sim_queue {
+    struct sim_bucket soon;                    /* a heap */
+    uint64_t open;                             /* the stretch whose events are in it */
+    struct sim_level *level[SIM_QUEUE_LEVELS]; /* made when used */
+    size_t count;
+};
+
+/* Schedules, or moves. */
+void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key);
+/* Does nothing when it is not scheduled. */
+void sim_queue_remove(struct sim_queue *q, struct sim_event *event);
+/* NULL: nothing will happen. Valid until the queue changes. */
+const struct sim_slot *sim_queue_first(struct sim_queue *q);
+/* Some of the next events, not quite in order. Returns how many. */
+size_t sim_queue_coming(const struct sim_queue *q, const struct sim_slot *out[], size_t max);
+/* Forgets all. */
+void sim_queue_clear(struct sim_queue *q);
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
@@ -285,7 +304,7 @@ struct hth_world {
     struct hth_world_opts opts;
     uint64_t seed;
     int64_t now_us;
-    struct sim_heap heap;
+    struct sim_queue queue;
     uint64_t sequence;
     uint64_t trace_hash;
     uint64_t same_instant;

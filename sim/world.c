@@ -27,12 +27,12 @@ void sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us)
 {
     /* splitmix64 is a bijection, so two events never have the same key. */
     uint64_t key = hth_mix64(w->seed ^ w->sequence++);
-    sim_heap_set(&w->heap, event, HTH_MAX(at_us, w->now_us), key);
+    sim_queue_set(&w->queue, event, HTH_MAX(at_us, w->now_us), key);
 }
 
 void sim_unschedule(struct hth_world *w, struct sim_event *event)
 {
-    sim_heap_remove(&w->heap, event);
+    sim_queue_remove(&w->queue, event);
 }
 
 void sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
@@ -154,19 +154,9 @@ static void dispatch(struct hth_world *w, struct sim_event *event)
     }
 }
 
-/* Fetches what the next event will touch while this one is handled: in a large world all of it lies
- * in memory, behind one pointer after the other. Each event comes by here twice: among those below
- * the first, and as the first. Nothing depends on it but time. */
-static void look_ahead(const struct sim_heap *heap)
+/* What an event's part touches first, behind the event itself. */
+static void fetch_parts(const struct sim_event *next)
 {
-    size_t near = HTH_MIN(heap->count, (size_t)5);
-    for (size_t i = 1; i < near; i++) {
-        __builtin_prefetch(heap->slots[i].event);
-        __builtin_prefetch((const char *)heap->slots[i].event + 64);
-    }
-    if (near == 0)
-        return;
-    const struct sim_event *next = heap->slots[0].event;
     if (next->node != NULL) {
         __builtin_prefetch(next->node);
         __builtin_prefetch(&next->node->env.rng);
@@ -194,12 +184,25 @@ static void look_ahead(const struct sim_heap *heap)
     }
 }
 
-/* Handles the first event of the heap. */
-static void step(struct hth_world *w)
+/* Fetches what the next events will touch while this one is handled: in a large world all of it
+ * lies in memory, behind one pointer after the other. Nothing depends on it but time. */
+static void look_ahead(const struct sim_queue *q)
 {
-    struct sim_heap_slot slot = w->heap.slots[0];
-    sim_heap_remove(&w->heap, slot.event);
-    look_ahead(&w->heap);
+    const struct sim_slot *next[4];
+    size_t n = sim_queue_coming(q, next, 4);
+    for (size_t i = 1; i < n; i++) {
+        __builtin_prefetch(next[i]->event);
+        __builtin_prefetch((const char *)next[i]->event + 64);
+    }
+    if (n > 0)
+        fetch_parts(next[0]->event);
+}
+
+/* Handles the first event of the queue. */
+static void step(struct hth_world *w, struct sim_slot slot)
+{
+    sim_queue_remove(&w->queue, slot.event);
+    look_ahead(&w->queue);
     w->same_instant = slot.at_us > w->now_us ? 0 : w->same_instant + 1;
     HTH_ASSERT(w->same_instant < SAME_INSTANT_MAX);
     w->now_us = slot.at_us;
@@ -225,8 +228,9 @@ uint64_t hth_world_run_until(struct hth_world *w, int64_t until_us)
 {
     HTH_ASSERT(w->current == NULL);
     uint64_t before = w->stats.events;
-    while (w->heap.count > 0 && w->heap.slots[0].at_us <= until_us)
-        step(w);
+    const struct sim_slot *first;
+    while ((first = sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us)
+        step(w, *first);
     w->now_us = HTH_MAX(w->now_us, until_us);
     show_time(w);
     return w->stats.events - before;
@@ -243,8 +247,9 @@ bool hth_world_run_until_true(struct hth_world *w, bool (*done)(void *arg), void
     HTH_ASSERT(w->current == NULL);
     int64_t until_us = w->now_us + duration_us;
     bool holds = done(arg);
-    while (!holds && w->heap.count > 0 && w->heap.slots[0].at_us <= until_us) {
-        step(w);
+    const struct sim_slot *first;
+    while (!holds && (first = sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us) {
+        step(w, *first);
         holds = done(arg);
     }
     if (!holds)
@@ -257,7 +262,7 @@ bool hth_world_run_until_true(struct hth_world *w, bool (*done)(void *arg), void
 static bool is_idle(void *arg)
 {
     const struct hth_world *w = arg;
-    return w->heap.count == 0 || (w->heap.count == 1 && w->sweep.index != 0);
+    return w->queue.count == 0 || (w->queue.count == 1 && w->sweep.index != 0);
 }
 
 bool hth_world_run_until_idle(struct hth_world *w, int64_t duration_us)
@@ -330,7 +335,7 @@ void hth_world_free(struct hth_world *w)
     for (size_t it = 0; (site = hth_map_next(w->sites, &it, NULL, NULL)) != NULL;)
         hth_free(site);
     hth_map_free(w->sites);
-    sim_heap_clear(&w->heap);
+    sim_queue_clear(&w->queue);
     hth_free(w);
 }
 
