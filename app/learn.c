@@ -16,9 +16,9 @@
 #define CLASSES     10
 #define LN2         0.69314718055994530942
 
-const struct hth_study_column hth_learn_params[HTH_LEARN_PARAMS] = {
+static const struct hth_study_column learn_params[HTH_LEARN_PARAMS] = {
     {"delay_ms", "mean delay of a call (ms)", 0},
-    {"fail_pct", "failures (%)", 0},
+    {NULL, NULL, 0}, /* HTH_LEARN_FAIL: of the verb */
     {"experts", "experts of a layer (1: dense)", 0},
     {"flights", "micro-batches in the air", 0},
     {"trainers", "trainers", 0},
@@ -28,7 +28,7 @@ const struct hth_study_column hth_learn_params[HTH_LEARN_PARAMS] = {
     {"seen", "samples", 0},
     {"time_s", "virtual time (s)", 0},
     {"stale", "staleness (updates)", 0}};
-const struct hth_study_column hth_learn_metrics[HTH_LEARN_METRICS] = {
+static const struct hth_study_column learn_metrics[HTH_LEARN_METRICS] = {
     {"loss", "test loss (nats)", 3},
     {"right_pct", "test set right (%)", 1},
     {"bits_per_byte", "bits per byte", 3},
@@ -298,12 +298,15 @@ static enum hth_err run(void *arg, const struct hth_study_point *first, uint64_t
 static int run_study(struct hth_learn_study *s, const struct hth_learn_verb *verb)
 {
     struct hth_study study = verb->study;
+    struct hth_study_column params[HTH_LEARN_PARAMS];
     enum hth_err err = load_all(s);
     if (err != HTH_OK)
         return hth_exit_of(err);
     verb->add_points(s);
-    study.params = hth_learn_params;
-    study.metrics = hth_learn_metrics;
+    memcpy(params, learn_params, sizeof(params));
+    params[HTH_LEARN_FAIL] = verb->fail;
+    study.params = params;
+    study.metrics = learn_metrics;
     study.points = s->points;
     study.param_count = HTH_LEARN_PARAMS;
     study.metric_count = HTH_LEARN_METRICS;

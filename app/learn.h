@@ -44,8 +44,6 @@ enum {
     HTH_LEARN_SHARE,
     HTH_LEARN_METRICS
 };
-extern const struct hth_study_column hth_learn_params[HTH_LEARN_PARAMS];
-extern const struct hth_study_column hth_learn_metrics[HTH_LEARN_METRICS];
 
 #define HTH_LEARN_POINTS_MAX 640
 #define HTH_LEARN_SETUPS_MAX 128
@@ -67,8 +65,9 @@ struct hth_learn_study {
 /* The whole verb: parses the arguments, reads the data, lets `add_points` add its own, runs the
  * study. `study` says the rest: name, title, about, panels. Returns an exit code. */
 struct hth_learn_verb {
-    const char *doc; /* of --help */
-    uint32_t hosts;  /* by default */
+    const char *doc;              /* of --help */
+    uint32_t hosts;               /* by default */
+    struct hth_study_column fail; /* what HTH_LEARN_FAIL is here */
     void (*add_points)(struct hth_learn_study *s);
     struct hth_study study;
 };
@@ -80,7 +79,8 @@ struct hth_learn_opts hth_learn_at(const struct hth_learn_study *s, double delay
                                    uint32_t experts);
 /* The next group: what follows is measured by one run of these options. */
 void hth_learn_group(struct hth_learn_study *s, const struct hth_learn_opts *o);
-/* One more point of it, with the parameters of its options and this share of failures. */
+/* One more point of it, with the parameters of its options and this share of failures, which is
+ * shown in per cent. */
 struct hth_study_point *hth_learn_add(struct hth_learn_study *s, const char *part,
                                       const char *series, double fail);
 /* Its curves, against updates and against time, and its histogram. */

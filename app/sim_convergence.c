@@ -70,6 +70,9 @@ static void add_models(struct hth_learn_study *s)
         if (models[m] == MID) {
             hth_learn_add_curves(s, "curves", "16 experts 0 ms", 0);
             add_unfailing(s, 0);
+            o = hth_learn_at(s, 100, MID);
+            hth_learn_group(s, &o);
+            add_unfailing(s, 100);
         }
         o = hth_learn_at(s, SLOW, models[m]);
         hth_learn_group(s, &o);
@@ -116,9 +119,7 @@ static void add_staleness(struct hth_learn_study *s)
 static void add_failures(struct hth_learn_study *s)
 {
     static const double delays[] = {0, 100, SLOW};
-    struct hth_learn_opts o = hth_learn_at(s, 100, MID);
-    hth_learn_group(s, &o);
-    add_unfailing(s, 100);
+    struct hth_learn_opts o;
     for (size_t d = 0; d < HTH_ARRAY_LEN(delays); d++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(fails); i++) {
             o = hth_learn_at(s, delays[d], MID);
@@ -221,6 +222,7 @@ int hth_sim_convergence_verb(int argc, char **argv)
                "experts, staleness, histogram, curves, rates, lost, down, trainers, grace, and "
                "with --text lm.",
         .hosts = 8,
+        .fail = {"fail_pct", "calls lost or hosts down (%)", 0},
         .add_points = add_points,
         .study = {.name = "convergence",
                   .title = "Learning under delays and failures",

@@ -12,8 +12,7 @@
 #define SLOW     0.2
 
 static const struct hth_study_panel panels[] = {
-    {"strength", "Goodput (100: a full storm)", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false,
-     false, false},
+    {"strength", "Goodput", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, false, false},
     {"strength", "What is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"strength", "Loss at the end", HTH_LEARN_FAIL, HTH_LEARN_LOSS, false, false, true},
     {"strength", "Work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED, false, false,
@@ -78,6 +77,7 @@ int hth_sim_storm_verb(int argc, char **argv)
                "goodput and learning against a calm world. Parts: storm (at full strength), curves "
                "(of it), strength (half, full, twice).",
         .hosts = 10,
+        .fail = {"strength_pct", "strength of the storm (%)", 0},
         .add_points = add_points,
         .study = {.name = "storm",
                   .title = "Learning in a storm",

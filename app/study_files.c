@@ -209,12 +209,13 @@ static void write_marks(FILE *f, const struct hth_study *s, const struct hth_stu
     hth_free(spots);
 }
 
-/* Ranges that just hold everything; a linear y begins at 0. Into `x` go the first place and the
+/* Ranges that just hold everything; a linear y begins at 0 unless a mean lies below it, as no share
+ * or time is negative, however wide the interval of two seeds. Into `x` go the first place and the
  * last. */
 static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                        const struct hth_study_mean *means, double x[2])
 {
-    double y[2] = {INFINITY, -INFINITY}, at[4];
+    double y[2] = {INFINITY, -INFINITY}, least = INFINITY, at[4];
     x[0] = INFINITY;
     x[1] = -INFINITY;
     fputs("unset logscale\nset xtics autofreq\nset format '%g'\n", f);
@@ -223,6 +224,7 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
             continue;
         x[0] = HTH_MIN(x[0], at[0]);
         x[1] = HTH_MAX(x[1], at[0]);
+        least = HTH_MIN(least, at[1]);
         y[0] = HTH_MIN(y[0], at[2]);
         y[1] = HTH_MAX(y[1], at[3]);
     }
@@ -245,7 +247,7 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
         fprintf(f, "set yrange [%.9g:%.9g]\n", y[0] - 0.06 * (y[1] - y[0]),
                 y[1] + 0.06 * (y[1] - y[0]));
     else
-        fprintf(f, "set yrange [%.9g:%.9g]\n", HTH_MIN(y[0], 0), y[1] > 0 ? 1.08 * y[1] : 1);
+        fprintf(f, "set yrange [%.9g:%.9g]\n", least < 0 ? y[0] : 0, y[1] > 0 ? 1.08 * y[1] : 1);
 }
 
 /* Series stand a little beside each other, the middle one at its place, so that intervals do not
