@@ -281,13 +281,15 @@ static void put(const struct hth_study_point *p, const struct hth_learn_report *
 }
 
 static enum hth_err run(void *arg, const struct hth_study_point *first, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
     struct hth_learn_opts o = *(const struct hth_learn_opts *)first->setup;
     struct hth_learn_report *r = hth_new(struct hth_learn_report);
     size_t count = HTH_MAX(first->group, (size_t)1);
     (void)arg;
     o.seed = seed;
+    o.on_event = watch->event;
+    o.arg = watch->arg;
     enum hth_err err = hth_sim_learn(&o, r);
     for (size_t i = 0; err == HTH_OK && i < count; i++)
         put(&first[i], r, values + i * HTH_LEARN_METRICS);

@@ -155,13 +155,15 @@ static void add_points(struct churn *c)
 /* ---- running ------------------------------------------------------------------------------- */
 
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
     const struct churn *c = arg;
     struct hth_sim_churn_opts o = c->opts;
     struct hth_sim_churn_row row;
     char why[HTH_PEERS_WHY_MAX];
     o.seed = seed;
+    o.on_event = watch->event;
+    o.arg = watch->arg;
     o.replaced = point->param[REPLACED] / 100;
     o.peers = (uint32_t)point->param[PEERS];
     o.record_life_us = (int64_t)point->param[LIFE_S] * HTH_US_PER_S;

@@ -123,12 +123,14 @@ static void add_points(struct dht *d)
 /* ---- running ------------------------------------------------------------------------------- */
 
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
     const struct dht *d = arg;
     struct hth_select_opts o = d->opts;
     struct hth_select_row row;
     o.seed = seed;
+    o.on_event = watch->event;
+    o.arg = watch->arg;
     o.hosts = (uint32_t)point->param[HOSTS];
     o.nodes = HTH_MAX((uint32_t)point->param[NODES], o.hosts + o.trainers);
     o.dead = point->param[DEAD] / 100;

@@ -136,7 +136,7 @@ static void add_points(struct throughput *t)
 /* ---- running ------------------------------------------------------------------------------- */
 
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
     const struct throughput *t = arg;
     struct hth_latency_opts o = t->opts;
@@ -145,6 +145,8 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
                  strcmp(point->series, way_names[MODEL_PARALLEL]) == 0;
     bool failures = strcmp(point->part, "failures") == 0;
     o.seed = seed;
+    o.on_event = watch->event;
+    o.arg = watch->arg;
     o.delay_ms = point->param[DELAY_MS];
     o.flights = (uint32_t)point->param[FLIGHTS];
     o.layers = (uint32_t)point->param[LAYERS];

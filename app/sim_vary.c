@@ -172,10 +172,11 @@ static double percent(uint64_t part, uint64_t rest)
 
 /* A condition that was broken is a finding, and no reason to end. */
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
     const struct hth_loaded_scenario *s = point->setup;
-    struct hth_scenario_opts opts = {.log_level = HTH_ERROR};
+    struct hth_scenario_opts opts = {
+        .log_level = HTH_ERROR, .on_event = watch->event, .arg = watch->arg};
     struct hth_scenario_report report;
     struct hth_plan plan;
     (void)arg;

@@ -18,7 +18,7 @@
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_SEED = 0x6000, KEY_SEEDS, KEY_THREADS, KEY_JSON, KEY_OUT, KEY_ONLY };
+enum { KEY_SEED = 0x6000, KEY_SEEDS, KEY_THREADS, KEY_JSON, KEY_OUT, KEY_ONLY, KEY_EVENTS };
 
 static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "The first seed (default 1)", 1},
@@ -27,6 +27,8 @@ static const struct argp_option options[] = {
     {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: cores)", 1},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 1},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 1},
+    {"events", KEY_EVENTS, NULL, 0,
+     "With --out: events.csv, the births and deaths of nodes with the first seed", 1},
     {0},
 };
 
@@ -51,6 +53,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_ONLY:
         f->only = arg;
+        break;
+    case KEY_EVENTS:
+        f->events = true;
+        break;
+    case ARGP_KEY_END:
+        if (f->events && f->out == NULL)
+            argp_error(state, "--events: needs --out DIR");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -179,6 +188,7 @@ static size_t group_size(const struct hth_study_point *first)
  * makes the guess of the time that is left a good one. */
 static void run_one(void *arg, void *local, uint64_t index)
 {
+    static const struct hth_study_watch nobody = {NULL, NULL};
     struct runs *r = arg;
     const struct hth_study *s = r->study;
     uint64_t group = index % r->group_count, seed = index / r->group_count;
@@ -186,7 +196,8 @@ static void run_one(void *arg, void *local, uint64_t index)
     size_t count = group_size(first), metrics = s->metric_count;
     double *values = hth_new_array(double, count *metrics);
     (void)local;
-    r->errs[group * r->flags->seeds + seed] = s->run(s->arg, first, r->flags->seed + seed, values);
+    r->errs[group * r->flags->seeds + seed] =
+        s->run(s->arg, first, r->flags->seed + seed, &nobody, values);
     for (size_t i = 0; i < count; i++)
         memcpy(r->values + ((r->groups[group] + i) * r->flags->seeds + seed) * metrics,
                values + i * metrics, metrics * sizeof(*values));
@@ -500,6 +511,8 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
         if (flags->only == NULL || names(flags->only, study->panels[i].part))
             panels[chosen.panel_count++] = study->panels[i];
     enum hth_err err = run_chosen(&chosen, flags);
+    if (err == HTH_OK && flags->events)
+        err = hth_study_write_events(&chosen, flags);
     hth_free(points);
     hth_free(panels);
     return err;

@@ -16,6 +16,9 @@
  *                                                                         DIR/plot.gp -> pictures
  *                                                                         DIR/report.html
  *
+ * With --events the first seed of each group is run once more, and DIR/events.csv has the births
+ * and deaths of its nodes.
+ *
  * Each part that has panels is a picture of its own, PART.png and PART.svg, and a chapter of the
  * report.
  *
@@ -30,6 +33,7 @@
 #define HTH_APP_STUDY_H
 
 #include "core/base.h"
+#include "sim/world.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -59,6 +63,12 @@ struct hth_study_panel {
     bool zoom; /* y does not begin at 0 */
 };
 
+/* Who hears what happens in a run, for the world's options; event is NULL when nobody does. */
+struct hth_study_watch {
+    hth_trace_fn *event;
+    void *arg;
+};
+
 /* Everything is borrowed. Names and labels hold no quotes, commas or line ends. */
 struct hth_study {
     const char *name;  /* "throughput" */
@@ -73,7 +83,7 @@ struct hth_study {
     /* Measures the group that begins with `point` with one seed into `values`, for each of its
      * points one of each metric. */
     enum hth_err (*run)(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values);
+                        const struct hth_study_watch *watch, double *values);
     void *arg;
 };
 
@@ -82,6 +92,7 @@ struct hth_study_flags {
     uint64_t seed, seeds;
     uint32_t threads; /* 0: cores */
     bool json;
+    bool events;         /* needs `out` */
     const char *out;     /* NULL: no files */
     const char *only;    /* NULL: all parts; else their names with commas between */
     bool quiet;          /* nothing on standard output: for tests */
@@ -110,6 +121,12 @@ struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size
  * E_TOO_LARGE (too many runs), E_IO (files). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
+
+/* ---- for study_events.c -------------------------------------------------------------------- */
+
+/* Errors: E_IO, said; those of a run. */
+enum hth_err hth_study_write_events(const struct hth_study *study,
+                                    const struct hth_study_flags *flags) HTH_MUST;
 
 /* ---- for study_files.c --------------------------------------------------------------------- */
 

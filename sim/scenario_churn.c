@@ -287,6 +287,8 @@ enum hth_err hth_sim_churn(const struct hth_sim_churn_opts *o, struct hth_sim_ch
         HTH_MIN(HTH_MAX(HTH_CHURN_VIEWERS_MAX / o->hood, 1u), (o->peers + o->hood - 1) / o->hood);
     r.changed_us = hth_new_array(int64_t, r.nodes);
     r.hoods = hth_new_array(struct hood, r.watched);
+    w.trace = o->on_event;
+    w.trace_arg = o->arg;
     r.world = hth_world_new(o->seed, &w);
     hth_rng_init(&r.rng, hth_mix64(o->seed) ^ UINT64_C(0x434855524e));
     enum hth_err err = settle(&r);

@@ -22,6 +22,7 @@
 #define HTH_SIM_SCENARIO_CHURN_H
 
 #include "core/base.h"
+#include "sim/world.h"
 
 #define HTH_CHURN_VIEWERS_MAX 64
 #define HTH_CHURN_HOOD_MAX    64
@@ -37,7 +38,9 @@ struct hth_sim_churn_opts {
     uint32_t payload_bytes;
     int64_t call_every_us;
     int64_t record_life_us;
-    int64_t duration_us; /* of the deaths, after 20 s of calm */
+    int64_t duration_us;    /* of the deaths, after 20 s of calm */
+    hth_trace_fn *on_event; /* NULL: none */
+    void *arg;              /* of on_event */
 };
 #define HTH_SIM_CHURN_OPTS_INIT                                                                    \
     {                                                                                              \

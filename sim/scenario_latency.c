@@ -207,6 +207,8 @@ enum hth_err hth_sim_latency(const struct hth_latency_opts *opts, struct hth_lat
         .jitter = HTH_JITTER_EXPONENTIAL,
     };
     run = hth_new(struct latency_run);
+    w.trace = opts->on_event;
+    w.trace_arg = opts->arg;
     run->world = hth_world_new(opts->seed, &w);
     run->trainers = opts->trainers;
     mount_data(run);

@@ -28,6 +28,7 @@
 #define HTH_SIM_SCENARIO_LATENCY_H
 
 #include "core/base.h"
+#include "sim/world.h"
 
 #define HTH_LATENCY_TRAINERS_MAX 64
 
@@ -44,8 +45,10 @@ struct hth_latency_opts {
     uint32_t updates;     /* measured, of each trainer, after as many as there are flights, twice */
     int64_t measure_us;   /* above 0: measure for so long instead */
     bool patient;
-    double down;     /* 0..0.9: the share of the time that a host is down */
-    int64_t down_us; /* how long at a time, on average */
+    double down;            /* 0..0.9: the share of the time that a host is down */
+    int64_t down_us;        /* how long at a time, on average */
+    hth_trace_fn *on_event; /* NULL: none */
+    void *arg;              /* of on_event */
 };
 #define HTH_LATENCY_OPTS_INIT                                                                      \
     {                                                                                              \

@@ -367,6 +367,8 @@ enum hth_err hth_sim_learn(const struct hth_learn_opts *opts, struct hth_learn_r
     run->report = out;
     for (uint32_t i = 0; i < opts->trainers; i++)
         run->learner[i] = (struct learner){.run = run, .index = i};
+    w.trace = opts->on_event;
+    w.trace_arg = opts->arg;
     run->world = hth_world_new(opts->seed, &w);
     s = swarm_opts(run);
     run->swarm = hth_swarm_new(run->world, &s);

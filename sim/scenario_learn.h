@@ -33,6 +33,7 @@
 #define HTH_SIM_SCENARIO_LEARN_H
 
 #include "core/base.h"
+#include "sim/world.h"
 
 struct hth_backend;
 
@@ -70,9 +71,11 @@ struct hth_learn_opts {
     double delay_ms;
     double lost, refused, down, replaced, slow;
     bool blank;
-    int64_t down_us;  /* how long at a time, on average */
-    int64_t grace_us; /* 0: the client's */
-    int64_t limit_us; /* of virtual time */
+    int64_t down_us;        /* how long at a time, on average */
+    int64_t grace_us;       /* 0: the client's */
+    int64_t limit_us;       /* of virtual time */
+    hth_trace_fn *on_event; /* NULL: none */
+    void *arg;              /* of on_event */
 };
 #define HTH_LEARN_OPTS_INIT                                                                        \
     {                                                                                              \

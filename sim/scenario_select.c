@@ -330,6 +330,8 @@ static enum hth_err prepare(struct select_run *run, struct hth_rng *rng)
     w.wall_start_us = w.wall_start_us / HTH_TOPIC_EPOCH_US * HTH_TOPIC_EPOCH_US +
                       (int64_t)(run->opts->epoch_s * 1e6) - SETTLE_US - DEAD_US;
     beam.k = run->opts->k;
+    w.trace = run->opts->on_event;
+    w.trace_arg = run->opts->arg;
     run->world = hth_world_new(run->opts->seed, &w);
     run->shape = (struct hth_layer_shape){.kind = "ffn", .d = 64, .block_rows = 1};
     HTH_TRY(hth_grid_init(&run->grid, "layer", 2, dim));

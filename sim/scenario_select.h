@@ -23,6 +23,7 @@
 #define HTH_SIM_SCENARIO_SELECT_H
 
 #include "core/base.h"
+#include "sim/world.h"
 
 #define HTH_SELECT_TRAINERS_MAX 64
 #define HTH_SELECT_HOSTS_MAX    1024
@@ -38,6 +39,8 @@ struct hth_select_opts {
     double far;     /* all latencies are multiplied by this */
     double epoch_s; /* 0..119 */
     bool poor;      /* three in ten values are missing from an answer, and come within 30 s */
+    hth_trace_fn *on_event; /* NULL: none */
+    void *arg;              /* of on_event */
 };
 #define HTH_SELECT_OPTS_INIT                                                                       \
     {                                                                                              \

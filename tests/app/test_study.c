@@ -72,8 +72,13 @@ static const struct hth_study_point points[] = {
 };
 
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
-                        double *values)
+                        const struct hth_study_watch *watch, double *values)
 {
+    if (watch->event != NULL) {
+        watch->event(watch->arg, 1500000, "n", "boot", 2);
+        watch->event(watch->arg, 2000000, "n", "arrive", 9);
+        watch->event(watch->arg, 2500000, "n", "crash", HTH_CRASH_SILENT);
+    }
     const uint64_t *bad_seed = arg;
     if (bad_seed != NULL && seed == *bad_seed && point->param[0] > 1)
         return HTH_E_TIMEOUT;
@@ -125,6 +130,7 @@ static enum hth_err run_into(const char *sub, uint32_t threads, const char *only
     f.out = out;
     f.only = only;
     f.quiet = true;
+    f.events = strcmp(sub, "e") == 0;
     f.command = "hearth sim test --x '\"<script>'";
     enum hth_err err = hth_study_run(&s, &f);
     hth_free(out);
@@ -167,6 +173,20 @@ static void test_numbers_in_files(void **state)
     hth_free(html);
 }
 
+/* Births and deaths, of each point with the first seed, and nothing else. */
+static void test_events_of_the_first_seed(void **state)
+{
+    (void)state;
+    assert_ok(run_into("e", 2, "two", NULL));
+    char *csv = read_file("e", "events.csv");
+    assert_string_equal(csv, "run,time_s,node,event,detail\n"
+                             "\"two: a, x 10\",1.500000,n,boot,life 2\n"
+                             "\"two: a, x 10\",2.500000,n,crash,silent\n"
+                             "\"two: a, x 20\",1.500000,n,boot,life 2\n"
+                             "\"two: a, x 20\",2.500000,n,crash,silent\n");
+    hth_free(csv);
+}
+
 /* Each part is a chapter, with a picture of its own and the columns that it has. */
 static void test_a_part_is_a_chapter(void **state)
 {
@@ -193,9 +213,10 @@ static void test_a_part_is_a_chapter(void **state)
 
 /* Place 9 has one seed of four. */
 static enum hth_err run_fading(void *arg, const struct hth_study_point *point, uint64_t seed,
-                               double *values)
+                               const struct hth_study_watch *watch, double *values)
 {
     (void)arg;
+    (void)watch;
     values[0] = point->param[0] == 9 && seed > 1 ? NAN : point->param[0];
     values[1] = values[2] = NAN;
     return HTH_OK;
@@ -279,9 +300,10 @@ static void test_parts_and_errors(void **state)
 /* A group is measured by one run, wherever its points are shown: as one, when any of them is asked
  * for. */
 static enum hth_err run_group(void *arg, const struct hth_study_point *first, uint64_t seed,
-                              double *values)
+                              const struct hth_study_watch *watch, double *values)
 {
     uint64_t *runs = arg;
+    (void)watch;
     size_t count = HTH_MAX(first->group, (size_t)1);
     runs[seed]++;
     assert_true(first->setup == (count == 2 ? &points[0] : NULL));
@@ -398,9 +420,9 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "config.json", "metrics.csv", "plot.gp", "report.html", "one.png",
-        "one.svg",     "two.png",     "two.svg", "t.csv",       ""};
+    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp", "report.html",
+                                        "one.png",     "one.svg",     "two.png", "two.svg",
+                                        "t.csv",       "events.csv",  ""};
     for (char sub = 'a'; sub <= 'h'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
@@ -417,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_only_what_was_measured_counts),
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
+        cmocka_unit_test(test_events_of_the_first_seed),
         cmocka_unit_test(test_a_part_is_a_chapter),
         cmocka_unit_test(test_what_a_picture_leaves_out),
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
