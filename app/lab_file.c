@@ -143,15 +143,11 @@ uint32_t hth_lab_find(const S *s, const char *name)
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-static const struct hth_yaml_part parts[] = {
-    {"", fields}, {"", link_fields}, {"", host_fields}, {"", way_fields}};
 static const struct hth_yaml_kind kind = {
     .what = "a lab",
     .least = "it needs at least hosts",
     .bytes_max = HTH_LAB_TEXT_MAX,
     .schema = &schema,
-    .parts = parts,
-    .part_count = HTH_ARRAY_LEN(parts),
 };
 
 enum hth_err hth_lab_parse(const char *name, const uint8_t *data, size_t len, S **out,

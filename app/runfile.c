@@ -131,17 +131,11 @@ static const cyaml_schema_value_t run_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_runfile, run_fields),
 };
 
-static const struct hth_yaml_part parts[] = {
-    {"", run_fields},       {"", model_fields},  {"", data_fields},      {"", train_fields},
-    {"", optimizer_fields}, {"", expert_fields}, {"", averaging_fields},
-};
 static const struct hth_yaml_kind kind = {
     .what = "a run file",
     .least = "it needs at least 'run: NAME'",
     .bytes_max = HTH_RUNFILE_BYTES_MAX,
     .schema = &run_schema,
-    .parts = parts,
-    .part_count = HTH_ARRAY_LEN(parts),
 };
 
 /* ---- defaults and limits ------------------------------------------------------------------- */

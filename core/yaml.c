@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PATH_MAX_LEN 128 /* of a key with those around it */
+
 struct parse_log {
     char message[256]; /* what libcyaml says first */
     char where[128];   /* the innermost place of its backtrace */
@@ -56,25 +58,39 @@ size_t hth_text_distance(const char *a, const char *b)
 }
 
 struct guess {
-    const char *prefix, *text;
+    char text[PATH_MAX_LEN]; /* "churn.up_s" */
     size_t distance;
 };
 
 static void consider(struct guess *best, const char *said, const char *prefix, const char *text)
 {
     size_t distance = hth_text_distance(said, text);
-    if (distance < best->distance)
-        *best = (struct guess){prefix, text, distance};
+    if (distance >= best->distance)
+        return;
+    snprintf(best->text, sizeof(best->text), "%s%s", prefix, text);
+    best->distance = distance;
 }
 
-/* The known key that looks most like `key`. */
-static struct guess nearest_key(const struct hth_yaml_kind *kind, const char *key)
+/* The fields of a mapping, or of the mappings in a list; NULL: there are none. */
+static const cyaml_schema_field_t *fields_of(const cyaml_schema_value_t *value)
 {
-    struct guess best = {"", "", SIZE_MAX};
-    for (size_t i = 0; i < kind->part_count; i++)
-        for (const cyaml_schema_field_t *f = kind->parts[i].fields; f->key != NULL; f++)
-            consider(&best, key, kind->parts[i].prefix, f->key);
-    return best;
+    if (value->type == CYAML_SEQUENCE || value->type == CYAML_SEQUENCE_FIXED)
+        return fields_of(value->sequence.entry);
+    return value->type == CYAML_MAPPING ? value->mapping.fields : NULL;
+}
+
+/* The known key that looks most like `key`: of those that look alike the outermost. */
+static void nearest_key(struct guess *best, const char *prefix, const cyaml_schema_value_t *value,
+                        const char *key)
+{
+    const cyaml_schema_field_t *fields = fields_of(value);
+    for (const cyaml_schema_field_t *f = fields; f != NULL && f->key != NULL; f++)
+        consider(best, key, prefix, f->key);
+    for (const cyaml_schema_field_t *f = fields; f != NULL && f->key != NULL; f++) {
+        char inner[PATH_MAX_LEN];
+        snprintf(inner, sizeof(inner), "%.48s%.48s.", prefix, f->key);
+        nearest_key(best, inner, &f->value, key);
+    }
 }
 
 /* Whether `where`, libcyaml's words for a place, is that of a field with this key. */
@@ -85,39 +101,34 @@ static bool is_at(const char *where, const char *key)
     return strstr(where, text) != NULL;
 }
 
-static void consider_words(struct guess *best, const cyaml_schema_field_t *f, const char *value,
-                           const char *where)
+/* Of the words that may stand there the one that looks most like `said`. */
+static void nearest_word(struct guess *best, const cyaml_schema_value_t *value, const char *said,
+                         const char *where)
 {
-    if (f->value.type != CYAML_ENUM || !is_at(where, f->key))
-        return;
-    for (uint32_t w = 0; w < f->value.enumeration.count; w++)
-        consider(best, value, "", f->value.enumeration.strings[w].str);
-}
-
-/* Of the words that may stand there the one that looks most like `value`. */
-static struct guess nearest_value(const struct hth_yaml_kind *kind, const char *value,
-                                  const char *where)
-{
-    struct guess best = {"", "", SIZE_MAX};
-    for (size_t i = 0; i < kind->part_count; i++)
-        for (const cyaml_schema_field_t *f = kind->parts[i].fields; f->key != NULL; f++)
-            consider_words(&best, f, value, where);
-    return best;
+    const cyaml_schema_field_t *fields = fields_of(value);
+    for (const cyaml_schema_field_t *f = fields; f != NULL && f->key != NULL; f++) {
+        nearest_word(best, &f->value, said, where);
+        if (f->value.type != CYAML_ENUM || !is_at(where, f->key))
+            continue;
+        for (uint32_t w = 0; w < f->value.enumeration.count; w++)
+            consider(best, said, "", f->value.enumeration.strings[w].str);
+    }
 }
 
 static void explain(const struct hth_yaml_kind *kind, const struct parse_log *log, cyaml_err_t code,
                     const char *name, char *error, size_t max)
 {
     static const char unknown[] = "Unexpected key: ", no_word[] = "Invalid ENUM value: ";
+    struct guess g = {"", SIZE_MAX};
     const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(code);
     if (strncmp(message, unknown, strlen(unknown)) == 0) {
         const char *key = message + strlen(unknown);
-        struct guess g = nearest_key(kind, key);
-        snprintf(error, max, "%s: unknown key '%.64s' %s; did you mean '%s%s'?", name, key,
-                 log->where, g.prefix, g.text);
+        nearest_key(&g, "", kind->schema, key);
+        snprintf(error, max, "%s: unknown key '%.64s' %s; did you mean '%s'?", name, key,
+                 log->where, g.text);
     } else if (strncmp(message, no_word, strlen(no_word)) == 0) {
         const char *value = message + strlen(no_word);
-        struct guess g = nearest_value(kind, value, log->where);
+        nearest_word(&g, kind->schema, value, log->where);
         snprintf(error, max, "%s: unknown value '%.64s' %s; did you mean '%s'?", name, value,
                  log->where, g.text);
     } else {

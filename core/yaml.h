@@ -16,19 +16,11 @@
 
 #include <cyaml/cyaml.h>
 
-/* A mapping of the file, for "did you mean": the fields end with CYAML_FIELD_END. */
-struct hth_yaml_part {
-    const char *prefix; /* said before a key that is proposed: "", "churn." */
-    const cyaml_schema_field_t *fields;
-};
-
 struct hth_yaml_kind {
     const char *what;  /* "a run file" */
     const char *least; /* what an empty file lacks: "it needs at least 'run: NAME'" */
     size_t bytes_max;
     const cyaml_schema_value_t *schema; /* of the whole: a pointer to a mapping */
-    const struct hth_yaml_part *parts;
-    size_t part_count;
 };
 
 /* `name` is said in `error`, which holds one line for a person. Free *out with hth_yaml_free.

@@ -44,18 +44,11 @@ static const cyaml_schema_field_t fields[] = {
 };
 static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, P, fields)};
 
-static const struct hth_yaml_part parts[] = {
-    {"", fields},
-    {"", step_fields},
-    {"", batch_fields},
-};
 static const struct hth_yaml_kind kind = {
     .what = "a profile",
     .least = "'hearth bench --profile' writes one",
     .bytes_max = HTH_PROFILE_BYTES_MAX,
     .schema = &schema,
-    .parts = parts,
-    .part_count = HTH_ARRAY_LEN(parts),
 };
 
 enum hth_err hth_profile_parse(const char *name, const uint8_t *data, size_t len,

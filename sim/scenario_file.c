@@ -214,30 +214,11 @@ static const cyaml_schema_field_t top_fields[] = {
 };
 static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, S, top_fields)};
 
-static const struct hth_yaml_part parts[] = {
-    {"", top_fields},
-    {"load.", load_fields},
-    {"swarm.", swarm_fields},
-    {"malice.", malice_fields},
-    {"links.", link_fields},
-    {"zones.", zone_fields},
-    {"devices.", device_fields},
-    {"churn.", churn_fields},
-    {"partitions.", partition_fields},
-    {"clogs.", clog_fields},
-    {"clocks.", clock_fields},
-    {"stragglers.", straggler_fields},
-    {"dht.", dht_fields},
-    {"chaos.", chaos_fields},
-};
-
 static const struct hth_yaml_kind kind = {
     .what = "a scenario",
     .least = "it needs at least 'name: WORD'",
     .bytes_max = HTH_SCENARIO_BYTES_MAX,
     .schema = &schema,
-    .parts = parts,
-    .part_count = HTH_ARRAY_LEN(parts),
 };
 
 /* ---- defaults ------------------------------------------------------------------------------ */

@@ -147,9 +147,9 @@ static void test_mistakes_are_named(void **state)
         const char *text, *part;
     } cases[] = {
         {"run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"},
-        {"run: a\nmodel:\n  dmi: 3\n", "did you mean 'dim'?"},
+        {"run: a\nmodel:\n  dmi: 3\n", "did you mean 'model.dim'?"},
         {"run: a\nmodel:\n  dmi: 3\n", "line: 3"},
-        {"run: a\nfligths: 3\n", "did you mean 'flights'?"},
+        {"run: a\nfligths: 3\n", "did you mean 'train.flights'?"},
         {"model: {dim: 3}\n", "Missing required mapping field: run"},
         {"run: a\nmodel: {dim: -3}\n", "Invalid UINT value: '-3'"},
         {"run: a\nmodel: {dim: lots}\n", "'lots' in mapping field 'dim' (line: 2"},

@@ -128,7 +128,7 @@ static void test_run_files(void **state)
 {
     struct place *p = *state;
     assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"), 3);
-    assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "did you mean 'dim'?"), 3);
+    assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "did you mean 'model.dim'?"), 3);
     assert_int_equal(run_with(p, "", "at least 'run: NAME'"), 3);
     assert_int_equal(run_with(p, "run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"), 3);
     assert_int_equal(run_with(p, "{{{{", "bad.yaml"), 3);
