@@ -113,6 +113,11 @@ struct hth_packed_options {
 enum hth_err hth_backend_packed(const struct hth_packed_options *options,
                                 const struct hth_backend **out) HTH_MUST;
 
+/* Every packed back end that this CPU runs, bf16 in plain C among them: for tests and measurements.
+ * Gives how many. */
+#define HTH_PACKED_MAX 8
+size_t hth_backend_packed_all(const struct hth_backend *out[HTH_PACKED_MAX]);
+
 struct hth_backend_choice {
     const char *name; /* NULL or "auto": the fastest CPU one that works here; "packed", "blas",
                        * "ref"; "cuda", "cuda:1": a card (plugin.h) */

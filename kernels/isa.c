@@ -4,6 +4,12 @@
 
 #include <string.h>
 
+const char *hth_isa_name(size_t i)
+{
+    static const char *const names[] = {"generic", "avx2", "avx512", "avx512bf16"};
+    return i < sizeof(names) / sizeof(names[0]) ? names[i] : NULL;
+}
+
 #ifdef __x86_64__
 #include <cpuid.h>
 

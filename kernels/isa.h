@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * isa.h: which instruction sets this CPU runs: the names that choose a table of loops.
+ * isa.h: which instruction sets this CPU runs: the names that choose a table of loops. Whoever
+ * goes through all tables (tests, measurements) takes the names from here.
  *
  *   generic      plain C, any CPU
  *   avx2         AVX2, FMA and F16C
@@ -11,7 +12,10 @@
 #define HTH_KERNELS_ISA_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
+/* The names above in that order; NULL from their end on. */
+const char *hth_isa_name(size_t i);
 /* False for names that are not in the list, too. */
 bool hth_isa_runs(const char *name);
 

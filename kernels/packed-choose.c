@@ -26,12 +26,10 @@ static struct {
 /* Sets of other architectures have names too. */
 static bool is_known(const char *isa)
 {
-    static const char *const names[] = {"generic", "avx2", "avx512", "avx512bf16"};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
-        if (strcmp(isa, names[i]) == 0)
-            return true;
-    }
-    return false;
+    size_t i = 0;
+    while (hth_isa_name(i) != NULL && strcmp(isa, hth_isa_name(i)) != 0)
+        i++;
+    return hth_isa_name(i) != NULL;
 }
 
 static void fill(void)
@@ -92,6 +90,18 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
         return HTH_OK;
     }
     return o->isa != NULL && !is_known(o->isa) ? HTH_E_NO_DEVICE : HTH_E_UNSUPPORTED;
+}
+
+size_t hth_backend_packed_all(const struct hth_backend *out[HTH_PACKED_MAX])
+{
+    size_t count = 0;
+    _Static_assert(HTH_ARRAY_LEN(sets) <= HTH_PACKED_MAX, "callers have room for all");
+    fill_once();
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
+        if (hth_isa_runs(sets[i]->name))
+            out[count++] = &packed.backend[i];
+    }
+    return count;
 }
 
 void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/isa.h"
 #include "kernels/quant-internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -34,7 +35,7 @@ static void decode(const struct hth_quantops *q, enum hth_quant_format format, c
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const isas[] = {"generic", "avx2", "avx512"};
+    const char *isa;
     if (size < 3)
         return 0;
     enum hth_quant_format format = (enum hth_quant_format)(data[0] % 9);
@@ -45,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             count--;
         bytes = hth_quant_bytes(format, count);
     }
-    for (size_t i = 0; i < HTH_ARRAY_LEN(isas); i++) {
-        const struct hth_quantops *q = hth_quantops_find(isas[i]);
+    for (size_t i = 0; (isa = hth_isa_name(i)) != NULL; i++) {
+        const struct hth_quantops *q = hth_quantops_find(isa);
         if (q != NULL)
             decode(q, format, data + 3, bytes, count);
     }

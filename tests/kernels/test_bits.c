@@ -13,24 +13,21 @@
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
 
-#define ROWS 70
+/* Of a whole batch: a block of packed rows and less, and more than two blocks. */
+#define ROWS      70
+#define MANY_ROWS 200
 
-static const struct hth_backend *backends[7];
+static const struct hth_backend *backends[2 + HTH_PACKED_MAX];
 static size_t backend_count;
 
 /* ref, blas, and every packed table that this CPU can run. */
 static int setup(void **state)
 {
-    static const struct hth_packed_options packed[] = {
-        {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
-        {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
-    };
     (void)state;
     backends[backend_count++] = hth_backend_ref();
     if (hth_test_blas(&backends[backend_count++]) != HTH_OK)
         return -1;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(packed); i++)
-        backend_count += hth_backend_packed(&packed[i], &backends[backend_count]) == HTH_OK;
+    backend_count += hth_backend_packed_all(backends + 2);
     return 0;
 }
 
@@ -47,7 +44,8 @@ struct ffn_box {
     void *saved;
 };
 
-static struct ffn_box ffn_new(const struct hth_backend *be, uint32_t dim, uint32_t hidden)
+static struct ffn_box ffn_new(const struct hth_backend *be, uint32_t dim, uint32_t hidden,
+                              uint32_t rows)
 {
     struct ffn_box b;
     struct hth_ffn_options options = {.dim = dim, .hidden = hidden};
@@ -55,8 +53,8 @@ static struct ffn_box ffn_new(const struct hth_backend *be, uint32_t dim, uint32
     assert_ok(hth_params_new(be, &b.p));
     assert_ok(hth_ffn_declare(b.p, &options, &b.f));
     assert_ok(hth_params_seal(b.p, &seal));
-    assert_ok(hth_exec_new(be, hth_ffn_scratch_bytes(be, &b.f, ROWS), &b.ex));
-    b.saved = hth_backend_alloc(be, hth_ffn_saved_bytes(&b.f, ROWS));
+    assert_ok(hth_exec_new(be, hth_ffn_scratch_bytes(be, &b.f, rows), &b.ex));
+    b.saved = hth_backend_alloc(be, hth_ffn_saved_bytes(&b.f, rows));
     return b;
 }
 
@@ -93,31 +91,48 @@ static void batch_repeats(struct ffn_box *b, const struct hth_backend *be,
     hth_free(x);
 }
 
+/* Batches of `rows` rows cut out of one of all rows. */
+static void batches_repeat(const struct hth_backend *be, const uint32_t shape[2], uint32_t rows,
+                           const uint32_t *batches, size_t count)
+{
+    size_t n = (size_t)rows * shape[0];
+    struct ffn_box b = ffn_new(be, shape[0], shape[1], rows);
+    float *x = hth_calloc(4 * n, sizeof(float));
+    const float *all[4] = {x, x + n, x + 2 * n, x + 3 * n};
+    struct hth_view v[4];
+    fill(x, 2 * n, shape[0] + shape[1]);
+    for (size_t i = 0; i < 4; i++)
+        v[i] = hth_view_f32(x + i * n, rows, shape[0], shape[0]);
+    assert_ok(hth_ffn_forward(b.ex, &b.f, v[0], v[2], b.saved));
+    assert_ok(hth_ffn_backward(b.ex, &b.f, v[0], b.saved, v[1], v[3]));
+    for (size_t i = 0; i < count; i++)
+        batch_repeats(&b, be, all, (7 * (uint32_t)i) % (rows - batches[i] + 1), batches[i]);
+    ffn_free(&b, be);
+    hth_free(x);
+}
+
 static void test_batch_invariance(void **state)
 {
-    (void)state;
     static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},   {96, 384}, {100, 330},
                                          {333, 101}, {128, 512}, {256, 1024}, {1100, 45}};
     static const uint32_t batches[] = {1, 2, 3, 5, 8, 13, 31, 32, 33, 64, 69};
+    (void)state;
     for (size_t k = 0; k < backend_count; k++) {
-        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
-            uint32_t d = shapes[s][0];
-            size_t n = (size_t)ROWS * d;
-            struct ffn_box b = ffn_new(backends[k], d, shapes[s][1]);
-            float *x = hth_calloc(4 * n, sizeof(float));
-            const float *all[4] = {x, x + n, x + 2 * n, x + 3 * n};
-            fill(x, 2 * n, s + 1);
-            struct hth_view v[4];
-            for (size_t i = 0; i < 4; i++)
-                v[i] = hth_view_f32(x + i * n, ROWS, d, d);
-            assert_ok(hth_ffn_forward(b.ex, &b.f, v[0], v[2], b.saved));
-            assert_ok(hth_ffn_backward(b.ex, &b.f, v[0], b.saved, v[1], v[3]));
-            for (size_t i = 0; i < HTH_ARRAY_LEN(batches); i++)
-                batch_repeats(&b, backends[k], all, (7 * (uint32_t)i) % (ROWS - batches[i] + 1),
-                              batches[i]);
-            ffn_free(&b, backends[k]);
-            hth_free(x);
-        }
+        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++)
+            batches_repeat(backends[k], shapes[s], ROWS, batches, HTH_ARRAY_LEN(batches));
+    }
+}
+
+/* The same where a batch is several blocks of packed rows (packed.c: 96 rows at most; 48 of the
+ * second shape's hidden layer in fp32), which end elsewhere in each. */
+static void test_batch_invariance_across_blocks(void **state)
+{
+    static const uint32_t shapes[][2] = {{64, 256}, {12, 4096}};
+    static const uint32_t batches[] = {1, 7, 48, 49, 95, 96, 97, 193, 199};
+    (void)state;
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++)
+            batches_repeat(backends[k], shapes[s], MANY_ROWS, batches, HTH_ARRAY_LEN(batches));
     }
 }
 
@@ -171,7 +186,7 @@ static void test_bad_rows_stay_alone(void **state)
     (void)state;
     enum { D = 64, BAD_NAN = 3, BAD_INF = 11 };
     for (size_t k = 0; k < backend_count; k++) {
-        struct ffn_box b = ffn_new(backends[k], D, 256);
+        struct ffn_box b = ffn_new(backends[k], D, 256, ROWS);
         size_t n = ROWS * D;
         float *x = hth_calloc(4 * n, sizeof(float));
         struct hth_view v[4];
@@ -205,7 +220,7 @@ static void test_bad_rows_stay_alone(void **state)
 static uint64_t train_hash(const struct hth_backend *be)
 {
     enum { D = 37, M = 19 };
-    struct ffn_box b = ffn_new(be, D, 83);
+    struct ffn_box b = ffn_new(be, D, 83, ROWS);
     float *x = hth_calloc((size_t)4 * M * D, sizeof(float));
     struct hth_view v[4];
     struct hth_optim optim = HTH_OPTIM_INIT;
@@ -322,9 +337,13 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_invariance),    cmocka_unit_test(test_sequence_invariance),
-        cmocka_unit_test(test_bad_rows_stay_alone), cmocka_unit_test(test_ref_hash),
-        cmocka_unit_test(test_ref_hash_attention),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_batch_invariance),
+        cmocka_unit_test(test_batch_invariance_across_blocks),
+        cmocka_unit_test(test_sequence_invariance),
+        cmocka_unit_test(test_bad_rows_stay_alone),
+        cmocka_unit_test(test_ref_hash),
+        cmocka_unit_test(test_ref_hash_attention),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

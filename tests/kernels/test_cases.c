@@ -32,48 +32,15 @@ static void test_blas(void **state)
     run_all(be, 5e-6);
 }
 
-/* Every table that this CPU can run; the others are skipped by name. */
-static void run_packed(const char *isa, enum hth_matmul compute)
+/* Every table that this CPU can run. */
+static void test_packed(void **state)
 {
-    const struct hth_packed_options options = {.isa = isa, .compute = compute};
-    const struct hth_backend *be = NULL;
-    enum hth_err err = hth_backend_packed(&options, &be);
-    if (err == HTH_E_UNSUPPORTED) {
-        print_message("this CPU cannot run %s %s\n", isa, hth_matmul_name(compute));
-        skip();
-    }
-    assert_ok(err);
-    run_all(be, compute == HTH_MATMUL_BF16 ? 6e-3 : 5e-6);
-}
-
-static void test_packed_generic(void **state)
-{
+    const struct hth_backend *packed[HTH_PACKED_MAX];
+    size_t count = hth_backend_packed_all(packed);
     (void)state;
-    run_packed("generic", HTH_MATMUL_F32);
-}
-
-static void test_packed_generic_bf16(void **state)
-{
-    (void)state;
-    run_packed("generic", HTH_MATMUL_BF16);
-}
-
-static void test_packed_avx2(void **state)
-{
-    (void)state;
-    run_packed("avx2", HTH_MATMUL_F32);
-}
-
-static void test_packed_avx512(void **state)
-{
-    (void)state;
-    run_packed("avx512", HTH_MATMUL_F32);
-}
-
-static void test_packed_avx512bf16(void **state)
-{
-    (void)state;
-    run_packed("avx512bf16", HTH_MATMUL_BF16);
+    assert_true(count >= 2);
+    for (size_t i = 0; i < count; i++)
+        run_all(packed[i], hth_backend_compute(packed[i]) == HTH_MATMUL_BF16 ? 6e-3 : 5e-6);
 }
 
 int main(void)
@@ -81,11 +48,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ref),
         cmocka_unit_test(test_blas),
-        cmocka_unit_test(test_packed_generic),
-        cmocka_unit_test(test_packed_generic_bf16),
-        cmocka_unit_test(test_packed_avx2),
-        cmocka_unit_test(test_packed_avx512),
-        cmocka_unit_test(test_packed_avx512bf16),
+        cmocka_unit_test(test_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,19 +15,14 @@
 #include "core/rng.h"
 #include "kernels/ops.h"
 
-static const struct hth_backend *backends[6];
+static const struct hth_backend *backends[1 + HTH_PACKED_MAX];
 static size_t backend_count;
 
 static int setup(void **state)
 {
-    static const struct hth_packed_options packed[] = {
-        {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
-        {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
-    };
     (void)state;
     backends[backend_count++] = hth_backend_ref();
-    for (size_t i = 0; i < HTH_ARRAY_LEN(packed); i++)
-        backend_count += hth_backend_packed(&packed[i], &backends[backend_count]) == HTH_OK;
+    backend_count += hth_backend_packed_all(backends + 1);
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include "kernels/optim.h"
 #include "support/team.h"
 
-static const struct hth_backend *backends[8];
+static const struct hth_backend *backends[4 + HTH_PACKED_MAX];
 static size_t backend_count;
 
 static void add_backend(const struct hth_backend *be)
@@ -27,20 +27,17 @@ static void add_backend(const struct hth_backend *be)
 /* All that this machine can run, the packed ones of each instruction set. */
 static int setup(void **state)
 {
-    static const char *const isas[] = {"generic", "avx2", "avx512", "avx512bf16"};
     struct hth_backend_info info[8];
-    const struct hth_backend *be;
+    const struct hth_backend *be, *packed[HTH_PACKED_MAX];
     (void)state;
     size_t n = hth_backend_list(info, HTH_ARRAY_LEN(info));
     for (size_t i = 0; i < n; i++) {
         if (info[i].usable && hth_backend_by_name(info[i].name, &be) == HTH_OK)
             add_backend(be);
     }
-    for (size_t i = 0; i < HTH_ARRAY_LEN(isas); i++) {
-        struct hth_packed_options options = {.isa = isas[i]};
-        if (hth_backend_packed(&options, &be) == HTH_OK)
-            add_backend(be);
-    }
+    n = hth_backend_packed_all(packed);
+    for (size_t i = 0; i < n; i++)
+        add_backend(packed[i]);
     return backend_count > 0 ? 0 : -1;
 }
 

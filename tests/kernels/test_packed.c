@@ -14,25 +14,20 @@
 #include "core/rng.h"
 #include "core/team.h"
 #include "kernels/backend.h"
+#include "kernels/isa.h"
 #include "kernels/ops.h"
 #include "kernels/optim.h"
 #include "kernels/packed.h"
 #include "kernels/params.h"
 
-static const struct hth_packed_options tables[] = {
-    {"generic", HTH_MATMUL_F32}, {"generic", HTH_MATMUL_BF16},    {"avx2", HTH_MATMUL_F32},
-    {"avx512", HTH_MATMUL_F32},  {"avx512bf16", HTH_MATMUL_BF16},
-};
-
 /* Those that this CPU can run. */
-static const struct hth_backend *backends[HTH_ARRAY_LEN(tables)];
+static const struct hth_backend *backends[HTH_PACKED_MAX];
 static size_t backend_count;
 
 static int setup(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(tables); i++)
-        backend_count += hth_backend_packed(&tables[i], &backends[backend_count]) == HTH_OK;
+    backend_count = hth_backend_packed_all(backends);
     return backend_count >= 2 ? 0 : -1;
 }
 
@@ -42,22 +37,38 @@ static void fill(float *x, size_t n, uint64_t seed)
         x[i] = (float)(int32_t)(hth_mix64(seed * 1000003 + i) >> 40) * 0x1p-23f - 1.0f;
 }
 
+/* That of all back ends; NULL where there is none. */
+static const struct hth_backend *backends_find(const char *isa, enum hth_matmul compute)
+{
+    for (size_t i = 0; i < backend_count; i++) {
+        if (strcmp(hth_backend_isa(backends[i]), isa) == 0 &&
+            hth_backend_compute(backends[i]) == compute)
+            return backends[i];
+    }
+    return NULL;
+}
+
 /* -- which one ----------------------------------------------------------------------------- */
 
 static void test_choice(void **state)
 {
     (void)state;
     const struct hth_backend *be = NULL;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(tables); i++) {
-        enum hth_err err = hth_backend_packed(&tables[i], &be);
-        if (err == HTH_E_UNSUPPORTED && i >= 2)
-            continue;
-        assert_ok(err);
-        assert_string_equal(hth_backend_isa(be), tables[i].isa);
-        assert_int_equal(hth_backend_compute(be), tables[i].compute);
-        assert_true(hth_backend_caps(be) & HTH_CAP_ROW_INVARIANT);
+    uint32_t found = 0;
+    struct hth_packed_options o = HTH_PACKED_OPTIONS_INIT;
+    for (size_t i = 0; (o.isa = hth_isa_name(i)) != NULL; i++) {
+        for (o.compute = HTH_MATMUL_F32; o.compute <= HTH_MATMUL_BF16; o.compute++) {
+            enum hth_err err = hth_backend_packed(&o, &be);
+            if (err == HTH_E_UNSUPPORTED && i > 0)
+                continue;
+            assert_ok(err);
+            assert_ptr_equal(be, backends_find(o.isa, o.compute));
+            assert_true(hth_backend_caps(be) & HTH_CAP_ROW_INVARIANT);
+            found++;
+        }
     }
-    struct hth_packed_options o = {.isa = "abacus"};
+    assert_int_equal(found, backend_count);
+    o = (struct hth_packed_options){.isa = "abacus"};
     assert_err(HTH_E_NO_DEVICE, hth_backend_packed(&o, &be));
     o = (struct hth_packed_options){.isa = "avx2", .compute = HTH_MATMUL_BF16};
     assert_err(HTH_E_UNSUPPORTED, hth_backend_packed(&o, &be));

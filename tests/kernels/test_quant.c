@@ -13,9 +13,10 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
+#include "kernels/isa.h"
 #include "kernels/quant-internal.h"
 
-static const struct hth_quantops *tables[3];
+static const struct hth_quantops *tables[8];
 static size_t table_count;
 
 static const enum hth_quant_format formats[] = {
@@ -24,11 +25,12 @@ static const enum hth_quant_format formats[] = {
 
 static int setup(void **state)
 {
-    static const char *const names[] = {"generic", "avx2", "avx512"};
+    const char *isa;
     (void)state;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
-        const struct hth_quantops *q = hth_quantops_find(names[i]);
-        if (q != NULL)
+    for (size_t i = 0; (isa = hth_isa_name(i)) != NULL; i++) {
+        const struct hth_quantops *q = hth_quantops_find(isa);
+        assert_true(table_count < HTH_ARRAY_LEN(tables));
+        if (q != NULL && (table_count == 0 || tables[table_count - 1] != q))
             tables[table_count++] = q;
     }
     return table_count > 0 ? 0 : -1;

@@ -15,16 +15,23 @@
 #include "kernels/rowops.h"
 #include "kernels/twin64.h"
 
-static const struct {
+/* The one under test, of those that this CPU runs, each once. */
+static struct table {
     const char *isa;
     const struct hth_rowops *row;
-} * table, tables[] = {
-               {"generic", &hth_rowops_ref},
-#ifdef __x86_64__
-               {"avx2", &hth_rowops_avx2},
-               {"avx512", &hth_rowops_avx512},
-#endif
-};
+} * table, tables[8];
+static size_t table_count;
+
+static void find_tables(void)
+{
+    const char *isa;
+    for (size_t i = 0; (isa = hth_isa_name(i)) != NULL; i++) {
+        struct table t = {isa, hth_rowops_find(isa)};
+        assert_true(table_count < HTH_ARRAY_LEN(tables));
+        if (hth_isa_runs(isa) && (table_count == 0 || tables[table_count - 1].row != t.row))
+            tables[table_count++] = t;
+    }
+}
 
 static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   9,   15,   16,  17, 31,
                                  32,  33,  47,  48,  63,  64,  65,  79,  80,   95,  96, 127,
@@ -46,6 +53,7 @@ static int setup(void **state)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     (void)state;
+    find_tables();
     mem.size = (LONGEST * sizeof(float) / page + 2) * page;
     for (size_t i = 0; i < ROWS; i++) {
         mem.map[i] =
@@ -99,8 +107,8 @@ static void near(const char *what, double got, double want, double tolerance)
 /* Runs a check on every table and length, with fresh rows. */
 static void everywhere(float scale, void (*check)(const struct hth_rowops *row, size_t n))
 {
-    for (table = tables; table < tables + HTH_ARRAY_LEN(tables); table++) {
-        for (size_t k = 0; hth_isa_runs(table->isa) && k < HTH_ARRAY_LEN(lengths); k++) {
+    for (table = tables; table < tables + table_count; table++) {
+        for (size_t k = 0; k < HTH_ARRAY_LEN(lengths); k++) {
             rows_of(lengths[k], scale);
             widen();
             check(table->row, lengths[k]);
@@ -334,9 +342,7 @@ static void test_every_half(void **state)
     (void)state;
     for (uint32_t i = 0; i < 65536; i++)
         half[i] = (uint16_t)i;
-    for (table = tables; table < tables + HTH_ARRAY_LEN(tables); table++) {
-        if (!hth_isa_runs(table->isa))
-            continue;
+    for (table = tables; table < tables + table_count; table++) {
         for (int bf = 0; bf < 2; bf++) {
             (bf ? hth_rowops_ref.from_bf16 : hth_rowops_ref.from_f16)(65536, half, x);
             (bf ? table->row->from_bf16 : table->row->from_f16)(65536, half, y);
