@@ -203,16 +203,18 @@ static void say_machine(const struct hth_bench *b)
     double load[1] = {0};
     struct hth_backend_info info[8];
     size_t count = hth_backend_list(info, HTH_ARRAY_LEN(info));
-    const char *detail = "";
+    const char *detail = ""; /* of a library; packed kernels say it all in their own name */
     cpu_model(model, sizeof(model));
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(info[i].name, hth_backend_name(b->backend)) == 0)
+        if (strcmp(info[i].name, hth_backend_name(b->backend)) == 0 &&
+            hth_backend_isa(b->backend)[0] == '\0')
             detail = info[i].detail;
     }
     if (getloadavg(load, 1) != 1)
         load[0] = 0;
-    fprintf(stderr, "machine: %s, %u cores, load %.1f; back end %s (%s); streams: %s\n", model,
-            hth_bench_cores(), load[0], hth_device_text(b->backend, device), detail,
+    fprintf(stderr, "machine: %s, %u cores, load %.1f; back end %s%s%s%s; streams: %s\n", model,
+            hth_bench_cores(), load[0], hth_device_text(b->backend, device),
+            detail[0] != '\0' ? " (" : "", detail, detail[0] != '\0' ? ")" : "",
             b->plain ? "plain" : "TLS 1.3");
 }
 

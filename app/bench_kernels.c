@@ -4,10 +4,10 @@
  *
  * Every operation is timed in short bursts, in turns: the core's peak, each table of kernels on one
  * thread, the same with helpers, PyTorch; and again. The first run of a burst warms the caches and
- * does not count, of the others the fastest over all bursts does, held against the peak just before
- * and after it: what disturbs a machine only ever adds time, and drift of the clock falls on all
- * alike. One thread is timed by its own processor time (PyTorch, too), so that others who get the
- * core in between do not count; several threads are timed by the wall.
+ * does not count; of the others the fastest over all bursts does, held against the highest peak of
+ * all turns: what disturbs a machine only ever adds time, to the peak's bursts, too. One thread is
+ * timed by its own processor time (PyTorch, too), so that others who get the core in between do not
+ * count; several threads are timed by the wall.
  *
  * All of it runs in a job of a real environment, whose idle workers are the helpers.
  */
@@ -17,7 +17,9 @@
 
 #include "core/mem.h"
 #include "kernels/bench.h"
+#include "kernels/isa.h"
 #include "kernels/peak.h"
+#include "kernels/quant.h"
 #include "net/net.h"
 
 #include <stdio.h>
@@ -66,7 +68,8 @@ static const struct argp_option options[] = {
     {"dim", KEY_DIM, "N", OPTION_ALIAS, NULL, 0},
     {"rows", KEY_ROWS, "LIST", 0, "Rows of a batch (default 1,8,32,128,512,2048)", 0},
     {"op", KEY_OP, "LIST", 0, "Operations (default: all), such as ffn_forward,adamw", 0},
-    {"isa", KEY_ISA, "NAME", 0, "One instruction set (default: all of this CPU but generic)", 0},
+    {"isa", KEY_ISA, "NAME", 0,
+     "One instruction set (default: HEARTH_ISA, or all of this CPU but generic)", 0},
     {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16 (default: both); on a card tf32, too", 0},
     {"python", KEY_PYTHON, "PROGRAM", 0, "Python with PyTorch; 'no': without (default: look)", 0},
     {0},
@@ -83,6 +86,8 @@ static void parse_rows(struct kernels *k, const char *arg, struct argp_state *st
             k->rows[k->rows_count++] = (uint32_t)hth_cli_number(state, "--rows", word, 1, 65536);
     }
     hth_free(list);
+    if (k->rows_count == 0)
+        argp_error(state, "--rows '%s': numbers such as 8,512", arg);
 }
 
 /* Whether `word` is one of a list separated by commas. */
@@ -96,14 +101,36 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-static bool known_ops(const char *list)
+static bool known_op(const char *word)
 {
-    uint32_t words = 1, known = 0;
-    for (const char *at = list; *at != '\0'; at++)
-        words += *at == ',';
-    for (int kind = 0; kind < HTH_BENCH_KINDS; kind++)
-        known += listed(list, hth_bench_kind_name((enum hth_bench_kind)kind));
-    return words == known;
+    for (int kind = 0; kind < HTH_BENCH_KINDS; kind++) {
+        if (strcmp(word, hth_bench_kind_name((enum hth_bench_kind)kind)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void check_ops(const char *arg, struct argp_state *state)
+{
+    char *list = hth_strdup(arg), *rest = list, *word = strtok_r(rest, ",", &rest);
+    if (word == NULL)
+        argp_error(state, "--op '%s': the names are those in the column op, such as %s", arg,
+                   hth_bench_kind_name(HTH_BENCH_FFN_FORWARD));
+    for (; word != NULL; word = strtok_r(rest, ",", &rest)) {
+        if (!known_op(word))
+            argp_error(state, "--op '%s': the names are those in the column op, such as %s", word,
+                       hth_bench_kind_name(HTH_BENCH_FFN_FORWARD));
+    }
+    hth_free(list);
+}
+
+static void check_isa(const char *arg, struct argp_state *state)
+{
+    size_t i = 0;
+    while (hth_isa_name(i) != NULL && strcmp(arg, hth_isa_name(i)) != 0)
+        i++;
+    if (hth_isa_name(i) == NULL)
+        argp_error(state, "--isa '%s': generic, avx2, avx512 or avx512bf16", arg);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -118,12 +145,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_OP:
         k->ops = arg;
-        if (!known_ops(arg))
-            argp_error(state, "--op '%s': the names are those in the column op, such as %s", arg,
-                       hth_bench_kind_name(HTH_BENCH_FFN_FORWARD));
+        check_ops(arg, state);
         break;
     case KEY_ISA:
         k->isa = arg;
+        check_isa(arg, state);
         break;
     case KEY_TYPE:
         k->type = arg;
@@ -168,15 +194,15 @@ static void add_table(struct kernels *k, const struct hth_backend *backend)
 
 static void find_packed(struct kernels *k)
 {
-    static const char *const sets[] = {"generic", "avx2", "avx512", "avx512bf16"};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
-        const struct hth_backend *backend;
-        bool bf16 = strcmp(sets[i], "avx512bf16") == 0;
-        struct hth_backend_choice o = {"packed", bf16 ? HTH_MATMUL_BF16 : HTH_MATMUL_F32, sets[i]};
-        if (k->isa != NULL ? strcmp(k->isa, sets[i]) != 0 : i == 0)
+    const struct hth_backend *packed[HTH_PACKED_MAX];
+    size_t count = hth_backend_packed_all(packed);
+    for (size_t i = 0; i < count; i++) {
+        const char *isa = hth_backend_isa(packed[i]);
+        bool plain = strcmp(isa, "generic") == 0;
+        if (k->isa != NULL ? strcmp(k->isa, isa) != 0 : plain)
             continue;
-        if (hth_backend_choose(&o, &backend) == HTH_OK)
-            add_table(k, backend);
+        if (!plain || hth_backend_compute(packed[i]) == HTH_MATMUL_F32 || k->type != NULL)
+            add_table(k, packed[i]); /* bf16 in plain C only for those who name it */
     }
 }
 
@@ -187,6 +213,8 @@ static enum hth_err find_tables(struct kernels *k)
     if (k->bench.device.backend != NULL && k->isa == NULL) {
         add_table(k, k->bench.backend);
     } else {
+        if (k->isa == NULL)
+            k->isa = hth_device_isa();
         find_packed(k);
         if (k->isa == NULL && hth_backend_blas(NULL, &backend) == HTH_OK)
             add_table(k, backend);
@@ -251,7 +279,8 @@ static void calibrate_peaks(struct kernels *k)
 struct timing {
     struct hth_bench_case *work;
     double part_s[2][PARTS_MAX]; /* the fastest run of each part */
-    double best_s[2], peak[2];   /* their sum */
+    double best_s[2];            /* their sum */
+    double peak[2];              /* the highest of all turns, operations/s */
 };
 
 /* The fastest run of a burst, in seconds; the first run is not counted. Short ones are timed
@@ -292,14 +321,10 @@ static enum hth_err turn(struct kernels *k, const struct table *t, struct timing
 {
     for (int many = 0; many < (k->team != NULL ? 2 : 1); many++) {
         double peak = peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1);
-        double best_s = timing->best_s[many];
         hth_bench_case_set_team(timing->work, many ? k->team : NULL);
         HTH_TRY(bursts(timing, many != 0));
         peak = HTH_MAX(peak, peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1));
-        if (many)
-            timing->peak[1] = HTH_MAX(timing->peak[1], peak);
-        else if (timing->best_s[0] != best_s)
-            timing->peak[0] = peak; /* of the moment of the fastest run: clocks wander */
+        timing->peak[many] = HTH_MAX(timing->peak[many], peak);
     }
     return HTH_OK;
 }
@@ -323,11 +348,33 @@ static json_t *number_or_null(double value)
 
 struct line {
     enum hth_bench_kind kind;
-    const struct table *table;
-    const char *isa;
+    const char *type, *isa;
     uint32_t d, rows;
+    uint64_t elements; /* numbers that go in */
     double torch_s;
 };
+
+static struct line line_of(const struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
+{
+    uint64_t flat = kind == HTH_BENCH_ADAMW ? ADAMW_ELEMENTS : INT8_ELEMENTS;
+    return (struct line){.kind = kind,
+                         .d = k->d,
+                         .rows = rows,
+                         .elements = hth_bench_kind_is_flat(kind) ? flat : (uint64_t)rows * k->d};
+}
+
+/* Flat vectors are fp32 whatever the products are, and have loops of their own. */
+static void name_line(struct line *l, const struct table *t)
+{
+    bool flat = hth_bench_kind_is_flat(l->kind);
+    const char *isa = t->isa;
+    if (l->kind == HTH_BENCH_QUANTIZE_INT8 || l->kind == HTH_BENCH_DEQUANTIZE_INT8)
+        isa = hth_quant_isa();
+    else if (flat && strcmp(isa, "avx512bf16") == 0)
+        isa = "avx512";
+    l->isa = isa;
+    l->type = flat ? "fp32" : t->type;
+}
 
 static void print_json(struct kernels *k, const struct line *l, const struct timing *t, int many)
 {
@@ -335,10 +382,11 @@ static void print_json(struct kernels *k, const struct line *l, const struct tim
     bool multiplies = hth_bench_kind_multiplies(l->kind);
     json_t *row = json_object();
     json_object_set_new(row, "op", json_string(hth_bench_kind_name(l->kind)));
-    json_object_set_new(row, "type", json_string(l->table->type));
+    json_object_set_new(row, "type", json_string(l->type));
     json_object_set_new(row, "isa", json_string(l->isa));
     json_object_set_new(row, "d", json_integer(l->d));
     json_object_set_new(row, "rows", json_integer(l->rows));
+    json_object_set_new(row, "elements", json_integer((json_int_t)l->elements));
     json_object_set_new(row, "threads", json_integer(many ? hth_team_width(k->team) : 1));
     json_object_set_new(row, "ms", json_real(hth_bench_round(s * 1e3)));
     json_object_set_new(row, "gflops", number_or_null(multiplies ? flops / s * 1e-9 : 0));
@@ -372,7 +420,7 @@ static void print_human(const struct line *l, const struct timing *t)
 {
     double s = t->best_s[0], flops = hth_bench_case_flops(t->work);
     bool multiplies = hth_bench_kind_multiplies(l->kind);
-    printf("%-23s%-5s%-11s%5u", hth_bench_kind_name(l->kind), l->table->type, l->isa, l->rows);
+    printf("%-23s%-5s%-11s%5u", hth_bench_kind_name(l->kind), l->type, l->isa, l->rows);
     print_cell(10, s < 0.01 ? 4 : 2, s * 1e3);
     print_cell(7, 1, (multiplies ? flops : hth_bench_case_bytes(t->work)) / s * 1e-9);
     printf("%2s", multiplies ? "GF" : "GB");
@@ -400,18 +448,15 @@ static void report(struct kernels *k, const struct line *l, const struct timing 
 
 /* ---- one line of the table ----------------------------------------------------------------- */
 
-static enum hth_err make_case(const struct line *l, struct timing *timing)
+static enum hth_err make_case(const struct line *l, const struct hth_backend *backend,
+                              struct timing *timing)
 {
-    const struct hth_bench_options o = {.backend = l->table->backend,
-                                        .kind = l->kind,
-                                        .dim = l->d,
-                                        .rows = l->rows,
-                                        .elements = l->kind == HTH_BENCH_ADAMW ? ADAMW_ELEMENTS
-                                                                               : INT8_ELEMENTS};
+    const struct hth_bench_options o = {
+        .backend = backend, .kind = l->kind, .dim = l->d, .rows = l->rows, .elements = l->elements};
     enum hth_err err = hth_bench_case_new(&o, &timing->work);
     if (err != HTH_OK)
-        hth_cli_say_error("%s, %s, %s, %u rows: %s", hth_bench_kind_name(l->kind), l->table->type,
-                          l->isa, (unsigned)l->rows,
+        hth_cli_say_error("%s, %s, %s, %u rows: %s", hth_bench_kind_name(l->kind), l->type, l->isa,
+                          (unsigned)l->rows,
                           err == HTH_E_BUG ? "differs from the computation in double"
                                            : hth_err_text(err));
     return err;
@@ -438,18 +483,17 @@ static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_
 static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
     struct timing timing[TABLES_MAX] = {0};
-    bool adamw = kind == HTH_BENCH_ADAMW;
     uint32_t first, end;
-    struct line l = {.kind = kind, .d = k->d, .rows = rows};
-    bool torch = k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
-                                                          adamw ? ADAMW_ELEMENTS : k->d, rows);
+    struct line l = line_of(k, kind, rows);
+    bool torch =
+        k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
+                                                 kind == HTH_BENCH_ADAMW ? l.elements : k->d, rows);
     struct hth_bench_samples rounds;
     enum hth_err err = HTH_OK;
     tables_of(k, kind, &first, &end);
     for (uint32_t i = first; i < end && err == HTH_OK; i++) {
-        l.table = &k->table[i];
-        l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
-        err = make_case(&l, &timing[i]);
+        name_line(&l, &k->table[i]);
+        err = make_case(&l, k->table[i].backend, &timing[i]);
     }
     hth_bench_begin(&rounds);
     while (err == HTH_OK && hth_bench_more(&k->bench, &rounds, ROUNDS)) {
@@ -460,8 +504,7 @@ static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_
         hth_bench_add(&rounds, 0);
     }
     for (uint32_t i = first; i < end; i++) {
-        l.table = &k->table[i];
-        l.isa = kind > HTH_BENCH_ADAMW ? "auto" : l.table->isa;
+        name_line(&l, &k->table[i]);
         if (err == HTH_OK)
             report(k, &l, &timing[i]);
         hth_bench_case_free(timing[i].work);
@@ -504,7 +547,6 @@ static enum hth_err run(struct kernels *k)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     char why[160];
-    HTH_TRY(find_tables(k));
     if (k->python == NULL || strcmp(k->python, "no") != 0) {
         k->torch = hth_bench_torch_open(k->python, why);
         fprintf(stderr, "beside: %s\n", why);
@@ -524,6 +566,12 @@ static enum hth_err run(struct kernels *k)
 /* Those of experts, unless flags say others. */
 static int on_card(struct kernels *k)
 {
+    if (k->ops != NULL || k->isa != NULL || k->bench.device.backend != NULL) {
+        hth_cli_say_error("--op, --isa and --backend choose among the CPU's kernels; a card is "
+                          "measured whole: leave them out, or --device");
+        hth_bench_close(&k->bench);
+        return HTH_EXIT_USAGE;
+    }
     static const uint32_t dims[] = {1024, 2048, 4096}, rows[] = {2048, 8192};
     const struct hth_bench_card card = {
         .dims = k->d > 0 ? &k->d : dims,
@@ -545,6 +593,10 @@ int hth_bench_kernels_main(int argc, char **argv)
         return code;
     if (hth_bench_on_card(&k.bench))
         return on_card(&k);
+    if (find_tables(&k) != HTH_OK) {
+        hth_bench_close(&k.bench);
+        return hth_exit_of(HTH_E_UNSUPPORTED);
+    }
     if (k.d == 0)
         k.d = 1024;
     if (k.rows_count == 0)

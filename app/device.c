@@ -12,6 +12,7 @@
 
 #include "core/mem.h"
 #include "kernels/plugin.h"
+#include "kernels/quant.h"
 
 #ifndef HTH_LIBDIR
 #define HTH_LIBDIR "/usr/local/lib/hearth"
@@ -123,8 +124,8 @@ static bool choose_card(const struct hth_device *flags, enum hth_matmul compute,
     return false;
 }
 
-/* HEARTH_ISA; NULL when it is empty, too, which is how shells unset a variable for one command. */
-static const char *isa_wanted(void)
+/* NULL when it is empty, too, which is how shells unset a variable for one command. */
+const char *hth_device_isa(void)
 {
     const char *isa = getenv("HEARTH_ISA");
     return isa != NULL && isa[0] != '\0' ? isa : NULL;
@@ -147,7 +148,7 @@ enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul o
 {
     struct hth_backend_choice choice = {.name = flags->backend != NULL ? flags->backend : "auto",
                                         .compute = otherwise,
-                                        .isa = isa_wanted()};
+                                        .isa = hth_device_isa()};
     if (flags->compute != NULL)
         HTH_ASSERT(find_type(flags->compute, &choice.compute));
     if (flags->device != NULL && strcmp(flags->device, "cpu") != 0) {
@@ -157,6 +158,8 @@ enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul o
             choice.compute = HTH_MATMUL_F32;
     }
     enum hth_err err = hth_backend_choose(&choice, out);
+    if (err == HTH_OK)
+        err = hth_quant_hold(choice.isa);
     if (err != HTH_OK)
         say_no_backend(&choice, err);
     return err;

@@ -4,8 +4,8 @@
  * environment's, put together in one place for every verb that computes.
  *
  * The flag --compute goes before the run file's `compute`. HEARTH_ISA (generic, avx2, avx512,
- * avx512bf16) holds the packed kernels to one instruction set, for tests and comparisons; empty is
- * as if it were not set.
+ * avx512bf16) holds the packed kernels and the number formats to one instruction set, for tests and
+ * comparisons; empty is as if it were not set.
  *
  * --device cuda (the first card), cuda:N, or cpu; a host takes several: cuda:0,cuda:1. Cards are
  * looked for by a plug-in, in the folders of HEARTH_PLUGINS (':' between them), then beside the
@@ -43,6 +43,8 @@ enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matm
                                    struct hth_device_set *out) HTH_MUST;
 /* Says where plug-ins are: before devices are listed or chosen. */
 void hth_device_plugins(void);
+/* HEARTH_ISA; NULL where it is not set. */
+const char *hth_device_isa(void);
 /* "packed, avx512bf16, bf16": for reports. */
 const char *hth_device_text(const struct hth_backend *backend, char out[64]);
 

@@ -75,7 +75,8 @@ struct hth_quantops {
 
 extern const struct hth_quantops hth_quantops_generic, hth_quantops_avx2, hth_quantops_avx512;
 
-/* "generic", "avx2" or "avx512", or NULL for the best; NULL when this CPU can't run it. */
+/* The widest table for a CPU of that instruction set (isa.h), NULL for this one; NULL when this CPU
+ * can't run it. */
 const struct hth_quantops *hth_quantops_find(const char *isa);
 
 /* quant.h's functions with the loops of one table, for tests. */

@@ -71,24 +71,41 @@ size_t hth_quant_bytes(enum hth_quant_format format, size_t count)
 
 const struct hth_quantops *hth_quantops_find(const char *isa)
 {
+    if (isa != NULL && !hth_isa_runs(isa))
+        return NULL;
 #ifdef __x86_64__
     bool any = isa == NULL;
-    if ((any || strcmp(isa, "avx512") == 0) && hth_isa_runs("avx512"))
+    if ((any || strncmp(isa, "avx512", 6) == 0) && hth_isa_runs("avx512"))
         return &hth_quantops_avx512;
     if ((any || strcmp(isa, "avx2") == 0) && hth_isa_runs("avx2"))
         return &hth_quantops_avx2;
 #endif
-    return isa == NULL || strcmp(isa, "generic") == 0 ? &hth_quantops_generic : NULL;
+    return &hth_quantops_generic;
 }
+
+static const struct hth_quantops *_Atomic chosen;
 
 /* The CPU is asked once; whoever comes first writes what everybody would write. */
 static const struct hth_quantops *best(void)
 {
-    static const struct hth_quantops *_Atomic chosen;
     const struct hth_quantops *q = chosen;
     if (q == NULL)
         chosen = q = hth_quantops_find(NULL);
     return q;
+}
+
+enum hth_err hth_quant_hold(const char *isa)
+{
+    const struct hth_quantops *q = hth_quantops_find(isa);
+    if (q == NULL)
+        return HTH_E_UNSUPPORTED;
+    chosen = q;
+    return HTH_OK;
+}
+
+const char *hth_quant_isa(void)
+{
+    return best()->isa;
 }
 
 /* -- dynamic code books -------------------------------------------------------------------- */

@@ -84,6 +84,13 @@ enum hth_err hth_quant_decode(enum hth_quant_format format, const void *in, size
 enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, size_t bytes,
                                   size_t count, float alpha, float *y) HTH_MUST;
 
+/* Holds all later calls to the loops of one instruction set (isa.h), for tests and comparisons;
+ * NULL: the best of this CPU, as from the start. No bit depends on it. Errors: E_UNSUPPORTED (this
+ * CPU does not run it). */
+enum hth_err hth_quant_hold(const char *isa) HTH_MUST;
+/* Whose loops they are: "generic", "avx2" or "avx512". */
+const char *hth_quant_isa(void);
+
 /* The books of dynamic8 and dynamic8u, in rising order. */
 const float *hth_quant_dynamic_book(bool is_unsigned);
 

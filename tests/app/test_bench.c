@@ -193,9 +193,10 @@ static void test_kernels_print_json(void **state)
         "hearth bench kernels",        "--json",      "--d=32",      "--rows=3,5",
         "--op=ffn_train_step,softmax", "--threads=2", "--python=no", "--repeats=1"};
     char *argv[HTH_ARRAY_LEN(words) + 1] = {NULL};
-    static const char *const names[] = {"op",          "type",          "isa",      "d",
-                                        "rows",        "threads",       "ms",       "gflops",
-                                        "peak_gflops", "peak_fraction", "gb_per_s", "torch_ms"};
+    static const char *const names[] = {"op",      "type",        "isa",           "d",
+                                        "rows",    "elements",    "threads",       "ms",
+                                        "gflops",  "peak_gflops", "peak_fraction", "gb_per_s",
+                                        "torch_ms"};
     char line[1024];
     uint32_t lines = 0, threads[3] = {0, 0, 0}, products = 0;
     for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
@@ -210,6 +211,7 @@ static void test_kernels_print_json(void **state)
         bool product = strcmp(json_string_value(json_object_get(row, "op")), "softmax") != 0;
         double flops = 2.0 * 6 * number(row, "rows") * 32 * 128;
         assert_true(number(row, "ms") > 0);
+        assert_true(number(row, "elements") == 32 * number(row, "rows"));
         if (product) {
             assert_close(number(row, "gflops"), flops / number(row, "ms") * 1e-6, 2e-3, 0);
             assert_close(number(row, "peak_fraction"),

@@ -114,6 +114,42 @@ static void test_instruction_sets(void **state)
     place_end(p);
 }
 
+/* What `hearth bench kernels` can't take: said before anything is measured, in one sentence. */
+static void test_kernels_to_measure(void **state)
+{
+    struct place *p = *state;
+    static const char *const cases[][3] = {
+        {"--rows=,", "--rows ','", NULL},
+        {"--op=,", "--op ','", NULL},
+        {"--op=ffn_forward,nonsense", "--op 'nonsense'", NULL},
+        {"--isa=neon", "--isa 'neon'", NULL},
+        {"--isa=generic", "no kernels for --isa generic --type tf32", "--type=tf32"},
+        {"--device=cuda", "leave them out, or --device", "--op=adamw"},
+        {"--device=cuda", "leave them out, or --device", "--isa=avx2"},
+        {"--device=cuda", "leave them out, or --device", "--backend=ref"},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct proc *proc = START(p, "wrong", "bench", "kernels", "--python=no", cases[i][0],
+                                  cases[i][2] != NULL ? cases[i][2] : "--json");
+        int code = proc_wait(proc);
+        assert_true(code != 0 && code < 128);
+        proc_must_say(proc, cases[i][1]);
+        char *err = place_read(proc->err, NULL);
+        size_t sentences = 0;
+        for (const char *line = err; line != NULL; line = strchr(line, '\n'), line += line != NULL)
+            sentences += strncmp(line, "hearth", 6) == 0;
+        if (sentences != 1)
+            fail_msg("%s: %s", cases[i][0], err);
+        free(err);
+        p->proc_count = 0;
+    }
+    /* Twice the same is no mistake. */
+    struct proc *twice = START(p, "twice", "bench", "kernels", "--python=no", "--d=8", "--rows=1",
+                               "--repeats=1", "--isa=generic", "--op=softmax,softmax");
+    assert_int_equal(proc_wait(twice), 0);
+    place_end(p);
+}
+
 static int run_with(struct place *p, const char *text, const char *say)
 {
     place_write(p, "bad.yaml", text, strlen(text));
@@ -298,6 +334,7 @@ int main(void)
         CASE(test_command_lines),
         CASE(test_help_goes_to_stdout),
         CASE(test_instruction_sets),
+        CASE(test_kernels_to_measure),
         CASE(test_run_files),
         CASE(test_missing_and_damaged_data),
         CASE(test_keys),

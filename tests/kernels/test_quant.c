@@ -685,6 +685,28 @@ static void test_planes(void **state)
     assert_memory_equal(back, x, 12);
 }
 
+/* Who holds the formats to one set gets its loops from then on, and one that is not there leaves
+ * what was chosen. */
+static void test_hold(void **state)
+{
+    const char *best = hth_quant_isa();
+    float x[70];
+    uint8_t want[80], got[80];
+    size_t bytes = hth_quant_bytes(HTH_QUANT_INT8, HTH_ARRAY_LEN(x));
+    (void)state;
+    normal(x, HTH_ARRAY_LEN(x), 3);
+    assert_string_equal(best, tables[table_count - 1]->isa);
+    assert_ok(hth_quant_encode(HTH_QUANT_INT8, x, HTH_ARRAY_LEN(x), want));
+    assert_ok(hth_quant_hold("generic"));
+    assert_string_equal(hth_quant_isa(), "generic");
+    assert_ok(hth_quant_encode(HTH_QUANT_INT8, x, HTH_ARRAY_LEN(x), got));
+    assert_memory_equal(got, want, bytes);
+    assert_err(HTH_E_UNSUPPORTED, hth_quant_hold("abacus"));
+    assert_string_equal(hth_quant_isa(), "generic");
+    assert_ok(hth_quant_hold(NULL));
+    assert_string_equal(hth_quant_isa(), best);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -704,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_nothing_beyond_the_end),
         cmocka_unit_test(test_odd_addresses),
         cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_hold),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
