@@ -44,6 +44,7 @@ struct hth_image {
     void *data;                    /* the back end's own; freed through image_free */
     atomic_uint_least64_t version; /* of the values it was built from; 0: never */
     atomic_bool busy;              /* somebody is building it */
+    atomic_uint_least32_t passes;  /* packed: blocks of rows that went through it since a step */
 };
 
 /* A gradient, or what is to be added to it, as a product of rows: see packed-factors.c. */

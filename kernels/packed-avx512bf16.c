@@ -3,6 +3,8 @@
  * so a unit holds two numbers. */
 #include "kernels/packed-avx512.h"
 
+#include <stdint.h>
+
 #define PK_TABLE hth_packed_avx512bf16
 #define PK_NAME  "avx512bf16"
 #define PK_BF16  1
@@ -19,4 +21,39 @@
 #define PK_NARROW(v) ((hvec)_mm512_cvtneps_pbh((__m512)(v)))
 /* 14 bits, where the sum behind x has 8. */
 #define PK_INVERSE(x) ((vec)_mm512_rcp14_ps((__m512)(x)))
+/* Four neighbours in a row of units, [even | odd unit] of k and k + 1, are four of the turned row:
+ * the two in the middle change places. Then pairs of units are transposed, 8 x 8 at a time. */
+static inline __attribute__((always_inline)) void turn_8x8(const uint32_t *src, uint32_t *dst)
+{
+    const __m512i middle =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    __m512i a[8], t[8], s[8];
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_shuffle_epi8(_mm512_loadu_si512(src + 32 * i), middle);
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_unpacklo_epi64(a[2 * i], a[2 * i + 1]);
+        t[4 + i] = _mm512_unpackhi_epi64(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        s[2 * i] = _mm512_shuffle_i64x2(t[2 * i], t[2 * i + 1], 0x88);
+        s[2 * i + 1] = _mm512_shuffle_i64x2(t[2 * i], t[2 * i + 1], 0xdd);
+    }
+    for (int odd = 0; odd < 2; odd++) {
+        const __m512i *q = s + 4 * odd;
+        uint32_t *row = dst + 32 * odd;
+        _mm512_store_si512(row, _mm512_shuffle_i64x2(q[0], q[2], 0x88));
+        _mm512_store_si512(row + 64, _mm512_shuffle_i64x2(q[1], q[3], 0x88));
+        _mm512_store_si512(row + 128, _mm512_shuffle_i64x2(q[0], q[2], 0xdd));
+        _mm512_store_si512(row + 192, _mm512_shuffle_i64x2(q[1], q[3], 0xdd));
+    }
+}
+
+static inline __attribute__((always_inline)) void turn_piece(const uint32_t *src, uint32_t *dst)
+{
+    for (int i = 0; i < 2; i++) {
+        turn_8x8(src + 256 * i, dst + 16 * i);
+        turn_8x8(src + 256 * i + 16, dst + 256 + 16 * i);
+    }
+}
+#define PK_TURN(src, dst) turn_piece(src, dst)
 #include "kernels/packed-template.h"

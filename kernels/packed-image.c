@@ -156,6 +156,14 @@ enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int whi
     return err;
 }
 
+bool hth_packed_image_pays(struct hth_weight *w, uint32_t blocks)
+{
+    struct hth_image *image = &w->image[HTH_IMAGE_BACKWARD];
+    uint32_t before = atomic_fetch_add_explicit(&image->passes, blocks, memory_order_relaxed);
+    return before + blocks > 1 ||
+           atomic_load_explicit(&image->version, memory_order_acquire) == w->owner->version;
+}
+
 void hth_packed_image_free(struct hth_weight *w)
 {
     hth_aligned_free(w->image[HTH_IMAGE_FORWARD].data);
@@ -182,18 +190,27 @@ size_t hth_packed_image_bytes(const struct hth_params *p)
 
 /* -- for optimisers ------------------------------------------------------------------------ */
 
+/* A backward image that paid since the last step will pay again. */
+static bool emits(const struct hth_weight *w, int which)
+{
+    const struct hth_image *image = &w->image[which];
+    return image->data != NULL &&
+           (which == HTH_IMAGE_FORWARD ||
+            atomic_load_explicit(&image->passes, memory_order_relaxed) > 1);
+}
+
 bool hth_packed_emit_begin(struct hth_weight *w)
 {
-    return w->image[HTH_IMAGE_FORWARD].data != NULL || w->image[HTH_IMAGE_BACKWARD].data != NULL;
+    return emits(w, HTH_IMAGE_FORWARD) || emits(w, HTH_IMAGE_BACKWARD);
 }
 
 void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, uint32_t col0,
                           uint32_t cols, const float *values, size_t ld)
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(w->owner->be);
-    if (w->image[HTH_IMAGE_FORWARD].data != NULL)
+    if (emits(w, HTH_IMAGE_FORWARD))
         emit_forward(isa, w, row0, rows, col0, cols, values, ld);
-    if (w->image[HTH_IMAGE_BACKWARD].data != NULL)
+    if (emits(w, HTH_IMAGE_BACKWARD))
         emit_backward(isa, w, row0, rows, col0, cols, values, ld);
     stream_end(w);
 }
@@ -201,8 +218,9 @@ void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, ui
 void hth_packed_emit_end(struct hth_weight *w)
 {
     for (int which = HTH_IMAGE_FORWARD; which <= HTH_IMAGE_BACKWARD; which++) {
-        if (w->image[which].data != NULL)
+        if (emits(w, which))
             atomic_store_explicit(&w->image[which].version, w->owner->version,
                                   memory_order_release);
+        atomic_store_explicit(&w->image[which].passes, 0, memory_order_relaxed);
     }
 }

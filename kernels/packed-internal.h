@@ -33,6 +33,7 @@ struct hth_tile {
      * K: a share of what the whole block of rows has time for. */
     const uint32_t *ahead;
     size_t ahead_step;
+    uint32_t ahead_lines; /* 2^i - 1: in runs of so many lines and one; ahead_step between them */
     uint32_t rows, units;
     bool fresh;  /* start from 0, not from C */
     bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */
@@ -75,6 +76,9 @@ struct hth_packed_isa {
                            uint32_t width);
     /* dst[u][j], j < nr: from `cols` rows of k numbers, K along the row; zeros beyond cols. */
     void (*pack_along)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst);
+    /* A piece of a panel, `units` <= nr / pair units of nr columns, with K and columns exchanged:
+     * dst[u][j], u < nr / pair, j < nr; zeros beyond what there is. */
+    void (*turn)(const uint32_t *src, uint32_t units, uint32_t *dst);
 };
 
 extern const struct hth_packed_isa hth_packed_generic, hth_packed_generic_bf16;
@@ -99,6 +103,10 @@ enum { HTH_IMAGE_FORWARD, HTH_IMAGE_BACKWARD };
 enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int which,
                               const uint32_t **out) HTH_MUST;
 void hth_packed_image_free(struct hth_weight *w);
+/* Whether the backward image pays for a pass of so many blocks of rows: it is there, or these are
+ * not the first since a step. Else what is needed of it is made on the way, from the forward image;
+ * the bits are the same. */
+bool hth_packed_image_pays(struct hth_weight *w, uint32_t blocks);
 
 enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
                                        struct hth_view x, struct hth_view y);

@@ -8,6 +8,7 @@
  * and may define (else plain C is used)
  *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
+ *   PK_TURN(src, dst)           bf16: W rows of 2 W units with K and columns exchanged
  *   PK_NARROW(v)                bf16: a vector's lanes, rounded as those two do
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
@@ -29,6 +30,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define NR     (2 * PK_W)
+#define LINE   16 /* units of a cache line */
 
 typedef float vec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
 typedef uint32_t uvec __attribute__((vector_size(4 * PK_W), aligned(4), may_alias));
@@ -279,6 +281,41 @@ static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, u
     }
 }
 
+#if PK_BF16
+#ifndef PK_TURN
+/* Rows of units are [W][2 W]: transposed as units, then two neighbours exchange halves. */
+INLINE void turn_units(const uint32_t *src, uint32_t *dst)
+{
+    for (uint32_t j = 0; j < NR; j += PK_W) {
+        uvec m[PK_W];
+        for (uint32_t u = 0; u < PK_W; u++)
+            m[u] = *(const uvec *)(src + (size_t)u * NR + j);
+        transpose(m);
+        for (uint32_t l = 0; l < PK_W; l += 2, dst += NR) {
+            uvec even = (m[l] & 0xffffu) | m[l + 1] << 16;
+            uvec odd = m[l] >> 16 | (m[l + 1] & 0xffff0000u);
+            store_units(dst, ZIP_LOW(even, odd));
+            store_units(dst + PK_W, ZIP_HIGH(even, odd));
+        }
+    }
+}
+#define PK_TURN(src, dst) turn_units(src, dst)
+#endif
+
+static void turn(const uint32_t *src, uint32_t units, uint32_t *dst)
+{
+    uint32_t some[PK_W * NR] __attribute__((aligned(64))) = {0};
+    if (units < PK_W)
+        src = memcpy(some, src, (size_t)units * NR * sizeof(*src));
+    PK_TURN(src, dst);
+}
+#else
+static void turn(const uint32_t *src, uint32_t units, uint32_t *dst)
+{
+    pack_along((const float *)(const void *)src, NR, NR, units, dst);
+}
+#endif
+
 /* -- tiles --------------------------------------------------------------------------------- */
 
 #define FEW_ROWS 8
@@ -297,6 +334,7 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
     }
     const uint32_t *a = t->a, *b = t->b, *ahead = t->ahead;
     const size_t ahead_step = t->ahead_step;
+    const uint32_t ahead_lines = t->ahead_lines;
     /* B comes from L2, but where a batch is one tile of few rows, from L3 or memory. */
     const size_t soon = (unit_step == 1 && rows <= FEW_ROWS ? 64 : 16) * NR;
     for (uint32_t left = t->units; left > 0; left--) {
@@ -316,7 +354,7 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
             }
         }
         __builtin_prefetch(ahead, 0, 2);
-        ahead += ahead_step;
+        ahead += ((left - 1) & ahead_lines) != 0 ? LINE : ahead_step;
         a += unit_step;
         b += NR;
     }
@@ -557,6 +595,7 @@ const struct hth_packed_isa PK_TABLE = {
     .pack_row = pack_row,
     .pack_down = pack_down,
     .pack_along = pack_along,
+    .turn = turn,
 #if PK_BF16
     .pack_row_bf16 = pack_row_bf16,
     .pack_down_bf16 = pack_down_bf16,

@@ -8,6 +8,7 @@
  *           for each chunk of K, for each tile of rows:     sums in registers, resting in L1
  *           the tile's end, from L1: bias, GELU, residual; y is written once
  *
+ * Panels of W^T, for dx = dy W^T, lie in an image of their own or are made of pieces of the other.
  * The weight gradient is the same product with x^T in place of x: its K are the rows of the batch.
  */
 #include "kernels/packed-internal.h"
@@ -26,6 +27,7 @@ struct product {
     uint32_t parts;
     uint32_t *a; /* packed rows: [chunks][rows][HTH_PACK_LDA] */
     const uint32_t *panels;
+    bool turned; /* the panels are those of B^T: columns of B are units of theirs, in pieces */
     struct hth_tile_end end; /* at the block's first row and column 0 */
 };
 
@@ -134,34 +136,111 @@ static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile
     t->ahead = next + (size_t)tile * t->units * t->ahead_step;
 }
 
+/* -- panels that are turned -- */
+
+#define TURN_UNITS 128 /* of a panel at a time: 16 KiB, which stay in L1 */
+#define LINE       16  /* units of a cache line */
+
+/* Units of a panel's side, and of a piece. */
+static uint32_t piece_units(const struct product *p)
+{
+    return p->isa->nr / p->isa->pair;
+}
+
+static uint32_t piece_lines(const struct product *p)
+{
+    return HTH_MAX(piece_units(p) * p->isa->nr / LINE, 1u);
+}
+
+/* Where columns panel * nr .. of B lie in panel i of B^T; beyond the last, those that will be
+ * wanted next. */
+static const uint32_t *piece_at(const struct product *p, uint32_t panel, uint32_t i)
+{
+    uint32_t nr = p->isa->nr, pieces = (p->units * p->isa->pair + nr - 1) / nr;
+    size_t length = (size_t)hth_units(p->isa, p->n) * nr;
+    if (i >= pieces) {
+        i -= pieces;
+        panel++;
+    }
+    return p->panels + HTH_MIN(i, pieces - 1) * length + (size_t)panel * piece_units(p) * nr;
+}
+
+/* Pieces that the tiles of a block can ask for while they use one stretch of a turned panel. */
+static uint32_t pieces_expected(const struct product *p, uint32_t tiles)
+{
+    return HTH_MIN(tiles * TURN_UNITS / piece_lines(p), TURN_UNITS / piece_units(p));
+}
+
+/* Each tile asks for its share of the pieces that are turned next. */
+static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t panel, uint32_t u,
+                          uint32_t tile)
+{
+    uint32_t lines = piece_lines(p), share = HTH_MAX(TURN_UNITS / lines, 1u);
+    size_t length = (size_t)hth_units(p->isa, p->n) * p->isa->nr;
+    t->ahead = piece_at(p, panel, u / piece_units(p) + tile * share);
+    t->ahead_lines = lines - 1;
+    t->ahead_step = length - (size_t)(lines - 1) * LINE;
+}
+
+/* Units u .. u + units of a panel of B. */
+static void turn_panel(const struct product *p, uint32_t panel, uint32_t u, uint32_t units,
+                       uint32_t *dst)
+{
+    uint32_t nr = p->isa->nr, side = piece_units(p),
+             tiles = (p->rows + p->isa->mr - 1) / p->isa->mr;
+    uint32_t there = HTH_MIN(hth_units(p->isa, p->n) - panel * side, side);
+    uint32_t expected = pieces_expected(p, tiles) * side;
+    for (uint32_t i = 0; i < units; i += side, dst += side * nr) {
+        if (i + expected < units)
+            expect_rows(piece_at(p, panel, (u + i + expected) / side), 0, 1,
+                        (size_t)there * nr * sizeof(*dst), false);
+        p->isa->turn(piece_at(p, panel, (u + i) / side), there, dst);
+    }
+}
+
+/* Adds units u .. u + units of a panel, or of two, to the block's sums; u is within one chunk. */
+static void panel_units(const struct product *p, uint32_t panel, uint32_t panels, uint32_t u,
+                        uint32_t units, const uint32_t *b, float *sums)
+{
+    const struct hth_packed_isa *isa = p->isa;
+    uint32_t nr = isa->nr, tiles = (p->rows + isa->mr - 1) / isa->mr;
+    size_t length = (size_t)p->units * nr;
+    const uint32_t *a = p->a + (size_t)u / HTH_PACK_UNITS * p->rows * HTH_PACK_LDA;
+    bool last = u + units == p->units;
+    for (uint32_t i = 0; i < tiles; i++) {
+        uint32_t first = tile_first(p->rows, tiles, i);
+        struct hth_tile t = {.a = a + (size_t)first * HTH_PACK_LDA + u % HTH_PACK_UNITS,
+                             .b = b,
+                             .c = sums + first * nr,
+                             .ldc = nr,
+                             .next_panel = panels > 1 ? length : 0,
+                             .rows = tile_first(p->rows, tiles, i + 1) - first,
+                             .units = units,
+                             .fresh = u == 0};
+        if (p->turned)
+            expect_pieces(p, &t, panel, u + units, i);
+        else
+            expect_panel(&t, b + panels * length, i, tiles, nr);
+        for (uint32_t k = 0; last && k < panels; k++)
+            expect_end(p, first, t.rows, (panel + k) * nr);
+        isa->tile_by_rows(&t);
+        for (uint32_t k = 0; last && k < panels; k++)
+            end_tile(p, t.c + k * t.rows * nr, first, t.rows, (panel + k) * nr);
+    }
+}
+
 /* One panel, or two for few rows. */
 static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
-    const struct hth_packed_isa *isa = p->isa;
-    uint32_t nr = isa->nr, tiles = (p->rows + isa->mr - 1) / isa->mr;
-    size_t length = (size_t)p->units * nr;
-    for (uint32_t u = 0; u < p->units; u += HTH_PACK_UNITS) {
-        uint32_t units = HTH_MIN(p->units - u, (uint32_t)HTH_PACK_UNITS);
-        const uint32_t *a = p->a + (size_t)u / HTH_PACK_UNITS * p->rows * HTH_PACK_LDA;
-        bool last = u + units == p->units;
-        for (uint32_t i = 0; i < tiles; i++) {
-            uint32_t first = tile_first(p->rows, tiles, i);
-            struct hth_tile t = {.a = a + (size_t)first * HTH_PACK_LDA,
-                                 .b = p->panels + panel * length + (size_t)u * nr,
-                                 .c = sums + first * nr,
-                                 .ldc = nr,
-                                 .next_panel = panels > 1 ? length : 0,
-                                 .rows = tile_first(p->rows, tiles, i + 1) - first,
-                                 .units = units,
-                                 .fresh = u == 0};
-            expect_panel(&t, t.b + panels * length, i, tiles, nr);
-            for (uint32_t k = 0; last && k < panels; k++)
-                expect_end(p, first, t.rows, (panel + k) * nr);
-            isa->tile_by_rows(&t);
-            for (uint32_t k = 0; last && k < panels; k++)
-                end_tile(p, t.c + k * t.rows * nr, first, t.rows, (panel + k) * nr);
-        }
+    uint32_t turned[TURN_UNITS * HTH_PACK_NR] __attribute__((aligned(64)));
+    uint32_t step = p->turned ? TURN_UNITS : HTH_PACK_UNITS, nr = p->isa->nr;
+    const uint32_t *b = p->panels + panel * (size_t)p->units * nr;
+    for (uint32_t u = 0; u < p->units; u += step) {
+        uint32_t units = HTH_MIN(p->units - u, step);
+        if (p->turned)
+            turn_panel(p, panel, u, units, turned);
+        panel_units(p, panel, panels, u, units, p->turned ? turned : b + (size_t)u * nr, sums);
     }
 }
 
@@ -175,7 +254,7 @@ static void product_part(void *arg, uint32_t part)
     const struct product *p = arg;
     uint32_t panels = panels_of(p->isa, p->n);
     uint32_t end = tile_first(panels, p->parts, part + 1);
-    uint32_t step = p->rows <= p->isa->pair_rows ? 2 : 1;
+    uint32_t step = p->rows <= p->isa->pair_rows && !p->turned ? 2 : 1;
     for (uint32_t i = tile_first(panels, p->parts, part); i < end; i += step)
         panel_run(p, i, HTH_MIN(end - i, step));
 }
@@ -192,11 +271,17 @@ static uint32_t parts_of(const struct hth_exec *ex, uint64_t work, uint32_t most
     return (uint32_t)HTH_MIN(parts, (uint64_t)most);
 }
 
+static uint32_t blocks_of(const struct hth_packed_isa *isa, struct hth_view x)
+{
+    uint32_t most = block_rows(isa, hth_units(isa, x.cols));
+    return (x.rows + most - 1) / most;
+}
+
 static enum hth_err product_run(struct hth_exec *ex, struct product *p, struct hth_view x)
 {
     const struct hth_packed_isa *isa = p->isa;
+    uint32_t blocks = blocks_of(isa, x);
     p->units = hth_units(isa, x.cols);
-    uint32_t most = block_rows(isa, p->units), blocks = (x.rows + most - 1) / most;
     size_t mark = hth_exec_mark(ex);
     p->a = hth_exec_take(ex, block_bytes(isa, p->units, x.rows));
     if (p->a == NULL)
@@ -236,7 +321,9 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
                                              struct hth_view dy, struct hth_view dx)
 {
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
-    HTH_TRY(hth_packed_image(ex, lin->w, HTH_IMAGE_BACKWARD, &p.panels));
+    p.turned = !hth_packed_image_pays(lin->w, blocks_of(p.isa, dy));
+    HTH_TRY(
+        hth_packed_image(ex, lin->w, p.turned ? HTH_IMAGE_FORWARD : HTH_IMAGE_BACKWARD, &p.panels));
     if (lin->bias != NULL)
         HTH_TRY(hth_weight_grad_ready(lin->bias));
     p.end = (struct hth_tile_end){.act = lin->act,

@@ -3,9 +3,11 @@
  * packed.h: weights in the order in which the kernels read them. docs/kernels.md teaches the whole.
  *
  * A weight W [K, N] of the `packed` back ends has up to two *images*, copies in panels, fp32 or
- * bf16: the forward image serves y = x W, the transposed one dx = dy W^T. An image is made when an
- * operation first needs it and belongs to one version of the values (hth_params_touched moves it);
- * several forward passes may find it missing at the same time: one builds, the others wait for it.
+ * bf16: the forward image serves y = x W, the transposed one dx = dy W^T. An image is made when it
+ * first pays and belongs to one version of the values (hth_params_touched moves it); several passes
+ * may find it missing at the same time: one builds, the others wait for it. The transposed one pays
+ * from the second block of rows between two steps on; the first takes what it needs from the
+ * forward image, with the same bits.
  *
  * An optimiser that has just computed new values can put them into the images while they lie in a
  * cache, so that they need no second pass over memory:
@@ -39,7 +41,7 @@ void hth_packed_emit_tile(struct hth_weight *w, uint32_t row0, uint32_t rows, ui
 void hth_packed_emit_end(struct hth_weight *w);
 
 /* Bytes that the images of the set take: nothing before the first use, then each one's 2 or 4 bytes
- * per value, up to two of them. */
+ * per value, up to two of them (one where every step has a single pass of few rows). */
 size_t hth_packed_image_bytes(const struct hth_params *p);
 
 #endif

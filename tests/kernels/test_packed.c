@@ -92,6 +92,49 @@ static void test_choice(void **state)
     assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
 }
 
+/* A team that runs its parts in threads of their own, some at a time, the last part first. */
+struct crowd {
+    struct hth_team team;
+    uint32_t width, most_parts;
+};
+
+struct crowd_part {
+    hth_team_fn *fn;
+    void *arg;
+    uint32_t part;
+};
+
+static void *crowd_thread(void *arg)
+{
+    struct crowd_part *p = arg;
+    p->fn(p->arg, p->part);
+    return NULL;
+}
+
+static void crowd_run(struct hth_team *team, uint32_t parts, hth_team_fn *fn, void *arg)
+{
+    struct crowd *crowd = (struct crowd *)team;
+    crowd->most_parts = HTH_MAX(crowd->most_parts, parts);
+    for (uint32_t left = parts; left > 0;) {
+        pthread_t threads[4];
+        struct crowd_part part[4];
+        uint32_t n = HTH_MIN(left, crowd->width);
+        for (uint32_t i = 0; i < n; i++) {
+            part[i] = (struct crowd_part){fn, arg, --left};
+            assert_int_equal(pthread_create(&threads[i], NULL, crowd_thread, &part[i]), 0);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+static uint32_t crowd_width(const struct hth_team *team)
+{
+    return ((const struct crowd *)team)->width;
+}
+
+static const struct hth_team_ops crowd_ops = {crowd_run, crowd_width};
+
 /* -- images -------------------------------------------------------------------------------- */
 
 #define ROWS 9
@@ -211,12 +254,15 @@ static void test_emitted_images(void **state)
             struct layer l = layer_new(backends[k], shapes[s][0], shapes[s][1]);
             assert_false(hth_packed_emit_begin(l.w)); /* nobody has used it yet */
             assert_int_equal(hth_packed_image_bytes(l.p), 0);
-            layer_hash(&l);
+            uint64_t first =
+                layer_hash(&l); /* the second pass over the same values pays for both */
+            assert_true(layer_hash(&l) == first);
             size_t unit = hth_backend_compute(backends[k]) == HTH_MATMUL_BF16 ? 2 : 4;
             size_t least = 2 * (size_t)l.in * l.out * unit;
             assert_true(hth_packed_image_bytes(l.p) >= least);
             assert_false(hth_packed_emit_begin(l.b)); /* biases have none */
             emit_all(&l, 21, true);
+            assert_true(layer_hash(&l) == fresh_hash(&l));
             assert_true(layer_hash(&l) == fresh_hash(&l));
             emit_all(&l, 22, false);
             assert_true(layer_hash(&l) == fresh_hash(&l));
@@ -226,6 +272,84 @@ static void test_emitted_images(void **state)
             assert_true(layer_hash(&l) != fresh_hash(&l));
             layer_free(&l);
         }
+    }
+}
+
+/* The data gradient of the first rows after a step has no image of its own: the forward one is
+ * turned, whoever helps. The next rows, of the same values, find or make the other. */
+static uint64_t data_hash(struct layer *l, uint32_t rows, const float *dy, float *dx)
+{
+    struct hth_linear_back back = {.w = l->w};
+    assert_ok(hth_linear_backward_data(l->ex, &back,
+                                       hth_view_f32((float *)(uintptr_t)dy, rows, l->out, l->out),
+                                       hth_view_f32(dx, rows, l->in, l->in)));
+    return hth_hash64(dx, (size_t)rows * l->in * sizeof(float), 0);
+}
+
+static void check_turned(struct layer *l, uint32_t rows)
+{
+    struct crowd crowd = {{&crowd_ops}, 3, 0};
+    struct hth_optim o = HTH_OPTIM_INIT;
+    float *dy = hth_calloc((size_t)rows * (l->out + l->in), sizeof(float)),
+          *dx = dy + rows * l->out;
+    fill(dy, (size_t)rows * l->out, 5);
+    uint64_t turned = data_hash(l, rows, dy, dx);
+    size_t one = hth_packed_image_bytes(l->p);
+    assert_true(data_hash(l, rows, dy, dx) == turned);
+    size_t both = hth_packed_image_bytes(l->p);
+    assert_true(one > 0 && both > one);
+    hth_params_zero_grads(l->p);
+    for (int step = 0; step < 3; step++) { /* the first emits both, as two passes went before */
+        assert_ok(hth_optim_step(l->ex, l->p, &o, 1));
+        hth_exec_set_team(l->ex, &crowd.team);
+        turned = data_hash(l, rows, dy, dx);
+        hth_exec_set_team(l->ex, NULL);
+        struct layer fresh = layer_new(l->be, l->in, l->out);
+        assert_ok(hth_params_import(fresh.ex, fresh.p, HTH_PART_VALUE, 0, hth_params_flat_len(l->p),
+                                    hth_params_flat(l->p, HTH_PART_VALUE)));
+        assert_true(data_hash(&fresh, rows, dy, dx) == turned);
+        assert_true(data_hash(&fresh, rows, dy, dx) == turned);
+        layer_free(&fresh);
+    }
+    assert_int_equal(hth_packed_image_bytes(l->p), both);
+    assert_true(rows * l->in * l->out < 1u << 21 || crowd.most_parts > 1); /* it was helped */
+    hth_free(dy);
+}
+
+static void test_turned_images(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][3] = {{1, 131, 77},   {9, 33, 1100}, {30, 1100, 33},
+                                         {5, 130, 2050}, {13, 65, 1},   {40, 300, 400},
+                                         {8, 1, 70}};
+    for (size_t k = 0; k < backend_count; k++) {
+        for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
+            struct layer l = layer_new(backends[k], shapes[s][1], shapes[s][2]);
+            check_turned(&l, shapes[s][0]);
+            layer_free(&l);
+        }
+    }
+}
+
+/* Rows of one batch between two steps: the backward image is never made. */
+static void test_one_image(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < backend_count; k++) {
+        struct layer l = layer_new(backends[k], 131, 77);
+        struct hth_optim o = HTH_OPTIM_INIT;
+        size_t one = 0;
+        for (int step = 0; step < 3; step++) {
+            uint64_t hash = layer_hash(&l);
+            one = step == 0 ? hth_packed_image_bytes(l.p) : one;
+            assert_true(one > 0 && hth_packed_image_bytes(l.p) == one);
+            assert_true(hash == fresh_hash(&l));
+            hth_params_zero_grads(l.p);
+            assert_ok(hth_linear_backward_weight(l.ex, l.w, l.b, hth_view_f32(l.x, ROWS, 131, 131),
+                                                 hth_view_f32(l.dy, ROWS, 77, 77)));
+            assert_ok(hth_optim_step(l.ex, l.p, &o, 1));
+        }
+        layer_free(&l);
     }
 }
 
@@ -277,52 +401,10 @@ static void test_many_builders(void **state)
 
 /* -- helpers ------------------------------------------------------------------------------- */
 
-/* A team that runs its parts in threads of their own, some at a time, the last part first. */
-struct crowd {
-    struct hth_team team;
-    uint32_t width, most_parts;
-};
-
-struct crowd_part {
-    hth_team_fn *fn;
-    void *arg;
-    uint32_t part;
-};
-
-static void *crowd_thread(void *arg)
-{
-    struct crowd_part *p = arg;
-    p->fn(p->arg, p->part);
-    return NULL;
-}
-
-static void crowd_run(struct hth_team *team, uint32_t parts, hth_team_fn *fn, void *arg)
-{
-    struct crowd *crowd = (struct crowd *)team;
-    crowd->most_parts = HTH_MAX(crowd->most_parts, parts);
-    for (uint32_t left = parts; left > 0;) {
-        pthread_t threads[4];
-        struct crowd_part part[4];
-        uint32_t n = HTH_MIN(left, crowd->width);
-        for (uint32_t i = 0; i < n; i++) {
-            part[i] = (struct crowd_part){fn, arg, --left};
-            assert_int_equal(pthread_create(&threads[i], NULL, crowd_thread, &part[i]), 0);
-        }
-        for (uint32_t i = 0; i < n; i++)
-            pthread_join(threads[i], NULL);
-    }
-}
-
-static uint32_t crowd_width(const struct hth_team *team)
-{
-    return ((const struct crowd *)team)->width;
-}
-
 /* All three operations, with and without help. */
 static void test_team_changes_no_bit(void **state)
 {
     (void)state;
-    static const struct hth_team_ops ops = {crowd_run, crowd_width};
     static const uint32_t shapes[][3] = {
         {101, 333, 400}, {3, 700, 2050}, {300, 130, 257}, {530, 40, 700}};
     for (size_t k = 0; k < backend_count; k++) {
@@ -336,7 +418,7 @@ static void test_team_changes_no_bit(void **state)
             struct hth_linear_back back = {.w = l.w};
             fill(x, (size_t)rows * (in + out), 9);
             for (uint32_t width = 0; width <= 4; width++) {
-                struct crowd crowd = {{&ops}, width, 0};
+                struct crowd crowd = {{&crowd_ops}, width, 0};
                 hth_exec_set_team(l.ex, width > 0 ? &crowd.team : NULL);
                 hth_params_zero_grads(l.p);
                 assert_ok(hth_linear_forward(l.ex, &lin, hth_view_f32(x, rows, in, in),
@@ -430,12 +512,11 @@ static uint64_t helped_hash(struct helped *h)
 static void test_team_changes_no_bit_elsewhere(void **state)
 {
     (void)state;
-    static const struct hth_team_ops ops = {crowd_run, crowd_width};
     for (size_t k = 0; k < backend_count; k++) {
         struct helped h = helped_new(backends[k]);
         uint64_t want = helped_hash(&h);
         for (uint32_t width = 1; width <= 4; width++) {
-            struct crowd crowd = {{&ops}, width, 0};
+            struct crowd crowd = {{&crowd_ops}, width, 0};
             hth_exec_set_team(h.ex, &crowd.team);
             assert_true(helped_hash(&h) == want);
             assert_true(width <= 1 || crowd.most_parts > 1); /* it was asked for help */
@@ -633,6 +714,8 @@ int main(void)
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_images_follow_values),
         cmocka_unit_test(test_emitted_images),
+        cmocka_unit_test(test_turned_images),
+        cmocka_unit_test(test_one_image),
         cmocka_unit_test(test_many_builders),
         cmocka_unit_test(test_team_changes_no_bit),
         cmocka_unit_test(test_team_changes_no_bit_elsewhere),
