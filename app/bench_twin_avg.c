@@ -214,7 +214,7 @@ static enum hth_err deviation(const struct swarm *s, double *out)
     }
     for (uint32_t i = 0; i < NODES && err == HTH_OK; i++)
         for (size_t j = 0; j < floats; j++)
-            worst = HTH_MAX(worst, fabs((double)s->one[i].node.values[j] - mean[j]));
+            worst = hth_worse(worst, fabs((double)s->one[i].node.values[j] - mean[j]));
     *out = worst / HTH_MAX(largest, 1e-9);
     hth_free(mean);
     hth_free(x);

@@ -24,8 +24,14 @@
 /* The struct that embeds `member` at address `ptr`. */
 #define HTH_CONTAINER(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define HTH_US_PER_MS                    INT64_C(1000)
-#define HTH_US_PER_S                     INT64_C(1000000)
+/* The larger; NaN when either is one, which fmax and HTH_MAX lose: for what measures faults. */
+static inline double hth_worse(double a, double b)
+{
+    return a != a || b <= a ? a : b;
+}
+
+#define HTH_US_PER_MS INT64_C(1000)
+#define HTH_US_PER_S  INT64_C(1000000)
 
 #define HTH_TRY(expr)                                                                              \
     do {                                                                                           \

@@ -9,6 +9,7 @@
 #include "experts/safetensors.h"
 #include "kernels/params.h"
 #include "sim/leftovers.h"
+#include "sim/trunk.h"
 
 /* Trunks that average every few updates; those that don't are a third apart. */
 #define SPREAD_MAX 0.1
@@ -115,19 +116,6 @@ static void check_hosts(struct hth_fleet *f)
     }
 }
 
-/* Relative distance of a trunk from the first one. */
-static double distance(struct hth_params *a, struct hth_params *b)
-{
-    const float *x = hth_params_flat(a, HTH_PART_VALUE), *y = hth_params_flat(b, HTH_PART_VALUE);
-    double diff = 0, norm = 0;
-
-    for (size_t i = 0; i < hth_params_flat_len(a); i++) {
-        diff += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
-        norm += (double)x[i] * x[i];
-    }
-    return norm > 0 ? sqrt(diff / norm) : 0;
-}
-
 static void check_averaging(struct hth_fleet *f)
 {
     struct hth_fleet_stats now;
@@ -136,8 +124,9 @@ static void check_averaging(struct hth_fleet *f)
         struct hth_trainer *a = fleet_trainer(f, 0), *b = fleet_trainer(f, i);
         if (a == NULL || b == NULL)
             return;
-        f->spread = fmax(f->spread, distance(hth_model_params(hth_trainer_model(a)),
-                                             hth_model_params(hth_trainer_model(b))));
+        f->spread =
+            hth_worse(f->spread, hth_params_distance(hth_model_params(hth_trainer_model(a)),
+                                                     hth_model_params(hth_trainer_model(b))));
     }
     if (!f->opts.average || f->opts.trainers < 2)
         return;

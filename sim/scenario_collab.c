@@ -8,6 +8,7 @@
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "sim/scenario_crew.h"
+#include "sim/trunk.h"
 
 #define CLASSES     10
 #define TRAIN_ITEMS 4096
@@ -109,7 +110,6 @@ static void compare(struct collab *c, uint32_t i, uint64_t step)
     const float *values = hth_params_flat(p, HTH_PART_VALUE);
     size_t n = hth_params_flat_len(p);
     struct past *past = &c->past[step % PAST_STEPS];
-    double diff = 0, norm = 0;
 
     if (past->step > step)
         return;
@@ -120,11 +120,7 @@ static void compare(struct collab *c, uint32_t i, uint64_t step)
         past->step = step;
         return;
     }
-    for (size_t j = 0; j < n; j++) {
-        diff += ((double)values[j] - past->values[j]) * ((double)values[j] - past->values[j]);
-        norm += (double)past->values[j] * past->values[j];
-    }
-    c->report->drift = fmax(c->report->drift, norm > 0 ? sqrt(diff / norm) : 0);
+    c->report->drift = hth_worse(c->report->drift, hth_trunk_distance(past->values, values, n));
 }
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
@@ -442,7 +438,7 @@ void hth_collab_compare(const struct hth_collab_report *r, const struct hth_coll
             continue;
         /* Beyond its end the calm run is compared where it ended. */
         difference = r->loss[i] / hth_collab_loss_at(calm, HTH_MIN(r->at[i], end)) - 1;
-        out->worst = fmax(out->worst, fabs(difference));
+        out->worst = hth_worse(out->worst, fabs(difference));
         out->last = fabs(difference);
         out->mean += difference;
         n++;

@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "rpc/rpc.h"
+#include "sim/trunk.h"
 
 #define CREW_PORT    7000
 #define CREW_NETWORK "crew"
@@ -246,19 +247,12 @@ double hth_crew_spread(struct hth_crew *crew)
 
     for (uint32_t i = 0; i < crew->count; i++) {
         struct hth_params *p = params_of(crew, i);
-        double diff = 0, norm = 0;
 
         if (p == NULL)
             continue;
         if (first == NULL)
             first = p;
-        const float *a = hth_params_flat(first, HTH_PART_VALUE);
-        const float *b = hth_params_flat(p, HTH_PART_VALUE);
-        for (size_t j = 0; j < hth_params_flat_len(p); j++) {
-            diff += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
-            norm += (double)a[j] * a[j];
-        }
-        worst = fmax(worst, norm > 0 ? sqrt(diff / norm) : 0);
+        worst = hth_worse(worst, hth_params_distance(first, p));
     }
     return worst;
 }

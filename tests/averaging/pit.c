@@ -242,7 +242,7 @@ double pit_deviation(const struct pit *p, const double *mean)
 
     for (uint32_t i = 0; i < p->peers; i++)
         for (size_t j = 0; p->peer[i].up && p->peer[i].mode != HTH_AVG_HELPER && j < p->count; j++)
-            worst = HTH_MAX(worst, fabs((double)p->peer[i].values[j] - mean[j]));
+            worst = hth_worse(worst, fabs((double)p->peer[i].values[j] - mean[j]));
     return worst;
 }
 
@@ -255,10 +255,10 @@ double pit_spread(const struct pit *p)
         for (uint32_t i = 0; i < p->peers; i++) {
             if (!p->peer[i].up)
                 continue;
-            low = HTH_MIN(low, (double)p->peer[i].values[j]);
-            high = HTH_MAX(high, (double)p->peer[i].values[j]);
+            low = -hth_worse(-low, -(double)p->peer[i].values[j]);
+            high = hth_worse(high, (double)p->peer[i].values[j]);
         }
-        worst = HTH_MAX(worst, high - low);
+        worst = hth_worse(worst, high - low);
     }
     return worst;
 }

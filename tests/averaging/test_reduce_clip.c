@@ -123,7 +123,7 @@ static double lied_to(uint32_t n, uint32_t liars, enum lie lie, double clip,
         assert_close(r->weight_fraction, 1, 1e-9, 0);
         for (uint32_t k = 0; k < n; k++)
             assert_true((r->fates[k].parts_clipped > 0) == (clip > 0 && k >= n - liars));
-        worst = fmax(worst, off(&s.peer[i], honest));
+        worst = hth_worse(worst, off(&s.peer[i], honest));
     }
     if (format == HTH_QUANT_F32)
         same_bits(&s);

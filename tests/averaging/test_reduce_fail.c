@@ -30,7 +30,7 @@ static void check_hull(const struct peer *p)
         for (uint32_t k = 0; k < s->n; k++) {
             if (s->peer[k].values == NULL)
                 continue;
-            low = fmin(low, (double)values_of(&s->peer[k])[i]);
+            low = fmin(low, (double)values_of(&s->peer[k])[i]); /* NaN is in no mean */
             high = fmax(high, (double)values_of(&s->peer[k])[i]);
         }
         double y = (double)average_of(p)[i];

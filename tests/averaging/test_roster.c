@@ -220,7 +220,7 @@ static void check_sampled(uint32_t n, uint64_t seed)
         assert_false(exact);
         seen_max = HTH_MAX(seen_max, stats.seen);
         posts += stats.puts > 0;
-        worst = fmax(worst, fabs((double)population / n - 1));
+        worst = hth_worse(worst, fabs((double)population / n - 1));
         sum += population;
     }
     assert_true(worst <= 0.25);

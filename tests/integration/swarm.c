@@ -182,7 +182,7 @@ double swarm_deviation(const struct swarm *s)
     for (uint32_t i = 0; i < s->opts.peers; i++) {
         float *y = values_of(s, i);
         for (size_t j = 0; j < count; j++)
-            worst = HTH_MAX(worst, fabs((double)y[j] - mean[j]));
+            worst = hth_worse(worst, fabs((double)y[j] - mean[j]));
         free(y);
     }
     hth_free(mean);
@@ -200,14 +200,14 @@ double swarm_spread(const struct swarm *s)
     for (uint32_t i = 0; i < s->opts.peers; i++) {
         float *y = has_values(s, i) ? values_of(s, i) : NULL;
         for (size_t j = 0; y != NULL && j < count; j++) {
-            low[j] = first ? y[j] : HTH_MIN(low[j], y[j]);
-            high[j] = first ? y[j] : HTH_MAX(high[j], y[j]);
+            low[j] = first ? y[j] : (float)-hth_worse(-(double)low[j], -(double)y[j]);
+            high[j] = first ? y[j] : (float)hth_worse((double)high[j], (double)y[j]);
         }
         first = first && y == NULL;
         free(y);
     }
     for (size_t j = 0; j < count; j++)
-        worst = HTH_MAX(worst, (double)high[j] - (double)low[j]);
+        worst = hth_worse(worst, (double)high[j] - (double)low[j]);
     hth_free(low);
     hth_free(high);
     return worst;

@@ -231,7 +231,7 @@ static void print_summary(void)
             low.gap_us = HTH_MIN(low.gap_us, o->gap_us);
             high.gap_us = HTH_MAX(high.gap_us, o->gap_us);
             high.next_us = HTH_MAX(high.next_us, o->next_us);
-            high.spread = HTH_MAX(high.spread, o->spread);
+            high.spread = hth_worse(high.spread, o->spread);
             n++;
         }
         if (n > 0)

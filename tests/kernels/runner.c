@@ -136,7 +136,7 @@ static void run_curve(const struct hth_backend *be)
     train(be, &one);
     train(be, &two);
     for (int i = 0; i < STEPS; i++)
-        worst = fmax(worst, fabs(one.loss[i] - cpu.loss[i]) / cpu.loss[0]);
+        worst = hth_worse(worst, fabs(one.loss[i] - cpu.loss[i]) / cpu.loss[0]);
     snprintf(text, sizeof(text), "off the CPU's by %.2e of the first loss; %.2e is allowed", worst,
              allowed);
     verdict(worst < allowed, "training curve", text);

@@ -114,7 +114,7 @@ static void moments(const float *x, size_t n, double *mean, double *deviation, d
     for (size_t i = 0; i < n; i++) {
         sum += (double)x[i];
         square += (double)x[i] * (double)x[i];
-        *most = fmax(*most, fabs((double)x[i]));
+        *most = hth_worse(*most, fabs((double)x[i]));
     }
     *mean = sum / (double)n;
     *deviation = sqrt(square / (double)n - *mean * *mean);

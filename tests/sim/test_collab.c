@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The study of trainers who come and go, in small: it replays, and everybody ends as one model. */
 #include "sim/scenario_collab.h"
+#include "sim/trunk.h"
 #include "support/test.h"
 
 static struct hth_collab_opts small(enum hth_collab_case what)
@@ -48,6 +49,30 @@ static void test_calm_and_churn(void **state)
     o.seed = 2;
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash != churn.hash);
+}
+
+/* Trunks and losses that are no numbers are not close to any: no bound holds for them. */
+static void test_no_number_is_close(void **state)
+{
+    const float a[3] = {3, 0, 4}, b[3] = {3, 0, 9}, nan[3] = {3, NAN, 4}, zero[3] = {0, 0, 0};
+    struct hth_collab_report calm = {.points = 3, .at = {1, 2, 3}, .loss = {4, 2, 1}}, r = calm;
+    struct hth_collab_difference d;
+
+    (void)state;
+    assert_true(hth_trunk_distance(a, a, 3) == 0);
+    assert_true(hth_trunk_distance(a, b, 3) == 1);
+    assert_true(hth_trunk_distance(zero, zero, 3) == 0);
+    assert_true(isinf(hth_trunk_distance(zero, a, 3)));
+    assert_true(isnan(hth_trunk_distance(a, nan, 3)));
+    assert_true(isnan(hth_trunk_distance(nan, a, 3)));
+    assert_true(isnan(hth_worse(hth_worse(0, NAN), 1)));
+    assert_true(hth_worse(hth_worse(0, 2), 1) == 2);
+    r.loss[1] = NAN;
+    hth_collab_compare(&r, &calm, &d);
+    assert_false(d.worst < 1);
+    r.loss[1] = 2;
+    hth_collab_compare(&r, &calm, &d);
+    assert_true(d.worst == 0);
 }
 
 /* Every step has its target, and no member is lost to any average. */
@@ -140,8 +165,11 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm_and_churn), cmocka_unit_test(test_eight_reach_the_target),
-        cmocka_unit_test(test_newcomer),       cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_no_number_is_close),
+        cmocka_unit_test(test_calm_and_churn),
+        cmocka_unit_test(test_eight_reach_the_target),
+        cmocka_unit_test(test_newcomer),
+        cmocka_unit_test(test_curves),
         cmocka_unit_test(test_options),
     };
 

@@ -193,7 +193,7 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
             slope = side < 0 ? -loss : slope + loss;
         }
         slope /= 2 * h;
-        if (fabs(slope - norm) > 0.02 * norm + 1e-4)
+        if (!(fabs(slope - norm) <= 0.02 * norm + 1e-4))
             fail_msg("%s: slope %.6g, gradient %.6g", hth_weight_name(w), slope, norm);
     }
     put_down(f, t);
