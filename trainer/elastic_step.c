@@ -147,12 +147,12 @@ void hth_batch_offer(struct hth_trainer *t)
     const struct hth_avg_offer o = hth_batch_make_offer(t);
     enum hth_err err;
 
+    b->no_grid = !hth_batch_is_alone(t) && !hth_batch_has_grid(t);
     if (hth_batch_is_alone(t)) {
         go_alone(t);
         return;
     }
     b->phase = HTH_BATCH_AVERAGE;
-    b->no_grid = !hth_batch_has_grid(t);
     err = hth_averager_offer(&t->average.averager, &o);
     if (err != HTH_OK) {
         HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "the batch can't be offered: %s",
