@@ -184,7 +184,9 @@ static int64_t comes_until_us(const struct sweep *s, const struct hth_peer_id *i
     int64_t end_us = s->look_us + hth_sweep_window_us(s);
     const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, &at_us);
 
-    if (line == NULL || line->generation != s->generation || line->round < s->round)
+    /* The same round of another try has lines of its own, and tells nothing. */
+    if (line == NULL || line->run != hth_sweep_line(s).run || line->generation != s->generation ||
+        line->round < s->round)
         return end_us;
     return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
 }

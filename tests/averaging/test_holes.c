@@ -182,6 +182,39 @@ static void tried_again(void **state)
     pit_stop(&p);
 }
 
+/* The same step once more, in lines of their own. Who stands in was heard in that round, but in the
+ * lines of the first time: it comes two seconds late, and is waited for like any other. */
+static void once_more(void **state)
+{
+    struct pit p;
+    double mean[64];
+
+    (void)state;
+    pit_init(&p, 36, 8, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 36);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_int_equal(stood_in(&p), 1);
+    pit_fill(&p, 38);
+    pit_mean(&p, mean);
+    for (uint32_t i = 0; i < p.peers; i++) {
+        p.peer[i].kind = 1;
+        if (i != 2 && i != 5) /* the column of the empty cell */
+            pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+    }
+    hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    pit_offer(&p.peer[2], 7, HTH_AVG_ALL_AXES);
+    pit_offer(&p.peer[5], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_int_equal(stood_in(&p), 2);
+    assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
 /* One has nine cells to stand in for, which is one more than it does: that line goes without. */
 static void limit_is_kept(void **state)
 {
@@ -346,11 +379,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late), cmocka_unit_test(one_was_early),
-        cmocka_unit_test(tried_again),    cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(large_grids),    cmocka_unit_test(one_after_the_other),
-        cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(sparse_grids),        cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late),      cmocka_unit_test(one_was_early),
+        cmocka_unit_test(tried_again),         cmocka_unit_test(once_more),
+        cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
+        cmocka_unit_test(one_after_the_other), cmocka_unit_test(kill_matrix),
     };
 
     if (argc > 1) {
