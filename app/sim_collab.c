@@ -5,7 +5,7 @@
  * With --json one object per line:
  *   {"case": "calm" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
  *    "samples_min", "loss", "accuracy", "worst", "mean", "last", "spread", "catch_ups",
- * "virtual_s", "hash"}
+ *    "yields", "virtual_s", "hash"}
  *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
  *    "first_step_s", "joined_at", "first_step", "donor_gave", "donor_died_at", "spread",
  *    "virtual_s", "hash"}         the bytes of the donor that was killed, and which fraction of the
@@ -87,11 +87,11 @@ static void print_run(const struct collab *c, const char *name, const struct hth
         printf("{\"case\":\"%s\",\"mode\":\"%s\",\"trainers\":%u,\"died\":%u,\"joined\":%u,"
                "\"steps\":%llu,\"samples\":%llu,\"samples_min\":%.9g,\"loss\":%.6g,"
                "\"accuracy\":%.4g,\"worst\":%.4g,\"mean\":%.4g,\"last\":%.4g,\"spread\":%.3g,"
-               "\"catch_ups\":%u,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
+               "\"catch_ups\":%u,\"yields\":%u,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
                name, mode_name(c), c->opts.trainers, r->died, r->joined,
                (unsigned long long)r->steps, (unsigned long long)r->samples, r->samples_min, loss,
-               r->accuracy, d.worst, d.mean, d.last, r->spread, r->catch_ups, r->virtual_s,
-               (unsigned long long)r->hash);
+               r->accuracy, d.worst, d.mean, d.last, r->spread, r->catch_ups, r->yields,
+               r->virtual_s, (unsigned long long)r->hash);
     else
         printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %10.1e %9u %9.1f s\n", name, r->died,
                r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy, 100 * d.last,

@@ -62,14 +62,18 @@ struct hth_avg_result {
     struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
     double weight_fraction;     /* of the groups' weight that was averaged, mean over elements */
     double weight;              /* samples behind the average, this peer's included */
-    double weight_met;          /* that the last group's members brought; alike on all of them */
-    uint64_t step_max;          /* the newest among those that were met */
-    uint32_t members;           /* of the last group, this peer included */
-    uint32_t rounds;            /* axes that gave an average */
-    uint32_t rounds_failed;     /* axes on which nobody was met, or nothing averaged */
-    uint32_t drops;             /* members that were dropped on the way */
-    int64_t wait_us;            /* looking for group mates, until the group began */
-    int64_t match_us;           /* of that: after the last mate had come */
+    /* Says whose values are in the average: alike on two members of a sweep where their averages
+     * are alike, up to the order of sums. Another one where parts kept local values. */
+    uint64_t origin;
+    uint32_t parts_kept;    /* of this peer's, in all rounds: whose reducer was lost */
+    double weight_met;      /* that the last group's members brought; alike on all of them */
+    uint64_t step_max;      /* the newest among those that were met */
+    uint32_t members;       /* of the last group, this peer included */
+    uint32_t rounds;        /* axes that gave an average */
+    uint32_t rounds_failed; /* axes on which nobody was met, or nothing averaged */
+    uint32_t drops;         /* members that were dropped on the way */
+    int64_t wait_us;        /* looking for group mates, until the group began */
+    int64_t match_us;       /* of that: after the last mate had come */
     int64_t reduce_us;
     int64_t took_us;
     uint64_t bytes_out, bytes_in; /* of values, as encoded */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "averaging/moshpit_int.h"
+#include "core/bytes.h"
 #include "core/mem.h"
 
 #define ORIGIN_SEED UINT64_C(0x6f726967696e)
@@ -67,6 +68,24 @@ static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
     }
 }
 
+/* Whose values are in the average of this round. Who was left out of some of the parts makes it
+ * another one than that of the members, for all of the group; parts that kept local values, for
+ * this member alone. */
+static uint64_t origin_of(const struct sweep *s, const struct hth_reduce_result *r)
+{
+    uint64_t origin = s->origin_met, group = hth_load_u64le(s->group->id.b);
+
+    for (uint32_t i = 0; i < r->members; i++) {
+        const uint64_t numbers[3] = {group, i, r->fates[i].parts_missing};
+
+        if (r->fates[i].parts_missing > 0)
+            origin = hth_hash64(numbers, sizeof(numbers), origin);
+    }
+    if (r->parts_kept > 0)
+        origin = hth_hash64(&origin, sizeof(origin), hth_sweep_origin(&s->env->self));
+    return origin + (origin == 0);
+}
+
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
     struct sweep *s = arg;
@@ -93,7 +112,8 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
             hth_blob_unref(s->values);
             s->values = hth_blob_ref(r->average);
             s->weight = HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX);
-            s->origin = s->origin_met;
+            s->origin = origin_of(s, r);
+            s->result.parts_kept += r->parts_kept;
         }
     }
     hth_free(s->met);

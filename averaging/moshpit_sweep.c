@@ -61,6 +61,7 @@ static void tell(struct sweep *s)
         r->reason = HTH_AVG_OK;
         r->average = s->values;
         r->weight = s->weight;
+        r->origin = s->origin;
         r->change = s->change;
         if (!s->stands_in) {
             mp->stats.distance = mp->stats.last.change = s->change;

@@ -121,7 +121,7 @@ const char *hth_reduce_drop_text(enum hth_reduce_drop drop);
 /* What became of one member, as seen from here. */
 struct hth_reduce_fate {
     enum hth_reduce_drop as_sender, as_reducer;
-    uint32_t parts_missing; /* of the parts reduced here, those without it */
+    uint32_t parts_missing; /* of those averaged, without it: the same for all who kept none */
     uint32_t parts_kept;    /* of the parts it reduces, those that kept the local values */
     uint32_t parts_clipped; /* of the parts reduced here, those in which it was far off */
 };

@@ -142,6 +142,12 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
         hth_roster_say(r);
 }
 
+void hth_roster_set_marks(struct hth_roster *r, const struct hth_roster_marks *marks)
+{
+    r->self.marks = *marks;
+    r->self.marks.step = HTH_MIN(marks->step, HTH_AVG_STEP_MAX);
+}
+
 void hth_roster_set_schema(struct hth_roster *r, uint64_t schema)
 {
     if (r->opts.schema == schema)

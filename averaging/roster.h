@@ -68,6 +68,14 @@ struct hth_roster_last {
     double norm;    /* of the average */
 };
 
+/* What parameters were at the last steps of a kind that their owner chooses (trainer/lineage.h):
+ * `mark[i]` at the i-th of them before `step`, that one included; 0: not known, or not said. */
+#define HTH_ROSTER_MARKS 4
+struct hth_roster_marks {
+    uint64_t step;
+    uint64_t mark[HTH_ROSTER_MARKS];
+};
+
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
@@ -82,6 +90,7 @@ struct hth_roster_note {
     struct hth_avg_cell cell;
     int64_t ready_at_us; /* wall clock: when it expects to look for a group; 0: not known */
     struct hth_roster_last last;
+    struct hth_roster_marks marks;
 };
 
 struct hth_roster_peer {
@@ -111,7 +120,7 @@ struct hth_roster_opts {
     int64_t life_us;          /* of a note */
     int64_t slot_us;
     int64_t patience_us;
-    int64_t publish_min_us; /* between two notes */
+    int64_t publish_min_us;       /* between two notes */
     void (*on_change)(void *arg); /* somebody came, went or moved; may be NULL; may not free it */
     void *arg;
 };
@@ -137,6 +146,8 @@ void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 /* Published soon: at once when the step changed, else when others would estimate it wrongly. */
 void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t samples,
                              double samples_per_s);
+/* Published with the next note. */
+void hth_roster_set_marks(struct hth_roster *roster, const struct hth_roster_marks *marks);
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
 void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);

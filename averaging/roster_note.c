@@ -9,13 +9,14 @@
  *                                                                   .. ready at (8)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm (4 each, floats)
+ *   the marks: step (8), 4 x mark (8)
  */
 #include <float.h>
 #include <string.h>
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 1
+#define NOTE_VERSION 2
 
 static uint32_t float_bits(double x)
 {
@@ -79,6 +80,9 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     }
     hth_write_u64(w, (uint64_t)n->ready_at_us);
     write_last(&n->last, w);
+    hth_write_u64(w, n->marks.step);
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
+        hth_write_u64(w, n->marks.mark[i]);
     return w->err;
 }
 
@@ -87,7 +91,7 @@ static enum hth_err check(const struct hth_roster_note *n)
     if (n->addr.family != 0 && n->addr.family != 4 && n->addr.family != 6)
         return HTH_E_RANGE;
     if (n->step > HTH_AVG_STEP_MAX || n->round > HTH_AVG_STEP_MAX ||
-        n->samples > HTH_AVG_SAMPLES_MAX)
+        n->marks.step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX)
         return HTH_E_RANGE;
     if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
         return HTH_E_RANGE;
@@ -137,6 +141,9 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     }
     n->ready_at_us = (int64_t)hth_read_u64(&r);
     read_last(&r, &n->last);
+    n->marks.step = hth_read_u64(&r);
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
+        n->marks.mark[i] = hth_read_u64(&r);
     if (r.err != HTH_OK)
         return HTH_E_TRUNCATED;
     if (hth_reader_left(&r) > 0 || (n->flags & ~HTH_ROSTER_FLAGS) != 0)

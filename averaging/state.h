@@ -45,6 +45,7 @@
 struct hth_budget;
 struct hth_dht;
 struct hth_roster;
+struct hth_roster_peer;
 struct hth_rpc;
 
 #define HTH_STATE_METHOD_DESCRIBE 67
@@ -114,8 +115,10 @@ struct hth_state_result {
 struct hth_state_fetch_opts {
     const char *network;
     uint64_t schema;
-    uint64_t bytes;              /* of a state of this schema: any other is refused */
-    uint64_t step_min;           /* older ones are refused */
+    uint64_t bytes;    /* of a state of this schema: any other is refused */
+    uint64_t step_min; /* older ones are refused */
+    /* Whether that peer's state would do; NULL: everybody's. */
+    bool (*will_do)(void *arg, const struct hth_roster_peer *peer);
     uint32_t donors;             /* asked at once for what they have */
     uint32_t parts_in_flight;    /* of each donor */
     int64_t part_timeout_min_us; /* of one part; grows with what parts took so far */

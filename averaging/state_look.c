@@ -66,7 +66,8 @@ static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_pe
 {
     return p->note.schema == f->opts.schema && p->note.addr.family != 0 && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
-           p->note.step >= f->opts.step_min;
+           p->note.step >= f->opts.step_min &&
+           (f->opts.will_do == NULL || f->opts.will_do(f->opts.arg, p));
 }
 
 static bool is_struck_off(const struct hth_state_fetch *f, const struct hth_peer_id *id)

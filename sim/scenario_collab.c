@@ -43,7 +43,7 @@ struct collab {
     struct hth_rng rng;
     struct file train, test;
     uint64_t updates[MEMBERS_MAX];
-    uint32_t catch_ups[MEMBERS_MAX];
+    uint32_t catch_ups[MEMBERS_MAX], yields[MEMBERS_MAX];
     struct hth_train_stats first, late; /* of the first trainer, and of the newcomer */
     uint32_t newcomer;
     uint64_t until; /* step that is run to */
@@ -131,6 +131,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
         compare(c, i, s->updates);
     c->updates[i] = s->updates;
     c->catch_ups[i] = (uint32_t)s->share.catch_ups;
+    c->yields[i] = (uint32_t)s->share.yields;
     if (i == c->newcomer && c->late.updates == 0) {
         c->late = *s;
         c->report->first_step = s->updates;
@@ -215,11 +216,13 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     return crew;
 }
 
+/* Who takes up a state of the last step ends without an update of its own. */
 static bool at_step(void *arg)
 {
     struct collab *c = arg;
 
-    return c->updates[0] >= c->until || hth_crew_err(c->crew) != HTH_OK;
+    return c->updates[0] >= c->until || hth_crew_all_done(c->crew) ||
+           hth_crew_err(c->crew) != HTH_OK;
 }
 
 static enum hth_err run_to(struct collab *c, uint64_t step)
@@ -288,6 +291,8 @@ static enum hth_err churn(struct collab *c)
     for (uint32_t i = 0; i < n; i++) {
         HTH_TRY(run_to(c, events[i].step));
         if (!events[i].join) {
+            if (c->opts->within_us > 0)
+                hth_world_run_for(c->world, hth_rng_below(&c->rng, c->opts->within_us));
             kill_one(c);
         } else {
             hth_crew_join(c->crew);
@@ -374,8 +379,10 @@ static void measure(struct collab *c)
     r->spread = hth_crew_spread(c->crew);
     r->virtual_s = (double)hth_world_now_us(c->world) / 1e6;
     r->hash = hth_world_trace_hash(c->world);
-    for (uint32_t i = 0; i < MEMBERS_MAX; i++)
+    for (uint32_t i = 0; i < MEMBERS_MAX; i++) {
         r->catch_ups += c->catch_ups[i];
+        r->yields += c->yields[i];
+    }
 }
 
 enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_report *out)

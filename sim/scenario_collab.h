@@ -33,6 +33,8 @@ struct hth_collab_opts {
     uint64_t target; /* BATCH: samples of a step */
     uint32_t every;  /* as of share.h */
     uint32_t die, join;
+    int64_t within_us;  /* a death comes so long after that step of the first trainer, at most: in
+                         * the middle of a sweep, or of its averages */
     bool kill_donor;    /* NEWCOMER */
     uint32_t dim, side; /* width of the trunk; pictures have side * side pixels */
 };
@@ -53,6 +55,7 @@ struct hth_collab_report {
     double drift;         /* BATCH: the same between two of them after any same update */
     double samples_min;   /* BATCH: behind a step, at least */
     uint64_t steps_alone; /* BATCH: of the first trainer */
+    uint32_t yields;      /* states taken because most others had other parameters */
     uint32_t catch_ups;   /* of all trainers; the newcomers' first states included */
     double virtual_s;
     /* NEWCOMER */

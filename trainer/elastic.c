@@ -349,7 +349,7 @@ static void pump_batch(struct hth_trainer *t)
     if (t->stats.updates >= t->opts.updates_max)
         return;
     look(t, &all);
-    if (fell_behind(t, &all)) {
+    if (hth_newcomer_yield(t) || fell_behind(t, &all)) {
         hth_timer_set(t->env, b->timer, POLL_US);
         return;
     }

@@ -10,10 +10,12 @@
 #include <math.h>
 
 #include "averaging/roster.h"
+#include "core/rng.h"
 #include "trainer/trainer_int.h"
 
 #define AGAIN_US    (250 * HTH_US_PER_MS) /* at most, times the tries so far */
 #define AGAIN_TRIES 4
+#define WHOLE_TRIES 2 /* for an average without parts that kept local values */
 #define GOES_MAX    8 /* averages of one step that may be short of the target */
 
 /* ---- stepping -------------------------------------------------------------------------------- */
@@ -40,14 +42,14 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
     t->stats.share.weight = b->weight;
     t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
-    t->newcomer.catch_ups = 0;
     hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    hth_lineage_add(&t->lineage, t->stats.updates, b->origin);
     hth_batch_next(t);
     hth_average_offer(t);
     hth_tell_update(t);
 }
 
-static void step(struct hth_trainer *t, struct hth_blob *common, double weight)
+static void step(struct hth_trainer *t, struct hth_blob *common, double weight, uint64_t origin)
 {
     struct hth_batch *b = &t->batch;
     double floats = (double)hth_params_flat_len(t->model->params);
@@ -55,6 +57,7 @@ static void step(struct hth_trainer *t, struct hth_blob *common, double weight)
     b->phase = HTH_BATCH_STEP;
     b->common = hth_blob_ref(common);
     b->weight = weight;
+    b->origin = origin;
     b->step.run = step_run;
     b->step.done = step_done;
     b->step.job.flops = 12 * floats;
@@ -125,7 +128,7 @@ static void go_alone(struct hth_trainer *t)
     }
     if (b->taken >= t->opts.share.target) {
         t->stats.share.steps_alone++;
-        step(t, b->mean, (double)b->taken);
+        step(t, b->mean, (double)b->taken, hth_hash64(t->env->self.b, sizeof(t->env->self.b), 0));
         return;
     }
     hth_batch_put_back(t);
@@ -202,6 +205,13 @@ static void gather_the_rest(struct hth_trainer *t, double met)
     hth_batch_put_back(t);
 }
 
+/* Parts of a gradient whose reducer was lost are this peer's own: all would step on other numbers.
+ * Without that reducer the next try is whole. */
+static bool is_whole(const struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    return r->parts_kept == 0 || t->batch.tries >= WHOLE_TRIES;
+}
+
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
@@ -211,14 +221,14 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
     /* Of a batch that was given up, or of one that has been offered again since. */
     if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)
         return;
-    if (r->err == HTH_OK && enough && r->average != NULL &&
+    if (r->err == HTH_OK && enough && is_whole(t, r) && r->average != NULL &&
         r->average->size == hth_params_flat_len(t->model->params) * sizeof(float)) {
         if (is_short(t, r)) {
             gather_the_rest(t, r->weight_met);
             return;
         }
         t->stats.share.steps_shared++;
-        step(t, r->average, r->weight);
+        step(t, r->average, r->weight, r->origin);
         return;
     }
     if (r->err == HTH_OK && !enough)

@@ -10,7 +10,7 @@
  * donors at the same step have the same root.
  *
  *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates   24 samples   32 steps (8
- * each)
+ * each)   40 the lineage (lineage.h)
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,14 +22,13 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define META_VERSION 1
-#define META_BYTES   40
+#define META_VERSION 2
+#define META_BYTES   (40 + HTH_LINEAGE_BYTES)
 #define POLL_US      (100 * HTH_US_PER_MS)
 #define LAG_LOCAL    64 /* updates that trainers which step by themselves may differ by */
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
-#define CATCH_UPS  3 /* in a row: then the run is faster than its state can be fetched */
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
@@ -68,6 +67,7 @@ static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
     hth_write_u64(&w, t->stats.updates);
     hth_write_u64(&w, t->stats.samples);
     hth_write_u64(&w, hth_params_steps(t->model->params));
+    hth_lineage_write(&t->lineage, &w);
 }
 
 /* No update came between the job and this: the counters are those of the copy. */
@@ -122,15 +122,21 @@ static enum hth_err read_meta(const struct hth_trainer *t, const struct hth_stat
     out->updates = hth_read_u64(&in);
     out->samples = hth_read_u64(&in);
     out->steps = hth_read_u64(&in);
-    HTH_TRY(in.err);
-    if (version != META_VERSION)
+    if (in.err == HTH_OK && version != META_VERSION)
         return HTH_E_VERSION;
+    HTH_TRY(hth_lineage_read(&in, out->updates, &out->lineage));
     if (hth_reader_left(&in) > 0 || states != part_count(t) - 1 ||
         floats != hth_params_flat_len(t->model->params))
         return HTH_E_BAD_SHAPE;
     if (out->updates != r->step || out->updates > HTH_AVG_STEP_MAX ||
         out->steps > HTH_AVG_STEP_MAX || out->samples > UINT64_MAX / 2)
         return HTH_E_RANGE;
+    if (out->yields_to.step != 0) { /* it must be of those who won */
+        uint64_t mark = hth_lineage_at(&out->lineage, out->yields_to.step);
+
+        if (mark != 0 && mark != out->yields_to.mark)
+            return HTH_E_STALE;
+    }
     return HTH_OK;
 }
 
@@ -163,6 +169,7 @@ static void ready(struct hth_trainer *t)
 {
     t->newcomer.boot = HTH_BOOT_READY;
     t->newcomer.was_ready = true;
+    t->newcomer.yields_to.step = 0;
     t->told_us = 0;
     if (t->opts.share.roster != NULL)
         hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
@@ -196,6 +203,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->average.at = n->updates;
     t->average.samples_at = n->samples;
     t->average.discard = t->average.out;
+    t->lineage = n->lineage;
     hth_batch_reset(t);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
             (unsigned long long)n->updates);
@@ -281,6 +289,19 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
     hth_timer_set(t->env, n->timer, err == HTH_OK ? 0 : HTH_US_PER_S);
 }
 
+static bool is_winner(void *arg, const struct hth_roster_peer *p)
+{
+    const struct hth_trainer *t = arg;
+
+    return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
+}
+
+/* Later than ours; where most others have other parameters, not earlier. */
+static uint64_t step_wanted(const struct hth_trainer *t)
+{
+    return t->stats.updates + (t->newcomer.yields_to.step == 0);
+}
+
 static void fetch(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
@@ -294,7 +315,8 @@ static void fetch(struct hth_trainer *t)
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
     o.bytes = state_bytes(t);
-    o.step_min = t->stats.updates + 1;
+    o.step_min = step_wanted(t);
+    o.will_do = n->yields_to.step != 0 ? is_winner : NULL;
     o.budget = t->opts.budget;
     o.on_done = on_fetched;
     o.on_news = on_news;
@@ -372,7 +394,7 @@ static void wait_for_state(struct hth_trainer *t)
     }
     hth_timer_set(t->env, n->timer, POLL_US);
     doubt_the_unshown(t);
-    if (others(t, &step) > 0 && step > t->stats.updates) {
+    if (others(t, &step) > 0 && step >= step_wanted(t)) {
         n->alone_since_us = 0;
         return;
     }
@@ -413,31 +435,52 @@ bool hth_newcomer_ready(struct hth_trainer *t)
     return t->newcomer.boot == HTH_BOOT_READY;
 }
 
-/* A run whose steps are shorter than its state takes to travel would never be caught up with: then
- * the number of the step is taken over, and the parameters come together with the next round. */
-static bool runs_away(struct hth_trainer *t)
+static void go_and_fetch(struct hth_trainer *t)
 {
-    uint64_t step;
+    struct hth_roster *r = t->opts.share.roster;
 
-    if (++t->newcomer.catch_ups <= CATCH_UPS)
-        return false;
-    others(t, &step);
-    t->newcomer.catch_ups = 0;
-    t->stats.updates = HTH_MAX(t->stats.updates, step);
-    hth_batch_reset(t);
-    return true;
+    hth_roster_set_flags(r, hth_roster_self(r)->flags | HTH_ROSTER_BOOTSTRAPPING);
+    fetch(t);
 }
 
 void hth_newcomer_catch_up(struct hth_trainer *t)
 {
-    struct hth_roster *r = t->opts.share.roster;
-
-    if (t->newcomer.boot != HTH_BOOT_READY || runs_away(t))
+    if (t->newcomer.boot != HTH_BOOT_READY)
         return;
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "the others are ahead of step %llu: catches up",
             (unsigned long long)t->stats.updates);
-    hth_roster_set_flags(r, hth_roster_self(r)->flags | HTH_ROSTER_BOOTSTRAPPING);
-    fetch(t);
+    go_and_fetch(t);
+}
+
+bool hth_newcomer_yield(struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    struct hth_roster_marks *said;
+    struct hth_mark winner;
+    uint32_t n = 1;
+    bool yields;
+
+    if (r == NULL || t->newcomer.boot != HTH_BOOT_READY ||
+        hth_now_us(t->env) - t->newcomer.voted_us < POLL_US)
+        return false;
+    t->newcomer.voted_us = hth_now_us(t->env);
+    said = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX + 1);
+    hth_lineage_say(&t->lineage, &said[0]);
+    for (uint32_t i = 0; n <= HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p))
+            said[n++] = p->note.marks;
+    yields = hth_lineage_is_outvoted(&t->lineage, said, n, &winner);
+    hth_free(said);
+    if (!yields)
+        return false;
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+            "most others have other parameters since step %llu or before: takes theirs",
+            (unsigned long long)winner.step);
+    t->stats.share.yields++;
+    t->newcomer.yields_to = winner;
+    go_and_fetch(t);
+    return true;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -448,6 +491,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
     struct hth_newcomer *n = &t->newcomer;
 
+    hth_lineage_init(&t->lineage, t->stats.updates);
     if (o->roster == NULL)
         return HTH_OK;
     if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)

@@ -32,6 +32,12 @@ void hth_share_tell(struct hth_trainer *t)
 
     if (r == NULL)
         return;
+    if (b->on) {
+        struct hth_roster_marks marks;
+
+        hth_lineage_say(&t->lineage, &marks);
+        hth_roster_set_marks(r, &marks);
+    }
     if (!b->on)
         tell_steps(t, r);
     else if (next || b->phase == HTH_BATCH_GATHER)

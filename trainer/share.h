@@ -28,7 +28,8 @@
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; `bootstrap` overrides that. Where nobody does, it begins.
- * In a BATCH run, who fell behind does the same. Everybody with state hands it out.
+ * In a BATCH run, who fell behind does the same, and who has other parameters than most
+ * (lineage.h). Everybody with state hands it out.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
@@ -93,6 +94,7 @@ struct hth_share_stats {
     uint64_t short_of;     /* ... because they were short of the target, and more was gathered */
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
+    uint64_t yields;       /* of them because most others had other parameters */
     uint64_t state_bytes;  /* fetched */
     uint64_t given_bytes;  /* of states handed out */
     uint32_t parts, parts_done; /* of the state that is being fetched; 0: none, or not known yet */

@@ -8,6 +8,7 @@
  *   average.c     parameters averaged in the background
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
+ *   lineage.c     whether its parameters are those of the others
  *   newcomer.c    the state of a run: fetched at the start and when behind, and handed out
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
@@ -20,6 +21,7 @@
 #define HTH_TRAINER_TRAINER_INT_H
 
 #include "averaging/codec.h"
+#include "trainer/lineage.h"
 #include "trainer/pass.h"
 #include "trainer/port.h"
 #include "trainer/queue.h"
@@ -104,6 +106,7 @@ struct hth_batch {
     double known;        /* samples of all when it was taken */
     uint32_t population; /* and how many they were */
     double weight;       /* behind `common` */
+    uint64_t origin;     /* whose values are in it (lineage.h) */
     uint32_t goes;       /* averages of this step that were short of the target */
     uint32_t lines;      /* as many times others are looked for in new lines */
     double brought;      /* samples that its group had in the last of them */
@@ -133,7 +136,7 @@ enum hth_boot {
 struct hth_newcomer {
     enum hth_boot boot;
     bool was_ready;
-    int64_t since_us, alone_since_us;
+    int64_t since_us, alone_since_us, voted_us;
     int64_t moved_us; /* when the fetch began, or its last part came; */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
@@ -142,9 +145,10 @@ struct hth_newcomer {
     struct hth_work apply, give;
     struct hth_blob *values; /* fetched */
     uint64_t updates, samples, steps;
-    struct hth_blob *given; /* being handed out */
+    struct hth_lineage lineage;
+    struct hth_mark yields_to; /* step 0: to nobody, it is behind */
+    struct hth_blob *given;    /* being handed out */
     bool giving;
-    uint32_t catch_ups; /* in a row, without a step in between */
     enum hth_err err;
 };
 
@@ -179,6 +183,7 @@ struct hth_trainer {
     struct hth_average average;
     struct hth_batch batch;
     struct hth_newcomer newcomer;
+    struct hth_lineage lineage; /* of a trainer that shares batches */
     int64_t started_us;
     int64_t told_us; /* the roster, of a step taken alone */
     struct hth_train_stats stats;
@@ -250,7 +255,11 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* May train; else it goes on with looking or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
+/* The others are ahead: their state is fetched. */
 void hth_newcomer_catch_up(struct hth_trainer *t);
+/* Looks whether most others have other parameters by the same number of steps, and fetches theirs
+ * then. True when that was begun. */
+bool hth_newcomer_yield(struct hth_trainer *t);
 
 /* share.c */
 /* What others should know of our progress. */

@@ -649,7 +649,8 @@ static struct hth_roster_note good_note(void)
         .shape = {.dims = 2, .size = {3, 4}},
         .cell = {{2, 3}},
         .ready_at_us = 17,
-        .last = {.group = 1, .members = 2, .drops = 1, .bytes = 3, .change = 0.5, .norm = 4}};
+        .last = {.group = 1, .members = 2, .drops = 1, .bytes = 3, .change = 0.5, .norm = 4},
+        .marks = {.step = 12, .mark = {21, 22, 0, 24}}};
 
     return n;
 }
@@ -679,6 +680,7 @@ static void test_notes(void **state)
     assert_int_equal(got.ready_at_us, 17);
     assert_int_equal(got.last.bytes, 3);
     assert_close(got.last.norm, 4, 0, 0);
+    assert_memory_equal(&got.marks, &n.marks, sizeof(n.marks));
     hth_writer_init(&w, bytes, sizeof(bytes));
     assert_ok(hth_roster_note_write(&n, &w));
     for (size_t len = 0; len < w.pos; len++)
@@ -710,6 +712,7 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, bandwidth, 2 * HTH_AVG_BANDWIDTH_MAX);
     REFUSED(HTH_E_RANGE, bandwidth, HTH_AVG_BANDWIDTH_MIN / 2);
     REFUSED(HTH_E_RANGE, bandwidth, NAN);
+    REFUSED(HTH_E_RANGE, marks.step, HTH_AVG_STEP_MAX + 1);
     REFUSED(HTH_E_RANGE, ready_at_us, -1);
     REFUSED(HTH_E_RANGE, generation, 0);
     REFUSED(HTH_E_RANGE, shape.size[1], 0);

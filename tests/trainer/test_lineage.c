@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who notices that a run has split, and who yields: the votes of small crowds, written out. */
+#include "core/mem.h"
+#include "core/rng.h"
+#include "support/test.h"
+#include "trainer/lineage.h"
+
+#define E HTH_LINEAGE_EVERY
+
+/* Steps up to `to`, all with the same averages but from `split` on (0: never). */
+static struct hth_lineage walk(uint64_t to, uint64_t split, uint64_t other)
+{
+    struct hth_lineage l;
+
+    hth_lineage_init(&l, 0);
+    for (uint64_t step = 1; step <= to; step++)
+        hth_lineage_add(&l, step, split > 0 && step >= split ? other : 7);
+    return l;
+}
+
+static struct hth_roster_marks said(const struct hth_lineage *l)
+{
+    struct hth_roster_marks m;
+
+    hth_lineage_say(l, &m);
+    return m;
+}
+
+static void test_same_steps_same_marks(void **state)
+{
+    struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 0, 0);
+
+    (void)state;
+    assert_memory_equal(&a, &b, sizeof(a));
+    assert_int_equal(said(&a).step, 10 * E);
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
+        assert_true(said(&a).mark[i] == hth_lineage_at(&a, (10 - i) * E));
+    assert_true(hth_lineage_at(&a, 10 * E) != 0);
+    assert_true(hth_lineage_at(&a, (11 - HTH_LINEAGE_KEPT) * E) != 0);
+    assert_int_equal(hth_lineage_at(&a, (10 - HTH_LINEAGE_KEPT) * E), 0);
+    assert_int_equal(hth_lineage_at(&a, 11 * E), 0);
+    assert_int_equal(hth_lineage_at(&a, 10 * E - 1), 0);
+    /* One other average, and nothing is the same ever after, also when later ones are. */
+    b = walk(10 * E, 9 * E, 8);
+    assert_true(hth_lineage_at(&a, 8 * E) == hth_lineage_at(&b, 8 * E));
+    assert_true(hth_lineage_at(&a, 9 * E) != hth_lineage_at(&b, 9 * E));
+    hth_lineage_add(&a, 10 * E + 1, 3);
+    hth_lineage_add(&b, 10 * E + 1, 3);
+    assert_true(a.digest != b.digest);
+}
+
+/* Ours are `mine` voices, theirs `others` of one other kind and `third` of a third. */
+static bool outvoted(uint32_t mine, uint32_t others, uint32_t third, uint32_t silent,
+                     struct hth_mark *winner)
+{
+    struct hth_lineage ours = walk(10 * E, 0, 0), b = walk(10 * E, 9 * E, 1);
+    struct hth_lineage c = walk(10 * E, 9 * E, 2);
+    struct hth_roster_marks m[32] = {{0}};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < mine; i++)
+        m[n++] = said(&ours);
+    for (uint32_t i = 0; i < others; i++)
+        m[n++] = said(&b);
+    for (uint32_t i = 0; i < third; i++)
+        m[n++] = said(&c);
+    for (uint32_t i = 0; i < silent; i++)
+        m[n++] = (struct hth_roster_marks){.step = 9 * E};
+    m[n++] = (struct hth_roster_marks){.step = 8 * E, .mark = {5}}; /* dead */
+    return hth_lineage_is_outvoted(&ours, m, n, winner);
+}
+
+static void test_votes(void **state)
+{
+    struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 9 * E, 1);
+    struct hth_roster_marks m[2];
+    struct hth_mark w;
+
+    (void)state;
+    assert_false(outvoted(1, 0, 0, 0, &w));
+    assert_false(outvoted(3, 2, 0, 0, &w));
+    assert_true(outvoted(2, 3, 0, 0, &w));
+    assert_int_equal(w.step, 10 * E);
+    assert_true(w.mark == hth_lineage_at(&b, 10 * E));
+    /* The most, not the majority. */
+    assert_true(outvoted(2, 3, 2, 0, &w));
+    assert_false(outvoted(3, 2, 2, 0, &w));
+    /* Those who say nothing could turn it. */
+    assert_true(outvoted(1, 3, 0, 1, &w));
+    assert_false(outvoted(1, 3, 0, 2, &w));
+    assert_false(outvoted(1, 1, 0, 1, &w));
+    /* As many: one of the two yields, and it is the one with the smaller mark. */
+    m[0] = said(&a);
+    m[1] = said(&b);
+    assert_true(hth_lineage_is_outvoted(&a, m, 2, &w) != hth_lineage_is_outvoted(&b, m, 2, &w));
+    assert_true(w.mark == HTH_MAX(m[0].mark[0], m[1].mark[0]));
+}
+
+/* Who is steps behind or ahead is compared where both were. */
+static void test_others_are_elsewhere(void **state)
+{
+    struct hth_lineage ours = walk(10 * E + 1, 0, 0), behind = walk(9 * E, 8 * E, 1);
+    struct hth_lineage ahead = walk(11 * E + 2, 8 * E, 1), far = walk(40 * E, 8 * E, 1);
+    struct hth_roster_marks m[3] = {said(&behind), said(&ahead), said(&ours)};
+    struct hth_mark w;
+
+    (void)state;
+    assert_true(hth_lineage_is_outvoted(&ours, m, 3, &w));
+    assert_true(w.step == 9 * E && w.mark == hth_lineage_at(&ahead, w.step));
+    assert_true(hth_lineage_may_be(&m[1], &w));
+    assert_false(hth_lineage_may_be(&(struct hth_roster_marks){.step = w.step - E}, &w));
+    m[0] = said(&ours);
+    assert_false(hth_lineage_may_be(&m[0], &w));
+    /* What is out of sight is no voice. */
+    m[0] = m[1] = said(&far);
+    assert_false(hth_lineage_is_outvoted(&ours, m, 3, &w));
+    assert_true(hth_lineage_may_be(&m[0], &w));
+}
+
+/* Goes on from a file: knows nothing of the past, and does not vote on it. */
+static void test_from_a_file(void **state)
+{
+    struct hth_lineage a = walk(10 * E, 0, 0), b;
+    struct hth_roster_marks m[2] = {said(&a), said(&a)};
+    struct hth_mark w;
+
+    (void)state;
+    hth_lineage_init(&b, 10 * E);
+    assert_false(hth_lineage_is_outvoted(&b, m, 2, &w));
+    assert_int_equal(said(&b).mark[0], 0);
+    hth_lineage_init(&b, 10 * E + 1);
+    for (uint64_t step = 10 * E + 2; step <= 11 * E; step++)
+        hth_lineage_add(&b, step, 7);
+    assert_true(hth_lineage_at(&b, 11 * E) != 0);
+    assert_int_equal(hth_lineage_at(&b, 10 * E), 0);
+}
+
+static void test_bytes(void **state)
+{
+    struct hth_lineage a = walk(10 * E + 3, 0, 0), b;
+    uint8_t bytes[HTH_LINEAGE_BYTES];
+    struct hth_writer w;
+    struct hth_reader r;
+
+    (void)state;
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    hth_lineage_write(&a, &w);
+    assert_ok(w.err);
+    assert_int_equal(w.pos, sizeof(bytes));
+    hth_reader_init(&r, bytes, sizeof(bytes));
+    assert_ok(hth_lineage_read(&r, 10 * E + 3, &b));
+    assert_memory_equal(&a, &b, sizeof(a));
+    for (size_t len = 0; len < sizeof(bytes); len++) {
+        hth_reader_init(&r, bytes, len);
+        assert_err(HTH_E_TRUNCATED, hth_lineage_read(&r, 10 * E + 3, &b));
+    }
+    hth_reader_init(&r, bytes, sizeof(bytes));
+    assert_err(HTH_E_RANGE, hth_lineage_read(&r, 11 * E, &b));
+    for (size_t at = 8; at < 24; at++) { /* of another step, or more than there is room for */
+        bytes[at] ^= 0x80;
+        hth_reader_init(&r, bytes, sizeof(bytes));
+        assert_err(HTH_E_RANGE, hth_lineage_read(&r, 10 * E + 3, &b));
+        bytes[at] ^= 0x80;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_steps_same_marks),
+        cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_others_are_elsewhere),
+        cmocka_unit_test(test_from_a_file),
+        cmocka_unit_test(test_bytes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/lineage.h"
+
+#include <string.h>
+
+#include "averaging/averager.h"
+
+#define SEED UINT64_C(0x6c696e65616765)
+
+static uint64_t *place(struct hth_lineage *l, uint64_t milestone)
+{
+    return &l->kept[milestone / HTH_LINEAGE_EVERY % HTH_LINEAGE_KEPT];
+}
+
+void hth_lineage_init(struct hth_lineage *l, uint64_t step)
+{
+    memset(l, 0, sizeof(*l));
+    l->digest = hth_hash64(&step, sizeof(step), SEED);
+    l->last = step - step % HTH_LINEAGE_EVERY;
+    l->since = l->last + HTH_LINEAGE_EVERY;
+}
+
+void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin)
+{
+    const uint64_t numbers[2] = {step, origin};
+
+    l->digest = hth_hash64(numbers, sizeof(numbers), l->digest);
+    l->digest += l->digest == 0;
+    if (step % HTH_LINEAGE_EVERY != 0)
+        return;
+    l->last = step;
+    *place(l, step) = l->digest;
+    if (l->last - l->since >= (uint64_t)HTH_LINEAGE_KEPT * HTH_LINEAGE_EVERY && l->since <= l->last)
+        l->since = l->last - (HTH_LINEAGE_KEPT - 1) * HTH_LINEAGE_EVERY;
+}
+
+uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone)
+{
+    if (milestone % HTH_LINEAGE_EVERY != 0 || milestone < l->since || milestone > l->last)
+        return 0;
+    return l->kept[milestone / HTH_LINEAGE_EVERY % HTH_LINEAGE_KEPT];
+}
+
+void hth_lineage_say(const struct hth_lineage *l, struct hth_roster_marks *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->step = l->last;
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && i * HTH_LINEAGE_EVERY <= l->last; i++)
+        out->mark[i] = hth_lineage_at(l, l->last - i * HTH_LINEAGE_EVERY);
+}
+
+/* ---- the vote -------------------------------------------------------------------------------- */
+
+/* 0: it does not say. */
+static uint64_t said_at(const struct hth_roster_marks *said, uint64_t milestone)
+{
+    uint64_t back;
+
+    if (milestone == 0 || milestone > said->step)
+        return 0;
+    back = said->step - milestone;
+    if (back % HTH_LINEAGE_EVERY != 0 || back / HTH_LINEAGE_EVERY >= HTH_ROSTER_MARKS)
+        return 0;
+    return said->mark[back / HTH_LINEAGE_EVERY];
+}
+
+static uint32_t votes_for(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
+                          uint64_t mark)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        n += said_at(&said[i], milestone) == mark;
+    return n;
+}
+
+/* Those who may still say something of it. Who is two milestones behind is dead, or will take the
+ * state of others. */
+static uint32_t silent_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        n += said_at(&said[i], milestone) == 0 && said[i].step + HTH_LINEAGE_EVERY >= milestone;
+    return n;
+}
+
+/* The mark with the most votes there, but for `without`; of two with as many the larger one. */
+static uint32_t best_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
+                        uint64_t without, uint64_t *best)
+{
+    uint32_t most = 0;
+
+    *best = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t mark = said_at(&said[i], milestone);
+        uint32_t votes;
+
+        if (mark == 0 || mark == without || mark == *best)
+            continue;
+        votes = votes_for(said, count, milestone, mark);
+        if (votes > most || (votes == most && mark > *best)) {
+            most = votes;
+            *best = mark;
+        }
+    }
+    return most;
+}
+
+bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roster_marks *said,
+                             uint32_t count, struct hth_mark *winner)
+{
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < l->last; i++) {
+        uint64_t milestone = l->last - (uint64_t)i * HTH_LINEAGE_EVERY, second;
+        uint64_t ours = hth_lineage_at(l, milestone);
+        uint32_t silent = silent_at(said, count, milestone);
+        uint32_t most, next;
+
+        if (ours == 0)
+            return false;
+        *winner = (struct hth_mark){.step = milestone};
+        most = best_at(said, count, milestone, 0, &winner->mark);
+        next = best_at(said, count, milestone, winner->mark, &second);
+        if (silent == 0 || most > next + silent)
+            return winner->mark != ours;
+    }
+    return false;
+}
+
+bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_mark *of)
+{
+    uint64_t mark = said_at(said, of->step);
+
+    return mark != 0 ? mark == of->mark : said->step > of->step;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+void hth_lineage_write(const struct hth_lineage *l, struct hth_writer *w)
+{
+    hth_write_u64(w, l->digest);
+    hth_write_u64(w, l->since);
+    hth_write_u64(w, l->last);
+    for (uint32_t i = 0; i < HTH_LINEAGE_KEPT; i++)
+        hth_write_u64(w, l->kept[i]);
+}
+
+enum hth_err hth_lineage_read(struct hth_reader *r, uint64_t step, struct hth_lineage *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->digest = hth_read_u64(r);
+    out->since = hth_read_u64(r);
+    out->last = hth_read_u64(r);
+    for (uint32_t i = 0; i < HTH_LINEAGE_KEPT; i++)
+        out->kept[i] = hth_read_u64(r);
+    HTH_TRY(r->err);
+    if (out->last != step - step % HTH_LINEAGE_EVERY || out->since % HTH_LINEAGE_EVERY != 0 ||
+        out->since > out->last + HTH_LINEAGE_EVERY)
+        return HTH_E_RANGE;
+    if (out->since <= out->last &&
+        out->last - out->since >= (uint64_t)HTH_LINEAGE_KEPT * HTH_LINEAGE_EVERY)
+        return HTH_E_RANGE;
+    return HTH_OK;
+}

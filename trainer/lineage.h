@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lineage.h: which steps parameters have in them, so that a run notices when it has split.
+ *
+ * Trainers that share batches have the same parameters as long as each took each step with the same
+ * average. A death in the middle of a sweep may leave the members of one line with another mean
+ * than those of the others; nothing of that shows in the number of the step. So each trainer keeps
+ * a digest,
+ *
+ *     digest <- H(digest, number of the step, whose values were in its average)
+ *
+ * and says in its note what it was at the last *milestones* (every HTH_LINEAGE_EVERY steps). Equal
+ * milestones: equal parameters, up to the order of sums. Everybody counts who shows what at the
+ * latest milestone where those who say nothing of it yet could not turn the vote; the most win, of
+ * two with as many the larger mark. Who is not among the winners fetches the state of one that is
+ * (newcomer.c).
+ *
+ *     step   8      12      16          milestones of A: a8 a12 a16
+ *     A,B,C  o---o---o---o---o          of D:            a8 d12 d16
+ *     D          '---o---o---o          at 12: three say a12, D yields
+ *
+ * A fetched state brings the marks of its donor, and is refused when they are not the winners'.
+ * Nobody proves what it says: a liar that says another mark is one voice, as in a round.
+ *
+ * Pure: no clock, no I/O.
+ */
+#ifndef HTH_TRAINER_LINEAGE_H
+#define HTH_TRAINER_LINEAGE_H
+
+#include "averaging/roster.h"
+#include "core/bytes.h"
+
+#define HTH_LINEAGE_EVERY 4
+#define HTH_LINEAGE_KEPT  8 /* milestones */
+
+/* What was so at a step. */
+struct hth_mark {
+    uint64_t step; /* 0: nothing */
+    uint64_t mark;
+};
+
+struct hth_lineage {
+    uint64_t digest;
+    uint64_t kept[HTH_LINEAGE_KEPT]; /* by number of the milestone */
+    uint64_t since, last;            /* milestones that are known, as steps; since > last: none */
+};
+
+/* At the beginning of a run, or where it goes on from a file: nothing is known before `step`. */
+void hth_lineage_init(struct hth_lineage *l, uint64_t step);
+/* A step was taken, and parameters have been changed that many times now. */
+void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin);
+/* 0: not known. */
+uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone);
+/* For a note: the last milestone and the marks from there backwards. */
+void hth_lineage_say(const struct hth_lineage *l, struct hth_roster_marks *out);
+
+/* The vote of `said`, the marks of all that take part, our own (hth_lineage_say) included. True
+ * when others have won: then `winner` is what they show. */
+bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roster_marks *said,
+                             uint32_t count, struct hth_mark *winner);
+/* Whether somebody who says this may be of that line: it shows that mark, or is past it. */
+bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_mark *of);
+
+/* The bytes that go with a state. */
+#define HTH_LINEAGE_BYTES (8 * (3 + HTH_LINEAGE_KEPT))
+void hth_lineage_write(const struct hth_lineage *l, struct hth_writer *w);
+/* Errors: E_TRUNCATED, E_RANGE (not of a state at that step). */
+enum hth_err hth_lineage_read(struct hth_reader *r, uint64_t step,
+                              struct hth_lineage *out) HTH_MUST;
+
+#endif
