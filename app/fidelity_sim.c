@@ -5,6 +5,7 @@
 
 #include "core/mem.h"
 #include "sim/scenario_swarm.h"
+#include "sim/idx.h"
 
 #include <string.h>
 
@@ -19,21 +20,10 @@ struct half {
     uint8_t images[16 + ITEMS * PIXELS], labels[8 + ITEMS];
 };
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* Ghosts read no more than the headers. */
 static void mount_data(struct half *h)
 {
-    be32(h->images, 0x803);
-    be32(h->images + 4, ITEMS);
-    be32(h->images + 8, 28);
-    be32(h->images + 12, 28);
-    be32(h->labels, 0x801);
-    be32(h->labels + 4, ITEMS);
+    hth_sim_idx_heads(h->images, h->labels, ITEMS, 28);
     hth_world_mount(h->world, "images", h->images, sizeof(h->images));
     hth_world_mount(h->world, "labels", h->labels, sizeof(h->labels));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/fleet_int.h"
+#include "sim/idx.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -268,24 +269,13 @@ static void make_bad(struct hth_fleet *f)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* Each class is bright in another quarter, under noise. */
 static void mount(struct hth_fleet *f, uint64_t seed)
 {
     struct hth_rng rng;
 
     hth_rng_init(&rng, seed);
-    be32(f->images, 0x803);
-    be32(f->images + 4, FLEET_ITEMS);
-    be32(f->images + 8, FLEET_SIDE);
-    be32(f->images + 12, FLEET_SIDE);
-    be32(f->labels, 0x801);
-    be32(f->labels + 4, FLEET_ITEMS);
+    hth_sim_idx_heads(f->images, f->labels, FLEET_ITEMS, FLEET_SIDE);
     for (uint32_t i = 0; i < FLEET_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(&rng, CLASSES);
         f->labels[8 + i] = (uint8_t) class;

@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "kernels/params.h"
+#include "sim/idx.h"
 #include "sim/scenario_crew.h"
 #include "sim/trunk.h"
 
@@ -52,12 +53,6 @@ struct collab {
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* Each class has a random pattern; pictures are that pattern under noise that hides half of it, so
  * that there is something left to learn for long and never all of it. */
 static void make_file(struct file *f, uint32_t items, uint32_t side, uint64_t seed, uint64_t draw)
@@ -74,12 +69,7 @@ static void make_file(struct file *f, uint32_t items, uint32_t side, uint64_t se
     f->labels_len = 8 + items;
     f->images = hth_calloc(f->images_len, 1);
     f->labels = hth_calloc(f->labels_len, 1);
-    be32(f->images, 0x803);
-    be32(f->images + 4, items);
-    be32(f->images + 8, side);
-    be32(f->images + 12, side);
-    be32(f->labels, 0x801);
-    be32(f->labels + 4, items);
+    hth_sim_idx_heads(f->images, f->labels, items, side);
     for (uint32_t i = 0; i < items; i++) {
         uint32_t c = (uint32_t)hth_rng_below(&rng, CLASSES);
 

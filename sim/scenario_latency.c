@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "sim/churn.h"
 #include "sim/scenario_swarm.h"
+#include "sim/idx.h"
 
 #define PIXELS 784
 #define ITEMS  64
@@ -41,23 +42,10 @@ static bool reached(void *arg)
     return run->updates >= run->goal || run->done || hth_swarm_err(run->swarm) != HTH_OK;
 }
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
-}
-
 /* Ghosts need headers only: no job reads on. */
 static void mount_data(struct latency_run *run)
 {
-    be32(run->images, 0x803);
-    be32(run->images + 4, ITEMS);
-    be32(run->images + 8, 28);
-    be32(run->images + 12, 28);
-    be32(run->labels, 0x801);
-    be32(run->labels + 4, ITEMS);
+    hth_sim_idx_heads(run->images, run->labels, ITEMS, 28);
     hth_world_mount(run->world, "images", run->images, sizeof(run->images));
     hth_world_mount(run->world, "labels", run->labels, sizeof(run->labels));
 }

@@ -2,6 +2,7 @@
 /* The study of learning, in small: it learns, it replays, and each misfortune shows in its numbers
  * and in no others. */
 #include "sim/scenario_learn.h"
+#include "sim/idx.h"
 #include "support/test.h"
 
 #include "core/rng.h"
@@ -19,12 +20,6 @@ static struct {
 } file[2];
 static struct hth_learn_data data;
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* A class is the place of a bright spot, under noise. */
 static void make_data(void)
 {
@@ -32,12 +27,7 @@ static void make_data(void)
 
     hth_rng_init(&rng, 5);
     for (int f = 0; f < 2; f++) {
-        be32(file[f].images, 0x803);
-        be32(file[f].images + 4, ITEMS);
-        be32(file[f].images + 8, SIDE);
-        be32(file[f].images + 12, SIDE);
-        be32(file[f].labels, 0x801);
-        be32(file[f].labels + 4, ITEMS);
+        hth_sim_idx_heads(file[f].images, file[f].labels, ITEMS, SIDE);
         for (int i = 0; i < ITEMS; i++) {
             uint32_t c = (uint32_t)hth_rng_below(&rng, CLASSES);
 
