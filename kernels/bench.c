@@ -94,10 +94,11 @@ static enum hth_err run_quant(struct hth_bench_case *c)
 {
     size_t count = hth_params_flat_len(c->params);
     if (c->options.kind == HTH_BENCH_QUANTIZE_INT8)
-        return hth_quant_encode(HTH_QUANT_INT8, hth_params_flat(c->params, HTH_PART_VALUE), count,
-                                c->saved);
-    return hth_quant_decode(HTH_QUANT_INT8, c->saved, hth_quant_bytes(HTH_QUANT_INT8, count), count,
-                            hth_params_flat(c->params, HTH_PART_GRAD));
+        return hth_quant_encode_team(c->ex->team, HTH_QUANT_INT8,
+                                     hth_params_flat(c->params, HTH_PART_VALUE), count, c->saved);
+    return hth_quant_decode_team(c->ex->team, HTH_QUANT_INT8, c->saved,
+                                 hth_quant_bytes(HTH_QUANT_INT8, count), count,
+                                 hth_params_flat(c->params, HTH_PART_GRAD));
 }
 
 static enum hth_err start_work(struct hth_bench_case *c, uint32_t part)

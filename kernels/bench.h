@@ -52,7 +52,7 @@ struct hth_bench_options {
     enum hth_bench_kind kind;
     uint32_t dim, rows;    /* rows is not used by flat vectors, but not 0 */
     uint64_t elements;     /* of flat vectors; 0: as many as the FFN block of width dim has */
-    double tolerance;      /* of the check, relative 2-norm; 0: 2e-5, or 6e-3 for bf16 */
+    double tolerance;      /* of the check, relative 2-norm; 0: 5e-6, or 6e-3 for bf16 */
     struct hth_team *team; /* borrowed; NULL: nobody helps */
     /* Of hth_bench_run only: */
     uint32_t repeats;               /* the median of so many; 0: 7 */

@@ -365,15 +365,17 @@ enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, st
 }
 
 /* The bytes are a function of the floats, the same on every CPU. */
-static enum hth_err int8_rows(struct hth_view src, struct hth_view dst)
+static enum hth_err int8_rows(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
 {
     for (uint32_t r = 0; r < src.rows; r++) {
+        const float *x = (const float *)src.data + (size_t)r * src.ld;
+        const uint8_t *in = (const uint8_t *)src.data + (size_t)r * src.ld;
+        uint8_t *out = (uint8_t *)dst.data + (size_t)r * dst.ld;
+        float *y = (float *)dst.data + (size_t)r * dst.ld;
         if (src.dtype == HTH_F32)
-            HTH_TRY(hth_quant_encode(HTH_QUANT_INT8, (const float *)src.data + (size_t)r * src.ld,
-                                     src.cols, (uint8_t *)dst.data + (size_t)r * dst.ld));
+            HTH_TRY(hth_quant_encode_team(ex->team, HTH_QUANT_INT8, x, src.cols, out));
         else
-            HTH_TRY(hth_quant_decode(HTH_QUANT_INT8, (const uint8_t *)src.data + (size_t)r * src.ld,
-                                     src.cols, dst.cols, (float *)dst.data + (size_t)r * dst.ld));
+            HTH_TRY(hth_quant_decode_team(ex->team, HTH_QUANT_INT8, in, src.cols, dst.cols, y));
     }
     return HTH_OK;
 }
@@ -384,7 +386,8 @@ static enum hth_err cast_int8(struct hth_exec *ex, struct hth_view src, struct h
     uint32_t bytes = src.dtype == HTH_F32 ? dst.cols : src.cols;
     REQUIRE(src.rows == dst.rows && bytes == hth_quant_bytes(HTH_QUANT_INT8, cols));
     REQUIRE(src.ld >= src.cols && dst.ld >= dst.cols && src.data != NULL && dst.data != NULL);
-    return ex->be->caps & HTH_CAP_HOST_MEMORY ? int8_rows(src, dst) : ex->be->cast(ex, src, dst);
+    return ex->be->caps & HTH_CAP_HOST_MEMORY ? int8_rows(ex, src, dst)
+                                              : ex->be->cast(ex, src, dst);
 }
 
 enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)

@@ -3,6 +3,7 @@
 #include "kernels/quant.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "core/limits.h"
@@ -380,6 +381,68 @@ enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, 
 {
     return hth_quant_decode_with(best(), format, in, bytes, count,
                                  (struct hth_quant_out){.y = y, .alpha = alpha, .add = true});
+}
+
+/* -- with a team --------------------------------------------------------------------------- */
+
+/* So many numbers are worth a helper. */
+#define PART_NUMBERS ((size_t)1 << 16)
+
+struct int8_work {
+    const float *x; /* to encode; NULL: decode */
+    float *y;
+    uint8_t *codes, *scales; /* only read where they are decoded */
+    size_t count;
+    uint32_t parts;
+    atomic_bool bad;
+};
+
+static void int8_part(void *arg, uint32_t part)
+{
+    struct int8_work *w = arg;
+    size_t all = blocks(w->count, HTH_QUANT_INT8_BLOCK);
+    size_t block = all * part / w->parts, end = all * (part + 1) / w->parts;
+    size_t first = block * HTH_QUANT_INT8_BLOCK;
+    size_t n = HTH_MIN(end * HTH_QUANT_INT8_BLOCK, w->count) - first;
+    uint8_t *codes = w->codes + first, *scales = w->scales + 2 * block;
+    if (w->x == NULL)
+        best()->int8_decode(n, codes, scales, (struct hth_quant_out){.y = w->y + first});
+    else if (best()->int8_encode(n, w->x + first, codes, scales) >= HTH_BITS_INT8_END)
+        w->bad = true;
+}
+
+/* False: it is not worth helpers, or there are none. */
+static bool int8_run(struct hth_team *team, struct int8_work *w)
+{
+    size_t width = hth_team_width(team), parts = w->count / PART_NUMBERS;
+    if (width == 1 || parts < 2)
+        return false;
+    w->parts = (uint32_t)HTH_MIN(parts, 4 * width);
+    hth_team_run(team, w->parts, int8_part, w);
+    return true;
+}
+
+enum hth_err hth_quant_encode_team(struct hth_team *team, enum hth_quant_format format,
+                                   const float *x, size_t count, void *out)
+{
+    struct int8_work w = {
+        .x = x, .codes = out, .scales = (uint8_t *)out + count, .count = count, .bad = false};
+    if (format != HTH_QUANT_INT8 || count > HTH_PARAMS_FLOATS_MAX || !int8_run(team, &w))
+        return hth_quant_encode(format, x, count, out);
+    return w.bad ? HTH_E_NOT_FINITE : HTH_OK;
+}
+
+enum hth_err hth_quant_decode_team(struct hth_team *team, enum hth_quant_format format,
+                                   const void *in, size_t bytes, size_t count, float *y)
+{
+    struct int8_work w = {.y = y,
+                          .codes = (uint8_t *)(uintptr_t)in,
+                          .scales = (uint8_t *)(uintptr_t)in + count,
+                          .count = count};
+    bool right = format == HTH_QUANT_INT8 && bytes == hth_quant_bytes(format, count);
+    if (right && decodable(best(), format, in, count) && int8_run(team, &w))
+        return HTH_OK;
+    return hth_quant_decode(format, in, bytes, count, y);
 }
 
 /* -- byte planes --------------------------------------------------------------------------- */

@@ -42,12 +42,14 @@
  *
  * Error on numbers from N(0, 1), mean of |x - x'|: int8 0.0051, dynamic8 0.01005, uniform8 0.0064.
  *
- * Pure functions without state: any thread, typically jobs. Host memory only.
+ * Pure functions without state: any thread, typically jobs. Host memory only. Those that take a
+ * team share int8 of many blocks out to it (core/team.h); the bytes and floats are the same.
  */
 #ifndef HTH_KERNELS_QUANT_H
 #define HTH_KERNELS_QUANT_H
 
 #include "core/base.h"
+#include "core/team.h"
 
 /* The numbers travel on the wire: append only. */
 enum hth_quant_format {
@@ -80,6 +82,11 @@ enum hth_err hth_quant_encode(enum hth_quant_format format, const float *x, size
  * E_TRUNCATED, E_MALFORMED (too long), E_NOT_FINITE, E_UNSUPPORTED, E_TOO_LARGE. */
 enum hth_err hth_quant_decode(enum hth_quant_format format, const void *in, size_t bytes,
                               size_t count, float *y) HTH_MUST;
+/* The same two with whoever is idle; NULL: nobody. */
+enum hth_err hth_quant_encode_team(struct hth_team *team, enum hth_quant_format format,
+                                   const float *x, size_t count, void *out) HTH_MUST;
+enum hth_err hth_quant_decode_team(struct hth_team *team, enum hth_quant_format format,
+                                   const void *in, size_t bytes, size_t count, float *y) HTH_MUST;
 /* y[i] += alpha * value i, rounded after the product and after the sum. The same errors. */
 enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, size_t bytes,
                                   size_t count, float alpha, float *y) HTH_MUST;

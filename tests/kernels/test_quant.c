@@ -15,6 +15,7 @@
 #include "core/rng.h"
 #include "kernels/isa.h"
 #include "kernels/quant-internal.h"
+#include "support/team.h"
 
 static const struct hth_quantops *tables[8];
 static size_t table_count;
@@ -686,6 +687,55 @@ static void test_planes(void **state)
     assert_memory_equal(back, x, 12);
 }
 
+/* Shared out to a team, blocks and scales are where they are without; what is refused is refused
+ * wherever it lies, and then nothing was decoded. */
+static void test_team(void **state)
+{
+    static const size_t counts[] = {0, 1, 65536, 131071, 131072, 300001};
+    enum { MOST = 300001 };
+    struct test_team team = TEST_TEAM(3);
+    float *x = hth_calloc(3 * MOST, sizeof(float)), *y = x + MOST, *want = y + MOST;
+    uint8_t *bytes = hth_calloc(1, 4 * MOST), *plain = bytes + 2 * MOST;
+    (void)state;
+    normal(x, MOST, 5);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(counts); i++) {
+        size_t n = counts[i], size = hth_quant_bytes(HTH_QUANT_INT8, n);
+        uint32_t before = team.runs;
+        assert_ok(hth_quant_encode(HTH_QUANT_INT8, x, n, plain));
+        assert_ok(hth_quant_encode_team(&team.team, HTH_QUANT_INT8, x, n, bytes));
+        assert_memory_equal(bytes, plain, size);
+        assert_ok(hth_quant_decode(HTH_QUANT_INT8, plain, size, n, want));
+        assert_ok(hth_quant_decode_team(&team.team, HTH_QUANT_INT8, bytes, size, n, y));
+        assert_memory_equal(y, want, n * sizeof(float));
+        assert_int_equal(team.runs - before, n >= 131072 ? 2 : 0);
+    }
+    size_t size = hth_quant_bytes(HTH_QUANT_INT8, MOST);
+    for (size_t at = 0; at < MOST; at += MOST - 1) {
+        float keep = x[at];
+        x[at] = NAN;
+        assert_err(HTH_E_NOT_FINITE,
+                   hth_quant_encode_team(&team.team, HTH_QUANT_INT8, x, MOST, bytes));
+        x[at] = keep;
+        memcpy(bytes, plain, size);
+        memcpy(bytes + MOST + at / HTH_QUANT_INT8_BLOCK * 2, &(uint16_t){0x7fc0}, 2);
+        memset(y, 0, MOST * sizeof(float));
+        assert_err(HTH_E_NOT_FINITE,
+                   hth_quant_decode_team(&team.team, HTH_QUANT_INT8, bytes, size, MOST, y));
+        for (size_t i = 0; i < MOST; i++)
+            assert_true(y[i] == 0);
+    }
+    assert_err(HTH_E_TRUNCATED,
+               hth_quant_decode_team(&team.team, HTH_QUANT_INT8, plain, size - 1, MOST, y));
+    /* Other formats are the caller's alone. */
+    uint32_t before = team.runs;
+    assert_ok(hth_quant_encode_team(&team.team, HTH_QUANT_BF16, x, MOST, bytes));
+    assert_ok(hth_quant_encode(HTH_QUANT_BF16, x, MOST, plain));
+    assert_memory_equal(bytes, plain, 2 * MOST);
+    assert_int_equal(team.runs, before);
+    hth_free(bytes);
+    hth_free(x);
+}
+
 /* Who holds the formats to one set gets its loops from then on, and one that is not there leaves
  * what was chosen. */
 static void test_hold(void **state)
@@ -728,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_odd_addresses),
         cmocka_unit_test(test_planes),
         cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_team),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
