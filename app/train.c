@@ -578,7 +578,7 @@ static int run_trainer(struct train *t)
 
 int hth_verb_train(int argc, char **argv)
 {
-    struct train t = {.tty = isatty(STDERR_FILENO) == 1};
+    struct train t = {.averaging = -1, .tty = isatty(STDERR_FILENO) == 1};
     if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_config_load(t.run_path, &t.run);
