@@ -56,8 +56,10 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 static void on_timer(void *arg)
 {
     struct hth_avg_node *n = arg;
+    struct hth_roster_stats seen;
 
-    if (hth_roster_population(n->roster, NULL) < n->opts.population) {
+    hth_roster_stats(n->roster, &seen);
+    if (seen.seen + 1 < n->opts.population) {
         hth_timer_set(n->env, n->timer, LOOK_US);
         return;
     }

@@ -31,9 +31,9 @@
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
  * that the caller says are due. It waits for none of them longer than patience_us after it could
  * have heard of them, and not at all once the earliest window among it and its followers is over.
- * More members than group_max are cut into groups of near-equal size, dealt in turn by the order,
- * and every group begins. Fewer than group_min, at the end of the window: the look ends ALONE or
- * TOO_FEW, with the last refusal as the reason where there was one.
+ * More members than group_max, helpers not counted, are cut into groups of near-equal size, dealt
+ * in turn by the order, and every group begins. Fewer than group_min, at the end of the window: the
+ * look ends ALONE or TOO_FEW, with the last refusal as the reason where there was one.
  *
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
@@ -187,7 +187,7 @@ struct hth_look_opts {
     bool ready;          /* false: hth_look_ready follows */
     uint32_t group_min;  /* members, helpers not counted */
     uint32_t group_full; /* with these nobody is waited for who only may come */
-    uint32_t group_max;  /* beyond it the line is cut */
+    uint32_t group_max;  /* beyond it the line is cut; helpers not counted */
     int64_t window_us;   /* after the values are ready */
     int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
     /* Fills in who is due besides this peer, at most `max`, and returns how many; UINT32_MAX when

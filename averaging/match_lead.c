@@ -214,10 +214,11 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-/* The n-th of the members is in group n mod groups, which spreads every mode over all groups. */
+/* The n-th of the members is in group n mod groups, which spreads every mode over all groups. Those
+ * who only reduce make no group too large. */
 static uint32_t groups_of(const struct hth_look *look, const struct census *c)
 {
-    uint32_t groups = hth_avg_groups(c->members, look->opts.group_max);
+    uint32_t groups = hth_avg_groups(c->contributors, look->opts.group_max);
 
     groups = HTH_MIN(groups, HTH_MAX(c->trainers, 1u));
     while (groups > 1 && c->contributors / groups < look->opts.group_min)

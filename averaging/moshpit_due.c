@@ -206,8 +206,9 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The lower median. The lowest would do as long as nobody is late; but whoever missed a round would
- * go on looking for it with the others who did, a round behind all the rest for good. */
+/* The lower median, of those with values. The lowest would do as long as nobody is late; but
+ * whoever missed a round would go on looking for it with the others who did, a round behind all the
+ * rest for good. */
 uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
 {
     uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
@@ -217,7 +218,8 @@ uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
         const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema, NULL);
         if (p->note.schema != hth_roster_self(mp->roster)->schema ||
-            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || hth_moshpit_suspected(mp, p))
+            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) ||
+            hth_moshpit_suspected(mp, p))
             continue;
         HTH_ASSERT(count < HTH_AVG_ROSTER_MAX);
         rounds[count++] = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);

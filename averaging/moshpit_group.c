@@ -100,6 +100,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     info->reduce_us = r->took_us;
     info->bytes_out = r->bytes_out;
     info->bytes_in = r->bytes_in;
+    info->codec_error = r->encode_error;
     if (r->err == HTH_OK && !helper && r->average == NULL) {
         info->err = HTH_E_BUG;
         info->reason = HTH_AVG_FAILED;
@@ -209,9 +210,11 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
     info->members = g->count;
     info->group = g->id;
     s->result.weight_met = 0;
+    s->result.contributors = 0;
     for (uint32_t i = 0; i < g->count; i++) {
         if (i < HTH_AVG_STATUS_MEMBERS)
             info->member[i] = g->member[i].id;
+        s->result.contributors += g->member[i].mode != HTH_AVG_HELPER;
         s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
     }

@@ -175,8 +175,8 @@ void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It was not there when it should have been: when half of its note's life is over and it was not
  * renewed, it does not count until it is. */
 void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
-/* Those that take part (of our schema, with state), this peer included if it does. *exact (may be
- * NULL): every one of them is seen. */
+/* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
+ * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 /* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */
 const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster, uint32_t *generation);

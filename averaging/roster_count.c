@@ -16,7 +16,8 @@
 
 bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
 {
-    return note->schema == r->opts.schema && (note->flags & HTH_ROSTER_BOOTSTRAPPING) == 0;
+    return note->schema == r->opts.schema &&
+           (note->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
 }
 
 bool hth_roster_self_counts(const struct hth_roster *r)

@@ -27,9 +27,7 @@ static size_t offer_bytes(const struct hth_trainer *t)
 
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
 {
-    uint64_t numbers[3] = {ticket, t->average.parts, t->opts.share.mode};
-
-    return hth_hash64(numbers, sizeof(numbers), hth_model_schema(t->model));
+    return hth_share_schema_of(t->model, t->average.parts, t->opts.share.mode, ticket);
 }
 
 /* ---- offering -------------------------------------------------------------------------------- */
@@ -195,36 +193,14 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     hth_queue_push(&t->trunk, &a->apply);
 }
 
-/* For people who look at the roster. */
-static void tell_last(struct hth_trainer *t, const struct hth_avg_result *r)
-{
-    struct hth_averager_stats stats;
-    struct hth_roster_last last = {.members = HTH_MIN(r->members, HTH_AVG_MEMBERS_MAX),
-                                   .drops = HTH_MIN(r->drops, HTH_AVG_MEMBERS_MAX),
-                                   .reason = r->reason,
-                                   .wait_ms = (uint32_t)(r->wait_us / HTH_US_PER_MS),
-                                   .match_ms = (uint32_t)(r->match_us / HTH_US_PER_MS),
-                                   .reduce_ms = (uint32_t)(r->reduce_us / HTH_US_PER_MS),
-                                   .bytes = r->bytes_out + r->bytes_in,
-                                   .change = t->stats.share.distance,
-                                   .norm = t->stats.share.norm};
-
-    if (t->opts.share.roster == NULL)
-        return;
-    hth_averager_stats(&t->average.averager, &stats);
-    if (r->err == HTH_OK)
-        last.group = hth_load_u32le(stats.last.group.b);
-    if (isfinite(last.change) && isfinite(last.norm))
-        hth_roster_set_last(t->opts.share.roster, &last);
-}
-
 static void on_round(void *arg, const struct hth_avg_result *result)
 {
     struct hth_trainer *t = arg;
 
     if (t->freed)
         return;
-    tell_last(t, result);
+    hth_share_tell_last(t->opts.share.roster, &t->average.averager, result, t->stats.share.distance,
+                        t->stats.share.norm);
     if (result->ticket == HTH_TICKET_GRADIENT)
         hth_batch_result(t, result);
     else
@@ -233,33 +209,14 @@ static void on_round(void *arg, const struct hth_avg_result *result)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Formats of the parameters, and one more span for the states: they steer steps and stay fp32. */
-static enum hth_err make_spans(struct hth_trainer *t)
-{
-    struct hth_average *a = &t->average;
-    struct hth_avg_span *spans;
-
-    if (t->opts.share.format == 0 || t->opts.share.format == HTH_QUANT_F32)
-        return HTH_OK;
-    HTH_TRY(hth_avg_spans_of(t->model->params, t->opts.share.format, &spans, &a->span_count));
-    a->spans = hth_new_array(struct hth_avg_span, a->span_count + 1);
-    memcpy(a->spans, spans, a->span_count * sizeof(*spans));
-    a->spans[a->span_count] =
-        (struct hth_avg_span){.count = (a->parts - 1) * flat_len(t), .format = HTH_QUANT_F32};
-    hth_free(spans);
-    return HTH_OK;
-}
-
 enum hth_err hth_average_start(struct hth_trainer *t)
 {
     struct hth_average *a = &t->average;
 
-    a->parts = 1;
-    if (t->opts.share.states)
-        a->parts += HTH_MIN(hth_params_state_slots(t->model->params), 2u);
+    a->parts = hth_share_parts(t->model, t->opts.share.states);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
-    HTH_TRY(make_spans(t));
+    HTH_TRY(hth_share_spans(t->model, t->opts.share.format, a->parts, &a->spans, &a->span_count));
     return hth_averager_start(&a->averager, on_round, t);
 }
 

@@ -175,7 +175,7 @@ static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *
     double quorum = t->opts.share.quorum;
 
     if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
-        return r->members > quorum * now && r->weight > quorum * b->said * left;
+        return r->contributors > quorum * now && r->weight > quorum * b->said * left;
     return r->weight > quorum * b->known * left;
 }
 

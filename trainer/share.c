@@ -2,8 +2,11 @@
 /* What a trainer tells others of itself, and people of its sharing. */
 #include "averaging/roster.h"
 #include "averaging/state.h"
+#include "core/bytes.h"
+#include "core/mem.h"
 #include "trainer/trainer_int.h"
 
+#include <math.h>
 #include <string.h>
 
 #define TELL_STEPS_US (3 * HTH_US_PER_S)
@@ -44,6 +47,60 @@ void hth_share_tell(struct hth_trainer *t)
         hth_roster_set_progress(r, t->stats.updates + next, b->samples, gather_rate(b));
     else /* it offers these */
         hth_roster_set_progress(r, t->stats.updates, b->taken, gather_rate(b));
+}
+
+uint64_t hth_share_schema_of(const struct hth_model *model, uint32_t parts,
+                             enum hth_share_mode mode, uint32_t ticket)
+{
+    uint64_t numbers[3] = {ticket, parts, mode};
+
+    return hth_hash64(numbers, sizeof(numbers), hth_model_schema(model));
+}
+
+uint32_t hth_share_parts(const struct hth_model *model, bool states)
+{
+    return 1 + (states ? HTH_MIN(hth_params_state_slots(model->params), 2u) : 0);
+}
+
+enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
+                             uint32_t parts, struct hth_avg_span **out, uint32_t *count)
+{
+    size_t n = hth_params_flat_len(model->params);
+    struct hth_avg_span *spans;
+
+    *out = NULL;
+    *count = 0;
+    if (format == 0 || format == HTH_QUANT_F32)
+        return HTH_OK;
+    HTH_TRY(hth_avg_spans_of(model->params, format, &spans, count));
+    *out = hth_new_array(struct hth_avg_span, *count + 1);
+    memcpy(*out, spans, *count * sizeof(*spans));
+    (*out)[*count] = (struct hth_avg_span){.count = (parts - 1) * n, .format = HTH_QUANT_F32};
+    hth_free(spans);
+    return HTH_OK;
+}
+
+void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
+                         const struct hth_avg_result *r, double distance, double norm)
+{
+    struct hth_averager_stats stats;
+    struct hth_roster_last last = {.members = HTH_MIN(r->members, HTH_AVG_MEMBERS_MAX),
+                                   .drops = HTH_MIN(r->drops, HTH_AVG_MEMBERS_MAX),
+                                   .reason = r->reason,
+                                   .wait_ms = (uint32_t)(r->wait_us / HTH_US_PER_MS),
+                                   .match_ms = (uint32_t)(r->match_us / HTH_US_PER_MS),
+                                   .reduce_ms = (uint32_t)(r->reduce_us / HTH_US_PER_MS),
+                                   .bytes = r->bytes_out + r->bytes_in,
+                                   .change = distance,
+                                   .norm = norm};
+
+    if (roster == NULL)
+        return;
+    hth_averager_stats(averager, &stats);
+    if (r->err == HTH_OK)
+        last.group = hth_load_u32le(stats.last.group.b);
+    if (isfinite(last.change) && isfinite(last.norm))
+        hth_roster_set_last(roster, &last);
 }
 
 const char *hth_share_phase_name(enum hth_share_phase phase)

@@ -219,7 +219,6 @@ enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
-/* The schema of an offer: the model's, and what is averaged. */
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
 /* elastic.c */
@@ -265,6 +264,18 @@ bool hth_newcomer_yield(struct hth_trainer *t);
 /* What others should know of our progress. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
+/* The schema of an offer: the model's, and what is averaged. */
+uint64_t hth_share_schema_of(const struct hth_model *model, uint32_t parts,
+                             enum hth_share_mode mode, uint32_t ticket);
+/* Of an offer of parameters: their values, and the optimiser's states where those are averaged. */
+uint32_t hth_share_parts(const struct hth_model *model, bool states);
+/* Formats on the wire: `count` spans of one part, and one more for all other parts, the states:
+ * they steer steps and stay fp32. NULL: all fp32. Free with hth_free. */
+enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
+                             uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
+/* How a round ended, for people who look at the roster (NULL: nobody). */
+void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
+                         const struct hth_avg_result *r, double distance, double norm);
 
 /* flight.c */
 void hth_flight_start(struct hth_flight *f);

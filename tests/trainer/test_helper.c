@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A helper in the simulator: it is in the trainers' groups and reduces, its death costs a round,
+ * and nobody counts on it. */
+#include "trainer/helper.h"
+
+#include "averaging/moshpit.h"
+#include "averaging/reduce.h"
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "rpc/rpc.h"
+#include "sim/scenario_crew.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define S    HTH_US_PER_S
+#define PORT 7100
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    struct hth_crew_opts opts;
+    struct hth_train_stats stats[8];
+    uint64_t goal;
+    /* the helper */
+    struct hth_node *node;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    struct hth_reducer *reducer;
+    struct hth_averager averager;
+    struct hth_helper *helper;
+};
+
+/* A micro-batch takes about 50 ms. */
+static const struct hth_device slow = {.flops_per_s = 50e9,
+                                       .bytes_per_s = 10e9,
+                                       .job_overhead_us = 5000,
+                                       .compute_workers = 1,
+                                       .disk_bytes_per_s = 500e6,
+                                       .disk_latency_us = 100,
+                                       .up_bytes_per_s = 125e6,
+                                       .down_bytes_per_s = 125e6};
+
+/* ---- the helper ------------------------------------------------------------------------------ */
+
+static void on_change(void *arg)
+{
+    struct fixture *f = arg;
+
+    if (f->averager.ops != NULL)
+        hth_moshpit_nudge(&f->averager);
+    if (f->helper != NULL)
+        hth_helper_nudge(f->helper);
+}
+
+static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
+{
+    struct fixture *f = arg;
+
+    if (f->reducer != NULL)
+        hth_reducer_peer_lost(f->reducer, peer);
+    if (f->averager.ops != NULL)
+        hth_moshpit_peer_lost(&f->averager, peer, err);
+}
+
+static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct fixture *f = arg;
+    struct hth_addr addr = hth_node_addr(f->node, PORT);
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
+    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    struct hth_helper_opts o = {.model = f->opts.trainer.model, .share = f->opts.trainer.share};
+
+    rpc.network = roster.network = moshpit.network = "crew";
+    rpc.listen = &addr;
+    roster.addr = moshpit.addr = addr;
+    roster.flags = HTH_ROSTER_HELPER;
+    moshpit.mode = HTH_AVG_HELPER;
+    rpc.on_peer_lost = on_peer_lost;
+    roster.on_change = on_change;
+    rpc.arg = roster.arg = f;
+    assert_ok(hth_rpc_new(env, &rpc, &f->rpc));
+    assert_ok(hth_roster_new(env, dht, &roster, &f->roster));
+    assert_ok(hth_reducer_new(env, f->rpc, &reducer, &f->reducer));
+    assert_ok(hth_moshpit_new(env, f->rpc, dht, f->roster, f->reducer, &moshpit, &f->averager));
+    o.share.roster = f->roster;
+    o.averager = &f->averager;
+    assert_ok(hth_helper_new(env, &o, &f->helper));
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct fixture *f = arg;
+
+    (void)env;
+    hth_helper_free(f->helper);
+    hth_averager_free(&f->averager);
+    hth_reducer_free(f->reducer);
+    hth_roster_free(f->roster);
+    hth_rpc_free(f->rpc);
+    f->helper = NULL;
+    f->reducer = NULL;
+}
+
+/* ---- the trainers ---------------------------------------------------------------------------- */
+
+static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+{
+    ((struct fixture *)arg)->stats[i] = *stats;
+}
+
+static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    t->data.shuffle_rows = 64;
+    t->data.peer = i + 1;
+}
+
+static struct fixture *fixture_new(uint64_t seed, uint32_t trainers, enum hth_share_mode mode,
+                                   const char *grid)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    struct hth_crew_opts *o = &f->opts;
+
+    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(seed, &world);
+    task_mount(f->world, &f->files, 3);
+    *o = (struct hth_crew_opts)HTH_CREW_OPTS_INIT;
+    o->trainer = task_classifier();
+    o->trainer.local_optim.schedule.lr = 0;
+    o->trainer.model.balance = 0;
+    o->trainer.micro_batch = 6;
+    o->trainer.updates_max = 100000;
+    o->trainer.eval_every = 0;
+    o->trainer.share.mode = mode;
+    o->trainer.share.target = 24 * trainers;
+    o->trainer.share.every = 5;
+    o->device = &slow;
+    o->members = trainers;
+    o->edit = own_data;
+    o->on_update = on_update;
+    o->arg = f;
+    if (grid != NULL)
+        assert_ok(hth_avg_shape_parse(grid, &o->roster.shape));
+    f->crew = hth_crew_new(f->world, o);
+    node.boot = boot;
+    node.halt = halt;
+    node.arg = f;
+    f->node = hth_world_node(f->world, "helper", &node);
+    return f;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_world_leaks(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_crew_free(f->crew);
+    hth_free(f);
+}
+
+static bool has_reached(void *arg)
+{
+    struct fixture *f = arg;
+    bool all = true;
+
+    for (uint32_t i = 0; i < hth_crew_count(f->crew); i++)
+        all &= f->stats[i].updates >= f->goal;
+    return all;
+}
+
+static void run_to(struct fixture *f, uint64_t step, int64_t within_us)
+{
+    f->goal = step;
+    if (!hth_world_run_until_true(f->world, has_reached, f, within_us))
+        fail_msg("step %llu was not reached", (unsigned long long)step);
+    assert_ok(hth_crew_err(f->crew));
+}
+
+static uint64_t helped(const struct fixture *f)
+{
+    struct hth_helper_stats s;
+
+    hth_helper_stats(f->helper, &s);
+    return s.rounds;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* In nearly every step of shared batches; and when it dies, the trainers go on, and agree. */
+static void check_batches(uint32_t trainers, const char *grid)
+{
+    struct fixture *f = fixture_new(31, trainers, HTH_SHARE_BATCH, grid);
+    struct hth_helper_stats s;
+    struct hth_averager_stats a;
+
+    run_to(f, 10, 120 * S);
+    uint64_t before = helped(f);
+    run_to(f, 30, 120 * S);
+    assert_in_range(helped(f) - before, 15, 60);
+    hth_helper_stats(f->helper, &s);
+    assert_true(s.step + 2 >= 30);
+    hth_averager_stats(&f->averager, &a);
+    assert_int_equal(a.population, trainers);
+    assert_true(a.bytes_in > 0 && a.bytes_out > 0);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    for (uint32_t i = 0; i < trainers; i++)
+        assert_true(f->stats[i].share.steps_shared >= 25);
+    hth_node_crash(f->node, HTH_CRASH_SILENT);
+    run_to(f, 50, 60 * S);
+    assert_true(hth_crew_spread(f->crew) < 1e-4);
+    fixture_free(f);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    check_batches(3, NULL);
+}
+
+/* On a grid it stands in one of the lines. */
+static void test_batches_on_a_grid(void **state)
+{
+    (void)state;
+    check_batches(4, "2x2");
+}
+
+static void test_local_steps(void **state)
+{
+    struct fixture *f = fixture_new(32, 2, HTH_SHARE_LOCAL, NULL);
+
+    (void)state;
+    run_to(f, 200, 120 * S);
+    assert_true(helped(f) >= 10);
+    assert_true(f->stats[0].rounds >= 10);
+    assert_true(f->stats[0].rounds_failed <= 2);
+    fixture_free(f);
+}
+
+/* A trainer and a helper are no company: the trainer's own samples are the batch. */
+static void test_one_trainer_is_alone(void **state)
+{
+    struct fixture *f = fixture_new(33, 1, HTH_SHARE_BATCH, NULL);
+
+    (void)state;
+    run_to(f, 20, 30 * S);
+    assert_int_equal(f->stats[0].share.steps_shared, 0);
+    assert_int_equal(f->stats[0].share.tries_failed, 0);
+    assert_int_equal(helped(f), 0);
+    fixture_free(f);
+}
+
+static void test_options(void **state)
+{
+    struct fixture *f = fixture_new(34, 1, HTH_SHARE_LOCAL, NULL);
+    struct hth_helper_opts o = {.model = f->opts.trainer.model, .share = f->opts.trainer.share};
+    struct hth_helper *h;
+
+    (void)state;
+    hth_world_run_for(f->world, S);
+    assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(f->node), &o, &h));
+    assert_null(h);
+    hth_helper_free(h);
+    fixture_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batches),     cmocka_unit_test(test_batches_on_a_grid),
+        cmocka_unit_test(test_local_steps), cmocka_unit_test(test_one_trainer_is_alone),
+        cmocka_unit_test(test_options),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

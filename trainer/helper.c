@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/helper.h"
+
+#include <stdlib.h>
+
+#include "averaging/codec.h"
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "kernels/params.h"
+#include "trainer/trainer_int.h"
+
+#define POLL_US  (100 * HTH_US_PER_MS)
+#define AGAIN_US (250 * HTH_US_PER_MS) /* after a look in vain */
+#define STILL_US (500 * HTH_US_PER_MS) /* after an average that the trainers did not step on */
+#define GOES_MAX 8                     /* averages of one step that may be short of its target */
+
+/* What it looks for. Two for gradients: where it missed a step's group it may still look there when
+ * the next one is about to meet. */
+enum { PARAMS, GRADIENT, GRADIENT_TOO, ERRANDS };
+struct errand {
+    bool out;
+    uint64_t step;
+};
+
+struct hth_helper {
+    struct hth_env *env;
+    struct hth_roster *roster;
+    struct hth_averager *averager;
+    struct hth_share_opts share;
+    struct hth_model *model;
+    uint32_t parts; /* of the parameters: values and states */
+    struct hth_avg_span *spans;
+    uint32_t span_count;
+    struct hth_timer *timer;
+    struct errand errand[ERRANDS];
+    int64_t again_us;   /* it looks for the same not before that */
+    bool params_wanted; /* of this step */
+    uint64_t met_step;  /* of the last average of a whole batch, after which the trainers step */
+    int64_t met_us;
+    uint32_t lines; /* averages of this step that were short of the target (elastic_step.c) */
+    double brought; /* samples in the last of them */
+    struct hth_helper_stats stats;
+};
+
+/* ---- where the trainers are ------------------------------------------------------------------ */
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The lower median: no single word moves it. */
+static uint64_t step_of_trainers(const struct hth_helper *h)
+{
+    uint64_t *steps = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
+    const struct hth_roster_peer *p;
+    size_t n = 0;
+
+    for (uint32_t i = 0; (p = hth_roster_at(h->roster, i)) != NULL && n < HTH_AVG_ROSTER_MAX; i++)
+        if (p->note.schema == hth_roster_self(h->roster)->schema && !p->doubted &&
+            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0)
+            steps[n++] = p->note.step;
+    qsort(steps, n, sizeof(*steps), by_number);
+    middle = n > 0 ? steps[(n - 1) / 2] : h->stats.step;
+    hth_free(steps);
+    return middle;
+}
+
+static bool is_batch_near(const struct hth_helper *h)
+{
+    struct hth_roster_batch all;
+
+    hth_roster_batch(h->roster, h->stats.step, h->share.target, &all);
+    return all.eta_us <= h->share.prepare_us;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void look(struct hth_helper *h, uint32_t number)
+{
+    bool params = number == PARAMS, batch = h->share.mode == HTH_SHARE_BATCH;
+    uint32_t ticket = params ? HTH_TICKET_PARAMS : HTH_TICKET_GRADIENT;
+    uint32_t parts = params ? h->parts : 1;
+    uint32_t spans = h->span_count + (params && h->parts > 1);
+    const struct hth_avg_offer offer = {
+        .count = parts * hth_params_flat_len(hth_model_params(h->model)),
+        .step = h->stats.step,
+        .schema = hth_share_schema_of(h->model, h->parts, h->share.mode, ticket),
+        .kind = ticket + (params ? 0 : h->lines),
+        .sweep = batch ? h->stats.step : HTH_AVG_SWEEP_AUTO,
+        .rounds = batch ? HTH_AVG_ALL_AXES : 1,
+        .spans = h->spans,
+        .span_count = h->spans != NULL ? spans : 0,
+        .timeout_us = h->share.timeout_us,
+        .ticket = number,
+    };
+    struct errand *e = &h->errand[number];
+
+    e->step = h->stats.step;
+    e->out = hth_averager_offer(h->averager, &offer) == HTH_OK;
+    if (!e->out)
+        h->again_us = hth_now_us(h->env) + AGAIN_US;
+}
+
+static void look_for_batch(struct hth_helper *h)
+{
+    const struct errand *one = &h->errand[GRADIENT], *other = &h->errand[GRADIENT_TOO];
+
+    if ((one->out && one->step == h->stats.step) || (other->out && other->step == h->stats.step))
+        return;
+    if (!one->out)
+        look(h, GRADIENT);
+    else if (!other->out)
+        look(h, GRADIENT_TOO);
+}
+
+/* Notes come late: after an average of a whole batch the trainers are believed to step. */
+static uint64_t next_step(const struct hth_helper *h)
+{
+    uint64_t step = step_of_trainers(h);
+
+    if (h->met_us == 0 || hth_now_us(h->env) - h->met_us >= STILL_US || h->met_step < step)
+        return step;
+    return h->met_step + 1;
+}
+
+static void follow_batches(struct hth_helper *h)
+{
+    uint64_t step = next_step(h), every = h->share.every;
+
+    if (step != h->stats.step) {
+        h->stats.step = step;
+        h->lines = 0;
+        h->brought = 0;
+        h->again_us = 0;
+        h->params_wanted = step > 0 && every > 0 && step % every == 0;
+        hth_roster_set_progress(h->roster, step, 0, 0);
+    }
+    if (h->params_wanted && !h->errand[PARAMS].out) {
+        h->params_wanted = false; /* the trainers try once, too */
+        look(h, PARAMS);
+    }
+    if (hth_now_us(h->env) >= h->again_us && is_batch_near(h))
+        look_for_batch(h);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_helper *h = arg;
+
+    if (h->share.mode == HTH_SHARE_BATCH)
+        follow_batches(h);
+    else if (!h->errand[PARAMS].out && hth_now_us(h->env) >= h->again_us)
+        look(h, PARAMS);
+    hth_timer_set(h->env, h->timer, POLL_US);
+}
+
+/* As the trainers judge it: when the group brought less than the target, they meet again in other
+ * lines with more. */
+static void batch_met(struct hth_helper *h, uint64_t step, double met)
+{
+    bool is_short = met + 0.5 < (double)h->share.target && met > h->brought + 0.5;
+
+    h->lines = is_short && h->lines < GOES_MAX ? h->lines + 1 : 0;
+    h->brought = is_short ? met : 0;
+    if (is_short)
+        return;
+    h->met_step = step;
+    h->met_us = hth_now_us(h->env);
+}
+
+static void on_round(void *arg, const struct hth_avg_result *r)
+{
+    struct hth_helper *h = arg;
+    struct errand *e = &h->errand[r->ticket];
+
+    e->out = false;
+    h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
+    h->stats.rounds += r->err == HTH_OK;
+    h->stats.looks_failed += r->err != HTH_OK;
+    hth_share_tell_last(h->roster, h->averager, r, 0, 0);
+    if (r->ticket != PARAMS && e->step == h->stats.step) {
+        if (r->err == HTH_OK)
+            batch_met(h, e->step, r->weight_met);
+        else
+            h->lines = 0;
+    }
+    hth_helper_nudge(h);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
+                            struct hth_helper **out)
+{
+    struct hth_helper *h;
+    enum hth_err err;
+
+    *out = NULL;
+    if (opts->share.roster == NULL || opts->averager == NULL)
+        return HTH_E_CONFIG;
+    h = hth_new(struct hth_helper);
+    h->env = env;
+    h->roster = opts->share.roster;
+    h->averager = opts->averager;
+    h->share = opts->share;
+    if (h->share.mode == HTH_SHARE_BATCH)
+        h->stats.step = UINT64_MAX; /* none yet: also 0 is news */
+    HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
+    h->parts = hth_share_parts(h->model, h->share.states);
+    HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
+    hth_roster_set_schema(
+        h->roster, hth_share_schema_of(h->model, h->parts, h->share.mode, HTH_TICKET_PARAMS));
+    HTH_GOTO(fail, hth_averager_start(h->averager, on_round, h));
+    h->timer = hth_timer_new(env, on_timer, h);
+    hth_timer_set(env, h->timer, 0);
+    *out = h;
+    return HTH_OK;
+fail:
+    hth_helper_free(h);
+    return err;
+}
+
+void hth_helper_free(struct hth_helper *h)
+{
+    if (h == NULL)
+        return;
+    hth_averager_stop(h->averager);
+    if (h->timer != NULL)
+        hth_timer_free(h->env, h->timer);
+    hth_model_free(h->model);
+    hth_free(h->spans);
+    hth_free(h);
+}
+
+void hth_helper_nudge(struct hth_helper *h)
+{
+    hth_timer_set(h->env, h->timer, 0);
+}
+
+void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
+{
+    *out = h->stats;
+    if (out->step == UINT64_MAX)
+        out->step = 0;
+}
