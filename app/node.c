@@ -1,36 +1,142 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c: hearth node: a DHT node, a beacon, and nothing else: a place where others meet. */
+/*
+ * node.c: hearth node: a DHT node and a beacon: a place where others meet. With --reduce it also
+ * computes averages for a run's trainers (trainer/helper.h), for whom that is a machine with a good
+ * line and neither data nor a GPU.
+ */
 #include "app/cli.h"
+#include "app/config.h"
 #include "app/peer.h"
+#include "app/together.h"
+#include "averaging/roster.h"
 #include "core/mem.h"
+#include "trainer/helper.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+#define LOOK_US HTH_US_PER_S
 
 struct node {
     struct hth_cli_net net;
     struct hth_cli_log log;
+    const char *run_path; /* of the run that it reduces for; NULL: none */
+    double up_mbit;
+
+    struct hth_runfile *run;
     struct hth_peer peer;
     struct hth_announcer *announcer;
+    struct hth_together together;
+    struct hth_helper *helper;
+    struct hth_timer *timer;
+    uint32_t trainers; /* when it was last said */
+    bool helped;
+};
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+enum { KEY_REDUCE = 0x3300, KEY_UP };
+
+static const struct argp_option options[] = {
+    {"reduce", KEY_REDUCE, "FILE", 0, "Compute averages for the trainers of this run file, too", 0},
+    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct node *n = state->input;
-    (void)arg;
-    if (key != ARGP_KEY_INIT)
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &n->net;
+        state->child_inputs[1] = &n->log;
+        break;
+    case KEY_REDUCE:
+        n->run_path = arg;
+        break;
+    case KEY_UP:
+        n->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
+        break;
+    case ARGP_KEY_END:
+        if (n->up_mbit > 0 && n->run_path == NULL)
+            argp_error(state, "--up is a helper's: --reduce FILE names the run");
+        break;
+    default:
         return ARGP_ERR_UNKNOWN;
-    state->child_inputs[0] = &n->net;
-    state->child_inputs[1] = &n->log;
+    }
     return 0;
 }
 
 static const struct argp_child children[] = {
     {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
+    .options = options,
     .parser = parse,
     .children = children,
-    .doc = "Help others find each other. Any peer does; this one does nothing else.",
+    .doc = "Help others find each other, as any peer does. With --reduce, compute averages for a "
+           "run's trainers as well: a good line is enough.",
 };
+
+/* ---- reducing ------------------------------------------------------------------------------ */
+
+/* Who lends a machine wants to know whether it is of use. */
+static void on_timer(void *arg)
+{
+    struct node *n = arg;
+    struct hth_helper_stats s;
+    struct hth_roster_stats seen;
+    uint32_t trainers = hth_roster_population(n->together.roster, NULL);
+    hth_helper_stats(n->helper, &s);
+    hth_roster_stats(n->together.roster, &seen);
+    if (trainers != n->trainers)
+        fprintf(stderr, "%u trainers of run '%s'%s\n", trainers, n->peer.network,
+                seen.other_schema > 0 ? ", and some with another model or mode: compare run files"
+                : trainers < 2        ? ": there is nothing to average"
+                                      : "");
+    if (s.rounds > 0 && !n->helped)
+        fputs("helps: reduced its part of a first average\n", stderr);
+    n->trainers = trainers;
+    n->helped = s.rounds > 0;
+    hth_timer_set(n->peer.env, n->timer, LOOK_US);
+}
+
+static void on_joined(void *arg)
+{
+    struct node *n = arg;
+    if (n->helper != NULL)
+        hth_together_join(&n->together);
+}
+
+static enum hth_err open_helper(struct node *n)
+{
+    struct hth_helper_opts opts = {.model = HTH_MODEL_OPTS_INIT, .share = HTH_SHARE_OPTS_INIT};
+    hth_config_model(n->run, &opts.model);
+    HTH_TRY(
+        hth_together_open(&n->together, &n->peer, &n->run->averaging, HTH_AVG_HELPER, n->up_mbit));
+    hth_together_share(&n->together, &n->run->averaging, &opts.share);
+    opts.averager = &n->together.averager;
+    HTH_TRY(hth_helper_new(n->peer.env, &opts, &n->helper));
+    n->together.helper = n->helper;
+    n->timer = hth_timer_new(n->peer.env, on_timer, n);
+    n->trainers = UINT32_MAX;
+    hth_timer_set(n->peer.env, n->timer, LOOK_US);
+    return HTH_OK;
+}
+
+static enum hth_err load_run(struct node *n)
+{
+    if (n->run_path == NULL)
+        return HTH_OK;
+    enum hth_err err = hth_config_load(n->run_path, &n->run);
+    if (err != HTH_OK)
+        return err == HTH_E_NO_FILE ? HTH_E_CONFIG : err;
+    if (n->run->averaging.mode != HTH_RUN_OFF)
+        return HTH_OK;
+    hth_cli_say_error("%s: averaging.mode is off: there is nothing to reduce", n->run_path);
+    return HTH_E_CONFIG;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
 
 static void withdrawn(void *arg)
 {
@@ -38,7 +144,7 @@ static void withdrawn(void *arg)
     hth_peer_stop(&n->peer, HTH_EXIT_OK);
 }
 
-static void on_drain(void *arg)
+static void left(void *arg)
 {
     struct node *n = arg;
     if (n->announcer != NULL)
@@ -47,44 +153,87 @@ static void on_drain(void *arg)
         withdrawn(n);
 }
 
+static void on_drain(void *arg)
+{
+    struct node *n = arg;
+    hth_together_leave(&n->together, left, n);
+}
+
 static char *status_json(void *arg)
 {
     struct node *n = arg;
-    return hth_metrics_json(n->peer.env->metrics);
+    char *metrics = hth_metrics_json(n->peer.env->metrics);
+    if (n->helper == NULL)
+        return metrics;
+    json_t *all = json_loads(metrics, 0, NULL);
+    hth_free(metrics);
+    if (!json_is_object(all)) {
+        json_decref(all);
+        all = json_object();
+    }
+    json_object_set_new(all, "averaging", hth_together_json(&n->together, NULL));
+    char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = hth_strdup(dumped != NULL ? dumped : "{}");
+    free(dumped);
+    json_decref(all);
+    return text;
+}
+
+static void announce(struct node *n)
+{
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    opts.network = n->peer.network;
+    opts.role = HTH_ROLE_NODE;
+    opts.info.addr[0] = n->peer.announce;
+    opts.info.addr_count = 1;
+    snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
+    enum hth_err err = hth_announcer_new(n->peer.env, n->peer.dht, &opts, &n->announcer);
+    if (err != HTH_OK)
+        hth_cli_say_error("beacon: %s", hth_err_text(err));
+}
+
+static int run_node(struct node *n)
+{
+    const char *network = n->run != NULL ? n->run->run : "";
+    const struct hth_peer_opts peer_opts = {
+        .verb = "node",
+        .net = &n->net,
+        .log = &n->log,
+        .network = n->net.network != NULL ? n->net.network : network,
+        .rpc_listens = true,
+        .may_be_first = true,
+    };
+    int code = hth_peer_open(&peer_opts, &n->peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    n->peer.on_joined = on_joined;
+    n->peer.on_drain = on_drain;
+    n->peer.status_json = status_json;
+    n->peer.arg = n;
+    if (n->net.network != NULL || n->run != NULL)
+        announce(n);
+    enum hth_err err = n->run != NULL ? open_helper(n) : HTH_OK;
+    if (err != HTH_OK)
+        hth_cli_say_error("can't reduce for %s: %s", n->run_path, hth_err_text(err));
+    code = err == HTH_OK ? hth_peer_run(&n->peer) : hth_exit_of(err);
+    hth_peer_jobs_end(&n->peer);
+    n->together.helper = NULL;
+    hth_helper_free(n->helper);
+    hth_together_close(&n->together);
+    if (n->timer != NULL)
+        hth_timer_free(n->peer.env, n->timer);
+    hth_announcer_free(n->announcer);
+    hth_peer_close(&n->peer);
+    return code;
 }
 
 int hth_verb_node(int argc, char **argv)
 {
-    struct node n = {0};
+    struct node n = {.run = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &n) != 0)
         return HTH_EXIT_USAGE;
-    const struct hth_peer_opts peer_opts = {
-        .verb = "node",
-        .net = &n.net,
-        .log = &n.log,
-        .network = n.net.network != NULL ? n.net.network : "",
-        .rpc_listens = true,
-        .may_be_first = true,
-    };
-    int code = hth_peer_open(&peer_opts, &n.peer);
-    if (code != HTH_EXIT_OK)
-        return code;
-    n.peer.on_drain = on_drain;
-    n.peer.status_json = status_json;
-    n.peer.arg = &n;
-    if (n.net.network != NULL) {
-        struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
-        opts.network = n.peer.network;
-        opts.role = HTH_ROLE_NODE;
-        opts.info.addr[0] = n.peer.announce;
-        opts.info.addr_count = 1;
-        snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
-        enum hth_err err = hth_announcer_new(n.peer.env, n.peer.dht, &opts, &n.announcer);
-        if (err != HTH_OK)
-            hth_cli_say_error("beacon: %s", hth_err_text(err));
-    }
-    code = hth_peer_run(&n.peer);
-    hth_announcer_free(n.announcer);
-    hth_peer_close(&n.peer);
+    enum hth_err err = load_run(&n);
+    int code = err == HTH_OK ? run_node(&n) : hth_exit_of(err);
+    hth_runfile_free(n.run);
     return code;
 }

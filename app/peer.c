@@ -255,7 +255,10 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
         printf(", run '%s'", opts->network);
     printf("\n  I am       %s (%s key in %s)\n", hth_peer_id_short(&peer->env->self, id),
            created ? "new" : "known", peer->dir);
-    if (!opts->offline) {
+    if (opts->dials_only) {
+        printf("  client     sends from UDP %s; nobody has to reach this machine\n",
+               hth_addr_text(&peer->listen, listen));
+    } else if (!opts->offline) {
         printf("  listening  %s, TCP and UDP\n", hth_addr_text(&peer->listen, listen));
         printf("  others join with  --join %s\n", hth_addr_text(&peer->announce, announce));
     }
@@ -335,7 +338,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer,
     int code = open_rpc(opts, peer);
     if (code == HTH_EXIT_OK)
         code = open_dht(peer, boot);
-    if (code == HTH_EXIT_OK && choose_announce(opts->net, boot, peer) != HTH_OK)
+    if (code == HTH_EXIT_OK && !opts->dials_only &&
+        choose_announce(opts->net, boot, peer) != HTH_OK)
         code = HTH_EXIT_USAGE;
     return code;
 }

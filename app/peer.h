@@ -31,11 +31,12 @@ struct hth_peer_opts {
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
     const char *network; /* NULL: no name is known, join whatever runs there (status) */
-    bool rpc_listens;    /* others call us; else the endpoint only dials */
-    bool may_be_first;   /* nobody else of this network yet is fine (serve, node) */
-    bool quiet;          /* no banner (status) */
-    bool ephemeral;      /* a key for this process only, any free port (status) */
-    bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
+    bool rpc_listens;    /* others call us; else the endpoint only dials ... */
+    bool dials_only;   /* ... because others can't: nothing is announced to be dialled (a client) */
+    bool may_be_first; /* nobody else of this network yet is fine (serve, node) */
+    bool quiet;        /* no banner (status) */
+    bool ephemeral;    /* a key for this process only, any free port (status) */
+    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
 };
 
 struct hth_peer {
@@ -49,7 +50,7 @@ struct hth_peer {
     struct hth_timer *save_timer;
     struct hth_http *http;
     struct hth_addr listen;   /* where we listen, with the real port */
-    struct hth_addr announce; /* what we tell others */
+    struct hth_addr announce; /* what we tell others; family 0: we can't be dialled */
     char *dir;
     char *network;
     /* set by the verb before hth_peer_run */

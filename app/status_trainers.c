@@ -2,9 +2,9 @@
 #include "app/status_trainers.h"
 
 #include "app/cli.h"
-#include "app/together.h"
 #include "averaging/reason.h"
 #include "averaging/roster.h"
+#include "core/bytes.h"
 
 #include <stdio.h>
 
@@ -17,13 +17,49 @@ enum hth_err hth_status_trainers_new(struct hth_env *env, struct hth_dht *dht, c
     return hth_roster_new(env, dht, &o, out);
 }
 
-static void print_one(const struct hth_roster_peer *p)
+/* ---- who met whom -------------------------------------------------------------------------- */
+
+/* The other members of a peer's last group, as far as theirs is the same: who has met in another
+ * one since does not say so any more. From *i on; NULL: no more. */
+static const struct hth_roster_peer *next_mate(const struct hth_roster *roster,
+                                               const struct hth_roster_peer *of, uint32_t *i)
+{
+    const struct hth_roster_peer *p;
+    while (of->note.last.group != 0 && (p = hth_roster_at(roster, (*i)++)) != NULL)
+        if (p != of && p->note.last.group == of->note.last.group)
+            return p;
+    return NULL;
+}
+
+static void print_mates(const struct hth_roster *roster, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_peer *mate;
+    char id[HTH_PEER_SHORT_LEN];
+    uint32_t said = 0;
+    for (uint32_t i = 0; said < HTH_AVG_STATUS_MEMBERS && (mate = next_mate(roster, p, &i));)
+        printf("%s%s", said++ == 0 ? " with " : " ", hth_peer_id_short(&mate->id, id));
+}
+
+static json_t *mates_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_peer *mate;
+    json_t *all = json_array();
+    char id[HTH_PEER_SHORT_LEN];
+    for (uint32_t i = 0; (mate = next_mate(roster, p, &i)) != NULL;)
+        json_array_append_new(all, json_string(hth_peer_id_short(&mate->id, id)));
+    return all;
+}
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static void print_one(const struct hth_roster *roster, const struct hth_roster_peer *p)
 {
     const struct hth_roster_note *n = &p->note;
     const struct hth_roster_last *l = &n->last;
     char id[HTH_PEER_SHORT_LEN], cell[HTH_AVG_SHAPE_TEXT_MAX], bytes[16];
     const char *what = n->flags & HTH_ROSTER_HELPER          ? "helper"
                        : n->flags & HTH_ROSTER_BOOTSTRAPPING ? "fetching"
+                       : n->flags & HTH_ROSTER_CLIENT        ? "client"
                                                              : "training";
     printf("%-10s %-9s %8llu %11.0f %-9s ", hth_peer_id_short(&p->id, id), what,
            (unsigned long long)n->step, n->samples_per_s,
@@ -32,9 +68,13 @@ static void print_one(const struct hth_roster_peer *p)
         printf("none yet\n");
         return;
     }
-    printf("%08x %u members, %u dropped, waited %u ms, reduced %u ms, %s, distance %.3g %%  %s\n",
-           l->group, l->members, l->drops, l->wait_ms, l->reduce_ms,
-           hth_cli_bytes_text((double)l->bytes, bytes), l->norm > 0 ? 100 * l->change / l->norm : 0,
+    printf("%08x %u members", l->group, l->members);
+    print_mates(roster, p);
+    printf(", %u dropped, waited %u ms (%u matching), reduced %u ms, %s, change %.3g, distance "
+           "%.3g %%  %s\n",
+           l->drops, l->wait_ms, l->match_ms, l->reduce_ms,
+           hth_cli_bytes_text((double)l->bytes, bytes), l->change,
+           l->norm > 0 ? 100 * l->change / l->norm : 0,
            hth_avg_reason_name((enum hth_avg_reason)l->reason));
 }
 
@@ -53,7 +93,39 @@ void hth_status_trainers_print(const struct hth_roster *roster)
     printf("\n%-10s %-9s %8s %11s %-9s %s\n", "peer", "does", "step", "samples/s", "cell",
            "last round");
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
-        print_one(p);
+        print_one(roster, p);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static json_t *last_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_last *l = &p->note.last;
+    char group[9] = "";
+    if (l->group != 0)
+        snprintf(group, sizeof(group), "%08x", l->group);
+    return json_pack("{s:s, s:i, s:o, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f}", "group", group,
+                     "members", (int)l->members, "peers", mates_json(roster, p), "drops",
+                     (int)l->drops, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason),
+                     "wait_ms", (int)l->wait_ms, "match_ms", (int)l->match_ms, "reduce_ms",
+                     (int)l->reduce_ms, "bytes", (json_int_t)l->bytes, "change", l->change, "norm",
+                     l->norm);
+}
+
+static json_t *peer_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_note *n = &p->note;
+    char id[2 * HTH_HASH_LEN + 1], shape[HTH_AVG_SHAPE_TEXT_MAX], cell[HTH_AVG_SHAPE_TEXT_MAX];
+    hth_hex(p->id.b, HTH_HASH_LEN, id);
+    return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:I, s:i, s:s, s:s, s:o}", "id", id,
+                     "has_state", (n->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0,
+                     "helper", (n->flags & HTH_ROSTER_HELPER) != 0, "client",
+                     (n->flags & HTH_ROSTER_CLIENT) != 0, "step", (json_int_t)n->step, "samples",
+                     (json_int_t)n->samples, "samples_per_s", n->samples_per_s, "round",
+                     (json_int_t)n->round, "generation", (int)n->generation, "grid",
+                     n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "", "cell",
+                     n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "", "last",
+                     last_json(roster, p));
 }
 
 json_t *hth_status_trainers_json(const struct hth_roster *roster)
@@ -61,6 +133,6 @@ json_t *hth_status_trainers_json(const struct hth_roster *roster)
     json_t *all = json_array();
     const struct hth_roster_peer *p;
     for (uint32_t i = 0; roster != NULL && (p = hth_roster_at(roster, i)) != NULL; i++)
-        json_array_append_new(all, hth_together_peer_json(p));
+        json_array_append_new(all, peer_json(roster, p));
     return all;
 }

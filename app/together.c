@@ -5,6 +5,7 @@
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "core/mem.h"
+#include "trainer/helper.h"
 
 #include <string.h>
 
@@ -22,6 +23,8 @@ static void on_change(void *arg)
         hth_moshpit_nudge(&t->averager);
     if (t->trainer != NULL)
         hth_trainer_nudge(t->trainer);
+    if (t->helper != NULL)
+        hth_helper_nudge(t->helper);
 }
 
 static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
@@ -34,7 +37,8 @@ static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err e
 }
 
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
-                               const struct hth_run_averaging *run, double up_mbit)
+                               const struct hth_run_averaging *run, enum hth_avg_mode mode,
+                               double up_mbit)
 {
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
     struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
@@ -43,6 +47,11 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     t->peer = peer;
     roster.network = moshpit.network = peer->network;
     roster.addr = moshpit.addr = peer->announce;
+    if (mode == HTH_AVG_CLIENT)
+        roster.flags = HTH_ROSTER_CLIENT;
+    else if (mode == HTH_AVG_HELPER)
+        roster.flags = HTH_ROSTER_HELPER;
+    moshpit.mode = mode;
     roster.bandwidth = moshpit.bandwidth = up_mbit * BITS_PER_MBIT;
     roster.group_max = run->group;
     roster.silent = true;
@@ -124,14 +133,15 @@ static json_t *round_json(const struct hth_avg_round_info *r)
     for (uint32_t i = 0; i < HTH_MIN(r->members, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
         json_array_append_new(members, short_id(&r->member[i]));
     hth_hex(r->group.b, 8, group);
-    return json_pack("{s:I, s:i, s:s, s:i, s:o, s:i, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f}",
+    return json_pack("{s:I, s:i, s:s, s:i, s:o, s:i, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f, "
+                     "s:f}",
                      "number", (json_int_t)r->number, "axis", (int)r->axis, "group", group,
                      "members", (int)r->members, "peers", members, "drops", (int)r->drops, "reason",
                      hth_avg_reason_name(r->reason), "error", hth_err_name(r->err),
                      "weight_fraction", r->weight_fraction, "wait_ms", (double)r->wait_us / 1e3,
                      "match_ms", (double)r->match_us / 1e3, "reduce_ms", (double)r->reduce_us / 1e3,
                      "bytes_out", (json_int_t)r->bytes_out, "bytes_in", (json_int_t)r->bytes_in,
-                     "change", r->change);
+                     "change", r->change, "codec_error", r->codec_error);
 }
 
 static json_t *share_json(const struct hth_share_stats *s)
@@ -159,13 +169,21 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
     return reasons;
 }
 
+void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out)
+{
+    struct hth_averager_stats a = {.last = {.weight_fraction = 0}};
+    if (t->averager.ops != NULL)
+        hth_averager_stats(&t->averager, &a);
+    *out = a.last;
+}
+
 json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats)
 {
     struct hth_averager_stats a;
     struct hth_roster_stats r;
     char shape[HTH_AVG_SHAPE_TEXT_MAX];
     uint32_t generation;
-    json_t *all = share_json(&stats->share);
+    json_t *all = stats != NULL ? share_json(&stats->share) : json_object();
     if (t->roster == NULL)
         return all;
     hth_averager_stats(&t->averager, &a);
@@ -181,24 +199,4 @@ json_t *hth_together_json(const struct hth_together *t, const struct hth_train_s
                        (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
                        r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
     return all;
-}
-
-json_t *hth_together_peer_json(const struct hth_roster_peer *p)
-{
-    const struct hth_roster_note *n = &p->note;
-    const struct hth_roster_last *l = &n->last;
-    char id[2 * HTH_HASH_LEN + 1], shape[HTH_AVG_SHAPE_TEXT_MAX], cell[HTH_AVG_SHAPE_TEXT_MAX];
-    hth_hex(p->id.b, HTH_HASH_LEN, id);
-    json_t *last = json_pack(
-        "{s:i, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f}", "members", (int)l->members, "drops",
-        (int)l->drops, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason), "wait_ms",
-        (int)l->wait_ms, "match_ms", (int)l->match_ms, "reduce_ms", (int)l->reduce_ms, "bytes",
-        (json_int_t)l->bytes, "change", l->change, "norm", l->norm);
-    return json_pack(
-        "{s:s, s:b, s:b, s:I, s:I, s:f, s:I, s:i, s:s, s:s, s:o}", "id", id, "has_state",
-        (n->flags & HTH_ROSTER_BOOTSTRAPPING) == 0, "helper", (n->flags & HTH_ROSTER_HELPER) != 0,
-        "step", (json_int_t)n->step, "samples", (json_int_t)n->samples, "samples_per_s",
-        n->samples_per_s, "round", (json_int_t)n->round, "generation", (int)n->generation, "grid",
-        n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "", "cell",
-        n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "", "last", last);
 }

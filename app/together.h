@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * together.h: what a trainer needs to share its trunk with others: the roster, the reducer and the
- * moshpit averager on one peer; and how averaging is shown.
+ * together.h: what a trainer needs to share its trunk with others, and a helper to reduce for them:
+ * the roster, the reducer and the moshpit averager on one peer; and how averaging is shown.
+ *
+ * A trainer that others can't dial (peer.h: dials_only) takes part as a client, which reduces
+ * nothing and hands no state out.
  *
  *   hth_together_open    before the trainer is made; says nothing to others yet
  *   hth_together_join    once the peer has joined the swarm
@@ -14,10 +17,12 @@
 #include "app/peer.h"
 #include "app/runfile.h"
 #include "averaging/averager.h"
+#include "averaging/match.h"
 #include "trainer/trainer.h"
 
 #include <jansson.h>
 
+struct hth_helper;
 struct hth_reducer;
 struct hth_roster;
 
@@ -26,13 +31,15 @@ struct hth_together {
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_averager averager;
-    struct hth_trainer *trainer; /* set by the owner, for nudges; may be NULL */
+    struct hth_trainer *trainer; /* set by the owner, for nudges; may be NULL ... */
+    struct hth_helper *helper;   /* ... as may this */
 };
 
 /* `up_mbit`: what this line can send, 0 when it is not known. Errors: E_CONFIG, those of a watch.
  */
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
-                               const struct hth_run_averaging *run, double up_mbit) HTH_MUST;
+                               const struct hth_run_averaging *run, enum hth_avg_mode mode,
+                               double up_mbit) HTH_MUST;
 /* Fills in what the trainer must know. */
 void hth_together_share(struct hth_together *t, const struct hth_run_averaging *run,
                         struct hth_share_opts *out);
@@ -43,10 +50,9 @@ void hth_together_close(struct hth_together *t);
 
 /* Trainers seen, this one included; 1 when nothing is open. */
 uint32_t hth_together_trainers(const struct hth_together *t);
-/* The "averaging" object of a status page; never NULL. */
+/* The last round as it happened; all zero when there was none. */
+void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out);
+/* The "averaging" object of a status page; never NULL. `stats` is a trainer's; NULL: a helper. */
 json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats);
-/* One trainer as the roster shows it: for hearth status. */
-struct hth_roster_peer;
-json_t *hth_together_peer_json(const struct hth_roster_peer *p);
 
 #endif

@@ -5,9 +5,11 @@
  * The lines of --metrics, one object each; t is Unix time in seconds:
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
- *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "phase"}
- *                                                        every half second; the distance is to the
- *                                                        mean of the last round, over its norm
+ *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "codec_error",
+ *    "weight_fraction", "phase"}                         every half second; the distance is to the
+ *                                                        mean of the last round, over its norm; of
+ *                                                        that round, too, what encoding lost and
+ *                                                        how much of the weight was averaged
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
  *   {"kind":"end", "t", "step", "code"}
  */
@@ -41,7 +43,7 @@ struct train {
     uint64_t target;
     double up_mbit;
     int averaging; /* enum hth_run_averaging_mode of the flag; -1: the run file's */
-    bool local, resume, bootstrap;
+    bool local, resume, bootstrap, client;
 
     struct hth_runfile *run;
     struct hth_config_data paths;
@@ -64,7 +66,7 @@ struct train {
 /* ---- flags --------------------------------------------------------------------------------- */
 
 enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
-enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP };
+enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
 enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
 
 static const struct argp_option options[] = {
@@ -79,6 +81,8 @@ static const struct argp_option options[] = {
     {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
     {"bootstrap", KEY_BOOTSTRAP, NULL, 0, "Begin even though others train and give no state", 0},
     {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
+    {"client", KEY_CLIENT, NULL, 0,
+     "Others can't reach this machine (a router in between): dial only", 0},
     {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
     {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
     {0},
@@ -138,6 +142,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_UP:
         t->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
         break;
+    case KEY_CLIENT:
+        t->client = true;
+        break;
     case KEY_RESUME:
         t->resume = true;
         break;
@@ -147,6 +154,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (t->run_path == NULL)
             argp_error(state, "--run FILE is required");
+        if (t->client && t->net.announce != NULL)
+            argp_error(state, "--client says that there is no address; --announce gives one");
+        if (t->client && t->up_mbit > 0)
+            argp_error(state,
+                       "--up decides this machine's part of an average; a --client has none");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -174,8 +186,10 @@ static double wall_s(struct train *t)
 
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
+    struct hth_avg_round_info last;
     if (t->metrics == NULL)
         return;
+    hth_together_last(&t->together, &last);
     int64_t waiting_us = hth_now_us(t->peer.env) - t->last_update_us;
     double gap_ms = (double)HTH_MAX(t->gap_us, waiting_us) / 1e3;
     fprintf(t->metrics,
@@ -192,11 +206,11 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
             s->live_experts, s->staleness_mean);
     fprintf(t->metrics,
             "\"trainers\":%u,\"rounds\":%llu,\"rounds_failed\":%llu,\"distance\":%.4g,"
-            "\"phase\":\"%s\"}\n",
+            "\"codec_error\":%.4g,\"weight_fraction\":%.4g,\"phase\":\"%s\"}\n",
             hth_together_trainers(&t->together), (unsigned long long)s->rounds,
             (unsigned long long)s->rounds_failed,
-            s->share.norm > 0 ? s->share.distance / s->share.norm : 0,
-            hth_share_phase_name(s->share.phase));
+            s->share.norm > 0 ? s->share.distance / s->share.norm : 0, last.codec_error,
+            last.weight_fraction, hth_share_phase_name(s->share.phase));
     fflush(t->metrics);
     t->gap_us = 0;
 }
@@ -409,7 +423,7 @@ static void announce(struct train *t)
     opts.network = t->peer.network;
     opts.role = HTH_ROLE_TRAINER;
     opts.info.addr[0] = t->peer.announce;
-    opts.info.addr_count = 1;
+    opts.info.addr_count = t->client ? 0 : 1;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
     enum hth_err err = hth_announcer_new(t->peer.env, t->peer.dht, &opts, &t->announcer);
     if (err != HTH_OK)
@@ -500,7 +514,8 @@ static enum hth_err build(struct train *t)
         HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
     }
     if (!t->local && t->run->averaging.mode != HTH_RUN_OFF)
-        HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging, t->up_mbit));
+        HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging,
+                                  t->client ? HTH_AVG_CLIENT : HTH_AVG_TRAINER, t->up_mbit));
     HTH_TRY(make_trainer(t));
     t->together.trainer = t->trainer;
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
@@ -557,7 +572,8 @@ static int run_trainer(struct train *t)
         .net = &t->net,
         .log = &t->log,
         .network = t->net.network != NULL ? t->net.network : t->run->run,
-        .rpc_listens = true,
+        .rpc_listens = !t->client,
+        .dials_only = t->client,
         .offline = t->local,
     };
     enum hth_err err = hth_device_choose(&t->device, hth_config_compute(t->run), &t->backend);

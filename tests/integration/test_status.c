@@ -91,6 +91,126 @@ static void test_hosts_roles_and_coverage(void **state)
     place_end(p);
 }
 
+/* ---- trainers ------------------------------------------------------------------------------ */
+
+/* Started like toy's trainer, on another port. */
+static struct proc *start_trainer(struct toy *t, const char *name, const char *listen,
+                                  const char *more)
+{
+    toy_start_trainer(t, name, (const char *const[]){"--listen", listen, more, NULL});
+    return t->trainer;
+}
+
+/* The toy run with batches that trainers share; a helper reads that from the run file. */
+static void share_batches(struct toy *t)
+{
+    static const char averaging[] = "averaging: {mode: batch, target: 512, format: fp16}\n";
+    FILE *run = fopen(t->run, "ab");
+    assert_non_null(run);
+    assert_int_equal(fwrite(averaging, 1, sizeof(averaging) - 1, run), sizeof(averaging) - 1);
+    assert_int_equal(fclose(run), 0);
+}
+
+/* Of the numbers behind that key in a trainer's metrics. */
+static double largest(struct toy *t, const char *name, const char *key)
+{
+    char *text = place_read(place_text(t->place, "%s/%s.jsonl", t->place->root, name), NULL);
+    const char *quoted = place_text(t->place, "\"%s\":", key);
+    double most = 0;
+    for (const char *at = text; at != NULL && (at = strstr(at, quoted)) != NULL; at++)
+        most = fmax(most, strtod(at + strlen(quoted), NULL));
+    free(text);
+    return most;
+}
+
+static const json_t *the_one_that(const json_t *status, const char *is)
+{
+    const json_t *all = json_object_get(status, "trainers");
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (json_is_true(json_object_get(json_array_get(all, i), is)))
+            return json_array_get(all, i);
+    return NULL;
+}
+
+/* All of them were in one group, and each note says so. */
+static bool tells_of_three(const json_t *status)
+{
+    const json_t *all = json_object_get(status, "trainers");
+    bool good = json_array_size(all) == 3;
+    for (size_t i = 0; good && i < 3; i++) {
+        const json_t *last = json_object_get(json_array_get(all, i), "last");
+        good = strlen(json_string_value(json_object_get(last, "group"))) == 8 &&
+               toy_number(last, "members") == 3 &&
+               strcmp(json_string_value(json_object_get(last, "reason")), "OK") == 0;
+    }
+    return good;
+}
+
+static void check_last(const json_t *trainer)
+{
+    static const char *const numbers[] = {"drops",     "wait_ms", "match_ms",
+                                          "reduce_ms", "change",  "norm"};
+    const json_t *last = json_object_get(trainer, "last"), *peers = json_object_get(last, "peers");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
+        assert_true(toy_number(last, numbers[i]) >= 0);
+    assert_true(toy_number(last, "bytes") > 0);
+    assert_in_range(json_array_size(peers), 0, 2);
+    for (size_t i = 0; i < json_array_size(peers); i++) {
+        const char *mate = json_string_value(json_array_get(peers, i));
+        assert_int_not_equal(
+            strncmp(mate, json_string_value(json_object_get(trainer, "id")), strlen(mate)), 0);
+    }
+    assert_true(toy_number(trainer, "samples_per_s") >= 0);
+    assert_string_equal(json_string_value(json_object_get(trainer, "grid")), "2");
+}
+
+/* A trainer that can be dialled, one that can't, and a helper average together, and `status` tells
+ * of each who it is and how its last round went. */
+static void test_trainers_and_a_helper(void **state)
+{
+    struct place *p = *state;
+    struct wait w = {0};
+    struct toy t;
+    json_t *status;
+    toy_init(&t, p, 1000000);
+    share_batches(&t);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    struct proc *one = start_trainer(&t, "one", t.addr[4], NULL);
+    struct proc *client = start_trainer(&t, "client", place_addr(p), "--client");
+    struct proc *helper =
+        START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1], "--listen", t.addr[3],
+              "--dir", place_path(p, "helper"), "--up", "1000");
+    proc_wait_text(client, "nobody has to reach this machine");
+    proc_wait_text(helper, "reduced its part of a first average");
+    while (!tells_of_three(status = toy_status(&t, 1, 0.5))) {
+        json_decref(status);
+        wait_step(&w, "three who were in one group");
+    }
+    for (size_t i = 0; i < 3; i++)
+        check_last(json_array_get(json_object_get(status, "trainers"), i));
+    assert_non_null(the_one_that(status, "client"));
+    assert_non_null(the_one_that(status, "helper"));
+    assert_ptr_not_equal(the_one_that(status, "client"), the_one_that(status, "helper"));
+    assert_true(toy_number(the_one_that(status, "client"), "step") > 0);
+    json_decref(status);
+    struct proc *table = START(p, "table", "status", "--run", t.run, "--join", t.addr[1]);
+    assert_int_equal(proc_wait(table), 0);
+    proc_must_say(table, "trainers: 3; grid 2");
+    proc_must_say(table, " client ");
+    proc_must_say(table, " helper ");
+    proc_must_say(table, " ms (");
+    assert_int_equal(proc_stop(helper), 0);
+    assert_int_equal(proc_stop(client), 130);
+    assert_int_equal(proc_stop(one), 130);
+    struct toy_metrics m;
+    toy_metrics_load(&t, "client", &m); /* all fields are there */
+    toy_metrics_clear(&m);
+    assert_true(largest(&t, "client", "weight_fraction") == 1);
+    assert_in_range(largest(&t, "client", "codec_error") * 1e7, 1, 1e4); /* fp16 */
+    place_end(p);
+}
+
 /* ---- the page ------------------------------------------------------------------------------ */
 
 /* The answer to a GET, headers and all; must be freed. */
@@ -246,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_roles_and_coverage, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_trainers_and_a_helper, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
