@@ -161,7 +161,8 @@ static enum hth_err take_tensors(struct hth_frame *f, Hth__Rpc__Tensor **in, siz
         uint64_t start = (end + HTH_FRAME_ALIGN - 1) / HTH_FRAME_ALIGN * HTH_FRAME_ALIGN;
         if (in[i]->offset != (bytes > 0 ? start : 0))
             return HTH_E_BAD_SHAPE;
-        if (bytes > f->header.body_len || start > f->header.body_len - bytes)
+        /* An empty section lies nowhere, so not behind the end either. */
+        if (bytes > 0 && (bytes > f->header.body_len || start > f->header.body_len - bytes))
             return HTH_E_BAD_SHAPE;
         t->offset = (size_t)in[i]->offset;
         end = bytes > 0 ? start + bytes : end;
