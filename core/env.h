@@ -52,6 +52,9 @@ struct hth_stream_ops {
     /* What waits to be sent fell below HTH_STREAM_LOW_BYTES after a write filled it beyond. */
     void (*on_drained)(struct hth_stream *s, void *arg);
     void (*on_closed)(struct hth_stream *s, enum hth_err err, void *arg);
+    /* NULL, or: bytes will soon be there. Changes nothing, only has memory fetched that on_readable
+     * will touch. A world may call it or not: only the simulated one knows what comes. */
+    void (*ahead)(const void *arg);
 };
 
 /* A peer connected and proved its key. Set the stream's callbacks inside with hth_stream_attach; an

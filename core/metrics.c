@@ -14,18 +14,32 @@
 
 enum metric_kind { COUNTER, GAUGE, HISTOGRAM };
 
-struct hth_metric {
+struct info { /* what is seldom looked at */
     const char *name;
     const char *help;
     enum metric_kind kind;
-    int64_t count;       /* counter value, or observations */
-    uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
     double lowest;
     int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last holds what is above all bounds */
 };
 
+/* What every message writes: side by side, in the order of registration. */
+struct hth_metric {
+    int64_t count;       /* counter value, or observations */
+    uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
+    struct info *info;
+};
+
+#define SHELF_METRICS 10
+
+struct shelf {
+    struct hth_metric metric[SHELF_METRICS];
+    struct shelf *next;
+    size_t used;
+};
+
 struct hth_metrics {
     struct hth_map *by_name;
+    struct shelf *shelves; /* the newest first */
 };
 
 struct hth_metrics *hth_metrics_new(void)
@@ -37,13 +51,27 @@ struct hth_metrics *hth_metrics_new(void)
 
 void hth_metrics_free(struct hth_metrics *m)
 {
-    struct hth_metric *metric;
     if (m == NULL)
         return;
-    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;)
-        hth_free(metric);
+    while (m->shelves != NULL) {
+        struct shelf *shelf = m->shelves;
+        m->shelves = shelf->next;
+        for (size_t i = 0; i < shelf->used; i++)
+            hth_free(shelf->metric[i].info);
+        hth_free(shelf);
+    }
     hth_map_free(m->by_name);
     hth_free(m);
+}
+
+static struct hth_metric *take_place(struct hth_metrics *m)
+{
+    if (m->shelves == NULL || m->shelves->used == SHELF_METRICS) {
+        struct shelf *shelf = hth_new(struct shelf);
+        shelf->next = m->shelves;
+        m->shelves = shelf;
+    }
+    return &m->shelves->metric[m->shelves->used++];
 }
 
 static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, const char *help,
@@ -51,14 +79,15 @@ static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, c
 {
     struct hth_metric *metric = hth_map_get(m->by_name, name, strlen(name));
     if (metric != NULL) {
-        HTH_ASSERT(metric->kind == kind);
+        HTH_ASSERT(metric->info->kind == kind);
         return metric;
     }
     size_t buckets = kind == HISTOGRAM ? BUCKETS + 1 : 0;
-    metric = hth_calloc(1, sizeof(*metric) + buckets * sizeof(metric->buckets[0]));
-    metric->name = name;
-    metric->help = help;
-    metric->kind = kind;
+    metric = take_place(m);
+    metric->info = hth_calloc(1, sizeof(struct info) + buckets * sizeof(int64_t));
+    metric->info->name = name;
+    metric->info->help = help;
+    metric->info->kind = kind;
     hth_map_put(m->by_name, name, strlen(name), metric);
     return metric;
 }
@@ -77,7 +106,7 @@ struct hth_metric *hth_histogram(struct hth_metrics *m, const char *name, const 
                                  double lowest)
 {
     struct hth_metric *metric = find_or_add(m, name, help, HISTOGRAM);
-    metric->lowest = lowest;
+    metric->info->lowest = lowest;
     return metric;
 }
 
@@ -117,15 +146,15 @@ void hth_metric_set(struct hth_metric *metric, double value)
 
 static double bucket_bound(const struct hth_metric *metric, int bucket)
 {
-    return ldexp(metric->lowest, bucket);
+    return ldexp(metric->info->lowest, bucket);
 }
 
 void hth_metric_observe(struct hth_metric *metric, double value)
 {
     int bucket = 0;
-    for (double bound = metric->lowest; bucket < BUCKETS && value > bound; bound *= 2)
+    for (double bound = metric->info->lowest; bucket < BUCKETS && value > bound; bound *= 2)
         bucket++;
-    __atomic_fetch_add(&metric->buckets[bucket], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&metric->info->buckets[bucket], 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&metric->count, 1, __ATOMIC_RELAXED);
     uint64_t old = __atomic_load_n(&metric->value_bits, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&metric->value_bits, &old,
@@ -136,7 +165,7 @@ void hth_metric_observe(struct hth_metric *metric, double value)
 
 double hth_metric_value(const struct hth_metric *metric)
 {
-    return metric->kind == GAUGE ? load_value(metric) : (double)load_count(&metric->count);
+    return metric->info->kind == GAUGE ? load_value(metric) : (double)load_count(&metric->count);
 }
 
 double hth_metric_quantile(const struct hth_metric *metric, double q)
@@ -145,7 +174,7 @@ double hth_metric_quantile(const struct hth_metric *metric, double q)
     if (total <= 0)
         return 0;
     for (int i = 0; i <= BUCKETS; i++) {
-        seen += (double)load_count(&metric->buckets[i]);
+        seen += (double)load_count(&metric->info->buckets[i]);
         if (seen >= q * total)
             return bucket_bound(metric, i);
     }
@@ -190,13 +219,14 @@ static void put_histogram(struct text *t, const struct hth_metric *metric)
 {
     int64_t seen = 0;
     for (int i = 0; i < BUCKETS; i++) {
-        seen += load_count(&metric->buckets[i]);
-        put(t, "%s_bucket{le=\"%.9g\"} %lld\n", metric->name, bucket_bound(metric, i),
+        seen += load_count(&metric->info->buckets[i]);
+        put(t, "%s_bucket{le=\"%.9g\"} %lld\n", metric->info->name, bucket_bound(metric, i),
             (long long)seen);
     }
     long long total = (long long)load_count(&metric->count);
-    put(t, "%s_bucket{le=\"+Inf\"} %lld\n", metric->name, total);
-    put(t, "%s_sum %.9g\n%s_count %lld\n", metric->name, load_value(metric), metric->name, total);
+    put(t, "%s_bucket{le=\"+Inf\"} %lld\n", metric->info->name, total);
+    put(t, "%s_sum %.9g\n%s_count %lld\n", metric->info->name, load_value(metric),
+        metric->info->name, total);
 }
 
 char *hth_metrics_prometheus(const struct hth_metrics *m)
@@ -205,14 +235,14 @@ char *hth_metrics_prometheus(const struct hth_metrics *m)
     struct text t = text_new();
     const struct hth_metric *metric;
     for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
-        put(&t, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
-            kinds[metric->kind]);
-        if (metric->kind == HISTOGRAM)
+        put(&t, "# HELP %s %s\n# TYPE %s %s\n", metric->info->name, metric->info->help,
+            metric->info->name, kinds[metric->info->kind]);
+        if (metric->info->kind == HISTOGRAM)
             put_histogram(&t, metric);
-        else if (metric->kind == GAUGE)
-            put(&t, "%s %.9g\n", metric->name, load_value(metric));
+        else if (metric->info->kind == GAUGE)
+            put(&t, "%s %.9g\n", metric->info->name, load_value(metric));
         else
-            put(&t, "%s %lld\n", metric->name, (long long)load_count(&metric->count));
+            put(&t, "%s %lld\n", metric->info->name, (long long)load_count(&metric->count));
     }
     return t.data;
 }
@@ -230,13 +260,13 @@ char *hth_metrics_json(const struct hth_metrics *m)
     const char *comma = "";
     put(&t, "{");
     for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
-        if (metric->kind == HISTOGRAM)
+        if (metric->info->kind == HISTOGRAM)
             put(&t, "%s\"%s\":{\"count\":%lld,\"sum\":%.9g,\"p50\":%.9g,\"p95\":%.9g,\"p99\":%.9g}",
-                comma, metric->name, (long long)load_count(&metric->count),
+                comma, metric->info->name, (long long)load_count(&metric->count),
                 finite(load_value(metric)), hth_metric_quantile(metric, 0.5),
                 hth_metric_quantile(metric, 0.95), hth_metric_quantile(metric, 0.99));
         else
-            put(&t, "%s\"%s\":%.17g", comma, metric->name, finite(hth_metric_value(metric)));
+            put(&t, "%s\"%s\":%.17g", comma, metric->info->name, finite(hth_metric_value(metric)));
         comma = ",";
     }
     put(&t, "}");

@@ -35,17 +35,17 @@ struct window {
 /* What is known of one (owner, part, network); most boards have one network. A husk is not believed
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
-struct entry {
-    struct hth_heap_node heap;    /* its key: deadline_us, or an earlier one (entry_due) */
-    uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
-    struct hth_peer_id owner;
-    bool live;
+struct entry {                 /* what each copy of a record looks at first */
+    struct hth_heap_node heap; /* its key: deadline_us, or an earlier one (entry_due) */
     uint64_t seq;
+    void *user;
     int64_t deadline_us;   /* when it turns from live to husk, or from husk to nothing */
     int64_t husk_us;       /* how long it stays a husk after that */
     uint64_t payload_hash; /* of the record that is believed */
     size_t bytes;
-    void *user;
+    struct hth_peer_id owner;
+    uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
+    bool live;
 };
 
 struct hth_board {
@@ -247,8 +247,10 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
-    if (e != NULL)
-        rec->owner_id = e->owner; /* the key is the same: no hash of it */
+    if (e != NULL) {
+        rec->owner_id = e->owner;    /* the key is the same: no hash of it */
+        __builtin_prefetch(e->user); /* comes while the signature is checked */
+    }
     size_t need = sizeof(*e) + len;
     if (e == NULL && hth_map_count(b->entries) >= b->opts.records_max)
         return HTH_E_BUDGET;

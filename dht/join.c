@@ -100,7 +100,7 @@ static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
 }
 
 static const struct hth_stream_ops PROBE_OPS = {probe_open, probe_readable, probe_readable,
-                                                probe_closed};
+                                                probe_closed, NULL};
 
 static void probes_start(struct hth_join *j)
 {
@@ -140,7 +140,7 @@ static void witness_closed(struct hth_stream *s, enum hth_err err, void *arg)
 }
 
 static const struct hth_stream_ops WITNESS_OPS = {witness_open, probe_readable, probe_readable,
-                                                  witness_closed};
+                                                  witness_closed, NULL};
 
 static void witness_stop(struct hth_join *j)
 {

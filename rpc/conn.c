@@ -545,7 +545,20 @@ static void on_drained(struct hth_stream *s, void *arg)
     rpc_leave(rpc);
 }
 
+static void ahead(const void *arg)
+{
+    const struct conn *c = arg;
+    for (size_t at = 0; at < sizeof(struct hth_rpc); at += 64)
+        __builtin_prefetch((const char *)c->rpc + at);
+    for (size_t at = 0; at < sizeof(struct peer); at += 64)
+        __builtin_prefetch((const char *)c->peer + at);
+    __builtin_prefetch(c->slots);
+    for (size_t at = 128; at < offsetof(struct conn, in_rpc); at += 64)
+        __builtin_prefetch((const char *)c + at);
+}
+
 static const struct hth_stream_ops stream_ops = {
+    .ahead = ahead,
     .on_open = on_open,
     .on_readable = on_readable,
     .on_drained = on_drained,
@@ -633,6 +646,15 @@ static void idle_check(struct conn *c, int64_t now)
         conn_goodbye(c, HTH_OK, "idle");
 }
 
+/* Quiet, and neither to be pinged nor idle for too long: most of a large swarm's are, each time. */
+static bool rests(const struct conn *c, int64_t now)
+{
+    const struct hth_rpc_opts *o = &c->rpc->opts;
+    return c->quiet && c->ping_sent_us == 0 &&
+           (o->ping_after_us == 0 || now - c->rx_last_us < o->ping_after_us * PING_SELDOM) &&
+           (o->idle_timeout_us == 0 || now - c->active_us < o->idle_timeout_us);
+}
+
 static void conn_check(struct conn *c)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
@@ -645,6 +667,8 @@ static void conn_check(struct conn *c)
         conn_kill(c, HTH_E_CLOSED, NULL, false);
         return;
     }
+    if (rests(c, now))
+        return;
     if (rx_stalled(c, now)) {
         conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
         return;

@@ -154,48 +154,62 @@ static void dispatch(struct hth_world *w, struct sim_event *event)
     }
 }
 
-/* What an event's part touches first, behind the event itself. */
-static void fetch_parts(const struct sim_event *next)
+/* What an event's part touches behind the event itself. */
+static void fetch_parts(const struct sim_event *e)
 {
-    if (next->node != NULL) {
-        __builtin_prefetch(next->node);
-        __builtin_prefetch(&next->node->env.rng);
+    if (e->node != NULL) {
+        __builtin_prefetch(e->node);
+        __builtin_prefetch(&e->node->env.rng);
     }
-    if (next->kind == SIM_TIMER) {
-        const struct hth_timer *timer = HTH_CONTAINER(next, const struct hth_timer, event);
+    if (e->kind == SIM_TIMER) {
+        const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
         __builtin_prefetch(timer->arg);
         __builtin_prefetch((const char *)timer->arg + 64);
-    } else if (next->kind == SIM_ARRIVE) {
-        const struct sim_pipe *pipe = HTH_CONTAINER(next, const struct sim_pipe, arrive);
+    } else if (e->kind == SIM_ARRIVE) {
+        const struct sim_pipe *pipe = HTH_CONTAINER(e, const struct sim_pipe, arrive);
         const struct hth_stream *s = HTH_CONTAINER(pipe, const struct hth_stream, out);
         const struct hth_stream *reader = sim_stream_other(s);
         __builtin_prefetch(pipe->segments);
         __builtin_prefetch(pipe->chunks);
         __builtin_prefetch(reader);
-        __builtin_prefetch(reader->arg);
-        __builtin_prefetch((const char *)reader->arg + 64);
-    } else if (next->kind == SIM_HANDSHAKE) {
-        const struct sim_conn *conn = HTH_CONTAINER(next, const struct sim_conn, handshake);
+        __builtin_prefetch((const char *)reader + 64);
+    } else if (e->kind == SIM_HANDSHAKE) {
+        const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
         __builtin_prefetch(conn->end[0].node);
         __builtin_prefetch(conn->end[1].node);
         __builtin_prefetch(&conn->to);
-    } else if (next->kind == SIM_PUSH) {
-        sim_dht_push_ahead(next);
+    } else if (e->kind == SIM_PUSH) {
+        sim_dht_push_ahead(e);
     }
 }
 
+static const struct hth_stream *reader_of(const struct sim_event *arrival)
+{
+    const struct sim_pipe *pipe = HTH_CONTAINER(arrival, const struct sim_pipe, arrive);
+    return sim_stream_other(HTH_CONTAINER(pipe, const struct hth_stream, out));
+}
+
 /* Fetches what the next events will touch while this one is handled: in a large world all of it
- * lies in memory, behind one pointer after the other. Nothing depends on it but time. */
+ * lies in memory, behind one pointer after the other, so that each of them is followed in its turn:
+ * the events that are some way off, then what these point to, then what that points to. Nothing
+ * depends on it but time. */
 static void look_ahead(const struct sim_queue *q)
 {
-    const struct sim_slot *next[4];
-    size_t n = sim_queue_coming(q, next, 4);
-    for (size_t i = 1; i < n; i++) {
+    const struct sim_slot *next[6];
+    size_t n = sim_queue_coming(q, next, 6);
+    for (size_t i = 4; i < n; i++) {
         __builtin_prefetch(next[i]->event);
         __builtin_prefetch((const char *)next[i]->event + 64);
     }
-    if (n > 0)
-        fetch_parts(next[0]->event);
+    for (size_t i = 2; i < HTH_MIN(n, (size_t)4); i++)
+        fetch_parts(next[i]->event);
+    if (n > 1 && next[1]->event->kind == SIM_ARRIVE)
+        __builtin_prefetch(reader_of(next[1]->event)->arg);
+    if (n > 0 && next[0]->event->kind == SIM_ARRIVE) {
+        const struct hth_stream *reader = reader_of(next[0]->event);
+        if (reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
+            reader->ops->ahead(reader->arg);
+    }
 }
 
 /* Handles the first event of the queue. */

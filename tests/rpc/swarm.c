@@ -242,7 +242,8 @@ static void raw_closed(struct hth_stream *s, enum hth_err err, void *arg)
     r->stream = NULL;
 }
 
-static const struct hth_stream_ops raw_ops = {raw_open, raw_readable, raw_drained, raw_closed};
+static const struct hth_stream_ops raw_ops = {raw_open, raw_readable, raw_drained, raw_closed,
+                                              NULL};
 
 static void raw_init(struct raw *r, struct hth_env *env)
 {

@@ -626,7 +626,7 @@ static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
 static void who_knocks_and_leaves_can_be_called(void **state)
 {
     static const struct hth_stream_ops ops = {knock_open, knock_readable, knock_readable,
-                                              knock_closed};
+                                              knock_closed, NULL};
     struct hth_rpc_peer_info info;
     struct hth_stream *s;
     (void)state;

@@ -262,7 +262,7 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     e->s = NULL;
 }
 
-static const struct hth_stream_ops end_ops = {on_open, on_readable, on_drained, on_closed};
+static const struct hth_stream_ops end_ops = {on_open, on_readable, on_drained, on_closed, NULL};
 
 static void on_accept(void *arg, struct hth_stream *s)
 {
