@@ -13,7 +13,7 @@
  *
  * A node is a struct hth_env and a struct hth_dht (core/env.h, core/dht.h) with its own identity,
  * random numbers, metrics, disk, processors and access line. Its address is 10.x.y.z made of its
- * number; ports are its own. There is one heap of events ordered by (time, a random key of the
+ * number; ports are its own. There is one queue of events ordered by (time, a random key of the
  * seed), so events of the same instant come in an order that nobody can rely on. Virtual time only
  * moves in hth_world_run_*; nothing here looks at a real clock.
  *
