@@ -462,24 +462,24 @@ static const struct case_shape optim_shapes[] = {
     {3, 17, HTH_OPTIM_SGD, 2},  {16, 16, HTH_OPTIM_SGD, 3},
 };
 
-#define CASE(fn, shapes)                                                                           \
+#define CASE(fn, shapes, products)                                                                 \
     {                                                                                              \
-#fn, fn, shapes, HTH_ARRAY_LEN(shapes)                                                     \
+#fn, fn, shapes, HTH_ARRAY_LEN(shapes), products                                           \
     }
 
 const struct kernel_case kernel_cases[] = {
-    CASE(linear_forward, linear_shapes),
-    CASE(linear_backward, linear_shapes),
-    CASE(activation, act_shapes),
-    CASE(layernorm, norm_shapes),
-    CASE(softmax, class_shapes),
-    CASE(cross_entropy, class_shapes),
-    CASE(embedding, row_shapes),
-    CASE(gather_scatter, row_shapes),
-    CASE(case_attention, attention_shapes),
-    CASE(elementwise, plain_shapes),
-    CASE(case_ffn, ffn_shapes),
-    CASE(case_optimiser, optim_shapes),
-    CASE(int8_rows, plain_shapes),
+    CASE(linear_forward, linear_shapes, true),
+    CASE(linear_backward, linear_shapes, true),
+    CASE(activation, act_shapes, false),
+    CASE(layernorm, norm_shapes, false),
+    CASE(softmax, class_shapes, false),
+    CASE(cross_entropy, class_shapes, false),
+    CASE(embedding, row_shapes, false),
+    CASE(gather_scatter, row_shapes, false),
+    CASE(case_attention, attention_shapes, false),
+    CASE(elementwise, plain_shapes, false),
+    CASE(case_ffn, ffn_shapes, true),
+    CASE(case_optimiser, optim_shapes, false),
+    CASE(int8_rows, plain_shapes, false),
 };
 const size_t kernel_case_count = HTH_ARRAY_LEN(kernel_cases);

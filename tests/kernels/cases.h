@@ -7,6 +7,17 @@
  * keeps its outputs; on another back end each output is also held against that of `ref`. Outputs
  * are poisoned with NaN before and surrounded by guard values that must survive.
  *
+ * Operands that a back end rounds (TF32: u = 2^-11, bf16: u = 2^-9, relatively) carry that into the
+ * answer. For a product c = a b, with sums in fp32,
+ *
+ *     |c' - c| <= (2 u + u^2) |a| |b|      so      ||c' - c|| / ||c|| <= 2 u || |a| |b| || / ||c||
+ *
+ * which is below 1e-3 with TF32 where nothing cancels (2 u = 0.98e-3) and without a bound where it
+ * does: of many sums a few cancel and weigh little in the norm, of one to three all may. Inputs for
+ * which errors of u in them alone move the answer by more than a quarter of the tolerance (or u)
+ * say nothing about arithmetic: small cases draw others instead. How much they move is seen on ref,
+ * with inputs shaken by u. Arithmetic that cuts operands off in place of rounding them still fails.
+ *
  * Nothing here needs cmocka: a runner of a few lines (GPU machines) runs the very same cases.
  */
 #ifndef HTH_TESTS_KERNELS_CASES_H
@@ -27,11 +38,15 @@ struct case_output {
 struct case_run {
     const struct hth_backend *be;
     struct hth_exec *ex;
+    struct hth_exec *ref; /* a case is run on ref several times */
     uint64_t seed;
     double tolerance;         /* ||a - b|| / ||b|| against float64 and against ref */
     struct case_output *kept; /* ref's outputs in order, for the next run */
     size_t kept_count, kept_cap, next;
     bool recording;
+    double shake;    /* inputs are moved by so much, relatively; 0: not */
+    uint64_t shook;  /* numbers that were */
+    double moved;    /* by how much that moved an output, at most */
     char error[300]; /* the first thing that went wrong, or empty */
 };
 
@@ -45,6 +60,7 @@ struct kernel_case {
     void (*run)(struct case_run *run, struct case_shape shape);
     const struct case_shape *shapes;
     size_t shape_count;
+    bool products; /* whose operands a back end may round */
 };
 
 extern const struct kernel_case kernel_cases[];

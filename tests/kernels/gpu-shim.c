@@ -31,7 +31,7 @@ static struct {
     size_t top; /* bytes that were ever given out */
     struct block blocks[4096];
     size_t count;
-    bool guard, fuse, many;
+    bool guard, fuse, many, cut;
 } arena;
 
 void hth_shim_memory(bool open)
@@ -50,6 +50,11 @@ void hth_shim_guard(bool on)
 void hth_shim_fuse(bool on)
 {
     arena.fuse = on;
+}
+
+void hth_shim_cut(bool on)
+{
+    arena.cut = on;
 }
 
 void hth_shim_batch(bool on)
@@ -307,8 +312,10 @@ static float at(const struct hth_gpu_matmul *m, const void *x, size_t i)
     if (m->type == HTH_GPU_BF16)
         return hth_el_from_bf16(((const uint16_t *)x)[i]);
     float v = ((const float *)x)[i];
-    /* TF32 keeps 10 bits of the mantissa. */
-    return m->type == HTH_GPU_TF32 ? hth_el_float((hth_el_bits(v) + 0x1000u) & 0xffffe000u) : v;
+    if (m->type != HTH_GPU_TF32)
+        return v;
+    uint32_t half = arena.cut ? 0 : 0x1000u; /* TF32 keeps 10 bits of the mantissa */
+    return hth_el_float((hth_el_bits(v) + half) & 0xffffe000u);
 }
 
 static void finish(const struct hth_gpu_matmul *m, size_t i, size_t j, double sum)

@@ -23,6 +23,8 @@ const char *hth_shim_failure(void);
 void hth_shim_guard(bool on);
 /* Whether the matrix products do bias and GELU themselves; else the back end's own kernels do. */
 void hth_shim_fuse(bool on);
+/* Whether TF32 cuts its operands off (as made: it rounds them to the nearest, as cards do). */
+void hth_shim_cut(bool on);
 /* Whether the library has products for many blocks at once; how many it was asked for so far. */
 void hth_shim_batch(bool on);
 uint32_t hth_shim_many(void);
