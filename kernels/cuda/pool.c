@@ -98,19 +98,29 @@ static void *from_driver(struct hth_pool *pool, size_t bytes)
     return p;
 }
 
-static void trim(struct hth_pool *pool)
+/* One block that waits goes back to the driver: the smallest that alone makes room for `bytes`, or
+ * the largest. False: none waits. */
+static bool give_back_one(struct hth_pool *pool, size_t bytes)
 {
-    size_t kept = 0;
+    size_t best = pool->count;
     for (size_t i = 0; i < pool->count; i++) {
-        struct hth_pool_block b = pool->blocks[i];
-        if (b.used) {
-            pool->blocks[kept++] = b;
-        } else {
-            (void)pool->gpu->mem_free(b.at);
-            pool->held -= b.bytes;
-        }
+        const struct hth_pool_block *b = &pool->blocks[i], *old = &pool->blocks[best];
+        if (b->used)
+            continue;
+        if (best == pool->count ||
+            (old->bytes < bytes ? b->bytes > old->bytes
+                                : b->bytes >= bytes && b->bytes < old->bytes))
+            best = i;
     }
-    pool->count = kept;
+    if (best == pool->count)
+        return false;
+    struct hth_pool_block gone = pool->blocks[best];
+    (void)pool->gpu->mem_free(gone.at);
+    pool->held -= gone.bytes;
+    pool->count--;
+    memmove(&pool->blocks[best], &pool->blocks[best + 1],
+            (pool->count - best) * sizeof(pool->blocks[0]));
+    return true;
 }
 
 void *hth_pool_take(struct hth_pool *pool, size_t bytes)
@@ -122,10 +132,8 @@ void *hth_pool_take(struct hth_pool *pool, size_t bytes)
     void *p = reuse(pool, rounded);
     if (p == NULL)
         p = from_driver(pool, rounded);
-    if (p == NULL) {
-        trim(pool);
+    while (p == NULL && give_back_one(pool, rounded))
         p = from_driver(pool, rounded);
-    }
     unlock(pool);
     return p;
 }
@@ -146,7 +154,8 @@ bool hth_pool_give(struct hth_pool *pool, void *p)
 void hth_pool_trim(struct hth_pool *pool)
 {
     lock(pool);
-    trim(pool);
+    while (give_back_one(pool, 0))
+        continue;
     unlock(pool);
 }
 

@@ -5,7 +5,8 @@
  *
  * Sizes are rounded up (pool.c says how), a block that is given back waits for the next request of
  * its rounded size. When the limit is reached or the driver has no more, blocks that wait go back
- * to the driver, and the request is tried once more; after that the answer is NULL.
+ * to the driver one by one, until the request can be met: each call stops the card, and what still
+ * waits serves the next request of its size. With none left the answer is NULL.
  *
  * Any thread. The pool knows blocks by their address only and reads or writes none of them.
  */

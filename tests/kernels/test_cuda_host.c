@@ -211,6 +211,38 @@ static void test_pool_card_is_full(void **state)
     assert_int_equal(fake.held, 0);
 }
 
+/* Blocks of two sizes in turns, as values with and gradients without a bf16 copy: for one of the
+ * other size only as many go back as must, and the rest still serve. */
+static void test_pool_gives_back_little(void **state)
+{
+    enum { N = 10 };
+    struct hth_gpu gpu = driver(256 * MIB);
+    struct hth_pool pool;
+    void *p[N];
+    (void)state;
+    hth_pool_init(&pool, &gpu, N * 4 * MIB);
+    for (int i = 0; i < N; i++)
+        p[i] = hth_pool_take(&pool, 4 * MIB);
+    for (int i = 0; i < N; i++)
+        assert_true(hth_pool_give(&pool, p[i]));
+    p[0] = hth_pool_take(&pool, 6 * MIB);
+    assert_non_null(p[0]);
+    assert_int_equal(fake.frees, 2);
+    for (int i = 1; i < N - 1; i++)
+        assert_non_null(p[i] = hth_pool_take(&pool, 4 * MIB));
+    assert_int_equal(fake.allocs, N + 1);
+    assert_true(hth_pool_give(&pool, p[1]) && hth_pool_give(&pool, p[0]));
+    p[0] = hth_pool_take(&pool, 2 * MIB); /* there are 2 MiB beside them */
+    p[1] = hth_pool_take(&pool, 2 * MIB); /* in the place of the smaller one that is large enough */
+    assert_int_equal(fake.frees, 3);
+    assert_int_equal(pool.held, N * 4 * MIB - 2 * MIB);
+    assert_true(hth_pool_give(&pool, p[0]) && hth_pool_give(&pool, p[1]));
+    for (int i = 2; i < N - 1; i++)
+        assert_true(hth_pool_give(&pool, p[i]));
+    hth_pool_clear(&pool);
+    assert_int_equal(fake.held, 0);
+}
+
 /* Thousands of takes and gives: no two blocks overlap, and counts agree. */
 static void test_pool_many(void **state)
 {
@@ -466,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_pool_reuses),
         cmocka_unit_test(test_pool_limit),
         cmocka_unit_test(test_pool_card_is_full),
+        cmocka_unit_test(test_pool_gives_back_little),
         cmocka_unit_test(test_pool_many),
         cmocka_unit_test(test_plan_keys),
         cmocka_unit_test(test_plans_are_bounded),
