@@ -414,6 +414,7 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
 
 void hth_cu_device_close(struct hth_cu_device *dev)
 {
+    (void)dev->gpu->use(dev->index);
     if (dev->queue != NULL)
         dev->gpu->stream_free(dev->queue);
     dev->queue = NULL;
