@@ -7,11 +7,12 @@
  *   reply <-- all parts done <-- scatter <-- job: gather rows, kernels, finite checks
  *
  * A request names many experts of one layer and carries their rows in one tensor. Each part joins
- * its expert's pool; whenever a compute worker is free, the pool whose turn it is gives a batch of
- * up to batch_rows_max rows, and pools with few rows are bundled into the same job until it holds
- * enough work to be worth one. The reply goes when the last part is done; each expert has its own
- * status in it. Rows are read from the request's bytes and written into the reply's: with one part
- * in a batch nothing is copied.
+ * its expert's pool; whenever a worker of its device is free (the CPU's are the compute lane, a
+ * card has a lane of its own, so that one that does not answer holds up no other), the pool whose
+ * turn it is gives a batch of up to batch_rows_max rows, and pools with few rows are bundled into
+ * the same job until it holds enough work to be worth one. The reply goes when the last part is
+ * done; each expert has its own status in it. Rows are read from the request's bytes and written
+ * into the reply's: with one part in a batch nothing is copied.
  *
  * Order for one expert: forwards run side by side; one backward at a time,
  * on all workers that are idle; and a step that is due runs before any batch that
