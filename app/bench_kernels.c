@@ -2,17 +2,13 @@
 /*
  * bench_kernels.c: how near the bare kernels come to what the core can do.
  *
- * Every operation is timed in short bursts, in turns: the core's peak, each table of kernels on one
- * thread, the same with helpers, PyTorch; and again. The first run of a burst warms the caches and
- * does not count; of the others the fastest over all bursts does, held against the highest peak of
- * all turns: what disturbs a machine only ever adds time, to the peak's bursts, too. One thread is
- * timed by its own processor time (PyTorch, too), so that others who get the core in between do not
- * count; several threads are timed by the wall.
- *
- * All of it runs in a job of a real environment, whose idle workers are the helpers.
+ * Every operation is timed in turns (bench_timing.h): each table of kernels, and PyTorch, by its
+ * own processor time; and again. All of it runs in a job of a real environment, whose idle workers
+ * are the helpers.
  */
 #include "app/bench.h"
 #include "app/bench_device.h"
+#include "app/bench_timing.h"
 #include "app/bench_torch.h"
 
 #include "core/mem.h"
@@ -25,16 +21,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define ROWS_MAX       16
 #define TABLES_MAX     8
 #define ROUNDS         12
 #define BUDGET_US      (2 * HTH_US_PER_S) /* for all bursts of one line */
-#define BURST_NS       INT64_C(4000000)
-#define PARTS_MAX      2
-#define PEAK_BURST_NS  1000000.0
-#define SAMPLE_NS      INT64_C(50000)
+#define TORCH_SHORT_S  0.002              /* of runs that are short, more at a time */
 #define ADAMW_ELEMENTS (UINT64_C(100) << 20)
 #define INT8_ELEMENTS  (UINT64_C(32) << 20)
 
@@ -53,7 +45,7 @@ struct kernels {
     const char *ops, *isa, *type, *python;
     struct table table[TABLES_MAX];
     uint32_t tables;
-    uint32_t peak_rounds[HTH_PEAKS]; /* that take about PEAK_BURST_NS */
+    struct hth_bench_peaks peaks;
     struct hth_team *team;
     struct hth_bench_torch *torch;
     enum hth_err err;
@@ -226,113 +218,12 @@ static enum hth_err find_tables(struct kernels *k)
     return HTH_E_UNSUPPORTED;
 }
 
-/* ---- timing -------------------------------------------------------------------------------- */
-
-/* Of the calling thread, or of the wall when others help it. */
-static int64_t clock_ns(bool many)
-{
-    struct timespec now;
-    clock_gettime(many ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-struct peak_burst {
-    enum hth_peak kind;
-    uint32_t rounds;
-    double flops[64];
-};
-
-static void peak_part(void *arg, uint32_t part)
-{
-    struct peak_burst *b = arg;
-    b->flops[part] = hth_peak_run(b->kind, b->rounds);
-}
-
-/* Operations/s of `threads` threads. */
-static double peak_burst(struct kernels *k, enum hth_peak kind, uint32_t threads)
-{
-    struct peak_burst b = {.kind = kind, .rounds = k->peak_rounds[kind]};
-    double flops = 0;
-    threads = HTH_MIN(threads, (uint32_t)HTH_ARRAY_LEN(b.flops));
-    int64_t start = clock_ns(threads > 1);
-    hth_team_run(threads > 1 ? k->team : NULL, threads, peak_part, &b);
-    double seconds = (double)HTH_MAX(clock_ns(threads > 1) - start, INT64_C(1)) * 1e-9;
-    for (uint32_t i = 0; i < threads; i++)
-        flops += b.flops[i];
-    return flops / seconds;
-}
-
-static void calibrate_peaks(struct kernels *k)
-{
-    for (int kind = 0; kind < HTH_PEAKS; kind++) {
-        k->peak_rounds[kind] = 4096;
-        if (!hth_peak_usable((enum hth_peak)kind))
-            continue;
-        int64_t start = hth_bench_now_ns(NULL);
-        hth_peak_run((enum hth_peak)kind, 1u << 18);
-        double ns = (double)HTH_MAX(hth_bench_now_ns(NULL) - start, INT64_C(1));
-        k->peak_rounds[kind] = (uint32_t)((1u << 18) * HTH_MIN(PEAK_BURST_NS / ns, 1000.0)) + 1;
-    }
-}
-
-/* What one table did in one operation, on one thread ([0]) and on all ([1]). */
-struct timing {
-    struct hth_bench_case *work;
-    double part_s[2][PARTS_MAX]; /* the fastest run of each part */
-    double best_s[2];            /* their sum */
-    double peak[2];              /* the highest of all turns, operations/s */
-};
-
-/* The fastest run of a burst, in seconds; the first run is not counted. Short ones are timed
- * several at once, so that reading the clock costs nothing. */
-static enum hth_err burst(struct hth_bench_case *work, uint32_t part, bool many, double *best_s)
-{
-    int64_t start = hth_bench_now_ns(NULL), first = clock_ns(many);
-    HTH_TRY(hth_bench_case_run_part(work, part));
-    first = HTH_MAX(clock_ns(many) - first, INT64_C(1));
-    uint32_t runs = (uint32_t)HTH_MAX(SAMPLE_NS / first, INT64_C(1));
-    do {
-        int64_t before = clock_ns(many);
-        for (uint32_t i = 0; i < runs; i++)
-            HTH_TRY(hth_bench_case_run_part(work, part));
-        double s = (double)HTH_MAX(clock_ns(many) - before, INT64_C(1)) * 1e-9 / runs;
-        if (*best_s == 0 || s < *best_s)
-            *best_s = s;
-    } while (hth_bench_now_ns(NULL) - start < BURST_NS);
-    return HTH_OK;
-}
-
-/* A burst for each part. */
-static enum hth_err bursts(struct timing *timing, bool many)
-{
-    uint32_t parts = hth_bench_case_parts(timing->work);
-    double sum = 0;
-    HTH_ASSERT(parts <= PARTS_MAX);
-    for (uint32_t part = 0; part < parts; part++) {
-        HTH_TRY(burst(timing->work, part, many, &timing->part_s[many][part]));
-        sum += timing->part_s[many][part];
-    }
-    timing->best_s[many] = sum;
-    return HTH_OK;
-}
-
-/* One turn of a table: on one thread, then with helpers. */
-static enum hth_err turn(struct kernels *k, const struct table *t, struct timing *timing)
-{
-    for (int many = 0; many < (k->team != NULL ? 2 : 1); many++) {
-        double peak = peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1);
-        hth_bench_case_set_team(timing->work, many ? k->team : NULL);
-        HTH_TRY(bursts(timing, many != 0));
-        peak = HTH_MAX(peak, peak_burst(k, t->peak, many ? hth_team_width(k->team) : 1));
-        timing->peak[many] = HTH_MAX(timing->peak[many], peak);
-    }
-    return HTH_OK;
-}
+/* ---- PyTorch ------------------------------------------------------------------------------- */
 
 static double torch_turn(struct kernels *k, double best_s)
 {
     double s = hth_bench_torch_go(k->torch, 2);
-    while (s > 0 && s < BURST_NS * 0.5e-9 && (best_s == 0 || s < best_s)) {
+    while (s > 0 && s < TORCH_SHORT_S && (best_s == 0 || s < best_s)) {
         best_s = s;
         s = hth_bench_torch_go(k->torch, 8);
     }
@@ -376,9 +267,11 @@ static void name_line(struct line *l, const struct table *t)
     l->type = flat ? "fp32" : t->type;
 }
 
-static void print_json(struct kernels *k, const struct line *l, const struct timing *t, int many)
+static void print_json(struct kernels *k, const struct line *l, const struct hth_bench_timing *t,
+                       int many)
 {
-    double s = t->best_s[many], flops = hth_bench_case_flops(t->work);
+    double s = hth_bench_timing_best(t, many != 0), flops = hth_bench_case_flops(t->work);
+    double peak = hth_bench_timing_peak(t, many != 0);
     bool multiplies = hth_bench_kind_multiplies(l->kind);
     json_t *row = json_object();
     json_object_set_new(row, "op", json_string(hth_bench_kind_name(l->kind)));
@@ -390,9 +283,8 @@ static void print_json(struct kernels *k, const struct line *l, const struct tim
     json_object_set_new(row, "threads", json_integer(many ? hth_team_width(k->team) : 1));
     json_object_set_new(row, "ms", json_real(hth_bench_round(s * 1e3)));
     json_object_set_new(row, "gflops", number_or_null(multiplies ? flops / s * 1e-9 : 0));
-    json_object_set_new(row, "peak_gflops", number_or_null(multiplies ? t->peak[many] * 1e-9 : 0));
-    json_object_set_new(row, "peak_fraction",
-                        number_or_null(multiplies ? flops / s / t->peak[many] : 0));
+    json_object_set_new(row, "peak_gflops", number_or_null(multiplies ? peak * 1e-9 : 0));
+    json_object_set_new(row, "peak_fraction", number_or_null(multiplies ? flops / s / peak : 0));
     json_object_set_new(row, "gb_per_s", number_or_null(hth_bench_case_bytes(t->work) / s * 1e-9));
     json_object_set_new(row, "torch_ms", number_or_null(many ? 0 : l->torch_s * 1e3));
     hth_bench_row_take(&k->bench, row);
@@ -416,27 +308,28 @@ static void print_cell(int width, int decimals, double value)
         printf("%*s", width, "-");
 }
 
-static void print_human(const struct line *l, const struct timing *t)
+static void print_human(const struct line *l, const struct hth_bench_timing *t)
 {
-    double s = t->best_s[0], flops = hth_bench_case_flops(t->work);
+    double s = hth_bench_timing_best(t, false), many_s = hth_bench_timing_best(t, true);
+    double flops = hth_bench_case_flops(t->work);
     bool multiplies = hth_bench_kind_multiplies(l->kind);
     printf("%-23s%-5s%-11s%5u", hth_bench_kind_name(l->kind), l->type, l->isa, l->rows);
     print_cell(10, s < 0.01 ? 4 : 2, s * 1e3);
     print_cell(7, 1, (multiplies ? flops : hth_bench_case_bytes(t->work)) / s * 1e-9);
     printf("%2s", multiplies ? "GF" : "GB");
     if (multiplies)
-        printf("%5.0f%%", 100 * flops / s / t->peak[0]);
+        printf("%5.0f%%", 100 * flops / s / hth_bench_timing_peak(t, false));
     else
         printf("%6s", "");
-    print_cell(11, t->best_s[1] < 0.01 ? 4 : 2, t->best_s[1] * 1e3);
-    print_cell(6, 2, t->best_s[1] > 0 ? s / t->best_s[1] : 0);
+    print_cell(11, many_s < 0.01 ? 4 : 2, many_s * 1e3);
+    print_cell(6, 2, many_s > 0 ? s / many_s : 0);
     print_cell(10, 2, l->torch_s * 1e3);
     print_cell(6, 2, l->torch_s / s);
     putchar('\n');
     fflush(stdout);
 }
 
-static void report(struct kernels *k, const struct line *l, const struct timing *t)
+static void report(struct kernels *k, const struct line *l, const struct hth_bench_timing *t)
 {
     if (!k->bench.json) {
         print_human(l, t);
@@ -449,7 +342,7 @@ static void report(struct kernels *k, const struct line *l, const struct timing 
 /* ---- one line of the table ----------------------------------------------------------------- */
 
 static enum hth_err make_case(const struct line *l, const struct hth_backend *backend,
-                              struct timing *timing)
+                              struct hth_bench_timing *timing)
 {
     const struct hth_bench_options o = {
         .backend = backend, .kind = l->kind, .dim = l->d, .rows = l->rows, .elements = l->elements};
@@ -482,7 +375,7 @@ static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_
 /* All tables in turns. */
 static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
-    struct timing timing[TABLES_MAX] = {0};
+    struct hth_bench_timing timing[TABLES_MAX] = {0};
     uint32_t first, end;
     struct line l = line_of(k, kind, rows);
     bool torch =
@@ -498,7 +391,7 @@ static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_
     hth_bench_begin(&rounds);
     while (err == HTH_OK && hth_bench_more(&k->bench, &rounds, ROUNDS)) {
         for (uint32_t i = first; i < end && err == HTH_OK; i++)
-            err = turn(k, &k->table[i], &timing[i]);
+            err = hth_bench_turn(&k->peaks, k->table[i].peak, &timing[i]);
         if (torch)
             l.torch_s = torch_turn(k, l.torch_s);
         hth_bench_add(&rounds, 0);
@@ -514,7 +407,7 @@ static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_
 
 static enum hth_err measure_all(struct kernels *k)
 {
-    calibrate_peaks(k);
+    hth_bench_peaks_init(&k->peaks, k->team);
     if (!k->bench.json)
         print_head(k);
     for (int i = 0; i < HTH_BENCH_KINDS; i++) {

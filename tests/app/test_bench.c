@@ -5,12 +5,14 @@
  */
 #include "app/bench_gate.h"
 #include "app/bench_layer.h"
+#include "app/bench_timing.h"
 
 #include "core/mem.h"
 
 #include "support/test.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define D 32
@@ -185,6 +187,35 @@ static double number(const json_t *row, const char *name)
     return json_number_value(json_object_get(row, name));
 }
 
+/* An undisturbed run goes before a faster one that was disturbed. */
+static void test_fastest_run(void **state)
+{
+    struct hth_bench_fastest f = {0};
+    struct hth_bench_watch watch;
+    (void)state;
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 3});
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 2});
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 4});
+    assert_true(f.s == 2 && !f.sure);
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 5, .sure = true});
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 1});
+    assert_true(f.s == 5 && f.sure);
+    hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 4.5, .sure = true});
+    assert_true(f.s == 4.5 && f.sure);
+    /* A thread that sleeps was not at work: by its own time, and not sure. */
+    f = (struct hth_bench_fastest){0};
+    hth_bench_watch_start(&watch);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    double s = hth_bench_watch_stop(&watch, false, 10, &f);
+    assert_true(s < 0.02 && !f.sure);
+    assert_close(f.s, s / 10, 1e-9, 0);
+    /* Many threads are timed by the wall. */
+    f = (struct hth_bench_fastest){0};
+    hth_bench_watch_start(&watch);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    assert_true(hth_bench_watch_stop(&watch, true, 1, &f) >= 0.02 && f.sure);
+}
+
 /* Every set of kernels, alone and with helpers; rates for products, bytes for the others. */
 static void test_kernels_print_json(void **state)
 {
@@ -262,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_drive_counts),
         cmocka_unit_test(test_layer_step),
         cmocka_unit_test(test_gate_prints_json),
+        cmocka_unit_test(test_fastest_run),
         cmocka_unit_test(test_kernels_print_json),
         cmocka_unit_test(test_card_that_is_missing),
         cmocka_unit_test(test_unknown_question),
