@@ -3,6 +3,7 @@
  * Members that lie with finite numbers, and what clipping leaves of it: nothing is changed where
  * nobody lies, and a liar moves the mean by no more than the radius times its share of the weight.
  */
+#include "averaging/part.h"
 #include "averaging/reduce_swarm.h"
 
 #include <math.h>
@@ -39,14 +40,19 @@ static void alike(struct swarm *s, uint64_t seed)
     }
 }
 
-static void begin(struct swarm *s, uint64_t seed, uint32_t n, double clip)
+static void begin_with(struct swarm *s, uint64_t seed, uint32_t n, double clip, uint64_t count)
 {
     swarm_defaults(s);
     s->reducer_opts.clip = clip;
-    swarm_new(s, seed, n, COUNT);
+    swarm_new(s, seed, n, count);
     for (uint32_t i = 0; i < n; i++)
         s->member[i].weight = 1;
     alike(s, seed);
+}
+
+static void begin(struct swarm *s, uint64_t seed, uint32_t n, double clip)
+{
+    begin_with(s, seed, n, clip, COUNT);
 }
 
 /* Root of the mean square of (average - mean of `who`). */
@@ -232,12 +238,108 @@ static void test_options(void **state)
     swarm_free(&s);
 }
 
+/* ---- a reducer that lies --------------------------------------------------------------------- */
+
+#define LIE  1e3f
+#define MANY 160000 /* enough for a share of each of eight */
+
+/* Answers whatever part is sent to it with the same number, as if everybody were in it. */
+static void answer_lie(void *arg, struct hth_rpc_request *req)
+{
+    struct peer *p = arg;
+    size_t len, count;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+    struct hth_part_reply reply = {.state = HTH_PART_WORKING};
+    struct hth_segment whole = {.format = HTH_QUANT_F32};
+    uint8_t bytes[HTH_PART_BYTES_MAX];
+    struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
+    struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
+    struct hth_part_head head;
+
+    assert_ok(hth_part_open(payload, len, count > 0 ? t[0].dim[0] : 0, &head));
+    for (uint32_t i = 0; i < head.segment_count; i++)
+        whole.count += head.segments[i].count;
+    hth_part_clear(&head);
+    if (whole.count > 0) {
+        whole.bytes = whole.count * (uint32_t)sizeof(float);
+        out.dim[0] = whole.bytes;
+        assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
+        for (uint32_t i = 0; i < whole.count; i++)
+            ((float *)(void *)out.blob->data)[i] = LIE;
+        reply.weight = p->swarm->n;
+        reply.segments = &whole;
+        reply.segment_count = body.tensor_count = 1;
+    }
+    body.payload_len = hth_part_reply_pack(&reply, bytes);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(out.blob);
+}
+
+/* The last of n reduces, and says that its line is `claim` times as fast as those of the others.
+ * Returns the part of the vector that is its lie; all else is the mean. */
+static double lied_to_by_reducer(uint32_t n, double claim, double clip)
+{
+    struct swarm s;
+    uint32_t all = (1u << n) - 1;
+    uint64_t lies = 0;
+
+    begin_with(&s, 12, n, clip, MANY);
+    s.member[n - 1].bandwidth *= claim;
+    swarm_roles(&s);
+    hth_rpc_serve(s.peer[n - 1].rpc, HTH_REDUCE_METHOD, answer_lie, &s.peer[n - 1]);
+    swarm_start(&s);
+    hth_world_run_for(s.world, HTH_US_PER_S);
+    for (uint32_t i = 0; i < n - 1; i++) {
+        const struct peer *p = &s.peer[i];
+
+        assert_int_equal(p->results, 1);
+        assert_ok(p->result.err);
+        assert_int_equal(p->result.dropped, 0); /* nobody sees it */
+        assert_close(p->result.weight_fraction, 1, 1e-9, 0);
+        lies = 0;
+        for (uint64_t k = 0; k < s.count; k++) {
+            double x = (double)average_of(p)[k];
+
+            if (x == (double)LIE)
+                lies++;
+            else
+                assert_close(x, mean_of(&s, all, k), 0, 1e-5);
+        }
+    }
+    hth_node_crash(s.peer[n - 1].node, HTH_CRASH_RESET);
+    swarm_free(&s);
+    return (double)lies / MANY;
+}
+
+/* It decides its share of the vector and nothing else; clipping, which bounds what senders do, does
+ * not touch it. What it claims of its line is what its share follows. */
+static void test_a_reducer_lies(void **state)
+{
+    static const double claim[3] = {1, 4, 1e5};
+
+    (void)state;
+    for (uint32_t n = 4; n <= 8; n += 4)
+        for (int i = 0; i < 3; i++) {
+            double part = lied_to_by_reducer(n, claim[i], 0);
+
+            print_message("%u members, a line %g times as fast as the others': decides %.3f\n", n,
+                          claim[i], part);
+            assert_close(lied_to_by_reducer(n, claim[i], 1.5), part, 0, 1e-9);
+            if (claim[i] == 1)
+                assert_close(part, 1.0 / n, 0, 5e-3);
+            else
+                assert_true(part > 1.0 / n);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
         cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
         cmocka_unit_test(test_overflow),       cmocka_unit_test(test_options),
+        cmocka_unit_test(test_a_reducer_lies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
