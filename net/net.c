@@ -241,6 +241,8 @@ void hth_net_jobs_end(struct hth_env *env)
     if (net->jobs_ended)
         return;
     net->jobs_ended = true;
+    for (struct hth_net_signal *sig = net->signals; sig != NULL; sig = sig->next)
+        event_del(&sig->event);
     for (uint32_t i = 0; i < HTH_LANES_MAX; i++)
         hth_net_lane_end(&net->lane[i]);
     pthread_mutex_lock(&net->inbox_lock);

@@ -73,8 +73,9 @@ enum hth_err hth_net_run(struct hth_env *env) HTH_MUST;
 void hth_net_stop(struct hth_env *env);
 
 /* From now on hth_job_submit gives E_CANCELED. Jobs that wait get done(E_CANCELED), running ones
- * are waited for and get done(HTH_OK), all before this returns. Loop thread, outside of callbacks.
- */
+ * are waited for and get done(HTH_OK), all before this returns. Signals have their own actions
+ * again before it waits, so that a process whose job never ends can be ended. Loop thread, outside
+ * of callbacks. */
 void hth_net_jobs_end(struct hth_env *env);
 
 /* Calls fn(arg) on the loop thread whenever the signal arrives. One environment per process may do

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 
 #define JOBS    200
 #define CARDS   3 /* of them the first freezes */
@@ -206,9 +207,19 @@ static void order_is_kept(void **state)
     bench_close(&b, &p);
 }
 
+static void no_signal(void *arg)
+{
+    (void)arg;
+}
+
+/* Not before who waits could be ended. */
 static void *thaw_later(void *arg)
 {
     struct bench *b = arg;
+    struct sigaction now;
+    do
+        HTH_ASSERT(sigaction(SIGUSR2, NULL, &now) == 0);
+    while (now.sa_handler != SIG_DFL);
     for (uint32_t i = 0; i < HTH_CARD_WORKERS; i++)
         sem_post(&b->thaw);
     return NULL;
@@ -221,8 +232,12 @@ static void end_with_work_under_way(void **state)
     static struct work w[JOBS], stuck[HTH_CARD_WORKERS];
     struct pair p;
     pthread_t thread;
+    struct sigaction now;
     (void)state;
     bench_open(&b, &p);
+    assert_ok(hth_net_on_signal(p.env, SIGUSR2, no_signal, NULL));
+    assert_int_equal(sigaction(SIGUSR2, NULL, &now), 0);
+    assert_true(now.sa_handler != SIG_DFL);
     freeze(&b, stuck, 0, HTH_CARD_WORKERS);
     for (int i = 0; i < JOBS; i++)
         submit(&b, &w[i], 0, i);
