@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE /* popen */
 #include "app/bench_device.h"
 
+#include "app/share.h"
 #include "core/mem.h"
 #include "kernels/bench-device.h"
 #include "kernels/plugin.h"
@@ -105,8 +106,8 @@ static void run_torch(const struct card *c, const struct hth_bench_card *card)
     const char *python = card->python != NULL ? card->python : "python3";
     char *dims = list_text(card->dims, card->dim_count);
     char *rows = list_text(card->rows, card->row_count);
-    char *command =
-        hth_asprintf("'%s' '%s' %s %s 2>/dev/null", python, HTH_TORCH_BLOCK, dims, rows);
+    char *script = hth_share_find("benchmarks/kernels/torch_block.py");
+    char *command = hth_asprintf("'%s' '%s' %s %s 2>/dev/null", python, script, dims, rows);
     char line[256];
     FILE *out = strchr(python, '\'') == NULL ? popen(command, "r") : NULL;
     bool any = false;
@@ -119,6 +120,7 @@ static void run_torch(const struct card *c, const struct hth_bench_card *card)
     if (!any)
         fprintf(stderr, "beside: no PyTorch with CUDA under '%s'\n", python);
     hth_free(command);
+    hth_free(script);
     hth_free(dims);
     hth_free(rows);
 }

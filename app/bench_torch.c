@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "app/bench_torch.h"
 
+#include "app/share.h"
 #include "core/mem.h"
 
 #include <errno.h>
@@ -60,9 +61,9 @@ static bool ask(struct hth_bench_torch *t, const char *question, char *answer, s
     return read_line(t, answer, size);
 }
 
-static pid_t start(const char *python, int in, int out)
+static pid_t start(const char *python, char *script, int in, int out)
 {
-    char *const argv[] = {(char *)(uintptr_t)python, (char *)(uintptr_t)HTH_TORCH_SCRIPT, NULL};
+    char *const argv[] = {(char *)(uintptr_t)python, script, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid = -1;
     posix_spawn_file_actions_init(&actions);
@@ -79,10 +80,10 @@ static struct hth_bench_torch *try_open(const char *python, char why[160])
 {
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     struct hth_bench_torch *t = hth_new(struct hth_bench_torch);
-    char line[128];
+    char line[128], *script = hth_share_find("benchmarks/torch_ffn.py");
     signal(SIGPIPE, SIG_IGN); /* a child that died is an answer, too */
     if (pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0)
-        t->pid = start(python, to[0], from[1]);
+        t->pid = start(python, script, to[0], from[1]);
     else
         t->pid = -1;
     close(to[0]);
@@ -90,12 +91,15 @@ static struct hth_bench_torch *try_open(const char *python, char why[160])
     t->to = to[1];
     t->from = from[0];
     t->dead = t->pid < 0;
-    if (read_line(t, line, sizeof(line)) && strncmp(line, "ready ", 6) == 0) {
+    bool ready = read_line(t, line, sizeof(line)) && strncmp(line, "ready ", 6) == 0;
+    if (ready)
         snprintf(why, 160, "PyTorch %s under %s", line + 6, python);
+    else
+        snprintf(why, 160, "no PyTorch under %s: %s%s", python,
+                 line[0] != '\0' ? line : "it does not start ", line[0] != '\0' ? "" : script);
+    hth_free(script);
+    if (ready)
         return t;
-    }
-    snprintf(why, 160, "no PyTorch under %s: %s", python,
-             line[0] != '\0' ? line : "it does not start " HTH_TORCH_SCRIPT);
     hth_bench_torch_close(t);
     return NULL;
 }

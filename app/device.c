@@ -3,6 +3,7 @@
 #include "app/device.h"
 
 #include "app/cli.h"
+#include "app/share.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -79,24 +80,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 const struct argp hth_device_argp = {.options = options, .parser = parse};
 
-/* The program's own folder; heap string. */
-static char *program_folder(void)
-{
-    char path[1024];
-    ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    path[len > 0 ? len : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    return hth_strdup(path);
-}
-
 void hth_device_plugins(void)
 {
     const char *folders[HTH_FOLDERS_MAX];
     size_t count = 0;
     const char *env = getenv("HEARTH_PLUGINS");
-    char *own = program_folder(), *list = hth_strdup(env != NULL ? env : ""), *at = list;
+    char *own = hth_share_program(), *list = hth_strdup(env != NULL ? env : ""), *at = list;
     while (at != NULL && count < HTH_FOLDERS_MAX - 2) {
         char *end = strchr(at, ':');
         folders[count++] = at;

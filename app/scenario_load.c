@@ -2,6 +2,7 @@
 #include "app/scenario_load.h"
 
 #include "app/cli.h"
+#include "app/share.h"
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/profile.h"
@@ -36,8 +37,11 @@ static void find_scenario(const char *scenario, struct hth_loaded_scenario *s)
         return;
     }
     snprintf(s->path, sizeof(s->path), "sim/scenarios/%s.yaml", scenario);
-    if (access(s->path, R_OK) != 0)
-        snprintf(s->path, sizeof(s->path), "%s/%s.yaml", HTH_SCENARIO_DIR, scenario);
+    if (access(s->path, R_OK) == 0)
+        return;
+    char *found = hth_share_find(s->path);
+    snprintf(s->path, sizeof(s->path), "%s", found);
+    hth_free(found);
 }
 
 /* A device's profile lies beside its scenario, unless its path is absolute. */
