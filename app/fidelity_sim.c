@@ -4,8 +4,8 @@
 #include "app/fidelity.h"
 
 #include "core/mem.h"
-#include "sim/scenario_swarm.h"
 #include "sim/idx.h"
+#include "sim/scenario_swarm.h"
 
 #include <string.h>
 

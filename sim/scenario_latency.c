@@ -5,8 +5,8 @@
 
 #include "core/mem.h"
 #include "sim/churn.h"
-#include "sim/scenario_swarm.h"
 #include "sim/idx.h"
+#include "sim/scenario_swarm.h"
 
 #define PIXELS 784
 #define ITEMS  64
