@@ -56,10 +56,14 @@ static void give_run(struct hth_work *work)
                                    (float *)n->given->data + i * len);
 }
 
+/* Trainers that average parameters keep no lineage: theirs begins at each step. */
 static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
 {
+    struct hth_lineage lineage = t->lineage;
     struct hth_writer w;
 
+    if (!t->batch.on)
+        hth_lineage_init(&lineage, t->stats.updates);
     hth_writer_init(&w, out, META_BYTES);
     hth_write_u32(&w, META_VERSION);
     hth_write_u32(&w, part_count(t) - 1);
@@ -67,7 +71,7 @@ static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
     hth_write_u64(&w, t->stats.updates);
     hth_write_u64(&w, t->stats.samples);
     hth_write_u64(&w, hth_params_steps(t->model->params));
-    hth_lineage_write(&t->lineage, &w);
+    hth_lineage_write(&lineage, &w);
 }
 
 /* No update came between the job and this: the counters are those of the copy. */
