@@ -46,6 +46,15 @@ void case_ok(struct case_run *run, enum hth_err err, const char *what)
         case_fail(run, "%s: %s", what, hth_err_name(err));
 }
 
+void case_refused(struct case_run *run, enum hth_err err, enum hth_err want, const char *what)
+{
+    if (err == HTH_OK)
+        err = hth_exec_sync(run->ex);
+    if (err != want)
+        case_fail(run, "%s: %s, not %s", what, hth_err_name(err), hth_err_name(want));
+    case_ok(run, HTH_OK, "after a refusal");
+}
+
 static struct mat mat_new(struct case_run *run, uint32_t rows, uint32_t cols)
 {
     struct mat m;
@@ -64,8 +73,13 @@ static struct mat mat_new(struct case_run *run, uint32_t rows, uint32_t cols)
 void mat_upload(struct case_run *run, struct mat *m)
 {
     for (uint32_t r = 0; r < m->v.rows; r++) {
-        for (uint32_t c = 0; c < m->v.cols; c++)
-            m->twin[(size_t)r * m->v.cols + c] = (double)m->host[GUARD + (size_t)r * m->v.ld + c];
+        for (uint32_t c = 0; c < m->v.cols; c++) {
+            const float *from = &m->host[GUARD + (size_t)r * m->v.ld + c];
+            int32_t index;
+            memcpy(&index, from, sizeof(index));
+            m->twin[(size_t)r * m->v.cols + c] =
+                m->v.dtype == HTH_I32 ? (double)index : (double)*from;
+        }
     }
     case_ok(run, hth_exec_upload(run->ex, m->device, m->host, m->floats * sizeof(float)), "upload");
 }
@@ -105,18 +119,26 @@ struct mat mat_indices(struct case_run *run, uint32_t rows, uint32_t bound)
 {
     struct mat m = mat_new(run, rows, 1);
     uint64_t key = hth_mix64(run->seed++);
-    for (uint32_t r = 0; r < rows; r++) {
-        int32_t index = (int32_t)(hth_mix64(key + r) % bound);
-        memcpy(&m.host[GUARD + (size_t)r * m.v.ld], &index, sizeof(index));
-    }
-    mat_upload(run, &m);
     m.v.dtype = HTH_I32;
-    for (uint32_t r = 0; r < rows; r++) {
-        int32_t index;
-        memcpy(&index, &m.host[GUARD + (size_t)r * m.v.ld], sizeof(index));
-        m.twin[r] = index;
-    }
+    for (uint32_t r = 0; r < rows; r++)
+        mat_set_index(&m, r, (int32_t)(hth_mix64(key + r) % bound));
+    mat_upload(run, &m);
     return m;
+}
+
+void mat_set(struct mat *m, uint32_t row, uint32_t col, float value)
+{
+    m->host[GUARD + (size_t)row * m->v.ld + col] = value;
+}
+
+float mat_get(const struct mat *m, uint32_t row, uint32_t col)
+{
+    return m->host[GUARD + (size_t)row * m->v.ld + col];
+}
+
+void mat_set_index(struct mat *m, uint32_t row, int32_t index)
+{
+    memcpy(&m->host[GUARD + (size_t)row * m->v.ld], &index, sizeof(index));
 }
 
 void mat_free(struct case_run *run, struct mat *m)
@@ -184,18 +206,24 @@ void case_check_floats(struct case_run *run, const char *what, const float *got,
     hth_free(wide);
 }
 
+void mat_download(struct case_run *run, struct mat *m, const char *what)
+{
+    case_ok(run, hth_exec_download(run->ex, m->host, m->device, m->floats * sizeof(float)), what);
+    for (size_t i = 0; i < m->floats; i++) {
+        size_t at = i - GUARD, row = at / m->v.ld, col = at % m->v.ld;
+        bool inside = i >= GUARD && row < m->v.rows && col < m->v.cols;
+        if (!inside && !is_guard(m->host[i]))
+            case_fail(run, "%s: wrote outside at float %zu", what, i);
+    }
+}
+
 void case_check(struct case_run *run, const char *what, struct mat *m, const double *want)
 {
     size_t cols = m->v.cols, count = (size_t)m->v.rows * cols;
     float *dense = hth_calloc(count, sizeof(float));
-    case_ok(run, hth_exec_download(run->ex, m->host, m->device, m->floats * sizeof(float)), what);
-    for (size_t i = 0; i < m->floats; i++) {
-        size_t at = i - GUARD, row = at / m->v.ld, col = at % m->v.ld;
-        if (i >= GUARD && row < m->v.rows && col < cols)
-            dense[row * cols + col] = m->host[i];
-        else if (!is_guard(m->host[i]))
-            case_fail(run, "%s: wrote outside at float %zu", what, i);
-    }
+    mat_download(run, m, what);
+    for (size_t i = 0; i < count; i++)
+        dense[i] = mat_get(m, (uint32_t)(i / cols), (uint32_t)(i % cols));
     case_check_floats(run, what, dense, want, count);
     hth_free(dense);
 }

@@ -229,8 +229,9 @@ static void cross_entropy(struct case_run *run, struct case_shape s)
     int *ints = hth_calloc(s.rows, sizeof(int));
     for (uint32_t r = 0; r < s.rows; r++) {
         ints[r] = r % 5 == 4 ? HTH_LABEL_NONE : (int)labels.twin[r];
-        memcpy((float *)labels.v.data + (size_t)r * labels.v.ld, &ints[r], sizeof(int));
+        mat_set_index(&labels, r, ints[r]);
     }
+    mat_upload(run, &labels);
     uint32_t counted = 0, correct = 0;
     for (uint32_t r = 0; r < s.rows; r++) {
         uint32_t best = 0;
@@ -440,6 +441,9 @@ static const struct case_shape row_shapes[] = {
     {3, 7, 5, 0},
     {17, 33, 4, 0},
     {64, 130, 300, 0},
+    /* more rows than a block has threads */
+    {700, 33, 5, 0},
+    {600, 70, 400, 0},
 };
 static const struct case_shape attention_shapes[] = {
     {1, 1, 1, 1},    {2, 3, 1, 2},    {1, 7, 3, 5},    {2, 17, 2, 8},
@@ -453,13 +457,45 @@ static const struct case_shape plain_shapes[] = {
     {2, 1000, 0, 0},
 };
 static const struct case_shape ffn_shapes[] = {
-    {1, 5, 3, 0},    {3, 7, 28, 0},    {17, 33, 65, 0},
+    {1, 9, 35, 0},   {3, 7, 28, 0},    {17, 33, 65, 0},
     {7, 64, 256, 0}, {5, 128, 512, 0}, {33, 96, 384, 0},
 };
 static const struct case_shape optim_shapes[] = {
     {1, 1, HTH_OPTIM_ADAM, 0},  {7, 13, HTH_OPTIM_ADAM, 1}, {33, 65, HTH_OPTIM_ADAMW, 1},
     {3, 5, HTH_OPTIM_ADAMW, 0}, {7, 13, HTH_OPTIM_SGD, 1},  {3, 17, HTH_OPTIM_SGD, 0},
     {3, 17, HTH_OPTIM_SGD, 2},  {16, 16, HTH_OPTIM_SGD, 3},
+};
+
+static const struct case_shape many_shapes[] = {
+    {3, 7, 28, 4},
+    {1, 9, 35, 2},
+    {12, 40, 96, 7},
+};
+static const struct case_shape half_shapes[] = {
+    {1, 700, 0, 0},
+    {1, 701, 1, 0},
+    {17, 33, 0, 0},
+    {9, 64, 1, 0},
+};
+static const struct case_shape dropout_shapes[] = {
+    {3, 7, 30, 0},
+    {17, 33, 50, 0},
+    {2, 1030, 10, 0},
+    {5, 64, 0, 0},
+};
+static const struct case_shape lamb_shapes[] = {
+    {1, 1, 0, 10},
+    {33, 65, 0, 100},
+    {7, 13, 5, 100},
+    {129, 130, 100, 0}, /* several blocks of a tensor */
+};
+static const struct case_shape norm_of_shapes[] = {{3, 7, 0, 0}, {130, 257, 0, 0}};
+static const struct case_shape bad_shapes[] = {{5, 3, 7, 0}, {70, 33, 40, 0}};
+static const struct case_shape tblock_shapes[] = {
+    {2, 5, 3, 4},
+    {7, 1, 4, 5},
+    {2, 33, 2, 16},
+    {3, 19, 4, 5},
 };
 
 #define CASE(fn, shapes, products)                                                                 \
@@ -481,5 +517,12 @@ const struct kernel_case kernel_cases[] = {
     CASE(case_ffn, ffn_shapes, true),
     CASE(case_optimiser, optim_shapes, false),
     CASE(int8_rows, plain_shapes, false),
+    CASE(case_half, half_shapes, false),
+    CASE(case_dropout, dropout_shapes, false),
+    CASE(case_lamb, lamb_shapes, false),
+    CASE(case_grad_norm, norm_of_shapes, false),
+    CASE(case_bad_index, bad_shapes, false),
+    CASE(case_tblock, tblock_shapes, false),
+    CASE(case_ffn_many, many_shapes, false),
 };
 const size_t kernel_case_count = HTH_ARRAY_LEN(kernel_cases);

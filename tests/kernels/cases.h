@@ -87,14 +87,22 @@ struct mat mat_random(struct case_run *run, uint32_t rows, uint32_t cols, float 
 struct mat mat_poison(struct case_run *run, uint32_t rows, uint32_t cols);
 /* int32 in [0, bound). */
 struct mat mat_indices(struct case_run *run, uint32_t rows, uint32_t bound);
+/* Another number or index, here alone until mat_upload. */
+void mat_set(struct mat *m, uint32_t row, uint32_t col, float value);
+void mat_set_index(struct mat *m, uint32_t row, int32_t index);
 /* Sends the host's numbers again, after a case changed them; refreshes the twin. */
 void mat_upload(struct case_run *run, struct mat *m);
+/* Fetches what the back end has; fails the run with that text where guards or gaps changed. */
+void mat_download(struct case_run *run, struct mat *m, const char *what);
+float mat_get(const struct mat *m, uint32_t row, uint32_t col);
 void mat_free(struct case_run *run, struct mat *m);
 
 /* Fails the run with a text; the first one stays. */
 void case_fail(struct case_run *run, const char *format, ...) HTH_PRINTF(2, 3);
 /* The operation's result code. */
 void case_ok(struct case_run *run, enum hth_err err, const char *what);
+/* That error from the operation, or from the sync after it, and none from the next sync. */
+void case_refused(struct case_run *run, enum hth_err err, enum hth_err want, const char *what);
 /* The output, downloaded, against the twin's [rows, cols]; guards and row gaps untouched. */
 void case_check(struct case_run *run, const char *what, struct mat *m, const double *want);
 /* Any floats. */
@@ -120,6 +128,14 @@ double *case_zeros(size_t n);
 /* The cases of cases-blocks.c. */
 void case_attention(struct case_run *run, struct case_shape s);
 void case_ffn(struct case_run *run, struct case_shape s);
+void case_ffn_many(struct case_run *run, struct case_shape s);
 void case_optimiser(struct case_run *run, struct case_shape s);
+/* Those of cases-rest.c. */
+void case_half(struct case_run *run, struct case_shape s);
+void case_dropout(struct case_run *run, struct case_shape s);
+void case_lamb(struct case_run *run, struct case_shape s);
+void case_grad_norm(struct case_run *run, struct case_shape s);
+void case_bad_index(struct case_run *run, struct case_shape s);
+void case_tblock(struct case_run *run, struct case_shape s);
 
 #endif

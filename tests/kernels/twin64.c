@@ -275,3 +275,24 @@ void twin_optim(const struct twin_optim *o, int t, double g, double *w, double *
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
     *w -= o->lr / (1 - pow(o->beta1, t)) * *m / (sqrt(*v) / sqrt(1 - pow(o->beta2, t)) + o->eps);
 }
+
+void twin_lamb(const struct twin_lamb *o, int t, size_t n, const double *g, double *w, double *m,
+               double *v)
+{
+    double *r = hth_calloc(n, sizeof(double)), values = 0, moves = 0, ratio = 1;
+    for (size_t i = 0; i < n; i++) {
+        m[i] = o->beta1 * m[i] + (1 - o->beta1) * g[i];
+        v[i] = o->beta2 * v[i] + (1 - o->beta2) * g[i] * g[i];
+        r[i] = m[i] / (1 - pow(o->beta1, t)) / (sqrt(v[i] / (1 - pow(o->beta2, t))) + o->eps) +
+               o->decay * w[i];
+        values += w[i] * w[i];
+        moves += r[i] * r[i];
+    }
+    if (o->adapt && values > 0 && moves > 0) {
+        ratio = sqrt(values / moves);
+        ratio = o->trust_max > 0 && ratio > o->trust_max ? o->trust_max : ratio;
+    }
+    for (size_t i = 0; i < n; i++)
+        w[i] -= o->lr * ratio * r[i];
+    hth_free(r);
+}

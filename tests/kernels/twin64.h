@@ -55,4 +55,13 @@ struct twin_optim {
 /* Step number `t` (from 1) on one parameter. */
 void twin_optim(const struct twin_optim *o, int t, double g, double *w, double *m, double *v);
 
+/* LAMB's step number `t` on a tensor of n (optim.h has the equations). */
+struct twin_lamb {
+    double lr, beta1, beta2, eps, decay;
+    bool adapt;       /* there is a ratio */
+    double trust_max; /* 0: no bound */
+};
+void twin_lamb(const struct twin_lamb *o, int t, size_t n, const double *g, double *w, double *m,
+               double *v);
+
 #endif
