@@ -55,9 +55,7 @@ template <class T> __device__ __forceinline__ T hth_block_sum(T x, T *room)
     x = hth_warp_sum(x);
     if (threadIdx.x % HTH_WARP == 0)
         room[threadIdx.x / HTH_WARP] = x;
-#ifndef HTH_SHIM_PLANT
     __syncthreads();
-#endif
     T total = room[0];
     for (unsigned i = 1; i < warps; i++)
         total += room[i];

@@ -18,7 +18,7 @@ if(NOT CMAKE_CXX_COMPILER)
 endif()
 enable_language(CXX)
 
-# hth_shim(NAME definitions): the kernels as a library for the CPU.
+# hth_shim(NAME): the kernels as a library for the CPU.
 function(hth_shim name)
     set(sources attention.cu columns.cu flat.cu group.cu optim.cu quant.cu rows.cu)
     list(TRANSFORM sources PREPEND ${CUDA_DIR}/)
@@ -26,7 +26,6 @@ function(hth_shim name)
         COMPILE_OPTIONS "-x;c++;-include;kernels/shim.h;-Wno-unknown-pragmas")
     add_library(${name} STATIC ${sources} shim.cpp)
     target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
-    target_compile_definitions(${name} PRIVATE ${ARGN})
     target_link_libraries(${name} PUBLIC stdc++) # tests elsewhere are linked as C
     target_compile_options(${name} PRIVATE -std=c++17 -O2 -Wall -Wextra -ffp-contract=off)
     if(HEARTH_WERROR)
@@ -37,19 +36,21 @@ function(hth_shim name)
             -fno-sanitize-recover=all)
     endif()
 endfunction()
-hth_shim(hth_cuda_shim "")
+hth_shim(hth_cuda_shim)
 hth_test(test_kernels_threads_cards SOURCES test_cards.c LINK hth_cuda_host hth_cuda_shim Threads::Threads
     LABELS unit kernels)
 if(HEARTH_SANITIZE MATCHES "thread")
     return() # fibres: ThreadSanitizer does not follow them, so no kernel may run from here on
 endif()
-hth_shim(hth_cuda_shim_plant HTH_SHIM_PLANT)
 # These two take a minute each under a sanitizer, where tools/test leaves `long` ones out: by hand,
 # ctest --test-dir build-asan -R 'kernels_(shim|cuda)$'
 hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_host hth_cuda_shim
     LABELS unit kernels long TIMEOUT 300)
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
-    LINK hth_kernel_cases hth_cuda_host hth_cuda_shim_plant LABELS unit kernels)
+    LINK hth_kernel_cases hth_cuda_host hth_cuda_shim LABELS unit kernels)
+if(TARGET test_kernels_shim_plant)
+    target_compile_definitions(test_kernels_shim_plant PRIVATE KERNELS="${CUDA_DIR}")
+endif()
 hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels long TIMEOUT 300)
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim

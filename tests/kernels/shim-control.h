@@ -19,6 +19,14 @@ void hth_shim_seed(uint64_t seed);
 /* What was wrong with the launch that failed last. */
 const char *hth_shim_failure(void);
 
+/* The barriers of the kernels' source that were reached so far, numbered as they were reached
+ * first, with their file and line, and how often a thread came there. */
+uint32_t hth_shim_barriers(void);
+const char *hth_shim_barrier_name(uint32_t barrier);
+uint64_t hth_shim_barrier_reached(uint32_t barrier);
+/* Threads run past that one from now on; -1: past none. */
+void hth_shim_leave_out(int barrier);
+
 /* On: device memory is unreadable outside of kernels and copies; who touches it gets SIGSEGV. */
 void hth_shim_guard(bool on);
 /* Whether the matrix products do bias and GELU themselves; else the back end's own kernels do. */

@@ -56,6 +56,27 @@ const void *body_arg;
 uint64_t random_state = 1;
 char failure[200];
 
+struct barrier {
+    char name[64]; /* "columns.cu:49" */
+    uint64_t reached;
+};
+std::vector<barrier> barriers; /* in the order in which they were reached first */
+int left_out = -1;
+
+/* A barrier of a header is compiled into several files; it is one. */
+int number_of(const hth_shim_place *place)
+{
+    const char *slash = strrchr(place->file, '/');
+    barrier b = {};
+    snprintf(b.name, sizeof(b.name), "%s:%u", slash != NULL ? slash + 1 : place->file, place->line);
+    for (size_t i = 0; i < barriers.size(); i++) {
+        if (strcmp(barriers[i].name, b.name) == 0)
+            return (int)i;
+    }
+    barriers.push_back(b);
+    return (int)barriers.size() - 1;
+}
+
 /* splitmix64 */
 unsigned draw(unsigned below)
 {
@@ -221,8 +242,13 @@ bool run_blocks(dim3 grid, unsigned threads, size_t shared)
 }
 } // namespace
 
-int hth_shim_barrier(int value)
+int hth_shim_barrier(hth_shim_place *place, int value)
 {
+    if (place->number < 0)
+        place->number = number_of(place);
+    barriers[(size_t)place->number].reached++;
+    if (place->number == left_out)
+        return value;
     fibres[now].value = value;
     fibres[now].state = AT_BARRIER;
     to_scheduler();
@@ -270,4 +296,24 @@ void hth_shim_seed(uint64_t seed)
 const char *hth_shim_failure(void)
 {
     return failure;
+}
+
+uint32_t hth_shim_barriers(void)
+{
+    return (uint32_t)barriers.size();
+}
+
+const char *hth_shim_barrier_name(uint32_t barrier)
+{
+    return barriers[barrier].name;
+}
+
+uint64_t hth_shim_barrier_reached(uint32_t barrier)
+{
+    return barriers[barrier].reached;
+}
+
+void hth_shim_leave_out(int barrier)
+{
+    left_out = barrier;
 }

@@ -7,7 +7,8 @@
  * seed. Within a block a warp is drawn and run as far as it comes, before another one: so a thread
  * that reads what another warp has not written yet, because a barrier is missing, sees it missing.
  * Shared memory is poisoned before each block. A barrier that not all threads reach, and a shuffle
- * that not all lanes reach, fail the launch.
+ * that not all lanes reach, fail the launch. Each barrier of the source is known by its place, so
+ * that tests can leave one out (shim-control.h).
  *
  * It proves indexing, bounds, reductions and barriers. It proves nothing about memory spaces,
  * alignment, races inside a warp, launch cost, streams, tensor cores or speed.
@@ -39,14 +40,24 @@ extern unsigned char *hth_shim_shared;
 #define blockDim  hth_shim_block_dim
 #define gridDim   hth_shim_grid_dim
 
+/* Where a barrier stands; made by the macros below, once for each that is compiled. */
+struct hth_shim_place {
+    const char *file;
+    unsigned line;
+    int number; /* of the barrier; -1: not reached yet */
+};
 /* All threads of the block; whether any gave something else than 0. */
-int hth_shim_barrier(int value);
+int hth_shim_barrier(hth_shim_place *place, int value);
 /* What lane `lane` ^ step of this warp gave: 8 bytes. */
 uint64_t hth_shim_shuffle(uint64_t value, unsigned step);
 
-#define __syncthreads()     (void)hth_shim_barrier(0)
-#define __syncthreads_or(x) hth_shim_barrier(x)
-#define HTH_FULL_WARP       0xffffffffu
+#define __syncthreads_or(x)                                                                        \
+    ({                                                                                             \
+        static hth_shim_place place = {__FILE__, __LINE__, -1};                                    \
+        hth_shim_barrier(&place, x);                                                               \
+    })
+#define __syncthreads() (void)__syncthreads_or(0)
+#define HTH_FULL_WARP   0xffffffffu
 
 template <class T> T __shfl_xor_sync(unsigned, T x, unsigned step)
 {
