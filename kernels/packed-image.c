@@ -194,9 +194,8 @@ size_t hth_packed_image_bytes(const struct hth_params *p)
 static bool emits(const struct hth_weight *w, int which)
 {
     const struct hth_image *image = &w->image[which];
-    return image->data != NULL &&
-           (which == HTH_IMAGE_FORWARD ||
-            atomic_load_explicit(&image->passes, memory_order_relaxed) > 1);
+    return image->data != NULL && (which == HTH_IMAGE_FORWARD ||
+                                   atomic_load_explicit(&image->passes, memory_order_relaxed) > 1);
 }
 
 bool hth_packed_emit_begin(struct hth_weight *w)
