@@ -9,7 +9,7 @@
  * TYPE: fp32 (default), tf32, bf16. --memory: so much of a card is used, which makes experts come
  * and go. --quick: two shapes of each case and no curve, for tools that are slow.
  * Without a back end: all of this CPU. "cuda/bf16", "cuda:1/tf32" name a card and a type. Ends with
- * "N passed, N failed, N skipped"; the exit code is 77 when all was skipped.
+ * "N passed, N failed, N skipped, seed N"; the exit code is 77 when all was skipped.
  */
 #include <math.h>
 #include <stdio.h>
@@ -64,6 +64,19 @@ static void run_cases(const struct hth_backend *be)
                                                 tolerance_of(be), seed += SEED_GAP);
             verdict(error == NULL, kernel_cases[i].name, error != NULL ? error : "");
         }
+    }
+}
+
+/* After many steps. A trainer's curve in bf16 is held to the same (tests/trainer/test_cuda.c). */
+static double curve_limit(const struct hth_backend *be)
+{
+    switch (hth_backend_compute(be)) {
+    case HTH_MATMUL_BF16:
+        return 3e-2;
+    case HTH_MATMUL_TF32:
+        return 1e-3;
+    default:
+        return 1e-4;
     }
 }
 
@@ -131,7 +144,7 @@ static void run_curve(const struct hth_backend *be)
 {
     static struct curve cpu, one, two;
     char text[120];
-    double worst = 0, allowed = 20 * tolerance_of(be);
+    double worst = 0, allowed = curve_limit(be);
     train(hth_backend_ref(), &cpu);
     train(be, &one);
     train(be, &two);
@@ -162,8 +175,8 @@ static void limited(const char *what, double off, double allowed)
  * the rate is small. */
 static void run_many(const struct hth_backend *be)
 {
-    limited("many experts", runner_crowd(be), 10 * tolerance_of(be));
-    limited("together", runner_together(be), 10 * tolerance_of(be));
+    limited("many experts", runner_crowd(be), curve_limit(be));
+    limited("together", runner_together(be), curve_limit(be));
     limited("again and again", runner_again(be), 1e-30);
 }
 
@@ -230,6 +243,7 @@ int main(int argc, char **argv)
         run_named(cpu[i]);
     for (; at < argc; at++)
         run_named(argv[at]);
-    printf("%u passed, %u failed, %u skipped\n", run.passed, run.failed, run.skipped);
+    printf("%u passed, %u failed, %u skipped, seed %llu\n", run.passed, run.failed, run.skipped,
+           (unsigned long long)run.seed);
     return run.failed > 0 ? 1 : run.passed == 0 ? SKIPPED : 0;
 }
