@@ -65,13 +65,14 @@ static void print_json(const struct row *rows, size_t count)
 
 static void print_table(const struct row *rows, size_t count)
 {
-    printf("%-12s %-44s %10s  %s\n", "kind", "name", "memory", "");
+    printf("%-12s %-44s %10s  %-8s %s\n", "kind", "name", "memory", "driver", "why it is not used");
     for (size_t i = 0; i < count; i++) {
         char memory[16] = "-";
         if (rows[i].memory_bytes > 0)
             hth_cli_bytes_text((double)rows[i].memory_bytes, memory);
-        printf("%-12s %-44s %10s  %s%s\n", rows[i].kind,
+        printf("%-12s %-44s %10s  %-8s %s%s\n", rows[i].kind,
                rows[i].name[0] != '\0' ? rows[i].name : "-", memory,
+               rows[i].driver[0] != '\0' ? rows[i].driver : "-",
                rows[i].why[0] != '\0' ? "not used: " : "", rows[i].why);
     }
 }
@@ -183,6 +184,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'M':
         if (hth_cli_parse_u64(arg, 1, HTH_FIT_GIB_MAX, &o->memory_gib) != HTH_OK)
             argp_error(state, "--memory '%s': a number of GiB such as 8", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (o->memory_gib > 0 && o->fit_d == 0)
+            argp_error(state, "--memory is the size of a card for --fit: add --fit d=1024");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -52,6 +52,8 @@ static void test_list(void **state)
     struct proc *table = START(p, "table", "devices");
     assert_int_equal(proc_wait(table), 0);
     proc_must_say(table, "cpu");
+    proc_must_say(table, "driver");
+    proc_must_say(table, "why it is not used");
     if (told > 0)
         proc_must_say(table, "not used: ");
     place_end(p);
@@ -78,6 +80,9 @@ static void test_fit(void **state)
     fclose(file);
     struct proc *wrong = START(p, "wrong", "devices", "--fit", "1024");
     assert_int_not_equal(proc_wait(wrong), 0);
+    struct proc *alone = START(p, "alone", "devices", "--memory", "8");
+    assert_int_not_equal(proc_wait(alone), 0);
+    proc_must_say(alone, "add --fit");
     place_end(p);
 }
 
