@@ -66,6 +66,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         c->json = true;
         break;
+    case ARGP_KEY_END:
+        if (c->opts.die >= c->opts.trainers)
+            argp_error(state, "--die %u of --trainers %u: one at least has to stay", c->opts.die,
+                       c->opts.trainers);
+        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -141,7 +146,8 @@ static enum hth_err run_newcomers(struct collab *c)
     struct hth_collab_report r;
     struct hth_collab_opts o = c->opts;
     o.what = HTH_COLLAB_NEWCOMER;
-    o.steps = 60; /* it takes up the state of a trunk of a real size */
+    /* It takes up the state of a trunk of a real size, and comes when there is one to be taken. */
+    o.steps = o.mode == HTH_SHARE_LOCAL ? 4 * HTH_SHARE_LAG_LOCAL : 60;
     o.dim = 128;
     o.side = 28;
     for (int killed = 0; killed < 2; killed++) {

@@ -8,7 +8,9 @@
  *   calm      the same trainers from the first step to the last
  *   churn     some of them die and others join, at steps drawn from the seed
  *   newcomer  one joins a run in the middle; and once more with a donor that dies half-way: when
- *             half of the state's parts have come, the one that gave most of them
+ *             half of the state's parts have come, the one that gave most of them. Where trainers
+ *             step by themselves the middle has to be after HTH_SHARE_LAG_LOCAL updates: before
+ *             that a newcomer begins without a state
  *
  * A case is measured by the loss on the whole test set as a function of the samples behind it, so
  * that runs of different speed can be compared.

@@ -25,7 +25,6 @@
 #define META_VERSION 2
 #define META_BYTES   (40 + HTH_LINEAGE_BYTES)
 #define POLL_US      (100 * HTH_US_PER_MS)
-#define LAG_LOCAL    64 /* updates that trainers which step by themselves may differ by */
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
@@ -355,7 +354,7 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
 static void look(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
-    uint64_t slack = t->opts.share.mode == HTH_SHARE_LOCAL ? LAG_LOCAL : 0;
+    uint64_t slack = t->opts.share.mode == HTH_SHARE_LOCAL ? HTH_SHARE_LAG_LOCAL : 0;
     uint64_t step;
     uint32_t live = others(t, &step);
 

@@ -44,6 +44,10 @@ struct hth_roster;
 
 enum hth_share_mode { HTH_SHARE_LOCAL, HTH_SHARE_BATCH };
 
+/* Updates that trainers which step by themselves may differ by: a newcomer that far behind begins
+ * as it is, and the next averages bring it to the others. */
+#define HTH_SHARE_LAG_LOCAL 64
+
 struct hth_share_opts {
     enum hth_share_mode mode;
     struct hth_roster *roster; /* NULL: alone, as nobody can be found */

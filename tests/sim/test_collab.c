@@ -134,6 +134,31 @@ static void test_newcomer(void **state)
     }
 }
 
+/* Who step by themselves: a newcomer takes up the state once the others are farther than they may
+ * be apart, also from what is left of a donor that dies. */
+static void test_local_newcomer(void **state)
+{
+    struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
+    struct hth_collab_report r;
+
+    (void)state;
+    o.mode = HTH_SHARE_LOCAL;
+    o.steps = 2 * HTH_SHARE_LAG_LOCAL;
+    assert_err(HTH_E_CONFIG, hth_sim_collab(&o, &r));
+    o.steps = 4 * HTH_SHARE_LAG_LOCAL; /* notes of steps are some seconds late */
+    o.dim = 48;
+    o.side = 20;
+    for (int killed = 0; killed < 2; killed++) {
+        o.kill_donor = killed == 1;
+        assert_ok(hth_sim_collab(&o, &r));
+        assert_int_equal(r.died, killed);
+        assert_true(r.state_bytes > 0 && r.catch_ups >= 1);
+        assert_true(r.first_step > r.joined_at - HTH_SHARE_LAG_LOCAL && r.first_step <= o.steps);
+        assert_true(r.first_step_s > 0 && r.first_step_s < 5);
+        assert_true(!killed || (r.donor_gave > 0 && r.donor_died_at >= 0.5));
+    }
+}
+
 static void test_curves(void **state)
 {
     struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
@@ -169,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_calm_and_churn),
         cmocka_unit_test(test_eight_reach_the_target),
         cmocka_unit_test(test_newcomer),
+        cmocka_unit_test(test_local_newcomer),
         cmocka_unit_test(test_curves),
         cmocka_unit_test(test_options),
     };
