@@ -39,6 +39,21 @@ struct crew {
     uint32_t n;
 };
 
+struct figure {
+    uint32_t n;
+    uint64_t bytes;
+    const char *format;
+    double error_max;
+};
+
+/* What is measured: all of these with all of those. */
+static const uint32_t sizes_n[] = {2, 4, 8};
+static const uint64_t sizes_bytes[] = {4u << 10, 4u << 20, 64u << 20};
+static const struct figure formats[] = {{.format = "fp32", .error_max = 1e-6},
+                                        {.format = "fp16", .error_max = 2e-3},
+                                        {.format = "bf16", .error_max = 1e-2},
+                                        {.format = "int8", .error_max = 3e-2}};
+
 struct own_flags {
     bool as_member;
     uint32_t only_n;
@@ -206,7 +221,20 @@ static double openmpi(const char *program, uint32_t n, uint64_t bytes, uint32_t 
     }
     if (f != NULL)
         pclose(f);
+    static bool said;
+    if (seconds == 0 && !said)
+        hth_cli_say_error("OpenMPI is not measured: mpirun with %s gave no time", program);
+    said |= seconds == 0;
     return seconds;
+}
+
+/* A column that is not there has a reason. */
+static void say_without_openmpi(const char *program)
+{
+    if (program == NULL || access(program, X_OK) != 0)
+        hth_cli_say_error("OpenMPI is not measured: there is no %s; it is built where CMake finds "
+                          "OpenMPI (Debian: libopenmpi-dev), or give --mpi PROGRAM",
+                          program != NULL ? program : "bench_mpi_allreduce");
 }
 
 /* Beside the program: build/app/hearth, build/benchmarks/bench_mpi_allreduce. */
@@ -227,13 +255,6 @@ static char *mpi_program(void)
 }
 
 /* ---- one figure ---------------------------------------------------------------------------- */
-
-struct figure {
-    uint32_t n;
-    uint64_t bytes;
-    const char *format;
-    double error_max;
-};
 
 static enum hth_err verify(struct hth_bench *b, struct crew *c, const struct figure *f)
 {
@@ -314,23 +335,18 @@ static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct fi
 
 static enum hth_err measure_all(struct hth_bench *b, const struct own_flags *own)
 {
-    static const uint32_t n[] = {2, 4, 8};
-    static const uint64_t bytes[] = {4u << 10, 4u << 20, 64u << 20};
-    static const struct figure formats[] = {{.format = "fp32", .error_max = 1e-6},
-                                            {.format = "fp16", .error_max = 2e-3},
-                                            {.format = "bf16", .error_max = 1e-2},
-                                            {.format = "int8", .error_max = 3e-2}};
     char *mpi = own->mpi != NULL ? hth_strdup(own->mpi) : mpi_program();
     enum hth_err err = HTH_OK;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(n) && err == HTH_OK; i++) {
+    say_without_openmpi(mpi);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sizes_n) && err == HTH_OK; i++) {
         struct crew crew = {.n = 0};
-        if (own->only_n != 0 && own->only_n != n[i])
+        if (own->only_n != 0 && own->only_n != sizes_n[i])
             continue;
-        err = crew_start(&crew, n[i], b->plain);
-        for (size_t k = 0; k < HTH_ARRAY_LEN(bytes) * HTH_ARRAY_LEN(formats); k++) {
+        err = crew_start(&crew, sizes_n[i], b->plain);
+        for (size_t k = 0; k < HTH_ARRAY_LEN(sizes_bytes) * HTH_ARRAY_LEN(formats); k++) {
             struct figure f = formats[k % HTH_ARRAY_LEN(formats)];
-            f.n = n[i];
-            f.bytes = bytes[k / HTH_ARRAY_LEN(formats)];
+            f.n = sizes_n[i];
+            f.bytes = sizes_bytes[k / HTH_ARRAY_LEN(formats)];
             bool wanted = (own->only_bytes == 0 || own->only_bytes == f.bytes) &&
                           (own->only_format == NULL || strcmp(own->only_format, f.format) == 0);
             if (wanted && err == HTH_OK)
@@ -346,6 +362,30 @@ static enum hth_err measure_all(struct hth_bench *b, const struct own_flags *own
 
 enum { KEY_MEMBER = 0x6100, KEY_N, KEY_BYTES, KEY_FORMAT, KEY_MPI };
 
+static bool is_n(uint32_t n)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sizes_n); i++)
+        if (sizes_n[i] == n)
+            return true;
+    return false;
+}
+
+static bool is_bytes(uint64_t bytes)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sizes_bytes); i++)
+        if (sizes_bytes[i] == bytes)
+            return true;
+    return false;
+}
+
+static bool is_format(const char *name)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(formats); i++)
+        if (strcmp(formats[i].format, name) == 0)
+            return true;
+    return false;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct own_flags *own = state->input;
@@ -355,13 +395,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_N:
         own->only_n = (uint32_t)hth_cli_number(state, "--n", arg, 2, 8);
+        if (!is_n(own->only_n))
+            argp_error(state, "--n %s: 2, 4 and 8 processes are measured", arg);
         return 0;
     case KEY_BYTES:
-        if (hth_cli_parse_size(arg, &own->only_bytes) != HTH_OK)
-            argp_error(state, "--bytes '%s': a size such as 4MiB", arg);
+        if (hth_cli_parse_size(arg, &own->only_bytes) != HTH_OK || !is_bytes(own->only_bytes))
+            argp_error(state, "--bytes '%s': 4KiB, 4MiB and 64MiB are measured", arg);
         return 0;
     case KEY_FORMAT:
         own->only_format = arg;
+        if (!is_format(arg))
+            argp_error(state, "--format '%s': fp32, fp16, bf16 and int8 are measured", arg);
         return 0;
     case KEY_MPI:
         own->mpi = arg;

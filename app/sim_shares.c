@@ -7,8 +7,11 @@
 #include "averaging/shares.h"
 #include "sim/scenario_links.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define FLOAT_MBIT 32e-6
 
 enum { KEY_BANDWIDTH = 0x5500, KEY_ELEMENTS, KEY_MINIMUM, KEY_LATENCY, KEY_SEED, KEY_JSON };
 
@@ -60,6 +63,14 @@ static void parse_bandwidth(struct argp_state *state, const char *text, struct s
     }
 }
 
+static bool can_reduce(const struct shares *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->bandwidth[i] > 0)
+            return true;
+    return false;
+}
+
 static error_t parse_shares(int key, char *arg, struct argp_state *state)
 {
     struct shares *s = state->input;
@@ -79,6 +90,8 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (s->count == 0)
             argp_error(state, "which bandwidths? for example --bandwidth 1000,200x7");
+        if (s->count > 1 && !can_reduce(s))
+            argp_error(state, "--bandwidth: all are clients (0): somebody has to reduce");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -117,6 +130,20 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
     puts("}");
 }
 
+/* Whole floats, and none for who would get fewer than the minimum: the shares are those then, and
+ * the slowest of the peers decides how long it takes (averaging/shares.h). */
+static void round_shares(const struct shares *s, const uint64_t *counts, double *w, double *xi,
+                         struct hth_avg_times *times)
+{
+    *xi = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        w[i] = (double)counts[i] / (double)s->elements;
+        if (s->bandwidth[i] > 0 && s->count > 1)
+            *xi = fmax(*xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
+    }
+    times->adaptive_s = *xi * (double)s->elements * FLOAT_MBIT;
+}
+
 int hth_sim_shares_verb(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -136,7 +163,9 @@ int hth_sim_shares_verb(int argc, char **argv)
     if (err == HTH_OK)
         err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
     if (err == HTH_OK)
-        err = hth_avg_times(s.bandwidth, s.count, (double)s.elements * 32e-6, &times);
+        err = hth_avg_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, &times);
+    if (err == HTH_OK && s.minimum > 0)
+        round_shares(&s, counts, w, &xi, &times);
     if (err == HTH_OK)
         print_shares(&s, w, xi, counts, &times);
     else

@@ -75,8 +75,8 @@ static void test_allreduce(void **state)
     struct place *p = *state;
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct proc *proc =
-            BENCH(p, "allreduce", "--n", "2", "--bytes", "4KiB", "--format", cases[i].format);
+        struct proc *proc = BENCH(p, "allreduce", "--n", "2", "--bytes", "4KiB", "--format",
+                                  cases[i].format, i == 0 ? "--mpi=/nonexistent" : NULL);
         json_t *row = row_of(proc, 0);
         double seconds = number(row, "seconds"), wire = number(row, "wire_bytes");
         text_is(row, "format", cases[i].format);
@@ -90,6 +90,8 @@ static void test_allreduce(void **state)
             is_ratio(row, "openmpi_ratio", seconds, number(row, "openmpi_seconds"));
         assert_true(json_is_true(json_object_get(row, "tls")));
         assert_null(row_of(proc, 1));
+        if (i == 0)
+            proc_must_say(proc, "OpenMPI is not measured: there is no /nonexistent");
         json_decref(row);
     }
     place_end(p);

@@ -234,6 +234,16 @@ static void test_shares(void **state)
         sum += element(root, "counts", i);
     assert_true(sum == 1001);
     json_decref(root);
+    /* With a minimum that only the first one reaches it reduces for all: it moves 1 + 6 vectors. */
+    assert_int_equal(RUN(p, "b", "sim", "shares", "--bandwidth", "1000,200x7", "--elements", "1001",
+                         "--minimum", "100", "--json"),
+                     0);
+    root = object_of(&p->proc[1]);
+    assert_true(element(root, "counts", 0) == 1001 && element(root, "shares", 0) == 1);
+    assert_true(element(root, "shares", 7) == 0);
+    assert_close(number(root, "xi"), 0.007, 0, 1e-9);
+    assert_close(number(root, "adaptive_s"), 0.007 * 1001 * 32e-6, 1e-6, 0);
+    json_decref(root);
     place_end(p);
 }
 
