@@ -25,6 +25,7 @@ struct fixture {
     uint8_t images[MEMBERS_MAX][16 + ITEMS * TASK_PIXELS];
     uint8_t labels[MEMBERS_MAX][8 + ITEMS];
     char image_name[MEMBERS_MAX][16], label_name[MEMBERS_MAX][16];
+    bool lamb;                   /* steps; else the task's Adam */
     uint32_t batch[MEMBERS_MAX]; /* samples of a member's micro-batch; 0: all alike */
     double loss[MEMBERS_MAX][STEPS_MAX];
     uint64_t updates[MEMBERS_MAX];
@@ -97,6 +98,11 @@ static struct hth_crew_opts crew_opts(struct fixture *f, enum hth_share_mode mod
     o.trainer.micro_batch = 6;
     o.trainer.updates_max = 40;
     o.trainer.eval_every = 0;
+    if (f->lamb) {
+        o.trainer.optim.optim.kind = HTH_OPTIM_LAMB;
+        o.trainer.optim.optim.weight_decay = 0.01f;
+        o.trainer.optim.schedule.lr = 0.01f;
+    }
     o.members_max = MEMBERS_MAX;
     o.on_update = on_update;
     o.arg = f;
@@ -204,12 +210,12 @@ static void run_one(struct fixture *f)
     run_to_the_end(f, 2000 * S);
 }
 
-static void test_five_are_like_one(void **state)
+static void check_five_are_like_one(bool lamb)
 {
     struct fixture *one = fixture_new(1), *five = fixture_new(2);
     size_t n;
 
-    (void)state;
+    one->lamb = five->lamb = lamb;
     run_one(one);
     run_five(five);
     n = params_len(one, 0);
@@ -232,6 +238,19 @@ static void test_five_are_like_one(void **state)
     assert_true(hth_crew_spread(five->crew) == 0);
     fixture_free(one);
     fixture_free(five);
+}
+
+static void test_five_are_like_one(void **state)
+{
+    (void)state;
+    check_five_are_like_one(false);
+}
+
+/* LAMB's step of a tensor is scaled by norms, which all compute from the same average. */
+static void test_five_are_like_one_with_lamb(void **state)
+{
+    (void)state;
+    check_five_are_like_one(true);
 }
 
 /* ---- shared batches -------------------------------------------------------------------------- */
@@ -708,15 +727,16 @@ static void together(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->share.states = true;
 }
 
-static void test_local_steps_stay_together(void **state)
+static void check_local_steps(bool lamb)
 {
     double spread[2];
 
-    (void)state;
     for (int averaged = 0; averaged < 2; averaged++) {
         struct fixture *f = fixture_new(12);
-        struct hth_crew_opts o = crew_opts(f, HTH_SHARE_LOCAL);
+        struct hth_crew_opts o;
 
+        f->lamb = lamb;
+        o = crew_opts(f, HTH_SHARE_LOCAL);
         o.members = 4;
         o.edit = together;
         o.device = &slow;
@@ -734,6 +754,19 @@ static void test_local_steps_stay_together(void **state)
     }
     assert_true(spread[0] > 0.02);
     assert_true(spread[1] < 0.5 * spread[0]);
+}
+
+static void test_local_steps_stay_together(void **state)
+{
+    (void)state;
+    check_local_steps(false);
+}
+
+/* With LAMB, whose statistics are averaged as well. */
+static void test_lamb_with_averaged_statistics(void **state)
+{
+    (void)state;
+    check_local_steps(true);
 }
 
 static void test_options(void **state)
@@ -764,6 +797,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_five_are_like_one),
+        cmocka_unit_test(test_five_are_like_one_with_lamb),
+        cmocka_unit_test(test_lamb_with_averaged_statistics),
         cmocka_unit_test(test_batches_are_shared),
         cmocka_unit_test(test_who_begin_together),
         cmocka_unit_test(test_delayed_batches_overlap),
