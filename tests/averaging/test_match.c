@@ -4,8 +4,19 @@
 #include "core/mem.h"
 #include "support/test.h"
 
+#include <stdlib.h>
+
 /* The notes have to be seen, then JOIN and BEGIN are one round trip; who never spoke to the leader
  * before needs three more for TCP, TLS and HELLO. Half a one is for a leader that is seen late. */
+#define ROUNDS 12
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
 static void together(void **state)
 {
     static const uint32_t counts[] = {2, 3, 5, 8, 16, 33, 64};
@@ -13,16 +24,17 @@ static void together(void **state)
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(counts); k++) {
         struct crowd c;
-        double best = INFINITY;
+        double rtts[ROUNDS];
         crowd_start(&c, 40 + k, counts[k], NULL);
         c.due_known = true;
-        for (uint32_t round = 0; round < 12; round++) {
-            double rtts = crowd_round(&c, round);
-            assert_true(rtts <= crowd_dht_rtts(counts[k]) + 4.5);
-            best = HTH_MIN(best, rtts);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            rtts[round] = crowd_round(&c, round);
+            assert_true(rtts[round] <= crowd_dht_rtts(counts[k]) + 4.5);
         }
-        if (counts[k] <= 5) /* the same leader came again */
-            assert_true(best <= crowd_dht_rtts(counts[k]) + 1.5);
+        if (counts[k] <= 5) { /* the same leader came again: the median of later rounds */
+            qsort(rtts + 1, ROUNDS - 1, sizeof(*rtts), by_size);
+            assert_true(rtts[1 + (ROUNDS - 1) / 2] <= crowd_dht_rtts(counts[k]) + 1.5);
+        }
         crowd_stop(&c);
     }
 }

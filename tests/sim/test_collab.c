@@ -43,7 +43,7 @@ static void test_calm_and_churn(void **state)
     assert_true(churn.catch_ups >= 1);
     assert_true(churn.spread < 1e-4);
     hth_collab_compare(&churn, &calm, &d);
-    assert_true(d.last < 0.1);
+    assert_true(d.last < 0.02 && fabs(d.mean) < 0.02);
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash == churn.hash);
     o.seed = 2;
