@@ -208,10 +208,6 @@ int hth_verb_devices(int argc, char **argv)
     struct devices o = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
-    if (o.memory_gib > 0 && o.fit_d == 0) {
-        hth_cli_say_error("--memory needs --fit d=N: how wide the experts are that shall fit");
-        return HTH_EXIT_USAGE;
-    }
     if (o.fit_d > 0)
         return fit(&o) ? HTH_EXIT_OK : HTH_EXIT_DEVICE;
     report(o.json);
