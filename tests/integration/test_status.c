@@ -207,7 +207,8 @@ static void test_trainers_and_a_helper(void **state)
     toy_metrics_load(&t, "client", &m); /* all fields are there */
     toy_metrics_clear(&m);
     assert_true(largest(&t, "client", "weight_fraction") == 1);
-    assert_in_range(largest(&t, "client", "codec_error") * 1e7, 1, 1e4); /* fp16 */
+    double lost = largest(&t, "client", "codec_error"); /* small gradients are no normal fp16 */
+    assert_true(lost > 1e-7 && lost < 0.1);
     place_end(p);
 }
 
