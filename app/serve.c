@@ -383,8 +383,11 @@ static enum hth_err make_announcer(struct serve *s)
     opts.info.addr_count = 1;
     opts.info.compute = HTH_COMPUTE_FP32;
     for (size_t i = 0; i < s->cards.count; i++) { /* the coarsest: what trainers may expect */
-        if (hth_backend_compute(s->cards.backend[i]) == HTH_MATMUL_BF16)
+        enum hth_matmul type = hth_backend_compute(s->cards.backend[i]);
+        if (type == HTH_MATMUL_BF16)
             opts.info.compute = HTH_COMPUTE_BF16;
+        else if (type == HTH_MATMUL_TF32 && opts.info.compute == HTH_COMPUTE_FP32)
+            opts.info.compute = HTH_COMPUTE_TF32;
     }
     opts.info.rows_per_s = s->rows_per_s;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);

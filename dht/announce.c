@@ -55,6 +55,8 @@ const char *hth_compute_name(enum hth_compute compute)
         return "fp32";
     case HTH_COMPUTE_BF16:
         return "bf16";
+    case HTH_COMPUTE_TF32:
+        return "tf32";
     case HTH_COMPUTE_FP16:
         return "fp16";
     }

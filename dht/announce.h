@@ -36,8 +36,13 @@
 #define HTH_PROTOCOL_MIN 1
 #define HTH_PROTOCOL_MAX 1
 
-enum hth_compute { HTH_COMPUTE_FP32 = 0, HTH_COMPUTE_BF16 = 1, HTH_COMPUTE_FP16 = 2 };
-/* "fp32", "bf16", "fp16"; "?" for a newer peer's. */
+enum hth_compute {
+    HTH_COMPUTE_FP32 = 0,
+    HTH_COMPUTE_BF16 = 1,
+    HTH_COMPUTE_FP16 = 2,
+    HTH_COMPUTE_TF32 = 3,
+};
+/* "fp32", "bf16", "fp16", "tf32"; "?" for a newer peer's. */
 const char *hth_compute_name(enum hth_compute compute);
 
 /* What every record of a host carries. */

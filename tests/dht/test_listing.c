@@ -23,6 +23,7 @@ static void listing_for(struct hth_listing *l, const char *grid)
     memcpy(l->info.version, "0.1.0", 6);
     l->info.rows_per_s = 12345;
     l->info.queue_ms = 7;
+    l->info.compute = HTH_COMPUTE_TF32;
 }
 
 /* Writes numbers[0..count) under `l` and checks that they come back. Returns the bytes. */
@@ -49,6 +50,7 @@ static size_t round_trip(const struct hth_listing *l, size_t count, size_t bytes
     assert_true(hth_addr_eq(&back.info.addr[0], &l->info.addr[0]));
     assert_string_equal(back.info.version, "0.1.0");
     assert_int_equal(back.info.queue_ms, 7);
+    assert_string_equal(hth_compute_name(back.info.compute), "tf32");
     assert_close(back.info.rows_per_s, 12345, 0, 0);
     /* Every cut of it is refused. */
     for (size_t len = 0; len < w.pos; len++) {
@@ -252,6 +254,15 @@ static void torture(void **state)
     hth_listing_clear(&back);
 }
 
+/* A number that a newer program may write. */
+static void types_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(hth_compute_name(HTH_COMPUTE_FP32), "fp32");
+    assert_string_equal(hth_compute_name(HTH_COMPUTE_BF16), "bf16");
+    assert_string_equal(hth_compute_name((enum hth_compute)4), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +272,7 @@ int main(void)
         cmocka_unit_test(hostile_sets_are_named),
         cmocka_unit_test(beacons_come_back),
         cmocka_unit_test(networks_have_names),
+        cmocka_unit_test(types_have_names),
         cmocka_unit_test(torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
