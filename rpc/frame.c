@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "rpc/quick.h"
+#include "core/mem.h"
+#include "rpc/wire.pb-c.h"
 
 static const uint8_t magic[4] = {'H', 'R', 'T', 'H'};
 
@@ -111,6 +112,87 @@ size_t hth_frame_meta_bound(const struct hth_frame_msg *msg)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
+#define TENSORS_INLINE 8
+
+/* The generated structs of a frame's tensors; on the stack when there are few. */
+struct pb_tensors {
+    Hth__Rpc__Tensor few[TENSORS_INLINE];
+    Hth__Rpc__Tensor *few_ptr[TENSORS_INLINE];
+    void *many;
+    Hth__Rpc__Tensor **ptr;
+};
+
+static enum hth_err pb_tensors_fill(struct pb_tensors *pb, const struct hth_rpc_body *body,
+                                    uint64_t *body_len)
+{
+    size_t n = body->tensor_count;
+    Hth__Rpc__Tensor *item = pb->few;
+    pb->ptr = pb->few_ptr;
+    pb->many = NULL;
+    HTH_TRY(hth_frame_body_len(body->tensors, n, body_len));
+    if (n > TENSORS_INLINE) {
+        pb->many = hth_try_calloc(n, sizeof(*pb->ptr) + sizeof(*item));
+        if (pb->many == NULL)
+            return HTH_E_NO_MEMORY;
+        item = pb->many;
+        pb->ptr = (Hth__Rpc__Tensor **)(void *)(item + n);
+    }
+    uint64_t end = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct hth_tensor *t = &body->tensors[i];
+        hth__rpc__tensor__init(&item[i]);
+        HTH_TRY(hth_tensor_bytes(t, &item[i].bytes));
+        uint64_t start = (end + HTH_FRAME_ALIGN - 1) / HTH_FRAME_ALIGN * HTH_FRAME_ALIGN;
+        item[i].dtype = t->dtype;
+        item[i].n_dim = t->ndim;
+        item[i].dim = (uint64_t *)t->dim;
+        if (item[i].bytes > 0) {
+            item[i].offset = start;
+            end = start + item[i].bytes;
+        }
+        pb->ptr[i] = &item[i];
+    }
+    return HTH_OK;
+}
+
+static size_t pack_request(const struct hth_frame_msg *msg, struct pb_tensors *pb, uint8_t *out)
+{
+    Hth__Rpc__Request m = HTH__RPC__REQUEST__INIT;
+    m.method = msg->u.request.method;
+    m.timeout_ms = msg->u.request.timeout_ms;
+    m.idem_hi = msg->u.request.idem.hi;
+    m.idem_lo = msg->u.request.idem.lo;
+    m.payload.data = (uint8_t *)msg->body.payload;
+    m.payload.len = msg->body.payload_len;
+    m.n_tensors = msg->body.tensor_count;
+    m.tensors = pb->ptr;
+    return hth__rpc__request__pack(&m, out);
+}
+
+static size_t pack_reply(const struct hth_frame_msg *msg, struct pb_tensors *pb, uint8_t *out)
+{
+    Hth__Rpc__Reply m = HTH__RPC__REPLY__INIT;
+    m.payload.data = (uint8_t *)msg->body.payload;
+    m.payload.len = msg->body.payload_len;
+    m.n_tensors = msg->body.tensor_count;
+    m.tensors = pb->ptr;
+    return hth__rpc__reply__pack(&m, out);
+}
+
+static size_t pack_hello(const struct hth_frame_msg *msg, uint8_t *out)
+{
+    Hth__Rpc__Hello m = HTH__RPC__HELLO__INIT;
+    m.version_min = msg->u.hello.version_min;
+    m.version_max = msg->u.hello.version_max;
+    m.network = (char *)msg->u.hello.network;
+    m.features = msg->u.hello.features;
+    m.requests_max = msg->u.hello.requests_max;
+    m.body_bytes_max = msg->u.hello.body_bytes_max;
+    m.request_credit_bytes = msg->u.hello.request_credit_bytes;
+    m.reply_credit_bytes = msg->u.hello.reply_credit_bytes;
+    return hth__rpc__hello__pack(&m, out);
+}
+
 /* Cuts the text so that the bound of the frame holds. */
 static size_t pack_refuse(const struct hth_frame_msg *msg, uint8_t *out)
 {
@@ -130,9 +212,18 @@ static size_t pack_refuse(const struct hth_frame_msg *msg, uint8_t *out)
     return hth__rpc__goodbye__pack(&m, out);
 }
 
+static size_t pack_credit(const struct hth_frame_msg *msg, uint8_t *out)
+{
+    Hth__Rpc__Credit m = HTH__RPC__CREDIT__INIT;
+    m.reply_bytes = msg->u.credit.reply_bytes;
+    return hth__rpc__credit__pack(&m, out);
+}
+
 enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_t capacity,
                             size_t *len)
 {
+    enum hth_err err = HTH_OK;
+    struct pb_tensors pb = {.many = NULL};
     uint64_t body_len = 0;
     size_t meta_len = 0;
     uint8_t *meta = out + HTH_FRAME_HEADER_BYTES;
@@ -142,25 +233,33 @@ enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_
         return HTH_E_TOO_LARGE;
     HTH_ASSERT(capacity >= hth_frame_pack_bound(msg));
     if (type_has_body((uint8_t)msg->type))
-        HTH_TRY(hth_frame_body_len(msg->body.tensors, msg->body.tensor_count, &body_len));
+        HTH_GOTO(out, pb_tensors_fill(&pb, &msg->body, &body_len));
     switch (msg->type) {
     case HTH_FRAME_HELLO:
+        meta_len = pack_hello(msg, meta);
+        break;
     case HTH_FRAME_REQUEST:
+        meta_len = pack_request(msg, &pb, meta);
+        break;
     case HTH_FRAME_REPLY:
-    case HTH_FRAME_CREDIT:
-        meta_len = hth_quick_write(msg, meta);
+        meta_len = pack_reply(msg, &pb, meta);
         break;
     case HTH_FRAME_REFUSE:
     case HTH_FRAME_GOODBYE:
         meta_len = pack_refuse(msg, meta);
+        break;
+    case HTH_FRAME_CREDIT:
+        meta_len = pack_credit(msg, meta);
         break;
     case HTH_FRAME_CANCEL:
     case HTH_FRAME_PING:
     case HTH_FRAME_PONG:
         break;
     }
-    if (meta_len > HTH_FRAME_META_BYTES_MAX)
-        return HTH_E_TOO_LARGE;
+    if (meta_len > HTH_FRAME_META_BYTES_MAX) {
+        err = HTH_E_TOO_LARGE;
+        goto out;
+    }
     struct hth_frame_header h = {
         .version = HTH_RPC_VERSION_MIN, /* the only layout there is */
         .type = (uint8_t)msg->type,
@@ -171,5 +270,7 @@ enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_
     };
     hth_frame_header_write(&h, out);
     *len = HTH_FRAME_HEADER_BYTES + meta_len;
-    return HTH_OK;
+out:
+    hth_free(pb.many);
+    return err;
 }

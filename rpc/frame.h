@@ -101,7 +101,7 @@ size_t hth_frame_pack_bound(const struct hth_frame_msg *msg);
 /* A close upper bound of the meta's length, tensors that hth_frame_body_len refuses excepted. */
 size_t hth_frame_meta_bound(const struct hth_frame_msg *msg);
 /* Writes header and meta. `capacity` must be at least the bound. Errors: E_TOO_LARGE (the meta is
- * beyond HTH_FRAME_META_BYTES_MAX), E_BAD_SHAPE. */
+ * beyond HTH_FRAME_META_BYTES_MAX), E_BAD_SHAPE, E_NO_MEMORY. */
 enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_t capacity,
                             size_t *len) HTH_MUST;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "rpc/quick.h"
+#include "rpc/wire.pb-c.h"
 
 /* ---- arena --------------------------------------------------------------------------------- */
 
@@ -249,8 +249,19 @@ static const ProtobufCMessageDescriptor *descriptor_of(enum hth_frame_type type)
     return NULL;
 }
 
-static enum hth_err take_message(struct hth_frame *f, const void *m)
+enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct hth_budget *budget)
 {
+    const ProtobufCMessageDescriptor *desc = descriptor_of((enum hth_frame_type)f->header.type);
+    f->msg.type = (enum hth_frame_type)f->header.type;
+    f->msg.id = f->header.id;
+    f->msg.trace_id = f->header.trace_id;
+    if (desc == NULL)
+        return HTH_OK;
+    f->arena.budget = budget;
+    ProtobufCAllocator allocator = {pb_alloc, pb_free, &f->arena};
+    const void *m = protobuf_c_message_unpack(desc, &allocator, f->header.meta_len, meta);
+    if (m == NULL)
+        return f->arena.err != HTH_OK ? f->arena.err : HTH_E_MALFORMED;
     switch (f->msg.type) {
     case HTH_FRAME_HELLO:
         return take_hello(f, m);
@@ -271,49 +282,6 @@ static enum hth_err take_message(struct hth_frame *f, const void *m)
         break;
     }
     return HTH_E_BUG;
-}
-
-/* Text of a message that is about to go finds a place in the frame. */
-static void keep_text(struct hth_frame *f, const void *text, size_t len, void *out)
-{
-    void *copy = arena_alloc(&f->arena, len);
-    HTH_ASSERT(copy != NULL); /* it is short, and the first in the arena */
-    memcpy(copy, text, len);
-    memcpy(out, &copy, sizeof(copy));
-}
-
-static bool unpack_quick(struct hth_frame *f, const uint8_t *meta, enum hth_err *err)
-{
-    struct hth_quick q;
-    if (!hth_quick_read(f->msg.type, meta, f->header.meta_len, &q))
-        return false;
-    if (f->msg.type == HTH_FRAME_HELLO && q.m.hello.network == q.text)
-        keep_text(f, q.text, strlen(q.text) + 1, &q.m.hello.network);
-    else if (f->msg.type == HTH_FRAME_REQUEST && q.m.request.payload.len > 0)
-        keep_text(f, q.text, q.m.request.payload.len, &q.m.request.payload.data);
-    else if (f->msg.type == HTH_FRAME_REPLY && q.m.reply.payload.len > 0)
-        keep_text(f, q.text, q.m.reply.payload.len, &q.m.reply.payload.data);
-    *err = take_message(f, &q.m);
-    return true;
-}
-
-enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct hth_budget *budget)
-{
-    const ProtobufCMessageDescriptor *desc = descriptor_of((enum hth_frame_type)f->header.type);
-    enum hth_err err;
-    f->msg.type = (enum hth_frame_type)f->header.type;
-    f->msg.id = f->header.id;
-    f->msg.trace_id = f->header.trace_id;
-    if (desc == NULL)
-        return HTH_OK;
-    f->arena.budget = budget;
-    if (unpack_quick(f, meta, &err))
-        return err;
-    ProtobufCAllocator allocator = {pb_alloc, pb_free, &f->arena};
-    const void *m = protobuf_c_message_unpack(desc, &allocator, f->header.meta_len, meta);
-    if (m == NULL)
-        return f->arena.err != HTH_OK ? f->arena.err : HTH_E_MALFORMED;
-    return take_message(f, m);
 }
 
 /* ---- parser -------------------------------------------------------------------------------- */
