@@ -103,6 +103,27 @@ int place_teardown(void **state)
     return left == 0 && removed == 0 ? 0 : -1;
 }
 
+static pid_t begin_test(const struct CMUnitTest *test)
+{
+    const struct CMUnitTest one[] = {*test};
+    pid_t pid = fork();
+    if (pid == 0)
+        exit(cmocka_run_group_tests(one, NULL, NULL) == 0 ? 0 : 1);
+    return pid;
+}
+
+int place_run_at_once(const struct CMUnitTest *tests, size_t count)
+{
+    pid_t *pid = calloc(count, sizeof(*pid));
+    int bad = 0, status;
+    for (size_t i = 0; i < count; i++)
+        pid[i] = begin_test(&tests[i]);
+    for (size_t i = 0; i < count; i++)
+        bad |= pid[i] < 0 || waitpid(pid[i], &status, 0) != pid[i] || status != 0;
+    free(pid);
+    return bad;
+}
+
 static void fail_with_words(struct proc *proc, const char *what)
 {
     char *out = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);

@@ -52,6 +52,10 @@ struct place {
 
 int place_setup(void **state);
 int place_teardown(void **state);
+/* Runs each test in a process of its own, all at the same time: for tests that wait more than they
+ * compute. 0: all are good. */
+int place_run_at_once(const struct CMUnitTest *tests, size_t count);
+#define PLACE_RUN_AT_ONCE(tests) place_run_at_once(tests, HTH_ARRAY_LEN(tests))
 /* Ends the processes that run with SIGTERM, all at once; each must exit with 0. */
 void place_end(struct place *p);
 

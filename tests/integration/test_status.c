@@ -315,7 +315,7 @@ static void test_no_name_given(void **state)
     struct proc *node =
         START(p, "node", "node", "--listen", t.addr[1], "--dir", place_path(p, "node"));
     proc_wait_text(node, "joined in");
-    struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "4s");
+    struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "1s");
     assert_int_equal(proc_wait(s), 4);
     proc_must_say(s, "no node of any run");
     toy_start_host(&t, 0);
@@ -374,5 +374,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_udp_closed, place_setup, place_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return PLACE_RUN_AT_ONCE(tests);
 }
