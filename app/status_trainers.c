@@ -45,7 +45,8 @@ static json_t *mates_json(const struct hth_roster *roster, const struct hth_rost
     const struct hth_roster_peer *mate;
     json_t *all = json_array();
     char id[HTH_PEER_SHORT_LEN];
-    for (uint32_t i = 0; (mate = next_mate(roster, p, &i)) != NULL;)
+    uint32_t said = 0;
+    for (uint32_t i = 0; said < HTH_AVG_STATUS_MEMBERS && (mate = next_mate(roster, p, &i)); said++)
         json_array_append_new(all, json_string(hth_peer_id_short(&mate->id, id)));
     return all;
 }
@@ -98,17 +99,23 @@ void hth_status_trainers_print(const struct hth_roster *roster)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
+/* A stranger may say any number. */
+static json_int_t whole(uint64_t x)
+{
+    return (json_int_t)HTH_MIN(x, (uint64_t)INT64_MAX);
+}
+
 static json_t *last_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
 {
     const struct hth_roster_last *l = &p->note.last;
     char group[9] = "";
     if (l->group != 0)
         snprintf(group, sizeof(group), "%08x", l->group);
-    return json_pack("{s:s, s:i, s:o, s:i, s:s, s:i, s:i, s:i, s:I, s:f, s:f}", "group", group,
-                     "members", (int)l->members, "peers", mates_json(roster, p), "drops",
-                     (int)l->drops, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason),
-                     "wait_ms", (int)l->wait_ms, "match_ms", (int)l->match_ms, "reduce_ms",
-                     (int)l->reduce_ms, "bytes", (json_int_t)l->bytes, "change", l->change, "norm",
+    return json_pack("{s:s, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "group", group,
+                     "members", whole(l->members), "peers", mates_json(roster, p), "drops",
+                     whole(l->drops), "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason),
+                     "wait_ms", whole(l->wait_ms), "match_ms", whole(l->match_ms), "reduce_ms",
+                     whole(l->reduce_ms), "bytes", whole(l->bytes), "change", l->change, "norm",
                      l->norm);
 }
 
@@ -117,12 +124,12 @@ static json_t *peer_json(const struct hth_roster *roster, const struct hth_roste
     const struct hth_roster_note *n = &p->note;
     char id[2 * HTH_HASH_LEN + 1], shape[HTH_AVG_SHAPE_TEXT_MAX], cell[HTH_AVG_SHAPE_TEXT_MAX];
     hth_hex(p->id.b, HTH_HASH_LEN, id);
-    return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:I, s:i, s:s, s:s, s:o}", "id", id,
+    return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:o}", "id", id,
                      "has_state", (n->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0,
                      "helper", (n->flags & HTH_ROSTER_HELPER) != 0, "client",
-                     (n->flags & HTH_ROSTER_CLIENT) != 0, "step", (json_int_t)n->step, "samples",
-                     (json_int_t)n->samples, "samples_per_s", n->samples_per_s, "round",
-                     (json_int_t)n->round, "generation", (int)n->generation, "grid",
+                     (n->flags & HTH_ROSTER_CLIENT) != 0, "step", whole(n->step), "samples",
+                     whole(n->samples), "samples_per_s", n->samples_per_s, "round", whole(n->round),
+                     "generation", whole(n->generation), "grid",
                      n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "", "cell",
                      n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "", "last",
                      last_json(roster, p));

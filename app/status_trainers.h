@@ -18,6 +18,7 @@ enum hth_err hth_status_trainers_new(struct hth_env *env, struct hth_dht *dht, c
                                      struct hth_roster **out) HTH_MUST;
 /* Nothing where nobody says anything. */
 void hth_status_trainers_print(const struct hth_roster *roster);
+/* As an array. At most HTH_AVG_STATUS_MEMBERS of a trainer's last group are named. */
 json_t *hth_status_trainers_json(const struct hth_roster *roster);
 
 #endif

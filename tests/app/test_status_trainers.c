@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What hearth status makes of notes in which strangers say anything: numbers stay numbers, and its
+ * size is bounded whatever groups they claim. */
+#include "app/status_trainers.h"
+
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define STRANGERS 20
+#define GROUP     0xabcdef01u
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
+{
+    static const struct hth_roster_last last = {.group = GROUP,
+                                                .members = HTH_AVG_MEMBERS_MAX,
+                                                .drops = HTH_AVG_MEMBERS_MAX,
+                                                .reason = UINT32_MAX,
+                                                .wait_ms = UINT32_MAX,
+                                                .match_ms = UINT32_MAX,
+                                                .reduce_ms = UINT32_MAX,
+                                                .bytes = UINT64_MAX,
+                                                .change = 3,
+                                                .norm = 4};
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
+    struct hth_roster *roster;
+    char name[16];
+    snprintf(name, sizeof(name), "n%u", i);
+    struct hth_node *node = hth_world_node(world, name, &opts);
+    o.network = "net";
+    o.schema = 7;
+    o.addr.family = 4;
+    assert_ok(hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &roster));
+    hth_roster_set_last(roster, &last);
+    return roster;
+}
+
+static void check_one(const json_t *trainer)
+{
+    static const char *const times[] = {"wait_ms", "match_ms", "reduce_ms"};
+    const json_t *last = json_object_get(trainer, "last"), *peers = json_object_get(last, "peers");
+    assert_string_equal(json_string_value(json_object_get(last, "group")), "abcdef01");
+    assert_string_equal(json_string_value(json_object_get(last, "reason")), "UNKNOWN");
+    assert_true(number(last, "members") == HTH_AVG_MEMBERS_MAX);
+    assert_true(number(last, "drops") == HTH_AVG_MEMBERS_MAX);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(times); i++)
+        assert_true(number(last, times[i]) == UINT32_MAX);
+    assert_true(number(last, "bytes") == (double)INT64_MAX);
+    assert_true(number(last, "change") == 3 && number(last, "norm") == 4);
+    assert_int_equal(json_array_size(peers), HTH_AVG_STATUS_MEMBERS);
+    const char *id = json_string_value(json_object_get(trainer, "id"));
+    for (size_t i = 0; i < json_array_size(peers); i++) {
+        const char *mate = json_string_value(json_array_get(peers, i));
+        assert_int_not_equal(strncmp(mate, id, strlen(mate)), 0);
+    }
+}
+
+static void test_strangers(void **state)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    struct hth_world *world = hth_world_new(1, &opts);
+    struct hth_node_opts node_opts = HTH_NODE_OPTS_INIT;
+    struct hth_roster *roster[STRANGERS], *onlooker;
+    (void)state;
+    for (uint32_t i = 0; i < STRANGERS; i++)
+        roster[i] = add_stranger(world, i);
+    struct hth_node *node = hth_world_node(world, "onlooker", &node_opts);
+    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &onlooker));
+    hth_world_run_for(world, 10 * HTH_US_PER_S);
+    json_t *all = hth_status_trainers_json(onlooker);
+    assert_int_equal(json_array_size(all), STRANGERS);
+    for (size_t i = 0; i < STRANGERS; i++)
+        check_one(json_array_get(all, i));
+    json_decref(all);
+    for (uint32_t i = 0; i < STRANGERS; i++)
+        hth_roster_free(roster[i]);
+    hth_roster_free(onlooker);
+    hth_world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strangers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
