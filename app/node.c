@@ -156,6 +156,8 @@ static void left(void *arg)
 static void on_drain(void *arg)
 {
     struct node *n = arg;
+    if (n->helper != NULL)
+        hth_helper_rest(n->helper);
     hth_together_leave(&n->together, left, n);
 }
 

@@ -34,6 +34,7 @@ struct hth_helper {
     struct hth_timer *timer;
     struct errand errand[ERRANDS];
     int64_t again_us;   /* it looks for the same not before that */
+    bool resting;
     bool params_wanted; /* of this step */
     uint64_t met_step;  /* of the last average of a whole batch, after which the trainers step */
     int64_t met_us;
@@ -150,6 +151,8 @@ static void on_timer(void *arg)
 {
     struct hth_helper *h = arg;
 
+    if (h->resting)
+        return;
     if (h->share.mode == HTH_SHARE_BATCH)
         follow_batches(h);
     else if (!h->errand[PARAMS].out && hth_now_us(h->env) >= h->again_us)
@@ -238,6 +241,11 @@ void hth_helper_free(struct hth_helper *h)
 void hth_helper_nudge(struct hth_helper *h)
 {
     hth_timer_set(h->env, h->timer, 0);
+}
+
+void hth_helper_rest(struct hth_helper *h)
+{
+    h->resting = true;
 }
 
 void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)

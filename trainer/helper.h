@@ -43,6 +43,9 @@ void hth_helper_free(struct hth_helper *helper);
 /* The roster has changed: looks at once. */
 void hth_helper_nudge(struct hth_helper *helper);
 
+/* Looks for nothing any more, and lets what is under way end: before it leaves. */
+void hth_helper_rest(struct hth_helper *helper);
+
 struct hth_helper_stats {
     uint64_t step;                 /* of the trainers; shared batches only */
     uint64_t rounds, looks_failed; /* offers that ended in a group, and those in vain */

@@ -243,6 +243,26 @@ static void test_local_steps(void **state)
     fixture_free(f);
 }
 
+/* Before it goes it lets its last round end, so that its end costs nobody one. */
+static void test_rests_before_it_leaves(void **state)
+{
+    struct fixture *f = fixture_new(35, 3, HTH_SHARE_BATCH, NULL);
+    struct hth_averager_stats a;
+    uint64_t rounds, step;
+
+    (void)state;
+    run_to(f, 10, 120 * S);
+    hth_helper_rest(f->helper);
+    hth_world_run_for(f->world, 3 * S);
+    rounds = helped(f);
+    step = f->stats[0].updates;
+    hth_averager_stats(&f->averager, &a);
+    assert_int_equal(a.under_way, 0);
+    run_to(f, step + 10, 60 * S);
+    assert_int_equal(helped(f), rounds);
+    fixture_free(f);
+}
+
 /* A trainer and a helper are no company: the trainer's own samples are the batch. */
 static void test_one_trainer_is_alone(void **state)
 {
@@ -275,7 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batches),     cmocka_unit_test(test_batches_on_a_grid),
         cmocka_unit_test(test_local_steps), cmocka_unit_test(test_one_trainer_is_alone),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_rests_before_it_leaves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
