@@ -15,6 +15,10 @@
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
+/* Of who has not quite the parameters of its step: it becomes what the others are, and moves them
+ * by next to nothing. */
+#define APPROXIMATE_WEIGHT 0x1p-10
+
 static size_t flat_len(const struct hth_trainer *t)
 {
     return hth_params_flat_len(t->model->params);
@@ -50,10 +54,11 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     struct hth_average *a = &t->average;
     bool together = t->opts.share.mode == HTH_SHARE_BATCH;
     double samples = (double)(t->stats.samples - a->samples_at);
+    double alike = t->newcomer.approximate ? APPROXIMATE_WEIGHT : 1;
     const struct hth_avg_offer offer = {
         .values = a->values,
         .count = a->parts * flat_len(t),
-        .weight = together ? 1 : HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
+        .weight = together ? alike : HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
         .kind = HTH_TICKET_PARAMS,
@@ -163,6 +168,8 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK) {
         t->stats.share.distance = a->distance;
         t->stats.share.norm = a->norm;
+        if (a->whole)
+            hth_newcomer_is_whole(t, false);
     }
 }
 
@@ -185,6 +192,7 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     }
     t->stats.rounds++;
     a->busy = true;
+    a->whole = result->parts_kept == 0;
     a->mean = hth_blob_ref(result->average);
     a->offered = hth_blob_ref(result->values);
     a->apply.run = difference_run;

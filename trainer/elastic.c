@@ -236,15 +236,27 @@ static void gather_again(struct hth_trainer *t)
     hth_trainer_pump_soon(t);
 }
 
-void hth_batch_next(struct hth_trainer *t)
+static void forget_goes(struct hth_batch *b)
 {
-    struct hth_batch *b = &t->batch;
-
     b->goes = 0;
     b->lines = 0;
     b->brought = 0;
     b->need = 0;
+}
+
+void hth_batch_next(struct hth_trainer *t)
+{
+    forget_goes(&t->batch);
     gather_again(t);
+}
+
+void hth_batch_renumber(struct hth_trainer *t)
+{
+    forget_goes(&t->batch);
+    if (t->batch.phase == HTH_BATCH_AGAIN)
+        hth_batch_put_back(t);
+    else
+        gather_again(t);
 }
 
 static void put_back_done(struct hth_work *work, enum hth_err err)

@@ -44,6 +44,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.share.averaged_us = hth_now_us(t->env) - b->taken_us;
     hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
     hth_lineage_add(&t->lineage, t->stats.updates, b->origin);
+    hth_newcomer_stepped(t);
     hth_batch_next(t);
     hth_average_offer(t);
     hth_tell_update(t);
@@ -128,6 +129,7 @@ static void go_alone(struct hth_trainer *t)
     }
     if (b->taken >= t->opts.share.target) {
         t->stats.share.steps_alone++;
+        hth_newcomer_is_whole(t, true);
         step(t, b->mean, (double)b->taken, hth_hash64(t->env->self.b, sizeof(t->env->self.b), 0));
         return;
     }

@@ -24,6 +24,12 @@ void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin)
 {
     const uint64_t numbers[2] = {step, origin};
 
+    if (l->digest == 0) {
+        l->origin[step % HTH_LINEAGE_TAIL] = origin;
+        l->last = step - step % HTH_LINEAGE_EVERY;
+        l->since = l->last + HTH_LINEAGE_EVERY;
+        return;
+    }
     l->digest = hth_hash64(numbers, sizeof(numbers), l->digest);
     l->digest += l->digest == 0;
     if (step % HTH_LINEAGE_EVERY != 0)
@@ -32,6 +38,18 @@ void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin)
     *place(l, step) = l->digest;
     if (l->last - l->since >= (uint64_t)HTH_LINEAGE_KEPT * HTH_LINEAGE_EVERY && l->since <= l->last)
         l->since = l->last - (HTH_LINEAGE_KEPT - 1) * HTH_LINEAGE_EVERY;
+}
+
+void hth_lineage_forget(struct hth_lineage *l, uint64_t step)
+{
+    hth_lineage_init(l, step);
+    l->digest = 0;
+    l->alike = UINT64_MAX;
+}
+
+void hth_lineage_is_alike(struct hth_lineage *l, uint64_t step)
+{
+    l->alike = step;
 }
 
 uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone)
@@ -44,6 +62,8 @@ uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone)
 void hth_lineage_say(const struct hth_lineage *l, struct hth_roster_marks *out)
 {
     memset(out, 0, sizeof(*out));
+    if (l->digest == 0)
+        return;
     out->step = l->last;
     for (uint32_t i = 0; i < HTH_ROSTER_MARKS && i * HTH_LINEAGE_EVERY <= l->last; i++)
         out->mark[i] = hth_lineage_at(l, l->last - i * HTH_LINEAGE_EVERY);
@@ -107,22 +127,58 @@ static uint32_t best_at(const struct hth_roster_marks *said, uint32_t count, uin
     return most;
 }
 
+/* True when those who say nothing of it yet could not turn the vote; nobody's mark is 0. */
+static bool is_decided(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
+                       struct hth_mark *winner)
+{
+    uint32_t silent = silent_at(said, count, milestone);
+    uint64_t second;
+    uint32_t most, next;
+
+    *winner = (struct hth_mark){.step = milestone};
+    most = best_at(said, count, milestone, 0, &winner->mark);
+    next = best_at(said, count, milestone, winner->mark, &second);
+    return silent == 0 || most > next + silent;
+}
+
 bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roster_marks *said,
                              uint32_t count, struct hth_mark *winner)
 {
     for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < l->last; i++) {
-        uint64_t milestone = l->last - (uint64_t)i * HTH_LINEAGE_EVERY, second;
+        uint64_t milestone = l->last - (uint64_t)i * HTH_LINEAGE_EVERY;
         uint64_t ours = hth_lineage_at(l, milestone);
-        uint32_t silent = silent_at(said, count, milestone);
-        uint32_t most, next;
 
         if (ours == 0)
             return false;
-        *winner = (struct hth_mark){.step = milestone};
-        most = best_at(said, count, milestone, 0, &winner->mark);
-        next = best_at(said, count, milestone, winner->mark, &second);
-        if (silent == 0 || most > next + silent)
+        if (is_decided(said, count, milestone, winner))
             return winner->mark != ours;
+    }
+    return false;
+}
+
+bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_roster_marks *said,
+                       uint32_t count)
+{
+    const struct hth_lineage old = *l;
+    struct hth_mark winner;
+
+    if (l->digest != 0)
+        return true;
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < old.last; i++) {
+        uint64_t milestone = old.last - (uint64_t)i * HTH_LINEAGE_EVERY;
+
+        if (milestone < old.alike)
+            return false;
+        if (!is_decided(said, count, milestone, &winner))
+            continue;
+        hth_lineage_init(l, milestone);
+        if (winner.mark != 0) {
+            l->digest = *place(l, milestone) = winner.mark;
+            l->since = milestone;
+        }
+        while (milestone++ < step)
+            hth_lineage_add(l, milestone, old.origin[milestone % HTH_LINEAGE_TAIL]);
+        return true;
     }
     return false;
 }
@@ -154,6 +210,7 @@ enum hth_err hth_lineage_read(struct hth_reader *r, uint64_t step, struct hth_li
     for (uint32_t i = 0; i < HTH_LINEAGE_KEPT; i++)
         out->kept[i] = hth_read_u64(r);
     HTH_TRY(r->err);
+    out->alike = out->digest == 0 ? step : 0; /* its owner waits for a mark itself */
     if (out->last != step - step % HTH_LINEAGE_EVERY || out->since % HTH_LINEAGE_EVERY != 0 ||
         out->since > out->last + HTH_LINEAGE_EVERY)
         return HTH_E_RANGE;

@@ -19,6 +19,10 @@
  *     A,B,C  o---o---o---o---o          of D:            a8 d12 d16
  *     D          '---o---o---o          at 12: three say a12, D yields
  *
+ * Who takes the number of a step over without the parameters (newcomer.c) forgets its line: it says
+ * nothing and is not outvoted. When it has become what the others are, it takes up the mark that
+ * most of them show, and adds the steps that it made with them since.
+ *
  * A fetched state brings the marks of its donor, and is refused when they are not the winners'.
  * Nobody proves what it says: a liar that says another mark is one voice, as in a round.
  *
@@ -32,6 +36,7 @@
 
 #define HTH_LINEAGE_EVERY 4
 #define HTH_LINEAGE_KEPT  8 /* milestones */
+#define HTH_LINEAGE_TAIL  (HTH_ROSTER_MARKS * HTH_LINEAGE_EVERY)
 
 /* What was so at a step. */
 struct hth_mark {
@@ -40,15 +45,24 @@ struct hth_mark {
 };
 
 struct hth_lineage {
-    uint64_t digest;
+    uint64_t digest;                 /* 0: forgotten */
     uint64_t kept[HTH_LINEAGE_KEPT]; /* by number of the milestone */
     uint64_t since, last;            /* milestones that are known, as steps; since > last: none */
+    uint64_t alike;                  /* forgotten: as the others from this step on; MAX: not yet */
+    uint64_t origin[HTH_LINEAGE_TAIL]; /* forgotten: by number of the step */
 };
 
 /* At the beginning of a run, or where it goes on from a file: nothing is known before `step`. */
 void hth_lineage_init(struct hth_lineage *l, uint64_t step);
 /* A step was taken, and parameters have been changed that many times now. */
 void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin);
+/* Goes on from `step` with parameters that are not those of the others; later it has theirs; and
+ * then it takes up their line as soon as notes tell it (`said` as below), or begins one where
+ * nobody has any. True when it knows its line again. */
+void hth_lineage_forget(struct hth_lineage *l, uint64_t step);
+void hth_lineage_is_alike(struct hth_lineage *l, uint64_t step);
+bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_roster_marks *said,
+                       uint32_t count);
 /* 0: not known. */
 uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone);
 /* For a note: the last milestone and the marks from there backwards. */

@@ -28,6 +28,7 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
+#define OVERTAKEN  3 /* states in a row: then the run is faster than its state can be fetched */
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
@@ -97,7 +98,7 @@ static void on_want(void *arg)
     struct hth_trainer *t = arg;
     struct hth_newcomer *n = &t->newcomer;
 
-    if (n->boot != HTH_BOOT_READY || n->giving || t->stopping ||
+    if (n->boot != HTH_BOOT_READY || n->approximate || n->giving || t->stopping ||
         hth_env_blob_new(t->env, state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
         hth_state_donor_decline(n->donor);
         return;
@@ -203,6 +204,8 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->stats.samples = n->samples;
     t->stats.rows = n->samples * t->model->opts.seq_len;
     t->stats.share.catch_ups++;
+    n->overtaken++;
+    n->approximate = false;
     t->average.at = n->updates;
     t->average.samples_at = n->samples;
     t->average.discard = t->average.out;
@@ -241,6 +244,8 @@ static void on_news(void *arg, const char *text)
 {
     struct hth_trainer *t = arg;
 
+    if (t->newcomer.overtaken >= OVERTAKEN) /* says why already */
+        return;
     snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
 }
 
@@ -446,10 +451,84 @@ static void go_and_fetch(struct hth_trainer *t)
     fetch(t);
 }
 
+/* The lower median of the steps that are ahead of ours: no single word moves it. */
+static uint64_t step_of_others(const struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    uint64_t ours = t->stats.updates, best = UINT64_MAX;
+    const struct hth_roster_peer *p, *q;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
+        uint32_t ahead = 0, until = 0;
+
+        if (!can_be_ahead(r, p) || p->note.step <= ours || p->note.step >= best)
+            continue;
+        for (uint32_t k = 0; (q = hth_roster_at(r, k)) != NULL; k++)
+            if (can_be_ahead(r, q) && q->note.step > ours) {
+                ahead++;
+                until += q->note.step <= p->note.step;
+            }
+        if (2 * until >= ahead)
+            best = p->note.step;
+    }
+    return best == UINT64_MAX ? ours : best;
+}
+
+/* With the parameters that it has; the number of the step, also the schedule's, is the others'. */
+static void go_on_approximately(struct hth_trainer *t)
+{
+    uint64_t step = step_of_others(t), skipped = step - t->stats.updates;
+
+    if (skipped == 0 || t->ckpt.busy)
+        return;
+    t->newcomer.overtaken++;
+    HTH_LOG(
+        t->env, HTH_WARN, HTH_SUB_TRAIN,
+        "the state of a step takes longer to come than a step: goes on from step %llu with that "
+        "of step %llu until parameters are averaged",
+        (unsigned long long)step, (unsigned long long)t->stats.updates);
+    t->stats.share.overtaken += !t->newcomer.approximate;
+    t->newcomer.approximate = true;
+    hth_lineage_forget(&t->lineage, step);
+    hth_params_set_steps(t->model->params, hth_params_steps(t->model->params) + skipped);
+    t->stats.updates = step;
+    hth_batch_renumber(t);
+}
+
+void hth_newcomer_stepped(struct hth_trainer *t)
+{
+    t->newcomer.overtaken = 0;
+}
+
+void hth_newcomer_is_whole(struct hth_trainer *t, bool alone)
+{
+    if (!t->newcomer.approximate)
+        return;
+    t->newcomer.approximate = false;
+    if (alone)
+        hth_lineage_init(&t->lineage, t->stats.updates);
+    else
+        hth_lineage_is_alike(&t->lineage, t->stats.updates);
+}
+
 void hth_newcomer_catch_up(struct hth_trainer *t)
 {
+    bool averages = t->opts.share.every > 0;
+    uint32_t overtaken = t->newcomer.overtaken;
+
     if (t->newcomer.boot != HTH_BOOT_READY)
         return;
+    if (averages && overtaken >= 2 * OVERTAKEN) /* and took no step: what it has is too old */
+        t->newcomer.overtaken = 0;
+    else if (averages && overtaken >= OVERTAKEN) {
+        go_on_approximately(t);
+        return;
+    }
+    if (!averages && overtaken >= OVERTAKEN)
+        snprintf(t->stats.share.news, sizeof(t->stats.share.news),
+                 "it takes longer to come than a step of the run, %u times so far: the run needs a "
+                 "larger averaging.target, or averaging.every above 0",
+                 overtaken);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "the others are ahead of step %llu: catches up",
             (unsigned long long)t->stats.updates);
     go_and_fetch(t);
@@ -473,7 +552,8 @@ bool hth_newcomer_yield(struct hth_trainer *t)
     for (uint32_t i = 0; n <= HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL; i++)
         if (can_be_ahead(r, p))
             said[n++] = p->note.marks;
-    yields = hth_lineage_is_outvoted(&t->lineage, said, n, &winner);
+    yields = hth_lineage_adopt(&t->lineage, t->stats.updates, said, n) &&
+             hth_lineage_is_outvoted(&t->lineage, said, n, &winner);
     hth_free(said);
     if (!yields)
         return false;

@@ -166,6 +166,7 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     *out = t->stats.share;
     add_states(&t->newcomer, out);
     out->phase = phase_of(t);
+    out->approximate = t->newcomer.approximate;
     out->gathered = t->batch.samples;
     if (!t->batch.on || t->opts.share.roster == NULL)
         return;

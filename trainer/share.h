@@ -29,7 +29,9 @@
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; `bootstrap` overrides that. Where nobody does, it begins.
  * In a BATCH run, who fell behind does the same, and who has other parameters than most
- * (lineage.h). Everybody with state hands it out.
+ * (lineage.h). To whom states come too late again and again, that one takes part with the last of
+ * them, approximately, until an average of parameters makes it what the others are; where there are
+ * none it goes on fetching, and says so. Everybody else with state hands it out.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
@@ -99,6 +101,8 @@ struct hth_share_stats {
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
     uint64_t yields;       /* of them because most others had other parameters */
+    uint64_t overtaken;    /* times it went on without the state of its step, which came too late */
+    bool approximate;      /* ... and has not averaged parameters since */
     uint64_t state_bytes;  /* fetched */
     uint64_t given_bytes;  /* of states handed out */
     uint32_t parts, parts_done; /* of the state that is being fetched; 0: none, or not known yet */

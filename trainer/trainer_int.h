@@ -72,6 +72,7 @@ struct hth_average {
     bool busy;    /* a snapshot is being made or a difference applied */
     bool out;     /* an offer is with the averager */
     bool discard; /* ... of parameters that are no more */
+    bool whole;   /* all parts of `mean` are averages */
     uint64_t at, samples_at;
     uint32_t parts; /* of params: the values, and states where they are averaged too */
     struct hth_work snapshot, apply;
@@ -147,6 +148,8 @@ struct hth_newcomer {
     uint64_t updates, samples, steps;
     struct hth_lineage lineage;
     struct hth_mark yields_to; /* step 0: to nobody, it is behind */
+    uint32_t overtaken;        /* states in a row that came too late, and goes without one */
+    bool approximate;          /* goes on at a step whose parameters it has not quite */
     struct hth_blob *given;    /* being handed out */
     bool giving;
     enum hth_err err;
@@ -233,6 +236,8 @@ bool hth_batch_may_launch(const struct hth_trainer *t);
 void hth_batch_reset(struct hth_trainer *t);
 /* The step was taken: gathers for the next one. */
 void hth_batch_next(struct hth_trainer *t);
+/* The number of the step is another, the parameters are the same: what was gathered counts. */
+void hth_batch_renumber(struct hth_trainer *t);
 /* What was taken counts again, and more is gathered. */
 void hth_batch_put_back(struct hth_trainer *t);
 /* Trainers that share the batch, this one included; nobody else could. */
@@ -254,8 +259,14 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* May train; else it goes on with looking or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
-/* The others are ahead: their state is fetched. */
+/* The others are ahead: their state is fetched; where it comes too late again and again and
+ * parameters are averaged, it goes on at their step with what it has, approximately. */
 void hth_newcomer_catch_up(struct hth_trainer *t);
+/* Has taken a step. */
+void hth_newcomer_stepped(struct hth_trainer *t);
+/* An average of parameters has made it what the others are; or its parameters are the run's, for
+ * there is nobody else. */
+void hth_newcomer_is_whole(struct hth_trainer *t, bool alone);
 /* Looks whether most others have other parameters by the same number of steps, and fetches theirs
  * then. True when that was begun. */
 bool hth_newcomer_yield(struct hth_trainer *t);

@@ -135,6 +135,48 @@ static void test_from_a_file(void **state)
     assert_int_equal(hth_lineage_at(&b, 10 * E), 0);
 }
 
+/* Took over the number of a step; an average of parameters at 8 E + 2 made it like the others. */
+static void test_forgets_and_adopts(void **state)
+{
+    struct hth_lineage a = walk(10 * E + 1, 0, 0), b = walk(10 * E, 9 * E, 1), c;
+    struct hth_roster_marks m[3] = {said(&a), said(&a), said(&b)};
+    struct hth_mark w;
+
+    (void)state;
+    hth_lineage_forget(&c, 7 * E + 1);
+    for (uint64_t step = 7 * E + 2; step <= 10 * E + 1; step++) {
+        hth_lineage_add(&c, step, 7);
+        assert_false(hth_lineage_adopt(&c, step, m, 3)); /* not alike yet */
+        assert_false(hth_lineage_is_outvoted(&c, m, 3, &w));
+        assert_int_equal(said(&c).step, 0);
+    }
+    hth_lineage_is_alike(&c, 10 * E + 1);
+    assert_false(hth_lineage_adopt(&c, 10 * E + 1, m, 3)); /* what they show is from before */
+    hth_lineage_is_alike(&c, 8 * E + 2);
+    m[1].step -=
+        E; /* has not spoken of the last one, where it could turn the vote: of that before */
+    memmove(&m[1].mark[0], &m[1].mark[1], (HTH_ROSTER_MARKS - 1) * sizeof(m[1].mark[0]));
+    assert_true(hth_lineage_adopt(&c, 10 * E + 1, m, 3));
+    assert_true(c.digest == a.digest);
+    assert_true(hth_lineage_at(&c, 10 * E) == hth_lineage_at(&a, 10 * E));
+    assert_true(hth_lineage_at(&c, 9 * E) == hth_lineage_at(&a, 9 * E));
+    assert_int_equal(hth_lineage_at(&c, 8 * E), 0);
+    /* Nobody has a line: two that wait begin the same one. */
+    hth_lineage_forget(&b, 8 * E + 2);
+    hth_lineage_forget(&c, 8 * E + 3);
+    hth_lineage_is_alike(&b, 8 * E + 3);
+    hth_lineage_is_alike(&c, 8 * E + 3);
+    for (uint64_t step = 8 * E + 4; step <= 9 * E + 1; step++) {
+        hth_lineage_add(&b, step, 7);
+        hth_lineage_add(&c, step, 7);
+    }
+    m[0] = said(&b);
+    m[1] = said(&c);
+    assert_true(hth_lineage_adopt(&b, 9 * E + 1, m, 2));
+    assert_true(hth_lineage_adopt(&c, 9 * E + 1, m, 2));
+    assert_true(b.digest == c.digest && b.digest != 0);
+}
+
 static void test_bytes(void **state)
 {
     struct hth_lineage a = walk(10 * E + 3, 0, 0), b;
@@ -167,11 +209,9 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_steps_same_marks),
-        cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_others_are_elsewhere),
-        cmocka_unit_test(test_from_a_file),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_same_steps_same_marks), cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_others_are_elsewhere),  cmocka_unit_test(test_from_a_file),
+        cmocka_unit_test(test_forgets_and_adopts),    cmocka_unit_test(test_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

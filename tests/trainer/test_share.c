@@ -16,7 +16,9 @@
 #define MS          HTH_US_PER_MS
 #define MEMBERS_MAX 16
 #define STEPS_MAX   256
-#define ITEMS       504 /* 28 batches of 18 */
+#define ITEMS       504        /* 28 batches of 18 */
+#define LATE        4          /* the number of who comes to four */
+#define STATE_LATE  (700 * MS) /* about three steps of four `slow` ones */
 
 struct fixture {
     struct hth_world *world;
@@ -597,6 +599,95 @@ static void test_laggard_catches_up(void **state)
     fixture_free(f);
 }
 
+/* Four train, one more comes. */
+static void join_late(struct fixture *f, uint64_t every, uint64_t steps)
+{
+    struct hth_crew_opts o = batch_opts(f, 4);
+
+    o.trainer.share.every = every;
+    o.trainer.share.states = true;
+    o.trainer.updates_max = steps;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    assert_int_equal(hth_crew_join(f->crew), LATE);
+}
+
+static const struct hth_share_stats *late_stats(struct fixture *f)
+{
+    if (hth_crew_trainer(f->crew, LATE) != NULL)
+        hth_trainer_stats(hth_crew_trainer(f->crew, LATE), &f->stats[LATE]);
+    return &f->stats[LATE].share;
+}
+
+/* For so long; each state of the late one is three steps on its way. */
+static void run_with_late_states(struct fixture *f, int64_t duration_us, bool approximate)
+{
+    int64_t end = hth_world_now_us(f->world) + duration_us;
+    uint64_t clogged = UINT64_MAX; /* states that had come then */
+
+    while (hth_world_now_us(f->world) < end && late_stats(f)->approximate != approximate) {
+        const struct hth_share_stats *s = late_stats(f);
+
+        for (uint32_t i = 0; s->parts > 0 && clogged != s->catch_ups && i < LATE; i++)
+            hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, LATE),
+                           hth_world_now_us(f->world) + STATE_LATE);
+        clogged = s->parts > 0 ? s->catch_ups : clogged;
+        hth_world_run_for(f->world, 2 * MS);
+    }
+}
+
+/* Its state comes too late each time: it takes part with the last one, and the next average of the
+ * parameters makes it what the others are. */
+static void test_who_is_overtaken_takes_part(void **state)
+{
+    struct fixture *f = fixture_new(15);
+    double before, after;
+    uint64_t joined;
+
+    (void)state;
+    join_late(f, 60, 240);
+    run_with_late_states(f, 60 * S, true);
+    assert_true(late_stats(f)->approximate);
+    joined = f->stats[LATE].updates;
+    assert_int_equal(late_stats(f)->catch_ups, 3);
+    hth_world_run_for(f->world, 2 * S);
+    before = hth_crew_spread(f->crew);
+    assert_true(late_stats(f)->steps_shared >= 2);
+    assert_int_equal(hth_roster_self(hth_crew_roster(f->crew, LATE))->marks.step, 0);
+    run_with_late_states(f, 60 * S, false);
+    assert_false(late_stats(f)->approximate);
+    hth_world_run_for(f->world, S);
+    after = hth_crew_spread(f->crew);
+    run_to_the_end(f, 1000 * S);
+    print_message("overtaken: joins at step %llu, apart by %.2g, then %.2g, %.2g at the end\n",
+                  (unsigned long long)joined, before, after, hth_crew_spread(f->crew));
+    assert_true(before > 1e-3);
+    assert_true(after < 0.1 * before);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    assert_int_equal(f->updates[LATE], 240);
+    assert_int_equal(f->stats[LATE].share.catch_ups, 3);
+    assert_int_equal(f->stats[LATE].share.yields, 0);
+    assert_int_equal(f->stats[LATE].share.overtaken, 1);
+    /* It shows the others' line again, and nobody contradicts. */
+    assert_true(hth_roster_self(hth_crew_roster(f->crew, LATE))->marks.mark[0] != 0);
+    fixture_free(f);
+}
+
+/* Without such averages it waits, and says what the run needs. */
+static void test_who_is_overtaken_says_so(void **state)
+{
+    struct fixture *f = fixture_new(16);
+    (void)state;
+    join_late(f, 0, 2000);
+    run_with_late_states(f, 30 * S, true);
+    assert_non_null(strstr(late_stats(f)->news, "averaging.target"));
+    assert_true(late_stats(f)->catch_ups > 3);
+    assert_int_equal(late_stats(f)->overtaken, 0);
+    assert_false(late_stats(f)->approximate);
+    assert_int_equal(late_stats(f)->steps_shared, 0);
+    fixture_free(f);
+}
+
 /* A run lives whose state can't be had: the newcomer waits, says so, and begins nothing; it begins
  * when told to. */
 static void test_no_second_run_by_accident(void **state)
@@ -809,6 +900,8 @@ int main(void)
         cmocka_unit_test(test_the_last_one_goes_on),
         cmocka_unit_test(test_newcomer_takes_up_the_state),
         cmocka_unit_test(test_laggard_catches_up),
+        cmocka_unit_test(test_who_is_overtaken_takes_part),
+        cmocka_unit_test(test_who_is_overtaken_says_so),
         cmocka_unit_test(test_no_second_run_by_accident),
         cmocka_unit_test(test_two_runs_of_one_name),
         cmocka_unit_test(test_bootstrap_overrides),
