@@ -179,7 +179,8 @@ static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t 
     size_t length = (size_t)hth_units(p->isa, p->n) * p->isa->nr;
     t->ahead = piece_at(p, panel, u / piece_units(p) + tile * share);
     t->ahead_lines = lines - 1;
-    t->ahead_step = length - (size_t)(lines - 1) * LINE;
+    /* Panels that are shorter than a piece lie one behind the other. */
+    t->ahead_step = HTH_MAX(length, (size_t)lines * LINE) - (size_t)(lines - 1) * LINE;
 }
 
 /* Units u .. u + units of a panel of B. */
