@@ -292,18 +292,24 @@ static void check_turned(struct layer *l, uint32_t rows)
     struct hth_optim o = HTH_OPTIM_INIT;
     float *dy = hth_calloc((size_t)rows * (l->out + l->in), sizeof(float)),
           *dx = dy + rows * l->out;
+    size_t values = (size_t)l->in * l->out;
+    float *grad = hth_calloc(values, sizeof(float));
     fill(dy, (size_t)rows * l->out, 5);
     uint64_t turned = data_hash(l, rows, dy, dx);
     size_t one = hth_packed_image_bytes(l->p);
     assert_true(data_hash(l, rows, dy, dx) == turned);
     size_t both = hth_packed_image_bytes(l->p);
     assert_true(one > 0 && both > one);
-    hth_params_zero_grads(l->p);
     for (int step = 0; step < 3; step++) { /* the first emits both, as two passes went before */
+        uint64_t before = turned;
+        hth_params_zero_grads(l->p);
+        fill(grad, values, 6 + (uint64_t)step);
+        assert_ok(hth_weight_import(l->ex, l->w, HTH_PART_GRAD, grad));
         assert_ok(hth_optim_step(l->ex, l->p, &o, 1));
         hth_exec_set_team(l->ex, &crowd.team);
         turned = data_hash(l, rows, dy, dx);
         hth_exec_set_team(l->ex, NULL);
+        assert_true(turned != before); /* what was left of older values would show */
         struct layer fresh = layer_new(l->be, l->in, l->out);
         assert_ok(hth_params_import(fresh.ex, fresh.p, HTH_PART_VALUE, 0, hth_params_flat_len(l->p),
                                     hth_params_flat(l->p, HTH_PART_VALUE)));
@@ -314,6 +320,7 @@ static void check_turned(struct layer *l, uint32_t rows)
     assert_int_equal(hth_packed_image_bytes(l->p), both);
     assert_true(rows * l->in * l->out < 1u << 21 || crowd.most_parts > 1); /* it was helped */
     hth_free(dy);
+    hth_free(grad);
 }
 
 static void test_turned_images(void **state)
