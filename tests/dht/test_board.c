@@ -19,6 +19,7 @@ struct reader {
     enum hth_err last_refusal;
     int last; /* payload of the newest record, -1 when none is believed */
     int live;
+    struct hth_peer_id owner; /* of the newest record */
 };
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -29,6 +30,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     r->live += *user == NULL;
     r->records++;
     r->last = rec->payload[0];
+    r->owner = rec->owner_id;
     *user = r;
     return HTH_OK;
 }
@@ -245,7 +247,8 @@ static void skewed_clocks(void **state)
 }
 
 /* The bytes of a record by the host, as of now. */
-static size_t seal_flagged(uint8_t flags, uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
+static size_t seal_as(uint32_t life_ms, uint8_t flags, uint8_t part, uint64_t seq, uint8_t value,
+                      uint8_t *out)
 {
     struct hth_env *env = hth_node_env(fx.host);
     struct hth_record rec = {.kind = fx.topic.kind,
@@ -254,7 +257,7 @@ static size_t seal_flagged(uint8_t flags, uint8_t part, uint64_t seq, uint8_t va
                              .network = fx.topic.network,
                              .seq = seq,
                              .issued_us = hth_wall_us(env),
-                             .life_ms = 60000,
+                             .life_ms = life_ms,
                              .payload = &value,
                              .payload_len = 1};
     struct hth_dht_key key;
@@ -266,7 +269,7 @@ static size_t seal_flagged(uint8_t flags, uint8_t part, uint64_t seq, uint8_t va
 
 static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
 {
-    return seal_flagged(0, part, seq, value, out);
+    return seal_as(60000, 0, part, seq, value, out);
 }
 
 /* The DHT gives a record for as long as it lives, also when its owner has said goodbye since. */
@@ -276,7 +279,7 @@ static void a_goodbye_is_remembered(void **state)
     (void)state;
     start_board(NULL);
     size_t old_len = seal(0, 100, 1, old);
-    size_t bye_len = seal_flagged(HTH_RECORD_GOODBYE, 0, 101, 0, bye);
+    size_t bye_len = seal_as(60000, HTH_RECORD_GOODBYE, 0, 101, 0, bye);
     assert_ok(hth_board_offer(fx.reader.board, old, old_len));
     hth_world_run_for(fx.world, S);
     assert_ok(hth_board_offer(fx.reader.board, bye, bye_len));
@@ -289,6 +292,38 @@ static void a_goodbye_is_remembered(void **state)
     assert_err(HTH_E_EXPIRED, hth_board_offer(fx.reader.board, old, old_len));
     assert_int_equal(fx.reader.records, 1);
     assert_int_equal(fx.reader.gone, 1);
+}
+
+static void renew(uint32_t life_ms, uint64_t seq, uint8_t value)
+{
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    size_t len = seal_as(life_ms, 0, 0, seq, value, bytes);
+    assert_ok(hth_board_offer(fx.reader.board, bytes, len));
+    assert_int_equal(fx.reader.last, value);
+    assert_true(hth_peer_id_eq(&fx.reader.owner, &hth_node_env(fx.host)->self));
+}
+
+/* Each renewal moves the end, to later or to sooner, and what was forgotten comes back. */
+static void the_newest_record_says_when_it_ends(void **state)
+{
+    (void)state;
+    start_board(NULL);
+    renew(60000, 100, 1);
+    hth_world_run_for(fx.world, S);
+    renew(20000, 101, 2);
+    hth_world_run_for(fx.world, 20 * S - 1);
+    assert_int_equal(fx.reader.last, 2);
+    hth_world_run_for(fx.world, 1);
+    assert_int_equal(fx.reader.last, -1);
+    renew(60000, 102, 3);
+    hth_world_run_for(fx.world, 50 * S);
+    renew(60000, 103, 4);
+    hth_world_run_for(fx.world, 60 * S - 1);
+    assert_int_equal(fx.reader.last, 4);
+    assert_int_equal(fx.reader.gone, 1);
+    hth_world_run_for(fx.world, 1);
+    assert_int_equal(fx.reader.last, -1);
+    assert_int_equal(fx.reader.gone, 2);
 }
 
 static void replays_and_older_sequences_are_ignored(void **state)
@@ -507,6 +542,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(updates_and_goodbyes_travel_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_before_the_first_record, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_is_remembered, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_newest_record_says_when_it_ends, setup, teardown),
         cmocka_unit_test_teardown(skewed_clocks, teardown),
         cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_ignored, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_payload_keeps_the_older_record, setup, teardown),
