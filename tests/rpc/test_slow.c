@@ -26,6 +26,21 @@ static void begin(struct scene *s)
     member_start(&s->b, s->w, "b", member_opts());
 }
 
+static void end(struct scene *s)
+{
+    struct hth_open_counts counts;
+    member_stop(&s->a);
+    member_stop(&s->b);
+    for (uint32_t i = 0; i < s->b.held_count; i++)
+        if (s->b.held[i] != NULL)
+            hth_rpc_reply(s->b.held[i], NULL);
+    for (int i = 0; i < AT_ONCE; i++)
+        verdict_clear(&s->v[i]);
+    hth_world_open(s->w, &counts);
+    assert_int_equal(hth_open_total(&counts), 0);
+    hth_world_free(s->w);
+}
+
 /* Counts those that ended, and calls again in their place. */
 static void call_again(struct scene *s)
 {
@@ -71,7 +86,6 @@ static uint32_t run(struct scene *s, uint32_t calls, int64_t slow_us)
 static void a_server_that_is_slow_with_a_third_is_followed(void **state)
 {
     struct scene s = {.w = NULL};
-    struct hth_open_counts counts;
     (void)state;
     begin(&s);
     assert_int_equal(run(&s, 100, TICK_US), 0);
@@ -82,23 +96,41 @@ static void a_server_that_is_slow_with_a_third_is_followed(void **state)
     assert_int_equal(run(&s, 600, 500 * HTH_US_PER_MS), 0);
     run(&s, 1000, TICK_US);
     assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD), 200 * HTH_US_PER_MS);
+    end(&s);
+}
 
-    member_stop(&s.a);
-    member_stop(&s.b);
-    for (uint32_t i = 0; i < s.b.held_count; i++)
-        if (s.b.held[i] != NULL)
-            hth_rpc_reply(s.b.held[i], NULL);
-    for (int i = 0; i < AT_ONCE; i++)
-        verdict_clear(&s.v[i]);
-    hth_world_open(s.w, &counts);
-    assert_int_equal(hth_open_total(&counts), 0);
-    hth_world_free(s.w);
+/* When a call without an answer ends. */
+static int64_t ends_after(struct scene *s, int64_t timeout_us, int64_t timeout_max_us)
+{
+    struct hth_rpc_target target = member_target(&s->b);
+    struct hth_rpc_call_opts opts = {
+        .method = METHOD_HOLD, .timeout_us = timeout_us, .timeout_max_us = timeout_max_us};
+    struct verdict v = {.env = s->a.env};
+    int64_t from_us = hth_world_now_us(s->w);
+    assert_ok(hth_rpc_call(s->a.rpc, &target, &opts, on_verdict, &v, NULL));
+    await(s->w, &v);
+    assert_int_equal(v.err, HTH_E_TIMEOUT);
+    return v.at_us - from_us;
+}
+
+/* It cuts adaptive deadlines, never lengthens them, and does not touch those that the caller sets.
+ */
+static void a_caller_limits_adaptive_deadlines(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    assert_int_equal(ends_after(&s, 0, 70000), 70000);
+    assert_int_equal(ends_after(&s, 300000, 70000), 300000);
+    assert_int_equal(ends_after(&s, 0, 40 * HTH_US_PER_S), 20 * HTH_US_PER_S);
+    end(&s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_is_slow_with_a_third_is_followed),
+        cmocka_unit_test(a_caller_limits_adaptive_deadlines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
