@@ -206,7 +206,6 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     return crew;
 }
 
-/* Who takes up a state of the last step ends without an update of its own. */
 /* Of the run; who steps by itself is slowed down by its tests, and the first one makes them all. */
 static uint64_t step_of_run(const struct collab *c)
 {
@@ -217,6 +216,7 @@ static uint64_t step_of_run(const struct collab *c)
     return most;
 }
 
+/* Who takes up a state of the last step ends without an update of its own. */
 static bool at_step(void *arg)
 {
     struct collab *c = arg;
