@@ -2,8 +2,8 @@
 /*
  * A note's bytes, little-endian:
  *
- *   0  version 1      2  address: family, 16 bytes of ip, port     53 round (8)
- *   1  flags         21  schema (8)     29  step (8)               61 generation (4)
+ *   0  version (1)    2  address: family, 16 bytes of ip, port     53 round (8)
+ *   1  flags (1)     21  schema (8)     29  step (8)               61 generation (4)
  *                    37  samples (8)    45  rate, bandwidth: 2 x   65 dims (1), then per axis
  *                                           32-bit floats             size (4), at (4)
  *                                                                   .. ready at (8)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/lineage.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/averager.h"
+#include "core/mem.h"
 
 #define SEED UINT64_C(0x6c696e65616765)
 
@@ -84,60 +86,53 @@ static uint64_t said_at(const struct hth_roster_marks *said, uint64_t milestone)
     return said->mark[back / HTH_LINEAGE_EVERY];
 }
 
-static uint32_t votes_for(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
-                          uint64_t mark)
+static int by_number(const void *a, const void *b)
 {
-    uint32_t n = 0;
+    const uint64_t *x = a, *y = b;
 
-    for (uint32_t i = 0; i < count; i++)
-        n += said_at(&said[i], milestone) == mark;
-    return n;
+    return (*x > *y) - (*x < *y);
 }
 
-/* Those who may still say something of it. Who is two milestones behind is dead, or will take the
- * state of others. */
-static uint32_t silent_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone)
+/* Counts alike ones among sorted marks: the most, of two with as many the larger mark, and the most
+ * of any other. */
+static void count_votes(const uint64_t *sorted, uint32_t n, uint64_t *winner, uint32_t *most,
+                        uint32_t *next)
 {
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < count; i++)
-        n += said_at(&said[i], milestone) == 0 && said[i].step + HTH_LINEAGE_EVERY >= milestone;
-    return n;
-}
-
-/* The mark with the most votes there, but for `without`; of two with as many the larger one. */
-static uint32_t best_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
-                        uint64_t without, uint64_t *best)
-{
-    uint32_t most = 0;
-
-    *best = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t mark = said_at(&said[i], milestone);
-        uint32_t votes;
-
-        if (mark == 0 || mark == without || mark == *best)
-            continue;
-        votes = votes_for(said, count, milestone, mark);
-        if (votes > most || (votes == most && mark > *best)) {
-            most = votes;
-            *best = mark;
+    *winner = 0;
+    *most = *next = 0;
+    for (uint32_t i = 0, votes; i < n; i += votes) {
+        for (votes = 1; i + votes < n && sorted[i + votes] == sorted[i];)
+            votes++;
+        if (votes >= *most) {
+            *next = *most;
+            *most = votes;
+            *winner = sorted[i];
+        } else {
+            *next = HTH_MAX(*next, votes);
         }
     }
-    return most;
 }
 
-/* True when those who say nothing of it yet could not turn the vote; nobody's mark is 0. */
+/* True when those who may still say something of it could not turn the vote; nobody's mark is 0.
+ * Who is two milestones behind is dead, or will take the state of others. */
 static bool is_decided(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
                        struct hth_mark *winner)
 {
-    uint32_t silent = silent_at(said, count, milestone);
-    uint64_t second;
-    uint32_t most, next;
+    uint64_t *marks = hth_new_array(uint64_t, count);
+    uint32_t n = 0, silent = 0, most, next;
 
-    *winner = (struct hth_mark){.step = milestone};
-    most = best_at(said, count, milestone, 0, &winner->mark);
-    next = best_at(said, count, milestone, winner->mark, &second);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t mark = said_at(&said[i], milestone);
+
+        if (mark != 0)
+            marks[n++] = mark;
+        else
+            silent += said[i].step + HTH_LINEAGE_EVERY >= milestone;
+    }
+    qsort(marks, n, sizeof(*marks), by_number);
+    winner->step = milestone;
+    count_votes(marks, n, &winner->mark, &most, &next);
+    hth_free(marks);
     return silent == 0 || most > next + silent;
 }
 

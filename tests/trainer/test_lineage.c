@@ -96,6 +96,56 @@ static void test_votes(void **state)
     assert_true(w.mark == HTH_MAX(m[0].mark[0], m[1].mark[0]));
 }
 
+/* Crowds with marks drawn from a few, or all different, against counting by hand; a full roster of
+ * different ones is counted as soon as asked. */
+static void test_crowds(void **state)
+{
+    struct hth_roster_marks *m = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX);
+    struct hth_rng rng;
+
+    (void)state;
+    hth_rng_init(&rng, 3);
+    for (int round = 0; round < 400; round++) {
+        uint32_t n = round == 0 ? HTH_AVG_ROSTER_MAX : 1 + (uint32_t)hth_rng_below(&rng, 40);
+        uint64_t kinds = round == 0 ? UINT32_MAX : 1 + hth_rng_below(&rng, 5), best = 0;
+        struct hth_lineage l = walk(10 * E, 0, 0);
+        uint32_t most = 0, next = 0;
+        struct hth_mark w;
+
+        l.kept[10 % HTH_LINEAGE_KEPT] = 1;
+        for (uint32_t i = 0; i < n; i++)
+            m[i] = (struct hth_roster_marks){.step = 10 * E,
+                                             .mark = {i == 0 ? 1 : 1 + hth_rng_below(&rng, kinds)}};
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t votes = 0;
+
+            for (uint32_t k = 0; k < n; k++)
+                votes += m[k].mark[0] == m[i].mark[0];
+            if (votes > most || (votes == most && m[i].mark[0] > best)) {
+                most = votes;
+                best = m[i].mark[0];
+            }
+        }
+        assert_int_equal(hth_lineage_is_outvoted(&l, m, n, &w), best != 1);
+        assert_true(w.step == 10 * E && w.mark == best);
+        /* With as many silent ones as the winner is ahead by, nothing is decided. */
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t votes = 0;
+
+            for (uint32_t k = 0; k < n; k++)
+                votes += m[k].mark[0] == m[i].mark[0];
+            next = m[i].mark[0] != best ? HTH_MAX(next, votes) : next;
+        }
+        for (uint32_t k = 0; k < most - next && n < HTH_AVG_ROSTER_MAX; k++)
+            m[n++] = (struct hth_roster_marks){.step = 9 * E};
+        if (most > next && round > 0) {
+            assert_false(hth_lineage_is_outvoted(&l, m, n, &w));
+            assert_int_equal(hth_lineage_is_outvoted(&l, m, n - 1, &w), best != 1);
+        }
+    }
+    hth_free(m);
+}
+
 /* Who is steps behind or ahead is compared where both were. */
 static void test_others_are_elsewhere(void **state)
 {
@@ -209,9 +259,13 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_steps_same_marks), cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_others_are_elsewhere),  cmocka_unit_test(test_from_a_file),
-        cmocka_unit_test(test_forgets_and_adopts),    cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_same_steps_same_marks),
+        cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_crowds),
+        cmocka_unit_test(test_others_are_elsewhere),
+        cmocka_unit_test(test_from_a_file),
+        cmocka_unit_test(test_forgets_and_adopts),
+        cmocka_unit_test(test_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
