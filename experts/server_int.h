@@ -98,6 +98,8 @@ struct srv_device {
     struct hth_heap ripe;      /* pools that may run */
     struct srv_job *free_jobs; /* with their contexts */
     uint32_t jobs_running;
+    uint32_t save_index; /* of the server's experts: the next one to look at */
+    bool saving;
 };
 
 struct srv_expert {
@@ -192,8 +194,7 @@ struct hth_server {
     struct hth_timer *drain_timer; /* calls drained outside of any other callback */
     bool step_timer_armed;
     uint32_t jobs_running; /* of all devices */
-    uint32_t save_index;
-    bool saving, drain_saved, drain_done;
+    bool drain_saved, drain_done;
     hth_fn *drained;
     void *drained_arg;
     struct hth_cache *cache;

@@ -187,7 +187,7 @@ void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
-static void save_next(struct hth_server *s);
+static void save_next(struct hth_server *s, struct srv_device *device);
 
 static void save_free(struct srv_save *save)
 {
@@ -214,7 +214,7 @@ static void save_end(struct srv_save *save, enum hth_err err)
             HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT, "%s: %s", save->path, hth_err_text(err));
     }
     if (!s->dead)
-        save_next(s);
+        save_next(s, save->expert->device);
     save_free(save);
 }
 
@@ -293,32 +293,56 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
     return true;
 }
 
-/* One expert at a time, in order; what fails or is busy comes again with the next round. */
-static void save_next(struct hth_server *s)
+static bool is_saving(const struct hth_server *s)
 {
-    while (s->save_index < s->experts_count)
-        if (save_start(s, s->experts[s->save_index++]))
+    bool any = false;
+
+    for (uint32_t i = 0; i < s->devices; i++)
+        any = any || s->device[i].saving;
+    return any;
+}
+
+/* One expert of each device at a time, in order, so that a card that does not answer keeps no
+ * other's from being saved; what fails or is busy comes again with the next round. */
+static void save_next(struct hth_server *s, struct srv_device *device)
+{
+    while (device->save_index < s->experts_count) {
+        struct srv_expert *e = s->experts[device->save_index++];
+        if (e->device == device && save_start(s, e))
             return;
-    s->saving = false;
+    }
+    device->saving = false;
     if (s->draining)
         hth_srv_drain_check(s);
     else
         hth_timer_set(s->env, s->save_timer, s->opts.checkpoint_period_us);
 }
 
+/* Of the devices that are not at it still. */
 static void save_round(struct hth_server *s)
 {
-    s->saving = true;
-    s->save_index = 0;
-    save_next(s);
+    bool begins[SRV_DEVICES_MAX];
+
+    for (uint32_t i = 0; i < s->devices; i++) {
+        begins[i] = !s->device[i].saving;
+        s->device[i].saving = true; /* before the first may end */
+    }
+    for (uint32_t i = 0; i < s->devices; i++) {
+        if (!begins[i])
+            continue;
+        s->device[i].save_index = 0;
+        save_next(s, &s->device[i]);
+    }
 }
 
 void hth_srv_on_save_timer(void *arg)
 {
     struct hth_server *s = arg;
 
-    if (!s->saving)
+    if (s->devices > 0)
         save_round(s);
+    else
+        hth_timer_set(s->env, s->save_timer, s->opts.checkpoint_period_us);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -326,7 +350,7 @@ void hth_srv_on_save_timer(void *arg)
 void hth_srv_drain_check(struct hth_server *s)
 {
     if (!s->draining || s->drain_done || s->requests_count > 0 || s->loading > 0 ||
-        s->jobs_running > 0 || s->saving)
+        s->jobs_running > 0 || is_saving(s))
         return;
     for (uint32_t i = 0; i < s->experts_count; i++)
         if (s->experts[i]->pending_rows > 0)
@@ -338,7 +362,7 @@ void hth_srv_drain_check(struct hth_server *s)
     if (!s->drain_saved && s->checkpoint_dir != NULL) {
         s->drain_saved = true;
         save_round(s);
-        if (s->saving)
+        if (is_saving(s))
             return;
     }
     s->drain_done = true;

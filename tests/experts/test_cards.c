@@ -6,7 +6,11 @@
  * A card here is the reference back end behind copies, with a wait of our own at its sync: so the
  * numbers are known, and ThreadSanitizer can follow (it can't follow the shim's fibres).
  */
+#define _XOPEN_SOURCE 700
+#include <dirent.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "support/test.h"
 
@@ -29,6 +33,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t thawed;
     bool frozen, lost;
+    bool keeps_weights; /* a copy of them to the host does not come back */
     uint32_t in_driver; /* calls that it keeps */
     pthread_t thread[4];
     uint32_t threads;
@@ -63,6 +68,22 @@ static enum hth_err card_sync(struct hth_exec *ex)
     return err;
 }
 
+/* Weights are more than the rows of a call. */
+static enum hth_err card_download(struct hth_exec *ex, void *to, const void *from, size_t bytes)
+{
+    int c = card_of(ex->be);
+    memcpy(to, from, bytes);
+    if (bytes <= N * D * sizeof(float))
+        return HTH_OK;
+    pthread_mutex_lock(&card[c].lock);
+    card[c].in_driver++;
+    while (card[c].keeps_weights)
+        pthread_cond_wait(&card[c].thawed, &card[c].lock);
+    card[c].in_driver--;
+    pthread_mutex_unlock(&card[c].lock);
+    return HTH_OK;
+}
+
 static enum hth_err card_copy(struct hth_exec *ex, void *to, const void *from, size_t bytes)
 {
     (void)ex;
@@ -75,6 +96,7 @@ static void set_card(int c, bool frozen, bool lost)
     pthread_mutex_lock(&card[c].lock);
     card[c].frozen = frozen;
     card[c].lost = lost;
+    card[c].keeps_weights = false;
     pthread_cond_broadcast(&card[c].thawed);
     pthread_mutex_unlock(&card[c].lock);
 }
@@ -95,8 +117,8 @@ static void make_cards(void)
         card[c].table.card = (uint32_t)c + 1;
         card[c].table.exec_sync = card_sync;
         card[c].table.upload = card_copy;
-        card[c].table.download = card_copy;
-        card[c].frozen = card[c].lost = false;
+        card[c].table.download = card_download;
+        card[c].frozen = card[c].lost = card[c].keeps_weights = false;
         card[c].threads = 0;
         pthread_mutex_init(&card[c].lock, NULL);
         pthread_cond_init(&card[c].thawed, NULL);
@@ -164,7 +186,8 @@ static void *run_loop(void *arg)
     return NULL;
 }
 
-static void start_all(void)
+/* `dir`: of checkpoints, one after each update; NULL: none. */
+static void start_with(const char *dir)
 {
     struct hth_net_opts nopts = HTH_NET_OPTS_INIT;
     struct hth_rpc_opts ropts = HTH_RPC_OPTS_INIT;
@@ -191,6 +214,9 @@ static void start_all(void)
     sopts.on_expert = on_expert;
     sopts.job_flops_min = 1; /* a job for each expert that has rows */
     sopts.job_us_min = 0;
+    sopts.checkpoint_dir = dir;
+    sopts.checkpoint_period_us = 10 * HTH_US_PER_MS;
+    sopts.step_rows = 1;
     assert_ok(hth_server_new(serving.env, serving.rpc, &sopts, &server));
     for (uint32_t i = 0; i < CARDS * EACH; i++) {
         struct hth_expert_opts o = opts_of(i, &card[i % CARDS].table);
@@ -198,6 +224,11 @@ static void start_all(void)
     }
     assert_ok(hth_net_run(serving.env)); /* until all are loaded */
     assert_int_equal(pthread_create(&serving.thread, NULL, run_loop, serving.env), 0);
+}
+
+static void start_all(void)
+{
+    start_with(NULL);
 }
 
 static void stop_calling(void)
@@ -243,8 +274,16 @@ static void on_batch(void *arg, struct hth_expert_batch *batch)
     hth_expert_batch_free(batch);
 }
 
+static void on_backward(void *arg, struct hth_expert_batch *batch)
+{
+    int c = *(const int *)arg;
+    assert_int_equal(hth_expert_batch_ok_count(batch), N);
+    good[c]++;
+    hth_expert_batch_free(batch);
+}
+
 /* All experts of one card, a few rows each. */
-static void call_card(int c)
+static void call_card_with(int c, bool backward)
 {
     static const int name[CARDS] = {0, 1};
     struct hth_expert_target target[EACH];
@@ -264,7 +303,15 @@ static void call_card(int c)
     for (uint32_t i = 0; i < N; i++)
         pairs[i] = (struct hth_expert_pair){i, i / ROWS};
     calls[c]++;
-    assert_ok(hth_experts_call(client, &call, on_batch, (void *)(uintptr_t)&name[c], &b));
+    if (backward)
+        call.dy = x;
+    assert_ok(hth_experts_call(client, &call, backward ? on_backward : on_batch,
+                               (void *)(uintptr_t)&name[c], &b));
+}
+
+static void call_card(int c)
+{
+    call_card_with(c, false);
 }
 
 static bool (*until)(void);
@@ -374,12 +421,68 @@ static void end_with_work_under_way(void **state)
     stop_calling();
 }
 
+static char saved_in[] = "/tmp/hearth-cards-XXXXXX";
+static int64_t saved_until_us;
+
+/* Checkpoints that lie there; they are removed when told so. */
+static uint32_t saved(bool away)
+{
+    char path[512];
+    uint32_t found = 0;
+    const struct dirent *entry;
+    DIR *dir = opendir(saved_in);
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        size_t len = strlen(entry->d_name);
+        found += len > 12 && strcmp(entry->d_name + len - 12, ".safetensors") == 0;
+        snprintf(path, sizeof(path), "%s/%s", saved_in, entry->d_name);
+        if (away && entry->d_name[0] != '.')
+            unlink(path);
+    }
+    closedir(dir);
+    return found;
+}
+
+static bool first_keeps_weights(void)
+{
+    return good[0] == calls[0] && kept(0) == 1;
+}
+
+static bool second_is_saved(void)
+{
+    return saved(false) == EACH || hth_now_us(calling.env) > saved_until_us;
+}
+
+/* A card does not give its weights to the checkpoint: the other card's experts are saved. */
+static void checkpoints_beside_a_frozen_card(void **state)
+{
+    (void)state;
+    poll = NULL;
+    assert_non_null(mkdtemp(saved_in));
+    start_with(saved_in);
+    pthread_mutex_lock(&card[0].lock);
+    card[0].keeps_weights = true;
+    pthread_mutex_unlock(&card[0].lock);
+    call_card_with(0, true);
+    run_until(first_keeps_weights);
+    call_card_with(1, true);
+    saved_until_us = hth_now_us(calling.env) + 20 * HTH_US_PER_S;
+    run_until(second_is_saved);
+    assert_int_equal(saved(false), EACH);
+    assert_int_equal(kept(0), 1);
+    set_card(0, false, false);
+    stop_all();
+    saved(true);
+    assert_int_equal(rmdir(saved_in), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_frozen_card),
         cmocka_unit_test(one_lost_card),
         cmocka_unit_test(end_with_work_under_way),
+        cmocka_unit_test(checkpoints_beside_a_frozen_card),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
