@@ -13,23 +13,27 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/backend-internal.h"
+#include "kernels/quant.h"
 
 #define CHECK_ROWS 64u
 #define MATRICES   5
 #define HEAD       64u
 #define SEQ        1024u
+#define RATE       0.1f /* of the optimisers: a step that the check sees among all the rest */
+#define INT8_BYTES (4 + 1 + 2.0 / HTH_QUANT_INT8_BLOCK)
 
-/* One operation's world: matrices a, b, c, d, e of [rows, dim]. */
+/* One operation's world: matrices a, b, c, d, e of [rows, dim], one of another type that its dtype
+ * names, and an embedding's table of the same shape, which optimisers step, too. */
 struct world {
     const struct hth_backend *be;
     struct hth_exec *ex;
-    struct hth_params *p;
+    struct hth_params *norm, *embedding;
     struct hth_weight *gamma, *beta, *table;
     uint32_t rows, dim, heads, seq;
     float *block;
     size_t floats;
     struct hth_view m[MATRICES];
-    struct hth_view qkv, dqkv, lse, stats, index, half;
+    struct hth_view qkv, dqkv, lse, stats, index, other;
     struct hth_xent_result xent;
     struct hth_sumsq_result sumsq;
     const struct op *op;
@@ -61,14 +65,45 @@ static enum hth_err run_combine(struct world *w)
     return hth_combine(w->ex, 0.5f, w->m[A], 2.0f, w->m[B], w->m[C]);
 }
 
+/* The matrix of another type; its memory has room for floats. */
+static struct hth_view other_as(struct world *w, enum hth_dtype type)
+{
+    uint32_t bytes = 4 * hth_ld_f32(w->dim);
+    bool int8 = type == HTH_I8;
+    w->other.dtype = type;
+    w->other.cols = int8 ? (uint32_t)hth_quant_bytes(HTH_QUANT_INT8, w->dim) : w->dim;
+    w->other.ld = int8 ? bytes : bytes / 2;
+    return w->other;
+}
+
 static enum hth_err run_to_bf16(struct world *w)
 {
-    return hth_cast(w->ex, w->m[A], w->half);
+    return hth_cast(w->ex, w->m[A], other_as(w, HTH_BF16));
 }
 
 static enum hth_err run_from_bf16(struct world *w)
 {
-    return hth_cast(w->ex, w->half, w->m[B]);
+    return hth_cast(w->ex, other_as(w, HTH_BF16), w->m[B]);
+}
+
+static enum hth_err run_to_fp16(struct world *w)
+{
+    return hth_cast(w->ex, w->m[A], other_as(w, HTH_F16));
+}
+
+static enum hth_err run_from_fp16(struct world *w)
+{
+    return hth_cast(w->ex, other_as(w, HTH_F16), w->m[B]);
+}
+
+static enum hth_err run_quantize(struct world *w)
+{
+    return hth_cast(w->ex, w->m[A], other_as(w, HTH_I8));
+}
+
+static enum hth_err run_dequantize(struct world *w)
+{
+    return hth_cast(w->ex, other_as(w, HTH_I8), w->m[B]);
 }
 
 static enum hth_err run_dropout(struct world *w)
@@ -97,7 +132,7 @@ static enum hth_err run_layernorm_back(struct world *w)
 {
     const struct hth_layernorm_back ln = {
         .gamma = w->gamma, .beta = w->beta, .x = w->m[A], .stats = w->stats};
-    hth_params_zero_grads(w->p);
+    hth_params_zero_grads(w->norm);
     return hth_layernorm_backward(w->ex, &ln, w->m[B], w->m[C]);
 }
 
@@ -126,6 +161,34 @@ static enum hth_err run_scatter(struct world *w)
     return hth_scatter_add_rows(w->ex, w->m[A], w->index, HTH_VIEW_NONE, w->m[B]);
 }
 
+static enum hth_err run_embed(struct world *w)
+{
+    return hth_embed_forward(w->ex, w->table, w->index, w->m[B]);
+}
+
+static enum hth_err run_embed_back(struct world *w)
+{
+    return hth_embed_backward(w->ex, w->table, w->index, w->m[A]);
+}
+
+static enum hth_err step_with(struct world *w, enum hth_optim_kind kind)
+{
+    struct hth_optim optim = HTH_OPTIM_INIT;
+    optim.kind = kind;
+    optim.lr = RATE;
+    return hth_optim_step(w->ex, w->embedding, &optim, 1);
+}
+
+static enum hth_err run_sgd(struct world *w)
+{
+    return step_with(w, HTH_OPTIM_SGD);
+}
+
+static enum hth_err run_lamb(struct world *w)
+{
+    return step_with(w, HTH_OPTIM_LAMB);
+}
+
 static enum hth_err run_sumsq(struct world *w)
 {
     return hth_sumsq(w->ex, w->m[A], &w->sumsq);
@@ -144,13 +207,18 @@ static enum hth_err run_attention_back(struct world *w)
     return hth_attention_backward(w->ex, &att, &saved, w->m[A], w->dqkv);
 }
 
-/* Attention after the others: it makes what its backward reads. Causal: half of the products. */
+/* Attention after the others: it makes what its backward reads. Causal: half of the products. Casts
+ * back after those there, and steps after the gradients. */
 static const struct op ops[] = {
     {"copy", 8, 0, run_copy},
     {"fill", 4, 0, run_fill},
     {"combine", 12, 0, run_combine},
     {"to_bf16", 6, 0, run_to_bf16},
     {"from_bf16", 6, 0, run_from_bf16},
+    {"to_fp16", 6, 0, run_to_fp16},
+    {"from_fp16", 6, 0, run_from_fp16},
+    {"quantize_int8", INT8_BYTES, 0, run_quantize},
+    {"dequantize_int8", INT8_BYTES, 0, run_dequantize},
     {"dropout", 8, 0, run_dropout},
     {"gelu", 8, 0, run_gelu},
     {"gelu_back", 12, 0, run_gelu_back},
@@ -161,6 +229,10 @@ static const struct op ops[] = {
     {"xent", 8, 0, run_xent},
     {"gather_rows", 8, 0, run_gather},
     {"scatter_add_rows", 12, 0, run_scatter},
+    {"embed", 8, 0, run_embed},
+    {"embed_back", 12, 0, run_embed_back},
+    {"sgd", 20, 0, run_sgd},
+    {"lamb", 40, 0, run_lamb},
     {"sumsq", 4, 0, run_sumsq},
     {"attention", 0, 2, run_attention},
     {"attention_back", 0, 5, run_attention_back},
@@ -191,7 +263,8 @@ static size_t lay_out(struct world *w, float *base)
     w->dqkv = next(&at, w->rows, 3 * w->dim);
     w->lse = next(&at, w->rows, w->heads);
     w->stats = next(&at, w->rows, 2);
-    w->half = (struct hth_view){at, HTH_BF16, w->rows, w->dim, 2 * hth_ld_f32(w->dim)};
+    w->other = (struct hth_view){.data = at, .rows = w->rows};
+    (void)other_as(w, HTH_BF16);
     at += (size_t)w->rows * hth_ld_f32(w->dim);
     w->index = hth_view_i32((int32_t *)(void *)at, w->rows);
     return (size_t)(at - first) + w->rows;
@@ -220,15 +293,30 @@ static void world_clear(struct world *w)
 {
     hth_exec_free(w->ex);
     hth_backend_free(w->be, w->block);
-    hth_params_free(w->p);
+    hth_params_free(w->norm);
+    hth_params_free(w->embedding);
+}
+
+static enum hth_err make_weights(struct world *w)
+{
+    struct hth_seal_options seal = {.state_slots = 0};
+    const struct hth_param_spec gamma = {.name = "g", .rows = 1, .cols = w->dim};
+    const struct hth_param_spec beta = {.name = "b", .rows = 1, .cols = w->dim};
+    const struct hth_param_spec table = {
+        .name = "t", .rows = w->rows, .cols = w->dim, .init = HTH_INIT_UNIFORM, .scale = 1};
+    HTH_TRY(hth_params_new(w->be, &w->norm));
+    HTH_TRY(hth_params_add(w->norm, &gamma, &w->gamma));
+    HTH_TRY(hth_params_add(w->norm, &beta, &w->beta));
+    HTH_TRY(hth_params_seal(w->norm, &seal));
+    seal.state_slots = 2;
+    HTH_TRY(hth_params_new(w->be, &w->embedding));
+    HTH_TRY(hth_params_add(w->embedding, &table, &w->table));
+    return hth_params_seal(w->embedding, &seal);
 }
 
 static enum hth_err world_init(struct world *w, const struct hth_backend *be, uint32_t dim,
                                uint32_t rows)
 {
-    struct hth_seal_options seal = {.state_slots = 0};
-    const struct hth_param_spec gamma = {.name = "g", .rows = 1, .cols = dim};
-    const struct hth_param_spec beta = {.name = "b", .rows = 1, .cols = dim};
     *w = (struct world){.be = be, .dim = dim, .rows = rows};
     w->heads = dim % HEAD == 0 ? dim / HEAD : 1;
     w->seq = rows % SEQ == 0 ? SEQ : rows;
@@ -239,10 +327,7 @@ static enum hth_err world_init(struct world *w, const struct hth_backend *be, ui
     if (w->block == NULL || host == NULL)
         goto out;
     (void)lay_out(w, w->block);
-    HTH_GOTO(out, hth_params_new(be, &w->p));
-    HTH_GOTO(out, hth_params_add(w->p, &gamma, &w->gamma));
-    HTH_GOTO(out, hth_params_add(w->p, &beta, &w->beta));
-    HTH_GOTO(out, hth_params_seal(w->p, &seal));
+    HTH_GOTO(out, make_weights(w));
     HTH_GOTO(out, hth_exec_new(be, hth_attention_scratch(be, rows, dim / w->heads), &w->ex));
     HTH_GOTO(out, hth_exec_upload(w->ex, w->block, host, w->floats * sizeof(float)));
     HTH_GOTO(out, hth_exec_sync(w->ex));
@@ -253,27 +338,42 @@ out:
 
 /* -- the check ----------------------------------------------------------------------------- */
 
-/* The block after the operation, bf16 numbers as floats in matrix e, and gradients behind it. */
-static enum hth_err after(struct world *w, const struct op *op, float *out)
+/* What an operation may write: the block, the weights' parts, two sums. */
+static size_t written(const struct world *w)
 {
-    HTH_TRY(op->run(w));
-    HTH_TRY(hth_cast(w->ex, w->half, w->m[E]));
-    HTH_TRY(hth_exec_download(w->ex, out, w->block, w->floats * sizeof(float)));
-    HTH_TRY(hth_exec_sync(w->ex));
-    size_t grads = hth_params_flat_len(w->p);
-    HTH_TRY(hth_params_export(w->ex, w->p, HTH_PART_GRAD, 0, grads, out + w->floats));
-    out[w->floats + grads] = (float)w->sumsq.sum;
-    out[w->floats + grads + 1] = (float)w->xent.loss_sum;
+    return w->floats + hth_params_flat_len(w->norm) + 2 * hth_params_flat_len(w->embedding) + 2;
+}
+
+static enum hth_err take_part(struct world *w, struct hth_params *p, enum hth_part part, float **at)
+{
+    size_t count = hth_params_flat_len(p);
+    HTH_TRY(hth_params_export(w->ex, p, part, 0, count, *at));
+    *at += count;
     return HTH_OK;
 }
 
-/* Over what is floats: neither the bf16 matrix nor the indices. */
+/* All of it after the operation, the matrix of another type as floats in matrix e. */
+static enum hth_err after(struct world *w, const struct op *op, float *out)
+{
+    float *at = out + w->floats;
+    HTH_TRY(op->run(w));
+    HTH_TRY(hth_cast(w->ex, w->other, w->m[E]));
+    HTH_TRY(hth_exec_download(w->ex, out, w->block, w->floats * sizeof(float)));
+    HTH_TRY(hth_exec_sync(w->ex));
+    HTH_TRY(take_part(w, w->norm, HTH_PART_GRAD, &at));
+    HTH_TRY(take_part(w, w->embedding, HTH_PART_GRAD, &at));
+    HTH_TRY(take_part(w, w->embedding, HTH_PART_VALUE, &at));
+    at[0] = (float)w->sumsq.sum;
+    at[1] = (float)w->xent.loss_sum;
+    return HTH_OK;
+}
+
+/* Over what is floats: neither the matrix of another type nor the indices. */
 static double distance(const struct world *w, const float *got, const float *want)
 {
     size_t end = w->floats - w->rows - (size_t)w->rows * hth_ld_f32(w->dim);
-    size_t count = w->floats + hth_params_flat_len(w->p) + 2;
     double diff = 0, norm = 0;
-    for (size_t i = 0; i < count; i = i + 1 == end ? w->floats : i + 1) {
+    for (size_t i = 0; i < written(w); i = i + 1 == end ? w->floats : i + 1) {
         double off = (double)got[i] - (double)want[i];
         diff += off * off;
         norm += (double)want[i] * (double)want[i];
@@ -293,9 +393,8 @@ static enum hth_err check_all(const struct hth_backend *be, uint32_t dim, uint32
     HTH_TRY(hth_backend_by_name("auto", &cpu));
     HTH_GOTO(out, world_init(&there, be, dim, HTH_MIN(rows, CHECK_ROWS)));
     HTH_GOTO(out, world_init(&here, cpu, dim, HTH_MIN(rows, CHECK_ROWS)));
-    size_t floats = here.floats + hth_params_flat_len(here.p) + 2;
-    got = hth_try_aligned(floats * sizeof(float));
-    want = hth_try_aligned(floats * sizeof(float));
+    got = hth_try_aligned(written(&here) * sizeof(float));
+    want = hth_try_aligned(written(&here) * sizeof(float));
     err = HTH_E_NO_MEMORY;
     if (got == NULL || want == NULL)
         goto out;

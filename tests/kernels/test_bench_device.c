@@ -121,7 +121,7 @@ static void table_of(const struct hth_backend *be, double us)
                                                      .arg = &seen};
     assert_ok(hth_bench_device(&options));
     assert_int_equal(seen.rates_count, 1);
-    assert_int_equal(seen.lines, 18 + 6 + 1 + 2);
+    assert_int_equal(seen.lines, 26 + 6 + 1 + 2);
     assert_int_equal(seen.flat, 1);
     assert_true(seen.one_by_one == 48.0 * DIM * DIM * BLOCKS * SMALL);
     assert_true(seen.one_by_one == seen.together);
