@@ -21,7 +21,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 7u
+#define HTH_BACKEND_ABI 8u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -149,6 +149,12 @@ struct hth_backend {
     enum hth_err (*stamped_us)(struct hth_exec *ex, double *us);
     enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
     enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
+    /* What a device does with nothing of ours around it, for measurements; or NULL. The driver's
+     * copy within its memory, and the library's product c = a b: with HTH_MATMUL_BF16 of bf16
+     * operands, else of fp32 ones. */
+    enum hth_err (*bare_copy)(struct hth_exec *ex, void *to, const void *from, size_t bytes);
+    enum hth_err (*bare_product)(struct hth_exec *ex, struct hth_view a, struct hth_view b,
+                                 struct hth_view c);
     void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */
     /* Of back ends whose gradients may stay products (else NULL): adds them to the buffer; the sum
      * of the product's squares. */

@@ -58,11 +58,9 @@ static enum hth_err compare_part(struct hth_bench_case *c, struct hth_bench_case
     return err;
 }
 
-static double tolerance_of(const struct hth_bench_case *c)
+double hth_bench_away_tolerance(const struct hth_backend *be)
 {
-    if (c->options.tolerance > 0)
-        return c->options.tolerance;
-    switch (hth_backend_compute(c->options.backend)) {
+    switch (hth_backend_compute(be)) {
     case HTH_MATMUL_BF16:
         return TOLERANCE_BF16;
     case HTH_MATMUL_TF32:
@@ -104,5 +102,7 @@ enum hth_err hth_bench_check_away(struct hth_bench_case *c)
     err = compare_all(c, twin);
     hth_bench_case_free(twin);
     HTH_TRY(err);
-    return c->error < tolerance_of(c) ? HTH_OK : HTH_E_BUG;
+    double tolerance = c->options.tolerance > 0 ? c->options.tolerance
+                                                : hth_bench_away_tolerance(c->options.backend);
+    return c->error < tolerance ? HTH_OK : HTH_E_BUG;
 }

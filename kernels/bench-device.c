@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench-device.c: the lines of a device's table; see bench-device.h. The small operations are in
- * bench-ops.c, the blocks are those of bench.c. */
+ * bench-ops.c, many small blocks in bench-group.c, the blocks are those of bench.c. */
 #include "kernels/bench-device.h"
 
 #include <stdlib.h>
 
 #include "core/mem.h"
+#include "kernels/backend-internal.h"
 #include "kernels/bench-internal.h"
 
 #define REPEATS_MAX 101
 #define COPY_BYTES  ((size_t)256 << 20)
-#define BLOCKS_MAX  256u
 
 double hth_bench_floor_us(double flops, double bytes, const struct hth_bench_rates *rates)
 {
@@ -81,6 +81,14 @@ static enum hth_err run_copy(void *arg)
     return hth_cast(c->ex, c->from, c->to);
 }
 
+static enum hth_err run_bare_copy(void *arg)
+{
+    struct copy *c = arg;
+    return c->ex->be->bare_copy(c->ex, c->to.data, c->from.data,
+                                (size_t)c->from.cols * sizeof(float));
+}
+
+/* The better of our own copy and the driver's. */
 static enum hth_err copy_rate(const struct hth_bench_timer *t,
                               const struct hth_bench_device_options *o, double *bytes_per_s)
 {
@@ -89,7 +97,7 @@ static enum hth_err copy_rate(const struct hth_bench_timer *t,
     uint32_t cols = (uint32_t)(bytes / sizeof(float));
     float *a = hth_backend_alloc(be, bytes), *b = hth_backend_alloc(be, bytes);
     struct copy c = {NULL, hth_view_f32(a, 1, cols, cols), hth_view_f32(b, 1, cols, cols)};
-    double us = 0;
+    double us = 0, bare_us = 0;
     enum hth_err err = HTH_E_NO_MEMORY;
     if (a == NULL || b == NULL)
         goto out;
@@ -97,6 +105,10 @@ static enum hth_err copy_rate(const struct hth_bench_timer *t,
     HTH_GOTO(out, hth_fill(c.ex, c.from, 1));
     HTH_GOTO(out, hth_fill(c.ex, c.to, 2));
     HTH_GOTO(out, hth_bench_median_us(t, c.ex, run_copy, &c, &us));
+    if (be->bare_copy != NULL) {
+        HTH_GOTO(out, hth_bench_median_us(t, c.ex, run_bare_copy, &c, &bare_us));
+        us = HTH_MIN(us, bare_us);
+    }
     *bytes_per_s = 2.0 * (double)bytes * 1e6 / us;
 out:
     hth_exec_free(c.ex);
@@ -136,7 +148,62 @@ static struct hth_bench_options case_of(const struct hth_bench_device_options *o
                                       .clock_arg = o->clock_arg};
 }
 
-/* The best of the widest blocks' products. */
+/* The library's product alone, of operands that are rounded already. */
+struct bare {
+    struct hth_exec *ex;
+    void *memory[3];
+    struct hth_view a, b, c;
+};
+
+static enum hth_err run_bare(void *arg)
+{
+    struct bare *p = arg;
+    return p->ex->be->bare_product(p->ex, p->a, p->b, p->c);
+}
+
+/* A matrix of random numbers in [-1, 1): what a card takes for a product depends on them. */
+static enum hth_err make_operand(struct bare *p, int i, struct hth_view *v)
+{
+    size_t count = (size_t)v->rows * v->ld, bytes = count * sizeof(float);
+    float *host = hth_try_aligned(bytes), *room = hth_backend_alloc(p->ex->be, bytes);
+    enum hth_err err = HTH_E_NO_MEMORY;
+    v->data = p->memory[i] = hth_backend_alloc(p->ex->be, bytes);
+    if (host == NULL || room == NULL || v->data == NULL)
+        goto out;
+    hth_bench_numbers(host, count, (uint64_t)i);
+    HTH_GOTO(out, hth_exec_upload(p->ex, room, host, bytes));
+    HTH_GOTO(out, hth_cast(p->ex, hth_view_f32(room, v->rows, v->cols, v->ld), *v));
+    HTH_GOTO(out, hth_exec_sync(p->ex));
+out:
+    hth_backend_free(p->ex->be, room);
+    hth_aligned_free(host);
+    return err;
+}
+
+/* [rows, k] x [k, n] */
+static enum hth_err bare_rate(const struct hth_bench_timer *t, const struct hth_backend *be,
+                              uint32_t rows, uint32_t k, uint32_t n, double *flops_per_s)
+{
+    enum hth_dtype type = hth_backend_compute(be) == HTH_MATMUL_BF16 ? HTH_BF16 : HTH_F32;
+    struct bare p = {.a = {NULL, type, rows, k, (k + 7) / 8 * 8},
+                     .b = {NULL, type, k, n, (n + 7) / 8 * 8},
+                     .c = {NULL, HTH_F32, rows, n, (n + 7) / 8 * 8}};
+    double us = 0;
+    enum hth_err err;
+    HTH_GOTO(out, hth_exec_new(be, 0, &p.ex));
+    HTH_GOTO(out, make_operand(&p, 0, &p.a));
+    HTH_GOTO(out, make_operand(&p, 1, &p.b));
+    HTH_GOTO(out, make_operand(&p, 2, &p.c));
+    HTH_GOTO(out, hth_bench_median_us(t, p.ex, run_bare, &p, &us));
+    *flops_per_s = HTH_MAX(*flops_per_s, 2.0 * rows * k * n * 1e6 / us);
+out:
+    hth_exec_free(p.ex);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(p.memory); i++)
+        hth_backend_free(be, p.memory[i]);
+    return err;
+}
+
+/* The best of the widest blocks' products: bare ones, and linear layers for the other forms. */
 static enum hth_err product_rate(const struct hth_bench_timer *t,
                                  const struct hth_bench_device_options *o, double *flops_per_s)
 {
@@ -146,6 +213,10 @@ static enum hth_err product_rate(const struct hth_bench_timer *t,
         dim = HTH_MAX(dim, o->dims[i]);
     for (size_t i = 0; i < o->row_count; i++)
         rows = HTH_MAX(rows, o->rows[i]);
+    if (o->backend->bare_product != NULL) {
+        HTH_TRY(bare_rate(t, o->backend, rows, dim, 4 * dim, flops_per_s));
+        HTH_TRY(bare_rate(t, o->backend, rows, 4 * dim, dim, flops_per_s));
+    }
     for (int kind = HTH_BENCH_LINEAR_FORWARD; kind <= HTH_BENCH_LINEAR_BACKWARD_WEIGHT; kind++) {
         const struct hth_bench_options c = case_of(o, (enum hth_bench_kind)kind, dim, rows);
         struct hth_bench_line l = {0};
@@ -156,105 +227,6 @@ static enum hth_err product_rate(const struct hth_bench_timer *t,
             err = l.err;
     }
     return *flops_per_s > 0 ? HTH_OK : err;
-}
-
-/* -- many small blocks --------------------------------------------------------------------- */
-
-struct group {
-    struct hth_exec *ex;
-    uint32_t count, rows, dim;
-    struct hth_params *p[BLOCKS_MAX];
-    struct hth_ffn ffn[BLOCKS_MAX];
-    struct hth_ffn_entry entry[BLOCKS_MAX];
-    float *memory;
-    bool together;
-};
-
-static enum hth_err run_group(void *arg)
-{
-    struct group *g = arg;
-    for (uint32_t i = 0; i < g->count; i++)
-        hth_params_zero_grads(g->p[i]);
-    if (g->together) {
-        HTH_TRY(hth_ffn_forward_many(g->ex, g->entry, g->count));
-        return hth_ffn_backward_many(g->ex, g->entry, g->count);
-    }
-    for (uint32_t i = 0; i < g->count; i++) {
-        const struct hth_ffn_entry *e = &g->entry[i];
-        HTH_TRY(hth_ffn_forward(g->ex, e->ffn, e->x, e->y, e->saved));
-        HTH_TRY(hth_ffn_backward(g->ex, e->ffn, e->x, e->saved, e->dy, e->dx));
-    }
-    return HTH_OK;
-}
-
-static enum hth_err make_group(const struct hth_backend *be, struct group *g)
-{
-    const struct hth_ffn_options shape = {.dim = g->dim};
-    struct hth_seal_options seal = {.state_slots = 0};
-    for (uint32_t i = 0; i < g->count; i++) {
-        seal.stream = i;
-        HTH_TRY(hth_params_new(be, &g->p[i]));
-        HTH_TRY(hth_ffn_declare(g->p[i], &shape, &g->ffn[i]));
-        HTH_TRY(hth_params_seal(g->p[i], &seal));
-    }
-    uint32_t ld = hth_ld_f32(g->dim);
-    size_t one = (size_t)g->rows * ld, saved = hth_ffn_saved_bytes(&g->ffn[0], g->rows);
-    size_t floats = 4 * one + saved / sizeof(float);
-    size_t scratch = hth_ffn_scratch_bytes(be, &g->ffn[0], g->rows);
-    HTH_TRY(hth_exec_new(be, scratch, &g->ex));
-    HTH_TRY(
-        hth_exec_reserve(g->ex, hth_ffn_many_scratch_bytes(g->ex, &g->ffn[0], g->rows, g->count)));
-    g->memory = hth_backend_alloc(be, g->count * floats * sizeof(float));
-    if (g->memory == NULL)
-        return HTH_E_NO_MEMORY;
-    for (uint32_t i = 0; i < g->count; i++) {
-        float *at = g->memory + i * floats;
-        g->entry[i] = (struct hth_ffn_entry){
-            .ffn = &g->ffn[i],
-            .x = hth_view_f32(at, g->rows, g->dim, ld),
-            .y = hth_view_f32(at + one, g->rows, g->dim, ld),
-            .dy = hth_view_f32(at + 2 * one, g->rows, g->dim, ld),
-            .dx = hth_view_f32(at + 3 * one, g->rows, g->dim, ld),
-            .saved = at + 4 * one,
-        };
-        HTH_TRY(hth_fill(g->ex, g->entry[i].x, 0.5f));
-        HTH_TRY(hth_fill(g->ex, g->entry[i].dy, 0.25f));
-    }
-    return HTH_OK;
-}
-
-static void free_group(const struct hth_backend *be, struct group *g)
-{
-    hth_exec_free(g->ex);
-    hth_backend_free(be, g->memory);
-    for (uint32_t i = 0; i < g->count; i++)
-        hth_params_free(g->p[i]);
-    hth_free(g);
-}
-
-/* Forward and backward of all blocks: one by one, and together. */
-static void measure_group(const struct hth_bench_timer *t, const struct hth_bench_device_options *o,
-                          const struct hth_bench_rates *rates, uint32_t dim)
-{
-    struct group *g = hth_new(struct group);
-    g->count = HTH_MIN(o->blocks > 0 ? o->blocks : 64u, BLOCKS_MAX);
-    g->rows = o->block_rows > 0 ? o->block_rows : 32;
-    g->dim = dim;
-    enum hth_err err = make_group(o->backend, g);
-    for (int together = 0; together < 2; together++) {
-        struct hth_bench_line l = {.op = together ? "ffn_many_together" : "ffn_many_one_by_one",
-                                   .dim = dim,
-                                   .rows = g->count * g->rows,
-                                   .err = err,
-                                   .check_error = -1};
-        g->together = together != 0;
-        l.flops = 48.0 * l.rows * (double)dim * dim; /* six products of rows x d x 4 d */
-        if (err == HTH_OK)
-            l.err = hth_bench_median_us(t, g->ex, run_group, g, &l.us);
-        l.floor_us = hth_bench_floor_us(l.flops, 0, rates);
-        o->on_line(o->arg, &l);
-    }
-    free_group(o->backend, g);
 }
 
 /* -- the table ----------------------------------------------------------------------------- */
@@ -293,7 +265,7 @@ enum hth_err hth_bench_device(const struct hth_bench_device_options *o)
         for (size_t r = 0; r < o->row_count; r++)
             hth_bench_ops(&timer, o, &rates, o->dims[d], o->rows[r]);
         measure_blocks(&timer, o, &rates, o->dims[d]);
-        measure_group(&timer, o, &rates, o->dims[d]);
+        hth_bench_group(&timer, o, &rates, o->dims[d]);
     }
     return HTH_OK;
 }

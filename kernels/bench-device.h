@@ -5,7 +5,9 @@
  * no card.
  *
  * Two rates are measured first, in the same process on the same device: bytes read and written per
- * second by a plain copy, and operations per second of the best of a few large products. The floor
+ * second by a plain copy, and operations per second of the best of a few large products: on a card
+ * the better of the driver's copy and our own, and the library's product of operands that lie there
+ * in its type, with nothing of ours around it, or a linear layer's where that is faster. The floor
  * of a line is the time that its bytes take at the one rate, or its operations at the other:
  *
  *   floor_us = bytes / bytes_per_s * 1e6        for what moves memory

@@ -23,6 +23,9 @@ struct hth_bench_case {
     double flops, bytes, error;
 };
 
+/* Numbers in [-1, 1), a pure function of the place and the salt. */
+void hth_bench_numbers(float *to, size_t count, uint64_t salt);
+
 /* Row r of the rows that are checked, of `rows` rows in all. */
 #define HTH_BENCH_CHECKED_ROWS 4
 uint32_t hth_bench_checked_count(uint32_t rows);
@@ -35,6 +38,8 @@ enum hth_err hth_bench_case_make(const struct hth_bench_options *options,
 /* Runs a case in a card's memory and compares; sets c->error. */
 #define HTH_BENCH_AWAY_ROWS 32u /* of the check */
 enum hth_err hth_bench_check_away(struct hth_bench_case *c) HTH_MUST;
+/* By the type of the products. */
+double hth_bench_away_tolerance(const struct hth_backend *be);
 
 /* Gives all parts to the context, without a wait. */
 enum hth_err hth_bench_case_launch(struct hth_bench_case *c) HTH_MUST;
@@ -56,6 +61,10 @@ enum hth_err hth_bench_median_us(const struct hth_bench_timer *t, struct hth_exe
 #define HTH_BENCH_OPS_TOLERANCE 1e-4
 void hth_bench_ops(const struct hth_bench_timer *timer, const struct hth_bench_device_options *o,
                    const struct hth_bench_rates *rates, uint32_t dim, uint32_t rows);
+
+/* The lines of bench-group.c. */
+void hth_bench_group(const struct hth_bench_timer *timer, const struct hth_bench_device_options *o,
+                     const struct hth_bench_rates *rates, uint32_t dim);
 
 /* Runs the operation and compares; sets c->error. Errors: E_BUG (too far off), E_NO_MEMORY. */
 enum hth_err hth_bench_check(struct hth_bench_case *c) HTH_MUST;

@@ -152,8 +152,7 @@ enum hth_err hth_bench_case_run(struct hth_bench_case *c)
 
 /* ---- making a case ------------------------------------------------------------------------- */
 
-/* Numbers in [-1, 1), a pure function of the place. */
-static void fill(float *to, size_t count, uint64_t salt)
+void hth_bench_numbers(float *to, size_t count, uint64_t salt)
 {
     for (size_t i = 0; i < count; i++)
         to[i] = (float)(int32_t)(hth_mix64(i + (salt << 40)) >> 40) * 0x1p-23f - 1.0f;
@@ -190,7 +189,7 @@ static enum hth_err make_rows(struct hth_bench_case *c)
     float *host = is_here(c) ? c->memory : hth_try_aligned(floats * sizeof(float));
     if (host == NULL)
         return HTH_E_NO_MEMORY;
-    fill(host, floats, 1);
+    hth_bench_numbers(host, floats, 1);
     for (uint32_t r = 0; r < rows; r++)
         ((int32_t *)(void *)(host + (at - c->memory)))[r] = (int32_t)(hth_mix64(r) % d);
     if (is_here(c))
@@ -223,12 +222,12 @@ static enum hth_err make_vectors(struct hth_bench_case *c)
         float *host = hth_try_aligned(count * sizeof(float));
         if (host == NULL)
             return HTH_E_NO_MEMORY;
-        fill(host, count, 2);
+        hth_bench_numbers(host, count, 2);
         enum hth_err err = hth_params_import(c->ex, c->params, HTH_PART_GRAD, 0, count, host);
         hth_aligned_free(host);
         return err;
     }
-    fill(hth_params_flat(c->params, HTH_PART_GRAD), count, 2);
+    hth_bench_numbers(hth_params_flat(c->params, HTH_PART_GRAD), count, 2);
     if (c->options.kind == HTH_BENCH_ADAMW)
         return HTH_OK;
     c->saved = hth_backend_alloc(c->options.backend, hth_quant_bytes(HTH_QUANT_INT8, count));
@@ -272,7 +271,8 @@ enum hth_err hth_bench_case_make(const struct hth_bench_options *options,
         return HTH_E_CONFIG;
     if (!(hth_backend_caps(options->backend) & HTH_CAP_HOST_MEMORY) &&
         options->kind >= HTH_BENCH_QUANTIZE_INT8)
-        return HTH_E_UNSUPPORTED; /* the formats of quant.h are host memory's */
+        return HTH_E_UNSUPPORTED; /* the formats of quant.h are host memory's; a card's rows:
+                                     bench-ops.c */
     struct hth_bench_case *c = hth_new(struct hth_bench_case);
     double elements = (double)options->rows * options->dim;
     enum hth_err err;

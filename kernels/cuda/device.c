@@ -284,6 +284,12 @@ static enum hth_err dev_cast(struct hth_exec *ex, struct hth_view src, struct ht
     return hth_cu_note(s, hth_cu_cast(s->queue, &c));
 }
 
+static enum hth_err dev_bare_copy(struct hth_exec *ex, void *to, const void *from, size_t bytes)
+{
+    struct hth_cu_stream *s = hth_cu_enter(ex);
+    return hth_cu_note(s, s->dev->gpu->copy(to, from, bytes, s->queue));
+}
+
 static enum hth_err dev_sumsq(struct hth_exec *ex, struct hth_view x,
                               struct hth_sumsq_result *result)
 {
@@ -318,6 +324,8 @@ static const struct hth_backend table = {
     .stamped_us = hth_cu_stamped_us,
     .upload = hth_cu_upload,
     .download = hth_cu_download,
+    .bare_copy = dev_bare_copy,
+    .bare_product = hth_cu_bare_product,
     .params_open = hth_cu_params_open,
     .params_opened = hth_cu_params_opened,
     .params_close = hth_cu_params_close,

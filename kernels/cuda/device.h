@@ -121,6 +121,9 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
 enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                            struct hth_weight *bias, struct hth_view x,
                                            struct hth_view dy);
+/* With bf16 products of bf16 operands, else of fp32 ones; c is fp32. */
+enum hth_err hth_cu_bare_product(struct hth_exec *ex, struct hth_view a, struct hth_view b,
+                                 struct hth_view c);
 /* By the type of the context's products. */
 enum hth_gpu_type hth_cu_type_of(const struct hth_exec *ex);
 /* What a product reads of a weight that is held: its values, or their image, made anew when stale.

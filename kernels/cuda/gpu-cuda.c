@@ -163,6 +163,11 @@ static int cuda_copy_out(void *host, const void *device, size_t bytes, void *str
     return (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream);
 }
 
+static int cuda_copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
+}
+
 static int cuda_zero(void *device, size_t bytes, void *stream)
 {
     return (int)cudaMemsetAsync(device, 0, bytes, (cudaStream_t)stream);
@@ -199,6 +204,7 @@ const struct hth_gpu hth_gpu_cuda = {
     .graph_free = cuda_graph_free,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
+    .copy = cuda_copy,
     .zero = cuda_zero,
     .device_sync = cuda_device_sync,
     .blas_open = hth_cublas_open,

@@ -80,6 +80,7 @@ struct hth_gpu {
     void (*graph_free)(void *graph);
     int (*copy_in)(void *device, const void *host, size_t bytes, void *stream);
     int (*copy_out)(void *host, const void *device, size_t bytes, void *stream);
+    int (*copy)(void *to, const void *from, size_t bytes, void *stream); /* within the device */
     int (*zero)(void *device, size_t bytes, void *stream);
     int (*device_sync)(void);
     /* Of this device and thread; loads the library the first time. `why` gets a line on failure. */

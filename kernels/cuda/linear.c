@@ -95,6 +95,25 @@ static bool matmul(struct hth_cu_stream *s, struct hth_gpu_matmul *m, enum hth_g
 
 /* -- the three products -------------------------------------------------------------------- */
 
+enum hth_err hth_cu_bare_product(struct hth_exec *ex, struct hth_view a, struct hth_view b,
+                                 struct hth_view c)
+{
+    struct hth_cu_stream *s = hth_cu_enter(ex);
+    struct hth_gpu_matmul m = {.form = HTH_GPU_NN,
+                               .type = (int)hth_cu_type_of(ex),
+                               .m = c.rows,
+                               .n = c.cols,
+                               .k = a.cols,
+                               .a = a.data,
+                               .b = b.data,
+                               .c = c.data,
+                               .lda = a.ld,
+                               .ldb = b.ld,
+                               .ldc = c.ld};
+    (void)matmul(s, &m, HTH_GPU_PLAIN);
+    return HTH_OK;
+}
+
 /* The end that the library may do itself; PLAIN where ours is needed anyway. */
 static enum hth_gpu_end forward_end(const struct hth_linear *lin)
 {

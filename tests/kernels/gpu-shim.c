@@ -428,6 +428,7 @@ const struct hth_gpu hth_gpu_shim = {
     .graph_free = shim_graph_free,
     .copy_in = shim_copy,
     .copy_out = shim_copy,
+    .copy = shim_copy,
     .zero = shim_zero,
     .device_sync = shim_device_sync,
     .blas_open = shim_blas_open,

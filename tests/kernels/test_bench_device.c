@@ -3,6 +3,9 @@
  * our own, on the CPU and on the CUDA back end whose kernels the shim runs. */
 #include "support/test.h"
 
+#include <string.h>
+
+#include "kernels/backend-internal.h"
 #include "kernels/bench-device.h"
 #include "kernels/bench-internal.h"
 #include "kernels/cuda/device.h"
@@ -88,7 +91,7 @@ static void on_line(void *arg, const struct hth_bench_line *l)
     assert_true((l->flops > 0) != (l->bytes > 0));
     assert_close(l->flops + l->bytes, work_of(l), 1e-12, 0);
     assert_close(l->floor_us, hth_bench_floor_us(l->flops, l->bytes, &s->rates), 1e-12, 0);
-    assert_true(l->check_error < 1e-4);
+    assert_true(l->check_error >= 0 && l->check_error < 1e-4);
     if (s->us > 0)
         assert_true(l->us == s->us);
     else
@@ -154,6 +157,151 @@ static void on_a_card(void **state)
     hth_cu_device_close(&device);
 }
 
+/* ---- a table of our own -------------------------------------------------------------------- */
+
+static struct hth_backend odd;
+static int64_t odd_clock;
+static uint32_t bare_products, bare_copies;
+
+static enum hth_err quick_copy(struct hth_exec *ex, void *to, const void *from, size_t bytes)
+{
+    (void)ex;
+    memcpy(to, from, bytes);
+    bare_copies++;
+    odd_clock -= 5; /* half of what all else takes */
+    return HTH_OK;
+}
+
+static enum hth_err quick_product(struct hth_exec *ex, struct hth_view a, struct hth_view b,
+                                  struct hth_view c)
+{
+    const float *x = a.data;
+    (void)ex;
+    assert_true(a.dtype == HTH_F32 && b.dtype == HTH_F32 && c.dtype == HTH_F32);
+    assert_true(a.cols == b.rows && a.rows == c.rows && b.cols == c.cols && a.rows == ROWS);
+    assert_true(x[0] != x[1] && x[0] >= -1 && x[0] < 1);
+    bare_products++;
+    odd_clock -= 8;
+    return HTH_OK;
+}
+
+struct floors {
+    struct hth_bench_rates rates;
+    const char *const *bad; /* lines that must be E_BUG */
+    uint32_t bad_seen, good_seen;
+};
+
+static void take_rates(void *arg, const struct hth_bench_rates *rates)
+{
+    ((struct floors *)arg)->rates = *rates;
+}
+
+static void take_line(void *arg, const struct hth_bench_line *l)
+{
+    struct floors *f = arg;
+    for (const char *const *name = f->bad; name != NULL && *name != NULL; name++) {
+        if (strcmp(*name, l->op) != 0)
+            continue;
+        assert_err(HTH_E_BUG, l->err);
+        assert_true(l->us == 0);
+        f->bad_seen++;
+    }
+    f->good_seen += l->err == HTH_OK;
+}
+
+static struct floors odd_table(const char *const *bad)
+{
+    static const uint32_t dims[] = {DIM}, rows[] = {ROWS};
+    struct floors f = {.bad = bad};
+    const struct hth_bench_device_options options = {.backend = &odd,
+                                                     .dims = dims,
+                                                     .dim_count = 1,
+                                                     .rows = rows,
+                                                     .row_count = 1,
+                                                     .blocks = BLOCKS,
+                                                     .block_rows = SMALL,
+                                                     .repeats = 3,
+                                                     .copy_bytes = COPY,
+                                                     .clock_us = ticks,
+                                                     .clock_arg = &odd_clock,
+                                                     .on_rates = take_rates,
+                                                     .on_line = take_line,
+                                                     .arg = &f};
+    odd_clock = 1000;
+    assert_ok(hth_bench_device(&options));
+    return f;
+}
+
+/* Floors are by the better copy and the better product. */
+static void bare_floors(void **state)
+{
+    (void)state;
+    odd = *hth_backend_ref();
+    odd.bare_copy = quick_copy;
+    odd.bare_product = quick_product;
+    bare_products = bare_copies = 0;
+    struct floors f = odd_table(NULL);
+    assert_int_equal(bare_copies, 4);
+    assert_int_equal(bare_products, 8);
+    assert_close(f.rates.bytes_per_s, 2.0 * COPY / 5e-6, 1e-12, 0);
+    assert_close(f.rates.flops_per_s, 2.0 * ROWS * DIM * 4 * DIM / 2e-6, 1e-12, 0);
+}
+
+/* -- kernels that do not do their work -- */
+
+static enum hth_err no_gather(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                              struct hth_view dst)
+{
+    (void)index;
+    return hth_cast(ex, hth_view_f32(src.data, dst.rows, dst.cols, src.ld), dst);
+}
+
+static enum hth_err no_scatter(struct hth_exec *ex, struct hth_view src, struct hth_view index,
+                               struct hth_view weight, struct hth_view dst)
+{
+    (void)ex, (void)src, (void)index, (void)weight, (void)dst;
+    return HTH_OK;
+}
+
+static enum hth_err no_step(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step)
+{
+    (void)ex, (void)w, (void)step;
+    return HTH_OK;
+}
+
+/* The first block of a group twice, the others never. */
+static enum hth_err one_of_many(struct hth_exec *ex, const struct hth_ffn_member *members,
+                                uint32_t count, bool backward, hth_exec_fn *alone, void *arg)
+{
+    (void)ex, (void)backward;
+    for (uint32_t i = 0; i < count; i++)
+        alone(ex, arg, members[0].index);
+    return HTH_OK;
+}
+
+static void wrong_kernels_are_seen(void **state)
+{
+    static const char *const gather[] = {"gather_rows", "embed", NULL};
+    static const char *const scatter[] = {"scatter_add_rows", "embed_back", NULL};
+    static const char *const steps[] = {"sgd", "lamb", "adamw", NULL};
+    static const char *const many[] = {"ffn_many_together", NULL};
+    (void)state;
+    odd = *hth_backend_ref();
+    odd.gather_rows = no_gather;
+    assert_int_equal(odd_table(gather).bad_seen, 2);
+    odd = *hth_backend_ref();
+    odd.scatter_add_rows = no_scatter;
+    assert_int_equal(odd_table(scatter).bad_seen, 2);
+    odd = *hth_backend_ref();
+    odd.step = no_step;
+    assert_int_equal(odd_table(steps).bad_seen, 3);
+    odd = *hth_backend_ref();
+    odd.ffn_many = one_of_many;
+    struct floors f = odd_table(many);
+    assert_int_equal(f.bad_seen, 1);
+    assert_int_equal(f.good_seen, 26 + 6 + 1 + 1);
+}
+
 static void refusals(void **state)
 {
     static const uint32_t one[] = {1};
@@ -175,8 +323,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floors),    cmocka_unit_test(middles),  cmocka_unit_test(on_the_cpu),
-        cmocka_unit_test(on_a_card), cmocka_unit_test(refusals),
+        cmocka_unit_test(floors),      cmocka_unit_test(middles),
+        cmocka_unit_test(on_the_cpu),  cmocka_unit_test(on_a_card),
+        cmocka_unit_test(bare_floors), cmocka_unit_test(wrong_kernels_are_seen),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

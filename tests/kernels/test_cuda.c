@@ -401,6 +401,50 @@ static void test_bench_cases(void **state)
     }
 }
 
+/* The library's product and the driver's copy, alone: the operands' bits go in as they are. */
+static void test_bare(void **state)
+{
+    enum { M = 5, K = 9, N = 7, LD = 16 };
+    float a[M * LD], b[K * LD], got[M * LD], bits[M * LD];
+    for (size_t i = 0; i < HTH_ARRAY_LEN(a); i++)
+        a[i] = number(i);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(b); i++)
+        b[i] = number(1000 + i);
+    (void)state;
+    float *da = on_device(a, M * LD), *db = on_device(b, K * LD), *dc = on_device(NULL, M * LD);
+    const struct hth_view va = hth_view_f32(da, M, K, LD), vb = hth_view_f32(db, K, N, LD);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const struct hth_backend *be = &device.tables[bf16 ? HTH_GPU_BF16 : HTH_GPU_F32];
+        struct hth_exec *own;
+        void *ha = on_device(NULL, M * LD), *hb = on_device(NULL, K * LD);
+        struct hth_view oa = {ha, bf16 ? HTH_BF16 : HTH_F32, M, K, LD};
+        struct hth_view ob = {hb, bf16 ? HTH_BF16 : HTH_F32, K, N, LD};
+        assert_ok(hth_exec_new(be, 0, &own));
+        assert_ok(hth_cast(own, va, oa));
+        assert_ok(hth_cast(own, vb, ob));
+        assert_ok(be->bare_product(own, oa, ob, hth_view_f32(dc, M, N, LD)));
+        assert_ok(hth_exec_sync(own));
+        fetch(got, dc, M * LD);
+        for (size_t r = 0; r < M; r++) {
+            for (size_t c = 0; c < N; c++) {
+                double want = 0;
+                for (size_t i = 0; i < K; i++)
+                    want += (double)a[r * LD + i] * (double)b[i * LD + c];
+                assert_close(got[r * LD + c], want, 0, bf16 ? 0.04 : 1e-5);
+            }
+        }
+        hth_exec_free(own);
+        hth_backend_free(cuda, ha);
+        hth_backend_free(cuda, hb);
+    }
+    assert_ok(cuda->bare_copy(ex, dc, da, sizeof(a)));
+    fetch(bits, dc, M * LD);
+    assert_memory_equal(bits, a, sizeof(a));
+    hth_backend_free(cuda, da);
+    hth_backend_free(cuda, db);
+    hth_backend_free(cuda, dc);
+}
+
 /* As many experts as the formula says are there together; one more pushes something out. */
 static void test_fit(void **state)
 {
@@ -454,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_same_bits_twice),
         cmocka_unit_test(test_bench_cases),
+        cmocka_unit_test(test_bare),
         cmocka_unit_test(test_fit),
         cmocka_unit_test(test_head_too_wide),
     };
