@@ -49,6 +49,34 @@ static bool find_type(const char *word, enum hth_matmul *out)
     return false;
 }
 
+/* The word that starts at *at, up to the next comma; *at moves behind it. False: none is left. */
+static bool next_word(const char **at, char *word, size_t size)
+{
+    if (**at == '\0')
+        return false;
+    size_t len = strcspn(*at, ",");
+    snprintf(word, size, "%.*s", (int)HTH_MIN(len, size - 1), *at);
+    *at += len;
+    *at += **at == ',';
+    return true;
+}
+
+/* "cuda" is the first card, as "cuda:0" is. */
+static bool same_card_twice(const char *list)
+{
+    char word[32];
+    uint32_t seen = 0;
+    while (next_word(&list, word, sizeof(word))) {
+        const char *number = strchr(word, ':');
+        unsigned long card = number != NULL ? strtoul(number + 1, NULL, 10) : 0;
+        uint32_t bit = card < 32 ? UINT32_C(1) << card : 0;
+        if ((seen & bit) != 0)
+            return true;
+        seen |= bit;
+    }
+    return false;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_device *d = state->input;
@@ -67,6 +95,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         d->device = arg;
         if (strcmp(arg, "cpu") != 0 && !hth_plugin_knows(arg))
             argp_error(state, "--device '%s': cpu, cuda or cuda:N", arg);
+        else if (same_card_twice(arg))
+            argp_error(state, "--device '%s' names a card twice", arg);
         return 0;
     case KEY_DEVICE_MEMORY:
         if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < HTH_DEVICE_MEMORY_LEAST)
@@ -123,7 +153,10 @@ const char *hth_device_isa(void)
 static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err err)
 {
     const char *compute = hth_matmul_name(choice->compute);
-    if (choice->isa != NULL)
+    if (choice->compute == HTH_MATMUL_TF32)
+        hth_cli_say_error("compute tf32 is a card's: add --device cuda, or take --compute fp32, "
+                          "bf16 or auto");
+    else if (choice->isa != NULL)
         hth_cli_say_error("back end '%s' with compute %s and HEARTH_ISA=%s: %s; HEARTH_ISA is "
                           "generic, avx2, avx512 (all fp32), avx512bf16 (bf16), or not set",
                           choice->name, compute, choice->isa, hth_err_text(err));
@@ -160,18 +193,6 @@ const char *hth_device_text(const struct hth_backend *backend, char out[64])
     snprintf(out, 64, "%s%s%s, %s", hth_backend_name(backend), isa[0] != '\0' ? " " : "", isa,
              hth_matmul_name(hth_backend_compute(backend)));
     return out;
-}
-
-/* The word that starts at *at, up to the next comma; *at moves behind it. False: none is left. */
-static bool next_word(const char **at, char *word, size_t size)
-{
-    if (**at == '\0')
-        return false;
-    size_t len = strcspn(*at, ",");
-    snprintf(word, size, "%.*s", (int)HTH_MIN(len, size - 1), *at);
-    *at += len;
-    *at += **at == ',';
-    return true;
 }
 
 enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matmul otherwise,

@@ -105,7 +105,8 @@ static void test_instruction_sets(void **state)
     struct toy t;
     static const char *const cases[][3] = {{"abacus", "auto", "HEARTH_ISA=abacus"},
                                            {"avx2", "bf16", "avx512bf16 (bf16), or not set"},
-                                           {"AVX2", "fp32", "HEARTH_ISA is generic, avx2"}};
+                                           {"AVX2", "fp32", "HEARTH_ISA is generic, avx2"},
+                                           {"", "tf32", "compute tf32 is a card's"}};
     toy_init(&t, p, 2);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         assert_int_equal(setenv("HEARTH_ISA", cases[i][0], 1), 0);
@@ -133,6 +134,8 @@ static void test_kernels_to_measure(void **state)
         {"--op=ffn_forward,nonsense", "--op 'nonsense'", NULL},
         {"--isa=neon", "--isa 'neon'", NULL},
         {"--isa=generic", "no kernels for --isa generic --type tf32", "--type=tf32"},
+        {"--device=cuda:0,cuda", "names a card twice", NULL},
+        {"--device=cuda:1,cuda:2,cuda:1", "names a card twice", NULL},
         {"--device=cuda", "leave them out, or --device", "--op=adamw"},
         {"--device=cuda", "leave them out, or --device", "--isa=avx2"},
         {"--device=cuda", "leave them out, or --device", "--backend=ref"},
