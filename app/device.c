@@ -126,6 +126,7 @@ void hth_device_plugins(void)
     folders[count++] = own;
     folders[count++] = HTH_LIBDIR;
     hth_plugins_search(folders, count);
+    hth_plugins_libraries(getenv("HEARTH_CUBLAS"));
     hth_free(list);
     hth_free(own);
 }

@@ -9,9 +9,10 @@
  *
  * --device cuda (the first card), cuda:N, or cpu; a host takes several: cuda:0,cuda:1. Cards are
  * looked for by a plug-in, in the folders of HEARTH_PLUGINS (':' between them), then beside the
- * program, then in the library folder. A card that is asked for and can't be used costs one line
- * that says why, and the CPU computes. --device-memory 6GiB is the most that is taken of each card,
- * which then also serves others: a desktop, or another host.
+ * program, then in the library folder; cuBLAS in the folder HEARTH_CUBLAS alone, if that is set. A
+ * card that is asked for and can't be used costs one line that says why, and the CPU computes.
+ * --device-memory 6GiB is the most that is taken of each card, which then also serves others: a
+ * desktop, or another host.
  */
 #ifndef HTH_APP_DEVICE_H
 #define HTH_APP_DEVICE_H

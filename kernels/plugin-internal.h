@@ -20,9 +20,11 @@ struct hth_plugin {
     const char *kind;
     /* As hth_devices_list, for this kind. */
     size_t (*devices)(struct hth_device_info *out, size_t max);
-    /* `limit` counts for a device that is not open yet. */
-    enum hth_err (*open)(uint32_t device, uint64_t limit, enum hth_matmul compute,
-                         const struct hth_backend **out, char *why, size_t why_size);
+    /* `limit` counts for a device that is not open yet; `libraries` is a folder that stays, or NULL
+     * (hth_plugins_libraries). */
+    enum hth_err (*open)(uint32_t device, uint64_t limit, const char *libraries,
+                         enum hth_matmul compute, const struct hth_backend **out, char *why,
+                         size_t why_size);
 };
 
 typedef const struct hth_plugin *hth_plugin_fn(void);

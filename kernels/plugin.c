@@ -17,6 +17,7 @@ static struct {
     atomic_int stage;
     char *folders[HTH_FOLDERS_MAX];
     size_t count;
+    char *libraries;                 /* NULL: not said */
     const struct hth_plugin *plugin; /* NULL: none */
     atomic_uint_least64_t limit;
     char why[200];
@@ -30,6 +31,13 @@ void hth_plugins_search(const char *const *folders, size_t count)
         if (folders[i] != NULL && folders[i][0] != '\0')
             found.folders[found.count++] = hth_strdup(folders[i]);
     }
+}
+
+void hth_plugins_libraries(const char *folder)
+{
+    if (found.libraries == NULL && atomic_load(&found.stage) == UNTRIED && folder != NULL &&
+        folder[0] != '\0')
+        found.libraries = hth_strdup(folder);
 }
 
 static bool fits(const struct hth_plugin *p)
@@ -161,5 +169,6 @@ enum hth_err hth_plugin_backend(const char *name, enum hth_matmul compute,
         snprintf(why, why_size, "%s", found.why);
         return HTH_E_NO_DEVICE;
     }
-    return p->open((uint32_t)device, atomic_load(&found.limit), compute, out, why, why_size);
+    return p->open((uint32_t)device, atomic_load(&found.limit), found.libraries, compute, out, why,
+                   why_size);
 }

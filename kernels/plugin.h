@@ -42,6 +42,11 @@ void hth_plugins_search(const char *const *folders, size_t count);
  * later. */
 void hth_plugins_limit(uint64_t bytes);
 
+/* The folder where a card's libraries (cuBLAS) are, and nowhere else; NULL or "" (as made): where
+ * the system's loader looks, then in the toolkit's usual folder. Copied. Called before the first
+ * use; later calls change nothing. */
+void hth_plugins_libraries(const char *folder);
+
 /* Every device of every kind; a kind without any takes one entry that says why. Fills at most `max`
  * entries and returns how many. */
 size_t hth_devices_list(struct hth_device_info *out, size_t max);

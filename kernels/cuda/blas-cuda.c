@@ -54,18 +54,27 @@ static struct {
 #undef POINTER
 } lt;
 
+static _Atomic(const char *) only_folder;
+
+void hth_cublas_look_in(const char *folder)
+{
+    atomic_store(&only_folder, folder);
+}
+
 /* Of the major version that this was compiled against: another one has other structs. */
 static void *open_library(const char *name)
 {
-    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
-    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-        char path[96];
-        snprintf(path, sizeof(path), "%s%s.so.%d", folders[i], name, CUBLAS_VER_MAJOR);
-        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (handle != NULL)
-            return handle;
+    static const char *const usual[] = {"", "/usr/local/cuda/lib64/"};
+    const char *folder = atomic_load(&only_folder);
+    size_t count = folder != NULL ? 1 : sizeof(usual) / sizeof(usual[0]);
+    void *handle = NULL;
+    for (size_t i = 0; i < count && handle == NULL; i++) {
+        char path[4096];
+        snprintf(path, sizeof(path), "%s%s%s.so.%d", folder != NULL ? folder : usual[i],
+                 folder != NULL ? "/" : "", name, CUBLAS_VER_MAJOR);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
-    return NULL;
+    return handle;
 }
 
 static void load(void)

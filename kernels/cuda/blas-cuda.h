@@ -5,6 +5,9 @@
 
 #include "kernels/cuda/gpu.h"
 
+/* The only folder where the library is looked for; it stays. NULL: the loader's, then the
+ * toolkit's. Before the first open. */
+void hth_cublas_look_in(const char *folder);
 int hth_cublas_open(void **blas, char *why, size_t why_size);
 void hth_cublas_close(void *blas);
 int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *m);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/blas-cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/plugin-internal.h"
 
@@ -109,9 +110,11 @@ static enum hth_err open_once(uint32_t index, uint64_t limit)
     return cards[index].err;
 }
 
-static enum hth_err open_table(uint32_t index, uint64_t limit, enum hth_matmul compute,
-                               const struct hth_backend **out, char *why, size_t why_size)
+static enum hth_err open_table(uint32_t index, uint64_t limit, const char *libraries,
+                               enum hth_matmul compute, const struct hth_backend **out, char *why,
+                               size_t why_size)
 {
+    hth_cublas_look_in(libraries);
     enum hth_err err = open_once(index, limit);
     if (err != HTH_OK) {
         snprintf(why, why_size, "%s", cards[index].why);

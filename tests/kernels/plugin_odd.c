@@ -14,13 +14,15 @@ static size_t devices(struct hth_device_info *out, size_t max)
     return 1;
 }
 
-static enum hth_err open_table(uint32_t device, uint64_t limit, enum hth_matmul compute,
-                               const struct hth_backend **out, char *why, size_t why_size)
+static enum hth_err open_table(uint32_t device, uint64_t limit, const char *libraries,
+                               enum hth_matmul compute, const struct hth_backend **out, char *why,
+                               size_t why_size)
 {
     (void)compute;
     (void)out;
-    snprintf(why, why_size, "card %u is of paper%s%.0u", device, limit > 0 ? ", MiB used: " : "",
-             (unsigned)(limit >> 20));
+    snprintf(why, why_size, "card %u is of paper%s%.0u%s%s", device,
+             limit > 0 ? ", MiB used: " : "", (unsigned)(limit >> 20),
+             libraries != NULL ? ", libraries in " : "", libraries != NULL ? libraries : "");
     return HTH_E_UNSUPPORTED;
 }
 

@@ -74,6 +74,23 @@ static void child_good(void)
     CHECK(strcmp(why, "card 2 is of paper, MiB used: 6144") == 0);
 }
 
+static void child_libraries(void)
+{
+    look_in(PLUGIN_DIR "/good", NULL);
+    hth_plugins_libraries(NULL);
+    hth_plugins_libraries("");
+    char folder[] = "/opt/blas";
+    hth_plugins_libraries(folder);
+    folder[1] = 'x';
+    CHECK(hth_plugin_backend("cuda", HTH_MATMUL_F32, &backend, why, sizeof(why)) ==
+          HTH_E_UNSUPPORTED);
+    CHECK(strcmp(why, "card 0 is of paper, libraries in /opt/blas") == 0);
+    hth_plugins_libraries("/too/late");
+    CHECK(hth_plugin_backend("cuda:1", HTH_MATMUL_F32, &backend, why, sizeof(why)) ==
+          HTH_E_UNSUPPORTED);
+    CHECK(strcmp(why, "card 1 is of paper, libraries in /opt/blas") == 0);
+}
+
 static void child_names(void)
 {
     static const char *const bad[] = {"cuda:",   "cuda:x",  "cuda:16",   "cuda:1x",
@@ -125,6 +142,7 @@ static void child_damaged(void)
 IN_CHILD(none)
 IN_CHILD(missing)
 IN_CHILD(good)
+IN_CHILD(libraries)
 IN_CHILD(names)
 IN_CHILD(abi)
 IN_CHILD(size)
@@ -133,9 +151,10 @@ IN_CHILD(damaged)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),    cmocka_unit_test(test_missing), cmocka_unit_test(test_good),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_abi),     cmocka_unit_test(test_size),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_none),    cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_good),    cmocka_unit_test(test_names),
+        cmocka_unit_test(test_abi),     cmocka_unit_test(test_size),
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
