@@ -413,6 +413,36 @@ static void tensor_sections_are_checked(void **state)
     assert_err(HTH_E_TOO_LARGE, feed_tensors(HTH_U8, 4, wrap, 0, 0, 0, 0));
 }
 
+/* What the writer says of tensors without bytes the reader takes, wherever they stand: the writer
+ * fills nothing up behind the last byte, so an empty section may lie "behind" the end. */
+static void empty_tensors_stand_anywhere(void **state)
+{
+    static uint8_t out[BYTES_MAX];
+    struct hth_blob *blob = golden_body();
+    (void)state;
+    for (uint32_t empty = 0; empty < 8; empty++) { /* a bit for each of three tensors */
+        struct hth_tensor tensors[3];
+        struct hth_frame_msg m = {.type = HTH_FRAME_REQUEST, .id = 1};
+        struct feeder f;
+        uint64_t body;
+        size_t len;
+        for (uint32_t i = 0; i < 3; i++)
+            tensors[i] = (struct hth_tensor){HTH_F32, 2, {empty >> i & 1 ? 0 : 2, 3}, blob, 0};
+        m.body = (struct hth_rpc_body){"", 0, tensors, 3};
+        assert_ok(hth_frame_pack(&m, out, sizeof(out), &len));
+        assert_ok(hth_frame_body_len(tensors, 3, &body));
+        feeder_init(&f, 8 << 20, 50);
+        assert_ok(feed(&f, out, len + (size_t)body));
+        assert_int_equal(f.heads, 1);
+        assert_int_equal(f.bodies, body > 0);
+        assert_int_equal(f.frame.msg.body.tensor_count, 3);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_int_equal(f.frame.msg.body.tensors[i].dim[0], empty >> i & 1 ? 0 : 2);
+        feeder_clear(&f);
+    }
+    hth_blob_unref(blob);
+}
+
 /* `count` scalars, which are the shortest sections there are. */
 static enum hth_err feed_many(size_t count)
 {
@@ -581,6 +611,7 @@ int main(void)
         cmocka_unit_test(skipping_a_body_keeps_the_place),
         cmocka_unit_test(header_errors_have_names),
         cmocka_unit_test(tensor_sections_are_checked),
+        cmocka_unit_test(empty_tensors_stand_anywhere),
         cmocka_unit_test(number_of_tensors_is_bounded),
         cmocka_unit_test(metas_that_make_no_sense),
         cmocka_unit_test(texts_are_cut_and_cleaned),
