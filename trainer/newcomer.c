@@ -479,7 +479,8 @@ static void go_on_approximately(struct hth_trainer *t)
 {
     uint64_t step = step_of_others(t), skipped = step - t->stats.updates;
 
-    if (skipped == 0 || t->ckpt.busy)
+    /* What a job copies now is labelled with the number of the step when it has ended. */
+    if (skipped == 0 || t->ckpt.busy || t->newcomer.giving)
         return;
     t->newcomer.overtaken++;
     HTH_LOG(
