@@ -110,5 +110,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_waiting_trainer_is_interrupted, place_setup,
                                         place_teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return PLACE_RUN_AT_ONCE(tests);
 }
