@@ -88,6 +88,8 @@ static void halt(struct hth_env *env, void *arg)
     (void)env;
     if (p->rpc == NULL)
         return;
+    hth_state_donor_free(p->donor);
+    p->donor = NULL;
     hth_averager_free(&p->averager);
     hth_reducer_free(p->reducer);
     p->reducer = NULL;

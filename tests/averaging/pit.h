@@ -6,6 +6,7 @@
 #include "averaging/moshpit.h"
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
+#include "averaging/state.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
@@ -23,6 +24,8 @@ struct peer {
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_averager averager;
+    struct hth_state_donor *donor; /* NULL unless it hands out a state (newcomer.h), */
+    struct hth_blob *state;        /* which is borrowed */
     bool up;
     uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;

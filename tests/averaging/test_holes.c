@@ -342,20 +342,27 @@ static void one_after_the_other(void **state)
 
 static uint64_t seeds; /* by hand */
 
+/* Who dies in silence between its declaration and its group, in a column of two, may leave the
+ * other alone there for half a second without being missed; so nobody goes in its place, and its
+ * row waits until its window of 3 s is over. One in eight of these deaths; seed 500 has one. */
+static int64_t bound_us(enum role role, enum phase phase, enum how how)
+{
+    if (role >= DONOR && phase == JOINED && how != KILLED)
+        return 3600 * HTH_US_PER_MS;
+    return (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
+}
+
 /* Deaths on two axes, of 9 and of 8 peers: one sweep later everybody has the same, although the
  * grid has a hole now. Who is left alone in a column needs half a second to believe it. */
 static void deaths(uint64_t seed)
 {
     for (enum how how = KILLED; how < HOWS; how++)
-        for (enum role role = MEMBER; role <= LEADER; role++)
-            for (enum phase phase = DECLARED; phase < PHASES; phase++) {
-                int64_t worst[3], bound_us = (how == KILLED ? 700 : 1500) * HTH_US_PER_MS;
-                scene_one_dies("3x3", 9 - phase % 2, seed, role, phase, how, worst);
-                print_message("%s %s in phase %s: %lld ms, next %lld ms, trace %016llx\n",
-                              scene_how[how], scene_role[role], scene_phase[phase],
-                              (long long)worst[0] / 1000, (long long)worst[1] / 1000,
-                              (unsigned long long)worst[2]);
-                assert_true(seeds > 0 || (worst[0] <= bound_us && worst[1] <= bound_us));
+        for (enum role role = MEMBER; role < ROLES; role++)
+            for (enum phase phase = DECLARED; role != REDUCER && phase < PHASES; phase++) {
+                struct scene_times t = scene_one_dies("3x3", 9 - phase % 2, seed, role, phase, how);
+                scene_print(role, phase, how, &t);
+                assert_true(seeds > 0 || (t.first_us <= bound_us(role, phase, how) &&
+                                          t.next_us <= bound_us(role, DECLARED, how)));
             }
 }
 
