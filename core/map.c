@@ -121,8 +121,18 @@ static void rebuild(struct hth_map *map)
 
 __extension__ typedef unsigned __int128 u128;
 
+/* Until a process has its own (hth_map_secret). */
+static uint64_t secrets[2] = {UINT64_C(0x9e3779b97f4a7c15), UINT64_C(0xa0761d6478bd642f)};
+
+void hth_map_secret(const uint64_t secret[2])
+{
+    secrets[0] = secret[0];
+    secrets[1] = secret[1];
+}
+
 /* Both halves of a product: the step of Wang Yi's wyhash. Nothing but the places in `slots` depends
- * on it: whoever iterates sees the order of insertion. */
+ * on it: whoever iterates sees the order of insertion. Both factors hold a secret, or a key that
+ * makes one of them zero would hide the rest of itself. */
 static uint64_t fold(uint64_t a, uint64_t b)
 {
     u128 product = (u128)a * b;
@@ -132,14 +142,14 @@ static uint64_t fold(uint64_t a, uint64_t b)
 static uint32_t hash_of(const void *key, size_t key_len)
 {
     const uint8_t *p = key;
-    uint64_t h = hth_mix64(key_len), word[2];
+    uint64_t h = hth_mix64(key_len ^ secrets[1]), word[2];
     for (; key_len >= 16; key_len -= 16, p += 16) {
         memcpy(word, p, 16);
-        h = fold(word[0] ^ h, word[1] ^ UINT64_C(0x9e3779b97f4a7c15));
+        h = fold(word[0] ^ h, word[1] ^ secrets[0]);
     }
     if (key_len >= 8) {
         memcpy(word, p, 8);
-        h = fold(word[0] ^ h, UINT64_C(0xa0761d6478bd642f));
+        h = fold(word[0] ^ h, secrets[1]);
         key_len -= 8;
         p += 8;
     }

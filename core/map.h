@@ -5,6 +5,10 @@
  * Keys are copied; values are borrowed. Iteration order depends only on the calls made, never on
  * addresses, so that a simulation replays. Entries may be removed during an iteration (they are
  * then skipped); adding one during an iteration is not allowed.
+ *
+ * Strangers choose some of the keys. Whoever knows the hash can choose keys that all fall on one
+ * place, so a program that listens to strangers gives it a secret first; nothing that can be seen
+ * depends on it.
  */
 #ifndef HTH_CORE_MAP_H
 #define HTH_CORE_MAP_H
@@ -12,6 +16,9 @@
 #include "core/base.h"
 
 struct hth_map;
+
+/* Once in a process, before its first map and its first thread. */
+void hth_map_secret(const uint64_t secret[2]);
 
 struct hth_map *hth_map_new(void);
 /* Values are not freed. NULL is fine. */

@@ -77,6 +77,17 @@ static void test_map_iterates_in_insertion_order(void **state)
     hth_map_free(map);
 }
 
+/* Whatever the secret is, the same is seen: that of a process, and the worst. */
+static void test_map_with_a_secret(void **state)
+{
+    static const uint64_t secrets[][2] = {{UINT64_C(0x0123456789abcdef), 42}, {0, 0}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(secrets); i++) {
+        hth_map_secret(secrets[i]);
+        test_map_against_array(state);
+        test_map_iterates_in_insertion_order(state);
+    }
+}
+
 struct item {
     struct hth_heap_node node;
     uint64_t key;
@@ -138,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map_against_array),
         cmocka_unit_test(test_map_iterates_in_insertion_order),
+        cmocka_unit_test(test_map_with_a_secret),
         cmocka_unit_test(test_heap_against_scan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
