@@ -79,14 +79,8 @@ function figure(value, what,    i)
 
 function shown(value, unit)
 {
-    return unit == "%" ? sprintf("%.0f %%", value) : \
+    return unit == "%" ? sprintf("%.3g %%", value) : \
         unit == "x" ? sprintf("%.3g x", value) : sprintf("%.1f %s", value, unit)
-}
-
-# A figure counts as it is printed.
-function as_printed(value, unit)
-{
-    return shown(value, unit) + 0
 }
 
 function demand_end(title, must, aim, unit,    i, misses, names, met)
@@ -98,12 +92,12 @@ function demand_end(title, must, aim, unit,    i, misses, names, met)
     misses = 0
     names = ""
     for (i = 1; i <= found; i++) {
-        if (as_printed(value_of[i], unit) >= must)
+        if (value_of[i] >= must)
             continue
         if (++misses <= 6)
             names = names (misses > 1 ? ", " : "") what_of[i] " " shown(value_of[i], unit)
     }
-    met = as_printed(value_of[1], unit) >= aim ? "must and aim" : "must"
+    met = value_of[1] >= aim ? "must and aim" : "must"
     if (misses > 0 && found == 1)
         met = "**no**"
     else if (misses > 0)
