@@ -3,6 +3,7 @@
 #include "app/runfile.h"
 
 #include "averaging/grid.h"
+#include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/yaml.h"
 #include "kernels/quant.h"
@@ -111,6 +112,7 @@ static const cyaml_schema_field_t averaging_fields[] = {
                            HTH_AVG_SHAPE_TEXT_MAX),
     CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
     CYAML_FIELD_FLOAT("clip", OPT, struct hth_run_averaging, clip),
+    CYAML_FIELD_FLOAT("share_max", OPT, struct hth_run_averaging, share_max),
     CYAML_FIELD_END,
 };
 
@@ -164,6 +166,7 @@ static void default_averaging(struct hth_run_averaging *a, const struct hth_run_
     default_u32(&a->every, a->mode == HTH_RUN_BATCH ? 100 : 10);
     default_u32(&a->format, HTH_QUANT_F32);
     default_u32(&a->group, 16);
+    a->share_max = a->share_max == 0 ? HTH_AVG_SHARE_MAX : a->share_max;
     default_real(&a->quorum, 0.5);
     if (a->target == 0)
         a->target = 16 * (uint64_t)train->rows;
@@ -310,6 +313,7 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
         {"averaging.quorum", a->quorum, 0, 1},
         {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},
         {"averaging.clip", a->clip, a->clip > 0 ? 1 : 0, 1e6},
+        {"averaging.share_max", a->share_max, 1, HTH_AVG_MEMBERS_MAX},
     };
     struct hth_avg_shape shape;
     if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))

@@ -108,14 +108,15 @@ enum hth_run_averaging_mode { HTH_RUN_LOCAL, HTH_RUN_BATCH, HTH_RUN_OFF };
 struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
     uint32_t every; /* local: updates between rounds; batch: steps between averages of parameters */
-    uint32_t format; /* of matrices on the wire: enum hth_quant_format */
-    bool states;     /* the optimiser's states are averaged as well */
-    uint64_t target; /* batch: samples of a step, of all trainers together */
-    double quorum;   /* batch: of the samples known, without which no step is taken */
-    bool delayed;    /* batch: the next batch is gathered while this one is averaged */
-    char *grid;      /* "4x4": a fixed grid; NULL: as many trainers as there are */
-    uint32_t group;  /* members of a group at most */
-    double clip;     /* who is further off than that many medians counts for less; 0: never */
+    uint32_t format;  /* of matrices on the wire: enum hth_quant_format */
+    bool states;      /* the optimiser's states are averaged as well */
+    uint64_t target;  /* batch: samples of a step, of all trainers together */
+    double quorum;    /* batch: of the samples known, without which no step is taken */
+    bool delayed;     /* batch: the next batch is gathered while this one is averaged */
+    char *grid;       /* "4x4": a fixed grid; NULL: as many trainers as there are */
+    uint32_t group;   /* members of a group at most */
+    double clip;      /* who is further off than that many medians counts for less; 0: never */
+    double share_max; /* of a vector nobody reduces more than so many times the mean share */
 };
 
 struct hth_runfile {

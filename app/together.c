@@ -62,6 +62,7 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
         HTH_TRY(hth_avg_shape_parse(run->grid, &roster.shape));
     reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
     reducer.clip = run->clip;
+    moshpit.share_max = run->share_max;
     moshpit.budget = &peer->bodies;
     HTH_TRY(hth_roster_new(peer->env, peer->dht, &roster, &t->roster));
     HTH_TRY(hth_reducer_new(peer->env, peer->rpc, &reducer, &t->reducer));

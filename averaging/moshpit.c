@@ -2,6 +2,7 @@
 /* moshpit.c: the table of averager.h over sweeps. */
 #include "averaging/moshpit.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "averaging/moshpit_int.h"
@@ -220,7 +221,8 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
         opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US || opts->offers_max == 0 ||
         opts->offers_max > HTH_AVG_OFFERS_MAX ||
-        (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0))
+        (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
+        !(opts->share_max >= 1 && isfinite(opts->share_max)))
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
@@ -230,6 +232,9 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     memcpy(mp->network, opts->network, strlen(opts->network));
     mp->opts.network = mp->network;
     mp->run = hth_network_tag(env->crypto, mp->network);
+    /* With another bound a group would be cut in two ways. */
+    if (opts->share_max != HTH_AVG_SHARE_MAX)
+        mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
     match.network = mp->network;
     match.addr = opts->addr;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);

@@ -39,6 +39,7 @@
 
 #include "averaging/averager.h"
 #include "averaging/match.h"
+#include "averaging/shares.h"
 
 struct hth_reducer;
 struct hth_roster;
@@ -51,6 +52,9 @@ struct hth_moshpit_opts {
     uint32_t group_min; /* members that make a round worth it, helpers not counted */
     int64_t window_us;  /* that a round looks for a group after the values are ready */
     int64_t round_us;   /* that a round reduces, at most */
+    double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
+                         * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
+                         * more nothing is bound. The same in all of a run: others are not met */
     uint32_t offers_max;
     struct hth_match_opts match; /* network and addr are set from the above */
     struct hth_budget *budget;   /* NULL: none */
@@ -58,7 +62,7 @@ struct hth_moshpit_opts {
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \
         .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
-        .offers_max = 4, .match = HTH_MATCH_OPTS_INIT                                              \
+        .share_max = HTH_AVG_SHARE_MAX, .offers_max = 4, .match = HTH_MATCH_OPTS_INIT              \
     }
 
 /* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */

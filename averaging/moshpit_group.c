@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moshpit_group.c: one round of a sweep: from the look that ended to the values that came of it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/moshpit_int.h"
@@ -123,19 +124,25 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     hth_sweep_round_over(s);
 }
 
-/* Who did not say how fast it is counts as the mean of those who did. */
-static double bandwidth_of(const struct hth_avg_group *g, uint32_t index)
+static int by_size(const void *a, const void *b)
 {
-    double sum = 0;
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Who did not say how fast it is counts as the lower median of those who did, which one claim can't
+ * move far. */
+static double usual_bandwidth(const struct hth_avg_group *g)
+{
+    double said[HTH_AVG_MEMBERS_MAX];
     uint32_t known = 0;
 
-    if (g->member[index].mode == HTH_AVG_CLIENT || g->member[index].bandwidth > 0)
-        return g->member[index].bandwidth;
-    for (uint32_t i = 0; i < g->count; i++) {
-        sum += g->member[i].bandwidth;
-        known += g->member[i].bandwidth > 0;
-    }
-    return known > 0 ? sum / known : 1;
+    for (uint32_t i = 0; i < g->count; i++)
+        if (g->member[i].bandwidth > 0)
+            said[known++] = g->member[i].bandwidth;
+    qsort(said, known, sizeof(*said), by_size);
+    return known > 0 ? said[(known - 1) / 2] : 1;
 }
 
 static enum hth_err reduce(struct sweep *s)
@@ -150,16 +157,20 @@ static enum hth_err reduce(struct sweep *s)
                                 .count = s->offer.count,
                                 .spans = s->spans,
                                 .span_count = s->spans != NULL ? s->offer.span_count : 0,
+                                .share_max = s->mp->opts.share_max,
                                 .timeout_us = s->mp->opts.round_us,
                                 .done = on_reduced,
                                 .arg = s};
+    double usual = usual_bandwidth(g);
     enum hth_err err;
 
     for (uint32_t i = 0; i < g->count; i++) {
         members[i].id = g->member[i].id;
         members[i].addr = g->member[i].addr;
         members[i].weight = g->member[i].weight;
-        members[i].bandwidth = bandwidth_of(g, i);
+        members[i].bandwidth = g->member[i].bandwidth;
+        if (g->member[i].mode != HTH_AVG_CLIENT && g->member[i].bandwidth == 0)
+            members[i].bandwidth = usual;
     }
     err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
     hth_free(members);

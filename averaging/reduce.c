@@ -271,7 +271,8 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
 {
     HTH_TRY(check_members(o));
     if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->timeout_us <= 0 ||
-        o->timeout_us > HTH_AVG_REDUCE_TIMEOUT_MAX_US || o->done == NULL)
+        o->timeout_us > HTH_AVG_REDUCE_TIMEOUT_MAX_US || o->done == NULL ||
+        !(o->share_max == 0 || o->share_max >= 1))
         return HTH_E_RANGE;
     if ((o->members[o->self].weight > 0) != (o->values != NULL))
         return HTH_E_RANGE;
@@ -303,6 +304,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->senders += i != o->self && o->members[i].weight > 0;
     }
     r->count = o->count;
+    r->share_max = o->share_max;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
     r->span_count = o->spans != NULL ? o->span_count : 1;
     r->spans = hth_new_array(struct hth_avg_span, r->span_count);

@@ -158,15 +158,17 @@ struct hth_reduce_opts {
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
+    double share_max; /* no share is more than so many times the mean one, whatever is claimed
+                       * (shares.h): the same at all members. 0: by the claims alone */
     int64_t timeout_us;
     hth_reduce_done_fn *done;
     void *arg;
 };
 
 /* The callback comes exactly once unless this fails or the round is canceled. *round may be NULL.
- * Errors: E_RANGE (members, bandwidths, weights, count, self, timeout), E_DUPLICATE (a member is
- * named twice, or the group is known already), E_UNSUPPORTED and E_RANGE of the spans, E_BUDGET
- * (HTH_AVG_ROUNDS_MAX are under way), E_NO_MEMORY. */
+ * Errors: E_RANGE (members, bandwidths, weights, count, self, share_max, timeout), E_DUPLICATE (a
+ * member is named twice, or the group is known already), E_UNSUPPORTED and E_RANGE of the spans,
+ * E_BUDGET (HTH_AVG_ROUNDS_MAX are under way), E_NO_MEMORY. */
 enum hth_err hth_reduce_start(struct hth_reducer *reducer, const struct hth_reduce_opts *opts,
                               struct hth_reduce_round **round) HTH_MUST;
 /* No callback comes any more; peers' parts are refused. Only before the callback came. */

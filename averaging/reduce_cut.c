@@ -35,6 +35,22 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
 }
 
+/* What counts of the claims. Of a vector so small that slow members would leave their shares to the
+ * others nothing does: else it would be the prize of whoever claims most. */
+static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandwidth,
+                                 uint64_t total)
+{
+    uint64_t reducers = 0;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        reducers += bandwidth[i] > 0;
+    if (r->share_max == 0 || total >= SHARE_UNITS_SAFE * reducers)
+        return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, r->member_count, r->share_max)
+                                : HTH_OK;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
+    return HTH_OK;
+}
+
 /* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
 static enum hth_err cut(struct hth_reduce_round *r)
 {
@@ -44,6 +60,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
     uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
     for (uint32_t i = 0; i < r->member_count; i++)
         bandwidth[i] = r->members[i].is.bandwidth;
+    HTH_TRY(bound_claims(r, bandwidth, total));
     HTH_TRY(hth_avg_shares(bandwidth, r->member_count, weights, &xi));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;

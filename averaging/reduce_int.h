@@ -35,10 +35,11 @@
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
 #define SHARE_UNITS_MIN      64u  /* smaller shares go to the others: a request costs more */
-#define LINGERING_MAX        4u   /* ended rounds that answer stragglers */
-#define ENDED_MAX            64u  /* ended groups that are remembered by name */
-#define SUSPECTS_MAX         64u  /* silent peers that are remembered */
-#define LINES_MAX            64u  /* peers whose lines are remembered */
+#define SHARE_UNITS_SAFE     (2 * SHARE_UNITS_MIN) /* mean shares from which none ends below that */
+#define LINGERING_MAX        4u                    /* ended rounds that answer stragglers */
+#define ENDED_MAX            64u                   /* ended groups that are remembered by name */
+#define SUSPECTS_MAX         64u                   /* silent peers that are remembered */
+#define LINES_MAX            64u                   /* peers whose lines are remembered */
 #define SAMPLE_EVERY                                                                               \
     16u /* parts of a share: their encoding's error is measured, from the first                    \
          */
@@ -158,6 +159,7 @@ struct hth_reduce_round {
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
     uint64_t count;
+    double share_max;         /* of hth_reduce_opts */
     struct hth_blob *values;  /* NULL: helper */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;

@@ -39,21 +39,31 @@ static uint32_t sort_positive(const double *bandwidth, uint32_t n, uint32_t *pla
     return count;
 }
 
+/* The level at which those at `places`, the fastest first, have the shares of n members that sum to
+ * `part`. */
+static double fill_part(const double *bandwidth, const uint32_t *places, uint32_t count, uint32_t n,
+                        double part)
+{
+    double sum = 0, level = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        double b = bandwidth[places[k]];
+        /* The next one reduces only if the water reaches it. */
+        if (k > 0 && !(level * b > 1))
+            break;
+        sum += b;
+        level = (((double)n - 2) * part + k + 1) / sum;
+    }
+    return level;
+}
+
 static struct water fill_water(const double *bandwidth, uint32_t n)
 {
     uint32_t places[HTH_AVG_MEMBERS_MAX];
     struct water water = {.positive = sort_positive(bandwidth, n, places)};
-    double sum = 0;
-    for (uint32_t k = 0; k < water.positive; k++) {
-        double b = bandwidth[places[k]];
-        water.slowest = b;
-        if (k == 0)
-            water.fastest = b;
-        /* The next one reduces only if the water reaches it. */
-        if (k > 0 && !(water.level * b > 1))
-            continue;
-        sum += b;
-        water.level = ((double)n - 2 + k + 1) / sum;
+    if (water.positive > 0) {
+        water.fastest = bandwidth[places[0]];
+        water.slowest = bandwidth[places[water.positive - 1]];
+        water.level = fill_part(bandwidth, places, water.positive, n, 1);
     }
     return water;
 }
@@ -87,6 +97,28 @@ enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, doub
         *xi = INFINITY;
     else
         *xi = n > 2 ? HTH_MAX(water.level, 1 / water.slowest) : 1 / water.slowest;
+    return HTH_OK;
+}
+
+enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most)
+{
+    uint32_t places[HTH_AVG_MEMBERS_MAX], count, bound = 0;
+    double cap, level;
+    if (n == 0 || n > HTH_AVG_MEMBERS_MAX || hth_avg_bandwidth_bad(bandwidth, n) != n ||
+        !(most >= 1))
+        return HTH_E_RANGE;
+    count = sort_positive(bandwidth, n, places);
+    cap = most / HTH_MAX(count, 1u);
+    if (n <= 2 || cap >= 1)
+        return HTH_OK; /* of two each reduces half, whatever they say */
+    for (;; bound++) {
+        /* The fastest have the bound, the others fill what is left. */
+        level = fill_part(bandwidth, places + bound, count - bound, n, 1 - bound * cap);
+        if (bound + 1 == count || !(level * bandwidth[places[bound]] - 1 > cap * ((double)n - 2)))
+            break;
+    }
+    for (uint32_t i = 0; i < bound; i++)
+        bandwidth[places[i]] = (cap * ((double)n - 2) + 1) / level;
     return HTH_OK;
 }
 

@@ -23,6 +23,13 @@
  * Bandwidth 0 marks a client, that others can't connect to: it reduces nothing and its own link is
  * not known. If all are 0 nobody said anything: shares are equal and xi is infinite.
  *
+ * Claims. A reducer decides its share, and its share follows what it says of its own line; so among
+ * strangers a claim counts for no more than makes its share `most` times the mean one of those who
+ * reduce (hth_avg_bound_claims): the same linear program with w_i <= most / reducers. With most = 2
+ * at least every second reduces. No round takes longer than with equal shares, and so none of n
+ * members of whom r reduce more than 1 + (n - 2) / r times what the shares above make of it, as
+ * even who reduces nothing has to move its vector once.
+ *
  * Every member computes the shares of a group by itself, and all must get the same numbers: the
  * order of operations is fixed, ties go to the lower index, and the folder is compiled without
  * contraction. Pure functions, any thread. Bandwidths come from peers; hostile ones are an error.
@@ -33,6 +40,9 @@
 #include "core/base.h"
 #include "core/limits.h"
 
+/* Times the mean share: how much a run lets one reduce at most if it does not say. */
+#define HTH_AVG_SHARE_MAX 2.0
+
 /* w[i], sum 1, and xi (may be NULL) in the reciprocal unit of the bandwidths: a vector of S bits
  * and bandwidths in bit/s take S xi seconds. n = 1: the whole vector, xi 0; n = 2: every split
  * takes the same time, so an even one (or all to the one that is not a client).
@@ -42,6 +52,11 @@ enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, doub
 
 /* The index of the first bandwidth that hth_avg_shares would refuse, n if there is none. */
 uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n);
+
+/* Lowers the bandwidths that would give more than `most` times the mean share, most >= 1, so that
+ * hth_avg_shares gives exactly that; others are left to the bit, all where nobody is beyond it.
+ * Errors: as hth_avg_shares, and E_RANGE for `most`. */
+enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most) HTH_MUST;
 
 /* Whole elements: counts[i] in proportion to w[i], sum `total`, by the method of Hagenbach and
  * Bischoff: each gets the floor of its quota, and the rest goes one by one to the largest

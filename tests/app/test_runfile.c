@@ -72,6 +72,7 @@ static void test_averaging(void **state)
     assert_int_equal(run->averaging.target, 160);
     assert_int_equal(run->averaging.group, 16);
     assert_true(run->averaging.clip == 0);
+    assert_true(run->averaging.share_max == 2);
     assert_close(run->averaging.quorum, 0.5, 0, 0);
     assert_null(run->averaging.grid);
     hth_runfile_free(run);
@@ -126,6 +127,10 @@ static void test_mistakes_of_averaging(void **state)
         {"run: a\naveraging: {format: fp12}\n", "fp12"},
         {"run: a\ntrain: {wire: int4}\n", "int4"},
         {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
+        {"run: a\naveraging: {share_max: 0.5}\n",
+         "averaging.share_max is 0.5; it must be from 1 to"},
+        {"run: a\naveraging: {share_max: 257}\n",
+         "averaging.share_max is 257; it must be from 1 to"},
         {"run: a\naveraging: {clip: 0.5}\n", "averaging.clip is 0.5; it must be from 1 to"},
         {"run: a\naveraging: {group: 1}\n", "averaging.group"},
         {"run: a\naveraging: {group: 100000}\n", "averaging.group"},

@@ -160,6 +160,7 @@ void peer_start(struct peer *p)
         .count = s->count,
         .spans = s->spans,
         .span_count = s->span_count,
+        .share_max = s->share_max,
         .timeout_us = s->timeout_us,
         .done = on_done,
         .arg = p,

@@ -43,8 +43,9 @@ struct swarm {
     const struct hth_avg_span *spans; /* NULL: fp32 */
     uint32_t span_count;
     int64_t timeout_us;
-    uint8_t group;   /* of the next round */
-    uint32_t absent; /* bits: members that the next group is without */
+    double share_max; /* of the rounds' options */
+    uint8_t group;    /* of the next round */
+    uint32_t absent;  /* bits: members that the next group is without */
 };
 
 /* Options with which a swarm begins: 1 ms links, no chaos. */

@@ -278,13 +278,15 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
 
 /* The last of n reduces, and says that its line is `claim` times as fast as those of the others.
  * Returns the part of the vector that is its lie; all else is the mean. */
-static double lied_to_by_reducer(uint32_t n, double claim, double clip)
+static double lied_to_by_reducer(uint32_t n, double claim, double clip, double share_max,
+                                 uint64_t count)
 {
     struct swarm s;
     uint32_t all = (1u << n) - 1;
     uint64_t lies = 0;
 
-    begin_with(&s, 12, n, clip, MANY);
+    begin_with(&s, 12, n, clip, count);
+    s.share_max = share_max;
     s.member[n - 1].bandwidth *= claim;
     swarm_roles(&s);
     hth_rpc_serve(s.peer[n - 1].rpc, HTH_REDUCE_METHOD, answer_lie, &s.peer[n - 1]);
@@ -309,11 +311,11 @@ static double lied_to_by_reducer(uint32_t n, double claim, double clip)
     }
     hth_node_crash(s.peer[n - 1].node, HTH_CRASH_RESET);
     swarm_free(&s);
-    return (double)lies / MANY;
+    return (double)lies / (double)count;
 }
 
 /* It decides its share of the vector and nothing else; clipping, which bounds what senders do, does
- * not touch it. What it claims of its line is what its share follows. */
+ * not touch it. What it claims of its line is what its share follows, as far as claims count. */
 static void test_a_reducer_lies(void **state)
 {
     static const double claim[3] = {1, 4, 1e5};
@@ -321,16 +323,33 @@ static void test_a_reducer_lies(void **state)
     (void)state;
     for (uint32_t n = 4; n <= 8; n += 4)
         for (int i = 0; i < 3; i++) {
-            double part = lied_to_by_reducer(n, claim[i], 0);
+            double part = lied_to_by_reducer(n, claim[i], 0, 0, MANY);
+            double kept = lied_to_by_reducer(n, claim[i], 0, 2, MANY);
 
-            print_message("%u members, a line %g times as fast as the others': decides %.3f\n", n,
-                          claim[i], part);
-            assert_close(lied_to_by_reducer(n, claim[i], 1.5), part, 0, 1e-9);
+            print_message("%u members, a line %g times as fast as the others': decides %.3f, "
+                          "bounded %.3f\n",
+                          n, claim[i], part, kept);
+            assert_close(lied_to_by_reducer(n, claim[i], 1.5, 0, MANY), part, 0, 1e-9);
+            assert_close(kept, HTH_MIN(part, 2.0 / n), 0, 5e-3);
             if (claim[i] == 1)
                 assert_close(part, 1.0 / n, 0, 5e-3);
             else
                 assert_true(part > 1.0 / n);
         }
+}
+
+/* A vector so small that not all have a share is no prize for the highest bid: up to 128 times 64
+ * floats for each claims do not count, above nobody is left out. */
+static void test_a_small_vector(void **state)
+{
+    (void)state;
+    for (uint64_t count = 1000; count < 140000; count += count / 8) {
+        double part = lied_to_by_reducer(8, 1e5, 0, 2, count);
+
+        /* Who comes first in the list reduces the smallest ones. */
+        assert_true(part <= 2.0 / 8 + 5e-3);
+        assert_true(count < 32768 ? part == 0 : part > 0.12);
+    }
 }
 
 int main(void)
@@ -339,7 +358,7 @@ int main(void)
         cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
         cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
         cmocka_unit_test(test_overflow),       cmocka_unit_test(test_options),
-        cmocka_unit_test(test_a_reducer_lies),
+        cmocka_unit_test(test_a_reducer_lies), cmocka_unit_test(test_a_small_vector),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,122 @@ static void test_optimum(void **state)
     }
 }
 
+/* The bound of a claim: none is beyond it, who is below keeps his bandwidth to the bit, those at
+ * the bound and the others end as the bounded program's optimum wants it (by its conditions:
+ * whoever reduces below the bound ends together, those at it sooner, those at nothing would end
+ * later), and no round is longer than with equal shares. */
+static void bounded(const double *claims, uint32_t n, double most)
+{
+    double b[HTH_AVG_MEMBERS_MAX], w[HTH_AVG_MEMBERS_MAX], free_w[HTH_AVG_MEMBERS_MAX];
+    double sum = 0, level = 0, slowest = 0, worst = 0, equal = 0, cap;
+    uint32_t reducers = 0;
+
+    memcpy(b, claims, n * sizeof(*b));
+    assert_ok(hth_avg_bound_claims(b, n, most));
+    assert_ok(hth_avg_shares(b, n, w, NULL));
+    assert_ok(hth_avg_shares(claims, n, free_w, NULL));
+    for (uint32_t i = 0; i < n; i++)
+        reducers += claims[i] > 0;
+    cap = HTH_MIN(most / reducers, 1.0);
+    for (uint32_t i = 0; i < n; i++) {
+        sum += w[i];
+        assert_true(w[i] <= cap * (1 + 1e-12));
+        assert_true(b[i] <= claims[i] && (b[i] > 0) == (claims[i] > 0));
+        if (b[i] == claims[i] && w[i] > 0)
+            level = fmax(level, (1 + (n - 2) * w[i]) / claims[i]);
+        if (claims[i] == 0)
+            continue;
+        slowest = fmax(slowest, 1 / claims[i]);
+        worst = fmax(worst, (1 + (n - 2) * w[i]) / claims[i]);
+        equal = fmax(equal, (1 + (n - 2.0) / reducers) / claims[i]);
+    }
+    assert_close(sum, 1, 0, 1e-12);
+    assert_true(worst <= equal * (1 + 1e-9));
+    assert_true(worst <= slowest * (1 + (n - 2.0) / reducers) * (1 + 1e-9));
+    for (uint32_t i = 0; i < n; i++) {
+        double time = claims[i] > 0 ? (1 + (n - 2) * w[i]) / claims[i] : 0;
+
+        if (b[i] < claims[i]) {
+            assert_close(w[i], cap, 1e-9, 0);
+            assert_true(level == 0 || time <= level * (1 + 1e-9));
+        } else if (w[i] > 0) {
+            assert_close(time, level, 1e-9, 0);
+        } else if (claims[i] > 0) {
+            assert_true(time >= level * (1 - 1e-9));
+        }
+        if (free_w[i] > cap * (1 + 1e-9))
+            assert_true(b[i] < claims[i]);
+    }
+}
+
+static void test_bounded_claims(void **state)
+{
+    static const double mosts[] = {1, 1.5, 2, 3, 7, HTH_AVG_MEMBERS_MAX};
+    double b[HTH_AVG_MEMBERS_MAX], w[HTH_AVG_MEMBERS_MAX];
+    struct hth_rng rng;
+
+    (void)state;
+    hth_rng_init(&rng, 33);
+    for (uint32_t round = 0; round < 3000; round++) {
+        uint32_t n = 3 + (uint32_t)hth_rng_below(&rng, round % 10 == 0 ? 254 : 20);
+        for (uint32_t i = 0; i < n; i++) {
+            bool client = i > 0 && hth_rng_chance(&rng, 0.2);
+            double size = hth_rng_normal(&rng);
+            b[i] = client ? 0 : exp(3 * size);
+        }
+        bounded(b, n, mosts[round % HTH_ARRAY_LEN(mosts)]);
+    }
+    /* One claims all there is: of eight it has two eighths, of 256 one 128th, of four a half. */
+    for (uint32_t n = 4; n <= HTH_AVG_MEMBERS_MAX; n *= 2) {
+        fill(b, 0, n, 1e8);
+        b[n - 1] = HTH_AVG_BANDWIDTH_MAX;
+        bounded(b, n, 2);
+        assert_ok(hth_avg_bound_claims(b, n, 2));
+        assert_ok(hth_avg_shares(b, n, w, NULL));
+        assert_close(w[n - 1], 2.0 / n, 1e-12, 0);
+        assert_close(w[0], (1 - 2.0 / n) / (n - 1), 1e-9, 0);
+    }
+    /* Claims at both limits of what may be said; and one who is alone among clients. */
+    fill(b, 0, 8, HTH_AVG_BANDWIDTH_MIN);
+    fill(b, 0, 4, HTH_AVG_BANDWIDTH_MAX);
+    bounded(b, 8, 1);
+    bounded(b, 8, 2);
+    fill(b, 1, 8, 0);
+    bounded(b, 8, 1);
+}
+
+/* Two claims of the published vectors are beyond twice the mean; the others are left as they are.
+ */
+static void test_bound_of_the_golden(void **state)
+{
+    double b[24], same[24], w[24], xi;
+
+    (void)state;
+    fill(b, 0, 4, 1000);
+    fill(b, 4, 8, 100);
+    memcpy(same, b, sizeof(b));
+    assert_ok(hth_avg_bound_claims(b, 8, 2));
+    assert_memory_equal(b, same, 8 * sizeof(*b));
+    fill(b, 0, 8, 200);
+    b[0] = 1000;
+    assert_ok(hth_avg_bound_claims(b, 8, 2));
+    assert_ok(hth_avg_shares(b, 8, w, &xi));
+    assert_close(w[0], 0.25, 0, 1e-9);
+    /* (1 + 6 * 0.75 / 7) / 200 of the others, where it was 0.005833, and 0.00875 with equal ones */
+    assert_close(xi, 0.0082142857, 0, 1e-9);
+    /* The hybrid set-up: 3 mean shares each, so 3 leaves it alone, and 2 costs 46 %. */
+    fill(b, 0, 8, 1000);
+    fill(b, 8, 24, 200);
+    memcpy(same, b, sizeof(b));
+    assert_ok(hth_avg_bound_claims(b, 24, 3));
+    assert_memory_equal(b, same, sizeof(b));
+    assert_ok(hth_avg_bound_claims(b, 24, 2));
+    assert_ok(hth_avg_shares(b, 24, w, &xi));
+    for (uint32_t i = 0; i < 24; i++)
+        assert_close(w[i], i < 8 ? 2.0 / 24 : 1.0 / 48, 0, 1e-9);
+    assert_close(xi, (1 + 22.0 / 48) / 200, 1e-9, 0);
+}
+
 static void test_hostile(void **state)
 {
     static const double bad[] = {NAN, INFINITY, -INFINITY, -1, -1e-30, 1e-7, 1.1e15, 5e-324, 1e300};
@@ -113,8 +229,13 @@ static void test_hostile(void **state)
         assert_err(HTH_E_RANGE, hth_avg_shares(b, 5, w, &xi));
         assert_err(HTH_E_RANGE, hth_avg_split_by_bandwidth(b, 5, 10, 0, counts));
         assert_err(HTH_E_RANGE, hth_avg_times(b, 5, 1e6, &times));
+        assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, 5, 2));
     }
     assert_int_equal(hth_avg_bandwidth_bad(b, 2), 2);
+    assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, 2, 0.99));
+    assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, 2, NAN));
+    assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, 0, 2));
+    assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, HTH_AVG_MEMBERS_MAX + 1, 2));
     b[2] = HTH_AVG_BANDWIDTH_MAX;
     b[1] = HTH_AVG_BANDWIDTH_MIN;
     assert_ok(hth_avg_shares(b, 5, w, &xi));
@@ -225,10 +346,16 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),        cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_optimum),       cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_split),         cmocka_unit_test(test_split_sums),
-        cmocka_unit_test(test_split_refuses), cmocka_unit_test(test_times),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_small_groups),
+        cmocka_unit_test(test_optimum),
+        cmocka_unit_test(test_bounded_claims),
+        cmocka_unit_test(test_bound_of_the_golden),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_sums),
+        cmocka_unit_test(test_split_refuses),
+        cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
