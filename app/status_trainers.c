@@ -71,9 +71,10 @@ static void print_one(const struct hth_roster *roster, const struct hth_roster_p
     }
     printf("%08x %u members", l->group, l->members);
     print_mates(roster, p);
-    printf(", %u dropped, waited %u ms (%u matching), reduced %u ms, %s, change %.3g, distance "
+    printf(", %u dropped, %.4g %% of the weight, waited %u ms (%u matching), reduced %u ms, %s, "
+           "change %.3g, distance "
            "%.3g %%  %s\n",
-           l->drops, l->wait_ms, l->match_ms, l->reduce_ms,
+           l->drops, 100 * l->weight_fraction, l->wait_ms, l->match_ms, l->reduce_ms,
            hth_cli_bytes_text((double)l->bytes, bytes), l->change,
            l->norm > 0 ? 100 * l->change / l->norm : 0,
            hth_avg_reason_name((enum hth_avg_reason)l->reason));
@@ -111,12 +112,12 @@ static json_t *last_json(const struct hth_roster *roster, const struct hth_roste
     char group[9] = "";
     if (l->group != 0)
         snprintf(group, sizeof(group), "%08x", l->group);
-    return json_pack("{s:s, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "group", group,
+    return json_pack("{s:s, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "group", group,
                      "members", whole(l->members), "peers", mates_json(roster, p), "drops",
                      whole(l->drops), "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason),
                      "wait_ms", whole(l->wait_ms), "match_ms", whole(l->match_ms), "reduce_ms",
                      whole(l->reduce_ms), "bytes", whole(l->bytes), "change", l->change, "norm",
-                     l->norm);
+                     l->norm, "weight_fraction", l->weight_fraction);
 }
 
 static json_t *peer_json(const struct hth_roster *roster, const struct hth_roster_peer *p)

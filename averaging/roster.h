@@ -63,9 +63,10 @@ struct hth_roster_last {
     uint32_t members, drops;
     uint32_t reason; /* enum hth_avg_reason */
     uint32_t wait_ms, match_ms, reduce_ms;
-    uint64_t bytes; /* of values, both ways */
-    double change;  /* norm of average - its own values: how far it was from the others */
-    double norm;    /* of the average */
+    uint64_t bytes;         /* of values, both ways */
+    double change;          /* norm of average - its own values: how far it was from the others */
+    double norm;            /* of the average */
+    double weight_fraction; /* of the groups' weight that was averaged */
 };
 
 /* What parameters were at the last steps of a kind that their owner chooses (trainer/lineage.h):

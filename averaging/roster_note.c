@@ -8,7 +8,7 @@
  *                                           32-bit floats             size (4), at (4)
  *                                                                   .. ready at (8)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
- *   change, norm (4 each, floats)
+ *   change, norm, weight fraction (4 each, floats)
  *   the marks: step (8), 4 x mark (8)
  */
 #include <float.h>
@@ -16,7 +16,7 @@
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 2
+#define NOTE_VERSION 3
 
 static uint32_t float_bits(double x)
 {
@@ -45,6 +45,7 @@ static void write_last(const struct hth_roster_last *l, struct hth_writer *w)
     hth_write_u64(w, l->bytes);
     hth_write_u32(w, float_bits(l->change));
     hth_write_u32(w, float_bits(l->norm));
+    hth_write_u32(w, float_bits(l->weight_fraction));
 }
 
 static void read_last(struct hth_reader *r, struct hth_roster_last *l)
@@ -57,6 +58,7 @@ static void read_last(struct hth_reader *r, struct hth_roster_last *l)
     l->bytes = hth_read_u64(r);
     l->change = from_bits(hth_read_u32(r));
     l->norm = from_bits(hth_read_u32(r));
+    l->weight_fraction = from_bits(hth_read_u32(r));
 }
 
 enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_writer *w)
@@ -100,7 +102,8 @@ static enum hth_err check(const struct hth_roster_note *n)
         return HTH_E_RANGE;
     if (n->last.members > HTH_AVG_MEMBERS_MAX || n->last.drops > HTH_AVG_MEMBERS_MAX ||
         !(n->last.change >= 0 && n->last.change <= FLT_MAX) ||
-        !(n->last.norm >= 0 && n->last.norm <= FLT_MAX))
+        !(n->last.norm >= 0 && n->last.norm <= FLT_MAX) ||
+        !(n->last.weight_fraction >= 0 && n->last.weight_fraction <= 1))
         return HTH_E_RANGE;
     if (n->ready_at_us < 0 || (n->generation == 0) != (n->shape.dims == 0))
         return HTH_E_RANGE;

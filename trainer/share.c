@@ -92,7 +92,8 @@ void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *a
                                    .reduce_ms = (uint32_t)(r->reduce_us / HTH_US_PER_MS),
                                    .bytes = r->bytes_out + r->bytes_in,
                                    .change = distance,
-                                   .norm = norm};
+                                   .norm = norm,
+                                   .weight_fraction = HTH_MIN(r->weight_fraction, 1.0)};
 
     if (roster == NULL)
         return;

@@ -29,7 +29,8 @@ static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
                                                 .reduce_ms = UINT32_MAX,
                                                 .bytes = UINT64_MAX,
                                                 .change = 3,
-                                                .norm = 4};
+                                                .norm = 4,
+                                                .weight_fraction = 0.75};
     struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
     struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
     struct hth_roster *roster;
@@ -56,6 +57,7 @@ static void check_one(const json_t *trainer)
         assert_true(number(last, times[i]) == UINT32_MAX);
     assert_true(number(last, "bytes") == (double)INT64_MAX);
     assert_true(number(last, "change") == 3 && number(last, "norm") == 4);
+    assert_true(number(last, "weight_fraction") == 0.75);
     assert_int_equal(json_array_size(peers), HTH_AVG_STATUS_MEMBERS);
     const char *id = json_string_value(json_object_get(trainer, "id"));
     for (size_t i = 0; i < json_array_size(peers); i++) {

@@ -636,21 +636,26 @@ static void test_clock_skew(void **state)
 
 static struct hth_roster_note good_note(void)
 {
-    struct hth_roster_note n = {
-        .addr = {.family = 4, .ip = {10, 1, 2, 3}, .port = 9},
-        .flags = HTH_ROSTER_CLIENT,
-        .schema = 77,
-        .step = 12,
-        .samples = 13,
-        .samples_per_s = 14.5,
-        .bandwidth = 1e6,
-        .round = 15,
-        .generation = 16,
-        .shape = {.dims = 2, .size = {3, 4}},
-        .cell = {{2, 3}},
-        .ready_at_us = 17,
-        .last = {.group = 1, .members = 2, .drops = 1, .bytes = 3, .change = 0.5, .norm = 4},
-        .marks = {.step = 12, .mark = {21, 22, 0, 24}}};
+    struct hth_roster_note n = {.addr = {.family = 4, .ip = {10, 1, 2, 3}, .port = 9},
+                                .flags = HTH_ROSTER_CLIENT,
+                                .schema = 77,
+                                .step = 12,
+                                .samples = 13,
+                                .samples_per_s = 14.5,
+                                .bandwidth = 1e6,
+                                .round = 15,
+                                .generation = 16,
+                                .shape = {.dims = 2, .size = {3, 4}},
+                                .cell = {{2, 3}},
+                                .ready_at_us = 17,
+                                .last = {.group = 1,
+                                         .members = 2,
+                                         .drops = 1,
+                                         .bytes = 3,
+                                         .change = 0.5,
+                                         .norm = 4,
+                                         .weight_fraction = 0.5},
+                                .marks = {.step = 12, .mark = {21, 22, 0, 24}}};
 
     return n;
 }
@@ -680,6 +685,7 @@ static void test_notes(void **state)
     assert_int_equal(got.ready_at_us, 17);
     assert_int_equal(got.last.bytes, 3);
     assert_close(got.last.norm, 4, 0, 0);
+    assert_close(got.last.weight_fraction, 0.5, 0, 0);
     assert_memory_equal(&got.marks, &n.marks, sizeof(n.marks));
     hth_writer_init(&w, bytes, sizeof(bytes));
     assert_ok(hth_roster_note_write(&n, &w));
@@ -723,6 +729,9 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, last.change, -1);
     REFUSED(HTH_E_RANGE, last.change, NAN);
     REFUSED(HTH_E_RANGE, last.norm, INFINITY);
+    REFUSED(HTH_E_RANGE, last.weight_fraction, -0.1);
+    REFUSED(HTH_E_RANGE, last.weight_fraction, 1.01);
+    REFUSED(HTH_E_RANGE, last.weight_fraction, NAN);
 #undef REFUSED
     n = good_note();
     n.step = HTH_AVG_STEP_MAX;

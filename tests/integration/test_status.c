@@ -148,8 +148,8 @@ static bool tells_of_three(const json_t *status)
 
 static void check_last(const json_t *trainer)
 {
-    static const char *const numbers[] = {"drops",     "wait_ms", "match_ms",
-                                          "reduce_ms", "change",  "norm"};
+    static const char *const numbers[] = {"drops",  "wait_ms", "match_ms",       "reduce_ms",
+                                          "change", "norm",    "weight_fraction"};
     const json_t *last = json_object_get(trainer, "last"), *peers = json_object_get(last, "peers");
     for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
         assert_true(toy_number(last, numbers[i]) >= 0);
