@@ -82,14 +82,19 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     struct hth_env *env = look->match->env;
     struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
     uint32_t order[HTH_AVG_MEMBERS_MAX];
+    uint32_t helpers = 0;
     struct hth_avg_group *g;
     struct hth_hash id;
 
     *out = NULL;
     if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
         return HTH_E_RANGE;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         ids[i] = members[i].id;
+        helpers += members[i].mode == HTH_AVG_HELPER;
+    }
+    if (helpers > count - helpers)
+        return HTH_E_RANGE;
     HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
     hth_avg_order(env->crypto, &id, ids, count, order);
     seal(env->crypto, members, order, count, &id);

@@ -32,8 +32,10 @@
  * that the caller says are due. It waits for none of them longer than patience_us after it could
  * have heard of them, and not at all once the earliest window among it and its followers is over.
  * More members than group_max, helpers not counted, are cut into groups of near-equal size, dealt
- * in turn by the order, and every group begins. Fewer than group_min, at the end of the window: the
- * look ends ALONE or TOO_FEW, with the last refusal as the reason where there was one.
+ * in turn by the order, and every group begins. A group takes at most as many helpers as it has
+ * members who average, the first in the order; a list with more is refused. Who is beyond that, or
+ * beyond HTH_AVG_MEMBERS_MAX, clients last, hears FULL. Fewer than group_min, at the end of the
+ * window: the look ends ALONE or TOO_FEW, with the last refusal as the reason where there was one.
  *
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
@@ -43,8 +45,9 @@
  * Refusals carry a reason of reason.h; the refused strike that peer off until it declares anew.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line,
- * HTH_AVG_LOOKS_MAX looks, HTH_AVG_BEGUN_MAX groups remembered. Loop thread. Callbacks never run
- * inside a call of this header, and may not free the match.
+ * of them HTH_AVG_HELPERS_MAX helpers (the first in the order), HTH_AVG_LOOKS_MAX looks,
+ * HTH_AVG_BEGUN_MAX groups remembered. Loop thread. Callbacks never run inside a call of this
+ * header, and may not free the match.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H

@@ -9,13 +9,12 @@
 static void take_redirect(struct hth_look *look, struct looker *from,
                           const struct hth_join_reply *reply)
 {
-    enum hth_err err = hth_board_offer(look->board, reply->record, reply->record_len);
-
-    /* It may name somebody who did not answer us, and find that out itself in a moment. */
-    if (err != HTH_OK)
-        look->pause_us = hth_now_us(look->match->env) + PAUSE_US;
     if (++from->redirects > REDIRECTS_MAX)
         hth_look_strike(look, from, true);
+    /* It may name somebody who did not answer us, and find that out itself in a moment. (Who is new
+     * may take the place of `from`.) */
+    if (hth_board_offer(look->board, reply->record, reply->record_len) != HTH_OK)
+        look->pause_us = hth_now_us(look->match->env) + PAUSE_US;
 }
 
 /* We are in it, ready and with what we said of ourselves. */

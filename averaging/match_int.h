@@ -133,7 +133,8 @@ void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth
 /* Keeps a copy for members that ask later. */
 void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us);
 /* The members in the group's order, its id derived from the line, the schema and all that is said
- * of the members; `self` is count when this peer is not in it. Errors: as hth_avg_group_id. */
+ * of the members; `self` is count when this peer is not in it. Errors: as hth_avg_group_id, and
+ * E_RANGE when more only reduce than average. */
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
 
@@ -145,7 +146,8 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
 /* Where this peer stands along the round's axis. */
 uint32_t hth_look_at(const struct hth_look *look);
 struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
-/* NULL: HTH_AVG_LOOKERS_MAX are known. */
+/* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX that come
+ * before it. Such a one may make room: it is gone then. */
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode);
 void hth_look_forget(struct hth_look *look, struct looker *l);
@@ -183,6 +185,8 @@ int64_t hth_look_life_us(const struct hth_look *look);
 
 /* match_lead.c */
 void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join);
+/* It is about to be forgotten: answers what it asked. */
+void hth_lead_turn_away(struct looker *l);
 /* Sends the followers to that looker (NULL: away). */
 void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason);
 /* Begins the group or ends the look if it is time; else answers held JOINs that are due and gives

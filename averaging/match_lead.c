@@ -59,6 +59,12 @@ static void on_cancel(void *arg)
     hth_look_poke(look);
 }
 
+void hth_lead_turn_away(struct looker *l)
+{
+    if (l->held != NULL)
+        answer_reason(l, HTH_AVG_FULL);
+}
+
 void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason)
 {
     struct hth_join_reply reply = {.reason = reason};
@@ -121,9 +127,11 @@ static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request
 void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join)
 {
     struct hth_match *m = look->match;
-    struct looker *l, *leader = hth_look_leader(look);
+    struct looker *l, *leader;
     enum hth_avg_reason reason = judge(look, join, &l);
     struct hth_join_reply reply = {.reason = reason};
+
+    leader = hth_look_leader(look);
 
     if (reason == HTH_AVG_WAIT && leader == NULL) {
         hold(look, l, req, join);
@@ -214,8 +222,7 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-/* The n-th of the members is in group n mod groups, which spreads every mode over all groups. Those
- * who only reduce make no group too large. */
+/* Those who only reduce make no group too large. */
 static uint32_t groups_of(const struct hth_look *look, const struct census *c)
 {
     uint32_t groups = hth_avg_groups(c->contributors, look->opts.group_max);
@@ -251,8 +258,31 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
     return count;
 }
 
+/* Deals the members to the groups, in turn, which spreads every mode over all of them; to[i] ==
+ * groups: there is no room. Clients are last, and of them there may be too many for few trainers.
+ * Those who only reduce have the room that is left, and are no more than who averages: peers that
+ * cost nothing to make do not push out anybody who brings values, nor have most of the shares. */
+static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint32_t groups,
+                     uint32_t contributors, uint32_t *to)
+{
+    uint32_t dealt[2] = {0}, in = 0;
+
+    contributors = HTH_MIN(contributors, groups * HTH_AVG_MEMBERS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        bool helps = members[i].mode == HTH_AVG_HELPER;
+        uint32_t k = dealt[helps]++, g = k % groups;
+        uint32_t most = hth_avg_group_size(contributors, groups, g);
+
+        if (helps)
+            most = HTH_MIN(most, HTH_AVG_MEMBERS_MAX - most);
+        to[i] = k / groups < most ? g : groups;
+        in += to[i] < groups;
+    }
+    return in;
+}
+
 static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct looker **from,
-                      uint32_t count, uint32_t groups, uint32_t index)
+                      const uint32_t *to, uint32_t came, uint32_t index)
 {
     struct hth_join_reply reply = {.reason = HTH_AVG_OK,
                                    .members = group->member,
@@ -260,8 +290,8 @@ static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct
                                    .match_us = look->result.match_us};
 
     hth_match_remember(look->match, group, look->result.match_us);
-    for (uint32_t i = index; i < count; i += groups)
-        if (from[i] != NULL && from[i]->held != NULL)
+    for (uint32_t i = 0; i < came; i++)
+        if (to[i] == index && from[i] != NULL && from[i]->held != NULL)
             answer(from[i], &reply);
 }
 
@@ -270,9 +300,9 @@ static void begin(struct hth_look *look, const struct census *c)
     struct hth_avg_member *members = hth_new_array(struct hth_avg_member, c->members);
     struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, c->members);
     struct looker **from = hth_new_array(struct looker *, c->members);
+    uint32_t *to = hth_new_array(uint32_t, c->members);
     uint32_t came = gather(look, members, from), groups = groups_of(look, c);
-    /* Trainers are first and clients last, of which there may be too many for few trainers. */
-    uint32_t count = HTH_MIN(came, groups * HTH_AVG_MEMBERS_MAX);
+    uint32_t in = deal(members, came, groups, c->contributors, to);
     struct hth_avg_group *own = NULL;
     enum hth_err err = HTH_OK;
 
@@ -280,21 +310,23 @@ static void begin(struct hth_look *look, const struct census *c)
     for (uint32_t g = 0; g < groups && err == HTH_OK; g++) {
         struct hth_avg_group *group;
         uint32_t n = 0;
-        for (uint32_t i = g; i < count; i += groups)
-            dealt[n++] = members[i];
+        for (uint32_t i = 0; i < came; i++)
+            if (to[i] == g)
+                dealt[n++] = members[i];
         err = hth_match_group(look, dealt, n, &group);
         if (err != HTH_OK)
             break;
-        begin_one(look, group, from, count, groups, g);
+        begin_one(look, group, from, to, came, g);
         if (g == 0)
             own = group;
         else
             hth_free(group);
     }
-    hth_lead_dismiss(look, NULL, count < came ? HTH_AVG_FULL : HTH_AVG_BEGUN);
+    hth_lead_dismiss(look, NULL, in < came ? HTH_AVG_FULL : HTH_AVG_BEGUN);
     look->result.led = err == HTH_OK;
     look->match->stats.led += err == HTH_OK ? groups : 0;
     hth_look_end(look, err, err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED, own);
+    hth_free(to);
     hth_free(from);
     hth_free(dealt);
     hth_free(members);

@@ -84,19 +84,47 @@ static void put_in(struct hth_look *look, struct looker *l)
     look->count++;
 }
 
+/* Those who only reduce do not fill the table, and the flood of them does not keep out who came
+ * later: the first in the order stay, which follows from the round and their keys. */
+static bool make_room_for_helper(struct hth_look *look, const struct hth_hash *mark,
+                                 const struct hth_peer_id *id)
+{
+    struct looker *last = NULL;
+    uint32_t helpers = 0;
+
+    for (uint32_t i = 0; i < look->count; i++) {
+        if (look->lookers[i]->mode != HTH_AVG_HELPER)
+            continue;
+        last = look->lookers[i];
+        helpers++;
+    }
+    if (helpers < HTH_AVG_HELPERS_MAX)
+        return true;
+    if (order(HTH_AVG_HELPER, mark, id, HTH_AVG_HELPER, &last->mark, &last->id) > 0)
+        return false;
+    hth_lead_turn_away(last);
+    hth_look_forget(look, last);
+    return true;
+}
+
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode)
 {
     struct looker *l = hth_look_find(look, id);
 
     if (l == NULL) {
+        struct hth_hash mark;
+
+        mark_of(look, id, &mark);
+        if (mode == HTH_AVG_HELPER && !make_room_for_helper(look, &mark, id))
+            return NULL;
         if (look->count >= HTH_AVG_LOOKERS_MAX)
             return NULL;
         l = hth_new(struct looker);
         l->look = look;
         l->id = *id;
         l->seen_us = hth_now_us(look->match->env);
-        mark_of(look, id, &l->mark);
+        l->mark = mark;
     } else if (l->mode == mode) {
         return l;
     } else {

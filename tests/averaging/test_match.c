@@ -252,6 +252,51 @@ static void too_many_clients(void **state)
     crowd_stop(&c);
 }
 
+/* Helpers push nobody out who brings values, and are no more than those: of `helpers` in a line
+ * with `trainers` and `clients` so many are in; who is not hears FULL. */
+static void helpers_in(uint32_t trainers, uint32_t clients, uint32_t helpers, uint32_t expected)
+{
+    struct crowd c;
+    struct hth_match_stats s;
+    uint32_t in[3] = {0}, full = 0, group = trainers + clients + expected;
+
+    crowd_start(&c, 72, trainers + clients + helpers, NULL);
+    c.due_known = true;
+    c.look.group_full = c.look.group_max = HTH_AVG_MEMBERS_MAX / 2;
+    for (uint32_t i = 0; i < c.count; i++) {
+        c.look.mode = i < trainers             ? HTH_AVG_TRAINER
+                      : i < trainers + helpers ? HTH_AVG_HELPER
+                                               : HTH_AVG_CLIENT;
+        c.look.weight = c.look.mode != HTH_AVG_HELPER;
+        crowd_look(&c.mate[i]);
+    }
+    assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < c.count; i++) {
+        bool got = c.mate[i].result.err == HTH_OK;
+
+        in[i < trainers ? 0 : (i < trainers + helpers ? 1 : 2)] += got;
+        hth_match_stats(c.mate[i].match, &s);
+        full += (uint32_t)s.said[HTH_AVG_FULL];
+        assert_true(!got || c.mate[i].group->count == group);
+    }
+    assert_int_equal(in[0], trainers);
+    assert_int_equal(in[1], expected);
+    assert_int_equal(in[2], clients);
+    assert_int_equal(full, helpers - expected);
+    crowd_stop(&c);
+}
+
+static void too_many_helpers(void **state)
+{
+    (void)state;
+    helpers_in(2, 0, 2, 2);
+    helpers_in(2, 1, 9, 3);
+    /* as many as average, and then as there is room for */
+    helpers_in(1, 127, 132, 128);
+    helpers_in(1, 255, 4, 0);
+}
+
 /* Two clients can't reach each other. */
 static void only_clients(void **state)
 {
@@ -524,6 +569,7 @@ int main(void)
         cmocka_unit_test(one_key_mixes),
         cmocka_unit_test(modes),
         cmocka_unit_test(too_many_clients),
+        cmocka_unit_test(too_many_helpers),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),
         cmocka_unit_test(never_ready),

@@ -208,12 +208,14 @@ struct planted {
     size_t len;
 };
 
+static enum hth_avg_mode planted_mode; /* of the notes that are made */
+
 /* mate's declaration for its line, issued `ago_us` ago; not yet in the table. */
 static void make_note(struct mate *m, int64_t ago_us, struct planted *p)
 {
     struct hth_avg_line line = m->crowd->look.line;
     uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[64];
-    struct hth_declare d = {.addr = m->addr, .schema = m->crowd->look.schema};
+    struct hth_declare d = {.mode = planted_mode, .addr = m->addr, .schema = m->crowd->look.schema};
     struct hth_writer w;
     struct hth_record rec = {.kind = HTH_RECORD_DECLARE, .life_ms = 5000};
     size_t len;
@@ -331,14 +333,22 @@ static struct liar {
     uint32_t count;
     double lies[2]; /* its bandwidth, as it tells each of them */
     enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, LIES } about; /* of mate 1, to both */
+    uint32_t helpers;                                             /* that it invents */
 } liar;
 
 static void answer_lying(uint32_t to)
 {
-    struct hth_avg_member members[3];
+    struct hth_avg_member members[7];
     struct hth_join_reply reply = {.reason = HTH_AVG_OK, .members = members, .count = 3};
 
-    memcpy(members, liar.member, sizeof(members));
+    memcpy(members, liar.member, sizeof(liar.member));
+    for (uint32_t i = 3; i < 3 + liar.helpers; i++) {
+        members[i] = (struct hth_avg_member){.id = {{(uint8_t)i}},
+                                             .addr = liar.self->addr,
+                                             .mode = HTH_AVG_HELPER,
+                                             .bandwidth = 1e9};
+        reply.count++;
+    }
     members[0].bandwidth = liar.lies[to];
     members[1].weight += liar.about == WEIGHT;
     members[1].bandwidth += liar.about == BANDWIDTH;
@@ -401,6 +411,14 @@ static void lying_leader(void **state)
     assert_int_equal(c.mate[1].group->count, 3);
     assert_int_equal(c.mate[2].group->count, 3);
     assert_memory_not_equal(&c.mate[1].group->id, &c.mate[2].group->id, sizeof(struct hth_hash));
+    crowd_stop(&c);
+    /* As many helpers as there are members who average may be in a list, and no more. */
+    lie(&c, 16, &(struct liar){.lies = {5, 5}, .helpers = 3});
+    assert_int_equal(c.mate[1].group->count, 6);
+    crowd_stop(&c);
+    lie(&c, 16, &(struct liar){.lies = {5, 5}, .helpers = 4});
+    for (uint32_t i = 1; i < 3; i++)
+        assert_true(c.mate[i].group == NULL || c.mate[i].group->count == 2);
     crowd_stop(&c);
     for (int about = WEIGHT; about < LIES; about++) {
         uint32_t complete = 0;
@@ -550,15 +568,31 @@ static void begun_groups_are_bounded(void **state)
     crowd_stop(&c);
 }
 
-/* mate[2]'s declaration under another name; false when that one would lead mate[0]. */
-static bool make_note_as(struct crowd *c, uint64_t name, struct planted *p)
+/* How many of the mates come before that mark in the line. */
+static uint32_t place_of(const struct crowd *c, const struct hth_hash *mark)
+{
+    uint8_t line[HTH_AVG_LINE_KEY_MAX];
+    size_t len = hth_avg_line_key(&c->look.line, line);
+    uint32_t before = 0;
+
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct hth_hash m;
+
+        hth_avg_mark(c->mate[i].env->crypto, line, len, &c->mate[i].env->self, &m);
+        before += memcmp(&m, mark, sizeof(m)) < 0;
+    }
+    return before;
+}
+
+/* mate[2]'s declaration under another name; returns how many mates come before that one. */
+static uint32_t make_note_as(struct crowd *c, uint64_t name, struct planted *p)
 {
     struct hth_env *env = c->mate[2].env;
     struct hth_pubkey key = env->pubkey;
     struct hth_secret secret = env->secret;
     uint8_t line[HTH_AVG_LINE_KEY_MAX];
     size_t len = hth_avg_line_key(&c->look.line, line);
-    struct hth_hash ours, theirs;
+    struct hth_hash mark;
     struct hth_peer_id id;
 
     hth_store_u64le(env->secret.b, name);
@@ -567,9 +601,8 @@ static bool make_note_as(struct crowd *c, uint64_t name, struct planted *p)
     make_note(&c->mate[2], 0, p);
     env->secret = secret;
     env->pubkey = key;
-    hth_avg_mark(env->crypto, line, len, &c->mate[0].env->self, &ours);
-    hth_avg_mark(env->crypto, line, len, &id, &theirs);
-    return memcmp(&ours, &theirs, sizeof(ours)) < 0;
+    hth_avg_mark(env->crypto, line, len, &id, &mark);
+    return place_of(c, &mark);
 }
 
 /* More lookers than a line may have: the table stays bounded, and those beyond hear FULL. */
@@ -584,7 +617,7 @@ static void too_many_lookers(void **state)
     order_start(&c, 17);
     crowd_look(&c.mate[0]);
     for (uint64_t name = 1000; garden_count < HTH_AVG_LOOKERS_MAX; name++)
-        if (make_note_as(&c, name, &p))
+        if (make_note_as(&c, name, &p) > 0)
             plant(&c.mate[2], &p);
     hth_world_run_for(c.world, HTH_US_PER_S);
     hth_match_stats(c.mate[0].match, &s);
@@ -593,6 +626,58 @@ static void too_many_lookers(void **state)
     assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).answers, 0);
     j = join_of(&c.mate[2]);
     assert_int_equal(ask(&c.mate[2], &c.mate[0], &j).reason, HTH_AVG_FULL);
+    hth_look_cancel(c.mate[0].look);
+    c.mate[0].look = NULL;
+    uproot();
+    crowd_stop(&c);
+}
+
+/* Notes of so many helpers who come after that many mates. */
+static void plant_helpers(struct crowd *c, uint32_t count, uint32_t after)
+{
+    static uint64_t name = 100000;
+    struct planted p;
+
+    planted_mode = HTH_AVG_HELPER;
+    for (uint32_t done = 0; done < count; name++) {
+        if (make_note_as(c, name, &p) != after)
+            continue;
+        plant(&c->mate[2], &p);
+        done++;
+    }
+    planted_mode = HTH_AVG_TRAINER;
+}
+
+/* Helpers cost nothing to make. However many declare, those that come first in the order are kept,
+ * and trainers find a place. */
+static void too_many_helpers(void **state)
+{
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    struct crowd c;
+    struct hth_join helper, trainer;
+    const struct raw *held;
+
+    (void)state;
+    order_start(&c, 18);
+    crowd_look(&c.mate[0]);
+    plant_helpers(&c, HTH_AVG_HELPERS_MAX + 4, 2); /* between mates 1 and 2 */
+    hth_world_run_for(c.world, HTH_US_PER_S);
+    assert_int_equal(c.mate[0].look->count, HTH_AVG_HELPERS_MAX);
+    helper = join_of(&c.mate[2]);
+    helper.self.mode = HTH_AVG_HELPER;
+    helper.self.weight = 0;
+    assert_int_equal(ask(&c.mate[2], &c.mate[0], &helper).reason, HTH_AVG_FULL);
+    trainer = join_of(&c.mate[2]);
+    assert_int_equal(ask(&c.mate[2], &c.mate[0], &trainer).answers, 0); /* held */
+    helper.self.addr = c.mate[1].addr;
+    helper.ready = false; /* it is waited for */
+    held = send_bytes(&c.mate[1], &c.mate[0], bytes, hth_join_pack(&helper, bytes));
+    hth_world_run_for(c.world, 50 * HTH_US_PER_MS);
+    assert_int_equal(held->answers, 0); /* one of the flood made room for it */
+    /* A flood that does come before it takes its place, which it is told. */
+    plant_helpers(&c, HTH_AVG_HELPERS_MAX, 1);
+    hth_world_run_for(c.world, 140 * HTH_US_PER_MS);
+    assert_int_equal(held->reason, HTH_AVG_FULL);
     hth_look_cancel(c.mate[0].look);
     c.mate[0].look = NULL;
     uproot();
@@ -613,6 +698,7 @@ int main(void)
         cmocka_unit_test(telling_is_bounded),
         cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
+        cmocka_unit_test(too_many_helpers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
