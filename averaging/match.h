@@ -23,8 +23,9 @@
  * those who look there only later. Then JOIN and BEGIN are one round trip more. A JOIN that is held
  * is also what tells each side that the other lives: a lost connection ends it at once, and an
  * answer that does not come within hold_us + silence_us strikes the leader off for the rest of the
- * round, and the next in order takes over. A leader that learns of a smaller looker follows it, and
- * sends its own followers after it with that looker's signed note, so that nobody has to be
+ * round, and the next in order takes over. (One to whom there is no connection by then is asked for
+ * dial_us more only where nobody else could lead.) A leader that learns of a smaller looker follows
+ * it, and sends its own followers after it with that looker's signed note, so that nobody has to be
  * believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
@@ -202,6 +203,9 @@ struct hth_look_opts {
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
     /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
+    /* Whether somebody is known not to be there: what it declared before then does not count until
+     * it speaks again. May be NULL. */
+    bool (*missed)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
 };

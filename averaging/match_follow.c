@@ -111,7 +111,6 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth
     struct hth_match *m = look->match;
     struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
-    struct hth_rpc_peer_info info;
     struct hth_join join = {.line = look->opts.line,
                             .schema = look->opts.schema,
                             .ready = look->opts.ready,
@@ -131,7 +130,7 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth
     call.body.payload = bytes;
     call.body.payload_len = hth_join_pack(&join, bytes);
     call.timeout_us = m->opts.hold_us + m->opts.silence_us;
-    if (hth_rpc_peer_info(m->rpc, &l->id, &info) != HTH_OK || !info.connected)
+    if (!hth_look_connected(look, &l->id))
         call.timeout_us += m->opts.dial_us;
     m->stats.joins_out++;
     return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
@@ -185,15 +184,30 @@ void hth_look_probe(struct hth_look *look)
     }
 }
 
+/* To whom a connection takes longer than an answer may, others are asked meanwhile: it may be dead,
+ * and they may know. Returns when that is. */
+static int64_t slow_at(const struct hth_look *look, const struct looker *l)
+{
+    const struct hth_match_opts *o = &look->match->opts;
+
+    if (l->slow || hth_look_connected(look, &l->id))
+        return INT64_MAX;
+    return look->asked_us + o->hold_us + o->silence_us;
+}
+
 /* Returns when to look again. */
 int64_t hth_look_follow(struct hth_look *look, struct looker *l)
 {
     if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
-        look->asked_ready == look->opts.ready)
-        return INT64_MAX;
+        look->asked_ready == look->opts.ready) {
+        int64_t at_us = slow_at(look, l);
+
+        l->slow |= at_us <= hth_now_us(look->match->env);
+        return at_us;
+    }
     hth_look_drop_call(&look->call);
     if (hth_now_us(look->match->env) < look->pause_us)
         return look->pause_us;
     ask(look, l);
-    return INT64_MAX;
+    return slow_at(look, l);
 }

@@ -37,6 +37,7 @@ struct looker {
      */
     bool struck, struck_here;
     bool early;         /* struck because it did not look yet: it is waited for where it is due */
+    bool slow;          /* no connection comes about: another leads meanwhile, if there is one */
     uint32_t redirects; /* that it answered */
     /* as our follower */
     bool joined, ready;
@@ -82,6 +83,7 @@ struct hth_look {
     int64_t ready_us, end_us;
     struct hth_peer_id leader; /* as this look knew last; itself when it leads */
     int64_t since_us;          /* when it came to know that */
+    int64_t lost_us;           /* when it last found out that somebody is not there */
     /* as a follower */
     struct hth_rpc_call *call;
     struct hth_peer_id asked; /* whom the call goes to */
@@ -152,6 +154,9 @@ struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode);
 void hth_look_forget(struct hth_look *look, struct looker *l);
 void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
+/* That peer lives: its declaration counts, unless it was found out here that it is of no use. */
+void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id);
+bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id);
 /* Who should lead as far as this look knows; NULL: itself. */
 struct looker *hth_look_leader(struct hth_look *look);
 /* When a group should begin at the latest. Who follows a new leader, or leads anew, gives it a

@@ -172,17 +172,16 @@ static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
         *pending_us = HTH_MAX(*pending_us, until_us);
 }
 
-/* Until when a looker that has not joined is waited for. Those who followed a leader that died find
+/* Until when a looker that has not joined is waited for. Those who followed somebody that died find
  * that out a little later than we; who has no connection to us needs the time to make one. */
 static int64_t patience(const struct hth_look *look, const struct looker *l)
 {
-    const struct hth_match *m = look->match;
-    int64_t since_us = HTH_MAX(l->seen_us, look->since_us);
-    struct hth_rpc_peer_info info;
+    const struct hth_match_opts *o = &look->match->opts;
+    int64_t since_us = HTH_MAX(l->seen_us, look->since_us), wait_us = o->patience_us;
 
-    if (hth_rpc_peer_info(m->rpc, &l->id, &info) == HTH_OK && info.connected)
-        return since_us + m->opts.patience_us;
-    return since_us + HTH_MAX(m->opts.patience_us, m->opts.dial_us);
+    if (!hth_look_connected(look, &l->id))
+        wait_us = HTH_MAX(wait_us, o->dial_us);
+    return HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
 }
 
 /* Followers that are ready, and lookers that may become such. */
@@ -355,13 +354,26 @@ static int64_t hold_turn(struct hth_look *look)
     return next_us;
 }
 
+/* Who declared, and did not join as long as it was waited for, is not there. */
+static void miss_the_declared(const struct hth_look *look)
+{
+    for (uint32_t i = 0; i < look->count && look->opts.deaf != NULL; i++) {
+        const struct looker *l = look->lookers[i];
+
+        if (l->declared && !l->joined && !l->struck)
+            look->opts.deaf(look->opts.arg, &l->id);
+    }
+}
+
 static void end_without(struct hth_look *look, const struct census *c)
 {
     enum hth_avg_reason reason = c->contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE;
 
     if (!look->opts.ready)
         reason = HTH_AVG_NOT_READY;
-    else if (reason == HTH_AVG_ALONE && look->last_refusal != HTH_AVG_OK)
+    else
+        miss_the_declared(look);
+    if (reason == HTH_AVG_ALONE && look->last_refusal != HTH_AVG_OK)
         reason = look->last_refusal;
     hth_lead_dismiss(look, NULL,
                      reason == HTH_AVG_NOT_READY ? HTH_AVG_NOT_READY : HTH_AVG_NOT_LOOKING);
@@ -392,7 +404,7 @@ int64_t hth_lead_turn(struct hth_look *look)
         return now_us;
     }
     /* Nobody is known who could still come: a moment for those whose notes are on their way. */
-    soon_us = HTH_MAX(look->ready_us, look->since_us) + patience_us;
+    soon_us = HTH_MAX(look->ready_us + patience_us, look->since_us + look->match->opts.hold_us);
     if (look->opts.ready && complete)
         end_us = HTH_MIN(end_us, soon_us);
     if (now_us >= end_us) {

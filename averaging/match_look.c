@@ -142,14 +142,28 @@ void hth_look_forget(struct hth_look *look, struct looker *l)
     hth_free(l);
 }
 
+bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    struct hth_rpc_peer_info info;
+
+    return hth_rpc_peer_info(look->match->rpc, id, &info) == HTH_OK && info.connected;
+}
+
 struct looker *hth_look_leader(struct hth_look *look)
 {
+    struct looker *slow = NULL;
+
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
-        if (l->declared && !l->struck && l->mode != HTH_AVG_CLIENT)
-            return precedes_us(look, l) ? l : NULL;
+        if (!l->declared || l->struck || l->mode == HTH_AVG_CLIENT)
+            continue;
+        if (!precedes_us(look, l))
+            break;
+        if (!l->slow || hth_look_connected(look, &l->id))
+            return l;
+        slow = slow != NULL ? slow : l;
     }
-    return NULL;
+    return slow;
 }
 
 void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
@@ -163,10 +177,22 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
     l->struck_here = here;
     look->lost |= here;
     look->match->stats.takeovers++;
+    if (here)
+        look->lost_us = hth_now_us(look->match->env);
     if (here && look->result.lost_count < HTH_LOOK_LOST_MAX)
         look->result.lost[look->result.lost_count++] = l->id;
     if (here && look->opts.deaf != NULL)
         look->opts.deaf(look->opts.arg, &l->id);
+}
+
+void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id)
+{
+    struct looker *l = hth_look_find(look, id);
+
+    if (l == NULL || l->struck_here)
+        return;
+    l->struck = l->early = false;
+    hth_look_poke(look);
 }
 
 /* ---- declarations --------------------------------------------------------------------------- */
@@ -197,7 +223,9 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     l = hth_look_get(look, &rec->owner_id, d.mode);
     if (l == NULL)
         return HTH_E_BUDGET;
-    if (l->struck && !l->struck_here && rec->seq > l->seq)
+    if (!l->declared && !l->joined && look->opts.missed != NULL)
+        l->struck |= look->opts.missed(look->opts.arg, &l->id);
+    else if (l->struck && !l->struck_here && rec->seq > l->seq)
         l->struck = false;
     l->declared = true;
     l->seq = rec->seq;
@@ -450,6 +478,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->ready_us = hth_now_us(m->env);
     look->since_us = look->ready_us;
+    look->lost_us = INT64_MIN / 2;
     look->end_us = look->ready_us + opts->window_us + (opts->ready ? 0 : opts->ahead_us);
     err = declare(look);
     if (err != HTH_OK) {

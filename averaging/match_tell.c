@@ -91,6 +91,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         goto out;
     }
     (void)!hth_board_offer(look->board, tell.record, tell.record_len);
+    hth_look_spoke(look, hth_rpc_peer(req));
     reply.record = look->own;
     reply.record_len = look->own_len;
 out:
@@ -136,14 +137,19 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
 
     t->call = NULL;
     if (r->err != HTH_OK) {
-        if (t->look->opts.deaf != NULL && !r->remote && t->dialled)
-            t->look->opts.deaf(t->look->opts.arg, &t->id);
+        if (!r->remote && t->dialled) {
+            t->look->lost_us = hth_now_us(t->look->match->env);
+            if (t->look->opts.deaf != NULL)
+                t->look->opts.deaf(t->look->opts.arg, &t->id);
+        }
         hth_look_poke(t->look);
         return;
     }
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
-        reply.reason == HTH_AVG_WAIT && reply.record_len > 0)
+        reply.reason == HTH_AVG_WAIT && reply.record_len > 0) {
         (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
+        hth_look_spoke(t->look, &t->id);
+    }
     hth_join_reply_close(&reply);
 }
 

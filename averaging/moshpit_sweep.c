@@ -187,6 +187,14 @@ static void deaf(void *arg, const struct hth_peer_id *id)
     hth_moshpit_suspect(((struct sweep *)arg)->mp, id);
 }
 
+static bool missed(void *arg, const struct hth_peer_id *id)
+{
+    struct moshpit *mp = ((struct sweep *)arg)->mp;
+    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+
+    return p != NULL && hth_moshpit_suspected(mp, p);
+}
+
 struct hth_avg_line hth_sweep_line(const struct sweep *s)
 {
     uint64_t run = s->mp->run;
@@ -242,6 +250,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .due = due,
                               .known = known,
                               .deaf = deaf,
+                              .missed = missed,
                               .done = hth_sweep_on_look,
                               .arg = s};
 

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_match_missed.c: who is known to be dead, or can't be reached, does not hold up the others.
+ */
+#include <string.h>
+
+#include "averaging/crowd.h"
+#include "core/mem.h"
+#include "support/test.h"
+
+static struct mate *mate_of(struct crowd *c, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        if (hth_peer_id_eq(&c->mate[i].env->self, id))
+            return &c->mate[i];
+    return NULL;
+}
+
+static bool is_absent(void *arg, const struct hth_peer_id *id)
+{
+    return mate_of(((struct mate *)arg)->crowd, id)->absent;
+}
+
+static uint32_t all_others(void *arg, struct hth_match_known *out, uint32_t max)
+{
+    struct mate *me = arg;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < me->crowd->count && n < max; i++)
+        if (&me->crowd->mate[i] != me)
+            out[n++] = (struct hth_match_known){.id = me->crowd->mate[i].env->self,
+                                                .addr = me->crowd->mate[i].addr};
+    return n;
+}
+
+struct hope {
+    struct mate *leader;
+};
+
+static bool is_joined(void *arg)
+{
+    struct hth_match_stats s;
+
+    hth_match_stats(((struct hope *)arg)->leader->match, &s);
+    return s.followers_now > 0;
+}
+
+/* The mates in the order of their line in that round. */
+static void sort_by_mark(struct crowd *c, uint64_t round, struct mate **out)
+{
+    struct hth_avg_line line = c->look.line;
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    struct hth_hash mark[CROWD_MAX];
+    size_t len;
+
+    line.round = round;
+    line.cell = c->mate[0].cell;
+    len = hth_avg_line_key(&line, key);
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct hth_hash own;
+        uint32_t at = i;
+
+        hth_avg_mark(c->mate[i].env->crypto, key, len, &c->mate[i].env->self, &own);
+        for (; at > 0 && memcmp(own.b, mark[at - 1].b, sizeof(own.b)) < 0; at--) {
+            mark[at] = mark[at - 1];
+            out[at] = out[at - 1];
+        }
+        mark[at] = own;
+        out[at] = &c->mate[i];
+    }
+}
+
+static void drop_looks(struct crowd *c)
+{
+    for (uint32_t i = 0; i < c->count; i++) {
+        if (c->mate[i].look != NULL && hth_node_is_up(c->mate[i].node))
+            hth_look_cancel(c->mate[i].look);
+        c->mate[i].look = NULL;
+    }
+}
+
+static void two_are_left(const struct crowd *c, int64_t from_us, int64_t limit_us)
+{
+    assert_true(crowd_agrees(c));
+    for (uint32_t i = 0; i < c->count; i++) {
+        if (c->mate[i].absent)
+            continue;
+        assert_int_equal(c->mate[i].result.err, HTH_OK);
+        assert_int_equal(c->mate[i].group->count, c->count - 1);
+        if (c->mate[i].ended_us - from_us > limit_us)
+            fail_msg("mate %u had its group after %lld us", i,
+                     (long long)(c->mate[i].ended_us - from_us));
+    }
+}
+
+/* Its note would lead them, and is still on the board. */
+static void notes_of_the_dead(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct crowd c;
+        struct mate *order[3];
+        struct hope hope;
+        int64_t from_us;
+
+        crowd_start(&c, 500 + seed, 3, NULL);
+        c.due_known = true;
+        sort_by_mark(&c, c.look.line.round, order);
+        hope.leader = order[0];
+        crowd_look_all(&c);
+        assert_true(hth_world_run_until_true(c.world, is_joined, &hope, HTH_US_PER_S));
+        order[0]->absent = true;
+        hth_node_crash(order[0]->node, HTH_CRASH_SILENT);
+        drop_looks(&c);
+        c.look.missed = is_absent;
+        from_us = hth_world_now_us(c.world);
+        crowd_look(order[1]);
+        crowd_look(order[2]);
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        two_are_left(&c, from_us, 8 * CROWD_RTT_US);
+        crowd_stop(&c);
+    }
+}
+
+/* Who is missed by mistake says so as soon as it looks, or is told of somebody who does. */
+static void missed_by_mistake(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++)
+        for (uint32_t who = 0; who < 3; who++) {
+            struct crowd c;
+            struct mate *order[3];
+
+            crowd_start(&c, 520 + seed, 3, NULL);
+            sort_by_mark(&c, c.look.line.round, order);
+            order[who]->absent = true;
+            c.look.missed = is_absent;
+            c.look.known = all_others;
+            c.look.group_full = 3;
+            crowd_look_all(&c);
+            assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+            assert_true(crowd_agrees(&c));
+            for (uint32_t i = 0; i < 3; i++) {
+                assert_int_equal(c.mate[i].result.err, HTH_OK);
+                assert_int_equal(c.mate[i].group->count, 3);
+            }
+            crowd_stop(&c);
+        }
+}
+
+/* The second knows after 0.6 s that the leader is dead, the third would wait for its handshake a
+ * second longer: it asks the second. */
+static void handshake_with_the_dead(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct crowd c;
+        struct mate *order[3];
+        struct hope hope;
+        int64_t from_us;
+
+        crowd_start(&c, 540 + seed, 3, NULL);
+        c.due_known = true;
+        c.look.window_us = 3 * HTH_US_PER_S;
+        sort_by_mark(&c, c.look.line.round + 1, order);
+        hope.leader = order[0];
+        for (uint32_t with = 0; with < 3; with += 2) { /* the second is connected to both */
+            order[2 - with]->absent = true;
+            crowd_look(order[1]);
+            crowd_look(order[with]);
+            assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+            order[2 - with]->absent = false;
+            hth_world_run_for(c.world, c.match.linger_us);
+            c.look.line.run++;
+        }
+        c.look.line.run -= 2;
+        c.look.line.round++;
+        crowd_look_all(&c);
+        assert_true(hth_world_run_until_true(c.world, is_joined, &hope, HTH_US_PER_S));
+        from_us = hth_world_now_us(c.world);
+        order[0]->absent = true;
+        hth_node_crash(order[0]->node, HTH_CRASH_SILENT);
+        order[0]->look = NULL;
+        assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
+        two_are_left(&c, from_us, 800 * HTH_US_PER_MS);
+        crowd_stop(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notes_of_the_dead),
+        cmocka_unit_test(missed_by_mistake),
+        cmocka_unit_test(handshake_with_the_dead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
