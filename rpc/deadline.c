@@ -60,7 +60,8 @@ static int64_t usual(struct hth_deadline *d)
         away[i] = (uint32_t)(diff < 0 ? -diff : diff);
     }
     sort_u32(away, n);
-    double us = (double)median + d->opts.k * 1.4826 * (double)middle(away, n);
+    double spread_us = d->opts.k * 1.4826 * (double)middle(away, n);
+    double us = (double)median + HTH_MAX(spread_us, d->opts.slack * (double)median);
     int64_t got = us < (double)d->opts.ceiling_us ? (int64_t)us : d->opts.ceiling_us;
     d->usual_us = HTH_MAX(got, d->opts.floor_us);
     d->fresh = 0;

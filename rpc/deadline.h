@@ -2,12 +2,14 @@
 /*
  * deadline.h: how long to wait for a peer, learnt from what it did.
  *
- *   usual    = clamp(median + k * 1.4826 * MAD, floor, ceiling)
+ *   usual    = clamp(median + max(k * 1.4826 * MAD, slack * median), floor, ceiling)
  *   deadline = max(usual, patience)
  *
  * The first is over the last HTH_DEADLINE_WINDOW durations of calls that were answered; MAD is the
  * median of |x - median|, and 1.4826 makes it the standard deviation of a normal distribution. The
- * median forgets a few stragglers, which a mean would not.
+ * median forgets a few stragglers, which a mean would not. Slack is what TCP's least variance is to
+ * its timer: on a line without jitter more than half of the calls take the same time, MAD is 0, and
+ * whoever had to wait for another by a microsecond would be late.
  *
  * A miss is a censored sample: all it says is "longer than this, or never". So it is no duration
  * (at a loss of one half the misses would become the median, and each the cause of a longer
@@ -54,6 +56,7 @@
 
 struct hth_deadline_opts {
     double k;
+    double slack; /* at least this share of the median is added to it */
     int64_t floor_us;
     int64_t ceiling_us;
     int64_t initial_us; /* before HTH_DEADLINE_SAMPLES_MIN durations are known */
@@ -63,7 +66,7 @@ struct hth_deadline_opts {
 #define HTH_DEADLINE_MISSES      4 /* in a row: the peer may have become slow */
 #define HTH_DEADLINE_OPTS_INIT                                                                     \
     {                                                                                              \
-        .k = 6.0, .floor_us = 200 * HTH_US_PER_MS, .ceiling_us = 60 * HTH_US_PER_S,                \
+        .k = 6.0, .slack = 0.25, .floor_us = 200 * HTH_US_PER_MS, .ceiling_us = 60 * HTH_US_PER_S, \
         .initial_us = 20 * HTH_US_PER_S,                                                           \
     }
 

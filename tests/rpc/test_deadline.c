@@ -12,6 +12,7 @@ static struct hth_deadline make(void)
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
     struct hth_deadline d;
     opts.k = 4.0;
+    opts.slack = 0;
     opts.floor_us = 1000;
     opts.ceiling_us = 1000000;
     opts.initial_us = 500000;
@@ -76,6 +77,20 @@ static void is_median_plus_k_mad(void **state)
         hth_deadline_observe(&d, 0, us[i]);
     assert_int_equal(hth_deadline_median(&d), 30000);
     assert_int_equal(hth_deadline_get(&d), (int64_t)(30000 + 4.0 * 1.4826 * 10000));
+}
+
+/* On a line without jitter a call is not late for having waited a moment for another. */
+static void equal_durations_have_slack(void **state)
+{
+    struct hth_deadline d = make();
+    (void)state;
+    d.opts.slack = 0.25;
+    for (int i = 0; i < HTH_DEADLINE_WINDOW; i++)
+        hth_deadline_observe(&d, 0, 200000 + (i % 4 == 0 ? 5000 : 0));
+    assert_int_equal(hth_deadline_get(&d), 250000);
+    for (int i = 0; i < HTH_DEADLINE_WINDOW; i++) /* MAD 20000: more than the slack */
+        hth_deadline_observe(&d, 0, i % 2 == 0 ? 180000 : 220000);
+    assert_int_equal(hth_deadline_get(&d), (int64_t)(200000 + 4.0 * 1.4826 * 20000));
 }
 
 static void stays_between_floor_and_ceiling(void **state)
@@ -326,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_with_the_initial_value),
         cmocka_unit_test(is_median_plus_k_mad),
+        cmocka_unit_test(equal_durations_have_slack),
         cmocka_unit_test(stays_between_floor_and_ceiling),
         cmocka_unit_test(forgets_stragglers),
         cmocka_unit_test(follows_a_peer_that_became_slow_and_comes_back),
