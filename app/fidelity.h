@@ -45,6 +45,15 @@ bool hth_fidelity_enough(const struct hth_fidelity_series *s, const struct hth_f
 /* The time of the first sample with an update; negative: there is none. */
 double hth_fidelity_begin_s(const struct hth_fidelity_series *s);
 
+/* Seconds from `from_s` to the first of two samples in a row with at most so many live experts;
+ * NaN: there is none. */
+double hth_fidelity_until_gone(const struct hth_fidelity_series *s, double from_s, uint32_t live);
+/* The same until at least so many are live and stay: for the next two seconds all samples but one
+ * show them. A dead host that is tried in vain counts as live in one sample now and then; and a
+ * host of which two calls were late is out of sight for a tenth of a second, which may hide any of
+ * them in one. */
+double hth_fidelity_until_back(const struct hth_fidelity_series *s, double from_s, uint32_t live);
+
 /* The run file of all cases; heap string. */
 char *hth_fidelity_runfile(void);
 

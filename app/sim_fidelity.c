@@ -17,8 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define STAYS_S 2.0
-#define WARM_S  3.0 /* after the first update: the pipeline fills, deadlines settle */
+#define WARM_S 3.0 /* after the first update: the pipeline fills, deadlines settle */
 
 static const struct hth_fidelity_case cases[] = {
     /* delay, lines of trainer and hosts, flights, rows, death and return, seconds */
@@ -40,32 +39,6 @@ struct fidelity {
 };
 
 /* ---- series -------------------------------------------------------------------------------- */
-
-void hth_fidelity_clear(struct hth_fidelity_series *s)
-{
-    hth_free(s->sample);
-    *s = (struct hth_fidelity_series){.count = 0};
-}
-
-void hth_fidelity_add(struct hth_fidelity_series *s, const struct hth_fidelity_sample *sample)
-{
-    s->sample = hth_realloc(s->sample, s->count + 1, sizeof(s->sample[0]));
-    s->sample[s->count++] = *sample;
-}
-
-double hth_fidelity_begin_s(const struct hth_fidelity_series *s)
-{
-    for (size_t i = 0; i < s->count; i++)
-        if (s->sample[i].updates > 0)
-            return s->sample[i].t_s;
-    return -1;
-}
-
-bool hth_fidelity_enough(const struct hth_fidelity_series *s, const struct hth_fidelity_case *c)
-{
-    double begin_s = hth_fidelity_begin_s(s);
-    return begin_s >= 0 && s->sample[s->count - 1].t_s >= begin_s + c->seconds;
-}
 
 char *hth_fidelity_runfile(void)
 {
@@ -130,25 +103,6 @@ static double rate(const struct hth_fidelity_case *c, const struct hth_fidelity_
     return c->rows * BETWEEN(s, updates, from_s, to_s) / (to_s - from_s);
 }
 
-/* Seconds from `from_s` until so many experts (or fewer, or more) are known as live. A dead host is
- * tried again now and then and counts as live meanwhile: so its return must last. */
-static double until_live(const struct hth_fidelity_series *s, double from_s, uint32_t live,
-                         bool falls)
-{
-    double since_s = NAN;
-    for (size_t i = 0; i < s->count; i++) {
-        const struct hth_fidelity_sample *x = &s->sample[i];
-        bool there = falls ? x->live <= live : x->live >= live;
-        if (x->t_s < from_s || !there)
-            since_s = NAN;
-        else if (isnan(since_s))
-            since_s = x->t_s;
-        else if (falls || x->t_s - since_s >= STAYS_S)
-            break;
-    }
-    return since_s - from_s;
-}
-
 static void figures_of(const struct hth_fidelity_case *c, const struct hth_fidelity_series *s,
                        double out[FIGURES])
 {
@@ -164,8 +118,8 @@ static void figures_of(const struct hth_fidelity_case *c, const struct hth_fidel
         return;
     out[RATE_DOWN] = rate(c, s, s->kill_s, s->back_s);
     out[RATE_AFTER] = rate(c, s, s->back_s + 5, begin_s + c->seconds);
-    out[FORGET] = until_live(s, s->kill_s, 24, true);
-    out[RETURN] = until_live(s, s->back_s, 32, false);
+    out[FORGET] = hth_fidelity_until_gone(s, s->kill_s, 24);
+    out[RETURN] = hth_fidelity_until_back(s, s->back_s, 32);
     out[FAILED] = BETWEEN(s, failed, begin_s, begin_s + c->seconds);
 }
 
