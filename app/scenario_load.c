@@ -75,35 +75,59 @@ static int load_profiles(struct hth_loaded_scenario *s)
     return HTH_EXIT_OK;
 }
 
+static bool is_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Whether the text begins with `$word`, which ends there. */
+static bool is_word(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+    return text[0] == '$' && strncmp(text + 1, word, len) == 0 && !is_name(text[1 + len]);
+}
+
+void hth_scenario_key_of(const char *text, const char *word, char out[HTH_SCENARIO_KEY_MAX])
+{
+    const char *at = text, *end;
+    out[0] = '\0';
+    while (*at != '\0' && !is_word(at, word))
+        at++;
+    while (at > text && *at != ':')
+        at--;
+    for (end = at; at > text && is_name(at[-1]);)
+        at--;
+    if (end - at < HTH_SCENARIO_KEY_MAX)
+        snprintf(out, HTH_SCENARIO_KEY_MAX, "%.*s", (int)(end - at), at);
+}
+
 char *hth_scenario_fill_in(const char *text, const char *word, const char *value, size_t *count)
 {
-    size_t word_len = strlen(word), value_len = strlen(value), at = 0;
+    size_t value_len = strlen(value), at = 0;
     char *out =
         hth_calloc(strlen(text) + 1, 1 + value_len); /* a `$` is the least that makes room */
     *count = 0;
     while (*text != '\0') {
-        unsigned char next = text[0] != '$' || strncmp(text + 1, word, word_len) != 0
-                                 ? '_'
-                                 : (unsigned char)text[1 + word_len];
-        if (isalnum(next) || next == '_') {
+        if (!is_word(text, word)) {
             out[at++] = *text++;
             continue;
         }
         memcpy(out + at, value, value_len);
         at += value_len;
-        text += 1 + word_len;
+        text += 1 + strlen(word);
         ++*count;
     }
     return out;
 }
 
 /* The text with the value in it, in place of `*data`. */
-static int fill_in(const struct hth_loaded_scenario *s, const char *word, const char *value,
+static int fill_in(struct hth_loaded_scenario *s, const char *word, const char *value,
                    uint8_t **data, size_t *len)
 {
     size_t count;
     if (strlen((const char *)*data) != *len)
         return HTH_EXIT_OK; /* the parser says what is wrong with a text that has zeros */
+    hth_scenario_key_of((const char *)*data, word, s->key);
     char *text = hth_scenario_fill_in((const char *)*data, word, value, &count);
     hth_free(*data);
     *data = (uint8_t *)text;

@@ -10,8 +10,11 @@
 
 #include "sim/scenario.h"
 
+#define HTH_SCENARIO_KEY_MAX 32
+
 struct hth_loaded_scenario {
     char path[4096];
+    char key[HTH_SCENARIO_KEY_MAX]; /* in whose value the `$word` stands first; or empty */
     struct hth_scenario *file;
 };
 
@@ -23,6 +26,10 @@ void hth_scenario_unload(struct hth_loaded_scenario *s);
 /* `text` with every `$word` that ends there (no letter, digit or _ follows) replaced, and how many
  * were. Heap string. */
 char *hth_scenario_fill_in(const char *text, const char *word, const char *value, size_t *count);
+
+/* The key in whose value `$word` stands first in the text: `up_s` of `up_s: [30, $up]`. Empty:
+ * there is none of letters, digits and _. */
+void hth_scenario_key_of(const char *text, const char *word, char out[HTH_SCENARIO_KEY_MAX]);
 
 /* The whole of a file, of at most max + 1 bytes and a 0, or NULL with a word on stderr. Heap. */
 uint8_t *hth_scenario_slurp(const char *path, size_t max, size_t *len);

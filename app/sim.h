@@ -52,6 +52,9 @@ int64_t hth_sim_clock_us(void);
 void hth_sim_json_number(FILE *to, const char *name, double value);
 void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t count);
 
+/* Makes DIR, and whether files can be made in it: to be asked before hours of work. Errors, said:
+ * E_IO. */
+enum hth_err hth_sim_check_out(const char *dir) HTH_MUST;
 /* Opens DIR/name for writing, making DIR. Errors are said; NULL then. */
 FILE *hth_sim_create(const char *dir, const char *name);
 /* Draws DIR/script with gnuplot, in DIR. Says what to do if there is no gnuplot: the data are there

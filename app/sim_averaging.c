@@ -562,6 +562,8 @@ int hth_sim_averaging_verb(int argc, char **argv)
     int code = HTH_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
         enum hth_err err = add_all(a);
+        if (err == HTH_OK && r->out != NULL)
+            err = hth_sim_check_out(r->out);
         if (err == HTH_OK && a->models[PROTOCOL])
             hth_sim_settle_memory();
         if (err == HTH_OK) {

@@ -86,6 +86,8 @@ void hth_avg_draw_sweep(FILE *to, const struct hth_avg_request *r);
 /* Beginning of a script: a loop over two terminals, NAME.png and NAME.svg, which the caller ends.
  */
 void hth_avg_draw_terminals(FILE *to, const char *name, int width, int height);
+/* "seed 1", "20 seeds, 95 % intervals", or those of models and averager. */
+void hth_avg_draw_seeds(FILE *to, const struct hth_avg_request *r);
 /* What a study is called in the key of a picture; `failures`: with the kind of failure. */
 void hth_avg_draw_label(FILE *to, const struct hth_avg_study *s, bool protocol, bool failures);
 

@@ -48,6 +48,22 @@ void hth_avg_draw_terminals(FILE *f, const char *name, int width, int height)
             width, height, name, width, height, name);
 }
 
+void hth_avg_draw_seeds(FILE *f, const struct hth_avg_request *r)
+{
+    unsigned long long seeds[2] = {0, 0}; /* of the models, of the averager */
+    for (size_t i = 0; i < r->count; i++)
+        seeds[r->studies[i].protocol] = r->studies[i].seeds;
+    unsigned long long most = HTH_MAX(seeds[0], seeds[1]);
+    if (most == 1)
+        fprintf(f, "seed %llu", (unsigned long long)r->studies[0].opts.base.seed);
+    else if (seeds[0] > 0 && seeds[1] > 0 && seeds[0] != seeds[1])
+        fprintf(f, "model %llu seeds, averager %llu", seeds[0], seeds[1]);
+    else
+        fprintf(f, "%llu seeds", most);
+    if (most > 1)
+        fputs(", 95 % intervals", f);
+}
+
 /* ---- curves -------------------------------------------------------------------------------- */
 
 /* Columns of a curve's data. */
@@ -114,22 +130,28 @@ void hth_avg_draw_label(FILE *f, const struct hth_avg_study *s, bool protocol, b
 
 static void write_curve_plot(FILE *f, const struct curves *c, int x, int y)
 {
-    fputs("plot ", f);
+    const char *separator = "plot ";
+    bool intervals = false;
     for (size_t i = 0; i < c->r->count; i++) {
         const struct hth_avg_study *s = &c->r->studies[i];
         if (x == SECONDS && !s->protocol)
             continue;
         const char *colour = colour_of(c, s);
         fprintf(f,
-                "$c%zu using %d:%d:%d with filledcurves fs transparent solid 0.2 noborder lc rgb "
+                "%s$c%zu using %d:%d:%d with filledcurves fs transparent solid 0.2 noborder lc rgb "
                 "'%s' notitle, \\\n"
                 "     $c%zu using %d:%d with linespoints pt %d ps 0.5 lw 2%s lc rgb '%s' title '",
-                i, x, y + 1, y + 2, colour, i, x, y, s->protocol || !c->protocol ? 7 : 6,
+                separator, i, x, y + 1, y + 2, colour, i, x, y, s->protocol || !c->protocol ? 7 : 6,
                 s->protocol || !c->protocol ? "" : " dt 2", colour);
         hth_avg_draw_label(f, s, c->protocol, c->failures);
-        fputs("', \\\n", f);
+        fputc('\'', f);
+        separator = ", \\\n     ";
+        intervals |= s->seeds > 1;
     }
-    fputs("     NaN with filledcurves fs solid 0.3 lc rgb '#888888' title '95 % interval'\n", f);
+    if (intervals)
+        fprintf(f, "%sNaN with filledcurves fs solid 0.3 lc rgb '#888888' title '95 %% interval'",
+                separator);
+    fputc('\n', f);
 }
 
 static void write_curves_title(FILE *f, const struct curves *c)
@@ -148,8 +170,8 @@ static void write_curves_title(FILE *f, const struct curves *c)
                 c->r->studies[0].opts.dim * sizeof(float) / 1000.0,
                 (double)c->r->studies[0].opts.link.latency_us / HTH_US_PER_MS,
                 c->r->studies[0].opts.line_bytes_per_s * 8 / 1e6);
-    else
-        fprintf(f, ", %llu seeds", (unsigned long long)c->r->studies[0].seeds);
+    fputs("; ", f);
+    hth_avg_draw_seeds(f, c->r);
     fputs("\"\n", f);
 }
 
@@ -257,10 +279,9 @@ static void write_panels(FILE *f, const struct hth_avg_request *r)
         "set arrow 1 from graph 0, first %u to graph 1, first %u nohead dt 3 lc rgb '#444444'\n",
         cap, cap);
     hth_avg_draw_terminals(f, "rounds", 1200, 760);
-    fprintf(f,
-            "set multiplot layout 2,3 title \"%llu seeds, 95 %% intervals; dotted: stopped "
-            "there; all-reduce leaves the picture at the top\"\nset key off\n",
-            (unsigned long long)r->studies[0].seeds);
+    fputs("set multiplot layout 2,3 title \"", f);
+    hth_avg_draw_seeds(f, r);
+    fputs("; dotted: stopped there; all-reduce leaves the picture at the top\"\nset key off\n", f);
     for (size_t n = 0; n < panels; n++) {
         const struct hth_pure_opts *o = &r->studies[n * each].opts.base;
         fprintf(f, "set title '%u peers in %s'\nplot ", o->peers,
@@ -294,12 +315,11 @@ static void write_compare(FILE *f, const struct hth_avg_request *r)
           "set grid lt 1 lw 0.5 lc rgb '#cccccc'\n",
           f);
     hth_avg_draw_terminals(f, "compare", 1200, 760);
-    fprintf(f,
-            "set multiplot layout 2,3 title \"failure: %s; model %llu seeds, averager %llu seeds, "
-            "95 %% intervals\"\nset ylabel 'rounds to a variance of 10^{-9}'\nset yrange [0:*]\n"
-            "unset xlabel\nset key top left\n",
-            hth_pure_failure_name(o->failure), (unsigned long long)r->studies[0].seeds,
-            (unsigned long long)r->studies[1].seeds);
+    fprintf(f, "set multiplot layout 2,3 title \"failure: %s; ", hth_pure_failure_name(o->failure));
+    hth_avg_draw_seeds(f, r);
+    fputs("\"\nset ylabel 'rounds to a variance of 10^{-9}'\nset yrange [0:*]\n"
+          "unset xlabel\nset key top left\n",
+          f);
     for (size_t n = 0; n < panels; n++) {
         o = &r->studies[n * each].opts.base;
         fprintf(f,

@@ -165,13 +165,9 @@ void hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
     hth_avg_draw_terminals(f, "sweep", COLUMN_WIDTH * (int)HTH_MAX(w.panels, (size_t)2), 860);
     fprintf(f, "set multiplot layout 2,%zu margins %.3f,0.98,0.21,0.90 spacing 0.06,0.08 title \"",
             w.panels, 60.0 / (COLUMN_WIDTH * (double)HTH_MAX(w.panels, (size_t)2)) + 0.02);
-    if (r->studies[0].protocol != last->protocol)
-        fprintf(f, "model %llu seeds, averager %llu", (unsigned long long)r->studies[0].seeds,
-                (unsigned long long)last->seeds);
-    else
-        fprintf(f, "%llu seeds", (unsigned long long)last->seeds);
-    fprintf(f, ", 95 %% intervals; not there after %u rounds counts as %u\"\nset key off\n",
-            last->opts.base.cap, last->opts.base.cap);
+    hth_avg_draw_seeds(f, r);
+    fprintf(f, "; not there after %u rounds counts as %u\"\nset key off\n", last->opts.base.cap,
+            last->opts.base.cap);
     for (int rounds = 1; rounds >= 0; rounds--) {
         fputs(rounds ? "unset xlabel\n" : "set xlabel 'struck in a round (%)'\n", f);
         for (size_t n = 0; n < w.panels; n++)

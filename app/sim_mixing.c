@@ -217,13 +217,18 @@ int hth_sim_mixing_verb(int argc, char **argv)
     struct mixing m = {.opts = {.peers = 8, .groups = 2, .rounds = 1, .seed = 1}, .trials = 200000};
     struct hth_sim_work work = {open_nothing, run_block, close_nothing, &m};
     char *command = hth_study_command(argc, argv);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &m) != 0) {
+    enum hth_err err = HTH_OK;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &m) != 0)
+        err = HTH_E_USAGE;
+    else if (m.out != NULL)
+        err = hth_sim_check_out(m.out);
+    if (err != HTH_OK) {
         hth_free(command);
-        return HTH_EXIT_USAGE;
+        return hth_exit_of(err);
     }
     m.sums = hth_new_array(double, BLOCKS *m.opts.rounds);
     m.squares = hth_new_array(double, BLOCKS *m.opts.rounds);
-    enum hth_err err = hth_sim_spread(&work, BLOCKS, hth_sim_threads(m.threads));
+    err = hth_sim_spread(&work, BLOCKS, hth_sim_threads(m.threads));
     double *result = hth_new_array(double, 2 * m.opts.rounds);
     summarise(&m, result, result + m.opts.rounds);
     print_mixing(&m, result, result + m.opts.rounds);

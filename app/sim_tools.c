@@ -138,6 +138,18 @@ void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t 
 
 /* ---- files --------------------------------------------------------------------------------- */
 
+enum hth_err hth_sim_check_out(const char *dir)
+{
+    char *inside = hth_asprintf("%s/.", dir);
+    bool good = (mkdir(dir, 0777) == 0 || errno == EEXIST) && access(inside, W_OK | X_OK) == 0;
+    if (!good)
+        hth_cli_say_error("--out '%s': %s; nothing was computed. Name a folder that can be made in "
+                          "one that exists, or one that you may write to",
+                          dir, strerror(errno));
+    hth_free(inside);
+    return good ? HTH_OK : HTH_E_IO;
+}
+
 FILE *hth_sim_create(const char *dir, const char *name)
 {
     char *path = hth_asprintf("%s/%s", dir, name);

@@ -131,6 +131,23 @@ static int decimals_of(const struct vary *v)
     return most;
 }
 
+/* "up_s (s)": the key whose value varies, with the unit that its end names. Heap string. */
+static char *label_of(const struct vary *v)
+{
+    static const struct {
+        const char *end, *unit;
+    } units[] = {{"gbytes_per_s", "GB/s"}, {"_per_s", "1/s"}, {"_ms", "ms"}, {"_s", "s"},
+                 {"_kib", "KiB"},          {"_mib", "MiB"},   {"_mb", "MB"}, {"_mbit", "Mbit/s"},
+                 {"gflops", "GFLOP/s"}};
+    const char *key = v->loaded[0].key[0] != '\0' ? v->loaded[0].key : v->word;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(units); i++) {
+        size_t len = strlen(units[i].end), all = strlen(key);
+        if (all >= len && strcmp(key + all - len, units[i].end) == 0)
+            return hth_asprintf("%s (%s)", key, units[i].unit);
+    }
+    return hth_strdup(key);
+}
+
 /* ---- points and runs ------------------------------------------------------------------------ */
 
 /* Its name is that of its line: whether no other file has it. */
@@ -199,7 +216,8 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
 
 static int run_study(struct vary *v)
 {
-    const struct hth_study_column param = {v->word, v->word, decimals_of(v)};
+    char *label = label_of(v);
+    const struct hth_study_column param = {v->word, label, decimals_of(v)};
     bool swarm = v->loaded[0].file->swarm.trainers > 0;
     struct hth_study study = {
         .name = "vary",
@@ -219,7 +237,9 @@ static int run_study(struct vary *v)
         .panel_count = swarm ? SWARM_PANELS : HTH_ARRAY_LEN(panels) - PEERS_FIRST,
         .point_count = v->count,
         .run = run};
-    return hth_exit_of(hth_study_run(&study, &v->flags));
+    int code = hth_exit_of(hth_study_run(&study, &v->flags));
+    hth_free(label);
+    return code;
 }
 
 int hth_sim_vary_verb(int argc, char **argv)

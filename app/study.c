@@ -409,11 +409,11 @@ static bool is_part(const struct hth_study *s, const char *word, size_t len)
     return false;
 }
 
-static bool is_chosen(const struct hth_study_point *group, size_t count, const char *only)
+bool hth_study_is_chosen(const struct hth_study_point *points, size_t count, const char *only)
 {
     bool chosen = only == NULL;
     for (size_t i = 0; i < count && !chosen; i++)
-        chosen = names(only, group[i].part);
+        chosen = names(only, points[i].part);
     return chosen;
 }
 
@@ -451,7 +451,7 @@ static enum hth_err show_chosen(const struct hth_study *s, const struct hth_stud
     shown.points = points;
     shown.point_count = 0;
     for (size_t i = 0; i < s->point_count; i++) {
-        if (!is_chosen(&s->points[i], 1, flags->only))
+        if (!hth_study_is_chosen(&s->points[i], 1, flags->only))
             continue;
         memcpy(theirs + shown.point_count * s->metric_count, means + i * s->metric_count,
                s->metric_count * sizeof(*means));
@@ -495,12 +495,14 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     HTH_ASSERT(study->param_count <= HTH_STUDY_PARAMS_MAX);
     HTH_ASSERT(study->metric_count <= HTH_STUDY_METRICS_MAX);
     HTH_TRY(check_only(study, flags->only));
+    if (flags->out != NULL)
+        HTH_TRY(hth_sim_check_out(flags->out));
     struct hth_study_point *points = hth_new_array(struct hth_study_point, study->point_count);
     struct hth_study_panel *panels = hth_new_array(struct hth_study_panel, study->panel_count);
     chosen.point_count = chosen.panel_count = 0;
     for (size_t i = 0; i < study->point_count; i += group_size(&study->points[i])) {
         size_t count = group_size(&study->points[i]);
-        if (!is_chosen(&study->points[i], count, flags->only))
+        if (!hth_study_is_chosen(&study->points[i], count, flags->only))
             continue;
         memcpy(points + chosen.point_count, study->points + i, count * sizeof(*points));
         chosen.point_count += count;

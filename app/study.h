@@ -118,7 +118,7 @@ struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
  * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only` names no part),
- * E_TOO_LARGE (too many runs), E_IO (files). */
+ * E_TOO_LARGE (too many runs), E_IO (files; before any run where `out` can't be written to). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
 
@@ -127,6 +127,9 @@ enum hth_err hth_study_run(const struct hth_study *study,
 /* Errors: E_IO, said; those of a run. */
 enum hth_err hth_study_write_events(const struct hth_study *study,
                                     const struct hth_study_flags *flags) HTH_MUST;
+
+/* Whether one of `count` points is of a part that was asked for; NULL: all are. */
+bool hth_study_is_chosen(const struct hth_study_point *points, size_t count, const char *only);
 
 /* ---- for study_files.c --------------------------------------------------------------------- */
 

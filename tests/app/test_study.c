@@ -303,7 +303,8 @@ static enum hth_err run_group(void *arg, const struct hth_study_point *first, ui
                               const struct hth_study_watch *watch, double *values)
 {
     uint64_t *runs = arg;
-    (void)watch;
+    if (watch->event != NULL)
+        watch->event(watch->arg, 1000000, "n", "boot", 1);
     size_t count = HTH_MAX(first->group, (size_t)1);
     runs[seed]++;
     assert_true(first->setup == (count == 2 ? &points[0] : NULL));
@@ -334,6 +335,7 @@ static char *run_groups(const char *sub, const char *only, uint64_t *runs)
     f.out = out;
     f.only = only;
     f.quiet = true;
+    f.events = true;
     assert_ok(hth_study_run(&s, &f));
     hth_free(out);
     return read_file(sub, "metrics.csv");
@@ -344,18 +346,53 @@ static void test_groups(void **state)
     (void)state;
     uint64_t runs[3] = {0};
     char *csv = run_groups("g", NULL, runs);
-    assert_int_equal(runs[1], 3);
+    assert_int_equal(runs[1], 2 * 3); /* the first once more, for the events */
     assert_int_equal(runs[2], 3);
     assert_non_null(strstr(csv, "\none,a,1,101,"));
     assert_non_null(strstr(csv, "\none,b,2,202,"));
     assert_non_null(strstr(csv, "\ntwo,b,,")); /* no place: no number, but a row */
     assert_non_null(strstr(csv, "\none,a,3,103,"));
     hth_free(csv);
+    csv = read_file("g", "events.csv");
+    assert_non_null(strstr(csv, "\n\"one: b, x 2\",1.000000,n,boot,life 1\n"));
+    assert_null(strstr(csv, "two"));
+    hth_free(csv);
     csv = run_groups("h", "two", runs);
-    assert_int_equal(runs[1], 4);
+    assert_int_equal(runs[1], 2 * 4);
     assert_null(strstr(csv, "\none,"));
     assert_non_null(strstr(csv, "\ntwo,b,,"));
     hth_free(csv);
+    csv = read_file("h", "events.csv"); /* by a point that is there */
+    assert_string_equal(csv, "run,time_s,node,event,detail\ntwo: b,1.000000,n,boot,life 1\n");
+    hth_free(csv);
+}
+
+/* Where nothing can be written nothing is computed. */
+static void test_no_place_to_write_to(void **state)
+{
+    (void)state;
+    uint64_t runs[3] = {0};
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *file = hth_asprintf("%s/file", dir), *below = hth_asprintf("%s/file/x", dir);
+    char *far = hth_asprintf("%s/no/such", dir);
+    const char *const places[] = {file, below, far};
+    FILE *made = fopen(file, "w");
+    assert_non_null(made);
+    fclose(made);
+    s.run = run_group;
+    s.arg = runs;
+    f.seeds = 1;
+    f.quiet = true;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(places); i++) {
+        f.out = places[i];
+        assert_err(HTH_E_IO, hth_study_run(&s, &f));
+        assert_int_equal(runs[1], 0);
+    }
+    assert_int_equal(unlink(file), 0);
+    hth_free(file);
+    hth_free(below);
+    hth_free(far);
 }
 
 static void test_command_leaves_out_what_changes_nothing(void **state)
@@ -445,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_no_place_to_write_to),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
         cmocka_unit_test(test_text_in_json),
         cmocka_unit_test(test_report_of_a_table),

@@ -97,6 +97,44 @@ static void test_files(void **state)
     place_end(p);
 }
 
+/* One seed has no interval, and no entry for it in the key. */
+static void test_one_seed(void **state)
+{
+    struct place *p = *state;
+    for (int seeds = 1; seeds <= 2; seeds++) {
+        size_t len;
+        assert_int_equal(RUN(p, seeds == 1 ? "a" : "b", "sim", "averaging", "--model", "both",
+                             "--peers", "4", "--grid", "2x2", "--p-fail", "0.1", "--rounds", "2",
+                             "--cap", "2", "--seeds", seeds == 1 ? "1" : "2", "--out",
+                             place_path(p, "out")),
+                         0);
+        char *text = place_read(place_path(p, "out/plot.gp"), &len);
+        assert_non_null(
+            strstr(text, seeds == 1 ? "; seed 1\"\n" : "; 2 seeds, 95 % intervals\"\n"));
+        assert_true((strstr(text, "title '95 % interval'") != NULL) == (seeds == 2));
+        free(text);
+    }
+    assert_true(place_exists(p, "out/averaging.svg"));
+    place_end(p);
+}
+
+/* Hours of work are not lost for a folder that can't be written to. */
+static void test_nowhere_to_write(void **state)
+{
+    struct place *p = *state;
+    const char *out = place_path(p, "good.yaml/out");
+    place_write(p, "good.yaml", "x", 1);
+    struct proc *proc = START(p, "a", "sim", "averaging", "--table", "--out", out);
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "good.yaml/out': Not a directory; nothing was computed");
+    proc = START(p, "b", "sim", "mixing", "--trials", "1000000000", "--out", out);
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "nothing was computed");
+    proc = START(p, "c", "sim", "vary", "storm", "--vary", "up=1", "--out", out);
+    assert_int_equal(proc_wait(proc), 3); /* that there is no $up is found before */
+    place_end(p);
+}
+
 /* Lists of peers, grids and probabilities: each pair in which all have a cell, with each of the
  * probabilities and of the failures, in this order; one object, one row, one place for each. */
 static void test_sweep(void **state)
@@ -129,6 +167,7 @@ static void test_sweep(void **state)
     free(text);
     text = place_read(place_path(p, "out/plot.gp"), &len);
     assert_non_null(strstr(text, "set title '12 peers in 4x4'"));
+    assert_non_null(strstr(text, " title \"3 seeds, 95 % intervals; not there"));
     assert_non_null(strstr(text, "set xtics ('0' 0, '10' 1)"));
     assert_non_null(strstr(text, "$s2_1 << EOD\n"));
     assert_null(strstr(text, "$s3_0 "));
@@ -327,6 +366,10 @@ static void test_vary(void **state)
     assert_close(ms[1] - ms[0], 2 * 180, 0.1, 0);
     free(one);
     assert_true(place_exists(p, "out/report.html"));
+    size_t len;
+    char *script = place_read(place_path(p, "out/plot.gp"), &len);
+    assert_non_null(strstr(script, "\nset xlabel 'latency_ms (ms)'\n"));
+    free(script);
     struct proc *proc = START(p, "c", "sim", "vary", place_path(p, "bad.yaml"), "--vary", "far=20");
     assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "$farther");
@@ -491,6 +534,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_one_seed, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_nowhere_to_write, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_vary, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
