@@ -2,9 +2,12 @@
 #include "core/yaml.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <yaml.h>
 
 #define PATH_MAX_LEN 128 /* of a key with those around it */
+#define DEPTH_MAX    8   /* of a schema */
 
 struct parse_log {
     char message[256]; /* what libcyaml says first */
@@ -136,6 +139,125 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
     }
 }
 
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+/* libcyaml takes the number that a text begins with: 1e4 and 20.5 as whole numbers would be 1 and
+ * 20. So every text where the schema has a number is looked at once more. */
+static bool is_number(cyaml_type_e type, const char *text)
+{
+    char *end = NULL;
+    if (type == CYAML_FLOAT)
+        (void)strtod(text, &end);
+    else
+        (void)strtoull(text, &end, 0);
+    return end != text && *end == '\0';
+}
+
+struct place {                         /* a mapping or list that is open */
+    const cyaml_schema_value_t *value; /* NULL: of no schema */
+    const cyaml_schema_field_t *field; /* of the value that comes next; NULL: a key comes */
+};
+
+struct walk {
+    struct place open[DEPTH_MAX];
+    size_t depth;
+    const cyaml_schema_value_t *root;
+    char wrong[160]; /* "" while all is well */
+};
+
+static bool is_list(const cyaml_schema_value_t *value)
+{
+    return value->type == CYAML_SEQUENCE || value->type == CYAML_SEQUENCE_FIXED;
+}
+
+static const cyaml_schema_field_t *field_named(const cyaml_schema_value_t *mapping, const char *key)
+{
+    for (const cyaml_schema_field_t *f = mapping->mapping.fields; f->key != NULL; f++)
+        if (strcmp(f->key, key) == 0)
+            return f;
+    return NULL;
+}
+
+/* The schema of the value that begins now. */
+static const cyaml_schema_value_t *expected(const struct walk *w)
+{
+    if (w->depth == 0)
+        return w->root;
+    const struct place *p = &w->open[w->depth - 1];
+    if (is_list(p->value))
+        return p->value->sequence.entry;
+    return p->field != NULL ? &p->field->value : NULL;
+}
+
+static void value_ended(struct walk *w)
+{
+    if (w->depth > 0)
+        w->open[w->depth - 1].field = NULL;
+}
+
+static void on_scalar(struct walk *w, const yaml_event_t *event)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    struct place *p = w->depth > 0 ? &w->open[w->depth - 1] : NULL;
+    if (p != NULL && p->value->type == CYAML_MAPPING && p->field == NULL) {
+        p->field = field_named(p->value, text);
+        return;
+    }
+    const cyaml_schema_value_t *value = expected(w);
+    bool whole = value != NULL && (value->type == CYAML_UINT || value->type == CYAML_INT);
+    bool number = whole || (value != NULL && value->type == CYAML_FLOAT);
+    if (number && !is_number(value->type, text))
+        snprintf(w->wrong, sizeof(w->wrong), "'%.40s' is not a %snumber in line %zu%s%.40s", text,
+                 whole ? "whole " : "", event->start_mark.line + 1,
+                 p != NULL && p->field != NULL ? ", field " : "",
+                 p != NULL && p->field != NULL ? p->field->key : "");
+    value_ended(w);
+}
+
+/* Of a document that libcyaml has taken, so its keys and its shape are the schema's. */
+static bool on_event(struct walk *w, const yaml_event_t *event)
+{
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        on_scalar(w, event);
+        break;
+    case YAML_MAPPING_START_EVENT:
+    case YAML_SEQUENCE_START_EVENT: {
+        const cyaml_schema_value_t *value = expected(w);
+        if (value == NULL || w->depth == DEPTH_MAX)
+            return false;
+        w->open[w->depth++] = (struct place){.value = value};
+        break;
+    }
+    case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+        w->depth--;
+        value_ended(w);
+        break;
+    case YAML_DOCUMENT_END_EVENT:
+    case YAML_STREAM_END_EVENT:
+        return false;
+    default:
+        break;
+    }
+    return w->wrong[0] == '\0';
+}
+
+static void look_at_numbers(struct walk *w, const uint8_t *data, size_t len)
+{
+    yaml_parser_t parser;
+    yaml_event_t event;
+    bool more = yaml_parser_initialize(&parser) != 0;
+    if (!more)
+        return;
+    yaml_parser_set_input_string(&parser, data, len);
+    while (more && yaml_parser_parse(&parser, &event) != 0) {
+        more = on_event(w, &event);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+}
+
 /* ---- files --------------------------------------------------------------------------------- */
 
 enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, const uint8_t *data,
@@ -164,6 +286,14 @@ enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, c
     }
     if (*out == NULL) {
         snprintf(error, error_max, "%s: empty; %s", name, kind->least);
+        return HTH_E_CONFIG;
+    }
+    struct walk walk = {.root = kind->schema};
+    look_at_numbers(&walk, data, len);
+    if (walk.wrong[0] != '\0') {
+        snprintf(error, error_max, "%s: %s", name, walk.wrong);
+        hth_yaml_free(kind, *out);
+        *out = NULL;
         return HTH_E_CONFIG;
     }
     return HTH_OK;
