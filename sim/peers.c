@@ -28,7 +28,7 @@ struct call { /* under way */
     struct call *prev, *next;
     struct hth_rpc_target to;
     uint64_t digest;
-    int64_t begun_us;
+    int64_t begun_us; /* by the world's clock: peers' own have offsets */
     struct hth_timer *timer; /* of the next attempt */
     bool waits;              /* for it */
     int attempts;
@@ -228,7 +228,7 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
     }
     if (result->err == HTH_OK) {
         s->stats.ok++;
-        keep_latency(s, hth_now_us(p->env) - c->begun_us);
+        keep_latency(s, hth_world_now_us(s->world) - c->begun_us);
         hth_directory_mark_alive(p->directory, &c->to.peer);
         if (result->tensor_count != 1 || !payload_is(&result->tensors[0], c->digest))
             hth_peers_broken(s, "%s: a reply carried another payload", hth_node_name(p->node));
@@ -274,7 +274,7 @@ static void place_call(struct peer *p)
     c->from = p;
     c->to = (struct hth_rpc_target){.peer = host.id, .addr = host.addr};
     c->digest = hth_rng_u64(&p->env->rng);
-    c->begun_us = hth_now_us(p->env);
+    c->begun_us = hth_world_now_us(p->all->world);
     if (!call_send(c)) {
         hth_free(c);
         return;
