@@ -219,7 +219,7 @@ static void summary(struct times *t, double *mean, double *p95)
     for (size_t i = 0; i < t->count; i++)
         sum += t->s[i];
     *mean = sum / (double)t->count;
-    *p95 = t->s[(t->count - 1) * 95 / 100];
+    *p95 = t->s[(95 * t->count + 99) / 100 - 1]; /* nearest rank */
 }
 
 static void live_through(struct churn_run *r, struct hth_sim_churn_row *row)
