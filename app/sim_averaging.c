@@ -572,7 +572,7 @@ int hth_sim_averaging_verb(int argc, char **argv)
         }
         if (err == HTH_OK && r->out != NULL)
             err = hth_avg_study_write(r);
-        code = hth_exit_of(err);
+        code = err == HTH_E_CONFIG ? HTH_EXIT_USAGE : hth_exit_of(err); /* it came from options */
     }
     for (size_t i = 0; i < r->count; i++)
         hth_avg_study_clear(&a->studies[i]);

@@ -49,7 +49,8 @@ enum {
 static const struct argp_option run_options[] = {
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"seeds", KEY_SEEDS, "N", 0, "That many seeds, from --seed on (default 1)", 0},
-    {"trace", KEY_TRACE, "FILE", 0, "Lives of the nodes: CSV of peer,on,off,up,down,speed", 0},
+    {"trace", KEY_TRACE, "FILE", 0,
+     "Lives of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
     {"events", KEY_EVENTS, NULL, 0, "Print every event: time, node, kind, detail", 0},
     {"out", KEY_OUT, "DIR", 0, "With --events: write them to DIR/events.csv instead", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
@@ -60,7 +61,8 @@ static const struct argp_option hunt_options[] = {
     {"seeds", KEY_SEEDS, "N", 0, "Stop after that many seeds", 0},
     {"from", KEY_FROM, "N", 0, "The first seed (default 1)", 0},
     {"jobs", KEY_JOBS, "N", 0, "Processes at the same time (default: the cores)", 0},
-    {"trace", KEY_TRACE, "FILE", 0, "Lives of the nodes: CSV of peer,on,off,up,down,speed", 0},
+    {"trace", KEY_TRACE, "FILE", 0,
+     "Lives of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
     {0},
 };
 

@@ -417,12 +417,31 @@ bool hth_study_is_chosen(const struct hth_study_point *points, size_t count, con
     return chosen;
 }
 
+/* "models, staleness": each part once, in order. */
+static const char *parts_text(const struct hth_study *s, char *out, size_t max)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < s->point_count && at < max; i++) {
+        size_t before = 0;
+        while (strcmp(s->points[before].part, s->points[i].part) != 0)
+            before++;
+        if (before == i)
+            at +=
+                (size_t)snprintf(out + at, max - at, "%s%s", i > 0 ? ", " : "", s->points[i].part);
+    }
+    return out;
+}
+
 static enum hth_err check_only(const struct hth_study *s, const char *only)
 {
     for (const char *word = only; word != NULL;) {
         size_t len = strcspn(word, ",");
         if (!is_part(s, word, len)) {
-            hth_cli_say_error("sim %s: --only '%s': no part '%.*s'", s->name, only, (int)len, word);
+            char parts[256];
+            hth_cli_say_error("sim %s: --only '%s': no part '%.*s' here; there are %s (--help "
+                              "says what they need)",
+                              s->name, only, (int)len, word, parts_text(s, parts, sizeof(parts)));
             return HTH_E_USAGE;
         }
         word = word[len] == ',' ? word + len + 1 : NULL;
