@@ -149,9 +149,8 @@ static json_t *share_json(const struct hth_share_stats *s)
 {
     double relative = s->norm > 0 ? s->distance / s->norm : 0;
     return json_pack(
-        "{s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:f, s:f, "
-        "s:f, s:f, "
-        "s:s}",
+        "{s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:f, s:f, s:f, "
+        "s:f, s:s}",
         "phase", hth_share_phase_name(s->phase), "gathered", (json_int_t)s->gathered, "known",
         s->known, "eta_s", s->eta_us == INT64_MAX ? -1.0 : (double)s->eta_us / 1e6, "steps_shared",
         (json_int_t)s->steps_shared, "steps_alone", (json_int_t)s->steps_alone, "below_quorum",

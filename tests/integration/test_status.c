@@ -12,6 +12,74 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* ---- the page ------------------------------------------------------------------------------ */
+
+/* The answer to a GET, headers and all; must be freed. */
+static char *get(const char *addr, const char *path)
+{
+    char request[256];
+    size_t size = 0;
+    struct wait w = {0};
+    char *answer = calloc(1, 1 << 20);
+    int fd = place_dial(addr, NULL);
+    assert_true(fd >= 0);
+    int len = snprintf(request, sizeof(request),
+                       "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+    while (send(fd, request, (size_t)len, MSG_NOSIGNAL) != len)
+        wait_step(&w, "a connection to the status page");
+    for (;;) {
+        ssize_t got = recv(fd, answer + size, (1 << 20) - 1 - size, 0);
+        if (got == 0)
+            break;
+        if (got > 0)
+            size += (size_t)got;
+        else
+            wait_step(&w, "the status page's answer");
+    }
+    close(fd);
+    return answer;
+}
+
+/* A page is no file: it comes whole, from a live process. */
+static json_t *page_of(const char *addr)
+{
+    json_error_t error;
+    char *answer = get(addr, "/status.json");
+    const char *body = strstr(answer, "\r\n\r\n");
+    assert_non_null(body);
+    json_t *page = json_loads(body + 4, 0, &error);
+    if (!json_is_object(page))
+        fail_msg("status page: %s in %s", error.text, body + 4);
+    free(answer);
+    return page;
+}
+
+/* What the page of a trainer (or of a helper, which has no step) tells of averaging. */
+static void check_page(const char *addr, bool trains)
+{
+    static const char *const of_all[] = {"trainers", "seen",          "rounds",
+                                         "bytes_in", "rounds_failed", "drops"};
+    static const char *const of_trainers[] = {
+        "gathered",    "known",       "eta_s",  "steps_shared", "yields",   "overtaken",
+        "state_bytes", "averaged_ms", "weight", "distance",     "catch_ups"};
+    static const char *const of_last[] = {"members",     "drops",    "weight_fraction",
+                                          "codec_error", "match_ms", "change"};
+    json_t *page = page_of(addr);
+    const json_t *averaging = json_object_get(page, "averaging");
+    const json_t *last = json_object_get(averaging, "last");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(of_all); i++)
+        toy_number(averaging, of_all[i]);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(of_last); i++)
+        toy_number(last, of_last[i]);
+    for (size_t i = 0; trains && i < HTH_ARRAY_LEN(of_trainers); i++)
+        toy_number(averaging, of_trainers[i]);
+    assert_int_equal(json_is_string(json_object_get(averaging, "phase")), trains);
+    assert_int_equal(json_is_string(json_object_get(averaging, "news")), trains);
+    json_decref(page);
+}
+
+/* ---- the swarm ----------------------------------------------------------------------------- */
+
 /* What `compute: auto` means on this machine: hosts are asked for nothing else. */
 static const char *compute_here(void)
 {
@@ -58,8 +126,10 @@ static void test_hosts_roles_and_coverage(void **state)
     check_layer(json_array_get(json_object_get(status, "layers"), 0), 4);
     json_decref(status);
     toy_start_host(&t, 1);
-    toy_start_trainer(&t, "trainer", NULL);
+    const char *page = place_addr(p);
+    toy_start_trainer(&t, "trainer", (const char *const[]){"--status", page, NULL});
     proc_wait_text(t.trainer, "test after 100 updates");
+    check_page(page, true);
     status = toy_status(&t, 2, 1.0);
     assert_string_equal(json_string_value(json_object_get(status, "run")), "toy");
     const json_t *nodes = json_object_get(status, "nodes");
@@ -95,9 +165,10 @@ static void test_hosts_roles_and_coverage(void **state)
 
 /* Started like toy's trainer, on another port. */
 static struct proc *start_trainer(struct toy *t, const char *name, const char *listen,
-                                  const char *more)
+                                  const char *page, const char *more)
 {
-    toy_start_trainer(t, name, (const char *const[]){"--listen", listen, more, NULL});
+    toy_start_trainer(t, name,
+                      (const char *const[]){"--listen", listen, "--status", page, more, NULL});
     return t->trainer;
 }
 
@@ -176,11 +247,12 @@ static void test_trainers_and_a_helper(void **state)
     share_batches(&t);
     toy_start_node(&t);
     toy_start_host(&t, 0);
-    struct proc *one = start_trainer(&t, "one", t.addr[4], NULL);
-    struct proc *client = start_trainer(&t, "client", place_addr(p), "--client");
+    const char *page[] = {place_addr(p), place_addr(p), place_addr(p)};
+    struct proc *one = start_trainer(&t, "one", t.addr[4], page[0], NULL);
+    struct proc *client = start_trainer(&t, "client", place_addr(p), page[1], "--client");
     struct proc *helper =
         START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1], "--listen", t.addr[3],
-              "--dir", place_path(p, "helper"), "--up", "1000");
+              "--dir", place_path(p, "helper"), "--up", "1000", "--status", page[2]);
     proc_wait_text(client, "nobody has to reach this machine");
     proc_wait_text(helper, "reduced its part of a first average");
     while (!tells_of_three(status = toy_status(&t, 1, 0.5))) {
@@ -200,6 +272,8 @@ static void test_trainers_and_a_helper(void **state)
     proc_must_say(table, " client ");
     proc_must_say(table, " helper ");
     proc_must_say(table, " ms (");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(page); i++)
+        check_page(page[i], i < 2);
     assert_int_equal(proc_stop(helper), 0);
     assert_int_equal(proc_stop(client), 130);
     assert_int_equal(proc_stop(one), 130);
@@ -212,40 +286,12 @@ static void test_trainers_and_a_helper(void **state)
     place_end(p);
 }
 
-/* ---- the page ------------------------------------------------------------------------------ */
-
-/* The answer to a GET, headers and all; must be freed. */
-static char *get(const char *addr, const char *path)
-{
-    char request[256];
-    size_t size = 0;
-    struct wait w = {0};
-    char *answer = calloc(1, 1 << 20);
-    int fd = place_dial(addr, NULL);
-    assert_true(fd >= 0);
-    int len = snprintf(request, sizeof(request),
-                       "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
-    while (send(fd, request, (size_t)len, MSG_NOSIGNAL) != len)
-        wait_step(&w, "a connection to the status page");
-    for (;;) {
-        ssize_t got = recv(fd, answer + size, (1 << 20) - 1 - size, 0);
-        if (got == 0)
-            break;
-        if (got > 0)
-            size += (size_t)got;
-        else
-            wait_step(&w, "the status page's answer");
-    }
-    close(fd);
-    return answer;
-}
-
 static void test_a_hosts_page(void **state)
 {
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 10);
-    const char *page = place_text(p, "127.0.0.1:%s", strchr(place_addr(p), ':') + 1);
+    const char *page = place_addr(p);
     struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
                               place_path(p, "host"), "--experts", "2", "--status", page);
     proc_wait_text(host, "serving 2 experts");
@@ -254,16 +300,9 @@ static void test_a_hosts_page(void **state)
     assert_non_null(strstr(health, "ok"));
     char *metrics = get(page, "/metrics");
     assert_non_null(strstr(metrics, "# TYPE "));
-    char *status = get(page, "/status.json");
-    const char *body = strstr(status, "\r\n\r\n");
-    json_error_t error;
-    assert_non_null(body);
-    json_t *object = json_loads(body + 4, 0, &error);
-    assert_true(json_is_object(object));
-    json_decref(object);
+    json_decref(page_of(page));
     free(health);
     free(metrics);
-    free(status);
     place_end(p);
 }
 
