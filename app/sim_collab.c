@@ -24,9 +24,11 @@
 struct collab {
     struct hth_collab_opts opts;
     bool json;
+    const char *only; /* "churn" or "newcomer"; NULL: both */
 };
 
 enum { KEY_SEED = 0x5000, KEY_TRAINERS, KEY_STEPS, KEY_DIE, KEY_JOIN, KEY_MODE, KEY_JSON };
+enum { KEY_ONLY = 0x5080 };
 
 static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
@@ -35,6 +37,7 @@ static const struct argp_option options[] = {
     {"die", KEY_DIE, "N", 0, "Trainers that die (default 2)", 0},
     {"join", KEY_JOIN, "N", 0, "Trainers that join (default 3)", 0},
     {"mode", KEY_MODE, "MODE", 0, "batch (default) or local", 0},
+    {"only", KEY_ONLY, "PART", 0, "churn (beside a calm run) or newcomer", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object per case", 0},
     {0},
 };
@@ -62,6 +65,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (strcmp(arg, "batch") != 0 && strcmp(arg, "local") != 0)
             argp_error(state, "--mode '%s': it is batch or local", arg);
         c->opts.mode = arg[0] == 'b' ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
+        break;
+    case KEY_ONLY:
+        if (strcmp(arg, "churn") != 0 && strcmp(arg, "newcomer") != 0)
+            argp_error(state, "--only '%s': it is churn or newcomer", arg);
+        c->only = arg;
         break;
     case KEY_JSON:
         c->json = true;
@@ -170,8 +178,10 @@ int hth_sim_collab_verb(int argc, char **argv)
     c.opts.mode = HTH_SHARE_BATCH;
     if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = run_churn(&c);
-    if (err == HTH_OK)
+    enum hth_err err = HTH_OK;
+    if (c.only == NULL || strcmp(c.only, "churn") == 0)
+        err = run_churn(&c);
+    if (err == HTH_OK && (c.only == NULL || strcmp(c.only, "newcomer") == 0))
         err = run_newcomers(&c);
     if (err != HTH_OK)
         hth_cli_say_error("sim collab: %s", hth_err_text(err));
