@@ -7,6 +7,7 @@
 #include "app/sim.h"
 #include "app/study.h"
 #include "core/mem.h"
+#include "sim/published.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ struct averaging {
 enum { KEY_MODEL = 0x5200, KEY_METHOD, KEY_PEERS, KEY_GRID, KEY_P_FAIL, KEY_SEEDS, KEY_ROUNDS };
 enum { KEY_CAP = 0x5300, KEY_SEED, KEY_THREADS, KEY_JSON, KEY_TABLE, KEY_OUT, KEY_NO_WALL };
 enum { KEY_FAILURE = 0x5340, KEY_HOLD, KEY_COMPARE, KEY_EVENTS, KEY_DIM, KEY_LATENCY, KEY_JITTER };
-enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE };
+enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE, KEY_GOLDEN };
 
 static const struct argp_option options[] = {
     {"model", KEY_MODEL, "NAME", 0,
@@ -66,6 +67,9 @@ static const struct argp_option options[] = {
     {"threads", KEY_THREADS, "N", 0, "Seeds computed at the same time (default: cores)", 0},
     {"table", KEY_TABLE, NULL, 0,
      "All methods, failures 0 to 1 % and five populations: the paper's table", 0},
+    {"golden", KEY_GOLDEN, NULL, 0,
+     "With --table: the published figures and ours side by side instead; fails where they differ",
+     0},
     {"compare", KEY_COMPARE, NULL, 0,
      "64, 256 and 1024 peers, failures 0 to 5 %: model and protocol side by side", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 0},
@@ -260,6 +264,9 @@ static error_t parse_what(int key, char *arg, struct argp_state *state, struct a
     case KEY_TABLE:
         a->table = true;
         break;
+    case KEY_GOLDEN:
+        a->request.golden = true;
+        break;
     case KEY_COMPARE:
         a->compare = true;
         break;
@@ -292,6 +299,15 @@ static void check_all(struct argp_state *state, const struct averaging *a)
     if ((a->table || a->compare) && a->population != NULL)
         argp_error(state, "%s: a table has peers, grids and probabilities of its own",
                    a->population);
+    if (a->request.golden && !a->table)
+        argp_error(state, "--golden: is of --table");
+    if (a->request.golden && (!a->failures[HTH_PURE_ABSENT] || a->opts.base.hold != 1 ||
+                              a->opts.base.rounds < HTH_PUBLISHED_ROUNDS ||
+                              a->opts.base.cap != hth_published_opts(hth_published).cap))
+        argp_error(state,
+                   "--golden: the published figures are of peers absent for one round, of "
+                   "%d rounds at least and a cap of 50",
+                   HTH_PUBLISHED_ROUNDS);
     int failures = 0;
     for (int f = 0; f < HTH_PURE_FAILURES; f++)
         failures += a->failures[f];
@@ -472,6 +488,8 @@ static enum hth_err add_all(struct averaging *a)
     bool *m = a->methods;
     if (a->table) {
         memset(m, 1, sizeof(a->methods));
+        if (a->request.golden) /* nothing comparable was published of these */
+            m[HTH_PURE_PUSHSUM] = m[HTH_PURE_TURNS] = false;
         a->request.picture = HTH_AVG_TABLE;
         add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
         return HTH_OK;
@@ -494,13 +512,13 @@ static enum hth_err add_all(struct averaging *a)
 
 static void print_study(const struct hth_avg_request *r, size_t index)
 {
-    if (r->json)
+    if (r->json && !r->golden)
         hth_avg_print_json(&r->studies[index]);
     else if (r->picture == HTH_AVG_CURVES)
         hth_avg_print_curves(&r->studies[index]);
 }
 
-static enum hth_err run_all(struct hth_avg_request *r)
+static enum hth_err run_all(struct hth_avg_request *r, bool *agrees)
 {
     bool tty = isatty(STDERR_FILENO) == 1 && r->count > 1;
     int64_t begin_us = hth_sim_clock_us();
@@ -514,7 +532,9 @@ static enum hth_err run_all(struct hth_avg_request *r)
     }
     if (tty)
         fputs("\r\033[K", stderr);
-    if (r->picture == HTH_AVG_TABLE && !r->json)
+    if (r->golden)
+        *agrees = hth_avg_print_golden(r);
+    else if (r->picture == HTH_AVG_TABLE && !r->json)
         hth_avg_print_table(r);
     if (r->picture == HTH_AVG_COMPARE && !r->json)
         hth_avg_print_compare(r);
@@ -560,6 +580,7 @@ int hth_sim_averaging_verb(int argc, char **argv)
     char *command = hth_study_command(argc, argv);
     r->command = command;
     int code = HTH_EXIT_USAGE;
+    bool agrees = true;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
         enum hth_err err = add_all(a);
         if (err == HTH_OK && r->out != NULL)
@@ -567,12 +588,14 @@ int hth_sim_averaging_verb(int argc, char **argv)
         if (err == HTH_OK && a->models[PROTOCOL])
             hth_sim_settle_memory();
         if (err == HTH_OK) {
-            err = run_all(r);
+            err = run_all(r, &agrees);
             say_error(err);
         }
         if (err == HTH_OK && r->out != NULL)
             err = hth_avg_study_write(r);
         code = err == HTH_E_CONFIG ? HTH_EXIT_USAGE : hth_exit_of(err); /* it came from options */
+        if (err == HTH_OK && !agrees)
+            code = HTH_EXIT_FAILURE;
     }
     for (size_t i = 0; i < r->count; i++)
         hth_avg_study_clear(&a->studies[i]);

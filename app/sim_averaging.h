@@ -9,6 +9,7 @@
  *   sim_averaging_out.c     files and the report
  *   sim_averaging_draw.c    pictures
  *   sim_averaging_sweep.c   table and picture of lists of peers, grids and probabilities
+ *   sim_averaging_golden.c  the table beside what others published
  *
  * Both models give lists by round, mse, variance and vectors sent first, and then rounds to two
  * targets; so all of this is common to them.
@@ -45,6 +46,7 @@ struct hth_avg_request {
     enum hth_avg_picture picture;
     uint32_t threads;
     bool json, no_wall, events;
+    bool golden;         /* with HTH_AVG_TABLE: published figures and ours instead of the table */
     const char *out;     /* NULL: no files */
     const char *command; /* as in hth_study_command */
 };
@@ -80,6 +82,12 @@ void hth_avg_print_sweep(const struct hth_avg_request *r);
 /* The script of the picture "sweep": above rounds to a variance of 1e-9, below the distance to the
  * true mean after the last round, against the probability, a column for each population. */
 void hth_avg_draw_sweep(FILE *to, const struct hth_avg_request *r);
+
+/* ---- sim_averaging_golden.c ---------------------------------------------------------------- */
+
+/* A row for each published figure (sim/published.h) and each all-reduce. Whether all agree, but for
+ * those that the exact expectation shows to be off themselves. */
+bool hth_avg_print_golden(const struct hth_avg_request *r);
 
 /* ---- sim_averaging_out.c, sim_averaging_draw.c --------------------------------------------- */
 

@@ -56,7 +56,7 @@ enum hth_err hth_pure_failure_find(const char *name, enum hth_pure_failure *out)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static enum hth_err check(const struct hth_pure_opts *o)
+enum hth_err hth_pure_check(const struct hth_pure_opts *o)
 {
     if ((unsigned)o->method >= HTH_PURE_METHODS || o->peers == 0 || o->peers > HTH_PURE_PEERS_MAX ||
         o->rounds == 0 || o->rounds > HTH_PURE_ROUNDS_MAX || o->cap == 0 ||
@@ -73,7 +73,7 @@ static enum hth_err check(const struct hth_pure_opts *o)
 enum hth_err hth_pure_new(const struct hth_pure_opts *opts, struct hth_pure **out)
 {
     *out = NULL;
-    HTH_TRY(check(opts));
+    HTH_TRY(hth_pure_check(opts));
     struct hth_pure *p = hth_new(struct hth_pure);
     p->opts = *opts;
     p->step = &hth_pure_steps[opts->method];

@@ -132,12 +132,29 @@ enum hth_err hth_pure_new(const struct hth_pure_opts *opts, struct hth_pure **ou
 void hth_pure_free(struct hth_pure *pure);
 void hth_pure_run(struct hth_pure *pure, uint64_t index, double *row);
 
+/* Errors: E_CONFIG, as hth_pure_new. */
+enum hth_err hth_pure_check(const struct hth_pure_opts *opts) HTH_MUST;
+
 /* Means over `seeds` rows and their standard errors (0 for a single one), `len` of each. */
 void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean, double *se);
 
 /* The rounds that an all-reduce with restarts needs on average, with hold 1: 1 / (1 - p)^N, and of
  * partitions 1 / ((1 - p)^N + p^N). */
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
+
+/*
+ * The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and first
+ * values. Where peers are alike that is a recursion of a few numbers: the covariance of two peers'
+ * values depends only on the axes along which their cells differ (moshpit on a full grid: 2^dims
+ * numbers) or on nothing at all (random groups of equal sizes: two numbers), and a round maps these
+ * numbers linearly; a ring without absences is diagonal in Fourier's basis.
+ *
+ * It is what the mean over infinitely many seeds would be, and far below 1e-4 the mean over a few
+ * hundred says little: a peer that is away for three rounds running weighs more than all else.
+ * Errors: E_CONFIG (as hth_pure_new), E_UNSUPPORTED (no such recursion: a grid with empty cells,
+ * groups of different sizes, gossip with absences, other methods, failures or hold than absent, 1).
+ */
+enum hth_err hth_pure_expected(const struct hth_pure_opts *opts, double *mse) HTH_MUST;
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "integration/toy.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 
 static char *said(struct proc *proc)
@@ -64,6 +65,41 @@ static void test_averaging(void **state)
     assert_string_equal(one, two);
     free(one);
     free(two);
+    place_end(p);
+}
+
+/* Two seeds are too few to agree; every figure is there nevertheless, and the fields fit together.
+ * (That 200 seeds agree: tests/sim/test_published.c.) */
+static void test_golden(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(
+        RUN(p, "a", "sim", "averaging", "--table", "--golden", "--json", "--seeds", "2"), 1);
+    char *text = said(&p->proc[0]);
+    size_t lines = 0, differ = 0;
+    for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save), lines++) {
+        json_t *root = json_loads(line, 0, NULL);
+        const char *figure = json_string_value(json_object_get(root, "figure"));
+        double published = number(root, "published"), measured = number(root, "measured");
+        bool agrees = json_is_true(json_object_get(root, "agrees"));
+        (void)number(root, "standard_error");
+        if (strcmp(figure, "error, round 1") == 0)
+            assert_true(agrees == (fabs(measured / published - 1) <= 0.05));
+        else if (strncmp(figure, "error", 5) == 0)
+            assert_true(agrees == (measured >= published / 2 && measured <= 2 * published));
+        differ += !agrees;
+        json_decref(root);
+    }
+    assert_int_equal(lines, 149);
+    assert_in_range(differ, 4, 100);
+    free(text);
+    struct proc *proc = START(p, "b", "sim", "averaging", "--golden");
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "--golden: is of --table");
+    proc = START(p, "c", "sim", "averaging", "--table", "--golden", "--failure", "crash");
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "absent for one round");
     place_end(p);
 }
 
@@ -527,6 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_golden, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_sweep, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_protocol, place_setup, place_teardown),

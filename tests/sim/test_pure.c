@@ -338,32 +338,54 @@ static void test_true_mean(void **state)
     }
 }
 
-/* The rounds that other programs found with 200 seeds, within 0.2; random groups shrink by
- * (r - 1) / (N - 1). */
-static void test_published(void **state)
+/* Exact expectations: where all patterns can be counted, they are those; elsewhere the means of
+ * many seeds are near them. */
+static void test_expected(void **state)
 {
     static const struct {
+        enum hth_pure_method method;
         uint32_t peers;
         const char *grid;
-        double p_fail, rounds;
-    } cases[] = {
-        {512, "32x32", 0, 8.31},      {512, "32x32", 0.01, 8.99},  {1024, "32x32", 0, 2.00},
-        {1024, "32x32", 0.005, 5.14}, {512, "8x8x8", 0.005, 7.55},
-    };
+        double p_fail;
+    } cases[] = {{HTH_PURE_MOSHPIT, 24, "2x3x4", 0.2}, {HTH_PURE_MOSHPIT, 12, "3x1x4", 0.3},
+                 {HTH_PURE_MOSHPIT, 16, "2x2x2x2", 0}, {HTH_PURE_RANDOM, 12, "4", 0.2},
+                 {HTH_PURE_RANDOM, 6, "1", 0.5},       {HTH_PURE_GOSSIP, 7, "7", 0},
+                 {HTH_PURE_GOSSIP, 2, "2", 0},         {HTH_PURE_ALLREDUCE, 9, "9", 0.05}};
+    double want[5], sure[2];
     (void)state;
+    struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, 9, "3x3", 0.3, 2);
+    enumerate(grid_matrix, 9, 0.3, false, sure);
+    assert_ok(hth_pure_expected(&opts, want));
+    assert_close(want[0], sure[0], 1e-12, 0);
+    assert_close(want[1], sure[1], 1e-12, 0);
+    opts = opts_of(HTH_PURE_GOSSIP, 5, "5", 0, 2);
+    enumerate(gossip_matrix, 5, 0, false, sure);
+    assert_ok(hth_pure_expected(&opts, want));
+    assert_close(want[0], sure[0], 1e-12, 0);
+    assert_close(want[1], sure[1], 1e-12, 0);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_pure_opts opts =
-            opts_of(HTH_PURE_MOSHPIT, cases[i].peers, cases[i].grid, cases[i].p_fail, 1);
-        double *got = run(&opts, 100);
-        assert_close(got[hth_pure_at(&opts, HTH_PURE_REACHED_1E9)], cases[i].rounds, 0, 0.2);
+        opts = opts_of(cases[i].method, cases[i].peers, cases[i].grid, cases[i].p_fail, 5);
+        opts.cap = 5;
+        double *got = run(&opts, 4000);
+        assert_ok(hth_pure_expected(&opts, want));
+        for (size_t t = 0; t < 5; t++)
+            assert_close(got[t], want[t], 0, 4 * got[hth_pure_row_len(&opts) + t] + 1e-15);
         hth_free(got);
     }
-    struct hth_pure_opts opts = opts_of(HTH_PURE_RANDOM, 900, "32x32", 0, 2);
-    double *got = run(&opts, 100), factor = 28.0 / 899; /* 29 groups */
-    size_t len = hth_pure_row_len(&opts);
-    assert_close(got[0], factor * 899 / 900, 0, 4 * got[len]);
-    assert_close(got[1], factor * factor * 899 / 900, 0, 4 * got[len + 1]);
-    hth_free(got);
+    opts = opts_of(HTH_PURE_MOSHPIT, 8, "3x3", 0.1, 2);
+    assert_err(HTH_E_UNSUPPORTED, hth_pure_expected(&opts, want));
+    opts = opts_of(HTH_PURE_RANDOM, 10, "4", 0.1, 2);
+    assert_err(HTH_E_UNSUPPORTED, hth_pure_expected(&opts, want));
+    opts = opts_of(HTH_PURE_GOSSIP, 9, "9", 0.1, 2);
+    assert_err(HTH_E_UNSUPPORTED, hth_pure_expected(&opts, want));
+    opts = opts_of(HTH_PURE_MOSHPIT, 9, "3x3", 0.1, 2);
+    opts.hold = 2;
+    assert_err(HTH_E_UNSUPPORTED, hth_pure_expected(&opts, want));
+    opts.hold = 1;
+    opts.failure = HTH_PURE_CRASH;
+    assert_err(HTH_E_UNSUPPORTED, hth_pure_expected(&opts, want));
+    opts.peers = 0;
+    assert_err(HTH_E_CONFIG, hth_pure_expected(&opts, want));
 }
 
 static void test_allreduce(void **state)
@@ -518,7 +540,7 @@ int main(void)
         cmocka_unit_test(test_expectations), cmocka_unit_test(test_kinds_of_failure),
         cmocka_unit_test(test_deaths),       cmocka_unit_test(test_hold),
         cmocka_unit_test(test_exact),        cmocka_unit_test(test_true_mean),
-        cmocka_unit_test(test_published),    cmocka_unit_test(test_allreduce),
+        cmocka_unit_test(test_expected),     cmocka_unit_test(test_allreduce),
         cmocka_unit_test(test_cap),          cmocka_unit_test(test_costs),
         cmocka_unit_test(test_repeats),      cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_mixing),
