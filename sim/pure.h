@@ -143,11 +143,11 @@ void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
 
 /*
- * The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and first
- * values. Where peers are alike that is a recursion of a few numbers: the covariance of two peers'
- * values depends only on the axes along which their cells differ (moshpit on a full grid: 2^dims
- * numbers) or on nothing at all (random groups of equal sizes: two numbers), and a round maps these
- * numbers linearly; a ring without absences is diagonal in Fourier's basis.
+ * The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and
+ * first values. Where peers are alike that is a recursion of a few numbers: the covariance of two
+ * peers' values depends only on the axes along which their cells differ (moshpit on a full grid:
+ * 2^dims numbers) or on nothing at all (random groups of equal sizes: two numbers), and a round
+ * maps these numbers linearly; a ring without absences is diagonal in Fourier's basis.
  *
  * It is what the mean over infinitely many seeds would be, and far below 1e-4 the mean over a few
  * hundred says little: a peer that is away for three rounds running weighs more than all else.
