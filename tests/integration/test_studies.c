@@ -551,7 +551,7 @@ static void test_refusals(void **state)
         proc_must_say(proc, bad[i][3]);
     }
     struct proc *proc = START(p, "cells", "sim", "averaging", "--peers", "1025");
-    assert_int_equal(proc_wait(proc), 3);
+    assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "choose a larger --grid");
     proc = START(p, "gossip", "sim", "averaging", "--model", "protocol", "--method", "gossip");
     assert_int_equal(proc_wait(proc), 2);
