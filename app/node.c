@@ -163,22 +163,9 @@ static void on_drain(void *arg)
 
 static char *status_json(void *arg)
 {
-    struct node *n = arg;
-    char *metrics = hth_metrics_json(n->peer.env->metrics);
-    if (n->helper == NULL)
-        return metrics;
-    json_t *all = json_loads(metrics, 0, NULL);
-    hth_free(metrics);
-    if (!json_is_object(all)) {
-        json_decref(all);
-        all = json_object();
-    }
-    json_object_set_new(all, "averaging", hth_together_json(&n->together, NULL));
-    char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    char *text = hth_strdup(dumped != NULL ? dumped : "{}");
-    free(dumped);
-    json_decref(all);
-    return text;
+    const struct node *n = arg;
+    return n->helper == NULL ? hth_metrics_json(n->peer.env->metrics)
+                             : hth_together_page(&n->together, n->peer.env->metrics, NULL);
 }
 
 static void announce(struct node *n)

@@ -180,7 +180,7 @@ void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *
     *out = a.last;
 }
 
-json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats)
+static json_t *averaging_json(const struct hth_together *t, const struct hth_train_stats *stats)
 {
     struct hth_averager_stats a;
     struct hth_roster_stats r;
@@ -202,4 +202,22 @@ json_t *hth_together_json(const struct hth_together *t, const struct hth_train_s
                        (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
                        r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
     return all;
+}
+
+char *hth_together_page(const struct hth_together *t, const struct hth_metrics *metrics,
+                        const struct hth_train_stats *stats)
+{
+    char *numbers = hth_metrics_json(metrics);
+    json_t *all = json_loads(numbers, 0, NULL);
+    hth_free(numbers);
+    if (!json_is_object(all)) {
+        json_decref(all);
+        all = json_object();
+    }
+    json_object_set_new(all, "averaging", averaging_json(t, stats));
+    char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = hth_strdup(dumped != NULL ? dumped : "{}");
+    free(dumped);
+    json_decref(all);
+    return text;
 }

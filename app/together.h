@@ -52,7 +52,9 @@ void hth_together_close(struct hth_together *t);
 uint32_t hth_together_trainers(const struct hth_together *t);
 /* The last round as it happened; all zero when there was none. */
 void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out);
-/* The "averaging" object of a status page; never NULL. `stats` is a trainer's; NULL: a helper. */
-json_t *hth_together_json(const struct hth_together *t, const struct hth_train_stats *stats);
+/* A status page: all of a peer's numbers, and "averaging" among them, also when nothing is open.
+ * `stats` is a trainer's; NULL: a helper. Heap string. */
+char *hth_together_page(const struct hth_together *t, const struct hth_metrics *metrics,
+                        const struct hth_train_stats *stats);
 
 #endif

@@ -395,22 +395,10 @@ static void on_drain(void *arg)
 
 static char *status_json(void *arg)
 {
-    struct train *t = arg;
+    const struct train *t = arg;
     struct hth_train_stats stats;
-    char *metrics = hth_metrics_json(t->peer.env->metrics);
-    json_t *all = json_loads(metrics, 0, NULL);
-    hth_free(metrics);
-    if (!json_is_object(all)) {
-        json_decref(all);
-        all = json_object();
-    }
     hth_trainer_stats(t->trainer, &stats);
-    json_object_set_new(all, "averaging", hth_together_json(&t->together, &stats));
-    char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    char *text = hth_strdup(dumped != NULL ? dumped : "{}");
-    free(dumped);
-    json_decref(all);
-    return text;
+    return hth_together_page(&t->together, t->peer.env->metrics, &stats);
 }
 
 /* ---- the start ----------------------------------------------------------------------------- */
