@@ -13,7 +13,6 @@
 #include "trainer/helper.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LOOK_US HTH_US_PER_S
 
