@@ -25,6 +25,7 @@
  *                                                     weights of the others count for more
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
+ *   an answer holds NaN or infinity                   that part does
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
  *   a sender lies with finite numbers                 believed; drawn in with `clip`
  * Silence means that not a byte came from that peer for k times the median of the longest pauses of

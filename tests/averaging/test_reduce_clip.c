@@ -243,6 +243,9 @@ static void test_options(void **state)
 #define LIE  1e3f
 #define MANY 160000 /* enough for a share of each of eight */
 
+static float lie_of_answer = LIE;
+static enum hth_quant_format format_of_answer = HTH_QUANT_F32;
+
 /* Answers whatever part is sent to it with the same number, as if everybody were in it. */
 static void answer_lie(void *arg, struct hth_rpc_request *req)
 {
@@ -251,7 +254,7 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
     struct hth_part_reply reply = {.state = HTH_PART_WORKING};
-    struct hth_segment whole = {.format = HTH_QUANT_F32};
+    struct hth_segment whole = {.format = format_of_answer};
     uint8_t bytes[HTH_PART_BYTES_MAX];
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
     struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
@@ -262,11 +265,14 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
         whole.count += head.segments[i].count;
     hth_part_clear(&head);
     if (whole.count > 0) {
-        whole.bytes = whole.count * (uint32_t)sizeof(float);
+        uint32_t width = format_of_answer == HTH_QUANT_F32 ? 4 : 2;
+        whole.bytes = whole.count * width;
         out.dim[0] = whole.bytes;
         assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
+        /* the upper half of a float is a bf16 */
         for (uint32_t i = 0; i < whole.count; i++)
-            ((float *)(void *)out.blob->data)[i] = LIE;
+            memcpy(out.blob->data + (size_t)i * width, (const char *)&lie_of_answer + (4 - width),
+                   width);
         reply.weight = p->swarm->n;
         reply.segments = &whole;
         reply.segment_count = body.tensor_count = 1;
@@ -352,6 +358,51 @@ static void test_a_small_vector(void **state)
     }
 }
 
+/* What is no number is nobody's mean: those parts keep the local values, and all others are right.
+ */
+static void nothing_that_is_no_number(float lie, enum hth_quant_format format)
+{
+    struct hth_avg_span span = {MANY, format};
+    struct swarm s;
+    uint64_t kept = 0;
+
+    begin_with(&s, 13, 5, 0, MANY);
+    s.spans = &span;
+    s.span_count = 1;
+    lie_of_answer = lie;
+    format_of_answer = format;
+    hth_rpc_serve(s.peer[4].rpc, HTH_REDUCE_METHOD, answer_lie, &s.peer[4]);
+    swarm_start(&s);
+    hth_world_run_for(s.world, HTH_US_PER_S);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct peer *p = &s.peer[i];
+
+        assert_int_equal(p->results, 1);
+        assert_ok(p->result.err);
+        assert_true(p->result.parts_kept > 0 && p->result.weight_fraction < 1);
+        kept = 0;
+        for (uint64_t k = 0; k < MANY; k++) {
+            float x = average_of(p)[k];
+
+            assert_true(isfinite(x));
+            kept += memcmp(&x, &values_of(p)[k], sizeof(x)) == 0;
+        }
+        assert_close((double)kept / MANY, 0.2, 0, 0.02);
+    }
+    lie_of_answer = LIE;
+    format_of_answer = HTH_QUANT_F32;
+    hth_node_crash(s.peer[4].node, HTH_CRASH_RESET);
+    swarm_free(&s);
+}
+
+static void test_no_numbers(void **state)
+{
+    (void)state;
+    nothing_that_is_no_number(NAN, HTH_QUANT_F32);
+    nothing_that_is_no_number(-INFINITY, HTH_QUANT_F32);
+    nothing_that_is_no_number(NAN, HTH_QUANT_BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
         cmocka_unit_test(test_overflow),       cmocka_unit_test(test_options),
         cmocka_unit_test(test_a_reducer_lies), cmocka_unit_test(test_a_small_vector),
+        cmocka_unit_test(test_no_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
