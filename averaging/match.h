@@ -201,6 +201,8 @@ struct hth_look_opts {
     /* Fills in whom to tell, at most `max`; returns how many. Called once, inside hth_look_new.
      * NULL: nobody. */
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
+    /* Whom this peer neither follows nor leads, nor waits for; NULL: nobody. */
+    bool (*shuns)(void *arg, const struct hth_peer_id *id);
     /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
     /* Whether somebody is known not to be there: what it declared before then does not count until

@@ -95,6 +95,8 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
     if (look->opts.mode == HTH_AVG_CLIENT ||
         hth_look_precedes_us(look, join->self.mode, &join->self.id))
         return HTH_AVG_NOT_SMALLER;
+    if (hth_look_shuns(look, &join->self.id))
+        return HTH_AVG_STRUCK_OFF;
     l = hth_look_get(look, &join->self.id, join->self.mode);
     if (l == NULL)
         return HTH_AVG_FULL;
@@ -190,6 +192,8 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
     for (uint32_t i = 0; i < look->count; i++) {
         const struct looker *l = look->lookers[i];
         if (l->struck)
+            continue;
+        if (!l->joined && hth_look_shuns(look, &l->id))
             continue;
         if (!l->joined) {
             wait_for(&c->pending_us, patience(look, l), now_us);

@@ -42,6 +42,11 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
     return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
 }
 
+bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    return look->opts.shuns != NULL && look->opts.shuns(look->opts.arg, id);
+}
+
 struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < look->count; i++)
@@ -155,7 +160,7 @@ struct looker *hth_look_leader(struct hth_look *look)
 
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
-        if (!l->declared || l->struck || l->mode == HTH_AVG_CLIENT)
+        if (!l->declared || l->struck || l->mode == HTH_AVG_CLIENT || hth_look_shuns(look, &l->id))
             continue;
         if (!precedes_us(look, l))
             break;

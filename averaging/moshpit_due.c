@@ -14,7 +14,45 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 
-#define STEPS_LATE 4 /* that a note may be behind its owner */
+#define STEPS_LATE    4                   /* that a note may be behind its owner */
+#define REFUSED_AGAIN (60 * HTH_US_PER_S) /* refusals further apart are no habit */
+#define SHUN_US       (10 * HTH_US_PER_S)
+#define SHUN_TIMES    6 /* that it is doubled at most */
+
+static struct refuser *find_refuser(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    struct refuser *oldest = &mp->refuser[0];
+
+    for (uint32_t i = 0; i < REFUSERS_MAX; i++) {
+        struct refuser *r = &mp->refuser[i];
+        if (r->times > 0 && hth_peer_id_eq(&r->id, id))
+            return r;
+        if (r->times == 0 || r->at_us < oldest->at_us)
+            oldest = r;
+    }
+    *oldest = (struct refuser){.id = *id};
+    return oldest;
+}
+
+void hth_moshpit_refused(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    struct refuser *r = find_refuser(mp, id);
+    int64_t now_us = hth_now_us(mp->env), since_us = HTH_MAX(r->at_us, r->shunned_until_us);
+
+    if (r->times > 0 && now_us - since_us > REFUSED_AGAIN)
+        r->times = 0;
+    r->at_us = now_us;
+    if (++r->times > 1)
+        r->shunned_until_us = now_us + (SHUN_US << HTH_MIN(r->times - 2, SHUN_TIMES));
+}
+
+bool hth_moshpit_shuns(const struct moshpit *mp, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < REFUSERS_MAX; i++)
+        if (mp->refuser[i].times > 0 && hth_peer_id_eq(&mp->refuser[i].id, id))
+            return hth_now_us(mp->env) < mp->refuser[i].shunned_until_us;
+    return false;
+}
 
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
 {
@@ -162,7 +200,8 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         if (w == NOT_DUE || p->note.schema != hth_roster_self(mp->roster)->schema)
             continue;
         until_us = until(s, &p->note, w);
-        if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p))
+        if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p) ||
+            hth_moshpit_shuns(mp, &p->id))
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&

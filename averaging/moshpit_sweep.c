@@ -182,6 +182,11 @@ static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
     return hth_moshpit_known(arg, out, max);
 }
 
+static bool shuns(void *arg, const struct hth_peer_id *id)
+{
+    return hth_moshpit_shuns(((struct sweep *)arg)->mp, id);
+}
+
 static void deaf(void *arg, const struct hth_peer_id *id)
 {
     hth_moshpit_suspect(((struct sweep *)arg)->mp, id);
@@ -249,6 +254,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
                               .known = known,
+                              .shuns = shuns,
                               .deaf = deaf,
                               .missed = missed,
                               .done = hth_sweep_on_look,

@@ -297,6 +297,42 @@ static void too_many_helpers(void **state)
     helpers_in(1, 255, 4, 0);
 }
 
+static uint32_t shunned; /* by all others */
+
+static bool shuns(void *arg, const struct hth_peer_id *id)
+{
+    const struct crowd *c = ((struct mate *)arg)->crowd;
+
+    return hth_peer_id_eq(id, &c->mate[shunned].env->self);
+}
+
+/* Whom all others shun is in no group of theirs, whether it would have led them or followed, and
+ * nobody waits for it; the next time it is like any other. */
+static void one_is_shunned(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    for (shunned = 0; shunned < 4; shunned++) {
+        crowd_start(&c, 73, 4, NULL);
+        c.look.shuns = shuns;
+        crowd_look_all(&c);
+        assert_true(crowd_run(&c, 6 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(c.mate[i].result.err, i == shunned ? HTH_E_TIMEOUT : HTH_OK);
+            assert_true(i == shunned || c.mate[i].group->count == 3);
+            assert_true(i == shunned ||
+                        c.mate[i].result.wait_us < c.look.window_us + c.match.patience_us);
+        }
+        c.look.shuns = NULL;
+        c.look.line.round++;
+        crowd_look_all(&c);
+        assert_true(crowd_run(&c, 4 * HTH_US_PER_S));
+        assert_true(c.mate[shunned].group != NULL && c.mate[shunned].group->count == 4);
+        crowd_stop(&c);
+    }
+}
+
 /* Two clients can't reach each other. */
 static void only_clients(void **state)
 {
@@ -570,6 +606,7 @@ int main(void)
         cmocka_unit_test(modes),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_helpers),
+        cmocka_unit_test(one_is_shunned),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),
         cmocka_unit_test(never_ready),
