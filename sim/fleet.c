@@ -194,7 +194,7 @@ static void edit_trainer(void *arg, uint32_t i, struct hth_trainer_opts *t)
     fleet_add_trainer(&f->sums, &m->now);
     memset(&m->now, 0, sizeof(m->now));
     memset(&m->mark, 0, sizeof(m->mark));
-    if (t->averager != NULL) {
+    if (t->averager != NULL && !f->lied_to) {
         struct hth_averager inner = *t->averager;
         hth_hull_watch(f->hull, i, &inner, &m->watched);
         t->averager = &m->watched;
@@ -227,6 +227,7 @@ static void bad_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
                                          .grids = b->fleet->grids,
                                          .layers = o->layers,
                                          .shape = {.kind = "ffn", .d = o->dim, .block_rows = 1},
+                                         .trainer = o->average ? &b->fleet->trainer : NULL,
                                          .victim = find_victim,
                                          .arg = b};
     if (b->kind->start(&b->place, &b->self) != HTH_OK)
@@ -248,8 +249,12 @@ static void make_bad(struct hth_fleet *f)
     struct hth_node_opts o = HTH_NODE_OPTS_INIT;
     char name[24];
 
-    for (uint32_t i = 0; i < f->opts.malice_count; i++)
-        f->bad_count += f->opts.malice[i].nodes;
+    for (uint32_t i = 0; i < f->opts.malice_count; i++) {
+        const struct hth_fleet_malice *m = &f->opts.malice[i];
+        f->bad_count += m->nodes;
+        f->lied_to |= m->nodes > 0 && m->kind->in_averages;
+        f->split |= m->nodes > 0 && m->kind->splits;
+    }
     f->bad = hth_new_array(struct bad, f->bad_count + 1);
     for (uint32_t i = 0, at = 0; i < f->opts.malice_count; i++) {
         for (uint32_t j = 0; j < f->opts.malice[i].nodes; j++, at++) {
@@ -334,12 +339,14 @@ static struct hth_swarm *make_swarm(struct hth_fleet *f)
     struct hth_swarm_opts s = HTH_SWARM_OPTS_INIT;
 
     trainer_opts(o, &s.trainer);
+    f->trainer = s.trainer;
     s.hosts = o->hosts;
     s.copies = o->copies;
     s.shift = 1;
     s.trainers = o->trainers;
     s.server.step_rows = 64;
     s.share = o->average;
+    s.reducer.clip = o->clip;
     s.edit = edit_trainer;
     s.edit_host = edit_host;
     s.edit_node = edit_node;

@@ -13,6 +13,7 @@
  *   once        no backward is computed twice by a host (for each life of it)
  *   budgets     no node holds more for others than its budget; when all is over, nothing
  *   hull        every element of an average lies between the least and the greatest offered for it
+ *               (not where somebody's malice is in the averages)
  *   freed       a node that is down holds nothing: no timer, stream, job, handle
  *   errors      a node ends, an expert is not hosted, only for what the plan does to disks and
  *               sites; somebody then throws the damaged file away and starts it again
@@ -20,7 +21,8 @@
  * and after the faults (hth_fleet_expect_recovery, and a while later hth_fleet_check_recovery):
  *
  *   every trainer is up, sees every expert, has made updates and, with others, averages; no flight
- *   failed; answers come; trunks are finite, and in real worlds close to each other
+ *   failed; answers come; trunks are finite, and in real worlds close to each other (not where
+ *   somebody's malice answers for others' parts)
  *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; what a
  *   host wrote can be read
  *
@@ -57,6 +59,7 @@ struct hth_fleet_opts {
     enum hth_share_mode mode;
     uint32_t every;         /* updates between averages of the parameters */
     uint64_t target;        /* BATCH: samples of a step */
+    double clip;            /* of hth_reducer_opts */
     int64_t checkpoint_us;  /* of a host; 0: no checkpoints at all */
     uint64_t held_max;      /* bytes that a node may hold for others */
     bool bad_disks, faulty; /* files may fail or tear; sites may fire: what may end a node */

@@ -133,7 +133,7 @@ static void check_averaging(struct hth_fleet *f)
     hth_fleet_stats(f, &now);
     if (now.rounds == f->rounds_then)
         hth_fleet_broken(f, "nobody averaged after the faults");
-    if (!(f->spread <= SPREAD_MAX))
+    if (!f->split && !(f->spread <= SPREAD_MAX))
         hth_fleet_broken(f, "trunks are %.3f apart after the faults", f->spread);
 }
 

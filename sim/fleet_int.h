@@ -47,6 +47,8 @@ struct hth_fleet {
     uint32_t honest;
     struct bad *bad;
     uint32_t bad_count;
+    bool lied_to, split;             /* of the kinds: in_averages, splits */
+    struct hth_trainer_opts trainer; /* of the run */
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     uint8_t images[16 + FLEET_ITEMS * FLEET_PIXELS], labels[8 + FLEET_ITEMS];
     struct hth_fleet_stats sums; /* of lives that have ended */

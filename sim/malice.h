@@ -15,6 +15,18 @@
  *   forger    fills the layers' keys with records that others seem to have signed, with its own
  *             that claim what is not there, with old and future ones, and with noise
  *
+ * And those who lie to the averaging; where nobody averages they do nothing:
+ *
+ *   turncoat     averages like a trainer that nobody can dial: brings the last average turned round
+ *                and eight times as large, and says that a thousand samples are behind it
+ *   usurper      a helper that claims the fastest line there can be, and answers every part that it
+ *                is to reduce with numbers of its own, the same to all
+ *   equivocator  averages like a trainer, with noise, and answers each member something else, every
+ *                fifth time what is no answer
+ *   deserter     looks for a group, is in it, then refuses every part and sends none
+ *   replayer     says again what trainers and donors said in their notes, when it is old, and on
+ *                boards where it does not belong
+ *
  * A new kind is a table like these; a scenario file names the built-in ones under `malice:`. One
  * thread, that of the world.
  */
@@ -25,6 +37,7 @@
 #include "core/env.h"
 #include "dht/announce.h"
 #include "rpc/rpc.h"
+#include "trainer/trainer.h"
 
 /* Where it finds itself; all of it is borrowed until stop. */
 struct hth_malice_place {
@@ -35,6 +48,7 @@ struct hth_malice_place {
     const struct hth_grid *grids; /* of the layers */
     uint32_t layers;
     struct hth_layer_shape shape;
+    const struct hth_trainer_opts *trainer; /* the run's model and share; NULL: nobody averages */
     /* Some honest node that can be called; false when none is up. */
     bool (*victim)(void *arg, struct hth_rng *rng, struct hth_rpc_target *out);
     void *arg;
@@ -42,15 +56,28 @@ struct hth_malice_place {
 
 struct hth_malice {
     const char *name;
+    bool in_averages; /* its values are in them: they may be outside of what the honest offered */
+    bool splits;      /* honest trunks may end far apart */
     /* Errors: any; the node then does nothing. */
     enum hth_err (*start)(const struct hth_malice_place *place, void **self);
     /* Frees everything it made on the env. Called once if start gave something. */
     void (*stop)(void *self);
 };
 
-extern const struct hth_malice hth_malice_garbage;
-extern const struct hth_malice hth_malice_liar;
-extern const struct hth_malice hth_malice_mute;
-extern const struct hth_malice hth_malice_forger;
+/* X(name): those that a scenario can name, in the order in which their nodes are made. */
+#define HTH_MALICE_MAP(X)                                                                          \
+    X(garbage)                                                                                     \
+    X(liar)                                                                                        \
+    X(mute)                                                                                        \
+    X(forger)                                                                                      \
+    X(turncoat)                                                                                    \
+    X(usurper)                                                                                     \
+    X(equivocator)                                                                                 \
+    X(deserter)                                                                                    \
+    X(replayer)
+
+#define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
+HTH_MALICE_MAP(HTH_MALICE_EXTERN)
+#undef HTH_MALICE_EXTERN
 
 #endif

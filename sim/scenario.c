@@ -115,10 +115,19 @@ static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+uint64_t hth_scenario_malice(const struct hth_scenario *s)
+{
+    uint64_t sum = 0;
+#define ADD(name) sum += s->malice.name;
+    HTH_MALICE_MAP(ADD)
+#undef ADD
+    return sum;
+}
+
 /* Makes no sense beyond what the parts of a run take. */
 static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
 {
-    uint64_t bad = (uint64_t)s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger;
+    uint64_t bad = hth_scenario_malice(s);
     const struct bound bounds[] = {
         {"swarm.hosts", one(s->swarm.hosts), 1, HTH_FLEET_NODES_MAX},
         {"swarm.copies", one(s->swarm.copies), 1, s->swarm.hosts},
@@ -131,6 +140,7 @@ static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
         {"swarm.flights", one(s->swarm.flights), 1, 512},
         {"swarm.every", one(s->swarm.every), 1, 1e6},
         {"swarm.target", one(s->swarm.target), 1, 1e6},
+        {"swarm.clip", one(s->swarm.clip), s->swarm.clip > 0 ? 1 : 0, 1e6},
         {"swarm.checkpoint_s", one(s->swarm.checkpoint_s), 0, 1e6},
         {"swarm.held_mib", one(s->swarm.held_mib), 0.25, 1e6},
         {"malice", one((double)bad), 0, HTH_FLEET_NODES_MAX},
@@ -347,6 +357,20 @@ static void put_churn(struct text *t, const struct hth_plan *p)
     put(t, "; %.0f %% without a word\n", 100 * p->churn.silent);
 }
 
+static void put_malice(struct text *t, const struct hth_scenario *s)
+{
+    const char *before = "  malice       ";
+#define PUT(name)                                                                                  \
+    if (s->malice.name > 0) {                                                                      \
+        put(t, "%s%" PRIu32 " " #name, before, s->malice.name);                                    \
+        before = ", ";                                                                             \
+    }
+    HTH_MALICE_MAP(PUT)
+#undef PUT
+    if (hth_scenario_malice(s) > 0)
+        put(t, "\n");
+}
+
 static void put_swarm(struct text *t, const struct hth_scenario *s)
 {
     static const char *const averaging[] = {"local", "batch", "off"};
@@ -358,11 +382,7 @@ static void put_swarm(struct text *t, const struct hth_scenario *s)
         s->swarm.hosts, s->swarm.trainers, s->swarm.layers, s->swarm.grid * s->swarm.grid,
         s->swarm.copies, s->swarm.flights, s->swarm.rows, averaging[s->swarm.averaging],
         s->load.real ? "real payloads" : "ghosts");
-    if (s->malice.garbage + s->malice.liar + s->malice.mute + s->malice.forger > 0)
-        put(t,
-            "  malice       %" PRIu32 " garbage, %" PRIu32 " liar, %" PRIu32 " mute, %" PRIu32
-            " forger\n",
-            s->malice.garbage, s->malice.liar, s->malice.mute, s->malice.forger);
+    put_malice(t, s);
 }
 
 static void put_events(struct text *t, const struct hth_plan *p)

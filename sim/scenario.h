@@ -80,11 +80,14 @@ struct hth_scenario {
         uint32_t dim, layers, grid, top_k, rows, flights;
         enum hth_scenario_averaging averaging;
         uint32_t every, target;
+        double clip;         /* of values that are averaged (averaging/reduce.h); 0: off */
         double checkpoint_s; /* 0: no files are written */
         double held_mib;     /* that a node may hold for others */
     } swarm;
     struct {
-        uint32_t garbage, liar, mute, forger; /* nodes of each kind (malice.h), with a swarm */
+#define HTH_SCENARIO_MALICE(name) uint32_t name;
+        HTH_MALICE_MAP(HTH_SCENARIO_MALICE) /* nodes of each kind, with a swarm */
+#undef HTH_SCENARIO_MALICE
     } malice;
     struct {
         struct hth_range latency_ms, jitter_ms, loss; /* jitter is exponential */
@@ -124,6 +127,9 @@ struct hth_scenario {
         double sites, fires; /* fault sites: enabled for the run, and then fired */
     } chaos;
 };
+
+/* Nodes of all kinds of malice together. */
+uint64_t hth_scenario_malice(const struct hth_scenario *scenario);
 
 /* The defaults that a file's missing keys have, too: 50 calm nodes for a minute. Everything points
  * to constants: nothing is to be freed. */

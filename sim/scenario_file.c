@@ -86,16 +86,15 @@ static const cyaml_schema_field_t swarm_fields[] = {
                .enumeration = {averaging_modes, HTH_ARRAY_LEN(averaging_modes)}}},
     COUNT("every", swarm.every),
     COUNT("target", swarm.target),
+    REAL("clip", swarm.clip),
     REAL("checkpoint_s", swarm.checkpoint_s),
     REAL("held_mib", swarm.held_mib),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t malice_fields[] = {
-    COUNT("garbage", malice.garbage),
-    COUNT("liar", malice.liar),
-    COUNT("mute", malice.mute),
-    COUNT("forger", malice.forger),
-    CYAML_FIELD_END,
+#define MALICE(name) COUNT(#name, malice.name),
+    HTH_MALICE_MAP(MALICE) CYAML_FIELD_END,
+#undef MALICE
 };
 static const cyaml_schema_field_t link_fields[] = {
     RANGE("latency_ms", links.latency_ms),
@@ -244,8 +243,7 @@ static void default_range(struct hth_range *r, struct hth_range fallback)
 /* Sums that overflow are out of range as their parts are. */
 static void fill_swarm(struct hth_scenario *s, const struct hth_scenario *d)
 {
-    default_count(&s->nodes, s->swarm.hosts + s->swarm.trainers + s->malice.garbage +
-                                 s->malice.liar + s->malice.mute + s->malice.forger);
+    default_count(&s->nodes, s->swarm.hosts + s->swarm.trainers + (uint32_t)hth_scenario_malice(s));
     default_count(&s->swarm.copies, HTH_MIN(d->swarm.copies, s->swarm.hosts));
     default_count(&s->swarm.dim, d->swarm.dim);
     default_count(&s->swarm.layers, d->swarm.layers);

@@ -9,7 +9,7 @@
  *     safety: 0.66                      # the share of it in which faults happen
  *     load: { payload_kib: 64, calls_per_s: 1, experts: 2, hood: 32 }
  *     swarm: { hosts: 6, copies: 2, trainers: 3, dim: 16, layers: 2, grid: 2, top_k: 2, rows: 16,
- *              flights: 2, averaging: local, every: 10, target: 128, checkpoint_s: 5,
+ *              flights: 2, averaging: local, every: 10, target: 128, clip: 0, checkpoint_s: 5,
  *              held_mib: 64 }           # hosts and trainers instead of peers; then without `nodes`
  *     malice: { garbage: 1, liar: 1, mute: 1, forger: 1 }
  *     links: { latency_ms: [5, 80], jitter_ms: [0, 20], loss: [0, 0.01] }

@@ -438,10 +438,9 @@ static const struct app fleet_app = {
 static enum hth_err make_fleet(struct run *r)
 {
     const struct hth_scenario *s = r->s;
-    const struct hth_fleet_malice malice[] = {{&hth_malice_garbage, s->malice.garbage},
-                                              {&hth_malice_liar, s->malice.liar},
-                                              {&hth_malice_mute, s->malice.mute},
-                                              {&hth_malice_forger, s->malice.forger}};
+#define KIND(name) {&hth_malice_##name, s->malice.name},
+    const struct hth_fleet_malice malice[] = {HTH_MALICE_MAP(KIND)};
+#undef KIND
     struct hth_fleet_opts o = {
         .hosts = s->swarm.hosts,
         .copies = s->swarm.copies,
@@ -456,6 +455,7 @@ static enum hth_err make_fleet(struct run *r)
         .mode = s->swarm.averaging == HTH_SCENARIO_BATCH ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL,
         .every = s->swarm.every,
         .target = s->swarm.target,
+        .clip = s->swarm.clip,
         .checkpoint_us = (int64_t)(s->swarm.checkpoint_s * 1e6),
         .held_max = (uint64_t)(s->swarm.held_mib * 1048576.0),
         .bad_disks = r->plan->chaos.io_error > 0 || r->plan->chaos.torn_file > 0,

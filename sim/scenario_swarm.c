@@ -224,7 +224,7 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
     roster.arg = t;
     moshpit.budget = trainer->budget;
     HTH_TRY(hth_roster_new(env, dht, &roster, &t->roster));
-    HTH_TRY(hth_reducer_new(env, t->rpc, NULL, &t->reducer));
+    HTH_TRY(hth_reducer_new(env, t->rpc, &t->swarm->opts.reducer, &t->reducer));
     HTH_TRY(hth_moshpit_new(env, t->rpc, dht, t->roster, t->reducer, &moshpit, &t->averager));
     trainer->averager = &t->averager;
     trainer->share.roster = t->roster;

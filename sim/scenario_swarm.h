@@ -15,6 +15,7 @@
 #define HTH_SIM_SCENARIO_SWARM_H
 
 #include "averaging/moshpit.h"
+#include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "dht/directory.h"
 #include "experts/server.h"
@@ -43,6 +44,7 @@ struct hth_swarm_opts {
     bool share; /* network and addresses of these are filled in */
     struct hth_roster_opts roster;
     struct hth_moshpit_opts moshpit;
+    struct hth_reducer_opts reducer;
     /* Called before trainer i is made, at each boot; may be NULL. */
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
     /* The same of host i's server; and once before a node is made, hosts first, then trainers. */
@@ -58,7 +60,8 @@ struct hth_swarm_opts {
     {                                                                                              \
         .hosts = 3, .trainer = HTH_TRAINER_OPTS_INIT, .server = HTH_SERVER_OPTS_INIT,              \
         .expert_optim = HTH_TRAIN_OPTIM_INIT, .record_life_us = 60 * HTH_US_PER_S,                 \
-        .roster = HTH_ROSTER_OPTS_INIT, .moshpit = HTH_MOSHPIT_OPTS_INIT                           \
+        .roster = HTH_ROSTER_OPTS_INIT, .moshpit = HTH_MOSHPIT_OPTS_INIT,                          \
+        .reducer = HTH_REDUCER_OPTS_INIT                                                           \
     }
 
 /* The nodes are up when the world's clock has moved. Strings in opts must outlive the swarm. */
