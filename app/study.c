@@ -18,12 +18,23 @@
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_SEED = 0x6000, KEY_SEEDS, KEY_THREADS, KEY_JSON, KEY_OUT, KEY_ONLY, KEY_EVENTS };
+enum {
+    KEY_SEED = 0x6000,
+    KEY_SEEDS,
+    KEY_THREADS,
+    KEY_JSON,
+    KEY_OUT,
+    KEY_ONLY,
+    KEY_WHERE,
+    KEY_EVENTS
+};
 
 static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "The first seed (default 1)", 1},
     {"seeds", KEY_SEEDS, "N", 0, "Repetitions, with seeds that follow each other (default 5)", 1},
     {"only", KEY_ONLY, "PART,...", 0, "Only these parts of the study", 1},
+    {"where", KEY_WHERE, "NAME=A,B,...", 0,
+     "Only points at which a parameter, a column of the table, has one of these values", 1},
     {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: cores)", 1},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 1},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 1},
@@ -53,6 +64,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_ONLY:
         f->only = arg;
+        break;
+    case KEY_WHERE:
+        f->where = arg;
         break;
     case KEY_EVENTS:
         f->events = true;
@@ -390,65 +404,6 @@ static void print_table(const struct hth_study *s, const struct hth_study_flags 
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static bool names(const char *list, const char *word)
-{
-    size_t len = strlen(word);
-    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, word, len) == 0 && (at[len] == ',' || at[len] == '\0'))
-            return true;
-    }
-    return false;
-}
-
-static bool is_part(const struct hth_study *s, const char *word, size_t len)
-{
-    for (size_t i = 0; i < s->point_count; i++)
-        if (strlen(s->points[i].part) == len && memcmp(s->points[i].part, word, len) == 0)
-            return true;
-    return false;
-}
-
-bool hth_study_is_chosen(const struct hth_study_point *points, size_t count, const char *only)
-{
-    bool chosen = only == NULL;
-    for (size_t i = 0; i < count && !chosen; i++)
-        chosen = names(only, points[i].part);
-    return chosen;
-}
-
-/* "models, staleness": each part once, in order. */
-static const char *parts_text(const struct hth_study *s, char *out, size_t max)
-{
-    size_t at = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < s->point_count && at < max; i++) {
-        size_t before = 0;
-        while (strcmp(s->points[before].part, s->points[i].part) != 0)
-            before++;
-        if (before == i)
-            at +=
-                (size_t)snprintf(out + at, max - at, "%s%s", i > 0 ? ", " : "", s->points[i].part);
-    }
-    return out;
-}
-
-static enum hth_err check_only(const struct hth_study *s, const char *only)
-{
-    for (const char *word = only; word != NULL;) {
-        size_t len = strcspn(word, ",");
-        if (!is_part(s, word, len)) {
-            char parts[256];
-            hth_cli_say_error("sim %s: --only '%s': no part '%.*s' here; there are %s (--help "
-                              "says what they need)",
-                              s->name, only, (int)len, word, parts_text(s, parts, sizeof(parts)));
-            return HTH_E_USAGE;
-        }
-        word = word[len] == ',' ? word + len + 1 : NULL;
-    }
-    return HTH_OK;
-}
-
 static enum hth_err show(const struct hth_study *s, const struct hth_study_flags *flags,
                          const struct hth_study_mean *means)
 {
@@ -470,7 +425,7 @@ static enum hth_err show_chosen(const struct hth_study *s, const struct hth_stud
     shown.points = points;
     shown.point_count = 0;
     for (size_t i = 0; i < s->point_count; i++) {
-        if (!hth_study_is_chosen(&s->points[i], 1, flags->only))
+        if (!hth_study_is_chosen(s, &s->points[i], 1, flags))
             continue;
         memcpy(theirs + shown.point_count * s->metric_count, means + i * s->metric_count,
                s->metric_count * sizeof(*means));
@@ -513,7 +468,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     struct hth_study chosen = *study;
     HTH_ASSERT(study->param_count <= HTH_STUDY_PARAMS_MAX);
     HTH_ASSERT(study->metric_count <= HTH_STUDY_METRICS_MAX);
-    HTH_TRY(check_only(study, flags->only));
+    HTH_TRY(hth_study_check_choice(study, flags));
     if (flags->out != NULL)
         HTH_TRY(hth_sim_check_out(flags->out));
     struct hth_study_point *points = hth_new_array(struct hth_study_point, study->point_count);
@@ -521,7 +476,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     chosen.point_count = chosen.panel_count = 0;
     for (size_t i = 0; i < study->point_count; i += group_size(&study->points[i])) {
         size_t count = group_size(&study->points[i]);
-        if (!hth_study_is_chosen(&study->points[i], count, flags->only))
+        if (!hth_study_is_chosen(study, &study->points[i], count, flags))
             continue;
         memcpy(points + chosen.point_count, study->points + i, count * sizeof(*points));
         chosen.point_count += count;
@@ -529,7 +484,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     chosen.points = points;
     chosen.panels = panels;
     for (size_t i = 0; i < study->panel_count; i++)
-        if (flags->only == NULL || names(flags->only, study->panels[i].part))
+        if (hth_study_has_part(&chosen, study->panels[i].part))
             panels[chosen.panel_count++] = study->panels[i];
     enum hth_err err = run_chosen(&chosen, flags);
     if (err == HTH_OK && flags->events)

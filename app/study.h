@@ -95,6 +95,7 @@ struct hth_study_flags {
     bool events;         /* needs `out` */
     const char *out;     /* NULL: no files */
     const char *only;    /* NULL: all parts; else their names with commas between */
+    const char *where;   /* NULL: all points; else "flights=16,64": those with such a parameter */
     bool quiet;          /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */
 };
@@ -117,19 +118,26 @@ struct hth_study_mean {
 struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
- * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only` names no part),
+ * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only` or `where`),
  * E_TOO_LARGE (too many runs), E_IO (files; before any run where `out` can't be written to). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
+
+/* ---- study_choose.c ------------------------------------------------------------------------ */
+
+/* Errors, said: E_USAGE (no such part or parameter, or no point is left). */
+enum hth_err hth_study_check_choice(const struct hth_study *study,
+                                    const struct hth_study_flags *flags) HTH_MUST;
+/* Whether one of `count` points was asked for. */
+bool hth_study_is_chosen(const struct hth_study *study, const struct hth_study_point *points,
+                         size_t count, const struct hth_study_flags *flags);
+bool hth_study_has_part(const struct hth_study *study, const char *part);
 
 /* ---- for study_events.c -------------------------------------------------------------------- */
 
 /* Errors: E_IO, said; those of a run. */
 enum hth_err hth_study_write_events(const struct hth_study *study,
                                     const struct hth_study_flags *flags) HTH_MUST;
-
-/* Whether one of `count` points is of a part that was asked for; NULL: all are. */
-bool hth_study_is_chosen(const struct hth_study_point *points, size_t count, const char *only);
 
 /* ---- for study_files.c --------------------------------------------------------------------- */
 

@@ -29,11 +29,12 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
 }
 
 /* A group may begin with points of parts that nobody asked for and no file shows. */
-static const struct hth_study_point *first_shown(const struct hth_study_point *group, size_t count,
-                                                 const char *only)
+static const struct hth_study_point *first_shown(const struct hth_study *s,
+                                                 const struct hth_study_point *group, size_t count,
+                                                 const struct hth_study_flags *flags)
 {
     for (size_t i = 0; i < count; i++)
-        if (hth_study_is_chosen(&group[i], 1, only))
+        if (hth_study_is_chosen(s, &group[i], 1, flags))
             return &group[i];
     return group;
 }
@@ -63,7 +64,7 @@ enum hth_err hth_study_write_events(const struct hth_study *s, const struct hth_
     for (size_t i = 0, count; i < s->point_count && err == HTH_OK; i += count) {
         count = HTH_MAX(s->points[i].group, (size_t)1);
         double *values = hth_new_array(double, count * s->metric_count);
-        char *name = name_of(s, first_shown(&s->points[i], count, flags->only));
+        char *name = name_of(s, first_shown(s, &s->points[i], count, flags));
         e.run = name;
         err = s->run(s->arg, &s->points[i], flags->seed, &watch, values);
         hth_free(name);

@@ -367,6 +367,37 @@ static void test_groups(void **state)
     hth_free(csv);
 }
 
+/* Points by the value of a parameter: 2 and 20 are in two parts. */
+static void test_where(void **state)
+{
+    static const char *const bad[] = {"x", "y=1", "x=", "x=1,", "x=1;2", "x=inf", "x=3", "=1"};
+    (void)state;
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/d", dir);
+    f.seeds = 2;
+    f.out = out;
+    f.quiet = true;
+    f.where = "x=20,2";
+    assert_ok(hth_study_run(&s, &f));
+    char *csv = read_file("d", "metrics.csv");
+    assert_null(strstr(csv, "\none,a,1,"));
+    assert_null(strstr(csv, "\ntwo,a,10,"));
+    assert_non_null(strstr(csv, "\none,a,2,3.5,"));
+    assert_non_null(strstr(csv, "\ntwo,a,20,21.5,"));
+    hth_free(csv);
+    f.only = "two";
+    assert_ok(hth_study_run(&s, &f));
+    csv = read_file("d", "metrics.csv");
+    assert_null(strstr(csv, "\none,"));
+    hth_free(csv);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        f.where = bad[i];
+        assert_err(HTH_E_USAGE, hth_study_run(&s, &f));
+    }
+    hth_free(out);
+}
+
 /* Where nothing can be written nothing is computed. */
 static void test_no_place_to_write_to(void **state)
 {
@@ -482,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_where),
         cmocka_unit_test(test_no_place_to_write_to),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
         cmocka_unit_test(test_text_in_json),
