@@ -318,7 +318,7 @@ static void write_compare(FILE *f, const struct hth_avg_request *r)
     fprintf(f, "set multiplot layout 2,3 title \"failure: %s; ", hth_pure_failure_name(o->failure));
     hth_avg_draw_seeds(f, r);
     fputs("\"\nset ylabel 'rounds to a variance of 10^{-9}'\nset yrange [0:*]\n"
-          "unset xlabel\nset key top left\n",
+          "unset xlabel\nset key bottom right\n",
           f);
     for (size_t n = 0; n < panels; n++) {
         o = &r->studies[n * each].opts.base;
@@ -332,7 +332,7 @@ static void write_compare(FILE *f, const struct hth_avg_request *r)
                 colours[HTH_PURE_GOSSIP]);
     }
     fprintf(f,
-            "unset title\nset ylabel 'virtual seconds of round %u'\n"
+            "unset title\nset ylabel 'averager: virtual seconds of round %u'\nset key off\n"
             "set xlabel 'struck in a round (%%)'\n",
             o->rounds);
     for (size_t n = 0; n < panels; n++)
