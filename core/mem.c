@@ -5,7 +5,6 @@
 
 #include "core/limits.h"
 
-#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,74 +43,174 @@ static bool injected_failure(void)
 
 /* ---- hoards -------------------------------------------------------------------------------- */
 
-/* Blocks by what malloc really gave, in steps of 16. The first word of each points to the next. */
-static _Thread_local bool hoarding;
-static _Thread_local void *hoard[SMALL_BYTES / 16 + 2];
+/*
+ * The blocks of hoards lie in one stretch of address space that is cut into spans, each for blocks
+ * of one size. So a block needs no header: where it lies says how large it is, and it is freed
+ * without being touched but for its first word, which points to the next free one of its class.
+ *
+ *     region      [ 48 48 48 48 .. | 640 640 640 .. | 48 48 48 48 .. | not used yet ...
+ *     span_class  [ 2              | 21             | 2              | ...
+ *
+ * Sizes are steps of 16 up to 256, then of 64, and of 256 above 1024; blocks whose size is a
+ * multiple of 64 begin with a cache line.
+ */
+#define REGION_BYTES  ((size_t)16 << 30) /* not memory: what is not used is never touched */
+#define SPAN_BYTES    ((size_t)16384)
+#define HOARD_BYTES   4096 /* larger blocks are malloc's */
+#define HOARD_CLASSES (16 + 12 + 12)
+
+struct hoard {
+    bool on;
+    struct shelf {
+        void *free;        /* a list */
+        uint8_t *at, *end; /* of a span, not used yet */
+    } shelf[HOARD_CLASSES];
+};
+
+static _Thread_local struct hoard hoard;
+static uint8_t *region; /* NULL: nobody hoards */
+static uint8_t *span_class;
+static size_t region_used;
+/* What threads freed that do not hoard: lists, atomic. */
+static void *returned[HOARD_CLASSES];
+
+static uint32_t class_of(size_t bytes)
+{
+    if (bytes <= 256)
+        return bytes > 0 ? (uint32_t)(bytes - 1) / 16 : 0;
+    return bytes <= 1024 ? 16 + (uint32_t)(bytes - 257) / 64 : 28 + (uint32_t)(bytes - 1025) / 256;
+}
+
+static size_t class_bytes(uint32_t c)
+{
+    return c < 16 ? 16 * (c + 1) : c < 28 ? 256 + 64 * (c - 15) : 1024 + 256 * (c - 27);
+}
+
+static void region_make(void)
+{
+    /* The classes lie behind it. */
+    const size_t all = REGION_BYTES + HUGE_PAGE_BYTES + REGION_BYTES / SPAN_BYTES;
+    uint8_t *p =
+        mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return;
+    p += -(uintptr_t)p % HUGE_PAGE_BYTES;
+    (void)madvise(p, REGION_BYTES, MADV_HUGEPAGE);
+    span_class = p + REGION_BYTES;
+    region = p;
+}
 
 void hth_mem_hoard(bool on)
 {
 #ifdef KEEP_NO_BLOCKS
-    (void)on; /* a kept block would hide a use after free */
-#else
-    hoarding = on;
+    on = false; /* a kept block would hide a use after free */
 #endif
+    if (on && region == NULL)
+        region_make();
+    hoard.on = on && region != NULL;
 }
 
-/* malloc gives 16 n + 8 bytes: the place of the smallest such size that holds them. */
-static size_t hoard_place(size_t bytes)
+size_t hth_mem_hoard_bytes(void)
 {
-    return bytes <= 24 ? 1 : (bytes + 7) / 16;
+    return HTH_MIN(__atomic_load_n(&region_used, __ATOMIC_RELAXED), REGION_BYTES);
 }
 
-static void *small_alloc(size_t bytes)
+/* A block of a shelf that has none; NULL: the region is used up. */
+static void *shelf_refill(struct shelf *s, uint32_t class)
 {
-    void **shelf = &hoard[hoard_place(bytes)];
-    void *p = *shelf;
-    if (!hoarding || p == NULL)
-        return malloc(bytes);
-    memcpy(shelf, p, sizeof(void *));
+    void *p = __atomic_exchange_n(&returned[class], NULL, __ATOMIC_ACQUIRE);
+    if (p != NULL) {
+        memcpy(&s->free, p, sizeof(void *));
+        return p;
+    }
+    if (s->at == s->end) {
+        size_t size = class_bytes(class);
+        size_t at = __atomic_fetch_add(&region_used, SPAN_BYTES, __ATOMIC_RELAXED);
+        if (at >= REGION_BYTES)
+            return NULL;
+        span_class[at / SPAN_BYTES] = (uint8_t) class;
+        s->at = region + at;
+        s->end = s->at + SPAN_BYTES / size * size;
+    }
+    p = s->at;
+    s->at += class_bytes(class);
     return p;
 }
 
-static void small_free(void *p)
+/* Not zeroed. */
+static void *take(size_t bytes)
 {
-    size_t place = hoard_place(malloc_usable_size(p));
-    if (place > hoard_place(SMALL_BYTES)) {
+    if (!hoard.on || bytes > HOARD_BYTES)
+        return malloc(bytes);
+    uint32_t class = class_of(bytes);
+    struct shelf *s = &hoard.shelf[class];
+    void *p = s->free;
+    if (p != NULL)
+        memcpy(&s->free, p, sizeof(void *));
+    else
+        p = shelf_refill(s, class);
+    return p != NULL ? p : malloc(bytes);
+}
+
+static bool is_hoarded(const void *p)
+{
+    return region != NULL && (uintptr_t)p - (uintptr_t)region < REGION_BYTES;
+}
+
+static uint32_t class_at(const void *p)
+{
+    return span_class[((uintptr_t)p - (uintptr_t)region) / SPAN_BYTES];
+}
+
+static void give(void *p)
+{
+    if (!is_hoarded(p)) {
         free(p);
         return;
     }
-    memcpy(p, &hoard[place], sizeof(void *));
-    hoard[place] = p;
+    uint32_t class = class_at(p);
+    if (hoard.on) {
+        memcpy(p, &hoard.shelf[class].free, sizeof(void *));
+        hoard.shelf[class].free = p;
+        return;
+    }
+    void *first = __atomic_load_n(&returned[class], __ATOMIC_RELAXED);
+    do {
+        memcpy(p, &first, sizeof(void *));
+    } while (!__atomic_compare_exchange_n(&returned[class], &first, p, true, __ATOMIC_RELEASE,
+                                          __ATOMIC_RELAXED));
 }
 
-/* What is freed into a hoard must come out of it again, or it would grow for ever: whatever makes
- * or changes a small block goes by these. NULL: no memory, and `old` is as it was. */
 static void *zeroed(size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes == 0 || bytes > SMALL_BYTES)
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes == 0 ||
+        bytes > (hoard.on ? HOARD_BYTES : SMALL_BYTES))
         return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
     /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
-    void *p = small_alloc(bytes);
+    void *p = take(bytes);
     __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
     if (p != NULL)
         memset(p, 0, bytes);
     return p;
 }
 
+/* NULL: no memory, and `old` is as it was. */
 static void *resized(void *old, size_t bytes)
 {
     bytes = bytes > 0 ? bytes : 1;
-    if (!hoarding || bytes > SMALL_BYTES)
+    if (old == NULL)
+        return take(bytes);
+    if (!is_hoarded(old))
         return realloc(old, bytes);
-    size_t had = old != NULL ? malloc_usable_size(old) : 0;
-    if (old != NULL && bytes <= had && had <= SMALL_BYTES)
+    size_t had = class_bytes(class_at(old));
+    if (bytes <= had)
         return old;
-    void *p = small_alloc(bytes);
-    if (p == NULL || old == NULL)
-        return p;
-    memcpy(p, old, bytes < had ? bytes : had);
-    small_free(old);
+    void *p = take(bytes);
+    if (p != NULL) {
+        memcpy(p, old, had);
+        give(old);
+    }
     return p;
 }
 
@@ -160,10 +259,7 @@ char *hth_asprintf(const char *fmt, ...)
 
 void hth_free(void *p)
 {
-    if (hoarding && p != NULL)
-        small_free(p);
-    else
-        free(p);
+    give(p);
 }
 
 void *hth_try_calloc(size_t count, size_t size)
@@ -177,7 +273,7 @@ void *hth_try_alloc(size_t bytes)
 {
     if (injected_failure())
         return NULL;
-    return bytes <= SMALL_BYTES ? small_alloc(bytes) : malloc(bytes);
+    return take(bytes);
 }
 
 void *hth_try_realloc(void *old, size_t count, size_t size)

@@ -36,10 +36,13 @@ void hth_aligned_free(void *p);
 void *hth_try_block(size_t bytes) HTH_MUST;
 void hth_block_free(void *p, size_t bytes);
 
-/* Keeps small blocks that the calling thread frees, for itself, however many (glibc keeps seven of
- * a size, and searches for the others): for a thread that makes and frees millions, such as a
- * simulation's. Nothing is given back before the process ends. */
+/* Small blocks that the calling thread makes come from a hoard from now on: of address space that
+ * is theirs, without headers, on huge pages, for a thread that makes and frees millions of them,
+ * such as a simulation's. They may be freed anywhere, and go back into the hoard. Nothing is given
+ * back before the process ends. The first call comes before there are other threads. */
 void hth_mem_hoard(bool on);
+/* What all hoards have taken so far. */
+size_t hth_mem_hoard_bytes(void);
 
 #define hth_new(type)              ((type *)hth_calloc(1, sizeof(type)))
 #define hth_new_array(type, count) ((type *)hth_calloc((count), sizeof(type)))

@@ -294,10 +294,36 @@ static void test_hoards_do_not_grow(void **state)
         for (int i = 0; i < 3; i++)
             hth_free(made[i]);
         if (step == 4 * SIZES)
-            before = mallinfo2().uordblks;
+            before = mallinfo2().uordblks + hth_mem_hoard_bytes();
     }
     hth_mem_hoard(false);
-    assert_true(mallinfo2().uordblks <= before + (64u << 10));
+    assert_true(mallinfo2().uordblks + hth_mem_hoard_bytes() <= before + (64u << 10));
+}
+
+/* What is freed where nobody hoards goes back, and what a hoard made can grow there. */
+static void test_hoards_take_back(void **state)
+{
+    enum { HELD = 100 };
+    uint8_t *held[HELD];
+    size_t before = 0;
+    (void)state;
+    for (int step = 0; step < 300; step++) {
+        hth_mem_hoard(true);
+        for (int i = 0; i < HELD; i++)
+            held[i] = hth_calloc((size_t)(i + 1) * 11, 1);
+        hth_mem_hoard(false);
+        for (int i = 0; i < HELD; i++) {
+            held[i][0] = (uint8_t)i;
+            if (i % 2 == 0)
+                held[i] = hth_realloc(held[i], 5000, 1);
+            assert_int_equal(held[i][0], (uint8_t)i);
+        }
+        for (int i = 0; i < HELD; i++)
+            hth_free(held[i]);
+        if (step == 0)
+            before = hth_mem_hoard_bytes();
+    }
+    assert_int_equal(hth_mem_hoard_bytes(), before);
 }
 
 int main(void)
@@ -313,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_blobs_of_all_sizes),
         cmocka_unit_test(test_hoards),
         cmocka_unit_test(test_hoards_do_not_grow),
+        cmocka_unit_test(test_hoards_take_back),
         cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
     };
