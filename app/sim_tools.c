@@ -28,7 +28,7 @@ void hth_sim_settle_memory(void)
 {
     enum { BLOCKS = 64 };
     const size_t block = (size_t)16 << 20; /* below what malloc would map by itself */
-    const uintptr_t page = (uintptr_t)2 << 20;
+    const uintptr_t page = 4096;
     void *held[BLOCKS];
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -36,9 +36,9 @@ void hth_sim_settle_memory(void)
     /* Address space only: nothing is touched, and all goes back to malloc. */
     for (int i = 0; i < BLOCKS; i++) {
         held[i] = malloc(block);
-        uintptr_t first = ((uintptr_t)held[i] + page - 1) / page * page;
+        uintptr_t first = (uintptr_t)held[i] / page * page; /* the blocks lie side by side */
         if (held[i] != NULL)
-            (void)madvise((void *)first, block - page, MADV_HUGEPAGE);
+            (void)madvise((void *)first, block, MADV_HUGEPAGE);
     }
     for (int i = 0; i < BLOCKS; i++)
         free(held[i]);
