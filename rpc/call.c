@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define SLOT_BITS 16
+#define SLOTS_MIN 2 /* most connections of a large swarm have a call out now and then */
 
 _Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits in an id");
 
@@ -77,7 +78,7 @@ static uint32_t slot_take(struct conn *c, struct hth_rpc_call *call)
 {
     if (c->slots_free == 0) {
         uint32_t old = c->slots_count;
-        uint32_t grown = HTH_MIN(old == 0 ? 8 : 2 * old, c->their_requests_max);
+        uint32_t grown = HTH_MIN(old == 0 ? SLOTS_MIN : 2 * old, c->their_requests_max);
         c->slots = hth_realloc(c->slots, grown, sizeof(*c->slots));
         for (uint32_t i = old; i < grown; i++)
             c->slots[i] = (struct slot){.next_free = i + 1 < grown ? i + 2 : 0};

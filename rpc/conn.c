@@ -553,7 +553,7 @@ static void ahead(const void *arg)
     for (size_t at = 0; at < sizeof(struct peer); at += 64)
         __builtin_prefetch((const char *)c->peer + at);
     __builtin_prefetch(c->slots);
-    for (size_t at = 128; at < offsetof(struct conn, in_rpc); at += 64)
+    for (size_t at = 128; at < offsetof(struct conn, version); at += 64)
         __builtin_prefetch((const char *)c + at);
 }
 
@@ -708,6 +708,7 @@ void conns_sweep(struct hth_rpc *rpc)
     for (struct node *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
         struct conn *c = HTH_CONTAINER(n, struct conn, in_rpc);
         next = n->next;
+        __builtin_prefetch(next);
         if (c->state == CONN_READY && list_empty(&c->busy))
             conn_check(c);
     }

@@ -83,29 +83,29 @@ struct method_deadline {
 #define METHOD_DEADLINES_MAX 8
 #define PEER_KEY_MAX         40
 
-struct peer {
-    struct hth_rpc *rpc; /* NULL once the endpoint is gone */
+struct peer {            /* what each call touches first */
+    struct node conns;   /* newest last */
+    struct node waiting; /* calls to be sent */
+    struct hth_addr addr;
     int refs;
+    uint32_t failures; /* in a row: the back-off */
+    uint32_t conn_count;
+    struct hth_rpc *rpc;               /* NULL once the endpoint is gone */
+    struct method_deadline *deadlines; /* of the methods called so far */
+    uint32_t deadline_count;           /* at most METHOD_DEADLINES_MAX */
+    uint32_t waiting_count;
+    /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
+     * budget, because a handler may keep one longer than this peer is remembered. */
+    struct hth_budget held;
+    int64_t retry_at_us; /* back-off */
+    /* seldom */
     uint8_t key[PEER_KEY_MAX];
     size_t key_len;
     bool anonymous;        /* known by its address: whoever answers there */
     struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
-    struct hth_addr addr;
-    /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
-     * budget, because a handler may keep one longer than this peer is remembered. */
-    struct hth_budget held;
-    struct node conns; /* newest last */
-    uint32_t conn_count;
-    struct node waiting; /* calls to be sent */
-    uint32_t waiting_count;
-    /* back-off */
-    uint32_t failures;
-    int64_t retry_at_us;
-    enum hth_err last_err;
-    char *last_text; /* NULL: none */
+    enum hth_err last_err; /* of the back-off */
+    char *last_text;       /* NULL: none */
     int64_t rtt_us;
-    struct method_deadline *deadlines; /* of the methods called so far */
-    uint32_t deadline_count;           /* at most METHOD_DEADLINES_MAX */
 };
 
 enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
@@ -118,56 +118,58 @@ struct slot {
     uint32_t next_free; /* index + 1 */
 };
 
-struct conn { /* what each frame touches first, the rest behind it: most lie cold in memory */
+struct conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole */
+    /* all that a sweep looks at, of those that rest */
+    struct node in_rpc;
+    struct node busy; /* something is at stake */
+    enum conn_state state;
+    bool accepted;
+    bool quiet; /* nothing is at stake; the windows below stand still */
+    bool goodbye_in, goodbye_out;
+    int64_t rx_last_us;
+    int64_t active_us;
+    int64_t ping_sent_us; /* 0: none out */
+    /* what each frame touches */
     struct hth_rpc *rpc;
     struct peer *peer;
     struct hth_stream *stream;
     struct node in_peer;
     struct node dirty; /* has something to flush */
-    struct node busy;  /* something is at stake */
-    enum conn_state state;
-    int pins;
-    bool accepted;
-    bool quiet; /* nothing is at stake; the windows below stand still */
-    bool goodbye_in, goodbye_out;
-    bool had_verdict;
-    /* calls out */
     uint32_t in_flight;
-    uint32_t slots_count, slots_free; /* index + 1 of the first free one */
-    uint32_t their_requests_max;
-    struct slot *slots;
-    uint64_t id_count;
-    uint64_t request_out; /* body bytes of requests without a verdict */
-    uint64_t their_body_max, their_request_credit, their_reply_credit;
-    /* requests in */
     uint32_t request_count;
-    uint32_t rx_slot; /* whose reply is coming in: index + 1 */
-    uint64_t last_id;
-    struct node requests; /* with handlers */
-    uint64_t request_in;  /* body bytes of requests not answered */
-    struct node replies;  /* answered; wait for credit */
-    uint64_t replies_bytes;
-    uint64_t reply_out;  /* body bytes of replies that credit has not come back for */
-    uint64_t reply_in;   /* the same, theirs to us */
-    uint64_t reply_owed; /* of those: consumed, to be given back */
-    /* receiving */
     struct hth_frame_parser parser;
+    int pins;
+    uint32_t rx_slot;    /* whose reply is coming in: index + 1 */
+    struct node replies; /* answered; wait for credit */
+    uint64_t rx_bytes, rx_frames;
     struct hth_rpc_request *rx_req; /* which request is coming in */
     uint64_t rx_held;               /* of peer->held, for the body coming in */
-    enum hth_err rx_err;            /* why that body is skipped */
-    uint64_t rx_bytes, rx_frames;
-    int64_t rx_last_us;
-    int64_t active_us;
-    int64_t ping_sent_us; /* 0: none out */
+    uint64_t tx_bytes;              /* in the queue */
+    uint64_t tx_written;            /* handed to the stream, ever */
     /* sending: a queue of spans */
     struct hth_span *tx;
-    size_t tx_first, tx_count, tx_capacity;
-    uint64_t tx_bytes;        /* in the queue */
-    uint64_t tx_written;      /* handed to the stream, ever */
+    uint32_t tx_first, tx_count, tx_capacity;
     struct hth_blob *tx_blob; /* where small frames are put one after the other */
     size_t tx_blob_used;
+    enum hth_err rx_err; /* why the body coming in is skipped */
+    bool had_verdict;
+    uint64_t their_body_max;
+    /* calls out */
+    struct slot *slots;
+    uint32_t slots_count, slots_free; /* index + 1 of the first free one */
+    uint64_t id_count;
+    uint64_t request_out; /* body bytes of requests without a verdict */
+    uint64_t their_request_credit, their_reply_credit;
+    uint64_t reply_in;   /* body bytes of replies to us that no credit was given for */
+    uint64_t reply_owed; /* of those: consumed, to be given back */
+    /* requests in */
+    uint64_t last_id;
+    struct node requests;   /* with handlers */
+    uint64_t request_in;    /* body bytes of requests not answered */
+    uint64_t replies_bytes; /* in the list above */
+    uint64_t reply_out;     /* body bytes of replies that credit has not come back for */
+    uint32_t their_requests_max;
     /* seldom */
-    struct node in_rpc;
     uint32_t version;
     uint64_t features;
     int64_t opened_us;

@@ -30,7 +30,7 @@ static void push(struct conn *c, struct hth_blob *blob, size_t offset, size_t le
         }
     }
     if (c->tx_count == c->tx_capacity) {
-        size_t grown = c->tx_capacity == 0 ? TX_RING_MIN : 2 * c->tx_capacity;
+        uint32_t grown = c->tx_capacity == 0 ? TX_RING_MIN : 2 * c->tx_capacity;
         struct hth_span *ring = hth_new_array(struct hth_span, grown);
         for (size_t i = 0; i < c->tx_count; i++)
             ring[i] = c->tx[(c->tx_first + i) & (c->tx_capacity - 1)];
