@@ -48,22 +48,22 @@ struct entry {                 /* what each copy of a record looks at first */
     bool live;
 };
 
-struct hth_board {
+struct hth_board { /* what each value that arrives touches first */
     struct hth_env *env;
-    struct hth_dht *dht;
-    struct hth_topic topic;
-    struct hth_board_opts opts;
     const struct hth_board_ops *ops;
     void *arg;
-    struct window window[WINDOWS];
-    struct hth_timer *timer;
-    int64_t timer_at_us;     /* INT64_MAX: not set */
     struct hth_map *entries; /* key -> entry */
-    struct hth_heap by_deadline;
+    struct hth_board_opts opts;
     struct hth_board_stats stats;
+    struct hth_topic topic;
     /* signatures that may still be checked in this second */
     int64_t verify_second_us;
     uint32_t verify_left;
+    int64_t timer_at_us; /* INT64_MAX: not set */
+    struct hth_heap by_deadline;
+    struct window window[WINDOWS];
+    struct hth_dht *dht;
+    struct hth_timer *timer;
     /* the query of hth_board_ask */
     struct hth_dht_get *get;
     struct hth_dht_key get_key;
@@ -382,13 +382,12 @@ void hth_board_free(struct hth_board *b)
     if (b->get != NULL)
         hth_dht_get_cancel(b->dht, b->get);
     hth_timer_free(b->env, b->timer);
-    struct hth_heap_node *top;
-    while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
-        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
+    struct entry *e;
+    for (size_t it = 0; (e = hth_map_next(b->entries, &it, NULL, NULL)) != NULL;)
         entry_end(b, e);
-        entry_drop(b, e);
-    }
     hth_heap_clear(&b->by_deadline);
+    for (size_t it = 0; (e = hth_map_next(b->entries, &it, NULL, NULL)) != NULL;)
+        hth_free(e);
     hth_map_free(b->entries);
     hth_free(b);
 }

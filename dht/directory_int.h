@@ -37,12 +37,12 @@ struct hth_dir_host {
 struct hth_dir_claim {
     struct hth_dir_host *host;
     struct hth_dir_layer *layer;
+    int64_t until_us;
     struct hth_dir_claim *next, **link; /* in host->claims */
     bool firsts; /* the runs are first coordinates, held here; else in `posted` */
     struct hth_run *runs;
     size_t run_count;
     struct hth_claim *posted;
-    int64_t until_us;
     struct hth_timer *timer; /* of a claim that hth_directory_load made */
 };
 
@@ -56,24 +56,19 @@ struct hth_dir_branch {
 
 struct hth_dir_layer {
     struct hth_directory *dir;
-    struct hth_grid grid;
-    struct hth_layer_shape shape; /* when wanted */
-    bool wanted;                  /* hosts of another shape are refused */
+    struct hth_postings *postings;
+    struct hth_grid_view *view;
+    uint64_t seen_version; /* of the postings, when the view was made */
     struct hth_board *board;
     struct hth_map *branches; /* c0 -> branch */
-    struct hth_postings *postings;
-    uint64_t seen_version; /* of the postings, when the view was made */
-    struct hth_grid_view *view;
+    struct hth_grid grid;
+    bool wanted; /* hosts of another shape are refused, */
+    struct hth_layer_shape shape;
 };
 
 struct hth_directory {
     struct hth_env *env;
     struct hth_dht *dht;
-    char network[HTH_NAME_LEN_MAX + 1];
-    struct hth_directory_opts opts;
-    struct hth_record_cache *cache;
-    struct hth_dir_layer *layers[HTH_DIR_LAYERS_MAX];
-    uint32_t layer_count;
     struct hth_map *by_id;       /* peer id -> host */
     struct hth_dir_host **order; /* in order of arrival */
     struct hth_dir_host **slots; /* by slot number; NULL: free */
@@ -85,6 +80,11 @@ struct hth_directory {
     hth_fn *change;
     void *change_arg;
     struct hth_directory_stats stats;
+    uint32_t layer_count;
+    struct hth_dir_layer *layers[HTH_DIR_LAYERS_MAX];
+    char network[HTH_NAME_LEN_MAX + 1];
+    struct hth_directory_opts opts;
+    struct hth_record_cache *cache;
 };
 
 /* The change callback comes on the next turn. */

@@ -14,16 +14,16 @@ struct node {
 };
 
 struct hth_postings {
-    struct hth_grid grid;
     uint32_t *head; /* per expert: first node */
+    struct node *nodes;
+    struct hth_claim **claims; /* by id; NULL: free */
+    uint64_t version;
     uint64_t *live;
     size_t live_count;
-    uint64_t version;
-    struct node *nodes;
+    size_t claim_capacity;
     size_t node_capacity, node_used, node_free_count;
     uint32_t node_free;
-    struct hth_claim **claims; /* by id; NULL: free */
-    size_t claim_capacity;
+    struct hth_grid grid;
 };
 
 enum hth_err hth_postings_new(const struct hth_grid *grid, struct hth_postings **out)
