@@ -207,15 +207,15 @@ struct sim_conn {
     struct sim_event handshake;
     struct hth_stream end[2];
     struct hth_addr to;
+    uint16_t dial_port;
     struct hth_peer_id want;
     bool has_want;
     uint8_t stage;   /* enum sim_stage */
     uint8_t retries; /* of this stage's message */
+    uint16_t pins;
     enum hth_err fail;
     int64_t dialed_us;
     int64_t finish_us; /* when the handshake's next message is due */
-    uint16_t dial_port;
-    int pins;
 };
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
