@@ -3,7 +3,7 @@
  * sim_collab.c: hearth sim collab: a run while trainers come and go (sim/scenario_collab.h).
  *
  * With --json one object per line:
- *   {"case": "calm" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
+ *   {"case": "calm" | "again" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
  *    "samples_min", "loss", "accuracy", "worst", "mean", "last", "spread", "catch_ups",
  *    "yields", "virtual_s", "hash"}
  *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
@@ -11,7 +11,8 @@
  *    "virtual_s", "hash"}         the bytes of the donor that was killed, and which fraction of the
  *                                 state had come then
  * worst, mean and last are relative differences of the test loss from the calm run at equal
- * samples, over the second half and at the end.
+ * samples, over the second half and at the end. "again" is a calm run over the same samples in
+ * another order: by how much two runs differ to which nothing happened.
  */
 #include "app/cli.h"
 #include "app/sim.h"
@@ -106,9 +107,9 @@ static void print_run(const struct collab *c, const char *name, const struct hth
                r->accuracy, d.worst, d.mean, d.last, r->spread, r->catch_ups, r->yields,
                r->virtual_s, (unsigned long long)r->hash);
     else
-        printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %10.1e %9u %9.1f s\n", name, r->died,
-               r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy, 100 * d.last,
-               r->spread, r->catch_ups, r->virtual_s);
+        printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %7.2f %% %10.1e %9u %9.1f s\n", name,
+               r->died, r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy,
+               100 * d.last, 100 * d.worst, r->spread, r->catch_ups, r->virtual_s);
     fflush(stdout);
 }
 
@@ -135,17 +136,21 @@ static void print_newcomer(const struct collab *c, const struct hth_collab_repor
 
 static enum hth_err run_churn(struct collab *c)
 {
-    struct hth_collab_report calm, churn;
+    struct hth_collab_report calm, other;
     struct hth_collab_opts o = c->opts;
     o.what = HTH_COLLAB_CALM;
     HTH_TRY(hth_sim_collab(&o, &calm));
     if (!c->json)
-        printf("%-9s %4s %6s %9s %9s %10s %10s %10s %9s %11s\n", "case", "died", "joined",
-               "samples", "test loss", "right", "off calm", "spread", "catch-ups", "time");
+        printf("%-9s %4s %6s %9s %9s %10s %10s %9s %10s %9s %11s\n", "case", "died", "joined",
+               "samples", "test loss", "right", "off calm", "worst", "spread", "catch-ups", "time");
     print_run(c, "calm", &calm, &calm);
+    o.order++;
+    HTH_TRY(hth_sim_collab(&o, &other));
+    print_run(c, "again", &other, &calm);
+    o.order--;
     o.what = HTH_COLLAB_CHURN;
-    HTH_TRY(hth_sim_collab(&o, &churn));
-    print_run(c, "churn", &churn, &calm);
+    HTH_TRY(hth_sim_collab(&o, &other));
+    print_run(c, "churn", &other, &calm);
     return HTH_OK;
 }
 

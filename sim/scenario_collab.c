@@ -149,7 +149,9 @@ static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *e)
 
 static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
+    const struct collab *c = arg;
+
+    t->data.seed = c->opts->order;
     t->data.peer = i + 1;
     if (i != 0)
         t->eval_every = 0;

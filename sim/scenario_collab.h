@@ -27,6 +27,7 @@ enum hth_collab_case { HTH_COLLAB_CALM, HTH_COLLAB_CHURN, HTH_COLLAB_NEWCOMER };
 
 struct hth_collab_opts {
     uint64_t seed;
+    uint64_t order; /* of the samples: another one is another run of the same kind */
     enum hth_collab_case what;
     enum hth_share_mode mode;
     uint32_t trainers;

@@ -49,6 +49,11 @@ static void test_calm_and_churn(void **state)
     o.seed = 2;
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash != churn.hash);
+    o = small(HTH_COLLAB_CALM);
+    o.order = 1;
+    assert_ok(hth_sim_collab(&o, &again));
+    hth_collab_compare(&again, &calm, &d);
+    assert_true(d.worst > 0 && d.last < 0.1);
 }
 
 /* Trunks and losses that are no numbers are not close to any: no bound holds for them. */
