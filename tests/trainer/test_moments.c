@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_moments.c: moments of shared batches that are over soon: the first grid of a run, and a
+ * copy of the parameters under way when the number of the step changes.
+ */
+#include "averaging/roster.h"
+#include "averaging/state.h"
+#include "averaging/state_msg.h"
+#include "core/mem.h"
+#include "rpc/rpc.h"
+#include "sim/scenario_crew.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define S         HTH_US_PER_S
+#define MS        HTH_US_PER_MS
+#define MEMBERS   4
+#define LATE      MEMBERS /* the number of who comes to them */
+#define CREW_PORT 7000
+
+/* A step of four takes a fifth of a second. */
+static const struct hth_device slow = {.flops_per_s = 50e9,
+                                       .bytes_per_s = 10e9,
+                                       .job_overhead_us = 5000,
+                                       .compute_workers = 1,
+                                       .disk_bytes_per_s = 500e6,
+                                       .disk_latency_us = 100,
+                                       .up_bytes_per_s = 125e6,
+                                       .down_bytes_per_s = 125e6};
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    uint64_t updates[MEMBERS + 1];
+};
+
+static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+{
+    ((struct fixture *)arg)->updates[i] = stats->updates;
+}
+
+static struct fixture *fixture_new(uint64_t seed, uint64_t every)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+
+    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(seed, &world);
+    task_mount(f->world, &f->files, 3);
+    o.trainer = task_classifier();
+    o.trainer.local_optim.schedule.lr = 0;
+    o.trainer.model.balance = 0;
+    o.trainer.micro_batch = 6;
+    o.trainer.updates_max = 200;
+    o.trainer.eval_every = 0;
+    o.trainer.share.mode = HTH_SHARE_BATCH;
+    o.trainer.share.target = 60;
+    o.trainer.share.every = every;
+    o.members = MEMBERS;
+    o.members_max = MEMBERS + 1;
+    o.device = &slow;
+    o.on_update = on_update;
+    o.arg = f;
+    f->crew = hth_crew_new(f->world, &o);
+    return f;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_world_leaks(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_crew_free(f->crew);
+    hth_free(f);
+}
+
+/* ---- the first grid -------------------------------------------------------------------------- */
+
+static bool have_grid(void *arg)
+{
+    struct fixture *f = arg;
+    uint32_t generation;
+
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        if (hth_crew_roster(f->crew, i) == NULL)
+            return false;
+        (void)hth_roster_shape(hth_crew_roster(f->crew, i), &generation);
+        if (generation == 0)
+            return false;
+    }
+    return true;
+}
+
+static bool have_stepped(void *arg)
+{
+    return ((struct fixture *)arg)->updates[0] > 0;
+}
+
+static void test_first_grid_is_used_at_once(void **state)
+{
+    int64_t sum_us = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct fixture *f = fixture_new(seed, 0);
+        int64_t at_us;
+
+        assert_true(hth_world_run_until_true(f->world, have_grid, f, 60 * S));
+        at_us = hth_world_now_us(f->world);
+        assert_true(hth_world_run_until_true(f->world, have_stepped, f, 60 * S));
+        sum_us += hth_world_now_us(f->world) - at_us;
+        fixture_free(f);
+    }
+    print_message("the first step came %.0f ms after the grid\n", (double)sum_us / 12 / MS);
+    assert_true(sum_us / 12 < 250 * MS);
+}
+
+/* ---- a copy under way ------------------------------------------------------------------------ */
+
+/* Who asks for the state of the late one. */
+static struct {
+    struct hth_rpc *rpc;
+    struct hth_rpc_call *call; /* NULL: none */
+    uint64_t step;             /* of the last state that was described; 0: none */
+} asker;
+
+static void halt_asker(struct hth_env *env, void *arg)
+{
+    (void)env;
+    (void)arg;
+    hth_rpc_free(asker.rpc);
+    asker.rpc = NULL;
+}
+
+static void on_described(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_state_desc desc;
+
+    asker.call = NULL;
+    if (r->err != HTH_OK)
+        return;
+    assert_ok(hth_state_desc_open(r->payload, r->payload_len, arg, &desc));
+    asker.step = desc.step;
+    hth_state_desc_clear(&desc);
+}
+
+static void ask(struct fixture *f)
+{
+    struct hth_env *late = hth_node_env(hth_crew_node(f->crew, LATE));
+    struct hth_rpc_target target = {.peer = late->self,
+                                    .addr = hth_node_addr(hth_crew_node(f->crew, LATE), CREW_PORT)};
+    const struct hth_state_describe what = {
+        .schema = hth_roster_self(hth_crew_roster(f->crew, LATE))->schema, .step_min = 1};
+    struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 20 * S};
+    uint8_t bytes[HTH_STATE_REQUEST_MAX];
+
+    if (asker.call != NULL)
+        return;
+    call.body.payload = bytes;
+    call.body.payload_len = hth_state_describe_pack(&what, bytes);
+    assert_ok(
+        hth_rpc_call(asker.rpc, &target, &call, on_described, (void *)late->crypto, &asker.call));
+}
+
+static void asker_comes(struct fixture *f)
+{
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+
+    memset(&asker, 0, sizeof(asker));
+    node.halt = halt_asker;
+    rpc.network = "crew";
+    assert_ok(
+        hth_rpc_new(hth_node_env(hth_world_node(f->world, "asker", &node)), &rpc, &asker.rpc));
+}
+
+static bool have_ten(void *arg)
+{
+    return ((struct fixture *)arg)->updates[0] >= 10;
+}
+
+/* Each state comes a step or two too late to somebody, who after the third takes over the number of
+ * the others' step. In that moment it copies its parameters for somebody else, who must not get
+ * them under that number. */
+static bool is_asked_in_the_moment(uint64_t seed)
+{
+    struct fixture *f = fixture_new(seed, 60);
+    struct hth_device slower = slow;
+    struct hth_train_stats s = {0};
+    uint64_t clogged = UINT64_MAX, before = 0;
+    bool copies = false;
+
+    slower.job_overhead_us = 500 * MS;
+    assert_true(hth_world_run_until_true(f->world, have_ten, f, 60 * S));
+    asker_comes(f);
+    assert_int_equal(hth_crew_join(f->crew), LATE);
+    for (int64_t end = hth_world_now_us(f->world) + 30 * S; hth_world_now_us(f->world) < end;) {
+        hth_world_run_for(f->world, MS);
+        if (hth_crew_trainer(f->crew, LATE) == NULL)
+            continue;
+        hth_trainer_stats(hth_crew_trainer(f->crew, LATE), &s);
+        if (s.share.approximate)
+            break;
+        for (uint32_t i = 0; s.share.parts > 0 && clogged != s.share.catch_ups && i < LATE; i++)
+            hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, LATE),
+                           hth_world_now_us(f->world) + 300 * MS);
+        clogged = s.share.parts > 0 ? s.share.catch_ups : clogged;
+        if (s.share.catch_ups < 3)
+            continue;
+        ask(f);
+        if (!copies)
+            hth_node_set_device(hth_crew_node(f->crew, LATE), &slower);
+        copies = true;
+        before = s.updates;
+    }
+    hth_world_run_for(f->world, 5 * S);
+    print_message("took over %llu from %llu, described %llu\n", (unsigned long long)s.updates,
+                  (unsigned long long)before, (unsigned long long)asker.step);
+    assert_true(asker.step <= before);
+    fixture_free(f);
+    return s.share.approximate && asker.step > 0;
+}
+
+static void test_copy_keeps_its_number(void **state)
+{
+    uint32_t asked = 0;
+
+    (void)state;
+    for (uint64_t seed = 15; seed < 21; seed++)
+        asked += is_asked_in_the_moment(seed);
+    assert_true(asked >= 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_grid_is_used_at_once),
+        cmocka_unit_test(test_copy_keeps_its_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
