@@ -4,7 +4,11 @@
  * and name.v, and in the metadata where the run stands:
  *
  *   hearth.kind = "trunk", hearth.schema, hearth.seed, hearth.updates, hearth.launched,
- *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits)
+ *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
+ *   hearth.lineage (lineage.h, in hex; only of shared batches)
+ *
+ * With its lineage a trainer that is back before the next step goes on in the line of the others,
+ * who would else take it for one with other parameters.
  *
  * It is taken while nothing is in the air, so that `launched` is the exact position in the data and
  * in the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside
@@ -13,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/mem.h"
 #include "experts/safetensors.h"
 #include "trainer/trainer_int.h"
@@ -83,6 +88,35 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
     }
 }
 
+/* Not of who goes on with parameters that are nobody's. */
+static void add_lineage(struct hth_st_writer *w, const struct hth_trainer *t)
+{
+    uint8_t bytes[HTH_LINEAGE_BYTES];
+    char text[2 * HTH_LINEAGE_BYTES + 1];
+    struct hth_writer out;
+
+    if (!t->batch.on || t->newcomer.approximate || t->lineage.digest == 0)
+        return;
+    hth_writer_init(&out, bytes, sizeof(bytes));
+    hth_lineage_write(&t->lineage, &out);
+    hth_hex(bytes, sizeof(bytes), text);
+    hth_st_add_meta(w, "hearth.lineage", text);
+}
+
+static enum hth_err load_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
+{
+    const char *text = hth_st_meta(r, "hearth.lineage");
+    uint8_t bytes[HTH_LINEAGE_BYTES];
+    struct hth_reader in;
+
+    if (text == NULL)
+        return HTH_OK; /* it begins one */
+    if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK)
+        return HTH_E_CORRUPT;
+    hth_reader_init(&in, bytes, sizeof(bytes));
+    return hth_lineage_read(&in, t->stats.updates, &t->lineage) == HTH_OK ? HTH_OK : HTH_E_CORRUPT;
+}
+
 static void take_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.take);
@@ -101,6 +135,7 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.steps", hth_params_steps(params));
     hth_st_add_meta_u64(w, "hearth.loss_ema", bits_of(t->stats.loss_ema));
     hth_st_add_meta_u64(w, "hearth.accuracy_ema", bits_of(t->stats.accuracy_ema));
+    add_lineage(w, t);
     t->ckpt.err = take_flats(t, flat);
     if (t->ckpt.err == HTH_OK) {
         add_tensors(w, params, flat, names);
@@ -231,6 +266,7 @@ static enum hth_err load_place(struct hth_trainer *t, const struct hth_st_reader
     t->stats.accuracy_ema = from_bits(accuracy);
     t->ckpt.at = t->stats.updates;
     hth_params_set_steps(hth_model_params(t->model), steps);
+    HTH_TRY(load_lineage(t, r));
     return load_tensors(t, r);
 }
 

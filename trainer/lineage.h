@@ -23,7 +23,8 @@
  * nothing and is not outvoted. When it has become what the others are, it takes up the mark that
  * most of them show, and adds the steps that it made with them since.
  *
- * A fetched state brings the marks of its donor, and is refused when they are not the winners'.
+ * A fetched state brings the marks of its donor, and is refused when they are not the winners'; a
+ * checkpoint those of its trainer.
  * Nobody proves what it says: a liar that says another mark is one voice, as in a round.
  *
  * Pure: no clock, no I/O.
@@ -52,7 +53,8 @@ struct hth_lineage {
     uint64_t origin[HTH_LINEAGE_TAIL]; /* forgotten: by number of the step */
 };
 
-/* At the beginning of a run, or where it goes on from a file: nothing is known before `step`. */
+/* At the beginning of a run, or where it goes on from a file without a lineage: nothing is known
+ * before `step`. */
 void hth_lineage_init(struct hth_lineage *l, uint64_t step);
 /* A step was taken, and parameters have been changed that many times now. */
 void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin);

@@ -575,7 +575,8 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
     struct hth_newcomer *n = &t->newcomer;
 
-    hth_lineage_init(&t->lineage, t->stats.updates);
+    if (t->lineage.digest == 0) /* else it came with the checkpoint */
+        hth_lineage_init(&t->lineage, t->stats.updates);
     if (o->roster == NULL)
         return HTH_OK;
     if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)

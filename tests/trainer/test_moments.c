@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_moments.c: moments of shared batches that are over soon: the first grid of a run, and a
- * copy of the parameters under way when the number of the step changes.
+ * test_moments.c: moments of shared batches that are over soon: the first grid of a run, a copy of
+ * the parameters under way when the number of the step changes, and a restart within a step.
  */
 #include "averaging/roster.h"
 #include "averaging/state.h"
@@ -33,14 +33,18 @@ struct fixture {
     struct hth_crew *crew;
     struct task_files files;
     uint64_t updates[MEMBERS + 1];
+    struct hth_train_stats stats[MEMBERS + 1];
 };
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
-    ((struct fixture *)arg)->updates[i] = stats->updates;
+    struct fixture *f = arg;
+
+    f->updates[i] = stats->updates;
+    f->stats[i] = *stats;
 }
 
-static struct fixture *fixture_new(uint64_t seed, uint64_t every)
+static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct hth_device *device)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
@@ -54,13 +58,16 @@ static struct fixture *fixture_new(uint64_t seed, uint64_t every)
     o.trainer.model.balance = 0;
     o.trainer.micro_batch = 6;
     o.trainer.updates_max = 200;
+    o.trainer.checkpoint_path = "trunk.safetensors";
+    o.trainer.checkpoint_every = device == &slow ? 0 : 1;
+    o.trainer.resume = true;
     o.trainer.eval_every = 0;
     o.trainer.share.mode = HTH_SHARE_BATCH;
     o.trainer.share.target = 60;
     o.trainer.share.every = every;
     o.members = MEMBERS;
     o.members_max = MEMBERS + 1;
-    o.device = &slow;
+    o.device = device;
     o.on_update = on_update;
     o.arg = f;
     f->crew = hth_crew_new(f->world, &o);
@@ -106,7 +113,7 @@ static void test_first_grid_is_used_at_once(void **state)
 
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        struct fixture *f = fixture_new(seed, 0);
+        struct fixture *f = fixture_new(seed, 0, &slow);
         int64_t at_us;
 
         assert_true(hth_world_run_until_true(f->world, have_grid, f, 60 * S));
@@ -188,7 +195,7 @@ static bool have_ten(void *arg)
  * them under that number. */
 static bool is_asked_in_the_moment(uint64_t seed)
 {
-    struct fixture *f = fixture_new(seed, 60);
+    struct fixture *f = fixture_new(seed, 60, &slow);
     struct hth_device slower = slow;
     struct hth_train_stats s = {0};
     uint64_t clogged = UINT64_MAX, before = 0;
@@ -235,11 +242,60 @@ static void test_copy_keeps_its_number(void **state)
     assert_true(asked >= 2);
 }
 
+/* ---- a restart within a step ----------------------------------------------------------------- */
+
+#define BACK 3
+
+static bool has_saved_six(void *arg)
+{
+    struct fixture *f = arg;
+    struct hth_train_stats s;
+
+    if (hth_crew_trainer(f->crew, BACK) == NULL)
+        return false;
+    hth_trainer_stats(hth_crew_trainer(f->crew, BACK), &s);
+    return s.updates == 6 && s.checkpoints == 6;
+}
+
+static bool have_sixteen(void *arg)
+{
+    struct fixture *f = arg;
+
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        if (f->updates[i] < 16)
+            return false;
+    return true;
+}
+
+/* Nobody has taken a step meanwhile: it has the others' parameters, and shows that it has. */
+static void test_back_before_the_next_step(void **state)
+{
+    struct hth_device slower = slow;
+    struct fixture *f;
+
+    (void)state;
+    slower.job_overhead_us = 250 * MS; /* a step takes some 8 s */
+    f = fixture_new(31, 0, &slower);
+    assert_true(hth_world_run_until_true(f->world, has_saved_six, f, 600 * S));
+    hth_node_crash(hth_crew_node(f->crew, BACK), HTH_CRASH_RESET);
+    hth_node_restart(hth_crew_node(f->crew, BACK));
+    assert_true(hth_world_run_until_true(f->world, have_sixteen, f, 600 * S));
+    assert_ok(hth_crew_err(f->crew));
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        assert_int_equal(f->stats[i].share.catch_ups, 0);
+        assert_int_equal(f->stats[i].share.yields, 0);
+    }
+    assert_int_equal(f->stats[BACK].share.steps_shared, 10);
+    assert_true(hth_crew_spread(f->crew) < 1e-6);
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_grid_is_used_at_once),
         cmocka_unit_test(test_copy_keeps_its_number),
+        cmocka_unit_test(test_back_before_the_next_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
