@@ -1,170 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the run stands: found out at the start, taken from others when behind, handed out.
+ * Where the run stands: found out at the start, and taken from others when behind (run_state.c has
+ * the bytes, and hands them out).
  *
  *   LOOK --nobody trains--------------------------------> READY
  *     '---others do--> FETCH --state--> LAND --> APPLY --> READY --behind--> FETCH
- *
- * The blob is the parameters' values and then each state of the optimiser, flat and fp32; the meta
- * bytes say where the run stands. Only what all members of a run have alike is in them, so that
- * donors at the same step have the same root.
- *
- *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates   24 samples   32 steps (8
- * each)   40 the lineage (lineage.h)
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "averaging/roster.h"
 #include "averaging/state.h"
-#include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define META_VERSION 2
-#define META_BYTES   (40 + HTH_LINEAGE_BYTES)
-#define POLL_US      (100 * HTH_US_PER_MS)
+#define POLL_US (100 * HTH_US_PER_MS)
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
 #define OVERTAKEN  3 /* states in a row: then the run is faster than its state can be fetched */
 
-static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
-
-static uint32_t part_count(const struct hth_trainer *t)
-{
-    return 1 + HTH_MIN(hth_params_state_slots(t->model->params), 2u);
-}
-
-static size_t state_bytes(const struct hth_trainer *t)
-{
-    return part_count(t) * hth_params_flat_len(t->model->params) * sizeof(float);
-}
-
-/* ---- handing out ----------------------------------------------------------------------------- */
-
-static void give_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_newcomer *n = &t->newcomer;
-    size_t len = hth_params_flat_len(t->model->params);
-
-    n->err = HTH_OK;
-    for (uint32_t i = 0; i < part_count(t) && n->err == HTH_OK; i++)
-        n->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                                   (float *)n->given->data + i * len);
-}
-
-/* Trainers that average parameters keep no lineage: theirs begins at each step. */
-static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
-{
-    struct hth_lineage lineage = t->lineage;
-    struct hth_writer w;
-
-    if (!t->batch.on)
-        hth_lineage_init(&lineage, t->stats.updates);
-    hth_writer_init(&w, out, META_BYTES);
-    hth_write_u32(&w, META_VERSION);
-    hth_write_u32(&w, part_count(t) - 1);
-    hth_write_u64(&w, hth_params_flat_len(t->model->params));
-    hth_write_u64(&w, t->stats.updates);
-    hth_write_u64(&w, t->stats.samples);
-    hth_write_u64(&w, hth_params_steps(t->model->params));
-    hth_lineage_write(&lineage, &w);
-}
-
-/* No update came between the job and this: the counters are those of the copy. */
-static void give_done(struct hth_work *work, enum hth_err err)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_newcomer *n = &t->newcomer;
-    uint8_t meta[META_BYTES];
-
-    n->giving = false;
-    if (err == HTH_OK && work->ran)
-        err = n->err;
-    write_meta(t, meta);
-    if (n->donor != NULL && err == HTH_OK)
-        err = hth_state_donor_give(n->donor, t->stats.updates, meta, sizeof(meta), n->given);
-    if (n->donor != NULL && err != HTH_OK)
-        hth_state_donor_decline(n->donor);
-    hth_blob_unref(n->given);
-    n->given = NULL;
-}
-
-static void on_want(void *arg)
-{
-    struct hth_trainer *t = arg;
-    struct hth_newcomer *n = &t->newcomer;
-
-    if (n->boot != HTH_BOOT_READY || n->approximate || n->giving || t->stopping ||
-        hth_env_blob_new(t->env, state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
-        hth_state_donor_decline(n->donor);
-        return;
-    }
-    n->giving = true;
-    n->give.run = give_run;
-    n->give.done = give_done;
-    n->give.job.bytes_moved = 2.0 * (double)state_bytes(t);
-    hth_queue_push(&t->trunk, &n->give);
-}
-
 /* ---- taking up ------------------------------------------------------------------------------- */
-
-static enum hth_err read_meta(const struct hth_trainer *t, const struct hth_state_result *r,
-                              struct hth_newcomer *out)
-{
-    struct hth_reader in;
-    uint32_t version, states;
-    uint64_t floats;
-
-    hth_reader_init(&in, r->meta, r->meta_len);
-    version = hth_read_u32(&in);
-    states = hth_read_u32(&in);
-    floats = hth_read_u64(&in);
-    out->updates = hth_read_u64(&in);
-    out->samples = hth_read_u64(&in);
-    out->steps = hth_read_u64(&in);
-    if (in.err == HTH_OK && version != META_VERSION)
-        return HTH_E_VERSION;
-    HTH_TRY(hth_lineage_read(&in, out->updates, &out->lineage));
-    if (hth_reader_left(&in) > 0 || states != part_count(t) - 1 ||
-        floats != hth_params_flat_len(t->model->params))
-        return HTH_E_BAD_SHAPE;
-    if (out->updates != r->step || out->updates > HTH_AVG_STEP_MAX ||
-        out->steps > HTH_AVG_STEP_MAX || out->samples > UINT64_MAX / 2)
-        return HTH_E_RANGE;
-    if (out->yields_to.step != 0) { /* it must be of those who won */
-        uint64_t mark = hth_lineage_at(&out->lineage, out->yields_to.step);
-
-        if (mark != 0 && mark != out->yields_to.mark)
-            return HTH_E_STALE;
-    }
-    return HTH_OK;
-}
-
-static enum hth_err take_up(struct hth_trainer *t)
-{
-    struct hth_newcomer *n = &t->newcomer;
-    const float *values = (const float *)n->values->data;
-    size_t len = hth_params_flat_len(t->model->params);
-
-    for (size_t i = 0; i < part_count(t) * len; i++)
-        if (!isfinite(values[i]))
-            return HTH_E_NOT_FINITE;
-    for (uint32_t i = 0; i < part_count(t); i++)
-        HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
-                                  values + i * len));
-    hth_params_set_steps(t->model->params, n->steps);
-    return HTH_OK;
-}
 
 static void apply_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
 
-    t->newcomer.err = take_up(t);
+    t->newcomer.err = hth_run_state_take_up(t);
 }
 
 static void fetch(struct hth_trainer *t);
@@ -234,7 +96,7 @@ static void land(struct hth_trainer *t)
     n->boot = HTH_BOOT_APPLY;
     n->apply.run = apply_run;
     n->apply.done = apply_done;
-    n->apply.job.bytes_moved = 3.0 * (double)state_bytes(t);
+    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
     hth_queue_push(&t->trunk, &n->apply);
 }
 
@@ -280,7 +142,7 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
     struct hth_newcomer *n = &t->newcomer;
-    enum hth_err err = read_meta(t, r, n);
+    enum hth_err err = hth_run_state_open(t, r, n);
 
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
@@ -322,7 +184,7 @@ static void fetch(struct hth_trainer *t)
     n->alone_since_us = 0;
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
-    o.bytes = state_bytes(t);
+    o.bytes = hth_run_state_bytes(t);
     o.step_min = step_wanted(t);
     o.will_do = n->yields_to.step != 0 ? is_winner : NULL;
     o.budget = t->opts.budget;
@@ -592,7 +454,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     donor.network = o->network;
     donor.schema = hth_roster_self(o->roster)->schema;
     donor.addr = o->addr;
-    donor.want = on_want;
+    donor.want = hth_run_state_want;
     donor.arg = t;
     return hth_state_donor_new(t->env, t->opts.rpc, o->dht, &donor, &n->donor);
 }

@@ -9,7 +9,8 @@
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
  *   lineage.c     whether its parameters are those of the others
- *   newcomer.c    the state of a run: fetched at the start and when behind, and handed out
+ *   newcomer.c    the state of a run: fetched at the start and when behind
+ *   run_state.c   ... as bytes: handed out and taken up
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
  *
@@ -29,6 +30,7 @@
 
 struct hth_state_donor;
 struct hth_state_fetch;
+struct hth_state_result;
 
 /* Flights in a row that were dropped before the trainer gives up. */
 #define HTH_DROPS_MAX 100
@@ -270,6 +272,17 @@ void hth_newcomer_is_whole(struct hth_trainer *t, bool alone);
 /* Looks whether most others have other parameters by the same number of steps, and fetches theirs
  * then. True when that was begun. */
 bool hth_newcomer_yield(struct hth_trainer *t);
+
+/* run_state.c */
+size_t hth_run_state_bytes(const struct hth_trainer *t);
+/* The donor wants it: hth_state_donor_opts. */
+void hth_run_state_want(void *trainer);
+/* Where the run stands by a state that was fetched. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
+ * reader's; E_STALE (not of those who won the vote). */
+enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,
+                                struct hth_newcomer *out) HTH_MUST;
+/* In a job: the fetched values into the model. Errors: E_NOT_FINITE, the kernels'. */
+enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 
 /* share.c */
 /* What others should know of our progress. */
