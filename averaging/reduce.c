@@ -314,7 +314,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
     r->done = o->done;
     r->arg = o->arg;
-    r->start_us = r->sent_us = r->reduced_us = now;
+    r->start_us = r->weighed_us = r->sent_us = r->reduced_us = now;
     r->give_up_us = now + o->timeout_us / 10 * 8;
     r->stop_us = now + o->timeout_us / 100 * 95;
     r->end_us = now + o->timeout_us;

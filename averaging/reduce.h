@@ -32,7 +32,8 @@
  * the others, within [silence_min_us, silence_max_us], while something is due from it; after half
  * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one; and all
  * members give such signs unasked, as questions wait behind data on slow lines. A peer that lives
- * but sends no part for patience_us, while its line moves nothing else either, is slow. Reducers
+ * but sends no part for patience_us, while its line moves nothing else either, is slow; and so is
+ * one that holds up most others for several times what a round takes over usual lines. Reducers
  * give up on whoever is missing at 0.8 of the round's time, so that the answers still come within
  * it. A round always ends by its timeout.
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_cut.c: the vector cut into shares and parts: the same at every member, from its list. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
@@ -15,6 +16,30 @@ static double slowest_line(const struct hth_reduce_round *r)
             slowest = HTH_MIN(slowest, b);
     }
     return slowest >= LINE_BITS_MIN && isfinite(slowest) ? slowest : 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* How long few may hold up many: by what a round takes with equal shares over the median line. */
+static int64_t held_max(const struct hth_reduce_round *r)
+{
+    double line[HTH_AVG_MEMBERS_MAX], usual_s;
+    int64_t patience_us = r->reducer->opts.patience_us;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (r->members[i].is.bandwidth >= LINE_BITS_MIN)
+            line[n++] = r->members[i].is.bandwidth;
+    }
+    if (n == 0)
+        return 2 * patience_us;
+    qsort(line, n, sizeof(line[0]), by_size);
+    usual_s = 2 * 8.0 * sizeof(float) * (double)r->count / line[(n - 1) / 2];
+    return HTH_MAX(patience_us, (int64_t)HTH_MIN(HELD_ROUNDS * usual_s * HTH_US_PER_S,
+                                                 (double)HTH_AVG_REDUCE_TIMEOUT_MAX_US));
 }
 
 static bool is_slow(double line)
@@ -64,6 +89,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
     HTH_TRY(hth_avg_shares(bandwidth, r->member_count, weights, &xi));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
+    r->held_max_us = held_max(r);
     r->reducers = hth_new_array(uint32_t, r->member_count);
     HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, r->member_count, total, SHARE_UNITS_MIN, units));
     for (uint32_t i = 0; i < r->member_count; i++) {

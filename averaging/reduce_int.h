@@ -46,6 +46,8 @@
 #define RETRY_US        (10 * HTH_US_PER_MS)
 #define NUDGE_US        (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
 #define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max */
+#define HELD_ROUNDS     4           /* ... for so many times what a round takes over usual lines */
+#define LAG_PARTS       2u          /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (64u << 10) /* within the patience: its line is slow, not the peer */
 #define LATE_K          4           /* limits grow by so many times the lateness of our own looks */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
@@ -136,6 +138,7 @@ struct member {
     int64_t nudged_us;
     int64_t moved_us;     /* when the bytes below had grown by MOVED_BYTES_MIN */
     uint64_t moved_bytes; /* over its connections */
+    int64_t held_us;      /* that the round waited for its parts while most had sent theirs */
     bool ever_heard;      /* in this round */
     bool took_part;       /* something of this round came from it */
     bool suspect;         /* fell silent in a round before, and was not heard since */
@@ -179,6 +182,8 @@ struct hth_reduce_round {
     int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
     int64_t first_heard_us; /* of whomever; 0: of nobody yet */
     int64_t look_us;        /* when the next look is due */
+    int64_t held_max_us;    /* that few may hold up many */
+    int64_t weighed_us;     /* when it was last seen who is behind */
     int64_t late_us;        /* by how much a look was late at most: how busy this machine is */
     bool gave_up, stopped;
     /* results */

@@ -15,7 +15,14 @@
  * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
  *
  * Patience is for those who live and do nothing. While bytes of whatever round move to or from a
- * peer its line is what is waited for, until the round's time is over.
+ * peer its line is what is waited for; but few do not hold up many for ever. Who is behind most of
+ * the others, one or up to a quarter of them, for longer than
+ *
+ *   held = max(patience, 4 * time of the round with equal shares over the median of the lines),
+ *
+ * twice the patience where nobody said how fast a line is, is given up in both roles, and keeps
+ * getting the mean. So a line of a fifth is waited for, whatever the size of the vector, and one of
+ * a hundredth not. Where many are slow nobody is, until the round's time is over.
  */
 #include <stdlib.h>
 
@@ -299,6 +306,54 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         ask(r, i);
 }
 
+static int by_count(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* How many parts most of those with values have sent here; 0 when there is nobody to compare. */
+static uint32_t usual_got(const struct hth_reduce_round *r, uint32_t *senders)
+{
+    uint32_t got[HTH_AVG_MEMBERS_MAX], n = 0;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        const struct member *m = &r->members[i];
+        if (i != r->self && m->is.weight > 0 && !m->dropped)
+            got[n++] = m->got;
+    }
+    *senders = n;
+    if (n < 2)
+        return 0;
+    qsort(got, n, sizeof(got[0]), by_count);
+    return got[n / 2];
+}
+
+static bool lags(const struct hth_reduce_round *r, uint32_t i, uint32_t usual)
+{
+    return watch_due_as_sender(r, i) && r->members[i].got + LAG_PARTS <= usual;
+}
+
+/* Whom the others wait for. What a late look of our own has missed counts as one look. */
+static void weigh(struct hth_reduce_round *r, int64_t now)
+{
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    int64_t passed = HTH_MIN(now - r->weighed_us, o->silence_min_us / 4);
+    uint32_t senders, behind = 0, usual = usual_got(r, &senders);
+    r->weighed_us = now;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        behind += lags(r, i, usual);
+    if (behind == 0 || behind > HTH_MAX(senders / 4, 1u))
+        return;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct member *m = &r->members[i];
+        if (!lags(r, i, usual))
+            continue;
+        m->held_us += passed;
+        if (m->held_us >= r->held_max_us)
+            drop(r, i, HTH_REDUCE_DROP_SLOW);
+    }
+}
+
 static void keep_time(struct hth_reduce_round *r, int64_t now)
 {
     if (!r->gave_up && now >= r->give_up_us) {
@@ -354,6 +409,7 @@ void watch_tick(struct hth_reduce_round *r)
         if (is_due(r, i))
             judge(r, i, now);
     }
+    weigh(r, now);
     keep_time(r, now);
     for (uint32_t i = 0; i < r->member_count; i++) {
         if (r->members[i].again > 0)

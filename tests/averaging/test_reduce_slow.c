@@ -249,16 +249,105 @@ static void test_line_is_learnt(void **state)
     }
 }
 
+/* ---- one line far slower than the others ------------------------------------------------------
+ */
+
+struct cost {
+    double took_s;   /* the longest of the others */
+    double fraction; /* of the weight, their least */
+    double own;      /* of the slow one's */
+    enum hth_reduce_drop sender, reducer;
+};
+
+/* Eight with 100 Mbit/s, of whom one has `mbit` and says that it has `said`; 30 s, as the averager
+ * gives a round. */
+static struct cost with_one_slow(double mbit, double said, uint64_t count)
+{
+    struct cost cost = {.fraction = 1};
+    struct hth_device slow;
+    struct swarm s;
+
+    swarm_defaults(&s);
+    s.world_opts.ghost = true;
+    s.timeout_us = 30 * HTH_US_PER_S;
+    s.share_max = 2;
+    line_swarm(&s, 95, 8, count, 100);
+    for (uint32_t i = 0; i < 8; i++)
+        s.member[i].weight = 1;
+    slow = s.world_opts.device;
+    slow.up_bytes_per_s = slow.down_bytes_per_s = mbit * MBIT / 8;
+    hth_node_set_device(s.peer[VICTIM].node, &slow);
+    s.member[VICTIM].bandwidth = said * MBIT;
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct hth_reduce_result *r = &s.peer[i].result;
+
+        assert_ok(r->err);
+        if (i == VICTIM) {
+            cost.own = r->weight_fraction;
+            continue;
+        }
+        cost.took_s = fmax(cost.took_s, (double)r->took_us / HTH_US_PER_S);
+        cost.fraction = fmin(cost.fraction, r->weight_fraction);
+        cost.sender = HTH_MAX(cost.sender, r->fates[VICTIM].as_sender);
+        cost.reducer = HTH_MAX(cost.reducer, r->fates[VICTIM].as_reducer);
+        for (uint32_t m = 0; m < 8; m++)
+            assert_true(m == VICTIM || r->fates[m].as_sender + r->fates[m].as_reducer == 0);
+    }
+    print_message("%8.3g Mbit/s, says %6.3g, %4.3g MB: others %.2f s, fraction %.3f, its own %.3f, "
+                  "dropped as sender: %s, as reducer: %s\n",
+                  mbit, said, (double)count * 4e-6, cost.took_s, cost.fraction, cost.own,
+                  hth_reduce_drop_name(cost.sender), hth_reduce_drop_name(cost.reducer));
+    swarm_free(&s);
+    return cost;
+}
+
+static bool is_whole(struct cost c)
+{
+    return c.fraction > 1 - 1e-9 && c.own > 1 - 1e-9;
+}
+
+/* A round of 16.8 MB takes 2.4 s where all lines have 100 Mbit/s. Down to a fifth of that a slow
+ * one is waited for. From a tenth on it is given up when it has held up the others for four times
+ * as long as a round takes, 10.7 s; nobody else is, and what it sent until then counts. One that is
+ * slower still is not heard for so long between two of its parts that it is taken for dead. */
+static void test_one_slow_line(void **state)
+{
+    enum { COUNT = 1 << 22 };
+    static const double waited[][2] = {{100, 100}, {20, 20}, {20, 100}, {100, 1}, {100, 0.01}};
+    static const double given_up[][2] = {{10, 10}, {10, 100}, {5, 5}};
+    static const double silent[][2] = {{1, 1}, {1, 100}, {1, 1e6}};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(waited); i++) {
+        struct cost c = with_one_slow(waited[i][0], waited[i][1], COUNT);
+
+        assert_true(is_whole(c));
+        assert_true(c.took_s < (waited[i][0] == 100 ? 3 : 13));
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(given_up); i++) {
+        struct cost c = with_one_slow(given_up[i][0], given_up[i][1], COUNT);
+
+        assert_int_equal(c.sender, HTH_REDUCE_DROP_SLOW);
+        assert_true(c.took_s > 10.5 && c.took_s < 13);
+        assert_true(c.fraction > 0.875 && c.fraction < 1);
+    }
+    for (size_t i = 0; i < HTH_ARRAY_LEN(silent); i++) {
+        struct cost c = with_one_slow(silent[i][0], silent[i][1], COUNT);
+
+        assert_int_equal(c.sender, HTH_REDUCE_DROP_SILENT);
+        assert_true(c.took_s < 4);
+        assert_true(c.fraction > (silent[i][1] > 1 ? 0.65 : 0.87));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_reducer),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_far),
-        cmocka_unit_test(test_far_newcomer),
-        cmocka_unit_test(test_dead_stranger),
-        cmocka_unit_test(test_two_rounds),
-        cmocka_unit_test(test_line_is_learnt),
+        cmocka_unit_test(test_one_slow_line), cmocka_unit_test(test_one_reducer),
+        cmocka_unit_test(test_frozen),        cmocka_unit_test(test_far),
+        cmocka_unit_test(test_far_newcomer),  cmocka_unit_test(test_dead_stranger),
+        cmocka_unit_test(test_two_rounds),    cmocka_unit_test(test_line_is_learnt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
