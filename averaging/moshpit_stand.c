@@ -175,15 +175,30 @@ static bool is_due(const struct hth_match_due *due, uint32_t count, const struct
     return false;
 }
 
+/* Since when it is known to be past this round; INT64_MAX: it is not. */
+static int64_t past_since_us(const struct sweep *s, const struct hth_peer_id *id)
+{
+    const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
+    bool fixed = s->offer.sweep != HTH_AVG_SWEEP_AUTO;
+
+    if (p == NULL || p->note.generation != s->generation ||
+        (fixed ? p->note.step <= s->offer.sweep : p->note.round <= s->round))
+        return INT64_MAX;
+    return HTH_MIN(p->issued_us - hth_wall_us(s->env), (int64_t)0) + hth_now_us(s->env);
+}
+
 /* Who stands in comes when its own line has met, and that one may wait for somebody as long as its
- * window is open. It looks everywhere in the same moment: who was heard in this round and is not
- * here soon does not come. */
+ * window is open. It looks everywhere in the same moment: who was heard in this round, or says that
+ * it is past it, and is not here soon does not come. */
 static int64_t comes_until_us(const struct sweep *s, const struct hth_peer_id *id)
 {
     int64_t at_us, patience_us = s->mp->opts.match.patience_us;
     int64_t end_us = s->look_us + hth_sweep_window_us(s);
+    int64_t past_us = past_since_us(s, id);
     const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, &at_us);
 
+    if (past_us != INT64_MAX)
+        return HTH_MIN(HTH_MAX(past_us, s->look_us) + patience_us, end_us);
     /* The same round of another try has lines of its own, and tells nothing. */
     if (line == NULL || line->run != hth_sweep_line(s).run || line->generation != s->generation ||
         line->round < s->round)

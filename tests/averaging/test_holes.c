@@ -340,6 +340,43 @@ static void one_after_the_other(void **state)
         four_go(first, first);
 }
 
+/* One dies in silence at any moment of a sweep, also when its column has all of it and does not
+ * miss it, and its row waits for somebody in its place who will not come. */
+static void dies_at_any_moment(void **state)
+{
+    int64_t longest_us = 0;
+
+    (void)state;
+    for (uint32_t moment = 0; moment < 24; moment++) {
+        struct pit p;
+        struct peer *victim;
+        int64_t at;
+
+        pit_init(&p, 600 + moment, 9, 2000, NULL);
+        victim = &p.peer[moment * 5 % 9];
+        assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+        p.has_cells = true;
+        pit_fill(&p, 6);
+        pit_start(&p, 3 * HTH_US_PER_S);
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        hth_world_run_for(p.world, moment * 4 * HTH_US_PER_MS);
+        at = hth_world_now_us(p.world);
+        hth_node_crash(victim->node, HTH_CRASH_SILENT);
+        victim->up = false;
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        longest_us = HTH_MAX(longest_us, hth_world_now_us(p.world) - at);
+        pit_fill(&p, 7);
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        assert_true(pit_spread(&p) < 1e-4);
+        pit_stop(&p);
+    }
+    print_message("at any moment: %lld ms at most\n", (long long)longest_us / 1000);
+    assert_true(longest_us <= 1600 * HTH_US_PER_MS);
+}
+
 static uint64_t seeds; /* by hand */
 
 /* Both times: the longest wait of those who live, from the death, and in the sweep after it. */
@@ -386,6 +423,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tried_again),         cmocka_unit_test(once_more),
         cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
         cmocka_unit_test(one_after_the_other), cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {
