@@ -21,6 +21,7 @@ int hth_exit_of(enum hth_err err)
         return HTH_EXIT_USAGE;
     case HTH_E_CONFIG:
     case HTH_E_BAD_KEY:
+    case HTH_E_OTHER_SETTINGS:
         return HTH_EXIT_CONFIG;
     case HTH_E_NO_DEVICE:
     case HTH_E_UNSUPPORTED:

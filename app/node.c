@@ -11,8 +11,10 @@
 #include "averaging/roster.h"
 #include "core/mem.h"
 #include "trainer/helper.h"
+#include "trainer/terms.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define LOOK_US HTH_US_PER_S
 
@@ -28,7 +30,8 @@ struct node {
     struct hth_together together;
     struct hth_helper *helper;
     struct hth_timer *timer;
-    uint32_t trainers; /* when it was last said */
+    uint32_t trainers;             /* when it was last said */
+    struct hth_other_terms others; /* as last said */
     bool helped;
 };
 
@@ -83,15 +86,17 @@ static void on_timer(void *arg)
 {
     struct node *n = arg;
     struct hth_helper_stats s;
-    struct hth_roster_stats seen;
+    struct hth_other_terms others;
     uint32_t trainers = hth_roster_population(n->together.roster, NULL);
     hth_helper_stats(n->helper, &s);
-    hth_roster_stats(n->together.roster, &seen);
+    hth_terms_others(n->together.roster, &others);
     if (trainers != n->trainers)
-        fprintf(stderr, "%u trainers of run '%s'%s\n", trainers, n->peer.network,
-                seen.other_schema > 0 ? ", and some with another model or mode: compare run files"
-                : trainers < 2        ? ": there is nothing to average"
-                                      : "");
+        fprintf(stderr, "%u trainer%s of run '%s'%s\n", trainers, trainers == 1 ? "" : "s",
+                n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
+    if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
+        fprintf(stderr, "%u in run '%s' train with another %s: not helped; compare run files and flags\n",
+                others.trainers, n->peer.network, others.differ);
+    n->others = others;
     if (s.rounds > 0 && !n->helped)
         fputs("helps: reduced its part of a first average\n", stderr);
     n->trainers = trainers;
@@ -110,6 +115,7 @@ static enum hth_err open_helper(struct node *n)
 {
     struct hth_helper_opts opts = {.model = HTH_MODEL_OPTS_INIT, .share = HTH_SHARE_OPTS_INIT};
     hth_config_model(n->run, &opts.model);
+    hth_config_optim(&n->run->optimizer, &opts.optim);
     HTH_TRY(
         hth_together_open(&n->together, &n->peer, &n->run->averaging, HTH_AVG_HELPER, n->up_mbit));
     hth_together_share(&n->together, &n->run->averaging, &opts.share);

@@ -4,6 +4,7 @@
 #include "averaging/moshpit.h"
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
+#include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/helper.h"
 
@@ -73,6 +74,18 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     return HTH_OK;
 }
 
+/* What hth_together_open took from the run file and all must agree on. */
+static uint64_t meeting(const struct hth_run_averaging *run)
+{
+    struct hth_avg_shape shape;
+    char text[HTH_AVG_SHAPE_TEXT_MAX] = "";
+    uint64_t hash;
+    if (run->grid != NULL && hth_avg_shape_parse(run->grid, &shape) == HTH_OK)
+        hth_avg_shape_text(&shape, text);
+    hash = hth_hash64(text, strlen(text), run->group);
+    return hth_hash64(&run->share_max, sizeof(run->share_max), hash);
+}
+
 void hth_together_share(struct hth_together *t, const struct hth_run_averaging *run,
                         struct hth_share_opts *out)
 {
@@ -83,6 +96,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     out->addr = t->peer->announce;
     out->every = run->every;
     out->states = run->states;
+    out->meeting = meeting(run);
     out->format = (enum hth_quant_format)run->format;
     out->target = run->target;
     out->quorum = run->quorum;

@@ -21,6 +21,7 @@
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
+#include "trainer/terms.h"
 #include "trainer/trainer.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ struct train {
     FILE *metrics;
     bool tty, started, finishing;
     uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
+    struct hth_other_terms others; /* as last said */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
     struct hth_eval_result last_eval;
     int code;
@@ -264,6 +266,21 @@ static void notice_company(struct train *t, const struct hth_train_stats *s)
                 t->tty ? "\n" : "", trainers, t->peer.network);
 }
 
+/* Who trains the same experts on other terms: neither averages with the other. */
+static void notice_others(struct train *t)
+{
+    struct hth_other_terms now;
+    if (t->together.roster == NULL)
+        return;
+    hth_terms_others(t->together.roster, &now);
+    if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
+        fprintf(stderr,
+                "%s%u in run '%s' train with another %s: they and this one never average; compare "
+                "run files and flags\n",
+                t->tty ? "\n" : "", now.trainers, t->peer.network, now.differ);
+    t->others = now;
+}
+
 static void on_timer(void *arg)
 {
     struct train *t = arg;
@@ -274,6 +291,7 @@ static void on_timer(void *arg)
         print_progress(t, &stats);
         notice_waiting(t, &stats);
         notice_company(t, &stats);
+        notice_others(t);
     }
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
 }
@@ -367,9 +385,25 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     fflush(stdout);
 }
 
+static void say_other_settings(struct train *t)
+{
+    struct hth_other_terms others;
+    hth_terms_others(t->together.roster, &others);
+    hth_cli_say_error(
+        "run '%s' is trained already, by %u with another %s: this trainer would begin a "
+        "second run on the same experts; give it their run file and flags, or another "
+        "name (run, --network); --bootstrap begins all the same",
+        t->peer.network, others.trainers, others.differ);
+}
+
 static void on_done(void *arg, enum hth_err err)
 {
     struct train *t = arg;
+    if (err == HTH_E_OTHER_SETTINGS) {
+        say_other_settings(t);
+        finish(t, hth_exit_of(err));
+        return;
+    }
     if (err != HTH_OK) {
         hth_cli_say_error("training stopped: %s", hth_err_text(err));
         finish(t, hth_exit_of(err));
@@ -530,11 +564,14 @@ static void destroy(struct train *t)
 static enum hth_err apply_flags(struct train *t)
 {
     char error[HTH_RUNFILE_ERROR_MAX];
-    if (t->steps != 0) {
-        if (t->run->optimizer.total == t->run->train.steps)
-            t->run->optimizer.total = t->steps;
+    if (t->steps != 0 && t->run->optimizer.schedule != HTH_RUN_CONSTANT &&
+        t->run->optimizer.total != t->steps)
+        fprintf(stderr,
+                "--steps %u is how long this trainer goes on; the rate falls over the run's %u "
+                "(optimizer.total, else train.steps)\n",
+                t->steps, t->run->optimizer.total);
+    if (t->steps != 0)
         t->run->train.steps = t->steps;
-    }
     if (t->rows != 0)
         t->run->train.rows = t->rows;
     if (t->averaging >= 0)

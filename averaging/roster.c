@@ -148,8 +148,10 @@ void hth_roster_set_marks(struct hth_roster *r, const struct hth_roster_marks *m
     r->self.marks.step = HTH_MIN(marks->step, HTH_AVG_STEP_MAX);
 }
 
-void hth_roster_set_schema(struct hth_roster *r, uint64_t schema)
+void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
+                           const uint32_t terms[HTH_ROSTER_TERMS])
 {
+    memcpy(r->self.terms, terms, sizeof(r->self.terms));
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;

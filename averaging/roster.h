@@ -77,10 +77,15 @@ struct hth_roster_marks {
     uint64_t mark[HTH_ROSTER_MARKS];
 };
 
+/* Hashes of groups of settings, chosen by their owner (trainer/terms.h): where schemas differ they
+ * tell which settings do. */
+#define HTH_ROSTER_TERMS 5
+
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
     uint64_t schema;      /* of what it averages */
+    uint32_t terms[HTH_ROSTER_TERMS];
     uint64_t step;        /* that it is gathering samples for */
     uint64_t samples;     /* gathered so far */
     double samples_per_s; /* 0: not known */
@@ -150,7 +155,8 @@ void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t 
 /* Published with the next note. */
 void hth_roster_set_marks(struct hth_roster *roster, const struct hth_roster_marks *marks);
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
-void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema);
+void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
+                           const uint32_t terms[HTH_ROSTER_TERMS]);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);

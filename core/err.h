@@ -77,7 +77,8 @@ enum hth_err_class {
     X(48, E_BUG, BUG, "internal error")                                                            \
     X(49, E_RANGE, PEER, "a number is outside its allowed range")                                  \
     X(50, E_DUPLICATE, PEER, "the same thing was given twice")                                     \
-    X(51, E_DEVICE, LOCAL, "the compute device failed")
+    X(51, E_DEVICE, LOCAL, "the compute device failed")                                           \
+    X(52, E_OTHER_SETTINGS, LOCAL, "others train a run of this name with other settings")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,
@@ -85,7 +86,7 @@ enum hth_err {
 #undef HTH_ERR_ENUM
 };
 
-#define HTH_ERR_COUNT 52
+#define HTH_ERR_COUNT 53
 
 /* The identifier without its prefix ("E_TIMEOUT"), for logs, JSON and metrics. Never NULL. */
 const char *hth_err_name(enum hth_err err);

@@ -297,8 +297,10 @@ static enum hth_err join(struct perjurer *p)
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
     struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
     struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
-    struct hth_helper_opts helper = {
-        .model = place->trainer->model, .share = place->trainer->share, .averager = &p->outer};
+    struct hth_helper_opts helper = {.model = place->trainer->model,
+                                     .optim = place->trainer->optim,
+                                     .share = place->trainer->share,
+                                     .averager = &p->outer};
 
     rpc.network = roster.network = moshpit.network = place->network;
     if (p->manner->mode != HTH_AVG_CLIENT) {

@@ -24,6 +24,7 @@
 #include "core/env.h"
 #include "trainer/model.h"
 #include "trainer/share.h"
+#include "trainer/trainer.h"
 
 struct hth_backend;
 struct hth_helper;
@@ -31,6 +32,7 @@ struct hth_helper;
 struct hth_helper_opts {
     const struct hth_backend *backend; /* NULL: the reference back end; it computes nothing */
     struct hth_model_opts model;       /* of the run: what is averaged has its shapes */
+    struct hth_train_optim optim;      /* of the run's trunk: trainers with another are not its */
     struct hth_share_opts share;       /* of the run; with the roster */
     struct hth_averager *averager;
 };

@@ -218,6 +218,16 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
     return n;
 }
 
+/* All who train under this name do it on other terms: to begin beside them would be a second run,
+ * with the same experts. */
+static bool is_another_run(const struct hth_trainer *t)
+{
+    struct hth_other_terms others;
+
+    hth_terms_others(t->opts.share.roster, &others);
+    return others.trainers > 0;
+}
+
 static void look(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
@@ -228,10 +238,12 @@ static void look(struct hth_trainer *t)
     /* Who is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + slack)
         fetch(t);
-    else if (live > 0 || hth_now_us(t->env) - n->since_us >= t->opts.share.look_us)
-        ready(t);
-    else
+    else if (live == 0 && hth_now_us(t->env) - n->since_us < t->opts.share.look_us)
         hth_timer_set(t->env, n->timer, POLL_US);
+    else if (live == 0 && is_another_run(t))
+        hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
+    else
+        ready(t);
 }
 
 static void doubt_the_unshown(struct hth_trainer *t)
@@ -444,7 +456,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)
         return HTH_E_CONFIG;
     n->timer = hth_timer_new(t->env, on_timer, t);
-    hth_roster_set_schema(o->roster, hth_share_schema(t, HTH_TICKET_PARAMS));
+    hth_terms_set(o->roster, &t->terms, HTH_TICKET_PARAMS);
     n->was_ready = o->bootstrap;
     if (!o->bootstrap) {
         n->boot = HTH_BOOT_LOOK;

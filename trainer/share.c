@@ -49,14 +49,6 @@ void hth_share_tell(struct hth_trainer *t)
         hth_roster_set_progress(r, t->stats.updates, b->taken, gather_rate(b));
 }
 
-uint64_t hth_share_schema_of(const struct hth_model *model, uint32_t parts,
-                             enum hth_share_mode mode, uint32_t ticket)
-{
-    uint64_t numbers[3] = {ticket, parts, mode};
-
-    return hth_hash64(numbers, sizeof(numbers), hth_model_schema(model));
-}
-
 uint32_t hth_share_parts(const struct hth_model *model, bool states)
 {
     return 1 + (states ? HTH_MIN(hth_params_state_slots(model->params), 2u) : 0);

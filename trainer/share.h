@@ -27,7 +27,9 @@
  *
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
- * second beginning would be a second run; `bootstrap` overrides that. Where nobody does, it begins.
+ * second beginning would be a second run; so it would where all who train have other settings
+ * (terms.h), and then it ends with E_OTHER_SETTINGS. `bootstrap` overrides both. Where nobody
+ * trains, it begins.
  * In a BATCH run, who fell behind does the same, and who has other parameters than most
  * (lineage.h). To whom states come too late again and again, that one takes part with the last of
  * them, approximately, until an average of parameters makes it what the others are; where there are
@@ -59,6 +61,8 @@ struct hth_share_opts {
     uint64_t every;       /* LOCAL: updates between rounds; BATCH: steps between averages of the
                            * parameters, against drift; 0: never */
     bool states;          /* the optimiser's states are averaged with the parameters */
+    uint64_t meeting; /* a hash of what roster and averager were told of grids, groups and shares,
+                       * on which all must agree (terms.h); their maker's */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
     int64_t timeout_us;           /* of an offer; 0: the averager's choice */
     /* BATCH */

@@ -9,6 +9,7 @@
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
  *   lineage.c     whether its parameters are those of the others
+ *   terms.c       what all must have alike, and who has it otherwise
  *   newcomer.c    the state of a run: fetched at the start and when behind
  *   run_state.c   ... as bytes: handed out and taken up
  *   eval.c        evaluations
@@ -26,6 +27,7 @@
 #include "trainer/pass.h"
 #include "trainer/port.h"
 #include "trainer/queue.h"
+#include "trainer/terms.h"
 #include "trainer/trainer.h"
 
 struct hth_state_donor;
@@ -189,6 +191,7 @@ struct hth_trainer {
     struct hth_batch batch;
     struct hth_newcomer newcomer;
     struct hth_lineage lineage; /* of a trainer that shares batches */
+    struct hth_terms terms;
     int64_t started_us;
     int64_t told_us; /* the roster, of a step taken alone */
     struct hth_train_stats stats;
@@ -288,9 +291,6 @@ enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 /* What others should know of our progress. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
-/* The schema of an offer: the model's, and what is averaged. */
-uint64_t hth_share_schema_of(const struct hth_model *model, uint32_t parts,
-                             enum hth_share_mode mode, uint32_t ticket);
 /* Of an offer of parameters: their values, and the optimiser's states where those are averaged. */
 uint32_t hth_share_parts(const struct hth_model *model, bool states);
 /* Formats on the wire: `count` spans of one part, and one more for all other parts, the states:

@@ -59,11 +59,94 @@ static void test_company(void **state)
     place_end(p);
 }
 
+/* One who trains the same experts on other terms is refused, and told why; begun all the same, each
+ * of the two is told, and so is a helper. */
+static void test_other_terms(void **state)
+{
+    static const char differs[] = "1 in run 'toy' train with another averaging.mode or states";
+    struct place *p = *state;
+    struct toy t;
+
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "one", NULL);
+    struct proc *one = t.trainer;
+    proc_wait_text(one, ALONE);
+    toy_start_trainer(&t, "two",
+                      (const char *const[]){"--listen", t.addr[3], "--averaging", "batch", NULL});
+    assert_int_equal(proc_wait(t.trainer), 3);
+    proc_must_say(t.trainer, "run 'toy' is trained already, by 1 with another averaging.mode or "
+                             "states: this trainer would begin a second run");
+    proc_must_say(t.trainer, "0 updates, 0 samples");
+    assert_int_equal(times_said(one, differs), 0);
+    toy_start_trainer(&t, "three",
+                      (const char *const[]){"--listen", t.addr[3], "--averaging", "batch",
+                                            "--target", "128", "--bootstrap", NULL});
+    proc_wait_text(one, differs);
+    proc_wait_text(t.trainer, differs);
+    struct proc *helper = START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1],
+                                "--listen", place_addr(p), "--dir", place_path(p, "helper"));
+    proc_wait_text(helper, "1 trainer of run 'toy': there is nothing to average");
+    proc_wait_text(helper, differs);
+    wait_for_steps(&t, "one", 5);
+    wait_for_steps(&t, "three", 5);
+    assert_int_equal(times_said(one, differs), 1);
+    assert_int_equal(times_said(one, TWO), 0);
+    assert_int_equal(proc_stop(one), 130);
+    assert_int_equal(proc_stop(t.trainer), 130);
+    place_end(p);
+}
+
+/* The run shares batches, and its rate falls over the run file's steps. */
+static void fall_together(struct toy *t)
+{
+    static const char from[] = "rate: 0.003}\n", to[] = "rate: 0.003, schedule: cosine}\n"
+                                                        "averaging: {mode: batch, target: 256}\n";
+    char *text = place_read(t->run, NULL), *at = strstr(text, from);
+    char *all = calloc(1, strlen(text) + sizeof(to));
+
+    assert_non_null(at);
+    memcpy(all, text, (size_t)(at - text));
+    strcat(strcat(all, to), at + strlen(from));
+    place_write(t->place, "run.yaml", all, strlen(all));
+    free(all);
+    free(text);
+}
+
+/* How long one of them goes on is its own business: it moves nobody's rate. */
+static void test_steps_are_ones_own(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+
+    toy_init(&t, p, 1000000);
+    fall_together(&t);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "one", NULL);
+    struct proc *one = t.trainer;
+    toy_start_trainer(&t, "two",
+                      (const char *const[]){"--listen", t.addr[3], "--steps", "900000", NULL});
+    proc_wait_text(t.trainer,
+                   "--steps 900000 is how long this trainer goes on; the rate falls over "
+                   "the run's 1000000 ");
+    proc_wait_text(t.trainer, TWO);
+    proc_wait_text(one, TWO);
+    wait_for_steps(&t, "two", 5);
+    assert_int_equal(times_said(one, "--steps"), 0);
+    assert_int_equal(proc_stop(one), 130);
+    assert_int_equal(proc_stop(t.trainer), 130);
+    place_end(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_company, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_other_terms, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_steps_are_ones_own, place_setup, place_teardown),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -71,7 +71,9 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
     struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
     struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
-    struct hth_helper_opts o = {.model = f->opts.trainer.model, .share = f->opts.trainer.share};
+    struct hth_helper_opts o = {.model = f->opts.trainer.model,
+                                .optim = f->opts.trainer.optim,
+                                .share = f->opts.trainer.share};
 
     rpc.network = roster.network = moshpit.network = "crew";
     rpc.listen = &addr;
@@ -279,7 +281,9 @@ static void test_one_trainer_is_alone(void **state)
 static void test_options(void **state)
 {
     struct fixture *f = fixture_new(34, 1, HTH_SHARE_LOCAL, NULL);
-    struct hth_helper_opts o = {.model = f->opts.trainer.model, .share = f->opts.trainer.share};
+    struct hth_helper_opts o = {.model = f->opts.trainer.model,
+                                .optim = f->opts.trainer.optim,
+                                .share = f->opts.trainer.share};
     struct hth_helper *h;
 
     (void)state;

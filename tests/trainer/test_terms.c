@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What trainers of a run must have alike: each setting that decides a step changes the schema, in
+ * the mode in which it does, and is named; what is each trainer's own business does not. And what
+ * becomes of those who differ: they never average, and who comes second begins nothing.
+ */
+#include "trainer/terms.h"
+#include "core/mem.h"
+#include "sim/scenario_crew.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define S       HTH_US_PER_S
+#define MODEL   "model or seed"
+#define MODE    "averaging.mode or states"
+#define OPTIM   "optimizer"
+#define BATCH   "averaging.target, every, quorum or delayed"
+#define MEETING "averaging.grid, group or share_max"
+
+/* ---- hashes ---------------------------------------------------------------------------------- */
+
+static struct hth_terms terms_of(const struct hth_trainer_opts *o)
+{
+    struct hth_model *model;
+    struct hth_terms terms;
+
+    assert_ok(hth_model_new(NULL, &o->model, &model));
+    hth_terms_of(model, &o->optim, &o->share, &terms);
+    hth_model_free(model);
+    return terms;
+}
+
+static struct hth_trainer_opts usual(enum hth_share_mode mode)
+{
+    struct hth_trainer_opts o = task_classifier();
+
+    o.share.mode = mode;
+    o.optim.schedule.kind = HTH_SCHEDULE_COSINE;
+    o.optim.schedule.total_steps = 1000;
+    return o;
+}
+
+/* One setting is another. */
+enum {
+    RATE,
+    TOTAL,
+    WARMUP,
+    DECAY,
+    CLIP,
+    KIND,
+    TARGET,
+    QUORUM,
+    EVERY,
+    DELAYED,
+    STATES,
+    GRID,
+    SEED,
+    WIDTH,
+    FORMAT,
+    ROWS,
+    STEPS,
+    CHANGES
+};
+
+static void change(struct hth_trainer_opts *o, int what)
+{
+    switch (what) {
+    case RATE:
+        o->optim.schedule.lr *= 1.01f;
+        break;
+    case TOTAL:
+        o->optim.schedule.total_steps++;
+        break;
+    case WARMUP:
+        o->optim.schedule.warmup_steps++;
+        break;
+    case DECAY:
+        o->optim.optim.weight_decay += 0.01f;
+        break;
+    case CLIP:
+        o->optim.clip_norm *= 2;
+        break;
+    case KIND:
+        o->optim.optim.kind = HTH_OPTIM_LAMB;
+        break;
+    case TARGET:
+        o->share.target *= 4;
+        break;
+    case QUORUM:
+        o->share.quorum = 0.75;
+        break;
+    case EVERY:
+        o->share.every += 10;
+        break;
+    case DELAYED:
+        o->share.delayed = !o->share.delayed;
+        break;
+    case STATES:
+        o->share.states = !o->share.states;
+        break;
+    case GRID:
+        o->share.meeting++;
+        break;
+    case SEED:
+        o->model.seed++;
+        break;
+    case WIDTH:
+        o->model.d *= 2;
+        break;
+    case FORMAT:
+        o->share.format = HTH_QUANT_F16;
+        break;
+    case ROWS:
+        o->micro_batch *= 2;
+        break;
+    case STEPS:
+        o->updates_max *= 2;
+        break;
+    }
+}
+
+static const struct {
+    int change;
+    enum hth_term term;
+    bool local, batch; /* the schema is another */
+} rules[] = {
+    {RATE, HTH_TERM_OPTIMIZER, false, true},
+    {TOTAL, HTH_TERM_OPTIMIZER, false, true},
+    {WARMUP, HTH_TERM_OPTIMIZER, false, true},
+    {DECAY, HTH_TERM_OPTIMIZER, false, true},
+    {CLIP, HTH_TERM_OPTIMIZER, false, true},
+    {KIND, HTH_TERM_OPTIMIZER, true, true},
+    {TARGET, HTH_TERM_BATCH, false, true},
+    {QUORUM, HTH_TERM_BATCH, false, true},
+    {EVERY, HTH_TERM_BATCH, false, true},
+    {DELAYED, HTH_TERM_BATCH, false, true},
+    {STATES, HTH_TERM_MODE, true, true},
+    {GRID, HTH_TERM_GRID, true, true},
+    {SEED, HTH_TERM_MODEL, true, true},
+    {WIDTH, HTH_TERM_MODEL, true, true},
+    {FORMAT, 0, false, false},
+    {ROWS, 0, false, false},
+    {STEPS, 0, false, false},
+};
+_Static_assert(HTH_ARRAY_LEN(rules) == CHANGES, "each is looked at");
+
+static void test_settings(void **state)
+{
+    (void)state;
+    for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
+        struct hth_trainer_opts o = usual((enum hth_share_mode)mode);
+        struct hth_terms same = terms_of(&o);
+
+        for (size_t i = 0; i < HTH_ARRAY_LEN(rules); i++) {
+            struct hth_trainer_opts other = o;
+            bool differs = mode == HTH_SHARE_BATCH ? rules[i].batch : rules[i].local;
+            struct hth_terms its;
+
+            change(&other, rules[i].change);
+            its = terms_of(&other);
+            for (uint32_t term = 0; term < HTH_ROSTER_TERMS; term++)
+                if ((its.hash[term] != same.hash[term]) != (differs && term == rules[i].term))
+                    fail_msg("mode %d, change %d, term %u", mode, rules[i].change, term);
+            assert_int_equal(hth_terms_schema(&its, 0) != hth_terms_schema(&same, 0), differs);
+        }
+    }
+}
+
+static void test_tickets_and_modes(void **state)
+{
+    struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
+    struct hth_terms a = terms_of(&local), b = terms_of(&batch);
+
+    (void)state;
+    assert_true(a.hash[HTH_TERM_MODE] != b.hash[HTH_TERM_MODE]);
+    assert_true(a.hash[HTH_TERM_MODEL] == b.hash[HTH_TERM_MODEL]);
+    assert_true(hth_terms_schema(&a, 0) != hth_terms_schema(&a, 1));
+}
+
+/* ---- two of them ----------------------------------------------------------------------------- */
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    int change;      /* of member 1; CHANGES: the mode */
+    bool bootstraps; /* member 1 does */
+    uint64_t updates[2];
+};
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    const struct fixture *f = arg;
+
+    t->data.peer = i + 1;
+    if (i == 0)
+        return;
+    t->share.bootstrap = f->bootstraps;
+    if (f->change == CHANGES)
+        t->share.mode = HTH_SHARE_LOCAL;
+    else
+        change(t, f->change);
+}
+
+static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+{
+    ((struct fixture *)arg)->updates[i] = stats->updates;
+}
+
+static const struct hth_device slow = {.flops_per_s = 50e9,
+                                       .bytes_per_s = 10e9,
+                                       .job_overhead_us = 5000,
+                                       .compute_workers = 1,
+                                       .disk_bytes_per_s = 500e6,
+                                       .disk_latency_us = 100,
+                                       .up_bytes_per_s = 125e6,
+                                       .down_bytes_per_s = 125e6};
+
+/* One trains; three seconds later comes another. */
+static struct fixture *two(int what, bool bootstraps)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+
+    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(11, &world);
+    f->change = what;
+    f->bootstraps = bootstraps;
+    task_mount(f->world, &f->files, 3);
+    o.trainer = usual(HTH_SHARE_BATCH);
+    o.trainer.micro_batch = 6;
+    o.trainer.updates_max = 100000;
+    o.trainer.eval_every = 0;
+    o.trainer.share.target = 24;
+    o.members = 1;
+    o.device = &slow;
+    o.edit = edit;
+    o.on_update = on_update;
+    o.arg = f;
+    f->crew = hth_crew_new(f->world, &o);
+    hth_world_run_for(f->world, 5 * S);
+    assert_true(f->updates[0] > 0);
+    assert_int_equal(hth_crew_join(f->crew), 1);
+    hth_world_run_for(f->world, 8 * S);
+    return f;
+}
+
+static void end(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_world_leaks(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_crew_free(f->crew);
+    hth_free(f);
+}
+
+static void check_differ(struct fixture *f, uint32_t i, uint32_t trainers, const char *differ)
+{
+    struct hth_other_terms others;
+
+    hth_terms_others(hth_crew_roster(f->crew, i), &others);
+    assert_int_equal(others.trainers, trainers);
+    assert_string_equal(others.differ, differ);
+}
+
+/* Who comes second ends, and can say why; the first hears of nobody who has a state. */
+static void test_the_second_is_refused(void **state)
+{
+    static const struct {
+        int change;
+        const char *differ;
+    } cases[] = {{TOTAL, OPTIM}, {KIND, OPTIM},   {TARGET, BATCH}, {GRID, MEETING},
+                 {SEED, MODEL},  {CHANGES, MODE}, {STATES, MODE}};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct fixture *f = two(cases[i].change, false);
+        uint64_t updates = f->updates[0];
+
+        assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
+        assert_int_equal(f->updates[1], 0);
+        check_differ(f, 1, 1, cases[i].differ);
+        check_differ(f, 0, 0, "");
+        hth_world_run_for(f->world, 1 * S);
+        assert_true(f->updates[0] > updates);
+        end(f);
+    }
+}
+
+/* ... unless it was told to begin: then both go on, neither averages, and both can say why. */
+static void test_bootstrap_begins_beside(void **state)
+{
+    struct fixture *f = two(TARGET, true);
+
+    (void)state;
+    assert_ok(hth_crew_err(f->crew));
+    assert_true(f->updates[1] > 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct hth_train_stats stats;
+
+        hth_trainer_stats(hth_crew_trainer(f->crew, i), &stats);
+        assert_int_equal(stats.share.steps_shared, 0);
+        assert_int_equal(stats.share.catch_ups, 0);
+        assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), 1);
+        check_differ(f, i, 1, BATCH);
+    }
+    end(f);
+}
+
+/* What is a trainer's own business keeps nobody apart. */
+static void test_own_business(void **state)
+{
+    struct fixture *f = two(ROWS, false);
+    struct hth_train_stats stats;
+
+    (void)state;
+    assert_ok(hth_crew_err(f->crew));
+    hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
+    assert_true(stats.share.catch_ups >= 1 && stats.share.steps_shared > 0);
+    check_differ(f, 0, 0, "");
+    end(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_tickets_and_modes),
+        cmocka_unit_test(test_the_second_is_refused),
+        cmocka_unit_test(test_bootstrap_begins_beside),
+        cmocka_unit_test(test_own_business),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

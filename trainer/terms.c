@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/terms.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "kernels/params.h"
+#include "trainer/model.h"
+#include "trainer/trainer_int.h"
+
+/* ---- hashes ---------------------------------------------------------------------------------- */
+
+static uint64_t bits(double x)
+{
+    uint64_t u;
+
+    memcpy(&u, &x, sizeof(u));
+    return u;
+}
+
+static uint64_t optimizer_hash(const struct hth_train_optim *o, bool whole)
+{
+    const struct hth_optim *p = &o->optim;
+    const struct hth_schedule *s = &o->schedule;
+    /* The optimiser's own rate is not used: the schedule's is. */
+    const uint64_t numbers[] = {
+        p->kind,           bits(p->momentum),     bits(p->beta1),     bits(p->beta2),
+        bits(p->eps),      bits(p->weight_decay), bits(p->trust_max), s->kind,
+        bits(s->lr),       bits(s->lr_final),     s->warmup_steps,    s->total_steps,
+        bits(o->clip_norm)};
+
+    return hth_hash64(numbers, whole ? sizeof(numbers) : sizeof(numbers[0]), 0);
+}
+
+static uint64_t batch_hash(const struct hth_share_opts *o)
+{
+    const uint64_t numbers[] = {o->target, bits(o->quorum), o->every, o->delayed};
+
+    return hth_hash64(numbers, sizeof(numbers), 0);
+}
+
+void hth_terms_of(const struct hth_model *model, const struct hth_train_optim *optim,
+                  const struct hth_share_opts *share, struct hth_terms *out)
+{
+    bool batch = share->mode == HTH_SHARE_BATCH;
+    uint64_t seed = hth_model_opts_of(model)->seed;
+    const uint64_t mode[] = {share->mode, hth_share_parts(model, share->states)};
+
+    out->hash[HTH_TERM_MODEL] = hth_hash64(&seed, sizeof(seed), hth_model_schema(model));
+    out->hash[HTH_TERM_MODE] = hth_hash64(mode, sizeof(mode), 0);
+    out->hash[HTH_TERM_OPTIMIZER] = optimizer_hash(optim, batch);
+    out->hash[HTH_TERM_BATCH] = batch ? batch_hash(share) : 0;
+    out->hash[HTH_TERM_GRID] = share->meeting;
+}
+
+uint64_t hth_terms_schema(const struct hth_terms *terms, uint32_t ticket)
+{
+    return hth_hash64(terms->hash, sizeof(terms->hash), ticket);
+}
+
+void hth_terms_set(struct hth_roster *roster, const struct hth_terms *terms, uint32_t ticket)
+{
+    uint32_t told[HTH_ROSTER_TERMS];
+
+    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
+        told[i] = (uint32_t)terms->hash[i];
+    hth_roster_set_schema(roster, hth_terms_schema(terms, ticket), told);
+}
+
+/* ---- who differs ----------------------------------------------------------------------------- */
+
+static const char *const keys[HTH_ROSTER_TERMS] = {
+    [HTH_TERM_MODEL] = "model or seed",
+    [HTH_TERM_MODE] = "averaging.mode or states",
+    [HTH_TERM_OPTIMIZER] = "optimizer",
+    [HTH_TERM_BATCH] = "averaging.target, every, quorum or delayed",
+    [HTH_TERM_GRID] = "averaging.grid, group or share_max",
+};
+
+/* A set of terms. What only one mode has says nothing where the modes differ. */
+static uint32_t differing(const struct hth_roster_note *a, const struct hth_roster_note *b)
+{
+    uint32_t set = 0;
+
+    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
+        set |= (uint32_t)(a->terms[i] != b->terms[i]) << i;
+    if (set & 1u << HTH_TERM_MODE)
+        set &= ~(1u << HTH_TERM_OPTIMIZER | 1u << HTH_TERM_BATCH);
+    return set;
+}
+
+static void name_them(uint32_t set, char *out, size_t size)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < HTH_ROSTER_TERMS && at < size; i++)
+        if (set & 1u << i)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? "; " : "", keys[i]);
+}
+
+void hth_terms_others(const struct hth_roster *roster, struct hth_other_terms *out)
+{
+    const struct hth_roster_note *self = hth_roster_self(roster);
+    const struct hth_roster_peer *p;
+    uint32_t least = UINT32_MAX;
+
+    *out = (struct hth_other_terms){.trainers = 0};
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
+        uint32_t set = differing(&p->note, self);
+
+        if (p->note.schema == self->schema || p->doubted ||
+            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
+            continue;
+        out->trainers++;
+        if (__builtin_popcount(set) < __builtin_popcount(least))
+            least = set;
+    }
+    if (out->trainers > 0)
+        name_them(least, out->differ, sizeof(out->differ));
+}
