@@ -100,6 +100,25 @@ static int averaging_mode(const char *word)
     return -1;
 }
 
+/* A reference run has no others: what is said to them, or of them, is a mistake. */
+static void refuse_shared(const struct train *t, const struct argp_state *state)
+{
+    const struct {
+        bool given;
+        const char *flag;
+    } flags[] = {{t->net.join_count > 0, "--join"},
+                 {t->client, "--client"},
+                 {t->net.announce != NULL, "--announce"},
+                 {t->averaging >= 0, "--averaging"},
+                 {t->target > 0, "--target"},
+                 {t->up_mbit > 0, "--up"},
+                 {t->bootstrap, "--bootstrap"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(flags); i++)
+        if (flags[i].given)
+            argp_error(state, "--local is without any network: it has no use for %s",
+                       flags[i].flag);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct train *t = state->input;
@@ -156,6 +175,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (t->run_path == NULL)
             argp_error(state, "--run FILE is required");
+        if (t->local)
+            refuse_shared(t, state);
         if (t->client && t->net.announce != NULL)
             argp_error(state, "--client says that there is no address; --announce gives one");
         if (t->client && t->up_mbit > 0)
