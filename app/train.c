@@ -244,12 +244,13 @@ static void print_progress(struct train *t, const struct hth_train_stats *s)
     if (now - t->last_print_us < (t->tty ? METRICS_PERIOD_US : PROGRESS_PERIOD_US))
         return;
     t->last_print_us = now;
-    char bytes[16];
-    fprintf(stderr,
-            "%sstep %llu of %u  %.0f samples/s  loss %.3f  experts live %u  %s sent  %.0f s left%s",
+    char bytes[16], left[32] = "";
+    if (s->samples_per_s > 0)
+        snprintf(left, sizeof(left), "  %.0f s left", s->eta_s);
+    fprintf(stderr, "%sstep %llu of %u  %.0f samples/s  loss %.3f  experts live %u  %s sent%s%s",
             t->tty ? "\r" : "", (unsigned long long)s->updates, t->run->train.steps,
             s->samples_per_s, s->loss_ema, s->live_experts,
-            hth_cli_bytes_text((double)s->bytes_out, bytes), s->eta_s, t->tty ? "  " : "\n");
+            hth_cli_bytes_text((double)s->bytes_out, bytes), left, t->tty ? "  " : "\n");
     fflush(stderr);
 }
 

@@ -4,6 +4,12 @@
 
 #include <stdio.h>
 
+#ifdef __clang__
+#define COMPILER __VERSION__ /* names itself */
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 #ifndef HTH_BUILD
 #define HTH_BUILD "unknown"
 #endif
@@ -28,8 +34,8 @@ int hth_verb_version(int argc, char **argv)
         return HTH_EXIT_USAGE;
     if (json)
         printf("{\"version\":\"%s\",\"build\":\"%s\",\"compiler\":\"%s\"}\n", HTH_VERSION,
-               HTH_BUILD, __VERSION__);
+               HTH_BUILD, COMPILER);
     else
-        printf("hearth %s (%s)\ncompiled with %s\n", HTH_VERSION, HTH_BUILD, __VERSION__);
+        printf("hearth %s (%s)\ncompiled with %s\n", HTH_VERSION, HTH_BUILD, COMPILER);
     return HTH_EXIT_OK;
 }
