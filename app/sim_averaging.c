@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags, and which
- * configurations they mean; see sim_averaging.h. */
+/* hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags; see
+ * sim_averaging.h. */
 #include "app/sim_averaging.h"
 
 #include "app/cli.h"
@@ -13,29 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SEEDS_MAX   10000000
-#define STUDIES_MAX 256
-#define LIST_MAX    8 /* of --peers, --grid and --p-fail each */
-#define MBIT_MIN    1e-3
-#define PURE        0
-#define PROTOCOL    1
-
-struct averaging {
-    struct hth_average_opts opts; /* method and failure are set for each study */
-    bool methods[HTH_PURE_METHODS];
-    bool failures[HTH_PURE_FAILURES];
-    bool models[2];
-    bool has_methods, table, compare;
-    const char *population; /* the last flag that gave one; NULL: none did */
-    uint32_t peers[LIST_MAX];
-    struct hth_avg_shape grids[LIST_MAX];
-    double p_fails[LIST_MAX];
-    size_t peers_count, grid_count, p_count;
-    uint64_t seeds;      /* 0: by model */
-    size_t panel, place; /* of the studies that are being added */
-    struct hth_avg_study studies[STUDIES_MAX];
-    struct hth_avg_request request;
-};
+#define SEEDS_MAX 10000000
+#define MBIT_MIN  1e-3
 
 enum { KEY_MODEL = 0x5200, KEY_METHOD, KEY_PEERS, KEY_GRID, KEY_P_FAIL, KEY_SEEDS, KEY_ROUNDS };
 enum { KEY_CAP = 0x5300, KEY_SEED, KEY_THREADS, KEY_JSON, KEY_TABLE, KEY_OUT, KEY_NO_WALL };
@@ -134,9 +113,9 @@ static void parse_failures(struct argp_state *state, char *text, bool *failures)
 static void parse_model(struct argp_state *state, const char *text, bool *models)
 {
     bool both = strcmp(text, "both") == 0;
-    models[PURE] = both || strcmp(text, "pure") == 0;
-    models[PROTOCOL] = both || strcmp(text, "protocol") == 0;
-    if (!models[PURE] && !models[PROTOCOL])
+    models[HTH_AVG_PURE] = both || strcmp(text, "pure") == 0;
+    models[HTH_AVG_PROTOCOL] = both || strcmp(text, "protocol") == 0;
+    if (!models[HTH_AVG_PURE] && !models[HTH_AVG_PROTOCOL])
         argp_error(state, "--model '%s': not one of pure, protocol, both", text);
 }
 
@@ -147,8 +126,8 @@ static char *next_word(struct argp_state *state, const char *flag, char *text, c
     char *word = strtok_r(text, ",", save);
     if (word == NULL && count == 0)
         argp_error(state, "%s: none is given", flag);
-    if (word != NULL && count == LIST_MAX)
-        argp_error(state, "%s: at most %d", flag, LIST_MAX);
+    if (word != NULL && count == HTH_AVG_LIST_MAX)
+        argp_error(state, "%s: at most %d", flag, HTH_AVG_LIST_MAX);
     return word;
 }
 
@@ -161,7 +140,7 @@ static double parse_p(struct argp_state *state, const char *flag, const char *te
     return p;
 }
 
-static void parse_p_fails(struct argp_state *state, char *text, struct averaging *a)
+static void parse_p_fails(struct argp_state *state, char *text, struct hth_avg_ask *a)
 {
     char *save = NULL;
     a->p_count = 0;
@@ -170,7 +149,7 @@ static void parse_p_fails(struct argp_state *state, char *text, struct averaging
         a->p_fails[a->p_count++] = parse_p(state, "--p-fail", word);
 }
 
-static void parse_peers(struct argp_state *state, char *text, struct averaging *a)
+static void parse_peers(struct argp_state *state, char *text, struct hth_avg_ask *a)
 {
     char *save = NULL;
     a->peers_count = 0;
@@ -180,7 +159,7 @@ static void parse_peers(struct argp_state *state, char *text, struct averaging *
             (uint32_t)hth_cli_number(state, "--peers", word, 1, HTH_PURE_PEERS_MAX);
 }
 
-static void parse_grids(struct argp_state *state, char *text, struct averaging *a)
+static void parse_grids(struct argp_state *state, char *text, struct hth_avg_ask *a)
 {
     char *save = NULL;
     a->grid_count = 0;
@@ -242,7 +221,7 @@ static error_t parse_world(int key, char *arg, struct argp_state *state, struct 
 }
 
 /* What is run, and what is told of it. */
-static error_t parse_what(int key, char *arg, struct argp_state *state, struct averaging *a)
+static error_t parse_what(int key, char *arg, struct argp_state *state, struct hth_avg_ask *a)
 {
     switch (key) {
     case KEY_MODEL:
@@ -289,12 +268,13 @@ static error_t parse_what(int key, char *arg, struct argp_state *state, struct a
 }
 
 /* What fits together can be said only at the end. */
-static void check_all(struct argp_state *state, const struct averaging *a)
+static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
 {
-    if (a->request.events && (a->request.out == NULL || (!a->models[PROTOCOL] && !a->compare)))
+    if (a->request.events &&
+        (a->request.out == NULL || (!a->models[HTH_AVG_PROTOCOL] && !a->compare)))
         argp_error(state, "--events: needs --out DIR, and --model protocol: the pure model has no "
                           "events");
-    if (a->table && (a->compare || a->models[PROTOCOL]))
+    if (a->table && (a->compare || a->models[HTH_AVG_PROTOCOL]))
         argp_error(state, "--table: is of --model pure; see --compare");
     if ((a->table || a->compare) && a->population != NULL)
         argp_error(state, "%s: a table has peers, grids and probabilities of its own",
@@ -313,14 +293,14 @@ static void check_all(struct argp_state *state, const struct averaging *a)
         failures += a->failures[f];
     if (failures > 1 && (a->table || a->compare))
         argp_error(state, "--failure: one kind for a table");
-    for (int m = 0; m < HTH_PURE_METHODS && a->models[PROTOCOL] && !a->compare; m++)
+    for (int m = 0; m < HTH_PURE_METHODS && a->models[HTH_AVG_PROTOCOL] && !a->compare; m++)
         if (a->methods[m] &&
             (m == HTH_PURE_RANDOM || m == HTH_PURE_GOSSIP || m == HTH_PURE_PUSHSUM))
             argp_error(state,
                        "--method '%s': is a model only (--model pure). The production averager "
                        "plays moshpit and allreduce",
                        hth_pure_method_name((enum hth_pure_method)m));
-    for (size_t n = 0; n < a->peers_count && a->models[PROTOCOL]; n++)
+    for (size_t n = 0; n < a->peers_count && a->models[HTH_AVG_PROTOCOL]; n++)
         if (a->methods[HTH_PURE_ALLREDUCE] && a->peers[n] > HTH_AVG_MEMBERS_MAX / 2)
             argp_error(state,
                        "--method allreduce: as a protocol one group of all, of up to %u --peers",
@@ -329,7 +309,7 @@ static void check_all(struct argp_state *state, const struct averaging *a)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct averaging *a = state->input;
+    struct hth_avg_ask *a = state->input;
     struct hth_pure_opts *o = &a->opts.base;
     switch (key) {
     case KEY_PEERS:
@@ -363,149 +343,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return parse_what(key, arg, state, a);
     }
     return 0;
-}
-
-/* ---- configurations ------------------------------------------------------------------------ */
-
-static void add_study(struct averaging *a, const struct hth_average_opts *opts, bool protocol)
-{
-    struct hth_avg_request *r = &a->request;
-    struct hth_avg_study *s = &a->studies[r->count];
-    HTH_ASSERT(r->count < STUDIES_MAX);
-    *s = (struct hth_avg_study){.protocol = protocol,
-                                .panel = a->panel,
-                                .place = a->place,
-                                .opts = *opts,
-                                .seeds = a->seeds};
-    if (a->seeds == 0)
-        s->seeds = protocol ? 5 : 200;
-    r->count++;
-}
-
-/* The production averager moves cells: it plays turns, also where moshpit is asked for. */
-static void add_protocols(struct averaging *a, const struct hth_average_opts *opts)
-{
-    struct hth_average_opts o = *opts;
-    o.base.method = HTH_PURE_TURNS;
-    if (a->methods[HTH_PURE_MOSHPIT] || a->methods[HTH_PURE_TURNS])
-        add_study(a, &o, true);
-    o.base.method = HTH_PURE_ALLREDUCE;
-    o.base.shape = (struct hth_avg_shape){.dims = 1, .size = {o.base.peers}};
-    if (a->methods[HTH_PURE_ALLREDUCE])
-        add_study(a, &o, true);
-}
-
-static void add_methods(struct averaging *a, const struct hth_average_opts *opts)
-{
-    for (int m = 0; m < HTH_PURE_METHODS && a->models[PURE]; m++) {
-        struct hth_average_opts o = *opts;
-        o.base.method = (enum hth_pure_method)m;
-        if (a->methods[m])
-            add_study(a, &o, false);
-    }
-    if (a->models[PROTOCOL])
-        add_protocols(a, opts);
-}
-
-static void add_failures(struct averaging *a, const struct hth_average_opts *opts)
-{
-    for (int f = 0; f < HTH_PURE_FAILURES; f++) {
-        struct hth_average_opts o = *opts;
-        o.base.failure = (enum hth_pure_failure)f;
-        if (a->failures[f])
-            add_methods(a, &o);
-    }
-}
-
-struct population {
-    uint32_t peers;
-    struct hth_avg_shape shape;
-};
-
-static void add_grid(struct averaging *a, const struct population *populations, size_t count,
-                     const double *p_fails, size_t p_count)
-{
-    for (a->panel = 0; a->panel < count; a->panel++)
-        for (a->place = 0; a->place < p_count; a->place++) {
-            struct hth_average_opts o = a->opts;
-            o.base.peers = populations[a->panel].peers;
-            o.base.shape = populations[a->panel].shape;
-            o.base.p_fail = p_fails[a->place];
-            add_failures(a, &o);
-        }
-}
-
-/* All pairs of --peers and --grid in which each peer has a cell; where there is one pair only, it
- * is for each method to say whether it can do with it. */
-static size_t pair_up(const struct averaging *a, struct population out[LIST_MAX * LIST_MAX])
-{
-    size_t count = 0;
-    for (size_t n = 0; n < a->peers_count; n++)
-        for (size_t g = 0; g < a->grid_count; g++)
-            if (a->peers_count * a->grid_count == 1 || a->peers[n] <= hth_avg_cells(&a->grids[g]))
-                out[count++] = (struct population){a->peers[n], a->grids[g]};
-    return count;
-}
-
-static size_t count_set(const bool *chosen, int count)
-{
-    size_t set = 0;
-    for (int i = 0; i < count; i++)
-        set += chosen[i];
-    return set;
-}
-
-static enum hth_err add_sweep(struct averaging *a)
-{
-    struct population pairs[LIST_MAX * LIST_MAX];
-    size_t count = pair_up(a, pairs);
-    size_t each =
-        count_set(a->methods, HTH_PURE_METHODS) * count_set(a->failures, HTH_PURE_FAILURES);
-    if (count == 0) {
-        hth_cli_say_error("sim averaging: no --grid has a cell for each of the --peers");
-        return HTH_E_USAGE;
-    }
-    if (2 * each * count * a->p_count > STUDIES_MAX) {
-        hth_cli_say_error("sim averaging: shorter lists, please");
-        return HTH_E_USAGE;
-    }
-    if (count * a->p_count > 1)
-        a->request.picture = HTH_AVG_SWEEP;
-    add_grid(a, pairs, count, a->p_fails, a->p_count);
-    return HTH_OK;
-}
-
-static enum hth_err add_all(struct averaging *a)
-{
-    static const struct population tabled[] = {{512, {2, {32, 32}}},
-                                               {768, {2, {32, 32}}},
-                                               {900, {2, {32, 32}}},
-                                               {1024, {2, {32, 32}}},
-                                               {512, {3, {8, 8, 8}}}};
-    static const struct population compared[] = {
-        {64, {2, {8, 8}}}, {256, {2, {16, 16}}}, {1024, {2, {32, 32}}}};
-    static const double table_p[] = {0, 0.001, 0.005, 0.01}, compare_p[] = {0, 0.005, 0.01, 0.05};
-    bool *m = a->methods;
-    if (a->table) {
-        memset(m, 1, sizeof(a->methods));
-        if (a->request.golden) /* nothing comparable was published of these */
-            m[HTH_PURE_PUSHSUM] = m[HTH_PURE_TURNS] = false;
-        a->request.picture = HTH_AVG_TABLE;
-        add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
-        return HTH_OK;
-    }
-    if (!a->has_methods || a->compare)
-        memset(m, 0, sizeof(a->methods));
-    if (a->compare) {
-        a->models[PURE] = a->models[PROTOCOL] = true;
-        a->request.picture = HTH_AVG_COMPARE;
-    }
-    if (!a->has_methods || a->compare)
-        m[a->models[PURE] && a->models[PROTOCOL] ? HTH_PURE_TURNS : HTH_PURE_MOSHPIT] = true;
-    if (!a->compare)
-        return add_sweep(a);
-    add_grid(a, compared, HTH_ARRAY_LEN(compared), compare_p, HTH_ARRAY_LEN(compare_p));
-    return HTH_OK;
 }
 
 /* ---- the verb ------------------------------------------------------------------------------ */
@@ -568,10 +405,10 @@ int hth_sim_averaging_verb(int argc, char **argv)
                "world. With lists of peers, grids or probabilities one row and one place in the "
                "picture for each combination.",
     };
-    struct averaging *a = hth_new(struct averaging);
+    struct hth_avg_ask *a = hth_new(struct hth_avg_ask);
     struct hth_avg_request *r = &a->request;
     a->opts = (struct hth_average_opts)HTH_AVERAGE_OPTS_INIT;
-    a->models[PURE] = a->failures[HTH_PURE_ABSENT] = true;
+    a->models[HTH_AVG_PURE] = a->failures[HTH_PURE_ABSENT] = true;
     a->peers[0] = a->opts.base.peers;
     a->grids[0] = a->opts.base.shape;
     a->p_fails[0] = a->opts.base.p_fail;
@@ -582,10 +419,10 @@ int hth_sim_averaging_verb(int argc, char **argv)
     int code = HTH_EXIT_USAGE;
     bool agrees = true;
     if (argp_parse(&argp, argc, argv, 0, NULL, a) == 0) {
-        enum hth_err err = add_all(a);
+        enum hth_err err = hth_avg_plan(a);
         if (err == HTH_OK && r->out != NULL)
             err = hth_sim_check_out(r->out);
-        if (err == HTH_OK && a->models[PROTOCOL])
+        if (err == HTH_OK && a->models[HTH_AVG_PROTOCOL])
             hth_sim_settle_memory();
         if (err == HTH_OK) {
             err = run_all(r, &agrees);

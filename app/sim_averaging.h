@@ -2,7 +2,8 @@
 /*
  * sim_averaging.h: the parts of the verb `sim averaging`.
  *
- *   sim_averaging.c         flags, and which configurations they mean
+ *   sim_averaging.c         flags
+ *   sim_averaging_plan.c    which configurations they mean
  *   sim_averaging_run.c     runs them: the model of sim/pure.h, or the production averager in the
  *                           world of sim/scenario_average.h
  *   sim_averaging_print.c   tables and JSON
@@ -50,6 +51,34 @@ struct hth_avg_request {
     const char *out;     /* NULL: no files */
     const char *command; /* as in hth_study_command */
 };
+
+/* ---- sim_averaging_plan.c ------------------------------------------------------------------ */
+
+#define HTH_AVG_STUDIES_MAX 256
+#define HTH_AVG_LIST_MAX    8 /* of --peers, --grid and --p-fail each */
+
+enum { HTH_AVG_PURE, HTH_AVG_PROTOCOL, HTH_AVG_MODELS };
+
+/* What the flags say. */
+struct hth_avg_ask {
+    struct hth_average_opts opts; /* method and failure are set for each study */
+    bool methods[HTH_PURE_METHODS];
+    bool failures[HTH_PURE_FAILURES];
+    bool models[HTH_AVG_MODELS];
+    bool has_methods, table, compare;
+    const char *population; /* the last flag that gave one; NULL: none did */
+    uint32_t peers[HTH_AVG_LIST_MAX];
+    struct hth_avg_shape grids[HTH_AVG_LIST_MAX];
+    double p_fails[HTH_AVG_LIST_MAX];
+    size_t peers_count, grid_count, p_count;
+    uint64_t seeds;      /* 0: by model */
+    size_t panel, place; /* of the studies that are being added */
+    struct hth_avg_study studies[HTH_AVG_STUDIES_MAX];
+    struct hth_avg_request request;
+};
+
+/* Fills in studies and request. Errors: E_USAGE, said. */
+enum hth_err hth_avg_plan(struct hth_avg_ask *ask) HTH_MUST;
 
 /* ---- sim_averaging_run.c ------------------------------------------------------------------- */
 
