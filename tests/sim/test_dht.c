@@ -334,9 +334,16 @@ static void lost_pushes_come_with_the_refresh(void **state)
     put_byte(w, 0, 1);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_ok(hth_dht_watch(dht_of(w, 9), &key, on_value, &s, &watch));
-    put_byte(w, 1, 2);
     hth_world_run_for(w, 32 * HTH_US_PER_S);
-    assert_int_equal(s.mask, 6);
+    assert_int_equal(s.mask, 2);
+    /* None of them at once: they come over the whole time between two refreshes, 30 s. */
+    for (uint8_t i = 2; i < 32; i++)
+        put_byte(w, 1, i);
+    hth_world_run_for(w, 15 * HTH_US_PER_S);
+    assert_in_range(s.values, 1 + 5, 1 + 25);
+    hth_world_run_for(w, 17 * HTH_US_PER_S);
+    assert_true(s.mask == 0xfffffffe);
+    assert_int_equal(s.values, 31);
     hth_world_free(w);
 }
 

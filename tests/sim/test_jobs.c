@@ -283,6 +283,33 @@ static void disks_that_fail_and_tear(void **state)
     hth_world_free(w);
 }
 
+/* What was torn off takes no room any more. */
+static void a_torn_file_is_as_long_as_it_is(void **state)
+{
+    (void)state;
+    struct hth_world_opts opts = machine(1);
+    opts.chaos.torn_file = 1.0;
+    opts.device.disk_bytes_max = 100;
+    struct hth_world *w = hth_world_new(1, &opts);
+    struct hth_node *n = hth_world_node(w, "n", NULL);
+    struct hth_env *env = hth_node_env(n);
+    char text[101];
+    size_t len;
+    memset(text, 'x', sizeof(text));
+    text[80] = '\0';
+    assert_ok(put_file(env, "torn", text));
+    assert_err(HTH_E_DISK_FULL, put_file(env, "more", "012345678901234567890"));
+    hth_node_crash(n, HTH_CRASH_SILENT);
+    hth_node_restart(n);
+    assert_non_null(hth_node_disk_get(n, "torn", &len));
+    assert_in_range(len, 0, 79);
+    text[80] = 'x';
+    text[100 - len] = '\0'; /* all the room that there is */
+    assert_ok(put_file(env, "more", text));
+    assert_err(HTH_E_DISK_FULL, put_file(env, "last", "x"));
+    hth_world_free(w);
+}
+
 static void jobs_write_files(void **state)
 {
     (void)state;
@@ -310,6 +337,7 @@ int main(void)
         cmocka_unit_test(payloads_draw_on_budgets),
         cmocka_unit_test(files),
         cmocka_unit_test(disks_that_fail_and_tear),
+        cmocka_unit_test(a_torn_file_is_as_long_as_it_is),
         cmocka_unit_test(jobs_write_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
