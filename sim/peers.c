@@ -230,7 +230,8 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
         s->stats.ok++;
         keep_latency(s, hth_world_now_us(s->world) - c->begun_us);
         hth_directory_mark_alive(p->directory, &c->to.peer);
-        if (result->tensor_count != 1 || !payload_is(&result->tensors[0], c->digest))
+        if (result->tensor_count != 1 || result->tensors[0].dim[0] != s->opts.payload_bytes ||
+            !payload_is(&result->tensors[0], c->digest))
             hth_peers_broken(s, "%s: a reply carried another payload", hth_node_name(p->node));
     } else {
         on_failure(c, result->err);

@@ -59,10 +59,11 @@ void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, b
 
 static struct hth_rpc_call *forgotten[4096];
 static size_t forgotten_count;
+static enum { FORGETS, CUTS_REPLIES, REFUSES } plant;
 
 void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote)
 {
-    for (uint32_t i = 0; i < c->slots_count && c->in_flight >= 3; i++) {
+    for (uint32_t i = 0; plant == FORGETS && i < c->slots_count && c->in_flight >= 3; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
         if (call == NULL || forgotten_count == HTH_ARRAY_LEN(forgotten))
             continue;
@@ -73,6 +74,46 @@ void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, b
         break;
     }
     __real_slots_fail_all(c, err, text, remote);
+}
+
+/* Two more: each 500th answer lacks a byte, or is a refusal. */
+void __real_hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
+void __wrap_hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
+
+void __wrap_hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
+{
+    static uint32_t replies;
+    if (plant == FORGETS || body->tensor_count != 1 || ++replies % 500 != 0) {
+        __real_hth_rpc_reply(req, body);
+    } else if (plant == REFUSES) {
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "planted");
+    } else {
+        struct hth_tensor tensor = body->tensors[0];
+        struct hth_rpc_body cut = {.tensors = &tensor, .tensor_count = 1};
+        tensor.dim[0]--;
+        __real_hth_rpc_reply(req, &cut);
+    }
+}
+
+static void check_plant(const char *scenario, const char *why)
+{
+    struct hth_scenario *s = read_scenario(scenario);
+    struct hth_scenario_report r;
+    run_one(s, 1, &r);
+    assert_false(r.pass);
+    if (strstr(r.why, why) == NULL)
+        fail_msg("%s", r.why);
+    hth_scenario_free(s);
+}
+
+static void wrong_answers_are_found(void **state)
+{
+    (void)state;
+    plant = CUTS_REPLIES;
+    check_plant("calm", "a reply carried another payload");
+    plant = REFUSES;
+    check_plant("faults", "failed after the faults");
+    plant = FORGETS;
 }
 
 static void a_planted_fault_is_found(void **state)
@@ -94,7 +135,8 @@ static void a_planted_fault_is_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_planted_fault_is_found)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_planted_fault_is_found),
+                                       cmocka_unit_test(wrong_answers_are_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
