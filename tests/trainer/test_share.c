@@ -390,23 +390,27 @@ static void test_one_loses_power(void **state)
 
 /* Half of them die at once. Until their notes are old the others may be cut off from them, and two
  * halves must not go on; they wait for half of a note's life and not for all of it. */
-static void check_half_die(enum hth_crash how)
+static void check_many_die(uint32_t members, uint32_t left, uint32_t group, enum hth_crash how)
 {
     struct fixture *f = fixture_new(12);
-    struct hth_crew_opts o = batch_opts(f, 6);
+    struct hth_crew_opts o = batch_opts(f, members);
     int64_t at;
+
+    if (group > 0)
+        o.roster.group_max = group;
 
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
-    for (uint32_t i = 3; i < 6; i++)
+    assert_int_equal(hth_roster_shape(hth_crew_roster(f->crew, 0), NULL)->dims, group > 0 ? 2 : 1);
+    for (uint32_t i = left; i < members; i++)
         hth_node_crash(hth_crew_node(f->crew, i), how);
     at = hth_world_now_us(f->world);
     run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < left; i++)
         assert_int_equal(f->updates[i], 40);
-    print_message("half of six are gone: 30 more steps after %.1f s\n",
+    print_message("%u of %u are left: 30 more steps after %.1f s\n", left, members,
                   (double)(hth_world_now_us(f->world) - at) / 1e6);
-    assert_true(hth_world_now_us(f->world) - at < (10 + 15) * S);
+    assert_true(hth_world_now_us(f->world) - at < (group > 0 ? 20 + 15 : 10 + 15) * S);
     assert_true(hth_crew_spread(f->crew) < 1e-6);
     fixture_free(f);
 }
@@ -414,8 +418,16 @@ static void check_half_die(enum hth_crash how)
 static void test_half_die(void **state)
 {
     (void)state;
-    check_half_die(HTH_CRASH_RESET);
-    check_half_die(HTH_CRASH_SILENT);
+    check_many_die(6, 3, 0, HTH_CRASH_RESET);
+    check_many_die(6, 3, 0, HTH_CRASH_SILENT);
+}
+
+/* On a grid nobody can count heads: samples must be enough, of those who are there when the others'
+ * notes are old (20 s). */
+static void test_most_of_a_grid_die(void **state)
+{
+    (void)state;
+    check_many_die(9, 4, 3, HTH_CRASH_SILENT);
 }
 
 enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, LIES };
@@ -896,6 +908,7 @@ int main(void)
         cmocka_unit_test(test_one_dies),
         cmocka_unit_test(test_one_loses_power),
         cmocka_unit_test(test_half_die),
+        cmocka_unit_test(test_most_of_a_grid_die),
         cmocka_unit_test(test_forged_step),
         cmocka_unit_test(test_the_last_one_goes_on),
         cmocka_unit_test(test_newcomer_takes_up_the_state),
