@@ -473,6 +473,42 @@ static void test_bad_checkpoints(void **state)
     hth_free(copy);
 }
 
+/* A gradient that is longer than the clip moves the trunk by rate times clip, in its direction; a
+ * schedule's first rate is that of step 0. */
+static void test_gradients_are_clipped(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    double clips[2] = {1e-3, 2e-3}, moved[2];
+
+    o.optim.optim = (struct hth_optim){.kind = HTH_OPTIM_SGD};
+    o.optim.schedule =
+        (struct hth_schedule){.kind = HTH_SCHEDULE_CONSTANT, .lr = 0.5f, .warmup_steps = 5};
+    o.updates_max = 1;
+    for (int i = 0; i < 2; i++) {
+        o.optim.clip_norm = (float)clips[i];
+        struct hth_trainer *t = make(f, o);
+        struct hth_params *params = hth_model_params(hth_trainer_model(t));
+        size_t n = hth_params_flat_len(params);
+        float *before = hth_new_array(float, n);
+
+        memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+        f->done = false;
+        hth_trainer_start(t);
+        run_until(f, &f->done);
+        assert_int_equal(f->stats.updates, 1);
+        assert_true(f->stats.grad_norm > 10 * clips[i]);
+        moved[i] = 0;
+        for (size_t k = 0; k < n; k++) {
+            double d = (double)hth_params_flat(params, HTH_PART_VALUE)[k] - before[k];
+            moved[i] += d * d;
+        }
+        assert_close(sqrt(moved[i]), 0.5 / 5 * clips[i], 1e-2, 0); /* of floats near 1 */
+        hth_free(before);
+        put_down(f, t);
+    }
+}
+
 /* ---- averaging ------------------------------------------------------------------------------- */
 
 /* Averages with a twin whose every weight is `shift` higher: the average is shift / 2 above. Rounds
@@ -730,6 +766,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_resume_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop_saves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gradients_are_clipped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_averager_shifts_the_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_averaged_squares_stay_squares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_finite_is_dropped, setup, teardown),
