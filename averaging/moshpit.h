@@ -20,13 +20,15 @@
  * the next sweep.
  *
  * Numbers. Round r works along axis r mod d. A sweep of one round takes the one in which the
- * middle one of those in the roster is, if nobody was met in it yet; one through all axes
- * begins at a multiple of d, and one with a number s at s d. The shape and its generation are those
- * of the roster when the sweep begins; while nobody was met yet, a new generation begins it anew.
+ * middle one of those in the roster is, if nobody was met in it yet, or an earlier one while this
+ * peer is only late and somebody waits for it there; one through all axes begins at a multiple of d,
+ * and one with a number s at s d. The shape and its generation are those of the roster when the
+ * sweep begins; while nobody was met yet, a new generation begins it anew.
  *
  * Who is due. Where the roster is exact, the leader of a line waits for the peers that stand in it
- * and for those whose next cell is not known yet; for a peer that was dropped or did not come, only
- * after it has spoken in the roster again.
+ * and for those whose next cell is not known yet: for these a moment only, or, where one of them
+ * must come as their line has not met yet, as long as for the others; for a peer that was dropped
+ * or did not come, only after it has spoken in the roster again.
  *
  * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
  * are told by reason and counted; none of them stops anything.

@@ -101,14 +101,26 @@ void hth_moshpit_forget(struct moshpit *mp)
     }
 }
 
+/* One of ours that brings some. */
+static bool has_values(const struct moshpit *mp, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(mp->roster)->schema &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
 enum where { NOT_DUE, MAY_COME, DUE };
 
-/* What a peer told us itself is newer than its note. */
-static bool where_heard(const struct sweep *s, const struct hth_peer_id *id,
+/* What a peer told us itself is newer than its note, unless that says since that it went on. */
+static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
                         const struct hth_avg_line *ours, enum where *out)
 {
-    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, NULL);
+    int64_t at_us;
+    const struct hth_avg_line *line =
+        hth_match_heard(s->mp->match, &p->id, s->offer.schema, &at_us);
 
+    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && line != NULL && p->moved_us > at_us &&
+        p->note.round > line->round)
+        return false;
     if (line == NULL || line->run != ours->run || line->generation != s->generation ||
         line->round < s->round)
         return false;
@@ -134,7 +146,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
 
     if (n->flags & HTH_ROSTER_BOOTSTRAPPING)
         return NOT_DUE;
-    if (where_heard(s, &p->id, &ours, &heard))
+    if (where_heard(s, p, &ours, &heard))
         return heard;
     if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
         return hth_roster_is_later(s->generation, n->generation) ? MAY_COME : NOT_DUE;
@@ -153,17 +165,71 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     return n->round + 2 * s->shape.dims >= s->round ? DUE : MAY_COME;
 }
 
+/* Who stands in a in round `from` may stand in b in round `to`: all but the axes between is the
+ * same. */
+static bool can_reach(const struct sweep *s, const struct hth_avg_cell *a, uint64_t from,
+                      const struct hth_avg_cell *b, uint64_t to)
+{
+    struct hth_avg_cell c = *a;
+
+    for (uint64_t r = from; r < to && r < from + s->shape.dims; r++)
+        c.at[hth_avg_axis(&s->shape, r)] = b->at[hth_avg_axis(&s->shape, r)];
+    return memcmp(&c, b, sizeof(c)) == 0;
+}
+
+/* When p last went on to another round, or said where it looks. */
+static int64_t active_us(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    int64_t heard_us = 0;
+
+    (void)hth_match_heard(s->mp->match, &p->id, s->offer.schema, &heard_us);
+    return HTH_MAX(heard_us, p->moved_us);
+}
+
+/* Until when p is on its way to us. Cells change along one axis in each round: so one of the line
+ * in which p still is comes into ours, into a place that nobody may have taken. It is known to be
+ * another one, or none, when that line has met and its notes have come. INT64_MIN: p does not come
+ * so; INT64_MAX: its line has not met yet. */
+static int64_t on_its_way(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_note *n = &p->note;
+    uint32_t axis = hth_avg_axis(&s->shape, s->round);
+    struct hth_avg_cell ours = s->cell;
+    int64_t met_us = INT64_MAX;
+
+    if (!s->moves || n->generation != s->generation || n->round >= s->round)
+        return INT64_MIN;
+    if (s->round - n->round < s->shape.dims) {
+        ours.at[axis] = n->cell.at[axis];
+        if (s->look != NULL && hth_look_covers(s->look, ours.at[axis]))
+            return INT64_MIN;
+    }
+    if (!can_reach(s, &n->cell, n->round, &ours, s->round))
+        return INT64_MIN;
+    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
+        if (p->note.generation == s->generation && p->note.round > n->round &&
+            has_values(s->mp, p) && can_reach(s, &n->cell, n->round, &p->note.cell, p->note.round))
+            met_us = HTH_MIN(met_us, p->moved_us);
+    return met_us == INT64_MAX ? INT64_MAX : met_us + s->mp->opts.match.patience_us;
+}
+
 /* Until when a peer is waited for: until the values' window is over, or shortly after it expected
- * to come. INT64_MIN: it comes later than that. */
-static int64_t until(const struct sweep *s, const struct hth_roster_note *n, enum where where)
+ * to come. INT64_MIN: it comes later than that. Who has not moved or spoken for as long as others
+ * would wait for it is not on its way. */
+static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enum where where)
 {
     struct hth_env *env = s->mp->env;
     const struct hth_moshpit_opts *o = &s->mp->opts;
+    const struct hth_roster_note *n = &p->note;
     int64_t now_us = hth_now_us(env), patience_us = o->match.patience_us;
     int64_t end_us = s->look_us + hth_sweep_window_us(s), at_us;
 
-    if (where == MAY_COME)
-        return s->look_us + patience_us;
+    if (where == MAY_COME) {
+        at_us = HTH_MIN(active_us(s, p) + hth_sweep_window_us(s), on_its_way(s, p));
+        end_us = HTH_MIN(end_us, at_us);
+        if (end_us <= s->look_us + patience_us)
+            return s->look_us + patience_us;
+    }
     if (n->ready_at_us == 0)
         return end_us;
     at_us = n->ready_at_us - hth_wall_us(env) + now_us;
@@ -199,7 +265,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         int64_t until_us;
         if (w == NOT_DUE || p->note.schema != hth_roster_self(mp->roster)->schema)
             continue;
-        until_us = until(s, &p->note, w);
+        until_us = until(s, p, w);
         if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p) ||
             hth_moshpit_shuns(mp, &p->id))
             continue;
@@ -245,26 +311,59 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The lower median, of those with values. The lowest would do as long as nobody is late; but
- * whoever missed a round would go on looking for it with the others who did, a round behind all the
- * rest for good. */
-uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours)
+/* In which round that peer is; or was at that time, if it was one of ours then. */
+static uint64_t round_of(const struct sweep *s, const struct hth_roster_peer *p, int64_t at_us)
 {
+    const struct hth_avg_line *heard = hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL);
+    uint64_t round = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);
+
+    return p->moved_us > at_us ? HTH_MIN(round, s->round) : round;
+}
+
+/* The lower median, of those with values. */
+static uint64_t middle_round(const struct sweep *s, int64_t at_us)
+{
+    struct moshpit *mp = s->mp;
     uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
     const struct hth_roster_peer *p;
     size_t count = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
-        const struct hth_avg_line *heard = hth_match_heard(mp->match, &p->id, schema, NULL);
-        if (p->note.schema != hth_roster_self(mp->roster)->schema ||
-            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) ||
-            hth_moshpit_suspected(mp, p))
+        if (!has_values(mp, p) || hth_moshpit_suspected(mp, p))
             continue;
         HTH_ASSERT(count < HTH_AVG_ROSTER_MAX);
-        rounds[count++] = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);
+        rounds[count++] = round_of(s, p, at_us);
     }
     qsort(rounds, count, sizeof(*rounds), by_number);
-    middle = count > 0 ? rounds[(count - 1) / 2] : ours;
+    middle = count > 0 ? rounds[(count - 1) / 2] : s->round;
     hth_free(rounds);
-    return HTH_MAX(middle, ours);
+    return middle;
+}
+
+/* Somebody who has just come into our line, or looks there, and did not miss this round with us. */
+static bool is_awaited(const struct sweep *s, int64_t since_us)
+{
+    const struct hth_roster_peer *p;
+
+    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
+        if (has_values(s->mp, p) && where(s, p) == DUE && active_us(s, p) > since_us &&
+            !hth_moshpit_suspected(s->mp, p) && !hth_moshpit_shuns(s->mp, &p->id))
+            return true;
+    return false;
+}
+
+/* Going with the lowest round would do as long as nobody is absent; but whoever missed a round
+ * would go on looking for it with the others who did, a round behind all the rest for good. So one
+ * goes with the middle. Who is only late has not missed its round yet: its line waits for it while
+ * the other lines, which are complete, go on. That lasts as long as a look does, less what it takes
+ * to be found. */
+uint64_t hth_moshpit_round(const struct sweep *s)
+{
+    uint64_t middle = middle_round(s, INT64_MAX);
+    int64_t late_us = s->mp->opts.window_us - s->mp->opts.match.patience_us;
+    int64_t since_us = HTH_MAX(hth_now_us(s->env) - late_us, (int64_t)0);
+
+    if (middle > s->round && middle_round(s, since_us) <= s->round && is_awaited(s, since_us))
+        return s->round;
+    return HTH_MAX(middle, s->round);
 }

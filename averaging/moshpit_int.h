@@ -150,10 +150,10 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p);
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
-/* The round in which the middle one of those seen is, and not before `ours`. Helpers are not looked
- * at. Going with the highest
+/* The round in which the middle one of those seen is, and not before that of s; that of s itself
+ * while somebody may wait for us in its line. Helpers are not looked at. Going with the highest
  * number would leave behind those who end the same round a moment later. */
-uint64_t hth_moshpit_round(struct moshpit *mp, uint64_t schema, uint64_t ours);
+uint64_t hth_moshpit_round(const struct sweep *s);
 void hth_moshpit_refused(struct moshpit *mp, const struct hth_peer_id *id);
 bool hth_moshpit_shuns(const struct moshpit *mp, const struct hth_peer_id *id);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);

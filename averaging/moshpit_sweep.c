@@ -299,6 +299,14 @@ static uint64_t first_free(const struct moshpit *mp, const struct sweep *sweep)
     return round;
 }
 
+/* The first round from there in which this sweep can begin. */
+static uint64_t from_first_axis(const struct sweep *s, uint64_t round)
+{
+    uint32_t dims = s->shape.dims;
+
+    return s->rounds > 1 ? (round + dims - 1) / dims * dims : round;
+}
+
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
 static enum hth_err place(struct sweep *s)
 {
@@ -317,9 +325,8 @@ static enum hth_err place(struct sweep *s)
         s->round = s->offer.sweep * shape->dims;
         return HTH_OK;
     }
-    s->round = hth_moshpit_round(mp, s->offer.schema, first_free(mp, s));
-    if (s->rounds > 1)
-        s->round += (shape->dims - s->round % shape->dims) % shape->dims;
+    s->round = from_first_axis(s, first_free(mp, s));
+    s->round = from_first_axis(s, hth_moshpit_round(s));
     /* Who says a later round than the one it looks in is expected by nobody. */
     hth_roster_retry_round(mp->roster, s->round);
     return HTH_OK;

@@ -269,6 +269,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         p = insert(r, &rec->owner_id);
     else
         r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
+    if (*user != NULL && note.round != p->note.round)
+        p->moved_us = hth_now_us(r->env);
     *user = p;
     p->note = note;
     p->missed = false;

@@ -104,7 +104,9 @@ struct hth_roster_peer {
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
     int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
-    bool doubted;      /* it does not count now: hth_roster_doubt, hth_roster_miss */
+    int64_t
+        moved_us; /* when it was first seen to be in its round, on our clock; 0: from the first */
+    bool doubted; /* it does not count now: hth_roster_doubt, hth_roster_miss */
     /* private: */
     bool missed;
     uint32_t doubts;

@@ -152,6 +152,55 @@ static void the_late_catch_up(void **state)
     pit_stop(&p);
 }
 
+/* Everybody goes on with its next step by itself: some at once, some when most of the others have
+ * met in it already, and now and then a whole line does. Every step is one of four all the same. */
+static void no_step_is_lost(void **state)
+{
+    static const uint32_t steps = 5, seeds = 6;
+    uint32_t lost = 0;
+
+    (void)state;
+    for (uint32_t seed = 0; seed < seeds; seed++) {
+        struct hth_rng rng;
+        int64_t at_us[16] = {0};
+        struct pit p;
+
+        pit_init(&p, 100 + seed, 16, 64, NULL);
+        hth_rng_init(&rng, seed);
+        assert_ok(hth_avg_shape_parse("4x4", &p.shape));
+        p.has_cells = true;
+        p.roster.publish_min_us = 20 * HTH_US_PER_MS;
+        pit_start(&p, 3 * HTH_US_PER_S);
+        for (uint32_t ended = 0; ended < p.peers * steps; hth_world_run_for(p.world, 1000)) {
+            int64_t now_us = hth_world_now_us(p.world);
+
+            ended = 0;
+            for (uint32_t i = 0; i < p.peers; i++) {
+                struct peer *q = &p.peer[i];
+
+                ended += q->ended;
+                if (q->ended < q->offered || q->offered == steps)
+                    continue;
+                if (at_us[i] == 0) { /* its step has just ended */
+                    lost += q->offered > 0 && (q->result.err != HTH_OK || q->result.members != 4);
+                    at_us[i] = now_us + 1;
+                    if (hth_rng_chance(&rng, 0.4))
+                        at_us[i] += 50 * HTH_US_PER_MS + (int64_t)hth_rng_below(&rng, 450000);
+                }
+                if (now_us >= at_us[i]) {
+                    pit_offer(q, HTH_AVG_SWEEP_AUTO, 1);
+                    at_us[i] = 0;
+                }
+            }
+        }
+        for (uint32_t i = 0; i < p.peers; i++)
+            lost += p.peer[i].result.err != HTH_OK || p.peer[i].result.members != 4;
+        pit_stop(&p);
+    }
+    print_message("%u of %u steps lost\n", lost, seeds * steps * 16);
+    assert_int_equal(lost, 0);
+}
+
 /* The group is there when the values are: from then on it is a round trip or two, and the sums. */
 static void prepared(void **state)
 {
@@ -428,13 +477,21 @@ static void kill_matrix(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_grids),          cmocka_unit_test(weights_are_carried),
-        cmocka_unit_test(clients_and_helpers), cmocka_unit_test(one_cell_spreads),
-        cmocka_unit_test(the_late_catch_up),   cmocka_unit_test(prepared),
-        cmocka_unit_test(notes_are_late),      cmocka_unit_test(kinds_never_meet),
-        cmocka_unit_test(several_at_once),     cmocka_unit_test(refusals),
-        cmocka_unit_test(a_thousand),          cmocka_unit_test(a_thousand_fp16),
-        cmocka_unit_test(half_leave),          cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(full_grids),
+        cmocka_unit_test(weights_are_carried),
+        cmocka_unit_test(clients_and_helpers),
+        cmocka_unit_test(one_cell_spreads),
+        cmocka_unit_test(the_late_catch_up),
+        cmocka_unit_test(no_step_is_lost),
+        cmocka_unit_test(prepared),
+        cmocka_unit_test(notes_are_late),
+        cmocka_unit_test(kinds_never_meet),
+        cmocka_unit_test(several_at_once),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(a_thousand),
+        cmocka_unit_test(a_thousand_fp16),
+        cmocka_unit_test(half_leave),
+        cmocka_unit_test(kill_matrix),
     };
     if (argc > 1) { /* a larger one, by hand */
         crowd_of(argv[1], 90, HTH_QUANT_F32);
