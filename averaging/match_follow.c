@@ -74,6 +74,16 @@ static void take_reply(struct hth_look *look, struct looker *from,
     }
 }
 
+/* Whether it may be our own doing that no answer was seen in time, and there is time for another
+ * JOIN, which is held, too. */
+static bool is_forgiven(struct hth_look *look, const struct hth_rpc_result *r)
+{
+    struct hth_match *m = look->match;
+
+    return r->err == HTH_E_TIMEOUT && !r->remote &&
+           hth_match_forgives(m, look->due_us, look->answer_us - m->opts.hold_us);
+}
+
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
     struct hth_look *look = arg;
@@ -83,6 +93,9 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     look->call = NULL;
     hth_look_poke(look);
     if (from == NULL || look->done)
+        return;
+    look->asks_again = is_forgiven(look, r);
+    if (look->asks_again)
         return;
     if (r->err != HTH_OK) {
         look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
@@ -105,12 +118,12 @@ void hth_look_drop_call(struct hth_rpc_call **call)
     *call = NULL;
 }
 
-static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth_rpc_done_fn *done,
-                              void *arg, struct hth_rpc_call **out)
+static enum hth_err send_join(struct hth_look *look, const struct looker *l, int64_t timeout_us,
+                              hth_rpc_done_fn *done, void *arg, struct hth_rpc_call **out)
 {
     struct hth_match *m = look->match;
     struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
-    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN, .timeout_us = timeout_us};
     struct hth_join join = {.line = look->opts.line,
                             .schema = look->opts.schema,
                             .ready = look->opts.ready,
@@ -129,19 +142,35 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, hth
     join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
     call.body.payload = bytes;
     call.body.payload_len = hth_join_pack(&join, bytes);
-    call.timeout_us = m->opts.hold_us + m->opts.silence_us;
-    if (!hth_look_connected(look, &l->id))
-        call.timeout_us += m->opts.dial_us;
     m->stats.joins_out++;
     return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
 }
 
+static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
+{
+    const struct hth_match *m = look->match;
+    int64_t us = m->opts.hold_us + m->opts.silence_us;
+
+    if (!hth_look_connected(look, &l->id))
+        us += m->opts.dial_us;
+    return us;
+}
+
 static void ask(struct hth_look *look, struct looker *l)
 {
+    int64_t now_us = hth_now_us(look->match->env);
+
+    if (look->asks_again && hth_peer_id_eq(&look->asked, &l->id)) {
+        look->due_us = look->answer_us + hth_match_busy_us(look->match);
+        look->due_us = HTH_MAX(look->due_us, now_us + look->match->opts.hold_us);
+    } else {
+        look->due_us = look->answer_us = now_us + timeout_of(look, l);
+    }
+    look->asks_again = false;
     look->asked = l->id;
     look->asked_ready = look->opts.ready;
-    look->asked_us = hth_now_us(look->match->env);
-    if (send_join(look, l, on_answer, look, &look->call) != HTH_OK) {
+    look->asked_us = now_us;
+    if (send_join(look, l, look->due_us - now_us, on_answer, look, &look->call) != HTH_OK) {
         look->call = NULL;
         look->last_refusal = HTH_AVG_FAILED;
         hth_look_strike(look, l, true);
@@ -179,7 +208,8 @@ void hth_look_probe(struct hth_look *look)
             continue;
         n++;
         p->look = look;
-        if (p->call == NULL && send_join(look, l, on_probe, p, &p->call) != HTH_OK)
+        if (p->call == NULL &&
+            send_join(look, l, timeout_of(look, l), on_probe, p, &p->call) != HTH_OK)
             p->call = NULL;
     }
 }
@@ -192,7 +222,7 @@ static int64_t slow_at(const struct hth_look *look, const struct looker *l)
 
     if (l->slow || hth_look_connected(look, &l->id))
         return INT64_MAX;
-    return look->asked_us + o->hold_us + o->silence_us;
+    return look->asked_us + o->hold_us + o->silence_us + hth_match_busy_us(look->match);
 }
 
 /* Returns when to look again. */

@@ -183,6 +183,7 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
 
     if (!hth_look_connected(look, &l->id))
         wait_us = HTH_MAX(wait_us, o->dial_us);
+    wait_us += hth_match_busy_us(look->match);
     return HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
 }
 
@@ -340,20 +341,21 @@ static void begin(struct hth_look *look, const struct census *c)
 static int64_t hold_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = INT64_MAX;
+    int64_t busy_us = hth_match_busy_us(look->match);
 
     for (uint32_t i = look->count; i-- > 0;) {
         struct looker *l = look->lookers[i];
         if (!l->joined)
             continue;
-        if (l->until_us <= now_us && l->held == NULL) {
+        if (l->held == NULL && l->until_us + busy_us <= now_us) {
             lose(l);
             continue;
         }
-        if (l->until_us <= now_us) {
+        if (l->held != NULL && l->until_us <= now_us) {
             answer_reason(l, HTH_AVG_WAIT);
             l->until_us = now_us + look->match->opts.silence_us;
         }
-        next_us = HTH_MIN(next_us, l->until_us);
+        next_us = HTH_MIN(next_us, l->until_us + (l->held == NULL ? busy_us : 0));
     }
     return next_us;
 }

@@ -312,9 +312,15 @@ static enum hth_err declare(struct hth_look *look)
 
 /* ---- the turn ------------------------------------------------------------------------------- */
 
+static void turn_in(struct hth_look *look, int64_t us)
+{
+    look->turn_us = HTH_MIN(look->turn_us, hth_now_us(look->match->env) + us);
+    hth_timer_set(look->match->env, look->timer, us);
+}
+
 void hth_look_poke(struct hth_look *look)
 {
-    hth_timer_set(look->match->env, look->timer, 0);
+    turn_in(look, 0);
 }
 
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
@@ -409,6 +415,8 @@ static void on_turn(void *arg)
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us, last_us;
     struct looker *leader = hth_look_leader(look);
 
+    hth_match_note_late(look->match, look->turn_us);
+    look->turn_us = INT64_MAX;
     note_leader(look, leader);
     last_us = hth_look_until(look) + look->match->opts.silence_us;
     if (!look->done && leader != NULL) {
@@ -425,7 +433,7 @@ static void on_turn(void *arg)
     if (look->done)
         finish(look);
     else
-        hth_timer_set(look->match->env, look->timer, next_us - now_us);
+        turn_in(look, next_us - now_us);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -481,6 +489,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->key_len = hth_avg_line_key(&opts->line, look->key);
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
+    look->turn_us = INT64_MAX;
     look->ready_us = hth_now_us(m->env);
     look->since_us = look->ready_us;
     look->lost_us = INT64_MIN / 2;

@@ -130,17 +130,24 @@ static enum hth_err sign(struct hth_look *look)
     return HTH_OK;
 }
 
+static void tell_one(struct telling *t);
+
 static void on_told(void *arg, const struct hth_rpc_result *r)
 {
     struct telling *t = arg;
+    struct hth_match *m = t->look->match;
     struct hth_join_reply reply;
 
     t->call = NULL;
+    if (r->err == HTH_E_TIMEOUT && !r->remote && hth_match_forgives(m, t->due_us, t->answer_us)) {
+        tell_one(t);
+        return;
+    }
     if (r->err != HTH_OK) {
-        if (!r->remote && t->dialled) {
-            t->look->lost_us = hth_now_us(t->look->match->env);
+        if (!r->remote && t->to.addr.family != 0) {
+            t->look->lost_us = hth_now_us(m->env);
             if (t->look->opts.deaf != NULL)
-                t->look->opts.deaf(t->look->opts.arg, &t->id);
+                t->look->opts.deaf(t->look->opts.arg, &t->to.id);
         }
         hth_look_poke(t->look);
         return;
@@ -148,42 +155,51 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
         reply.reason == HTH_AVG_WAIT && reply.record_len > 0) {
         (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
-        hth_look_spoke(t->look, &t->id);
+        hth_look_spoke(t->look, &t->to.id);
     }
     hth_join_reply_close(&reply);
 }
 
+/* For the first time, or again: then for the rest of the time. */
+static void tell_one(struct telling *t)
+{
+    struct hth_look *look = t->look;
+    struct hth_match *m = look->match;
+    uint8_t bytes[HTH_TELL_BYTES_MAX];
+    const struct hth_tell tell = {.line = look->opts.line,
+                                  .schema = look->opts.schema,
+                                  .record = look->own,
+                                  .record_len = look->own_len};
+    const struct hth_rpc_target target = {.peer = t->to.id, .addr = t->to.addr};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
+    int64_t now_us = hth_now_us(m->env);
+
+    if (t->answer_us == 0) {
+        t->answer_us = now_us + m->opts.silence_us * TELL_SILENCES;
+        if (!hth_look_connected(look, &t->to.id))
+            t->answer_us += m->opts.dial_us;
+        t->due_us = t->answer_us;
+    } else {
+        t->due_us = t->answer_us + hth_match_busy_us(m);
+    }
+    call.timeout_us = t->due_us - now_us;
+    call.body.payload = bytes;
+    call.body.payload_len = hth_tell_pack(&tell, bytes);
+    m->stats.tells_out++;
+    if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
+        t->call = NULL;
+}
+
 static void tell_all(struct hth_look *look)
 {
-    struct hth_match *m = look->match;
     struct hth_match_known known[HTH_AVG_TELL_MAX];
-    uint8_t bytes[HTH_TELL_BYTES_MAX];
-    struct hth_tell tell = {.line = look->opts.line,
-                            .schema = look->opts.schema,
-                            .record = look->own,
-                            .record_len = look->own_len};
-    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
-    struct hth_rpc_peer_info info;
     uint32_t count = 0;
 
     if (look->opts.known != NULL)
         count = look->opts.known(look->opts.arg, known, HTH_AVG_TELL_MAX);
-    if (count == 0)
-        return;
-    call.body.payload = bytes;
-    call.body.payload_len = hth_tell_pack(&tell, bytes);
     for (uint32_t i = 0; i < HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX); i++) {
-        struct telling *t = &look->telling[i];
-        const struct hth_rpc_target target = {.peer = known[i].id, .addr = known[i].addr};
-        t->look = look;
-        t->id = known[i].id;
-        t->dialled = known[i].addr.family != 0;
-        call.timeout_us = m->opts.silence_us * TELL_SILENCES;
-        if (hth_rpc_peer_info(m->rpc, &t->id, &info) != HTH_OK || !info.connected)
-            call.timeout_us += m->opts.dial_us;
-        m->stats.tells_out++;
-        if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
-            t->call = NULL;
+        look->telling[i] = (struct telling){.look = look, .to = known[i]};
+        tell_one(&look->telling[i]);
     }
 }
 

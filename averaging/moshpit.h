@@ -21,8 +21,8 @@
  *
  * Numbers. Round r works along axis r mod d. A sweep of one round takes the one in which the
  * middle one of those in the roster is, if nobody was met in it yet, or an earlier one while this
- * peer is only late and somebody waits for it there; one through all axes begins at a multiple of d,
- * and one with a number s at s d. The shape and its generation are those of the roster when the
+ * peer is only late and somebody waits for it there; one through all axes begins at a multiple of
+ * d, and one with a number s at s d. The shape and its generation are those of the roster when the
  * sweep begins; while nobody was met yet, a new generation begins it anew.
  *
  * Who is due. Where the roster is exact, the leader of a line waits for the peers that stand in it
