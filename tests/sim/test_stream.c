@@ -222,12 +222,12 @@ static void count_arrivals(void *arg, int64_t now_us, const char *node, const ch
     *(int *)arg += strcmp(event, "arrive") == 0;
 }
 
-/* A reader that takes a little at a time opens the window a little at a time: the sender waits
- * until a whole segment fits. */
+/* A reader that takes a little at a time opens the window a little at a time, which the sender
+ * hears at once here: it waits until a whole segment fits. */
 static void no_crumbs_into_a_full_window(void **state)
 {
     (void)state;
-    struct hth_world_opts opts = calm(1000, 0);
+    struct hth_world_opts opts = calm(0, 0);
     int arrivals = 0;
     opts.window_bytes = 2 * opts.segment_bytes;
     opts.trace = count_arrivals;
