@@ -94,7 +94,8 @@ static void on_timer(void *arg)
         fprintf(stderr, "%u trainer%s of run '%s'%s\n", trainers, trainers == 1 ? "" : "s",
                 n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
     if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
-        fprintf(stderr, "%u in run '%s' train with another %s: not helped; compare run files and flags\n",
+        fprintf(stderr,
+                "%u in run '%s' train with another %s: not helped; compare run files and flags\n",
                 others.trainers, n->peer.network, others.differ);
     n->others = others;
     if (s.rounds > 0 && !n->helped)

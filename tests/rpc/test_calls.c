@@ -356,41 +356,6 @@ static void deadlines_adapt_to_the_peer(void **state)
     stop();
 }
 
-/* Calls that had to wait for an earlier one's place, and then for an answer that never came, were
- * sent after it: its answer says nothing about them, and four in a row are waited for longer. */
-static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
-{
-    struct hth_rpc_opts one_at_a_time = member_opts();
-    (void)state;
-    one_at_a_time.requests_max = 1;
-    start(member_opts(), one_at_a_time);
-    struct hth_rpc_target target = member_target(&b);
-    for (int i = 0; i < 8; i++) {
-        call_text(&a, &b, METHOD_HOLD, "x", 0, &v[i]);
-        hth_world_run_for(w, 200000);
-        hth_rpc_reply(b.held[--b.held_count], NULL);
-        await(w, &v[i]);
-    }
-    int64_t usual_us = hth_rpc_timeout_us(a.rpc, &target, METHOD_HOLD);
-    assert_true(usual_us < HTH_US_PER_S);
-    call_text(&a, &b, METHOD_HOLD, "answered", HTH_US_PER_S, &v[10]);
-    for (int i = 1; i <= 4; i++)
-        call_text(&a, &b, METHOD_HOLD, "not", (1 + i) * HTH_US_PER_S, &v[10 + i]);
-    hth_world_run_for(w, 100000);
-    assert_int_equal(b.held_count, 1);
-    hth_rpc_reply(b.held[--b.held_count], NULL);
-    for (int i = 0; i <= 4; i++) {
-        await(w, &v[10 + i]);
-        assert_int_equal(v[10 + i].err, i == 0 ? HTH_OK : HTH_E_TIMEOUT);
-        hth_world_run_for(w, 100000);
-        if (i > 0) /* it was withdrawn, and its place is free once b has said so */
-            hth_rpc_refuse(b.held[--b.held_count], HTH_E_CANCELED, 0, NULL);
-    }
-    assert_int_equal(b.held_count, 0);
-    assert_int_equal(hth_rpc_timeout_us(a.rpc, &target, METHOD_HOLD), 2 * 5 * HTH_US_PER_S);
-    stop();
-}
-
 /* A year is cut to a day, on both sides. */
 static void timeouts_are_bounded(void **state)
 {
@@ -1000,7 +965,6 @@ int main(void)
         cmocka_unit_test(a_server_notices_a_deadline_by_itself),
         cmocka_unit_test(cancel_tells_the_other_side),
         cmocka_unit_test(deadlines_adapt_to_the_peer),
-        cmocka_unit_test(a_call_that_waited_to_be_sent_counts_from_then),
         cmocka_unit_test(timeouts_are_bounded),
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(backoff_doubles_up_to_its_maximum),

@@ -17,13 +17,17 @@ struct scene {
     uint32_t ended, timeouts;
 };
 
-static void begin(struct scene *s)
+/* Of the requests of one peer b takes so many at a time; 0: many. */
+static void begin(struct scene *s, uint32_t requests_max)
 {
+    struct hth_rpc_opts server = member_opts();
+    if (requests_max > 0)
+        server.requests_max = requests_max;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     s->w = hth_world_new(5, &opts);
     hth_rng_init(&s->rng, 1);
     member_start(&s->a, s->w, "a", member_opts());
-    member_start(&s->b, s->w, "b", member_opts());
+    member_start(&s->b, s->w, "b", server);
 }
 
 static void end(struct scene *s)
@@ -87,7 +91,7 @@ static void a_server_that_is_slow_with_a_third_is_followed(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
-    begin(&s);
+    begin(&s, 0);
     assert_int_equal(run(&s, 100, TICK_US), 0);
     struct hth_rpc_target to = member_target(&s.b);
     assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD), 200 * HTH_US_PER_MS);
@@ -119,10 +123,44 @@ static void a_caller_limits_adaptive_deadlines(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
-    begin(&s);
+    begin(&s, 0);
     assert_int_equal(ends_after(&s, 0, 70000), 70000);
     assert_int_equal(ends_after(&s, 300000, 70000), 300000);
     assert_int_equal(ends_after(&s, 0, 40 * HTH_US_PER_S), 20 * HTH_US_PER_S);
+    end(&s);
+}
+
+/* Calls that had to wait for an earlier one's place, and then for an answer that never came, were
+ * sent after it: its answer says nothing about them, and four in a row are waited for longer. */
+static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s, 1);
+    struct hth_rpc_target target = member_target(&s.b);
+    for (int i = 0; i < 8; i++) {
+        call_text(&s.a, &s.b, METHOD_HOLD, "x", 0, &s.v[i]);
+        hth_world_run_for(s.w, 200000);
+        hth_rpc_reply(s.b.held[--s.b.held_count], NULL);
+        await(s.w, &s.v[i]);
+    }
+    int64_t usual_us = hth_rpc_timeout_us(s.a.rpc, &target, METHOD_HOLD);
+    assert_true(usual_us < HTH_US_PER_S);
+    call_text(&s.a, &s.b, METHOD_HOLD, "answered", HTH_US_PER_S, &s.v[10]);
+    for (int i = 1; i <= 4; i++)
+        call_text(&s.a, &s.b, METHOD_HOLD, "not", (1 + i) * HTH_US_PER_S, &s.v[10 + i]);
+    hth_world_run_for(s.w, 100000);
+    assert_int_equal(s.b.held_count, 1);
+    hth_rpc_reply(s.b.held[--s.b.held_count], NULL);
+    for (int i = 0; i <= 4; i++) {
+        await(s.w, &s.v[10 + i]);
+        assert_int_equal(s.v[10 + i].err, i == 0 ? HTH_OK : HTH_E_TIMEOUT);
+        hth_world_run_for(s.w, 100000);
+        if (i > 0) /* it was withdrawn, and its place is free once b has said so */
+            hth_rpc_refuse(s.b.held[--s.b.held_count], HTH_E_CANCELED, 0, NULL);
+    }
+    assert_int_equal(s.b.held_count, 0);
+    assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &target, METHOD_HOLD), 2 * 5 * HTH_US_PER_S);
     end(&s);
 }
 
@@ -131,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_is_slow_with_a_third_is_followed),
         cmocka_unit_test(a_caller_limits_adaptive_deadlines),
+        cmocka_unit_test(a_call_that_waited_to_be_sent_counts_from_then),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
