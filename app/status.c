@@ -261,14 +261,15 @@ static json_t *node_json(struct status *s, const struct hth_census_node *node)
     char id[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
     bool found = hth_directory_host_find(s->directory, &node->id, &host);
     const struct hth_host_info *info = found ? &host.info : &node->info;
+    bool serves = node->role == HTH_ROLE_HOST; /* others compute for nobody */
     for (size_t i = 0; i < HTH_HASH_LEN; i++)
         snprintf(id + 2 * i, 3, "%02x", node->id.b[i]);
     return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:s, s:s}", "id", id, "role",
                      role_name(node->role), "address",
                      info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "", "experts",
                      found ? (int)host.experts : 0, "queue_ms", (int)info->queue_ms, "rows_per_s",
-                     (double)info->rows_per_s, "compute", hth_compute_name(info->compute),
-                     "version", info->version);
+                     (double)info->rows_per_s, "compute",
+                     serves ? hth_compute_name(info->compute) : "", "version", info->version);
 }
 
 static json_t *layer_json(struct status *s, uint32_t layer)

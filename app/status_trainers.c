@@ -80,6 +80,15 @@ static void print_one(const struct hth_roster *roster, const struct hth_roster_p
            hth_avg_reason_name((enum hth_avg_reason)l->reason));
 }
 
+static uint32_t count_helpers(const struct hth_roster *roster)
+{
+    const struct hth_roster_peer *p;
+    uint32_t n = 0;
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
+        n += (p->note.flags & HTH_ROSTER_HELPER) != 0;
+    return n;
+}
+
 void hth_status_trainers_print(const struct hth_roster *roster)
 {
     const struct hth_roster_peer *p;
@@ -88,7 +97,12 @@ void hth_status_trainers_print(const struct hth_roster *roster)
     if (roster == NULL || (p = hth_roster_at(roster, 0)) == NULL)
         return;
     hth_roster_stats(roster, &stats);
-    printf("\ntrainers: %u%s", stats.seen, stats.level > 0 ? ", a sample of them" : "");
+    uint32_t helpers = count_helpers(roster);
+    printf("\ntrainers: %u", stats.seen - helpers);
+    if (helpers > 0)
+        printf(", helpers: %u", helpers);
+    if (stats.level > 0)
+        printf(", a sample of them");
     if (p->note.generation > 0)
         printf("; grid %s, generation %u", hth_avg_shape_text(&p->note.shape, shape),
                p->note.generation);

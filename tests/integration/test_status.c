@@ -102,6 +102,8 @@ static void check_node(const json_t *node)
         assert_true(toy_number(node, "rows_per_s") > 0);
         assert_true(toy_number(node, "queue_ms") >= 0);
         assert_string_equal(json_string_value(json_object_get(node, "compute")), compute_here());
+    } else {
+        assert_string_equal(json_string_value(json_object_get(node, "compute")), "");
     }
 }
 
@@ -268,7 +270,7 @@ static void test_trainers_and_a_helper(void **state)
     json_decref(status);
     struct proc *table = START(p, "table", "status", "--run", t.run, "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
-    proc_must_say(table, "trainers: 3; grid 2");
+    proc_must_say(table, "trainers: 2, helpers: 1; grid 2");
     proc_must_say(table, " client ");
     proc_must_say(table, " helper ");
     proc_must_say(table, " ms (");
