@@ -4,7 +4,7 @@
  * the roster, the reducer and the moshpit averager on one peer; and how averaging is shown.
  *
  * A trainer that others can't dial (peer.h: dials_only) takes part as a client, which reduces
- * nothing and hands no state out.
+ * nothing.
  *
  *   hth_together_open    before the trainer is made; says nothing to others yet
  *   hth_together_join    once the peer has joined the swarm

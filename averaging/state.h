@@ -22,6 +22,11 @@
  * fetches it. Nothing is copied or hashed unless somebody asks. A request for a root that is gone
  * is refused with E_NOT_FOUND.
  *
+ * A donor that can't be dialled (a client) is asked over a connection of its own making: while
+ * nobody else in the roster has a state, it dials newcomers that can be reached and says HERE,
+ * which means that it may be asked. Of many clients HTH_STATE_REACH do so for each newcomer, chosen
+ * by hashes of both ids.
+ *
  * The fetcher. Asks the freshest peers of the roster, takes the highest step that was described
  * (ties: more donors, then the larger root), and fetches its parts from all donors of that root. A
  * donor that answers wrongly (a hash that does not fit), slowly or not at all is struck off and
@@ -50,6 +55,7 @@ struct hth_rpc;
 
 #define HTH_STATE_METHOD_DESCRIBE 67
 #define HTH_STATE_METHOD_PART     68
+#define HTH_STATE_METHOD_HERE     69
 
 /* ---- handing out ----------------------------------------------------------------------------- */
 
@@ -92,6 +98,8 @@ enum hth_err hth_state_donor_give(struct hth_state_donor *donor, uint64_t step, 
                                   size_t meta_len, struct hth_blob *values) HTH_MUST;
 /* It can't be given now (no memory, no state): askers are told to come back. */
 void hth_state_donor_decline(struct hth_state_donor *donor);
+/* When the roster has changed: a client dials the newcomers whom it can help. */
+void hth_state_donor_reach(struct hth_state_donor *donor, const struct hth_roster *roster);
 void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state_donor_stats *out);
 
 /* ---- fetching -------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "averaging/roster.h"
 #include "averaging/state.h"
 #include "averaging/state_msg.h"
 #include "core/mem.h"
@@ -18,6 +19,8 @@
 #define BUSY_US  (2 * HTH_US_PER_S) /* the elder snapshot is in use: no third one now */
 #define RETRY_US (500 * HTH_US_PER_MS)
 #define LOOK_US  (1 * HTH_US_PER_S)
+#define HERE_US  (5 * HTH_US_PER_S)
+#define REACH_US (100 * HTH_US_PER_MS) /* between two looks at the whole roster */
 
 struct snapshot {
     struct hth_state_desc desc;
@@ -47,6 +50,7 @@ struct hth_state_donor {
     struct hth_rpc_request *waiting[HTH_STATE_WAITERS_MAX];
     uint32_t waiting_count;
     struct hth_timer *timer;
+    int64_t reached_us;
     struct hth_state_donor_stats stats;
 };
 
@@ -325,6 +329,77 @@ void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_don
 {
     *out = d->stats;
     out->held = (d->newest != NULL ? 1u : 0u) + (d->elder != NULL ? 1u : 0u);
+}
+
+/* ---- reaching out ---------------------------------------------------------------------------- */
+
+static bool has_state(const struct hth_state_donor *d, const struct hth_roster_peer *p)
+{
+    return p->note.schema == d->opts.schema && !p->doubted &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+static uint64_t nearness(const struct hth_peer_id *a, const struct hth_peer_id *b)
+{
+    return hth_hash64(a->b, sizeof(a->b), hth_hash64(b->b, sizeof(b->b), 0));
+}
+
+static bool others_can_be_dialled(const struct hth_state_donor *d, const struct hth_roster *roster)
+{
+    const struct hth_roster_peer *p;
+
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
+        if (has_state(d, p) && p->note.addr.family != 0)
+            return true;
+    return false;
+}
+
+/* Few of the clients that have a state are nearer to the newcomer. */
+static bool is_mine(const struct hth_state_donor *d, const struct hth_roster *roster,
+                    const struct hth_peer_id *newcomer)
+{
+    uint64_t ours = nearness(&d->env->self, newcomer);
+    const struct hth_roster_peer *p;
+    uint32_t nearer = 0;
+
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
+        nearer += has_state(d, p) && nearness(&p->id, newcomer) < ours;
+    return nearer < HTH_STATE_REACH;
+}
+
+/* The connection is what it was for. */
+static void on_here_answered(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+static bool say_here(struct hth_state_donor *d, const struct hth_roster_peer *newcomer)
+{
+    const struct hth_rpc_target target = {.peer = newcomer->id, .addr = newcomer->note.addr};
+    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_HERE, .timeout_us = HERE_US};
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(d->rpc, &target.peer, &info) == HTH_OK &&
+        (info.connected || info.waiting > 0 || info.retry_in_us > 0))
+        return false;
+    return hth_rpc_call(d->rpc, &target, &call, on_here_answered, NULL, NULL) == HTH_OK;
+}
+
+void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *roster)
+{
+    const struct hth_roster_peer *p;
+    int64_t now = hth_now_us(d->env);
+    uint32_t dials = 0;
+
+    if (d->opts.addr.family != 0 || now - d->reached_us < REACH_US ||
+        others_can_be_dialled(d, roster))
+        return;
+    d->reached_us = now;
+    for (uint32_t i = 0; dials < HTH_STATE_DIALS_MAX && (p = hth_roster_at(roster, i)) != NULL; i++)
+        if (p->note.schema == d->opts.schema && !p->doubted && p->note.addr.family != 0 &&
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && is_mine(d, roster, &p->id))
+            dials += say_here(d, p);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -350,6 +350,15 @@ static void on_timer(void *arg)
     hth_fetch_pump(arg);
 }
 
+/* A client that has a state has dialled: it may be asked now. */
+static void on_here(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_state_fetch *f = arg;
+
+    hth_rpc_reply(req, NULL);
+    hth_timer_set(f->env, f->timer, 0);
+}
+
 /* ---- announcements --------------------------------------------------------------------------- */
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -436,6 +445,7 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struc
         hth_state_fetch_free(f);
         return err;
     }
+    hth_rpc_serve(rpc, HTH_STATE_METHOD_HERE, on_here, f);
     hth_timer_set(env, f->timer, 0);
     *out = f;
     return HTH_OK;
@@ -458,6 +468,7 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
     if (f == NULL || f->freed)
         return;
     f->freed = f->finished = true;
+    hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
     hth_board_free(f->board);
     hth_record_cache_free(f->cache);
     hth_timer_free(f->env, f->timer);

@@ -62,12 +62,38 @@ static void ask_to_describe(struct donor *d)
         hth_fetch_strike(d, hth_err_text(err));
 }
 
-static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
+static bool has_one(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
 {
-    return p->note.schema == f->opts.schema && p->note.addr.family != 0 && !p->doubted &&
+    return p->note.schema == f->opts.schema && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
            p->note.step >= f->opts.step_min &&
            (f->opts.will_do == NULL || f->opts.will_do(f->opts.arg, p));
+}
+
+/* It has one and can be asked: it can be dialled, or has dialled us. */
+static bool can_give(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
+{
+    struct hth_rpc_peer_info info;
+
+    return has_one(f, p) &&
+           (p->note.addr.family != 0 ||
+            (hth_rpc_peer_info(f->rpc, &p->id, &info) == HTH_OK && info.connected));
+}
+
+static void tell_of_nobody(struct hth_state_fetch *f)
+{
+    const struct hth_roster_peer *p;
+    uint32_t clients = 0;
+
+    for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++)
+        clients += has_one(f, p);
+    if (clients == 0)
+        hth_fetch_tell(f, "no trainer that has one is seen");
+    else if (hth_roster_self(f->roster)->addr.family == 0)
+        hth_fetch_tell(f,
+                       "only clients have it, and this is one, too: one trainer must be reachable");
+    else
+        hth_fetch_tell(f, "only clients have it: until one of them has dialled this machine");
 }
 
 static bool is_struck_off(const struct hth_state_fetch *f, const struct hth_peer_id *id)
@@ -100,7 +126,7 @@ static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer
     }
     hth_rng_shuffle(&f->rng, out, n, sizeof(*out));
     if (live == 0)
-        hth_fetch_tell(f, "no trainer that has one is seen");
+        tell_of_nobody(f);
     return n;
 }
 

@@ -132,6 +132,8 @@
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */
 #define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot */
 #define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
+#define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
+#define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */

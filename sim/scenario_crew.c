@@ -87,7 +87,7 @@ static enum hth_err make_averager(struct member *m, struct hth_env *env, struct 
     struct hth_moshpit_opts moshpit = m->crew->opts.moshpit;
 
     rpc.network = CREW_NETWORK;
-    rpc.listen = addr;
+    rpc.listen = addr->family != 0 ? addr : NULL;
     rpc.on_peer_lost = on_peer_lost;
     rpc.arg = m;
     roster.network = CREW_NETWORK;
@@ -96,6 +96,10 @@ static enum hth_err make_averager(struct member *m, struct hth_env *env, struct 
     roster.arg = m;
     moshpit.network = CREW_NETWORK;
     moshpit.addr = *addr;
+    if (addr->family == 0) {
+        roster.flags = HTH_ROSTER_CLIENT;
+        moshpit.mode = HTH_AVG_CLIENT;
+    }
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     HTH_TRY(hth_roster_new(env, dht, &roster, &m->roster));
     HTH_TRY(hth_reducer_new(env, m->rpc, &m->crew->opts.reducer, &m->reducer));
@@ -107,6 +111,8 @@ static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht 
     struct hth_addr addr = hth_node_addr(m->node, CREW_PORT);
     struct hth_trainer_opts trainer = m->crew->opts.trainer;
 
+    if (m->index < m->crew->opts.clients)
+        addr = (struct hth_addr){.family = 0};
     HTH_TRY(make_averager(m, env, dht, &addr));
     trainer.local = true;
     trainer.rpc = m->rpc;
@@ -209,6 +215,11 @@ struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i)
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i)
 {
     return crew->members[i].roster;
+}
+
+struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i)
+{
+    return crew->members[i].rpc;
 }
 
 struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i)

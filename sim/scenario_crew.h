@@ -26,6 +26,7 @@ struct hth_crew;
 struct hth_crew_opts {
     uint32_t members; /* at the start */
     uint32_t members_max;
+    uint32_t clients;                /* the first so many can't be dialled */
     struct hth_trainer_opts trainer; /* rpc, averager, share's roster and names are filled in */
     struct hth_roster_opts roster;   /* network, address and on_change are */
     struct hth_moshpit_opts moshpit; /* network and address are */
@@ -56,6 +57,7 @@ struct hth_node *hth_crew_node(struct hth_crew *crew, uint32_t i);
 struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i);
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i);
 struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i);
+struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i);
 /* It has made all its updates. */
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i);
 /* All that are up are done. */

@@ -370,6 +370,12 @@ static void go_on_approximately(struct hth_trainer *t)
     hth_batch_renumber(t);
 }
 
+void hth_newcomer_nudge(struct hth_trainer *t)
+{
+    if (t->newcomer.donor != NULL && t->newcomer.boot == HTH_BOOT_READY)
+        hth_state_donor_reach(t->newcomer.donor, t->opts.share.roster);
+}
+
 void hth_newcomer_stepped(struct hth_trainer *t)
 {
     t->newcomer.overtaken = 0;

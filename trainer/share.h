@@ -57,7 +57,7 @@ struct hth_share_opts {
     struct hth_roster *roster; /* NULL: alone, as nobody can be found */
     struct hth_dht *dht;       /* with a roster; and the trainer's rpc */
     const char *network;
-    struct hth_addr addr; /* where the state is handed out; family 0: it is not */
+    struct hth_addr addr; /* where the state is handed out; family 0: only over own connections */
     uint64_t every;       /* LOCAL: updates between rounds; BATCH: steps between averages of the
                            * parameters, against drift; 0: never */
     bool states;          /* the optimiser's states are averaged with the parameters */

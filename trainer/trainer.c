@@ -414,8 +414,10 @@ void hth_trainer_stop(struct hth_trainer *t, hth_fn *done, void *arg)
 
 void hth_trainer_nudge(struct hth_trainer *t)
 {
-    if (t->started && !t->finished)
-        hth_trainer_pump_soon(t);
+    if (!t->started || t->finished)
+        return;
+    hth_newcomer_nudge(t);
+    hth_trainer_pump_soon(t);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */

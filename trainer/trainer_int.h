@@ -267,6 +267,8 @@ bool hth_newcomer_ready(struct hth_trainer *t);
 /* The others are ahead: their state is fetched; where it comes too late again and again and
  * parameters are averaged, it goes on at their step with what it has, approximately. */
 void hth_newcomer_catch_up(struct hth_trainer *t);
+/* The roster has changed: other newcomers may need us. */
+void hth_newcomer_nudge(struct hth_trainer *t);
 /* Has taken a step. */
 void hth_newcomer_stepped(struct hth_trainer *t);
 /* An average of parameters has made it what the others are; or its parameters are the run's, for

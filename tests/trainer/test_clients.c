@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where all who have the run's state are clients, which nobody can dial: they dial the newcomer,
+ * and it fetches over these connections. A client among clients says what is missing.
+ */
+#include "core/limits.h"
+#include "core/mem.h"
+#include "rpc/rpc.h"
+#include "sim/scenario_crew.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define S HTH_US_PER_S
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+};
+
+static const struct hth_device slow = {.flops_per_s = 50e9,
+                                       .bytes_per_s = 10e9,
+                                       .job_overhead_us = 5000,
+                                       .compute_workers = 1,
+                                       .disk_bytes_per_s = 500e6,
+                                       .disk_latency_us = 100,
+                                       .up_bytes_per_s = 125e6,
+                                       .down_bytes_per_s = 125e6};
+
+static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    t->data.peer = i + 1;
+}
+
+/* `members` train for a while, and the first `clients` of all are clients. */
+static struct fixture *start(enum hth_share_mode mode, uint32_t members, uint32_t clients)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+
+    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(21, &world);
+    task_mount(f->world, &f->files, 3);
+    o.trainer = task_classifier();
+    o.trainer.local_optim.schedule.lr = 0;
+    o.trainer.share.mode = mode;
+    o.trainer.share.target = 240;
+    o.trainer.micro_batch = 6;
+    o.trainer.updates_max = 1000000;
+    o.trainer.eval_every = 0;
+    o.members = members;
+    o.clients = clients;
+    o.device = &slow;
+    o.edit = own_data;
+    o.arg = f;
+    f->crew = hth_crew_new(f->world, &o);
+    hth_world_run_for(f->world, 20 * S);
+    assert_ok(hth_crew_err(f->crew));
+    return f;
+}
+
+/* ... and one more joins. */
+static struct fixture *join(enum hth_share_mode mode, uint32_t members, uint32_t clients)
+{
+    struct fixture *f = start(mode, members, clients);
+
+    assert_int_equal(hth_crew_join(f->crew), members);
+    hth_world_run_for(f->world, 12 * S);
+    assert_ok(hth_crew_err(f->crew));
+    return f;
+}
+
+static void end(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_world_leaks(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_crew_free(f->crew);
+    hth_free(f);
+}
+
+static struct hth_train_stats stats_of(struct fixture *f, uint32_t i)
+{
+    struct hth_train_stats stats;
+
+    hth_trainer_stats(hth_crew_trainer(f->crew, i), &stats);
+    return stats;
+}
+
+/* A client hands its state out, and from then on the newcomer reduces for both. */
+static void check_joins(enum hth_share_mode mode)
+{
+    struct fixture *f = join(mode, 1, 1);
+    struct hth_train_stats late = stats_of(f, 1), first = stats_of(f, 0);
+
+    assert_int_equal(late.share.catch_ups, 1);
+    assert_true(first.share.given_bytes >= late.share.state_bytes && late.share.state_bytes > 0);
+    assert_true(late.updates > first.updates / 2);
+    if (mode == HTH_SHARE_BATCH)
+        assert_true(late.share.steps_shared > 0);
+    else
+        assert_true(late.rounds > 0);
+    end(f);
+}
+
+static void test_local(void **state)
+{
+    (void)state;
+    check_joins(HTH_SHARE_LOCAL);
+}
+
+static void test_batch(void **state)
+{
+    (void)state;
+    check_joins(HTH_SHARE_BATCH);
+}
+
+static void test_a_client_among_clients(void **state)
+{
+    struct fixture *f = join(HTH_SHARE_LOCAL, 1, 2);
+    struct hth_train_stats late = stats_of(f, 1);
+
+    (void)state;
+    assert_int_equal(late.share.phase, HTH_SHARE_FETCHING);
+    assert_non_null(strstr(late.share.news, "one trainer must be reachable"));
+    assert_int_equal(late.updates, 0);
+    end(f);
+}
+
+static bool is_connected(struct fixture *f, uint32_t i, uint32_t to)
+{
+    struct hth_peer_id id = hth_node_env(hth_crew_node(f->crew, to))->self;
+    struct hth_rpc_peer_info info;
+
+    return hth_rpc_peer_info(hth_crew_rpc(f->crew, i), &id, &info) == HTH_OK && info.connected;
+}
+
+/* Of many clients only some dial. */
+static void test_few_of_many(void **state)
+{
+    enum { CLIENTS = HTH_STATE_REACH + 3 };
+    struct fixture *f = start(HTH_SHARE_LOCAL, CLIENTS, CLIENTS);
+    uint32_t late = hth_crew_join(f->crew), dialled = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000 && dialled == 0; i++) {
+        hth_world_run_for(f->world, 10 * HTH_US_PER_MS);
+        if (hth_crew_trainer(f->crew, late) == NULL || stats_of(f, late).share.catch_ups == 0)
+            continue;
+        for (uint32_t k = 0; k < CLIENTS; k++)
+            dialled += is_connected(f, k, late);
+    }
+    assert_int_equal(dialled, HTH_STATE_REACH);
+    end(f);
+}
+
+/* More newcomers than one client dials in one go. */
+static void test_many_newcomers(void **state)
+{
+    struct fixture *f = start(HTH_SHARE_LOCAL, 1, 1);
+
+    (void)state;
+    for (uint32_t i = 0; i < HTH_STATE_DIALS_MAX + 3; i++)
+        hth_crew_join(f->crew);
+    hth_world_run_for(f->world, 6 * S);
+    for (uint32_t i = 1; i < hth_crew_count(f->crew); i++)
+        assert_true(stats_of(f, i).share.catch_ups >= 1);
+    end(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_local),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_a_client_among_clients),
+        cmocka_unit_test(test_few_of_many),
+        cmocka_unit_test(test_many_newcomers),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
