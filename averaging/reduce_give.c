@@ -188,11 +188,17 @@ static void on_reply(struct send *s, const struct hth_rpc_result *result)
     give_pump(r, s->to);
 }
 
-static enum hth_reduce_drop drop_of(enum hth_err err, bool remote)
+/* That the round did not begin there, or has ended, is no refusal so long after it began here as
+ * honest reducers hold early parts and answer late ones: it may be we who are late. */
+static enum hth_reduce_drop drop_of(const struct hth_reduce_round *r,
+                                    const struct hth_rpc_result *result)
 {
-    if (remote)
-        return HTH_REDUCE_DROP_REFUSED;
-    return err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
+    bool late = hth_now_us(env_of(r)) - r->start_us >= HTH_MIN(o->early_us, o->linger_us);
+    if (result->remote)
+        return over && late ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_REFUSED;
+    return result->err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
 }
 
 static void again(struct send *s, int64_t after_us)
@@ -224,11 +230,11 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         keep(s); /* no room here for this answer */
         give_pump(r, s->to);
     } else {
-        bool lost = drop_of(result->err, result->remote) == HTH_REDUCE_DROP_LOST;
+        enum hth_reduce_drop why = drop_of(r, result);
         keep(s);
-        if (lost && !watch_connected(r, s->to))
+        if (why == HTH_REDUCE_DROP_LOST && !watch_connected(r, s->to))
             watch_lost(r, s->to);
-        give_fail(r, s->to, drop_of(result->err, result->remote));
+        give_fail(r, s->to, why);
     }
 }
 

@@ -253,9 +253,10 @@ static void test_line_is_learnt(void **state)
  */
 
 struct cost {
-    double took_s;   /* the longest of the others */
-    double fraction; /* of the weight, their least */
-    double own;      /* of the slow one's */
+    double took_s;    /* the longest of the others */
+    double fraction;  /* of the weight, their least */
+    double own;       /* of the slow one's */
+    uint32_t refused; /* who refused the slow one's parts, as it says */
     enum hth_reduce_drop sender, reducer;
 };
 
@@ -286,6 +287,8 @@ static struct cost with_one_slow(double mbit, double said, uint64_t count)
         assert_ok(r->err);
         if (i == VICTIM) {
             cost.own = r->weight_fraction;
+            for (uint32_t m = 0; m < 8; m++)
+                cost.refused += r->fates[m].as_reducer == HTH_REDUCE_DROP_REFUSED;
             continue;
         }
         cost.took_s = fmax(cost.took_s, (double)r->took_us / HTH_US_PER_S);
@@ -311,7 +314,8 @@ static bool is_whole(struct cost c)
 /* A round of 16.8 MB takes 2.4 s where all lines have 100 Mbit/s. Down to a fifth of that a slow
  * one is waited for. From a tenth on it is given up when it has held up the others for four times
  * as long as a round takes, 10.7 s; nobody else is, and what it sent until then counts. One that is
- * slower still is not heard for so long between two of its parts that it is taken for dead. */
+ * slower still is not heard for so long between two of its parts that it is taken for dead. Its
+ * parts come when the others have ended long since, which it does not take for a refusal. */
 static void test_one_slow_line(void **state)
 {
     enum { COUNT = 1 << 22 };
@@ -331,6 +335,7 @@ static void test_one_slow_line(void **state)
         assert_int_equal(c.sender, HTH_REDUCE_DROP_SLOW);
         assert_true(c.took_s > 10.5 && c.took_s < 13);
         assert_true(c.fraction > 0.875 && c.fraction < 1);
+        assert_int_equal(c.refused, 0);
     }
     for (size_t i = 0; i < HTH_ARRAY_LEN(silent); i++) {
         struct cost c = with_one_slow(silent[i][0], silent[i][1], COUNT);
@@ -338,6 +343,7 @@ static void test_one_slow_line(void **state)
         assert_int_equal(c.sender, HTH_REDUCE_DROP_SILENT);
         assert_true(c.took_s < 4);
         assert_true(c.fraction > (silent[i][1] > 1 ? 0.65 : 0.87));
+        assert_int_equal(c.refused, 0);
     }
 }
 
