@@ -201,7 +201,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         } else if (!l->ready) {
             wait_for(&c->pending_us, l->left_us, now_us);
         } else { /* between two JOINs too: its next one is answered with the group */
-            count_member(c, l->mode);
+            count_member(c, l->self.mode); /* as it joined, whatever it declares since */
             c->last_us = HTH_MAX(c->last_us, l->ready_us);
             c->deadline_us = HTH_MIN(c->deadline_us, l->left_us);
         }

@@ -684,6 +684,52 @@ static void too_many_helpers(void **state)
     crowd_stop(&c);
 }
 
+/* Three join as helpers and declare then that they are trainers: what they joined as is what counts
+ * in the group, and two of them are in it. */
+static void helpers_that_say_trainers(void **state)
+{
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    struct crowd c;
+    struct mate *leader = &c.mate[0], *other = &c.mate[1];
+    struct hth_hash mark;
+    struct planted p;
+
+    (void)state;
+    crowd_start(&c, 19, 5, NULL);
+    c.due_known = true;
+    do {
+        size_t len;
+
+        c.look.line.round++;
+        len = hth_avg_line_key(&c.look.line, bytes);
+        hth_avg_mark(leader->env->crypto, bytes, len, &leader->env->self, &mark);
+    } while (place_of(&c, &mark) > 0);
+    crowd_look(leader);
+    for (uint32_t i = 2; i < 5; i++) {
+        struct hth_join j = join_of(&c.mate[i]);
+
+        j.self.mode = HTH_AVG_HELPER;
+        j.self.weight = 0;
+        send_bytes(&c.mate[i], leader, bytes, hth_join_pack(&j, bytes));
+    }
+    hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
+    assert_int_equal(leader->look->count, 3);
+    for (uint32_t i = 2; i < 5; i++) {
+        make_note(&c.mate[i], 0, &p);
+        plant(&c.mate[i], &p);
+    }
+    hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
+    for (uint32_t i = 0; i < leader->look->count; i++)
+        assert_true(leader->look->lookers[i]->declared);
+    crowd_look(other);
+    assert_true(crowd_run(&c, 2 * HTH_US_PER_S));
+    assert_int_equal(leader->result.err, HTH_OK);
+    assert_int_equal(leader->group->count, 4);
+    assert_int_equal(other->result.err, HTH_OK);
+    uproot();
+    crowd_stop(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -699,6 +745,7 @@ int main(void)
         cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
         cmocka_unit_test(too_many_helpers),
+        cmocka_unit_test(helpers_that_say_trainers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
