@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <yaml.h>
 
 #define PATH_MAX_LEN 128 /* of a key with those around it */
@@ -139,18 +140,34 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
     }
 }
 
-/* ---- numbers ------------------------------------------------------------------------------- */
+/* ---- numbers, yes and no ------------------------------------------------------------------- */
 
 /* libcyaml takes the number that a text begins with: 1e4 and 20.5 as whole numbers would be 1 and
- * 20. So every text where the schema has a number is looked at once more. */
-static bool is_number(cyaml_type_e type, const char *text)
+ * 20. It takes a number far below 0 for one above, and whatever is not a word for no as yes. So
+ * every text where the schema has such a value is looked at once more. */
+static const char *kind_of(cyaml_type_e type)
 {
+    if (type == CYAML_UINT || type == CYAML_INT)
+        return "a whole number";
+    if (type == CYAML_FLOAT)
+        return "a number";
+    return type == CYAML_BOOL ? "true or false" : NULL;
+}
+
+static bool is_of_kind(cyaml_type_e type, const char *text, size_t len)
+{
+    static const char *const words[] = {"true", "false", "yes", "no", "on", "off"};
     char *end = NULL;
+    for (size_t i = 0; type == CYAML_BOOL && i < HTH_ARRAY_LEN(words); i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return strlen(text) == len;
+    if (type == CYAML_BOOL || (type == CYAML_UINT && strchr(text, '-') != NULL))
+        return false;
     if (type == CYAML_FLOAT)
         (void)strtod(text, &end);
     else
         (void)strtoull(text, &end, 0);
-    return end != text && *end == '\0';
+    return end != text && end == text + len;
 }
 
 struct place {                         /* a mapping or list that is open */
@@ -160,7 +177,7 @@ struct place {                         /* a mapping or list that is open */
 
 struct walk {
     struct place open[DEPTH_MAX];
-    size_t depth;
+    size_t depth, documents;
     const cyaml_schema_value_t *root;
     char wrong[160]; /* "" while all is well */
 };
@@ -204,12 +221,10 @@ static void on_scalar(struct walk *w, const yaml_event_t *event)
         return;
     }
     const cyaml_schema_value_t *value = expected(w);
-    bool whole = value != NULL && (value->type == CYAML_UINT || value->type == CYAML_INT);
-    bool number = whole || (value != NULL && value->type == CYAML_FLOAT);
-    if (number && !is_number(value->type, text))
-        snprintf(w->wrong, sizeof(w->wrong), "'%.40s' is not a %snumber in line %zu%s%.40s", text,
-                 whole ? "whole " : "", event->start_mark.line + 1,
-                 p != NULL && p->field != NULL ? ", field " : "",
+    const char *kind = value != NULL ? kind_of(value->type) : NULL;
+    if (kind != NULL && !is_of_kind(value->type, text, event->data.scalar.length))
+        snprintf(w->wrong, sizeof(w->wrong), "'%.40s' is not %s in line %zu%s%.40s", text, kind,
+                 event->start_mark.line + 1, p != NULL && p->field != NULL ? ", field " : "",
                  p != NULL && p->field != NULL ? p->field->key : "");
     value_ended(w);
 }
@@ -234,7 +249,11 @@ static bool on_event(struct walk *w, const yaml_event_t *event)
         w->depth--;
         value_ended(w);
         break;
-    case YAML_DOCUMENT_END_EVENT:
+    case YAML_DOCUMENT_START_EVENT: /* libcyaml takes the first and is silent about others */
+        if (w->documents++ > 0)
+            snprintf(w->wrong, sizeof(w->wrong), "a second document begins in line %zu",
+                     event->start_mark.line + 1);
+        break;
     case YAML_STREAM_END_EVENT:
         return false;
     default:
@@ -243,7 +262,7 @@ static bool on_event(struct walk *w, const yaml_event_t *event)
     return w->wrong[0] == '\0';
 }
 
-static void look_at_numbers(struct walk *w, const uint8_t *data, size_t len)
+static void look_again(struct walk *w, const uint8_t *data, size_t len)
 {
     yaml_parser_t parser;
     yaml_event_t event;
@@ -289,7 +308,7 @@ enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, c
         return HTH_E_CONFIG;
     }
     struct walk walk = {.root = kind->schema};
-    look_at_numbers(&walk, data, len);
+    look_again(&walk, data, len);
     if (walk.wrong[0] != '\0') {
         snprintf(error, error_max, "%s: %s", name, walk.wrong);
         hth_yaml_free(kind, *out);
