@@ -21,9 +21,9 @@
  *                and eight times as large, and says that a thousand samples are behind it
  *   usurper      a helper that claims the fastest line there can be, and answers every part that it
  *                is to reduce with numbers of its own, the same to all
- *   equivocator  averages like a trainer, with noise, and answers each member something else, every
- *                fifth time what is no answer
- *   deserter     looks for a group, is in it, then refuses every part and sends none
+ *   equivocator  averages like a trainer, brings what a turncoat brings, and answers each member
+ *                something else, every fifth time what is no answer
+ *   deserter     looks for a group, is in it, brings the same, then refuses every part and leaves
  *   replayer     says again what trainers and donors said in their notes, when it is old, and on
  *                boards where it does not belong
  *

@@ -225,7 +225,7 @@ static void equivocate(void *arg, struct hth_rpc_request *req)
     }
 }
 
-/* It was in the group, and is not any more: neither takes parts nor sends its own. */
+/* It was in the group, and is not any more: takes no part, and sends no more of its own. */
 static void desert(void *arg, struct hth_rpc_request *req)
 {
     struct perjurer *p = arg;

@@ -129,6 +129,7 @@ static void those_who_desert(void **state)
     uint64_t with = live(&hth_malice_deserter, HTH_SHARE_BATCH, 0, &drops);
 
     (void)state;
+    is_heard(&hth_malice_deserter, HTH_SHARE_BATCH); /* it leaves when its parts are on their way */
     /* Each of three groups in 20 s: twice before it is shunned, once when 10 s are over. */
     assert_in_range((uint64_t)drops, TRAINERS, 4 * TRAINERS);
     assert_true(with * 2 > calm);
