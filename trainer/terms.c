@@ -90,10 +90,13 @@ static uint32_t differing(const struct hth_roster_note *a, const struct hth_rost
     return set;
 }
 
+/* Terms are told short: a schema may be another though each of them looks alike. */
 static void name_them(uint32_t set, char *out, size_t size)
 {
     size_t at = 0;
 
+    if (set == 0)
+        snprintf(out, size, "setting");
     for (uint32_t i = 0; i < HTH_ROSTER_TERMS && at < size; i++)
         if (set & 1u << i)
             at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? "; " : "", keys[i]);
@@ -103,7 +106,7 @@ void hth_terms_others(const struct hth_roster *roster, struct hth_other_terms *o
 {
     const struct hth_roster_note *self = hth_roster_self(roster);
     const struct hth_roster_peer *p;
-    uint32_t least = UINT32_MAX;
+    uint32_t least = 0;
 
     *out = (struct hth_other_terms){.trainers = 0};
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
@@ -113,7 +116,7 @@ void hth_terms_others(const struct hth_roster *roster, struct hth_other_terms *o
             (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
             continue;
         out->trainers++;
-        if (__builtin_popcount(set) < __builtin_popcount(least))
+        if (least == 0 || (set != 0 && __builtin_popcount(set) < __builtin_popcount(least)))
             least = set;
     }
     if (out->trainers > 0)

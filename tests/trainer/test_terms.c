@@ -185,7 +185,7 @@ struct fixture {
     struct task_files files;
     int change;      /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
-    uint64_t updates[2];
+    uint64_t updates[3];
 };
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
@@ -324,6 +324,31 @@ static void test_own_business(void **state)
     end(f);
 }
 
+/* Terms are told as 32 bits each: whose schema is another and whose terms look like ours still
+ * differs in something, and does not hide what another one differs in. */
+static void test_looks_alike(void **state)
+{
+    struct fixture *f = two(ROWS, false);
+    const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
+    struct hth_terms alike, other;
+
+    (void)state;
+    assert_int_equal(hth_crew_join(f->crew), 2);
+    hth_world_run_for(f->world, 8 * S);
+    assert_ok(hth_crew_err(f->crew));
+    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
+        alike.hash[i] = first->terms[i] | UINT64_C(1) << 32;
+    other = alike;
+    other.hash[HTH_TERM_GRID]++;
+    hth_terms_set(hth_crew_roster(f->crew, 1), &alike, 0);
+    hth_world_run_for(f->world, 5 * S);
+    check_differ(f, 0, 1, "setting");
+    hth_terms_set(hth_crew_roster(f->crew, 2), &other, 0);
+    hth_world_run_for(f->world, 5 * S);
+    check_differ(f, 0, 2, MEETING);
+    end(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_the_second_is_refused),
         cmocka_unit_test(test_bootstrap_begins_beside),
         cmocka_unit_test(test_own_business),
+        cmocka_unit_test(test_looks_alike),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
