@@ -88,14 +88,20 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
     }
 }
 
-/* Not of who goes on with parameters that are nobody's. */
+/* Not of who goes on with parameters that are nobody's. On the loop thread, where that changes: who
+ * has a lineage when its checkpoint is asked for changes it in jobs of the trunk's queue only. */
+static bool has_lineage(const struct hth_trainer *t)
+{
+    return t->batch.on && !t->newcomer.approximate && t->lineage.digest != 0;
+}
+
 static void add_lineage(struct hth_st_writer *w, const struct hth_trainer *t)
 {
     uint8_t bytes[HTH_LINEAGE_BYTES];
     char text[2 * HTH_LINEAGE_BYTES + 1];
     struct hth_writer out;
 
-    if (!t->batch.on || t->newcomer.approximate || t->lineage.digest == 0)
+    if (!t->ckpt.has_lineage)
         return;
     hth_writer_init(&out, bytes, sizeof(bytes));
     hth_lineage_write(&t->lineage, &out);
@@ -205,6 +211,7 @@ void hth_checkpoint_take(struct hth_trainer *t)
 
     t->ckpt.busy = true;
     t->ckpt.err = HTH_OK;
+    t->ckpt.has_lineage = has_lineage(t);
     t->ckpt.take.run = take_run;
     t->ckpt.take.done = take_done;
     t->ckpt.take.job.bytes_moved = bytes;

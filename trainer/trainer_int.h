@@ -63,6 +63,7 @@ struct hth_eval {
 struct hth_ckpt {
     bool wanted; /* no flight starts until it is taken */
     bool busy;   /* being taken or written */
+    bool has_lineage;
     uint64_t at; /* updates when the last one was taken */
     struct hth_work take, write;
     struct hth_blob *bytes;
