@@ -362,7 +362,7 @@ static bool is_mine(const struct hth_state_donor *d, const struct hth_roster *ro
     const struct hth_roster_peer *p;
     uint32_t nearer = 0;
 
-    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
+    for (uint32_t i = 0; nearer < HTH_STATE_REACH && (p = hth_roster_at(roster, i)) != NULL; i++)
         nearer += has_state(d, p) && nearness(&p->id, newcomer) < ours;
     return nearer < HTH_STATE_REACH;
 }
