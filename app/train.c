@@ -598,6 +598,11 @@ static enum hth_err apply_flags(struct train *t)
         t->run->train.rows = t->rows;
     if (t->averaging >= 0)
         t->run->averaging.mode = (enum hth_run_averaging_mode)t->averaging;
+    if (t->target != 0 && t->run->averaging.mode != HTH_RUN_BATCH) {
+        hth_cli_say_error("--target is the size of a shared batch, and this trainer shares none: "
+                          "give --averaging batch, too");
+        return HTH_E_CONFIG;
+    }
     if (t->target != 0)
         t->run->averaging.target = t->target;
     if (t->flights != 0)

@@ -73,6 +73,22 @@ static void test_command_lines(void **state)
     place_end(p);
 }
 
+/* What a flag is about is not in the run: found out once that is read. */
+static void test_no_batch_to_share(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    static const char *const modes[] = {"local", "off"};
+    toy_init(&t, p, 2);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(modes); i++) {
+        struct proc *proc = START(p, modes[i], "train", "--run", t.run, "--dir",
+                                  place_path(p, "state"), "--averaging", modes[i], "--target", "9");
+        assert_int_equal(proc_wait(proc), 3);
+        proc_must_say(proc, "give --averaging batch, too");
+    }
+    place_end(p);
+}
+
 static void test_help_goes_to_stdout(void **state)
 {
     struct place *p = *state;
@@ -348,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_command_lines),
+        CASE(test_no_batch_to_share),
         CASE(test_help_goes_to_stdout),
         CASE(test_instruction_sets),
         CASE(test_kernels_to_measure),
