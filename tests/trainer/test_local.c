@@ -4,8 +4,10 @@
  * differences, learning, resume to the bit, evaluation, and what is not finite.
  */
 #include "core/mem.h"
+#include "experts/safetensors.h"
 #include "experts/store.h"
 #include "support/test.h"
+#include "trainer/lineage.h"
 #include "trainer/task.h"
 
 #define LOSSES_MAX 256
@@ -473,6 +475,87 @@ static void test_bad_checkpoints(void **state)
     hth_free(copy);
 }
 
+/* The same file with another lineage, or none; sealed anew, as whoever forges one would. */
+static void put_with_lineage(struct fixture *f, const struct hth_st_reader *r, const char *lineage)
+{
+    static const char *const keys[] = {"hearth.kind",    "hearth.schema",   "hearth.seed",
+                                       "hearth.updates", "hearth.launched", "hearth.samples",
+                                       "hearth.steps",   "hearth.loss_ema", "hearth.accuracy_ema"};
+    struct hth_st_writer *w = hth_st_writer_new();
+    struct hth_blob *bytes;
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(keys); i++) {
+        assert_non_null(hth_st_meta(r, keys[i]));
+        hth_st_add_meta(w, keys[i], hth_st_meta(r, keys[i]));
+    }
+    if (lineage != NULL)
+        hth_st_add_meta(w, "hearth.lineage", lineage);
+    for (size_t i = 0; i < hth_st_count(r); i++) {
+        const struct hth_st_entry *e = hth_st_at(r, i);
+        hth_st_add(w, e->name, e->dtype, e->ndim, e->dim, e->data);
+    }
+    assert_ok(hth_st_writer_finish(w, &bytes));
+    hth_st_writer_free(w);
+    hth_node_disk_put(f->node, "trunk", bytes->data, bytes->size);
+    hth_blob_unref(bytes);
+}
+
+/* A file from before there were lineages is taken, and one whose lineage is none is not. */
+static void test_bad_lineages(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = frozen_experts();
+    char good[2 * HTH_LINEAGE_BYTES + 1], bad[sizeof(good) + 1];
+    static const struct {
+        size_t at;
+        char c;
+    } edits[] = {{0, 'x'},                /* no digit */
+                 {sizeof(good) - 2, 0},   /* shorter */
+                 {sizeof(good) - 1, '0'}, /* longer */
+                 {2 * 8, '1'},            /* begins after its end */
+                 {2 * 16, '1'}};          /* ends after the step of the file */
+    struct hth_st_reader *r;
+    struct hth_trainer *t;
+    uint8_t *copy;
+    size_t len;
+
+    o.local = true;
+    o.share.mode = HTH_SHARE_BATCH;
+    o.share.target = 32;
+    o.checkpoint_path = "trunk";
+    o.updates_max = 6;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    put_down(f, t);
+    const uint8_t *bytes = hth_node_disk_get(f->node, "trunk", &len);
+    assert_non_null(bytes);
+    copy = hth_calloc(1, len);
+    memcpy(copy, bytes, len);
+    assert_ok(hth_st_open(copy, len, &r));
+    assert_non_null(hth_st_meta(r, "hearth.lineage"));
+    assert_int_equal(strlen(hth_st_meta(r, "hearth.lineage")), sizeof(good) - 1);
+    memcpy(good, hth_st_meta(r, "hearth.lineage"), sizeof(good));
+
+    o.resume = true;
+    put_with_lineage(f, r, NULL);
+    t = make(f, o);
+    put_down(f, t);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(edits); i++) {
+        memcpy(bad, good, sizeof(good));
+        bad[sizeof(good)] = 0;
+        assert_true(bad[edits[i].at] != edits[i].c);
+        bad[edits[i].at] = edits[i].c;
+        put_with_lineage(f, r, bad);
+        assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
+    }
+    put_with_lineage(f, r, good);
+    t = make(f, o);
+    put_down(f, t);
+    hth_st_close(r);
+    hth_free(copy);
+}
+
 /* A gradient that is longer than the clip moves the trunk by rate times clip, in its direction; a
  * schedule's first rate is that of step 0. */
 static void test_gradients_are_clipped(void **state)
@@ -766,6 +849,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_resume_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop_saves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_checkpoints, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_lineages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gradients_are_clipped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_averager_shifts_the_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_averaged_squares_stay_squares, setup, teardown),
