@@ -139,6 +139,7 @@ struct member {
     int64_t moved_us;     /* when the bytes below had grown by MOVED_BYTES_MIN */
     uint64_t moved_bytes; /* over its connections */
     int64_t held_us;      /* that the round waited for its parts while most had sent theirs */
+    int64_t owing_us;     /* ... for its answers while most had given theirs */
     bool ever_heard;      /* in this round */
     bool took_part;       /* something of this round came from it */
     bool suspect;         /* fell silent in a round before, and was not heard since */

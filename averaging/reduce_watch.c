@@ -22,7 +22,9 @@
  *
  * twice the patience where nobody said how fast a line is, is given up in both roles, and keeps
  * getting the mean. So a line of a fifth is waited for, whatever the size of the vector, and one of
- * a hundredth not. Where many are slow nobody is, until the round's time is over.
+ * a hundredth not. Who owes answers when most of the others have given theirs is given up as a
+ * reducer after half as long again: it may put off its parts, whose bytes move all the time. Where
+ * many are slow nobody is, until the round's time is over.
  */
 #include <stdlib.h>
 
@@ -333,18 +335,18 @@ static bool lags(const struct hth_reduce_round *r, uint32_t i, uint32_t usual)
     return watch_due_as_sender(r, i) && r->members[i].got + LAG_PARTS <= usual;
 }
 
-/* Whom the others wait for. What a late look of our own has missed counts as one look. */
-static void weigh(struct hth_reduce_round *r, int64_t now)
+/* Few hold up many. */
+static bool are_few(uint32_t behind, uint32_t all)
 {
-    const struct hth_reducer_opts *o = &r->reducer->opts;
-    int64_t passed = HTH_MIN(now - r->weighed_us, o->silence_min_us / 4);
+    return behind > 0 && behind <= HTH_MAX(all / 4, 1u);
+}
+
+static void weigh_senders(struct hth_reduce_round *r, int64_t passed)
+{
     uint32_t senders, behind = 0, usual = usual_got(r, &senders);
-    r->weighed_us = now;
     for (uint32_t i = 0; i < r->member_count; i++)
         behind += lags(r, i, usual);
-    if (behind == 0 || behind > HTH_MAX(senders / 4, 1u))
-        return;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->member_count && are_few(behind, senders); i++) {
         struct member *m = &r->members[i];
         if (!lags(r, i, usual))
             continue;
@@ -352,6 +354,36 @@ static void weigh(struct hth_reduce_round *r, int64_t now)
         if (m->held_us >= r->held_max_us)
             drop(r, i, HTH_REDUCE_DROP_SLOW);
     }
+}
+
+/* Who has not answered all parts when the others have. It may have to give up a sender first. */
+static void weigh_reducers(struct hth_reduce_round *r, int64_t passed)
+{
+    uint32_t reducers = 0, behind = 0;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        const struct member *m = &r->members[i];
+        reducers += i != r->self && m->part_count > 0 && m->as_reducer == HTH_REDUCE_DROP_NONE;
+        behind += watch_due_as_reducer(r, i);
+    }
+    if (reducers < 2 || !are_few(behind, reducers))
+        return;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct member *m = &r->members[i];
+        if (!watch_due_as_reducer(r, i))
+            continue;
+        m->owing_us += passed;
+        if (m->owing_us >= r->held_max_us + r->held_max_us / 2)
+            fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
+    }
+}
+
+/* Whom the others wait for. What a late look of our own has missed counts as one look. */
+static void weigh(struct hth_reduce_round *r, int64_t now)
+{
+    int64_t passed = HTH_MIN(now - r->weighed_us, r->reducer->opts.silence_min_us / 4);
+    r->weighed_us = now;
+    weigh_senders(r, passed);
+    weigh_reducers(r, passed);
 }
 
 static void keep_time(struct hth_reduce_round *r, int64_t now)

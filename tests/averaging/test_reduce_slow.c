@@ -347,6 +347,41 @@ static void test_one_slow_line(void **state)
     }
 }
 
+static void put_off(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_refuse(req, HTH_E_BUSY, HTH_US_PER_MS, "soon, soon");
+}
+
+/* One sends its parts like the others and puts off whoever sends it any: that its line moves bytes
+ * helps it no more than a slow one. */
+static void test_one_puts_off(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    swarm_defaults(&s);
+    s.timeout_us = 30 * HTH_US_PER_S;
+    s.share_max = 2;
+    line_swarm(&s, 96, 8, 1u << 19, 100);
+    hth_rpc_serve(s.peer[VICTIM].rpc, HTH_REDUCE_METHOD, put_off, NULL);
+    swarm_start(&s);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct hth_reduce_result *r = &s.peer[i].result;
+
+        if (i == VICTIM)
+            continue;
+        assert_ok(r->err);
+        assert_true(r->took_us < 9 * HTH_US_PER_S);
+        assert_int_equal(r->fates[VICTIM].as_sender, HTH_REDUCE_DROP_NONE);
+        assert_int_equal(r->fates[VICTIM].as_reducer, HTH_REDUCE_DROP_SLOW);
+        for (uint32_t m = 0; m < 8; m++)
+            assert_true(m == VICTIM || r->fates[m].as_sender + r->fates[m].as_reducer == 0);
+    }
+    swarm_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_frozen),        cmocka_unit_test(test_far),
         cmocka_unit_test(test_far_newcomer),  cmocka_unit_test(test_dead_stranger),
         cmocka_unit_test(test_two_rounds),    cmocka_unit_test(test_line_is_learnt),
+        cmocka_unit_test(test_one_puts_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
