@@ -50,7 +50,7 @@ struct hth_moshpit_opts {
     const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     enum hth_avg_mode mode;
-    double bandwidth;   /* bytes a second that it can send; 0: not known, or a client */
+    double bandwidth;   /* bit/s that it can send; 0: not known, or a client */
     uint32_t group_min; /* members that make a round worth it, helpers not counted */
     int64_t window_us;  /* that a round looks for a group after the values are ready */
     int64_t round_us;   /* that a round reduces, at most */
