@@ -25,24 +25,6 @@ void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
-static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
-{
-    struct hth_avg_node *n = arg;
-
-    if (n->reducer != NULL)
-        hth_reducer_peer_lost(n->reducer, id);
-    if (n->averager.ops != NULL)
-        hth_moshpit_peer_lost(&n->averager, id, err);
-}
-
-static void on_change(void *arg)
-{
-    struct hth_avg_node *n = arg;
-
-    if (n->averager.ops != NULL)
-        hth_moshpit_nudge(&n->averager);
-}
-
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct hth_avg_node *n = arg;
@@ -58,7 +40,7 @@ static void on_timer(void *arg)
     struct hth_avg_node *n = arg;
     struct hth_roster_stats seen;
 
-    hth_roster_stats(n->roster, &seen);
+    hth_roster_stats(n->avg.roster, &seen);
     if (seen.seen + 1 < n->opts.population) {
         hth_timer_set(n->env, n->timer, LOOK_US);
         return;
@@ -84,8 +66,8 @@ static enum hth_err open_net(struct hth_avg_node *n)
     hth_peer_id_short(&n->env->self, n->env->log.node);
     rpc.network = n->opts.network;
     rpc.listen = &n->opts.addr;
-    rpc.on_peer_lost = on_peer_lost;
-    rpc.arg = n;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &n->avg;
     HTH_TRY(hth_rpc_new(n->env, &rpc, &n->rpc));
     hth_rpc_addr(n->rpc, &n->opts.addr);
     dht.bind = n->opts.addr;
@@ -96,12 +78,30 @@ static enum hth_err open_net(struct hth_avg_node *n)
     return HTH_OK;
 }
 
+static enum hth_err open_averager(struct hth_avg_node *n)
+{
+    const struct hth_avg_node_opts *opts = &n->opts;
+    struct hth_avg_peer_opts o = HTH_AVG_PEER_OPTS_INIT;
+
+    o.network = opts->network;
+    o.addr = opts->addr;
+    o.mode = opts->mode;
+    o.bandwidth = opts->bandwidth;
+    o.roster.schema = HTH_AVG_NODE_SCHEMA;
+    o.roster.flags = opts->flags;
+    o.roster.shape = opts->shape;
+    o.roster.has_cell = true;
+    o.roster.cell = hth_avg_cell_of_rank(&opts->shape, opts->rank);
+    o.roster.publish_min_us = POSTED_US;
+    o.moshpit.window_us = opts->window_us;
+    if (opts->silence_us > 0)
+        o.reducer.silence_min_us = o.reducer.silence_max_us = o.reducer.patience_us =
+            opts->silence_us;
+    return hth_avg_peer_open(n->env, n->rpc, n->dht, &o, &n->avg);
+}
+
 enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_avg_node *n)
 {
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
-    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
-
     memset(n, 0, sizeof(*n));
     n->opts = *opts;
     n->values = hth_try_calloc(opts->count, sizeof(*n->values));
@@ -110,25 +110,8 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
     hth_avg_node_values(opts->seed, opts->rank, n->values, opts->count);
     n->span = (struct hth_avg_span){.count = opts->count, .format = opts->format};
     HTH_TRY(open_net(n));
-    roster.network = moshpit.network = n->opts.network;
-    roster.addr = moshpit.addr = n->opts.addr;
-    roster.schema = HTH_AVG_NODE_SCHEMA;
-    roster.flags = opts->flags | (opts->mode == HTH_AVG_HELPER ? HTH_ROSTER_HELPER : 0);
-    roster.bandwidth = moshpit.bandwidth = opts->bandwidth;
-    roster.shape = opts->shape;
-    roster.has_cell = true;
-    roster.cell = hth_avg_cell_of_rank(&opts->shape, opts->rank);
-    roster.publish_min_us = POSTED_US;
-    roster.on_change = on_change;
-    roster.arg = n;
-    moshpit.mode = opts->mode;
-    moshpit.window_us = opts->window_us;
-    HTH_TRY(hth_roster_new(n->env, n->dht, &roster, &n->roster));
-    if (opts->silence_us > 0)
-        reducer.silence_min_us = reducer.silence_max_us = reducer.patience_us = opts->silence_us;
-    HTH_TRY(hth_reducer_new(n->env, n->rpc, &reducer, &n->reducer));
-    HTH_TRY(hth_moshpit_new(n->env, n->rpc, n->dht, n->roster, n->reducer, &moshpit, &n->averager));
-    HTH_TRY(hth_averager_start(&n->averager, on_round, n));
+    HTH_TRY(open_averager(n));
+    HTH_TRY(hth_averager_start(&n->avg.averager, on_round, n));
     n->timer = hth_timer_new(n->env, on_timer, n);
     hth_timer_set(n->env, n->timer, 0);
     return HTH_OK;
@@ -153,11 +136,11 @@ enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
 
     if (n->opts.mode == HTH_AVG_HELPER) {
         o.weight = 0;
-        return hth_averager_offer(&n->averager, &o);
+        return hth_averager_offer(&n->avg.averager, &o);
     }
     HTH_TRY(hth_env_blob_new(n->env, bytes, NULL, &o.values));
     memcpy(o.values->data, n->values, bytes);
-    err = hth_averager_offer(&n->averager, &o);
+    err = hth_averager_offer(&n->avg.averager, &o);
     hth_blob_unref(o.values);
     return err;
 }
@@ -166,10 +149,7 @@ void hth_avg_node_close(struct hth_avg_node *n)
 {
     if (n->env != NULL)
         hth_net_jobs_end(n->env);
-    hth_averager_free(&n->averager);
-    hth_reducer_free(n->reducer);
-    n->reducer = NULL;
-    hth_roster_free(n->roster);
+    hth_avg_peer_close(&n->avg);
     if (n->timer != NULL)
         hth_timer_free(n->env, n->timer);
     hth_rpc_free(n->rpc);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * avg_node.h: an averager in the real world and nothing else: loop, DHT node, endpoint, roster,
- * reducer, moshpit, and a vector that goes through sweeps. For benchmarks and for tests of several
- * processes; `hearth train` builds its own.
+ * avg_node.h: an averager in the real world and nothing else: loop, DHT node, endpoint, averager
+ * (averaging/peer.h), and a vector that goes through sweeps. For benchmarks and for tests of
+ * several processes; `hearth train` builds its own.
  *
  *   hth_avg_node_open     everything is made; the roster fills while the loop runs
  *   hth_avg_node_run      until hth_net_stop(node->env): waits for `population` peers, calls
@@ -14,9 +14,7 @@
 #ifndef HTH_APP_AVG_NODE_H
 #define HTH_APP_AVG_NODE_H
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
+#include "averaging/peer.h"
 #include "core/env.h"
 #include "kernels/quant.h"
 #include "rpc/rpc.h"
@@ -39,7 +37,7 @@ struct hth_avg_node_opts {
     enum hth_quant_format format;
     enum hth_avg_mode mode; /* a helper offers no values */
     double bandwidth;       /* as of struct hth_roster_opts */
-    uint32_t flags;         /* of the roster's note; that of a helper is set by the mode */
+    uint32_t flags;         /* of the roster's note, besides those of the mode */
     uint64_t seed;          /* of the values: standard normals of (seed, rank) */
     int64_t window_us;
     int64_t silence_us;  /* after which a peer is held for dead; 0: learnt (hth_reducer_opts) */
@@ -55,9 +53,7 @@ struct hth_avg_node {
     struct hth_opendht *opendht;
     struct hth_dht *dht;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;
     struct hth_timer *timer;
     struct hth_avg_span span;
     bool ready;

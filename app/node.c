@@ -87,9 +87,9 @@ static void on_timer(void *arg)
     struct node *n = arg;
     struct hth_helper_stats s;
     struct hth_other_terms others;
-    uint32_t trainers = hth_roster_population(n->together.roster, NULL);
+    uint32_t trainers = hth_roster_population(n->together.avg.roster, NULL);
     hth_helper_stats(n->helper, &s);
-    hth_terms_others(n->together.roster, &others);
+    hth_terms_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
         fprintf(stderr, "%u trainer%s of run '%s'%s\n", trainers, trainers == 1 ? "" : "s",
                 n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
@@ -120,7 +120,7 @@ static enum hth_err open_helper(struct node *n)
     HTH_TRY(
         hth_together_open(&n->together, &n->peer, &n->run->averaging, HTH_AVG_HELPER, n->up_mbit));
     hth_together_share(&n->together, &n->run->averaging, &opts.share);
-    opts.averager = &n->together.averager;
+    opts.averager = &n->together.avg.averager;
     HTH_TRY(hth_helper_new(n->peer.env, &opts, &n->helper));
     n->together.helper = n->helper;
     n->timer = hth_timer_new(n->peer.env, on_timer, n);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/together.h"
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/helper.h"
@@ -20,57 +17,37 @@
 static void on_change(void *arg)
 {
     struct hth_together *t = arg;
-    if (t->averager.ops != NULL)
-        hth_moshpit_nudge(&t->averager);
     if (t->trainer != NULL)
         hth_trainer_nudge(t->trainer);
     if (t->helper != NULL)
         hth_helper_nudge(t->helper);
 }
 
-static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
-{
-    struct hth_together *t = arg;
-    if (t->reducer != NULL)
-        hth_reducer_peer_lost(t->reducer, id);
-    if (t->averager.ops != NULL)
-        hth_moshpit_peer_lost(&t->averager, id, err);
-}
-
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
                                const struct hth_run_averaging *run, enum hth_avg_mode mode,
                                double up_mbit)
 {
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
-    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    struct hth_avg_peer_opts o = HTH_AVG_PEER_OPTS_INIT;
     memset(t, 0, sizeof(*t));
     t->peer = peer;
-    roster.network = moshpit.network = peer->network;
-    roster.addr = moshpit.addr = peer->announce;
-    if (mode == HTH_AVG_CLIENT)
-        roster.flags = HTH_ROSTER_CLIENT;
-    else if (mode == HTH_AVG_HELPER)
-        roster.flags = HTH_ROSTER_HELPER;
-    moshpit.mode = mode;
-    roster.bandwidth = moshpit.bandwidth = up_mbit * BITS_PER_MBIT;
-    roster.group_max = run->group;
-    roster.silent = true;
-    roster.publish_min_us = run->mode == HTH_RUN_BATCH ? TELL_BATCH_US : TELL_LOCAL_US;
-    roster.on_change = on_change;
-    roster.arg = t;
+    o.network = peer->network;
+    o.addr = peer->announce;
+    o.mode = mode;
+    o.bandwidth = up_mbit * BITS_PER_MBIT;
+    o.roster.group_max = run->group;
+    o.roster.silent = true;
+    o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? TELL_BATCH_US : TELL_LOCAL_US;
     if (run->grid != NULL)
-        HTH_TRY(hth_avg_shape_parse(run->grid, &roster.shape));
-    reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
-    reducer.clip = run->clip;
-    moshpit.share_max = run->share_max;
-    moshpit.budget = &peer->bodies;
-    HTH_TRY(hth_roster_new(peer->env, peer->dht, &roster, &t->roster));
-    HTH_TRY(hth_reducer_new(peer->env, peer->rpc, &reducer, &t->reducer));
-    HTH_TRY(hth_moshpit_new(peer->env, peer->rpc, peer->dht, t->roster, t->reducer, &moshpit,
-                            &t->averager));
-    peer->on_peer_lost = on_peer_lost;
-    peer->on_peer_lost_arg = t;
+        HTH_TRY(hth_avg_shape_parse(run->grid, &o.roster.shape));
+    o.reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
+    o.reducer.clip = run->clip;
+    o.moshpit.share_max = run->share_max;
+    o.moshpit.budget = &peer->bodies;
+    o.on_change = on_change;
+    o.arg = t;
+    HTH_TRY(hth_avg_peer_open(peer->env, peer->rpc, peer->dht, &o, &t->avg));
+    peer->on_peer_lost = hth_avg_peer_lost;
+    peer->on_peer_lost_arg = &t->avg;
     return HTH_OK;
 }
 
@@ -90,7 +67,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
                         struct hth_share_opts *out)
 {
     out->mode = run->mode == HTH_RUN_BATCH ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
-    out->roster = t->roster;
+    out->roster = t->avg.roster;
     out->dht = t->peer->dht;
     out->network = t->peer->network;
     out->addr = t->peer->announce;
@@ -105,14 +82,14 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
 
 void hth_together_join(struct hth_together *t)
 {
-    if (t->roster != NULL)
-        hth_roster_speak(t->roster);
+    if (t->avg.roster != NULL)
+        hth_roster_speak(t->avg.roster);
 }
 
 void hth_together_leave(struct hth_together *t, hth_fn *done, void *arg)
 {
-    if (t->roster != NULL)
-        hth_roster_leave(t->roster, done, arg);
+    if (t->avg.roster != NULL)
+        hth_roster_leave(t->avg.roster, done, arg);
     else
         done(arg);
 }
@@ -122,15 +99,13 @@ void hth_together_close(struct hth_together *t)
     if (t->peer == NULL)
         return;
     t->peer->on_peer_lost = NULL;
-    hth_averager_free(&t->averager);
-    hth_reducer_free(t->reducer);
-    hth_roster_free(t->roster);
+    hth_avg_peer_close(&t->avg);
     memset(t, 0, sizeof(*t));
 }
 
 uint32_t hth_together_trainers(const struct hth_together *t)
 {
-    return t->roster != NULL ? HTH_MAX(hth_roster_population(t->roster, NULL), 1u) : 1;
+    return t->avg.roster != NULL ? HTH_MAX(hth_roster_population(t->avg.roster, NULL), 1u) : 1;
 }
 
 /* ---- shown --------------------------------------------------------------------------------- */
@@ -189,8 +164,8 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
 void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out)
 {
     struct hth_averager_stats a = {.last = {.weight_fraction = 0}};
-    if (t->averager.ops != NULL)
-        hth_averager_stats(&t->averager, &a);
+    if (t->avg.averager.ops != NULL)
+        hth_averager_stats(&t->avg.averager, &a);
     *out = a.last;
 }
 
@@ -201,20 +176,21 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     char shape[HTH_AVG_SHAPE_TEXT_MAX];
     uint32_t generation;
     json_t *all = stats != NULL ? share_json(&stats->share) : json_object();
-    if (t->roster == NULL)
+    if (t->avg.roster == NULL)
         return all;
-    hth_averager_stats(&t->averager, &a);
-    hth_roster_stats(t->roster, &r);
-    const struct hth_avg_shape *grid = hth_roster_shape(t->roster, &generation);
+    hth_averager_stats(&t->avg.averager, &a);
+    hth_roster_stats(t->avg.roster, &r);
+    const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster, &generation);
     json_object_update_new(
-        all, json_pack("{s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}",
-                       "trainers", (int)hth_roster_population(t->roster, NULL), "seen", (int)r.seen,
-                       "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "", "generation",
-                       (int)generation, "rounds", (json_int_t)a.rounds, "rounds_failed",
-                       (json_int_t)a.failed, "rounds_alone", (json_int_t)a.alone, "drops",
-                       (json_int_t)a.drops, "bytes_out", (json_int_t)a.bytes_out, "bytes_in",
-                       (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
-                       r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
+        all,
+        json_pack("{s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}",
+                  "trainers", (int)hth_roster_population(t->avg.roster, NULL), "seen", (int)r.seen,
+                  "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "", "generation",
+                  (int)generation, "rounds", (json_int_t)a.rounds, "rounds_failed",
+                  (json_int_t)a.failed, "rounds_alone", (json_int_t)a.alone, "drops",
+                  (json_int_t)a.drops, "bytes_out", (json_int_t)a.bytes_out, "bytes_in",
+                  (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
+                  r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
     return all;
 }
 

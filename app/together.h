@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * together.h: what a trainer needs to share its trunk with others, and a helper to reduce for them:
- * the roster, the reducer and the moshpit averager on one peer; and how averaging is shown.
+ * the averager (averaging/peer.h) on one peer; and how averaging is shown.
  *
  * A trainer that others can't dial (peer.h: dials_only) takes part as a client, which reduces
  * nothing.
@@ -16,21 +16,16 @@
 
 #include "app/peer.h"
 #include "app/runfile.h"
-#include "averaging/averager.h"
-#include "averaging/match.h"
+#include "averaging/peer.h"
 #include "trainer/trainer.h"
 
 #include <jansson.h>
 
 struct hth_helper;
-struct hth_reducer;
-struct hth_roster;
 
 struct hth_together {
     struct hth_peer *peer;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;     /* closed: it trains alone */
     struct hth_trainer *trainer; /* set by the owner, for nudges; may be NULL ... */
     struct hth_helper *helper;   /* ... as may this */
 };

@@ -275,7 +275,7 @@ static void notice_company(struct train *t, const struct hth_train_stats *s)
 {
     enum hth_share_phase phase = s->share.phase;
     uint32_t trainers = hth_together_trainers(&t->together);
-    if (t->together.roster == NULL || phase == HTH_SHARE_LOOKING || phase == HTH_SHARE_FETCHING)
+    if (t->together.avg.roster == NULL || phase == HTH_SHARE_LOOKING || phase == HTH_SHARE_FETCHING)
         return;
     if (t->company != 0 && (t->company == 1) == (trainers == 1))
         return;
@@ -292,9 +292,9 @@ static void notice_company(struct train *t, const struct hth_train_stats *s)
 static void notice_others(struct train *t)
 {
     struct hth_other_terms now;
-    if (t->together.roster == NULL)
+    if (t->together.avg.roster == NULL)
         return;
-    hth_terms_others(t->together.roster, &now);
+    hth_terms_others(t->together.avg.roster, &now);
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
         fprintf(stderr,
                 "%s%u in run '%s' train with another %s: they and this one never average; compare "
@@ -410,7 +410,7 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
 static void say_other_settings(struct train *t)
 {
     struct hth_other_terms others;
-    hth_terms_others(t->together.roster, &others);
+    hth_terms_others(t->together.avg.roster, &others);
     hth_cli_say_error(
         "run '%s' is trained already, by %u with another %s: this trainer would begin a "
         "second run on the same experts; give it their run file and flags, or another "
@@ -506,8 +506,8 @@ static enum hth_err make_trainer(struct train *t)
     opts.backend = t->backend;
     opts.rpc = t->peer.rpc;
     opts.directory = t->directory;
-    if (t->together.roster != NULL) {
-        opts.averager = &t->together.averager;
+    if (t->together.avg.roster != NULL) {
+        opts.averager = &t->together.avg.averager;
         hth_together_share(&t->together, &t->run->averaging, &opts.share);
         opts.share.bootstrap = t->bootstrap;
     }

@@ -2,8 +2,8 @@
 /*
  * malice_average.c: peers that lie to the averaging.
  *
- * Each is a node of the production parts, endpoint, roster, reducer and moshpit, that goes where
- * the trainers go as a helper does (trainer/helper.h). It lies at two seams: a table around the
+ * Each is a node of the production parts, endpoint and averager, that goes where the
+ * trainers go as a helper does (trainer/helper.h). It lies at two seams: a table around the
  * averager puts values and a weight into what is offered, and a handler of its own takes the place
  * of the reducer's for parts that others send.
  *
@@ -12,10 +12,8 @@
  */
 #include <string.h>
 
-#include "averaging/moshpit.h"
+#include "averaging/peer.h"
 #include "averaging/part.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
 #include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/rng.h"
@@ -44,9 +42,8 @@ struct perjurer {
     struct hth_rng rng;
     uint64_t seed; /* of made-up numbers */
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager inner, outer;
+    struct hth_avg_peer avg; /* honest */
+    struct hth_averager outer;
     struct hth_helper *helper;
     struct hth_blob *last[TICKETS]; /* averages */
     bool out[TICKETS];
@@ -93,7 +90,7 @@ static enum hth_err p_offer(void *self, const struct hth_avg_offer *offer)
         fill(p, p->last[o.ticket], o.values);
         o.weight = SAMPLES;
     }
-    err = hth_averager_offer(&p->inner, &o);
+    err = hth_averager_offer(&p->avg.averager, &o);
     hth_blob_unref(o.values);
     p->out[o.ticket] = err == HTH_OK;
     return err;
@@ -117,27 +114,27 @@ static enum hth_err p_start(void *self, hth_avg_round_fn *fn, void *arg)
 
     p->fn = fn;
     p->arg = arg;
-    return hth_averager_start(&p->inner, on_round, p);
+    return hth_averager_start(&p->avg.averager, on_round, p);
 }
 
 static enum hth_err p_ready(void *self, enum hth_avg_reason *reason)
 {
-    return hth_averager_ready(&((struct perjurer *)self)->inner, reason);
+    return hth_averager_ready(&((struct perjurer *)self)->avg.averager, reason);
 }
 
 static enum hth_err p_prepare(void *self, const struct hth_avg_offer *offer, int64_t ready_in_us)
 {
-    return hth_averager_prepare(&((struct perjurer *)self)->inner, offer, ready_in_us);
+    return hth_averager_prepare(&((struct perjurer *)self)->avg.averager, offer, ready_in_us);
 }
 
 static void p_stop(void *self)
 {
-    hth_averager_stop(&((struct perjurer *)self)->inner);
+    hth_averager_stop(&((struct perjurer *)self)->avg.averager);
 }
 
 static void p_stats(const void *self, struct hth_averager_stats *out)
 {
-    hth_averager_stats(&((const struct perjurer *)self)->inner, out);
+    hth_averager_stats(&((const struct perjurer *)self)->avg.averager, out);
 }
 
 static void p_free(void *self)
@@ -239,8 +236,8 @@ static void on_leave(void *arg)
 {
     struct perjurer *p = arg;
 
-    hth_averager_stop(&p->inner);
-    if (hth_averager_start(&p->inner, on_round, p) != HTH_OK)
+    hth_averager_stop(&p->avg.averager);
+    if (hth_averager_start(&p->avg.averager, on_round, p) != HTH_OK)
         return;
     for (uint64_t i = 0; i < TICKETS; i++) {
         const struct hth_avg_result r = {
@@ -257,20 +254,8 @@ static void on_change(void *arg)
 {
     struct perjurer *p = arg;
 
-    if (p->inner.ops != NULL)
-        hth_moshpit_nudge(&p->inner);
     if (p->helper != NULL)
         hth_helper_nudge(p->helper);
-}
-
-static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
-{
-    struct perjurer *p = arg;
-
-    if (p->reducer != NULL)
-        hth_reducer_peer_lost(p->reducer, peer);
-    if (p->inner.ops != NULL)
-        hth_moshpit_peer_lost(&p->inner, peer, err);
 }
 
 static void perjurer_stop(void *self)
@@ -278,9 +263,7 @@ static void perjurer_stop(void *self)
     struct perjurer *p = self;
 
     hth_helper_free(p->helper);
-    hth_averager_free(&p->inner);
-    hth_reducer_free(p->reducer);
-    hth_roster_free(p->roster);
+    hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     hth_timer_free(p->place.env, p->timer);
     for (uint32_t i = 0; i < TICKETS; i++)
@@ -290,40 +273,33 @@ static void perjurer_stop(void *self)
 
 static enum hth_err join(struct perjurer *p)
 {
-    static const uint32_t flags[] = {
-        [HTH_AVG_HELPER] = HTH_ROSTER_HELPER, [HTH_AVG_CLIENT] = HTH_ROSTER_CLIENT};
     const struct hth_malice_place *place = &p->place;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
-    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
     struct hth_helper_opts helper = {.model = place->trainer->model,
                                      .optim = place->trainer->optim,
                                      .share = place->trainer->share,
                                      .averager = &p->outer};
 
-    rpc.network = roster.network = moshpit.network = place->network;
+    rpc.network = avg.network = place->network;
     if (p->manner->mode != HTH_AVG_CLIENT) {
         rpc.listen = &place->addr;
-        roster.addr = moshpit.addr = place->addr;
+        avg.addr = place->addr;
     }
-    rpc.on_peer_lost = on_peer_lost;
-    roster.on_change = on_change;
-    rpc.arg = roster.arg = p;
-    roster.flags = flags[p->manner->mode];
-    roster.bandwidth = moshpit.bandwidth = p->manner->bandwidth;
-    moshpit.mode = p->manner->mode;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &p->avg;
+    avg.bandwidth = p->manner->bandwidth;
+    avg.mode = p->manner->mode;
+    avg.on_change = on_change;
+    avg.arg = p;
     if (p->manner->on_part != NULL)
-        reducer.patience_us = NO_PAUSE; /* nothing comes to it */
+        avg.reducer.patience_us = NO_PAUSE; /* nothing comes to it */
     HTH_TRY(hth_rpc_new(place->env, &rpc, &p->rpc));
-    HTH_TRY(hth_roster_new(place->env, place->dht, &roster, &p->roster));
-    HTH_TRY(hth_reducer_new(place->env, p->rpc, &reducer, &p->reducer));
-    HTH_TRY(hth_moshpit_new(place->env, p->rpc, place->dht, p->roster, p->reducer, &moshpit,
-                            &p->inner));
+    HTH_TRY(hth_avg_peer_open(place->env, p->rpc, place->dht, &avg, &p->avg));
     if (p->manner->on_part != NULL)
         hth_rpc_serve(p->rpc, HTH_REDUCE_METHOD, p->manner->on_part, p);
     p->outer = (struct hth_averager){.ops = &lying_ops, .self = p};
-    helper.share.roster = p->roster;
+    helper.share.roster = p->avg.roster;
     helper.share.dht = place->dht;
     return hth_helper_new(place->env, &helper, &p->helper);
 }

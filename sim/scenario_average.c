@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/scenario_average.h"
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
+#include "averaging/peer.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "rpc/rpc.h"
@@ -29,9 +27,7 @@ struct peer {
     struct hth_node *node;
     struct hth_env *env; /* NULL while it is down */
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;
     struct hth_avg_cell cell; /* where it stood last */
     float *values;
     bool struck;
@@ -71,22 +67,6 @@ static void tell(const struct average *a, const struct peer *p, const char *even
 
 /* ---- a peer -------------------------------------------------------------------------------- */
 
-static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
-{
-    struct peer *p = arg;
-    if (p->reducer != NULL)
-        hth_reducer_peer_lost(p->reducer, id);
-    if (p->averager.ops != NULL)
-        hth_moshpit_peer_lost(&p->averager, id, err);
-}
-
-static void on_change(void *arg)
-{
-    struct peer *p = arg;
-    if (p->averager.ops != NULL)
-        hth_moshpit_nudge(&p->averager);
-}
-
 /* The offer is over, with this result or by its owner's death. */
 static void end_offer(struct peer *p)
 {
@@ -117,26 +97,22 @@ static enum hth_err build(struct hth_env *env, struct hth_dht *dht, struct peer 
     const struct hth_average_opts *o = p->average->opts;
     struct hth_addr addr = hth_node_addr(p->node, PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
-    rpc.network = roster.network = moshpit.network = "average";
+    struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
+    rpc.network = avg.network = "average";
     rpc.listen = &addr;
-    rpc.on_peer_lost = on_peer_lost;
-    roster.on_change = on_change;
-    rpc.arg = roster.arg = p;
-    roster.addr = moshpit.addr = addr;
-    roster.schema = SCHEMA;
-    roster.bandwidth = moshpit.bandwidth = 8 * o->line_bytes_per_s; /* as its owner says */
-    roster.shape = o->base.shape;
-    roster.has_cell = true;
-    roster.cell = p->cell;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &p->avg;
+    avg.addr = addr;
+    avg.bandwidth = 8 * o->line_bytes_per_s; /* as its owner says */
+    avg.roster.schema = SCHEMA;
+    avg.roster.shape = o->base.shape;
+    avg.roster.has_cell = true;
+    avg.roster.cell = p->cell;
     if (o->base.method == HTH_PURE_ALLREDUCE)
-        moshpit.group_min = HTH_MAX(o->base.peers, 2);
+        avg.moshpit.group_min = HTH_MAX(o->base.peers, 2);
     HTH_TRY(hth_rpc_new(env, &rpc, &p->rpc));
-    HTH_TRY(hth_roster_new(env, dht, &roster, &p->roster));
-    HTH_TRY(hth_reducer_new(env, p->rpc, NULL, &p->reducer));
-    HTH_TRY(hth_moshpit_new(env, p->rpc, dht, p->roster, p->reducer, &moshpit, &p->averager));
-    return hth_averager_start(&p->averager, on_round, p);
+    HTH_TRY(hth_avg_peer_open(env, p->rpc, dht, &avg, &p->avg));
+    return hth_averager_start(&p->avg.averager, on_round, p);
 }
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
@@ -152,11 +128,7 @@ static void halt(struct hth_env *env, void *arg)
 {
     struct peer *p = arg;
     (void)env;
-    hth_averager_free(&p->averager);
-    hth_reducer_free(p->reducer);
-    p->reducer = NULL;
-    hth_roster_free(p->roster);
-    p->roster = NULL;
+    hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     p->rpc = NULL;
     p->env = NULL;
@@ -225,7 +197,7 @@ static void doom(struct average *a, struct peer *p)
     p->moment = (enum moment)hth_rng_below(&a->rng, MOMENTS);
     p->how = hth_rng_chance(&a->rng, 0.5) ? HTH_CRASH_SILENT : HTH_CRASH_RESET;
     p->doomed = true;
-    hth_reducer_stats(p->reducer, &s);
+    hth_reducer_stats(p->avg.reducer, &s);
     p->bytes_in = s.bytes_in;
     p->parts = s.parts_reduced;
 }
@@ -259,7 +231,7 @@ static void draw(struct average *a)
 static bool is_time(const struct peer *p)
 {
     struct hth_reducer_stats s;
-    hth_reducer_stats(p->reducer, &s);
+    hth_reducer_stats(p->avg.reducer, &s);
     switch (p->moment) {
     case BEGUN:
         return s.rounds_now > 0;
@@ -310,7 +282,7 @@ static enum hth_err offer(struct peer *p)
     size_t bytes = o.count * sizeof(float);
     HTH_TRY(hth_env_blob_new(p->env, bytes, NULL, &o.values));
     memcpy(o.values->data, p->values, bytes);
-    enum hth_err err = hth_averager_offer(&p->averager, &o);
+    enum hth_err err = hth_averager_offer(&p->avg.averager, &o);
     hth_blob_unref(o.values);
     if (err != HTH_OK) { /* nobody is there: the same as a round without an average */
         tell(a, p, "no average", hth_err_name(err));
@@ -444,8 +416,8 @@ static void fill_row(struct average *a, double *row, int64_t begin_us, uint64_t 
 static void remember_cells(struct average *a)
 {
     for (uint32_t i = 0; i < a->opts->base.peers; i++)
-        if (a->peer[i].roster != NULL && a->peer[i].env != NULL)
-            (void)!hth_roster_cell(a->peer[i].roster, &a->peer[i].cell);
+        if (a->peer[i].avg.roster != NULL && a->peer[i].env != NULL)
+            (void)!hth_roster_cell(a->peer[i].avg.roster, &a->peer[i].cell);
 }
 
 /* One round from failures to pause; *all: both targets are reached everywhere. */

@@ -17,9 +17,7 @@ struct member {
     uint32_t index;
     struct hth_node *node;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;
     struct hth_trainer *trainer;
     bool done;
 };
@@ -63,47 +61,29 @@ static void on_change(void *arg)
 {
     struct member *m = arg;
 
-    if (m->averager.ops != NULL)
-        hth_moshpit_nudge(&m->averager);
     if (m->trainer != NULL)
         hth_trainer_nudge(m->trainer);
-}
-
-static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
-{
-    struct member *m = arg;
-
-    if (m->reducer != NULL)
-        hth_reducer_peer_lost(m->reducer, peer);
-    if (m->averager.ops != NULL)
-        hth_moshpit_peer_lost(&m->averager, peer, err);
 }
 
 static enum hth_err make_averager(struct member *m, struct hth_env *env, struct hth_dht *dht,
                                   const struct hth_addr *addr)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = m->crew->opts.roster;
-    struct hth_moshpit_opts moshpit = m->crew->opts.moshpit;
+    struct hth_avg_peer_opts o = {.network = CREW_NETWORK,
+                                  .addr = *addr,
+                                  .mode = addr->family != 0 ? HTH_AVG_TRAINER : HTH_AVG_CLIENT,
+                                  .roster = m->crew->opts.roster,
+                                  .reducer = m->crew->opts.reducer,
+                                  .moshpit = m->crew->opts.moshpit,
+                                  .on_change = on_change,
+                                  .arg = m};
 
     rpc.network = CREW_NETWORK;
     rpc.listen = addr->family != 0 ? addr : NULL;
-    rpc.on_peer_lost = on_peer_lost;
-    rpc.arg = m;
-    roster.network = CREW_NETWORK;
-    roster.addr = *addr;
-    roster.on_change = on_change;
-    roster.arg = m;
-    moshpit.network = CREW_NETWORK;
-    moshpit.addr = *addr;
-    if (addr->family == 0) {
-        roster.flags = HTH_ROSTER_CLIENT;
-        moshpit.mode = HTH_AVG_CLIENT;
-    }
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &m->avg;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
-    HTH_TRY(hth_roster_new(env, dht, &roster, &m->roster));
-    HTH_TRY(hth_reducer_new(env, m->rpc, &m->crew->opts.reducer, &m->reducer));
-    return hth_moshpit_new(env, m->rpc, dht, m->roster, m->reducer, &moshpit, &m->averager);
+    return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
 }
 
 static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht *dht)
@@ -116,8 +96,8 @@ static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht 
     HTH_TRY(make_averager(m, env, dht, &addr));
     trainer.local = true;
     trainer.rpc = m->rpc;
-    trainer.averager = &m->averager;
-    trainer.share.roster = m->roster;
+    trainer.averager = &m->avg.averager;
+    trainer.share.roster = m->avg.roster;
     trainer.share.dht = dht;
     trainer.share.network = CREW_NETWORK;
     trainer.share.addr = addr;
@@ -148,13 +128,9 @@ static void halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_trainer_free(m->trainer);
-    hth_averager_free(&m->averager);
-    hth_reducer_free(m->reducer);
-    hth_roster_free(m->roster);
+    hth_avg_peer_close(&m->avg);
     hth_rpc_free(m->rpc);
     m->trainer = NULL;
-    m->reducer = NULL;
-    m->roster = NULL;
     m->rpc = NULL;
 }
 
@@ -214,7 +190,7 @@ struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i)
 
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i)
 {
-    return crew->members[i].roster;
+    return crew->members[i].avg.roster;
 }
 
 struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i)
@@ -224,7 +200,7 @@ struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i)
 
 struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i)
 {
-    return crew->members[i].averager.ops != NULL ? &crew->members[i].averager : NULL;
+    return crew->members[i].avg.averager.ops != NULL ? &crew->members[i].avg.averager : NULL;
 }
 
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i)

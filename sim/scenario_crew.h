@@ -3,7 +3,7 @@
  * scenario_crew.h: several trainers of one run in a simulated world, each made of the production
  * parts, who keep their trunks together:
  *
- *   member i   rpc + roster + reducer + moshpit + trainer, with experts of its own
+ *   member i   rpc + averager (averaging/peer.h) + trainer, with experts of its own
  *
  * The experts are local: what differs between members then comes from averaging alone. With rate 0
  * they do not move, are alike everywhere, and the trunk is all there is to learn.
@@ -15,9 +15,7 @@
 #ifndef HTH_SIM_SCENARIO_CREW_H
 #define HTH_SIM_SCENARIO_CREW_H
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
+#include "averaging/peer.h"
 #include "sim/world.h"
 #include "trainer/trainer.h"
 

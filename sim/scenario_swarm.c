@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "averaging/reduce.h"
+#include "averaging/peer.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 
@@ -24,9 +24,7 @@ struct swarm_trainer {
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_directory *directory;
-    struct hth_roster *roster; /* these three: with `share` */
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg; /* with `share` */
     struct hth_trainer *trainer;
 };
 
@@ -196,38 +194,27 @@ static void on_change(void *arg)
 {
     struct swarm_trainer *t = arg;
 
-    if (t->averager.ops != NULL)
-        hth_moshpit_nudge(&t->averager);
     if (t->trainer != NULL)
         hth_trainer_nudge(t->trainer);
-}
-
-static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
-{
-    struct swarm_trainer *t = arg;
-
-    if (t->reducer != NULL)
-        hth_reducer_peer_lost(t->reducer, peer);
-    if (t->averager.ops != NULL)
-        hth_moshpit_peer_lost(&t->averager, peer, err);
 }
 
 static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht,
                                 const struct hth_addr *addr, struct hth_trainer_opts *trainer)
 {
-    struct hth_roster_opts roster = t->swarm->opts.roster;
-    struct hth_moshpit_opts moshpit = t->swarm->opts.moshpit;
+    struct hth_avg_peer_opts o = {.network = HTH_SWARM_NETWORK,
+                                  .addr = *addr,
+                                  .roster = t->swarm->opts.roster,
+                                  .reducer = t->swarm->opts.reducer,
+                                  .moshpit = t->swarm->opts.moshpit,
+                                  .on_change = on_change,
+                                  .arg = t};
 
-    roster.network = moshpit.network = trainer->share.network = HTH_SWARM_NETWORK;
-    roster.addr = moshpit.addr = trainer->share.addr = *addr;
-    roster.on_change = on_change;
-    roster.arg = t;
-    moshpit.budget = trainer->budget;
-    HTH_TRY(hth_roster_new(env, dht, &roster, &t->roster));
-    HTH_TRY(hth_reducer_new(env, t->rpc, &t->swarm->opts.reducer, &t->reducer));
-    HTH_TRY(hth_moshpit_new(env, t->rpc, dht, t->roster, t->reducer, &moshpit, &t->averager));
-    trainer->averager = &t->averager;
-    trainer->share.roster = t->roster;
+    o.moshpit.budget = trainer->budget;
+    HTH_TRY(hth_avg_peer_open(env, t->rpc, dht, &o, &t->avg));
+    trainer->averager = &t->avg.averager;
+    trainer->share.network = HTH_SWARM_NETWORK;
+    trainer->share.addr = *addr;
+    trainer->share.roster = t->avg.roster;
     trainer->share.dht = dht;
     return HTH_OK;
 }
@@ -244,8 +231,8 @@ static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, 
     rpc.budget = trainer.budget = budget_of(t->swarm, opts->hosts + t->index);
     if (opts->share) {
         rpc.listen = &addr;
-        rpc.on_peer_lost = on_peer_lost;
-        rpc.arg = t;
+        rpc.on_peer_lost = hth_avg_peer_lost;
+        rpc.arg = &t->avg;
     }
     if (opts->deadline_min_us > 0)
         rpc.timeout_min_us = opts->deadline_min_us;
@@ -277,14 +264,10 @@ static void trainer_halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_trainer_free(t->trainer);
-    hth_averager_free(&t->averager);
-    hth_reducer_free(t->reducer);
-    hth_roster_free(t->roster);
+    hth_avg_peer_close(&t->avg);
     hth_directory_free(t->directory);
     hth_rpc_free(t->rpc);
     t->trainer = NULL;
-    t->reducer = NULL;
-    t->roster = NULL;
     t->directory = NULL;
     t->rpc = NULL;
 }

@@ -5,7 +5,7 @@
  *   host i     rpc + expert server + announcer; serves the experts whose index is i modulo `hosts`,
  *              in every layer, and keeps their checkpoints on its disk
  *   trainer i  rpc + directory + trainer; each with a trunk of its own, or, with `share`, of one
- *              run: + roster + reducer + moshpit
+ *              run: + averager (averaging/peer.h)
  *
  * The nodes boot and halt by themselves, so that a scenario can crash and restart any of them. Data
  * files must be mounted in the world first. One thread; the swarm lives as long as the world: free

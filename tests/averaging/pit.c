@@ -6,24 +6,6 @@
 
 /* ---- one peer ------------------------------------------------------------------------------- */
 
-static void on_peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
-{
-    struct peer *p = arg;
-
-    if (p->reducer != NULL)
-        hth_reducer_peer_lost(p->reducer, id);
-    if (p->averager.ops != NULL)
-        hth_moshpit_peer_lost(&p->averager, id, err);
-}
-
-static void on_change(void *arg)
-{
-    struct peer *p = arg;
-
-    if (p->averager.ops != NULL)
-        hth_moshpit_nudge(&p->averager);
-}
-
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct peer *p = arg;
@@ -50,34 +32,26 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct peer *p = arg;
     struct pit *pit = p->pit;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = pit->roster;
-    struct hth_moshpit_opts opts = pit->opts;
+    struct hth_avg_peer_opts avg = {.network = "run",
+                                    .mode = p->mode,
+                                    .roster = pit->roster,
+                                    .reducer = pit->reducer,
+                                    .moshpit = pit->opts};
 
     p->env = env;
     p->addr = hth_node_addr(p->node, PIT_PORT);
-    rpc.network = opts.network = roster.network = "run";
+    rpc.network = avg.network;
     rpc.listen = &p->addr;
-    rpc.on_peer_lost = on_peer_lost;
-    rpc.arg = p;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &p->avg;
     assert_ok(hth_rpc_new(env, &rpc, &p->rpc));
-    roster.addr = opts.addr = p->addr;
-    opts.mode = p->mode;
-    if (p->mode == HTH_AVG_HELPER)
-        roster.flags |= HTH_ROSTER_HELPER;
-    if (p->mode == HTH_AVG_CLIENT) {
-        roster.flags |= HTH_ROSTER_CLIENT;
-        memset(&opts.addr, 0, sizeof(opts.addr));
-        memset(&roster.addr, 0, sizeof(roster.addr));
-    }
-    roster.shape = pit->shape;
-    roster.has_cell = pit->has_cells;
-    roster.cell = p->cell;
-    roster.on_change = on_change;
-    roster.arg = p;
-    assert_ok(hth_roster_new(env, dht, &roster, &p->roster));
-    assert_ok(hth_reducer_new(env, p->rpc, &pit->reducer, &p->reducer));
-    assert_ok(hth_moshpit_new(env, p->rpc, dht, p->roster, p->reducer, &opts, &p->averager));
-    assert_ok(hth_averager_start(&p->averager, on_round, p));
+    if (p->mode != HTH_AVG_CLIENT)
+        avg.addr = p->addr;
+    avg.roster.shape = pit->shape;
+    avg.roster.has_cell = pit->has_cells;
+    avg.roster.cell = p->cell;
+    assert_ok(hth_avg_peer_open(env, p->rpc, dht, &avg, &p->avg));
+    assert_ok(hth_averager_start(&p->avg.averager, on_round, p));
     p->up = true;
 }
 
@@ -90,10 +64,7 @@ static void halt(struct hth_env *env, void *arg)
         return;
     hth_state_donor_free(p->donor);
     p->donor = NULL;
-    hth_averager_free(&p->averager);
-    hth_reducer_free(p->reducer);
-    p->reducer = NULL;
-    hth_roster_free(p->roster);
+    hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     p->rpc = NULL;
     p->up = false;
@@ -189,7 +160,7 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
     if (o.values != NULL && o.values->data != NULL)
         memcpy(o.values->data, q->values, o.values->size);
     q->offered_us = hth_world_now_us(p->world);
-    err = hth_averager_offer(&q->averager, &o);
+    err = hth_averager_offer(&q->avg.averager, &o);
     hth_blob_unref(o.values);
     assert_ok(err);
     q->offered++;

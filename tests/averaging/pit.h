@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pit.h: simulated averagers, whole: endpoint, roster, reducer and moshpit on a node each. */
+/* pit.h: simulated averagers, whole: endpoint and averager on a node each. */
 #ifndef HTH_TESTS_AVERAGING_PIT_H
 #define HTH_TESTS_AVERAGING_PIT_H
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
+#include "averaging/peer.h"
 #include "averaging/state.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
@@ -21,9 +19,7 @@ struct peer {
     struct hth_env *env;
     struct hth_addr addr;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;
     struct hth_state_donor *donor; /* NULL unless it hands out a state (newcomer.h), */
     struct hth_blob *state;        /* which is borrowed */
     bool up;

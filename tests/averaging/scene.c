@@ -21,8 +21,8 @@ struct scene {
 
 static void remember(struct scene *s, const struct peer *p)
 {
-    hth_moshpit_match_stats(&p->averager, &s->match[p->index]);
-    hth_reducer_stats(p->reducer, &s->reducer[p->index]);
+    hth_moshpit_match_stats(&p->avg.averager, &s->match[p->index]);
+    hth_reducer_stats(p->avg.reducer, &s->reducer[p->index]);
 }
 
 static bool in_phase(const struct scene *s, const struct peer *p)
@@ -30,8 +30,8 @@ static bool in_phase(const struct scene *s, const struct peer *p)
     struct hth_match_stats m;
     struct hth_reducer_stats r;
 
-    hth_moshpit_match_stats(&p->averager, &m);
-    hth_reducer_stats(p->reducer, &r);
+    hth_moshpit_match_stats(&p->avg.averager, &m);
+    hth_reducer_stats(p->avg.reducer, &r);
     switch (s->phase) {
     case DECLARED:
         return m.looks_now > 0;
@@ -55,7 +55,7 @@ static bool in_role(const struct scene *s, const struct peer *p)
         return p->mode == HTH_AVG_HELPER;
     if (s->role >= DONOR)
         return newcomer_is_fed_by(&s->newcomer, p);
-    hth_moshpit_match_stats(&p->averager, &m);
+    hth_moshpit_match_stats(&p->avg.averager, &m);
     return (s->role == LEADER) == (m.followers_now > 0 || m.led > s->match[p->index].led);
 }
 

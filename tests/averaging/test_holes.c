@@ -22,7 +22,7 @@ static uint64_t stood_in(const struct pit *p)
 
         if (!p->peer[i].up)
             continue;
-        hth_averager_stats(&p->peer[i].averager, &s);
+        hth_averager_stats(&p->peer[i].avg.averager, &s);
         n += s.stood_in;
     }
     return n;
@@ -32,7 +32,7 @@ static uint64_t stood_in(const struct pit *p)
 static void come_to_step(struct pit *p, uint64_t step)
 {
     for (uint32_t i = 0; i < p->peers; i++)
-        hth_roster_set_progress(p->peer[i].roster, step, 0, 0);
+        hth_roster_set_progress(p->peer[i].avg.roster, step, 0, 0);
     hth_world_run_for(p->world, 2 * HTH_US_PER_S);
 }
 
@@ -145,7 +145,7 @@ static void one_was_early(void **state)
     }
     pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
     hth_world_run_for(p.world, HTH_US_PER_MS);
-    assert_int_equal(hth_roster_self(p.peer[2].roster)->round, 0); /* and says so */
+    assert_int_equal(hth_roster_self(p.peer[2].avg.roster)->round, 0); /* and says so */
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++)
         assert_close(p.peer[i].result.weight, 9, 1e-9, 0);
@@ -281,7 +281,7 @@ static void grid_is_bounded(const char *shape, uint32_t rank, uint64_t want)
     pit_fill(&p, 37);
     add_rare(&p, note);
     pit_start(&p, 5 * HTH_US_PER_S);
-    assert_true(4 * hth_roster_population(p.peer[0].roster, &exact) >= hth_avg_cells(&p.shape));
+    assert_true(4 * hth_roster_population(p.peer[0].avg.roster, &exact) >= hth_avg_cells(&p.shape));
     assert_false(exact);
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
@@ -314,7 +314,7 @@ static void four_go(uint32_t first, uint64_t seed)
         pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
         hth_world_run_for(p.world, (int64_t)(seed * 7919 % 90) * HTH_US_PER_MS);
         if (k == 2) /* says goodbye */
-            hth_roster_leave(p.peer[gone[k]].roster, NULL, NULL);
+            hth_roster_leave(p.peer[gone[k]].avg.roster, NULL, NULL);
         if (k == 3)
             hth_node_set_side(p.peer[gone[k]].node, 1);
         else

@@ -144,10 +144,10 @@ static void the_late_catch_up(void **state)
     hth_world_run_for(p.world, 2 * HTH_US_PER_S);
     pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    round = hth_roster_self(p.peer[15].roster)->round;
+    round = hth_roster_self(p.peer[15].avg.roster)->round;
     for (uint32_t i = 0; i < p.peers; i++) {
         assert_ok(p.peer[i].result.err);
-        assert_true(hth_roster_self(p.peer[i].roster)->round == round);
+        assert_true(hth_roster_self(p.peer[i].avg.roster)->round == round);
     }
     pit_stop(&p);
 }
@@ -214,8 +214,8 @@ static void prepared(void **state)
     pit_start(&p, 3 * HTH_US_PER_S);
     o.step = o.sweep;
     for (uint32_t i = 0; i < p.peers; i++) {
-        struct hth_averager *a = &p.peer[i].averager;
-        hth_roster_set_progress(p.peer[i].roster, 9, 0, 0);
+        struct hth_averager *a = &p.peer[i].avg.averager;
+        hth_roster_set_progress(p.peer[i].avg.roster, 9, 0, 0);
         assert_ok(hth_averager_prepare(a, &o, HTH_US_PER_S));
         assert_err(HTH_E_DUPLICATE, hth_averager_prepare(a, &o, HTH_US_PER_S));
     }
@@ -228,10 +228,10 @@ static void prepared(void **state)
     }
     /* what is prepared and not offered ends by itself, silently */
     o.sweep = 10;
-    assert_ok(hth_averager_prepare(&p.peer[0].averager, &o, HTH_US_PER_S));
+    assert_ok(hth_averager_prepare(&p.peer[0].avg.averager, &o, HTH_US_PER_S));
     hth_world_run_for(p.world, 10 * HTH_US_PER_S);
     assert_int_equal(p.peer[0].ended, 1);
-    assert_ok(hth_averager_prepare(&p.peer[0].averager, &o, HTH_US_PER_S));
+    assert_ok(hth_averager_prepare(&p.peer[0].avg.averager, &o, HTH_US_PER_S));
     pit_stop(&p);
 }
 
@@ -248,7 +248,7 @@ static void notes_are_late(void **state)
     pit_start(&p, 3 * HTH_US_PER_S);
     for (uint64_t step = 8; step < 12; step++) {
         for (uint32_t i = 0; i < p.peers; i++)
-            hth_roster_set_progress(p.peer[i].roster, step - 1, 0, 0);
+            hth_roster_set_progress(p.peer[i].avg.roster, step - 1, 0, 0);
         hth_world_run_for(p.world, 2 * HTH_US_PER_S);
         for (uint32_t i = 0; i < p.peers; i++) {
             pit_offer(&p.peer[i], step, HTH_AVG_ALL_AXES);
@@ -276,7 +276,7 @@ static void kinds_never_meet(void **state)
     p.has_cells = true;
     pit_start(&p, 3 * HTH_US_PER_S);
     for (uint32_t i = 0; i < p.peers; i++) {
-        hth_roster_set_progress(p.peer[i].roster, 9, 0, 0);
+        hth_roster_set_progress(p.peer[i].avg.roster, 9, 0, 0);
         p.peer[i].kind = i % 2;
     }
     pit_offer_all(&p, 9, HTH_AVG_ALL_AXES);
@@ -305,7 +305,7 @@ static void several_at_once(void **state)
     pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
     for (uint32_t i = 0; i < p.peers; i++) {
         struct hth_averager_stats s;
-        hth_averager_stats(&p.peer[i].averager, &s);
+        hth_averager_stats(&p.peer[i].avg.averager, &s);
         assert_int_equal(s.under_way, 2);
         assert_int_equal(s.population, 4);
         assert_int_equal(s.cells, 4);
@@ -313,7 +313,7 @@ static void several_at_once(void **state)
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++) {
         struct hth_averager_stats s;
-        hth_averager_stats(&p.peer[i].averager, &s);
+        hth_averager_stats(&p.peer[i].avg.averager, &s);
         assert_int_equal(p.peer[i].averaged, 2);
         assert_int_equal(s.rounds, 2);
         assert_int_equal(s.failed, 0);
@@ -336,7 +336,7 @@ static void refusals(void **state)
     p.has_cells = true;
     p.opts.offers_max = 2;
     pit_start(&p, 0);
-    a = &p.peer[0].averager;
+    a = &p.peer[0].avg.averager;
     assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason));
     assert_int_equal(reason, HTH_AVG_NOBODY);
     hth_world_run_for(p.world, 3 * HTH_US_PER_S);
@@ -432,7 +432,7 @@ static void half_leave(void **state)
     p.roster.group_max = 32;
     pit_fill(&p, 5);
     pit_start(&p, 20 * HTH_US_PER_S);
-    shape = hth_roster_shape(p.peer[1].roster, &generation);
+    shape = hth_roster_shape(p.peer[1].avg.roster, &generation);
     fill = hth_avg_fill(shape, 1024);
     print_message("1024 peers: generation %u, %u x %u, fill %.2f\n", generation, shape->size[0],
                   shape->size[1], fill);
@@ -443,13 +443,13 @@ static void half_leave(void **state)
         pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     }
-    shape = hth_roster_shape(p.peer[1].roster, &generation);
+    shape = hth_roster_shape(p.peer[1].avg.roster, &generation);
     fill = hth_avg_fill(shape, 512);
     for (uint32_t i = 1; i < p.peers; i += 2) {
         uint32_t g;
         alone += p.peer[i].result.err != HTH_OK;
         agreed +=
-            hth_avg_shape_eq(hth_roster_shape(p.peer[i].roster, &g), shape) && g == generation;
+            hth_avg_shape_eq(hth_roster_shape(p.peer[i].avg.roster, &g), shape) && g == generation;
     }
     print_message("512 peers: generation %u, %u x %u, fill %.2f, %u agree, %u alone\n", generation,
                   shape->size[0], shape->size[1], fill, agreed, alone);

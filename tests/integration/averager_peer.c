@@ -73,7 +73,7 @@ static bool in_phase(const struct peer *p, const struct hth_match_stats *m)
 {
     struct hth_reducer_stats r;
 
-    hth_reducer_stats(p->node.reducer, &r);
+    hth_reducer_stats(p->node.avg.reducer, &r);
     if (strcmp(p->phase, "declared") == 0)
         return m->looks_now > 0;
     if (strcmp(p->phase, "joined") == 0)
@@ -153,7 +153,7 @@ static void on_watch(void *arg)
     struct hth_match_stats m;
     bool gives = strcmp(p->role, "donor") == 0;
 
-    hth_moshpit_match_stats(&p->node.averager, &m);
+    hth_moshpit_match_stats(&p->node.avg.averager, &m);
     /* nobody leads yet where all have only declared */
     if (!in_phase(p, &m) || (gives && given(p) == 0) ||
         (strcmp(p->phase, "declared") != 0 && !in_role(p, &m)))
@@ -166,8 +166,8 @@ static void watch(struct peer *p)
 {
     if (p->die == NULL || p->watch != NULL)
         return;
-    hth_moshpit_match_stats(&p->node.averager, &p->match);
-    hth_reducer_stats(p->node.reducer, &p->reducer);
+    hth_moshpit_match_stats(&p->node.avg.averager, &p->match);
+    hth_reducer_stats(p->node.avg.reducer, &p->reducer);
     p->watch = hth_timer_new(p->node.env, on_watch, p);
     hth_timer_set(p->node.env, p->watch, 0);
 }
@@ -264,7 +264,7 @@ static enum hth_err open_donor(struct peer *p)
     o.addr = p->node.opts.addr;
     o.want = on_want;
     o.arg = p;
-    hth_roster_set_progress(p->node.roster, STATE_STEP, 0, 0);
+    hth_roster_set_progress(p->node.avg.roster, STATE_STEP, 0, 0);
     return hth_state_donor_new(p->node.env, p->node.rpc, p->node.dht, &o, &p->donor);
 }
 
@@ -312,7 +312,8 @@ static void begin_fetch(struct peer *p)
     o.donors = p->opts.population;
     o.on_done = on_fetched;
     o.arg = p;
-    err = hth_state_fetch_new(p->node.env, p->node.rpc, p->node.dht, p->node.roster, &o, &p->fetch);
+    err = hth_state_fetch_new(p->node.env, p->node.rpc, p->node.dht, p->node.avg.roster, &o,
+                              &p->fetch);
     if (err != HTH_OK)
         printf("the fetch failed: %s\n", hth_err_text(err));
     fflush(stdout);

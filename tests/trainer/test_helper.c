@@ -3,9 +3,7 @@
  * and nobody counts on it. */
 #include "trainer/helper.h"
 
-#include "averaging/moshpit.h"
-#include "averaging/reduce.h"
-#include "averaging/roster.h"
+#include "averaging/peer.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
 #include "sim/scenario_crew.h"
@@ -25,9 +23,7 @@ struct fixture {
     /* the helper */
     struct hth_node *node;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_reducer *reducer;
-    struct hth_averager averager;
+    struct hth_avg_peer avg;
     struct hth_helper *helper;
 };
 
@@ -47,20 +43,8 @@ static void on_change(void *arg)
 {
     struct fixture *f = arg;
 
-    if (f->averager.ops != NULL)
-        hth_moshpit_nudge(&f->averager);
     if (f->helper != NULL)
         hth_helper_nudge(f->helper);
-}
-
-static void on_peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    if (f->reducer != NULL)
-        hth_reducer_peer_lost(f->reducer, peer);
-    if (f->averager.ops != NULL)
-        hth_moshpit_peer_lost(&f->averager, peer, err);
 }
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
@@ -68,27 +52,23 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct fixture *f = arg;
     struct hth_addr addr = hth_node_addr(f->node, PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
-    struct hth_moshpit_opts moshpit = HTH_MOSHPIT_OPTS_INIT;
+    struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
     struct hth_helper_opts o = {.model = f->opts.trainer.model,
                                 .optim = f->opts.trainer.optim,
                                 .share = f->opts.trainer.share};
 
-    rpc.network = roster.network = moshpit.network = "crew";
+    rpc.network = avg.network = "crew";
     rpc.listen = &addr;
-    roster.addr = moshpit.addr = addr;
-    roster.flags = HTH_ROSTER_HELPER;
-    moshpit.mode = HTH_AVG_HELPER;
-    rpc.on_peer_lost = on_peer_lost;
-    roster.on_change = on_change;
-    rpc.arg = roster.arg = f;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &f->avg;
+    avg.addr = addr;
+    avg.mode = HTH_AVG_HELPER;
+    avg.on_change = on_change;
+    avg.arg = f;
     assert_ok(hth_rpc_new(env, &rpc, &f->rpc));
-    assert_ok(hth_roster_new(env, dht, &roster, &f->roster));
-    assert_ok(hth_reducer_new(env, f->rpc, &reducer, &f->reducer));
-    assert_ok(hth_moshpit_new(env, f->rpc, dht, f->roster, f->reducer, &moshpit, &f->averager));
-    o.share.roster = f->roster;
-    o.averager = &f->averager;
+    assert_ok(hth_avg_peer_open(env, f->rpc, dht, &avg, &f->avg));
+    o.share.roster = f->avg.roster;
+    o.averager = &f->avg.averager;
     assert_ok(hth_helper_new(env, &o, &f->helper));
 }
 
@@ -98,12 +78,9 @@ static void halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_helper_free(f->helper);
-    hth_averager_free(&f->averager);
-    hth_reducer_free(f->reducer);
-    hth_roster_free(f->roster);
+    hth_avg_peer_close(&f->avg);
     hth_rpc_free(f->rpc);
     f->helper = NULL;
-    f->reducer = NULL;
 }
 
 /* ---- the trainers ---------------------------------------------------------------------------- */
@@ -208,7 +185,7 @@ static void check_batches(uint32_t trainers, const char *grid)
     assert_in_range(helped(f) - before, 15, 60);
     hth_helper_stats(f->helper, &s);
     assert_true(s.step + 2 >= 30);
-    hth_averager_stats(&f->averager, &a);
+    hth_averager_stats(&f->avg.averager, &a);
     assert_int_equal(a.population, trainers);
     assert_true(a.bytes_in > 0 && a.bytes_out > 0);
     assert_true(hth_crew_spread(f->crew) < 1e-6);
@@ -258,7 +235,7 @@ static void test_rests_before_it_leaves(void **state)
     hth_world_run_for(f->world, 3 * S);
     rounds = helped(f);
     step = f->stats[0].updates;
-    hth_averager_stats(&f->averager, &a);
+    hth_averager_stats(&f->avg.averager, &a);
     assert_int_equal(a.under_way, 0);
     run_to(f, step + 10, 60 * S);
     assert_int_equal(helped(f), rounds);
