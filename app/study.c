@@ -456,6 +456,8 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     err = run_all(&r, means);
     if (err == HTH_OK)
         err = show_chosen(s, flags, means);
+    if (err == HTH_OK && flags->out != NULL)
+        err = hth_study_write_runs(s, flags, r.values);
     hth_free(means);
     hth_free(r.values);
     hth_free(r.errs);

@@ -144,6 +144,11 @@ enum hth_err hth_study_write_events(const struct hth_study *study,
 /* `means` has metric_count of them for each point. Errors: E_IO, said. */
 enum hth_err hth_study_write(const struct hth_study *study, const struct hth_study_flags *flags,
                              const struct hth_study_mean *means) HTH_MUST;
+/* runs.csv: each run's numbers by themselves, for whoever compares points seed by seed. `values`
+ * are [point][seed][metric]; points that nobody asked for are left out. Errors: E_IO, said. */
+enum hth_err hth_study_write_runs(const struct hth_study *study,
+                                  const struct hth_study_flags *flags,
+                                  const double *values) HTH_MUST;
 /* A string of JSON, quotes included. */
 void hth_study_json_text(FILE *to, const char *text);
 /* Whether that point is the first of its part. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of a study: config.json, metrics.csv, the picture's script, report.html; see study.h. */
+/* Files of a study: config.json, metrics.csv, runs.csv, the picture's script, report.html; see
+ * study.h. */
 #include "app/study.h"
 
 #include "app/cli.h"
@@ -98,6 +99,43 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
     }
     fputc('\n', f);
     return finish(f, "metrics.csv");
+}
+
+static bool is_measured(const double *values, size_t count)
+{
+    size_t k = 0;
+    while (k < count && !isfinite(values[k]))
+        k++;
+    return k < count;
+}
+
+enum hth_err hth_study_write_runs(const struct hth_study *s, const struct hth_study_flags *flags,
+                                  const double *values)
+{
+    FILE *f = hth_sim_create(flags->out, "runs.csv");
+    if (f == NULL)
+        return HTH_E_IO;
+    fputs("part,series", f);
+    for (size_t k = 0; k < s->param_count; k++)
+        fprintf(f, ",%s", s->params[k].name);
+    fputs(",seed", f);
+    for (size_t k = 0; k < s->metric_count; k++)
+        fprintf(f, ",%s", s->metrics[k].name);
+    fputc('\n', f);
+    for (size_t i = 0; i < s->point_count * flags->seeds; i++) {
+        const struct hth_study_point *p = &s->points[i / flags->seeds];
+        const double *v = values + i * s->metric_count;
+        if (!hth_study_is_chosen(s, p, 1, flags) || !is_measured(v, s->metric_count))
+            continue;
+        fprintf(f, "%s,%s", p->part, p->series);
+        for (size_t k = 0; k < s->param_count; k++)
+            csv_number(f, p->param[k]);
+        fprintf(f, ",%llu", (unsigned long long)(flags->seed + i % flags->seeds));
+        for (size_t k = 0; k < s->metric_count; k++)
+            csv_number(f, v[k]);
+        fputc('\n', f);
+    }
+    return finish(f, "runs.csv");
 }
 
 /* ---- the picture --------------------------------------------------------------------------- */

@@ -140,7 +140,8 @@ static enum hth_err run_into(const char *sub, uint32_t threads, const char *only
 static void test_files_do_not_depend_on_threads(void **state)
 {
     (void)state;
-    static const char *const files[] = {"config.json", "metrics.csv", "plot.gp", "report.html"};
+    static const char *const files[] = {"config.json", "metrics.csv", "runs.csv", "plot.gp",
+                                        "report.html"};
     assert_ok(run_into("a", 1, NULL, NULL));
     assert_ok(run_into("b", 3, NULL, NULL));
     for (size_t i = 0; i < HTH_ARRAY_LEN(files); i++) {
@@ -159,6 +160,10 @@ static void test_numbers_in_files(void **state)
     /* Seeds 1 to 4 on place 2: 3, 4, 5, 6; s.e. sqrt(5/3/4); t(3) = 3.1824. */
     assert_non_null(strstr(csv, "part,series,x,sum,sum_se,sum_ci95,sum_seeds,never,"));
     assert_non_null(strstr(csv, "\none,a,2,4.5,0.645497224,2.05423037,4,,,,0,7,0,0,2\n"));
+    hth_free(csv);
+    csv = read_file("c", "runs.csv");
+    assert_non_null(strstr(csv, "part,series,x,seed,sum,never,"));
+    assert_non_null(strstr(csv, "\none,a,2,1,3,,7\none,a,2,2,4,,\n"));
     hth_free(csv);
     char *html = read_file("c", "report.html");
     assert_non_null(strstr(html, "<h1>A &lt;test&gt; &amp; more</h1>"));
@@ -488,9 +493,9 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     (void)state;
-    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp", "report.html",
-                                        "one.png",     "one.svg",     "two.png", "two.svg",
-                                        "t.csv",       "events.csv",  ""};
+    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp",  "report.html",
+                                        "one.png",     "one.svg",     "two.png",  "two.svg",
+                                        "t.csv",       "events.csv",  "runs.csv", ""};
     for (char sub = 'a'; sub <= 'h'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
