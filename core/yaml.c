@@ -143,12 +143,19 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
 /* ---- numbers, yes and no ------------------------------------------------------------------- */
 
 /* libcyaml takes the number that a text begins with: 1e4 and 20.5 as whole numbers would be 1 and
- * 20. It takes a number far below 0 for one above, and whatever is not a word for no as yes. So
- * every text where the schema has such a value is looked at once more. */
-static const char *kind_of(cyaml_type_e type)
+ * 20. It takes a number far below 0 for one above, 010 for 8, and whatever is not a word for no as
+ * yes. So every text where the schema has such a value is looked at once more. */
+static bool has_zero_before(const char *text)
+{
+    text += text[0] == '-' || text[0] == '+';
+    return text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
+/* What is expected of a text, for people; NULL: nothing is. */
+static const char *kind_of(cyaml_type_e type, const char *text)
 {
     if (type == CYAML_UINT || type == CYAML_INT)
-        return "a whole number";
+        return has_zero_before(text) ? "a whole number without a 0 before it" : "a whole number";
     if (type == CYAML_FLOAT)
         return "a number";
     return type == CYAML_BOOL ? "true or false" : NULL;
@@ -165,6 +172,8 @@ static bool is_of_kind(cyaml_type_e type, const char *text, size_t len)
         return false;
     if (type == CYAML_FLOAT)
         (void)strtod(text, &end);
+    else if (has_zero_before(text))
+        return false;
     else
         (void)strtoull(text, &end, 0);
     return end != text && end == text + len;
@@ -179,7 +188,8 @@ struct walk {
     struct place open[DEPTH_MAX];
     size_t depth, documents;
     const cyaml_schema_value_t *root;
-    char wrong[160]; /* "" while all is well */
+    struct hth_yaml_given *given; /* NULL: nobody asks */
+    char wrong[160];              /* "" while all is well */
 };
 
 static bool is_list(const cyaml_schema_value_t *value)
@@ -212,16 +222,34 @@ static void value_ended(struct walk *w)
         w->open[w->depth - 1].field = NULL;
 }
 
+/* Not a mapping itself: it may lie where its first member does. */
+static void note_given(const struct walk *w)
+{
+    const cyaml_schema_field_t *field = w->open[w->depth - 1].field;
+    size_t offset = 0;
+    if (field == NULL || field->value.type == CYAML_MAPPING)
+        return;
+    for (size_t i = 0; i < w->depth; i++) {
+        if (w->open[i].field == NULL)
+            return; /* in a list */
+        offset += w->open[i].field->data_offset;
+    }
+    if (w->given->count < HTH_YAML_GIVEN_MAX && !hth_yaml_is_given(w->given, offset))
+        w->given->offset[w->given->count++] = offset;
+}
+
 static void on_scalar(struct walk *w, const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
     struct place *p = w->depth > 0 ? &w->open[w->depth - 1] : NULL;
     if (p != NULL && p->value->type == CYAML_MAPPING && p->field == NULL) {
         p->field = field_named(p->value, text);
+        if (w->given != NULL)
+            note_given(w);
         return;
     }
     const cyaml_schema_value_t *value = expected(w);
-    const char *kind = value != NULL ? kind_of(value->type) : NULL;
+    const char *kind = value != NULL ? kind_of(value->type, text) : NULL;
     if (kind != NULL && !is_of_kind(value->type, text, event->data.scalar.length))
         snprintf(w->wrong, sizeof(w->wrong), "'%.40s' is not %s in line %zu%s%.40s", text, kind,
                  event->start_mark.line + 1, p != NULL && p->field != NULL ? ", field " : "",
@@ -275,6 +303,22 @@ static void look_again(struct walk *w, const uint8_t *data, size_t len)
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);
+}
+
+void hth_yaml_find_given(const struct hth_yaml_kind *kind, const uint8_t *data, size_t len,
+                         struct hth_yaml_given *out)
+{
+    struct walk walk = {.root = kind->schema, .given = out};
+    out->count = 0;
+    look_again(&walk, data, len);
+}
+
+bool hth_yaml_is_given(const struct hth_yaml_given *given, size_t offset)
+{
+    size_t i = 0;
+    while (i < given->count && given->offset[i] != offset)
+        i++;
+    return i < given->count;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */

@@ -27,6 +27,17 @@ struct hth_yaml_kind {
  * Errors: E_CONFIG, E_TOO_LARGE. */
 enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, const uint8_t *data,
                            size_t len, void **out, char *error, size_t error_max) HTH_MUST;
+/* Which keys stand in a text that was loaded: a number that is 0 was either written or left out. A
+ * key is known by its place in the struct, the sum of its offset and of those around it; keys of
+ * mappings in lists are not noted. */
+#define HTH_YAML_GIVEN_MAX 160
+struct hth_yaml_given {
+    size_t offset[HTH_YAML_GIVEN_MAX], count;
+};
+void hth_yaml_find_given(const struct hth_yaml_kind *kind, const uint8_t *data, size_t len,
+                         struct hth_yaml_given *out);
+bool hth_yaml_is_given(const struct hth_yaml_given *given, size_t offset);
+
 /* NULL is fine. */
 void hth_yaml_free(const struct hth_yaml_kind *kind, void *value);
 

@@ -222,60 +222,70 @@ static const struct hth_yaml_kind kind = {
 
 /* ---- defaults ------------------------------------------------------------------------------ */
 
-static void default_real(double *x, double fallback)
+/* What is filled in, from what, and which keys the file has: those stay as they are, so that a 0
+ * that makes no sense is an error and not the default. */
+struct filling {
+    struct hth_scenario *s;
+    struct hth_scenario defaults;
+    struct hth_yaml_given given;
+};
+
+static bool is_given(const struct filling *f, const void *member)
 {
-    if (*x == 0.0)
+    return hth_yaml_is_given(&f->given, (size_t)((const char *)member - (const char *)f->s));
+}
+
+static void default_count(const struct filling *f, uint32_t *x, uint32_t fallback)
+{
+    if (!is_given(f, x))
         *x = fallback;
 }
 
-static void default_count(uint32_t *x, uint32_t fallback)
-{
-    if (*x == 0)
-        *x = fallback;
-}
-
-static void default_range(struct hth_range *r, struct hth_range fallback)
-{
-    if (r->low == 0.0 && r->high == 0.0)
-        *r = fallback;
-}
+/* FILL(member): as in the defaults. */
+#define FILL(member)                                                                               \
+    do {                                                                                           \
+        if (!is_given(f, &f->s->member))                                                           \
+            f->s->member = f->defaults.member;                                                     \
+    } while (0)
 
 /* Sums that overflow are out of range as their parts are. */
-static void fill_swarm(struct hth_scenario *s, const struct hth_scenario *d)
+static void fill_swarm(const struct filling *f)
 {
-    default_count(&s->nodes, s->swarm.hosts + s->swarm.trainers + (uint32_t)hth_scenario_malice(s));
-    default_count(&s->swarm.copies, HTH_MIN(d->swarm.copies, s->swarm.hosts));
-    default_count(&s->swarm.dim, d->swarm.dim);
-    default_count(&s->swarm.layers, d->swarm.layers);
-    default_count(&s->swarm.grid, d->swarm.grid);
-    default_count(&s->swarm.top_k, HTH_MIN(d->swarm.top_k, s->swarm.grid * s->swarm.grid));
-    default_count(&s->swarm.rows, d->swarm.rows);
-    default_count(&s->swarm.flights, d->swarm.flights);
-    default_count(&s->swarm.every, d->swarm.every);
-    default_count(&s->swarm.target, d->swarm.target);
-    default_real(&s->swarm.held_mib, d->swarm.held_mib);
+    struct hth_scenario *s = f->s;
+    const struct hth_scenario *d = &f->defaults;
+    default_count(f, &s->nodes,
+                  s->swarm.hosts + s->swarm.trainers + (uint32_t)hth_scenario_malice(s));
+    default_count(f, &s->swarm.copies, HTH_MIN(d->swarm.copies, s->swarm.hosts));
+    FILL(swarm.dim);
+    FILL(swarm.layers);
+    FILL(swarm.grid);
+    default_count(f, &s->swarm.top_k, HTH_MIN(d->swarm.top_k, s->swarm.grid * s->swarm.grid));
+    FILL(swarm.rows);
+    FILL(swarm.flights);
+    FILL(swarm.every);
+    FILL(swarm.target);
+    FILL(swarm.held_mib);
 }
 
-/* Only where 0 makes no sense: elsewhere it means none. */
-static void fill_defaults(struct hth_scenario *s)
+/* Only where 0 makes no sense: elsewhere a key that is left out means none. */
+static void fill_defaults(const struct filling *f)
 {
-    struct hth_scenario d;
-    hth_scenario_init(&d);
-    if (s->swarm.trainers > 0)
-        fill_swarm(s, &d);
-    default_count(&s->nodes, d.nodes);
-    default_real(&s->duration_s, d.duration_s);
-    default_real(&s->safety, d.safety);
-    default_real(&s->load.payload_kib, d.load.payload_kib);
-    default_real(&s->load.calls_per_s, d.load.calls_per_s);
-    default_count(&s->load.experts, d.load.experts);
-    default_count(&s->load.hood, d.load.hood);
-    default_range(&s->links.latency_ms, d.links.latency_ms);
-    default_range(&s->churn.shape, d.churn.shape);
-    default_real(&s->churn.day_s, d.churn.day_s);
-    default_count(&s->clogs.ways, d.clogs.ways);
-    default_range(&s->stragglers.speed, d.stragglers.speed);
-    default_real(&s->dht.refresh_s, d.dht.refresh_s);
+    if (f->s->swarm.trainers > 0)
+        fill_swarm(f);
+    else
+        FILL(nodes);
+    FILL(duration_s);
+    FILL(safety);
+    FILL(load.payload_kib);
+    FILL(load.calls_per_s);
+    FILL(load.experts);
+    FILL(load.hood);
+    FILL(links.latency_ms);
+    FILL(churn.shape);
+    FILL(churn.day_s);
+    FILL(clogs.ways);
+    FILL(stragglers.speed);
+    FILL(dht.refresh_s);
 }
 
 enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t len,
@@ -283,9 +293,13 @@ enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t le
 {
     void *value = NULL;
     char why[256];
+    struct filling filling;
     *out = NULL;
     HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_SCENARIO_ERROR_MAX));
-    fill_defaults(value);
+    filling.s = value;
+    hth_scenario_init(&filling.defaults);
+    hth_yaml_find_given(&kind, data, len, &filling.given);
+    fill_defaults(&filling);
     if (hth_scenario_check(value, why, sizeof(why)) != HTH_OK) {
         snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s", name, why);
         hth_yaml_free(&kind, value);

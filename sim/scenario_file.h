@@ -32,8 +32,9 @@
  *              sites: 0.25, fires: 0.25 }
  *
  * Strict: an unknown key, a value of the wrong kind or out of range is E_CONFIG, and the text names
- * the file, the line and the key. A key left out, and a number that is 0 where 0 makes no sense,
- * take the default (scenario.h). Pure functions, any thread; the bytes come from outside.
+ * the file, the line and the key; so is a 0 where 0 makes no sense. A key left out has its default
+ * where that is so (scenario.h), and elsewhere means none. Pure functions, any thread; the bytes
+ * come from outside.
  */
 #ifndef HTH_SIM_SCENARIO_FILE_H
 #define HTH_SIM_SCENARIO_FILE_H

@@ -158,6 +158,20 @@ static void what_is_left_out_has_its_default(void **state)
     hth_scenario_free(s);
 }
 
+/* A 0 that is written is not the default: it is taken where it means something. */
+static void a_zero_is_a_zero(void **state)
+{
+    (void)state;
+    struct hth_scenario *s = parse_ok("name: zero\nnodes: 4\nduration_s: 10\nsafety: 0\n"
+                                      "links: { latency_ms: [0, 0] }\nload: {}\n");
+    struct hth_scenario_report r;
+    assert_true(s->safety == 0 && s->links.latency_ms.low == 0 && s->links.latency_ms.high == 0);
+    assert_true(s->load.payload_kib == 256); /* left out */
+    run_one(s, 1, &r);
+    assert_true(r.pass && r.calls_ok > 0 && r.latency_median_us < 20e3); /* else 40 ms and more */
+    hth_scenario_free(s);
+}
+
 static void files_are_read_whole(void **state)
 {
     (void)state;
@@ -224,6 +238,16 @@ static void bad_files_are_named(void **state)
         {"name: x\nnodes: many\n", "nodes"},
         {"name: x\nnodes: 1\n", "nodes is 1; it must be from 2 to 20000"},
         {"name: x\nnodes: 20001\n", "nodes is 20001"},
+        {"name: x\nnodes: 0\n", "nodes is 0; it must be from 2 to 20000"},
+        {"name: x\nnodes: 010\n",
+         "'010' is not a whole number without a 0 before it in line 2, field nodes"},
+        {"name: x\nnodes: +010\n", "without a 0 before it"},
+        {"name: x\nduration_s: 0\n", "duration_s is 0"},
+        {"name: x\nload: { hood: 0 }\n", "load.hood is 0"},
+        {"name: x\nload: { payload_kib: 0.0 }\n", "load.payload_kib is 0"},
+        {"name: x\nchurn: { shape: [0, 0] }\n", "churn.shape is 0"},
+        {"name: x\nstragglers: { speed: [0, 0] }\n", "stragglers.speed is 0"},
+        {"name: x\ndht: { refresh_s: 0 }\n", "dht.refresh_s is 0"},
         {"name: x\nlinks: { loss: [0.2, 0.1] }\n", "links.loss is [0.2, 0.1]; it must rise"},
         {"name: x\nlinks: { loss: [0.1] }\n", "Insufficient entries (1 of 2 min)"},
         {"name: x\nlinks: { loss: 0.1 }\n", "loss"},
@@ -247,6 +271,8 @@ static void bad_files_are_named(void **state)
          "devices.down_mbit is 1e-300"},
         {"name: x\nswarm: { trainers: 1 }\n", "swarm.hosts is 0"},
         {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 3 }\n", "swarm.copies is 3"},
+        {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 0 }\n", "swarm.copies is 0"},
+        {"name: x\nnodes: 0\nswarm: { hosts: 2, trainers: 1 }\n", "nodes is 0; with a swarm"},
         {"name: x\nswarm: { hosts: 2, trainers: 257 }\n", "swarm.trainers is 257"},
         {"name: x\nswarm: { hosts: 2, trainers: 1, top_k: 5 }\n", "swarm.top_k is 5"},
         {"name: x\nswarm: { hosts: 2, trainers: 1, averaging: none }\n", "none"},
@@ -397,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_has_its_default),
+        cmocka_unit_test(a_zero_is_a_zero),
         cmocka_unit_test(files_are_read_whole),
         cmocka_unit_test(bad_files_are_named),
         cmocka_unit_test(draws_fill_their_ranges),
