@@ -40,7 +40,7 @@ static const struct hth_study_panel panels[] = {
     {"grace", "Grace: 1000 ms and 10 % of the calls lost", HTH_LEARN_GRACE_S, HTH_LEARN_RIGHT, true,
      false, true},
     {"grace", "Grace: speed", HTH_LEARN_GRACE_S, HTH_LEARN_USEFUL_PER_S, true, false, false},
-    {"lm", "Language model", HTH_LEARN_FAIL, HTH_LEARN_BITS, false, false, true}};
+    {"lm", "Language model, calls lost", HTH_LEARN_FAIL, HTH_LEARN_BITS, false, false, true}};
 
 static const double fails[] = {0.01, 0.05, 0.1, 0.2, 0.5};
 static const uint32_t models[] = {1, 4, 16, 64};
@@ -172,7 +172,8 @@ static void add_lm(struct hth_learn_study *s)
         const char *series;
         uint32_t experts;
         double delay_ms;
-    } lines[] = {{"16 experts 0 ms", MID, 0}, {"16 experts", MID, SLOW}, {"dense", 1, SLOW}};
+    } lines[] = {
+        {"16 experts 0 ms", MID, 0}, {"16 experts 1000 ms", MID, SLOW}, {"dense 1000 ms", 1, SLOW}};
     for (size_t l = 0; l < HTH_ARRAY_LEN(lines); l++)
         for (int lost = 0; lost < 2; lost++) {
             struct hth_learn_opts o = hth_learn_at(s, lines[l].delay_ms, lines[l].experts);

@@ -13,7 +13,7 @@
 
 #define SERIES_MAX   24
 #define PANEL_WIDTH  700 /* pixels */
-#define PANEL_HEIGHT 400
+#define PANEL_HEIGHT 440
 #define WHOLE        10    /* of a number that has no decimals so many are marked one by one */
 #define MARK         0.08  /* of a logarithmic axis, at least between two marks */
 #define ASIDE        0.008 /* of the axis, between series */
@@ -247,13 +247,38 @@ static void write_marks(FILE *f, const struct hth_study *s, const struct hth_stu
     hth_free(spots);
 }
 
-/* Ranges that just hold everything; a linear y begins at 0 unless a mean lies below it, as no share
- * or time is negative, however wide the interval of two seeds. Into `x` go the first place and the
- * last. */
+/* What a panel shows of y: the intervals' ends, and the least and the greatest mean. */
+struct extent {
+    double low, high, least, most;
+};
+
+/* A range that just holds everything; a linear y begins at 0 unless a mean lies below it. No share
+ * or time is negative, and no share beyond 100 %, however wide the interval of two seeds. */
+static void write_y_range(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
+                          const struct extent *y)
+{
+    double pad = 0.06 * (y->high - y->low), low = y->low - pad, high = y->high + pad;
+    if (p->log_y) {
+        fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y->low / 1.5, y->high * 1.5);
+        return;
+    }
+    if (!p->zoom || y->high <= y->low) {
+        low = y->least < 0 ? y->low : 0;
+        high = y->high > 0 ? 1.08 * y->high : 1;
+    }
+    if (y->least >= 0)
+        low = HTH_MAX(low, 0.0);
+    if (y->most <= 100 && strstr(s->metrics[p->y].label, "(%)") != NULL)
+        high = HTH_MIN(high, 100.0);
+    fprintf(f, "set yrange [%.9g:%.9g]\n", low, high);
+}
+
+/* Into `x` go the first place and the last. */
 static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                        const struct hth_study_mean *means, double x[2])
 {
-    double y[2] = {INFINITY, -INFINITY}, least = INFINITY, at[4];
+    struct extent y = {INFINITY, -INFINITY, INFINITY, -INFINITY};
+    double at[4];
     x[0] = INFINITY;
     x[1] = -INFINITY;
     fputs("unset logscale\nset xtics autofreq\nset format '%g'\n", f);
@@ -262,9 +287,8 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
             continue;
         x[0] = HTH_MIN(x[0], at[0]);
         x[1] = HTH_MAX(x[1], at[0]);
-        least = HTH_MIN(least, at[1]);
-        y[0] = HTH_MIN(y[0], at[2]);
-        y[1] = HTH_MAX(y[1], at[3]);
+        y = (struct extent){HTH_MIN(y.low, at[2]), HTH_MAX(y.high, at[3]), HTH_MIN(y.least, at[1]),
+                            HTH_MAX(y.most, at[1])};
     }
     if (!isfinite(x[0])) {
         fputs("set xrange [0:1]\nset yrange [0:1]\n", f);
@@ -279,13 +303,7 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
     } else {
         fprintf(f, "set xrange [%.9g:%.9g]\n", x[0] - pad, x[1] + pad);
     }
-    if (p->log_y)
-        fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y[0] / 1.5, y[1] * 1.5);
-    else if (p->zoom && y[1] > y[0])
-        fprintf(f, "set yrange [%.9g:%.9g]\n", y[0] - 0.06 * (y[1] - y[0]),
-                y[1] + 0.06 * (y[1] - y[0]));
-    else
-        fprintf(f, "set yrange [%.9g:%.9g]\n", least < 0 ? y[0] : 0, y[1] > 0 ? 1.08 * y[1] : 1);
+    write_y_range(f, s, p, &y);
 }
 
 /* Series stand a little beside each other, the middle one at its place, so that intervals do not
@@ -310,7 +328,7 @@ static void write_panel(FILE *f, const struct hth_study *s, const struct hth_stu
     size_t panel = (size_t)(p - s->panels), count = 0, nth = 0;
     const char *separator = "plot ";
     double x[2];
-    fprintf(f, "set title '%s'\nset xlabel '%s'\nset ylabel '%s'\n", p->title,
+    fprintf(f, "set title '%s'\nset xlabel '%s' offset 0,0.6\nset ylabel '%s'\n", p->title,
             s->params[p->x].label, s->metrics[p->y].label);
     write_axes(f, s, p, means, x);
     for (size_t k = 0; k < series->count; k++)
@@ -363,8 +381,8 @@ static void write_picture(FILE *f, const struct hth_study *s, const struct hth_s
             "set output '%s.png' }\n"
             "if (t == 2) { set terminal svg noenhanced size %zu,%zu font 'DejaVu Sans,11' "
             "background 'white'; set output '%s.svg' }\n"
-            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key outside right top vertical Left "
-            "reverse samplen 1.5\n"
+            "set grid lt 1 lw 0.5 lc rgb '#cccccc'\nset key outside bottom center "
+            "horizontal Left reverse samplen 1.5 width 1\n"
             "set multiplot layout %zu,%zu title \"%s%s%s; ",
             width, height, part, width, height, part, rows, columns, s->name, alone ? "" : ": ",
             alone ? "" : part);

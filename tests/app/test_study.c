@@ -256,6 +256,50 @@ static void test_what_a_picture_leaves_out(void **state)
     hth_free(script);
 }
 
+/* Half of an interval is t(1) = 12.706 standard errors of 4; 0.06 of it all are for the frame. */
+static enum hth_err run_share(void *arg, const struct hth_study_point *point, uint64_t seed,
+                              const struct hth_study_watch *watch, double *values)
+{
+    (void)arg;
+    (void)watch;
+    values[0] = point->param[0] + (seed == 1 ? -4 : 4);
+    return HTH_OK;
+}
+
+static void test_frames_end_where_numbers_do(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *label, *range;
+        double mean;
+    } cases[] = {{"share (%)", "set yrange [37.07712:100]\n", 94},
+                 {"length (m)", "set yrange [37.07712:150.92288]\n", 94},
+                 {"growth (%)", "set yrange [131.07712:244.92288]\n", 188},
+                 {"time (s)", "set yrange [0:64.92288]\n", 8}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        const struct hth_study_column column = {"y", cases[i].label, 1};
+        const struct hth_study_point places[] = {
+            {.part = "one", .series = "a", .param = {cases[i].mean}}};
+        struct hth_study s = study();
+        struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+        char *out = hth_asprintf("%s/i", dir);
+        s.metrics = &column;
+        s.metric_count = 1;
+        s.points = places;
+        s.point_count = s.panel_count = 1;
+        s.run = run_share;
+        f.seeds = 2;
+        f.out = out;
+        f.quiet = true;
+        assert_ok(hth_study_run(&s, &f));
+        hth_free(out);
+        char *script = read_file("i", "plot.gp");
+        if (strstr(script, cases[i].range) == NULL)
+            fail_msg("%s: no '%s' in\n%s", cases[i].label, cases[i].range, script);
+        hth_free(script);
+    }
+}
+
 /* What is the same in a whole part is said once; what is nowhere there is not said. */
 static void test_what_does_not_vary_is_said_once(void **state)
 {
@@ -496,7 +540,7 @@ static int remove_dir(void **state)
     static const char *const names[] = {"config.json", "metrics.csv", "plot.gp",  "report.html",
                                         "one.png",     "one.svg",     "two.png",  "two.svg",
                                         "t.csv",       "events.csv",  "runs.csv", ""};
-    for (char sub = 'a'; sub <= 'h'; sub++)
+    for (char sub = 'a'; sub <= 'i'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
             (void)(names[i][0] != '\0' ? unlink(path) : rmdir(path));
@@ -515,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_events_of_the_first_seed),
         cmocka_unit_test(test_a_part_is_a_chapter),
         cmocka_unit_test(test_what_a_picture_leaves_out),
+        cmocka_unit_test(test_frames_end_where_numbers_do),
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
