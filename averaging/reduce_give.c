@@ -25,6 +25,13 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
     return r->reducer->env;
 }
 
+static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
+{
+    const struct member *self = &r->members[r->self];
+    uint32_t first = r->members[to].first_part;
+    return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
+}
+
 /* ---- settling ------------------------------------------------------------------------------ */
 
 static void settle(struct send *s, double weight, bool kept)
@@ -139,7 +146,20 @@ static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply
     }
 }
 
-/* The answer fits the part and the group, or the reducer is not to be believed. */
+/* Of the group's members without those that the answer says are not in the mean. */
+static double weight_in(const struct hth_reduce_round *r, const struct hth_part_reply *reply)
+{
+    double weight = r->group_weight;
+    for (uint32_t i = 0; i < reply->missing_count; i++) {
+        if (reply->missing[i] < r->member_count)
+            weight -= r->members[reply->missing[i]].is.weight;
+    }
+    return weight;
+}
+
+/* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
+ * from who is in it: who could say less of it would keep a whole group below its quorum, round
+ * after round, and look like one who answers well. */
 static enum hth_err open_answer(const struct send *s, const struct hth_rpc_result *result,
                                 struct hth_part_reply *reply)
 {
@@ -156,8 +176,9 @@ static enum hth_err open_answer(const struct send *s, const struct hth_rpc_resul
     enum hth_err err = HTH_OK;
     if (reply->segment_count > 0 && floats != s->count)
         err = HTH_E_BAD_SHAPE;
-    /* Weights are sums in the order of members: the last bit may differ. */
-    if (reply->weight > s->round->group_weight * (1 + 1e-9))
+    /* Weights are sums in the order of members: the last bits may differ. */
+    if (reply->segment_count > 0 &&
+        fabs(reply->weight - weight_in(s->round, reply)) > 1e-9 * s->round->group_weight)
         err = HTH_E_RANGE;
     if (err != HTH_OK)
         hth_part_reply_clear(reply);
@@ -174,6 +195,7 @@ static void on_reply(struct send *s, const struct hth_rpc_result *result)
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
+    reducer_of(s)->put_off_us = 0;
     note_missing(r, &reply);
     const struct hth_tensor *t = result->tensors;
     if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
@@ -209,6 +231,34 @@ static void again(struct send *s, int64_t after_us)
     round_soon(s->round);
 }
 
+/* Whether it has any part of ours. */
+static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
+{
+    const struct send *sends = sends_to(r, to);
+    for (uint32_t i = 0; i < r->members[to].begun; i++) {
+        if (sends[i].state == SEND_OUT && !sends[i].put_off)
+            return true;
+    }
+    return false;
+}
+
+/* It lives, and has no room just now. But who puts off all that it is sent for longer than honest
+ * reducers hold parts that come early reduces nothing, and would keep us until the round's time is
+ * over: to say "soon" moves bytes, and looks like a slow line. */
+static void on_put_off(struct send *s, int64_t after_us)
+{
+    struct hth_reduce_round *r = s->round;
+    struct member *m = reducer_of(s);
+    int64_t now = hth_now_us(env_of(r));
+    m->heard_us = now;
+    s->put_off = true;
+    if (m->put_off_us == 0)
+        m->put_off_us = now;
+    again(s, HTH_MAX(after_us, (int64_t)RETRY_US));
+    if (now - m->put_off_us >= r->reducer->opts.early_us && !holds_some(r, s->to))
+        watch_fail_reducer(r, s->to, HTH_REDUCE_DROP_REFUSED);
+}
+
 static void on_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct send *s = arg;
@@ -220,9 +270,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         line_answered(r, m, s->bytes);
         on_reply(s, result);
     } else if (result->err == HTH_E_BUSY && result->remote) {
-        /* It lives, and has no room just now. */
-        m->heard_us = hth_now_us(env_of(r));
-        again(s, HTH_MAX(result->retry_after_us, (int64_t)RETRY_US));
+        on_put_off(s, result->retry_after_us);
     } else if (result->err == HTH_E_CLOSED && !s->tried_again && watch_connected(r, s->to)) {
         s->tried_again = true;
         again(s, 0);
@@ -399,13 +447,6 @@ static void begin(struct send *s)
         return;
     }
     encode(s, e);
-}
-
-static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
-{
-    const struct member *self = &r->members[r->self];
-    uint32_t first = r->members[to].first_part;
-    return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
 
 /* How many parts for a reducer may have been begun. On slow lines all shares get on alike, by what

@@ -71,6 +71,7 @@ struct send {
     uint32_t to;   /* member */
     enum send_state state;
     bool tried_again;
+    bool put_off;   /* the last answer was to come back */
     uint32_t bytes; /* in flight */
     int64_t retry_us;
     struct hth_rpc_call *call;
@@ -124,6 +125,7 @@ struct member {
     uint32_t first_part, part_count;
     uint32_t begun, settled; /* of part_count */
     uint32_t again;          /* of the begun ones: wait for another try */
+    int64_t put_off_us;      /* since when it puts parts off and answers none; 0: it does not */
     uint64_t in_flight_bytes;
     /* its line: bytes of answered parts, and how long any were under way */
     uint64_t line_bytes;
@@ -312,6 +314,7 @@ void watch_begin(struct hth_reduce_round *r);
 void watch_progress(struct hth_reduce_round *r, uint32_t member);
 void watch_lost(struct hth_reduce_round *r, uint32_t member);
 void watch_drop_sender(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
+void watch_fail_reducer(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
 void watch_end(struct hth_reduce_round *r);
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);

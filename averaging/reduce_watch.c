@@ -23,8 +23,9 @@
  * twice the patience where nobody said how fast a line is, is given up in both roles, and keeps
  * getting the mean. So a line of a fifth is waited for, whatever the size of the vector, and one of
  * a hundredth not. Who owes answers when most of the others have given theirs is given up as a
- * reducer after half as long again: it may put off its parts, whose bytes move all the time. Where
- * many are slow nobody is, until the round's time is over.
+ * reducer after half as long again: it may put off some parts, whose bytes move all the time. Where
+ * many are slow nobody is, until the round's time is over. Who puts off every part it is sent is
+ * given up as a reducer, however many others there are (reduce_give.c: on_put_off).
  */
 #include <stdlib.h>
 
@@ -87,7 +88,7 @@ void watch_drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_d
     take_review(r);
 }
 
-static void fail_reducer(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
+void watch_fail_reducer(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
     if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, i))
         return;
@@ -97,7 +98,7 @@ static void fail_reducer(struct hth_reduce_round *r, uint32_t i, enum hth_reduce
 
 static void drop(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    fail_reducer(r, i, why);
+    watch_fail_reducer(r, i, why);
     watch_drop_sender(r, i, why);
 }
 
@@ -303,7 +304,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         watch_drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     /* A reducer may have to lose its patience with somebody first. */
     if (stood >= o->patience_us + o->patience_us / 2)
-        fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
+        watch_fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
     if (m->ask == NULL && stuck >= limit / 2 && now - m->asked_us >= limit / 2 && is_due(r, i))
         ask(r, i);
 }
@@ -373,7 +374,7 @@ static void weigh_reducers(struct hth_reduce_round *r, int64_t passed)
             continue;
         m->owing_us += passed;
         if (m->owing_us >= r->held_max_us + r->held_max_us / 2)
-            fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
+            watch_fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }
 
@@ -396,7 +397,7 @@ static void keep_time(struct hth_reduce_round *r, int64_t now)
     if (!r->stopped && now >= r->stop_us) {
         r->stopped = true;
         for (uint32_t i = 0; i < r->member_count; i++)
-            fail_reducer(r, i, HTH_REDUCE_DROP_DEADLINE);
+            watch_fail_reducer(r, i, HTH_REDUCE_DROP_DEADLINE);
     }
 }
 

@@ -347,7 +347,19 @@ static void test_early_in_all(void **state)
 
 /* ---- reducers that lie --------------------------------------------------------------------- */
 
-enum lie { LIE_GARBAGE, LIE_SHORT, LIE_NAN, LIE_WEIGHT, LIE_STATE, LIE_REFUSE, LIE_COUNT };
+enum lie {
+    LIE_GARBAGE,
+    LIE_SHORT,
+    LIE_NAN,
+    LIE_WEIGHT,
+    LIE_LITTLE,  /* as if others were not in it */
+    LIE_MISSING, /* ... or were, whom it says to be missing */
+    LIE_STATE,
+    LIE_REFUSE,
+    LIE_COUNT
+};
+
+#define WEIGHTS 6.0 /* of three members: 1, 2 and 3 */
 
 static enum lie lie_told;
 
@@ -356,7 +368,7 @@ static void lying_handler(void *arg, struct hth_rpc_request *req)
     uint8_t payload[HTH_PART_BYTES_MAX];
     size_t count;
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.weight = 3};
+    struct hth_part_reply reply = {.weight = WEIGHTS};
     struct hth_segment seg = {HTH_QUANT_F32, 0, 0, false};
     struct hth_tensor answer = {HTH_U8, 1, {0}, NULL, 0};
     struct hth_rpc_body body = {payload, 0, &answer, 1};
@@ -375,6 +387,10 @@ static void lying_handler(void *arg, struct hth_rpc_request *req)
     reply.segment_count = 1;
     if (lie_told == LIE_WEIGHT)
         reply.weight = 1e8;
+    if (lie_told == LIE_LITTLE)
+        reply.weight = WEIGHTS - 1;
+    if (lie_told == LIE_MISSING)
+        reply.missing[reply.missing_count++] = 2;
     if (lie_told == LIE_STATE)
         reply.state = (enum hth_part_state)9;
     body.payload_len = hth_part_reply_pack(&reply, payload);
