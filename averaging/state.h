@@ -30,9 +30,10 @@
  * The fetcher. Asks the freshest peers of the roster, takes the highest step that was described
  * (ties: more donors, then the larger root), and fetches its parts from all donors of that root. A
  * donor that answers wrongly (a hash that does not fit), slowly or not at all is struck off and
- * named; its parts are asked elsewhere, the parts that came stay. When no donor of the root is left
- * it begins anew with what is described then. It never gives up by itself: its owner does; each
- * change of its mind is told through `on_news`, in words.
+ * named; its parts are asked elsewhere, the parts that came stay. Who serves no states of this
+ * schema, whatever its note says, is doubted at once. When no donor of the root is left it begins
+ * anew with what is described then. It never gives up by itself: its owner does; each change of its
+ * mind is told through `on_news`, in words.
  *
  * Trust: a root is believed from the peer that said it, over an authenticated connection or in a
  * signed record. Nobody proves that a state is good, only that all its bytes are that peer's.

@@ -15,6 +15,12 @@ static enum hth_err judge(const struct hth_state_fetch *f, const struct hth_stat
     return d->step < f->opts.step_min ? HTH_E_STALE : HTH_OK;
 }
 
+/* Its note says that it has one; it was asked, and says that it has nothing of the kind. */
+static bool denies(const struct hth_rpc_result *r)
+{
+    return r->remote && (r->err == HTH_E_NO_SUCH_METHOD || r->err == HTH_E_BAD_SHAPE);
+}
+
 static void on_described(void *arg, const struct hth_rpc_result *r)
 {
     struct donor *d = arg;
@@ -29,6 +35,8 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
         err = judge(f, &d->desc);
     if (err != HTH_OK) {
         hth_fetch_strike(d, hth_err_text(err));
+        if (denies(r))
+            hth_roster_doubt(f->roster, &d->id);
         if (r->retry_after_us > 0)
             d->struck_until_us = hth_now_us(f->env) + HTH_MIN(r->retry_after_us, STRUCK_US);
         else if (err == HTH_E_STALE) /* it will have a younger one with its next step */

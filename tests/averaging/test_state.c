@@ -302,6 +302,27 @@ static void test_announced_donors_help(void **state)
     tear_down(&f);
 }
 
+/* Who says a step and serves no state does not count from when it was asked; the others do. */
+static void test_who_has_none_is_doubted(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 4, false);
+    add(&f, 12, 5, false);
+    add(&f, 13, 5, false);
+    hth_state_donor_free(f.peer[1].donor);
+    f.peer[1].donor = NULL;
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_false(hth_roster_find(f.newcomer->roster, &f.peer[0].env->self)->doubted);
+    assert_true(hth_roster_find(f.newcomer->roster, &f.peer[1].env->self)->doubted);
+    tear_down(&f);
+}
+
 /* ---- donors that fail ------------------------------------------------------------------------ */
 
 enum how { KILLED, POWER_LOST, BLACK_HOLE };
@@ -833,6 +854,7 @@ int main(void)
         cmocka_unit_test(test_from_several),
         cmocka_unit_test(test_majority_of_roots),
         cmocka_unit_test(test_announced_donors_help),
+        cmocka_unit_test(test_who_has_none_is_doubted),
         cmocka_unit_test(test_donor_killed),
         cmocka_unit_test(test_donor_without_power),
         cmocka_unit_test(test_donor_in_a_black_hole),
