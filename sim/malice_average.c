@@ -14,6 +14,7 @@
 
 #include "averaging/peer.h"
 #include "averaging/part.h"
+#include "averaging/reduce_int.h"
 #include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/rng.h"
@@ -155,6 +156,19 @@ static const struct hth_averager_ops lying_ops = {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
+/* What all of that group bring, as its own reducer was told; 0: it has not begun here. Who answers
+ * with another weight is found out. */
+static double weight_of(const struct perjurer *p, const struct hth_hash *group)
+{
+    for (uint32_t i = 0; i < p->avg.reducer->round_count; i++) {
+        const struct hth_reduce_round *r = p->avg.reducer->rounds[i];
+
+        if (memcmp(&r->group, group, sizeof(*group)) == 0)
+            return r->group_weight;
+    }
+    return 0;
+}
+
 /* Answers a part as a reducer would, with numbers that follow from `seed`. */
 static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t seed)
 {
@@ -172,20 +186,25 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
         return;
     }
+    reply.weight = weight_of(p, &head.group);
     for (uint32_t i = 0; i < head.segment_count; i++)
         whole.count += head.segments[i].count;
     whole.bytes = whole.count * (uint32_t)sizeof(float);
     out.dim[0] = whole.bytes;
-    if (whole.count > 0 && hth_env_blob_new(p->place.env, whole.bytes, NULL, &out.blob) == HTH_OK) {
+    if (whole.count > 0 && reply.weight > 0 &&
+        hth_env_blob_new(p->place.env, whole.bytes, NULL, &out.blob) == HTH_OK) {
         for (uint32_t i = 0; out.blob->data != NULL && i < whole.count; i++) {
             float x = made_up(seed + head.part, i);
             memcpy(out.blob->data + i * sizeof(x), &x, sizeof(x));
         }
-        reply.weight = head.weight;
         reply.segments = &whole;
         reply.segment_count = body.tensor_count = 1;
     }
     hth_part_clear(&head);
+    if (reply.weight == 0) { /* as an honest one that is a moment late */
+        hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
+        return;
+    }
     body.payload_len = hth_part_reply_pack(&reply, bytes);
     hth_rpc_reply(req, &body);
     hth_blob_unref(out.blob);
