@@ -28,7 +28,7 @@ struct call { /* under way */
     struct call *prev, *next;
     struct hth_rpc_target to;
     uint64_t digest;
-    int64_t begun_us; /* by the world's clock: peers' own have offsets */
+    int64_t begun_us;        /* by the world's clock: peers' own have offsets */
     struct hth_timer *timer; /* of the next attempt */
     bool waits;              /* for it */
     int attempts;
@@ -63,6 +63,19 @@ struct hth_peers {
     bool ending; /* no new calls */
     char why[HTH_PEERS_WHY_MAX];
 };
+
+struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood)
+{
+    uint32_t hoods = count / hood + (count % hood > 1);
+    uint32_t last = hoods > 0 ? hoods - 1 : 0, number = HTH_MIN(index / hood, last);
+    uint32_t first = number * hood;
+    return (struct hth_hood){number, first, number < last ? hood : count - first};
+}
+
+static struct hth_hood hood_of(const struct hth_peers *s, uint32_t index)
+{
+    return hth_hood_of(index, s->opts.count, s->opts.hood);
+}
 
 /* Keeps the first reason only: what follows is often its consequence. */
 void hth_peers_broken(struct hth_peers *s, const char *fmt, ...)
@@ -248,16 +261,23 @@ static void on_retry(void *arg)
         call_free(c);
 }
 
-/* A live host of the neighbourhood other than ourselves, at random. */
+static bool is_other(struct peer *p, uint32_t expert, struct hth_host_ref *out)
+{
+    return hth_directory_hosts_of(p->directory, p->layer, expert, out, 1) == 1 &&
+           !hth_peer_id_eq(&out->id, &p->env->self);
+}
+
+/* A live host of the neighbourhood other than ourselves, at random; the first in the view where
+ * draws find only us. */
 static bool pick_host(struct peer *p, struct hth_host_ref *out)
 {
     const struct hth_grid_view *view = hth_directory_view(p->directory, p->layer);
-    for (int tries = 0; tries < 8 && view->live_count > 0; tries++) {
-        uint32_t expert = view->expert[hth_rng_below(&p->env->rng, view->live_count)];
-        if (hth_directory_hosts_of(p->directory, p->layer, expert, out, 1) == 1 &&
-            !hth_peer_id_eq(&out->id, &p->env->self))
+    for (int tries = 0; tries < 8 && view->live_count > 0; tries++)
+        if (is_other(p, view->expert[hth_rng_below(&p->env->rng, view->live_count)], out))
             return true;
-    }
+    for (uint32_t i = 0; i < view->live_count; i++)
+        if (is_other(p, view->expert[i], out))
+            return true;
     return false;
 }
 
@@ -319,12 +339,13 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
     struct hth_layer_shape shape = {.kind = "nop", .d = 64, .block_rows = 1};
     struct hth_grid grid;
     char name[24];
-    uint32_t experts = p->all->opts.experts, hood = p->all->opts.hood;
+    struct hth_hood hood = hood_of(p->all, p->index);
+    uint32_t experts = p->all->opts.experts, places = HTH_MAX(hood.size, p->all->opts.hood);
     uint32_t index[HTH_PEERS_EXPERTS_MAX];
     for (uint32_t i = 0; i < experts; i++)
-        index[i] = p->index % hood * experts + i;
-    snprintf(name, sizeof(name), "hood%" PRIu32, p->index / hood);
-    HTH_TRY(hth_grid_init(&grid, name, 1, (uint32_t[]){hood * experts}));
+        index[i] = (p->index - hood.first) * experts + i;
+    snprintf(name, sizeof(name), "hood%" PRIu32, hood.number);
+    HTH_TRY(hth_grid_init(&grid, name, 1, (uint32_t[]){places * experts}));
     a.network = d.network = NETWORK;
     a.role = HTH_ROLE_HOST;
     a.beacon = false;
@@ -395,7 +416,7 @@ enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts 
 {
     struct hth_rng rng;
     *out = NULL;
-    if (opts->count < 1 || opts->hood < 1 || opts->experts < 1 ||
+    if (opts->count < 2 || opts->hood < 2 || opts->experts < 1 ||
         opts->experts > HTH_PEERS_EXPERTS_MAX || opts->payload_bytes < 1 || opts->call_every_us < 1)
         return HTH_E_RANGE;
     struct hth_peers *s = hth_new(struct hth_peers);
@@ -427,9 +448,10 @@ struct hth_node *hth_peers_node(struct hth_peers *s, uint32_t index)
 bool hth_peers_sees(struct hth_peers *s, uint32_t viewer, uint32_t host)
 {
     struct peer *p = &s->peers[viewer];
-    HTH_ASSERT(viewer / s->opts.hood == host / s->opts.hood);
+    struct hth_hood hood = hood_of(s, viewer);
+    HTH_ASSERT(hood.number == hood_of(s, host).number);
     return p->directory != NULL && hth_grid_view_is_live(hth_directory_view(p->directory, p->layer),
-                                                         host % s->opts.hood * s->opts.experts);
+                                                         (host - hood.first) * s->opts.experts);
 }
 
 void hth_peers_expect_success(struct hth_peers *s)
@@ -460,8 +482,7 @@ void hth_peers_check_views(struct hth_peers *s)
 {
     for (uint32_t i = 0; i < s->opts.count; i++) {
         struct peer *p = &s->peers[i];
-        uint32_t first = i / s->opts.hood * s->opts.hood;
-        uint32_t expected = HTH_MIN(s->opts.count - first, s->opts.hood) * s->opts.experts;
+        uint32_t expected = hood_of(s, i).size * s->opts.experts;
         uint32_t live =
             p->directory == NULL ? 0 : hth_directory_view(p->directory, p->layer)->live_count;
         if (live != expected)

@@ -31,7 +31,7 @@ struct hth_peers;
 
 struct hth_peers_opts {
     uint32_t count;
-    uint32_t hood;    /* peers of a neighbourhood; the last one may be smaller */
+    uint32_t hood;    /* peers of a neighbourhood, 2 or more (hth_hood_of) */
     uint32_t experts; /* of each peer */
     uint32_t payload_bytes;
     int64_t call_every_us;  /* of each peer: nine to eleven tenths of it */
@@ -48,6 +48,12 @@ struct hth_peers_opts {
         .call_every_us = HTH_US_PER_S, .dead_retry_us = 3 * HTH_US_PER_S                           \
     }
 
+/* The last neighbourhood may be smaller; but who would be alone there belongs to the one before. */
+struct hth_hood {
+    uint32_t number, first, size; /* peers first to first + size - 1 */
+};
+struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood);
+
 struct hth_peers_stats {
     uint64_t calls, ok, failed, again, vanished;
     uint64_t without_host;    /* times when nobody was known who could be called */
@@ -56,7 +62,8 @@ struct hth_peers_stats {
     double latency_p99_us;
 };
 
-/* Makes the nodes. Errors: E_RANGE (no peers, no or too many experts, an empty payload). */
+/* Makes the nodes. Errors: E_RANGE (fewer than 2 peers, no or too many experts, an empty payload).
+ */
 enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts *opts,
                            struct hth_peers **out) HTH_MUST;
 /* NULL is fine. */

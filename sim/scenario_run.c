@@ -57,19 +57,16 @@ static struct hth_node *any_node(struct run *r)
 }
 
 /* Those a node talks to: its neighbourhood; in a fleet, all. */
-static void hood_of(const struct run *r, const struct hth_node *node, uint32_t *first,
-                    uint32_t *size)
+static struct hth_hood hood_of(const struct run *r, const struct hth_node *node)
 {
     uint32_t hood = r->fleet != NULL ? r->s->nodes : r->s->load.hood;
-    *first = (uint32_t)hth_node_index(node) / hood * hood;
-    *size = HTH_MIN(hood, r->s->nodes - *first);
+    return hth_hood_of((uint32_t)hth_node_index(node), r->s->nodes, hood);
 }
 
 static struct hth_node *neighbour(struct run *r, const struct hth_node *node)
 {
-    uint32_t first, size;
-    hood_of(r, node, &first, &size);
-    return r->app->node(r, first + (uint32_t)hth_rng_below(&r->rng, size));
+    struct hth_hood hood = hood_of(r, node);
+    return r->app->node(r, hood.first + (uint32_t)hth_rng_below(&r->rng, hood.size));
 }
 
 static void again(struct run *r, int64_t after_us, hth_fn *fn)
@@ -81,13 +78,12 @@ static void again(struct run *r, int64_t after_us, hth_fn *fn)
 
 static void cut_off(struct run *r, struct hth_node *node, bool one_way)
 {
-    uint32_t first, size;
-    hood_of(r, node, &first, &size);
+    struct hth_hood hood = hood_of(r, node);
     if (!one_way) {
         hth_node_set_side(node, 1);
         return;
     }
-    for (uint32_t j = first; j < first + size; j++)
+    for (uint32_t j = hood.first; j < hood.first + hood.size; j++)
         if (r->app->node(r, j) != node)
             hth_world_block(r->world, node, r->app->node(r, j), true);
 }

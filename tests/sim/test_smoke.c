@@ -2,6 +2,7 @@
 /* test_smoke.c: small swarms under faults recover, replay from their seed, and move real bytes. */
 #include "support/test.h"
 
+#include "sim/peers.h"
 #include "sim/smoke.h"
 
 static void swarms_recover(void **state)
@@ -38,6 +39,38 @@ static void the_same_seed_gives_the_same_line(void **state)
     assert_true(a.hash != c.hash);
     assert_memory_equal(line_a, "PASS seed=77 hash=", 18);
     assert_non_null(strstr(hth_smoke_line(&a, 2000000, 1048576, line_a), " memory_mib=1"));
+}
+
+/* Who would be alone goes to those before; a pair find each other, whatever is drawn. */
+static void nobody_is_alone_in_a_neighbourhood(void **state)
+{
+    static const struct {
+        uint32_t index, count, hood, number, first, size;
+    } rows[] = {
+        {31, 33, 32, 0, 0, 33},  {32, 33, 32, 0, 0, 33},  {32, 65, 32, 1, 32, 33},
+        {64, 65, 32, 1, 32, 33}, {32, 34, 32, 1, 32, 2},  {0, 34, 32, 0, 0, 32},
+        {63, 64, 32, 1, 32, 32}, {1, 2, 32, 0, 0, 2},     {2, 3, 2, 0, 0, 3},
+        {4, 5, 2, 1, 2, 3},      {9, 30, 4096, 0, 0, 30},
+    };
+    static const uint32_t sizes[] = {33, 2, 2, 2, 2};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++) {
+        struct hth_hood hood = hth_hood_of(rows[i].index, rows[i].count, rows[i].hood);
+        assert_int_equal(hood.number, rows[i].number);
+        assert_int_equal(hood.first, rows[i].first);
+        assert_int_equal(hood.size, rows[i].size);
+    }
+    for (uint64_t i = 0; i < HTH_ARRAY_LEN(sizes); i++) {
+        struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
+        struct hth_smoke_report r;
+        char line[HTH_SMOKE_LINE_MAX];
+        opts.peers = sizes[i];
+        opts.seed = i == 1 ? 1 : 8 + i;
+        opts.calm = i > 0;
+        assert_ok(hth_smoke_run(&opts, &r));
+        if (!r.pass)
+            fail_msg("%s", hth_smoke_line(&r, 0, 0, line));
+    }
 }
 
 /* Without faults nothing fails; and bytes behave as ghosts do. */
@@ -94,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(swarms_recover),
+        cmocka_unit_test(nobody_is_alone_in_a_neighbourhood),
         cmocka_unit_test(the_same_seed_gives_the_same_line),
         cmocka_unit_test(calm_swarms_lose_nothing),
         cmocka_unit_test(options_are_checked),
