@@ -19,8 +19,11 @@
  *      | <-- bytes ---------------------------- |  announced or described the same root
  *
  * The donor. Holds at most two snapshots: the newest, and the one before as long as somebody
- * fetches it. Nothing is copied or hashed unless somebody asks. A request for a root that is gone
- * is refused with E_NOT_FOUND.
+ * fetches it. Nothing is copied or hashed unless somebody asks, and not for each who asks: what is
+ * younger than fresh_us is handed out again, the next one is made after a pause, and never in the
+ * place of one that is being fetched at the speed of a slow line (1 MB/s) or more. A request for a
+ * root that is gone is refused with E_NOT_FOUND, one for a step that the owner has not reached with
+ * E_STALE.
  *
  * A donor that can't be dialled (a client) is asked over a connection of its own making: while
  * nobody else in the roster has a state, it dials newcomers that can be reached and says HERE,
@@ -69,6 +72,7 @@ struct hth_state_donor_opts {
     /* Somebody wants a snapshot: call hth_state_donor_give soon, once; or never, while this peer
      * has no state itself. Not called again before it was given. */
     hth_fn *want;
+    uint64_t (*step)(void *arg); /* that a snapshot would have now */
     void *arg;
     int64_t fresh_us;  /* a snapshot younger than this is handed out again */
     int64_t linger_us; /* an older one that nobody asked for so long is let go */
@@ -83,7 +87,7 @@ struct hth_state_donor_stats {
     uint64_t described, parts, bytes, refused;
     uint64_t snapshots;
     uint64_t step; /* of the newest snapshot */
-    uint32_t held; /* snapshots in memory */
+    uint32_t held; /* snapshots that can be fetched */
 };
 
 /* Serves both methods on `rpc`. Errors: E_CONFIG. */
@@ -93,8 +97,9 @@ enum hth_err hth_state_donor_new(struct hth_env *env, struct hth_rpc *rpc, struc
 /* Waits for nothing; a hash job under way keeps its memory until it has ended. NULL is fine. */
 void hth_state_donor_free(struct hth_state_donor *donor);
 
-/* The snapshot that was wanted; `values` is frozen and referenced, meta copied. Errors: E_TOO_LARGE
- * (HTH_STATE_BYTES_MAX, HTH_STATE_META_MAX), E_RANGE (no bytes), E_AGAIN (none is wanted). */
+/* The snapshot that was wanted; `values` is frozen and referenced until a job has copied it in
+ * parts, meta copied. Errors: E_TOO_LARGE (HTH_STATE_BYTES_MAX, HTH_STATE_META_MAX), E_RANGE (no
+ * bytes), E_AGAIN (none is wanted), E_NO_MEMORY. */
 enum hth_err hth_state_donor_give(struct hth_state_donor *donor, uint64_t step, const void *meta,
                                   size_t meta_len, struct hth_blob *values) HTH_MUST;
 /* It can't be given now (no memory, no state): askers are told to come back. */

@@ -1,39 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The donor's side: at most two snapshots, and one more being hashed.
+ * The donor's side: at most two snapshots (state_keep.h), and one more being made.
  *
- *   DESCRIBE -> fresh: reply
- *            -> else the asker waits, `want` -> give -> hash job -> newest, note, reply to all
+ *   DESCRIBE -> of a step that the owner has not reached: refused
+ *            -> the newest is young enough: reply
+ *            -> one may be made: the asker waits, `want` -> give -> hash job -> newest, note, reply
+ * to all; else: the newest if its step will do, or refused
+ *
+ * What a stranger can cause: a snapshot each PAUSE_US, or five times what the last one took, as
+ * long as one of two is not being fetched.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "averaging/roster.h"
 #include "averaging/state.h"
+#include "averaging/state_keep.h"
 #include "averaging/state_msg.h"
 #include "core/mem.h"
 #include "dht/board.h"
 #include "dht/uid.h"
 #include "rpc/rpc.h"
 
-#define BUSY_US  (2 * HTH_US_PER_S) /* the elder snapshot is in use: no third one now */
+#define PAUSE_US (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
+#define PAUSE    4                     /* ... times what the last one took */
 #define RETRY_US (500 * HTH_US_PER_MS)
 #define LOOK_US  (1 * HTH_US_PER_S)
 #define HERE_US  (5 * HTH_US_PER_S)
 #define REACH_US (100 * HTH_US_PER_MS) /* between two looks at the whole roster */
-
-struct snapshot {
-    struct hth_state_desc desc;
-    struct hth_blob *values;
-    int64_t made_us, asked_us;
-};
 
 /* Outlives the donor when it is freed meanwhile. */
 struct hashing {
     struct hth_job job;
     struct hth_state_donor *donor; /* NULL: freed */
     struct hth_env *env;
-    struct snapshot *snapshot;
+    struct hth_snapshot *snapshot;
+    struct hth_blob *values; /* the owner's */
 };
 
 struct hth_state_donor {
@@ -44,31 +46,23 @@ struct hth_state_donor {
     struct hth_topic topic;
     struct hth_note *note;
     bool announced;
-    struct snapshot *newest, *elder;
+    struct hth_keep keep;
     struct hashing *hashing;
     bool wanted; /* `want` was called and nothing came yet */
-    struct hth_rpc_request *waiting[HTH_STATE_WAITERS_MAX];
+    int64_t wanted_us, next_us;
+    struct hth_rpc_request *waiting[HTH_STATE_WAITERS_MAX]; /* of each peer one */
     uint32_t waiting_count;
     struct hth_timer *timer;
     int64_t reached_us;
     struct hth_state_donor_stats stats;
 };
 
-static void snapshot_free(struct snapshot *s)
-{
-    if (s == NULL)
-        return;
-    hth_state_desc_clear(&s->desc);
-    hth_blob_unref(s->values);
-    hth_free(s);
-}
-
 /* ---- announcing ------------------------------------------------------------------------------ */
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_state_donor *d = arg;
-    const struct hth_state_desc *desc = &d->newest->desc;
+    const struct hth_state_desc *desc = &d->keep.newest->desc;
     const struct hth_state_ad ad = {.addr = d->opts.addr,
                                     .schema = desc->schema,
                                     .step = desc->step,
@@ -85,7 +79,7 @@ static void announce(struct hth_state_donor *d)
 
     if (d->opts.addr.family == 0)
         return;
-    if (d->newest == NULL) {
+    if (d->keep.newest == NULL) {
         if (d->announced)
             hth_note_goodbye(d->note, NULL, NULL);
         d->announced = false;
@@ -106,30 +100,23 @@ static void announce(struct hth_state_donor *d)
 static void on_timer(void *arg)
 {
     struct hth_state_donor *d = arg;
-    int64_t now = hth_now_us(d->env);
+    const struct hth_snapshot *before = d->keep.newest;
 
-    if (d->elder != NULL && now - d->elder->asked_us > d->opts.linger_us) {
-        snapshot_free(d->elder);
-        d->elder = NULL;
-    }
-    if (d->newest != NULL && now - d->newest->asked_us > d->opts.linger_us) {
-        snapshot_free(d->newest);
-        d->newest = d->elder;
-        d->elder = NULL;
+    hth_keep_tidy(&d->keep, d->opts.linger_us, hth_now_us(d->env));
+    if (d->keep.newest != before)
         announce(d);
-    }
-    if (d->newest != NULL)
+    if (d->keep.newest != NULL)
         hth_timer_set(d->env, d->timer, LOOK_US);
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-static void describe(struct hth_state_donor *d, struct hth_rpc_request *req, struct snapshot *s)
+static void describe(struct hth_state_donor *d, struct hth_rpc_request *req, struct hth_snapshot *s)
 {
     struct hth_rpc_body body = {0};
     uint8_t *payload;
 
-    s->asked_us = hth_now_us(d->env);
+    hth_keep_asked(&d->keep, s, hth_rpc_peer(req), hth_now_us(d->env));
     hth_state_desc_pack(&s->desc, &payload, &body.payload_len);
     body.payload = payload;
     d->stats.described++;
@@ -144,7 +131,7 @@ static void refuse(struct hth_state_donor *d, struct hth_rpc_request *req, enum 
     hth_rpc_refuse(req, err, hth_err_class(err) == HTH_CLASS_RETRY ? RETRY_US : 0, text);
 }
 
-static void answer_all(struct hth_state_donor *d, struct snapshot *s)
+static void answer_all(struct hth_state_donor *d, struct hth_snapshot *s)
 {
     for (uint32_t i = 0; i < d->waiting_count; i++) {
         if (s != NULL)
@@ -155,25 +142,61 @@ static void answer_all(struct hth_state_donor *d, struct snapshot *s)
     d->waiting_count = 0;
 }
 
-static struct snapshot *find(struct hth_state_donor *d, const struct hth_hash *root)
+/* One may be made now: the last is some time ago, and neither of two is being fetched. */
+static bool may_want(struct hth_state_donor *d)
 {
-    struct snapshot *both[2] = {d->newest, d->elder};
+    const struct hth_snapshot *before = d->keep.newest;
+    int64_t now = hth_now_us(d->env);
+    bool may;
 
-    for (int i = 0; i < 2; i++)
-        if (both[i] != NULL && memcmp(&both[i]->desc.root, root, sizeof(*root)) == 0)
-            return both[i];
-    return NULL;
+    if (d->wanted || d->hashing != NULL)
+        return true;
+    may = now >= d->next_us && hth_keep_make_room(&d->keep, now);
+    if (d->keep.newest != before)
+        announce(d);
+    return may;
 }
 
-/* The newest will do: it is young, or a younger one would take the elder from who fetches it. */
-static bool will_do(const struct hth_state_donor *d, uint64_t step_min)
+/* In the place of what the same peer waited for before. */
+static void wait_for_next(struct hth_state_donor *d, struct hth_rpc_request *req)
 {
-    int64_t now = hth_now_us(d->env);
+    uint32_t at = 0;
 
-    if (d->newest == NULL || d->newest->desc.step < step_min)
-        return false;
-    return now - d->newest->made_us <= d->opts.fresh_us ||
-           (d->elder != NULL && now - d->elder->asked_us < BUSY_US);
+    while (at < d->waiting_count &&
+           !hth_peer_id_eq(hth_rpc_peer(d->waiting[at]), hth_rpc_peer(req)))
+        at++;
+    if (at == HTH_STATE_WAITERS_MAX) {
+        refuse(d, req, HTH_E_BUSY, "many wait for a snapshot");
+        return;
+    }
+    if (at < d->waiting_count)
+        refuse(d, d->waiting[at], HTH_E_DUPLICATE, "asked again");
+    else
+        d->waiting_count++;
+    d->waiting[at] = req;
+    if (d->wanted || d->hashing != NULL)
+        return;
+    d->wanted = true;
+    d->wanted_us = hth_now_us(d->env);
+    d->opts.want(d->opts.arg);
+}
+
+static void describe_newest(struct hth_state_donor *d, struct hth_rpc_request *req,
+                            uint64_t step_min)
+{
+    struct hth_snapshot *s = d->keep.newest;
+    bool will_do = s != NULL && s->desc.step >= step_min;
+
+    if (step_min > d->opts.step(d->opts.arg))
+        refuse(d, req, HTH_E_STALE, "this peer is not that far");
+    else if (will_do && hth_now_us(d->env) - s->made_us <= d->opts.fresh_us)
+        describe(d, req, s);
+    else if (may_want(d))
+        wait_for_next(d, req);
+    else if (will_do)
+        describe(d, req, s);
+    else
+        refuse(d, req, HTH_E_AGAIN, "no younger snapshot can be made now");
 }
 
 static void on_describe(void *arg, struct hth_rpc_request *req)
@@ -189,22 +212,14 @@ static void on_describe(void *arg, struct hth_rpc_request *req)
     } else if (ask.schema != d->opts.schema) {
         refuse(d, req, HTH_E_BAD_SHAPE, "this peer trains other tensors");
     } else if (ask.has_root) {
-        struct snapshot *s = find(d, &ask.root);
+        struct hth_snapshot *s = hth_keep_find(&d->keep, &ask.root);
 
         if (s != NULL)
             describe(d, req, s);
         else
             refuse(d, req, HTH_E_NOT_FOUND, "that snapshot is gone");
-    } else if (will_do(d, ask.step_min)) {
-        describe(d, req, d->newest);
-    } else if (d->waiting_count == HTH_STATE_WAITERS_MAX) {
-        refuse(d, req, HTH_E_BUSY, "many wait for a snapshot");
     } else {
-        d->waiting[d->waiting_count++] = req;
-        if (!d->wanted && d->hashing == NULL) {
-            d->wanted = true;
-            d->opts.want(d->opts.arg);
-        }
+        describe_newest(d, req, ask.step_min);
     }
 }
 
@@ -216,7 +231,7 @@ static void on_part(void *arg, struct hth_rpc_request *req)
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_state_part_open(payload, len, &root, &index);
-    struct snapshot *s = err == HTH_OK ? find(d, &root) : NULL;
+    struct hth_snapshot *s = err == HTH_OK ? hth_keep_find(&d->keep, &root) : NULL;
 
     if (err != HTH_OK) {
         refuse(d, req, err, "not a request for a part");
@@ -228,11 +243,10 @@ static void on_part(void *arg, struct hth_rpc_request *req)
         const struct hth_tensor part = {.dtype = HTH_U8,
                                         .ndim = 1,
                                         .dim = {hth_state_part_len(&s->desc, index)},
-                                        .blob = s->values,
-                                        .offset = index * s->desc.part_bytes};
+                                        .blob = s->parts[index]};
         const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
 
-        s->asked_us = hth_now_us(d->env);
+        hth_keep_asked(&d->keep, s, hth_rpc_peer(req), hth_now_us(d->env));
         d->stats.parts++;
         d->stats.bytes += part.dim[0];
         hth_rpc_reply(req, &body);
@@ -246,32 +260,37 @@ static void hash_run(struct hth_job *job)
     struct hashing *h = HTH_CONTAINER(job, struct hashing, job);
     struct hth_state_desc *d = &h->snapshot->desc;
 
-    for (uint32_t i = 0; i < d->parts; i++)
-        h->env->crypto->hash(h->snapshot->values->data + i * d->part_bytes,
-                             hth_state_part_len(d, i), &d->hashes[i]);
+    for (uint32_t i = 0; i < d->parts; i++) {
+        struct hth_blob *part = h->snapshot->parts[i];
+
+        memcpy(part->data, h->values->data + i * d->part_bytes, part->size);
+        h->env->crypto->hash(part->data, part->size, &d->hashes[i]);
+    }
 }
 
 static void hash_done(struct hth_job *job, enum hth_err err)
 {
     struct hashing *h = HTH_CONTAINER(job, struct hashing, job);
     struct hth_state_donor *d = h->donor;
-    struct snapshot *s = h->snapshot;
+    struct hth_snapshot *s = h->snapshot;
+    int64_t now;
 
+    hth_blob_unref(h->values);
     hth_free(h);
-    if (d == NULL || err != HTH_OK) {
-        snapshot_free(s);
-        if (d != NULL) {
-            d->hashing = NULL;
-            answer_all(d, NULL);
-        }
+    if (d == NULL) {
+        hth_snapshot_free(s);
         return;
     }
+    now = hth_now_us(d->env);
     d->hashing = NULL;
+    d->next_us = now + HTH_MAX(PAUSE_US, PAUSE * (now - d->wanted_us));
+    if (err != HTH_OK) {
+        hth_snapshot_free(s);
+        answer_all(d, NULL);
+        return;
+    }
     hth_state_desc_seal(&s->desc, d->env->crypto);
-    s->made_us = s->asked_us = hth_now_us(d->env);
-    snapshot_free(d->elder);
-    d->elder = d->newest;
-    d->newest = s;
+    hth_keep_take(&d->keep, s, now);
     d->stats.snapshots++;
     d->stats.step = s->desc.step;
     announce(d);
@@ -279,42 +298,48 @@ static void hash_done(struct hth_job *job, enum hth_err err)
     hth_timer_set(d->env, d->timer, LOOK_US);
 }
 
+static enum hth_err submit_hash(struct hth_state_donor *d, struct hth_snapshot *s,
+                                struct hth_blob *values)
+{
+    struct hashing *h = hth_new(struct hashing);
+    enum hth_err err;
+
+    h->donor = d;
+    h->env = d->env;
+    h->snapshot = s;
+    h->values = hth_blob_ref(values);
+    h->job.lane = HTH_LANE_COMPUTE;
+    h->job.run = hash_run;
+    h->job.done = hash_done;
+    h->job.bytes_moved = 3.0 * (double)values->size;
+    h->job.flops = 4.0 * (double)values->size;
+    err = hth_job_submit(d->env, &h->job);
+    if (err == HTH_OK) {
+        d->hashing = h;
+        return HTH_OK;
+    }
+    hth_blob_unref(h->values);
+    hth_free(h);
+    return err;
+}
+
 enum hth_err hth_state_donor_give(struct hth_state_donor *d, uint64_t step, const void *meta,
                                   size_t meta_len, struct hth_blob *values)
 {
-    struct snapshot *s;
-    struct hashing *h;
+    struct hth_snapshot *s;
     enum hth_err err;
 
     if (!d->wanted || d->hashing != NULL)
         return HTH_E_AGAIN;
     d->wanted = false;
-    s = hth_new(struct snapshot);
-    err = hth_state_desc_init(&s->desc, d->opts.schema, step, meta, meta_len, values->size);
+    err = hth_snapshot_new(d->env, d->opts.schema, step, meta, meta_len, values->size, &s);
+    if (err == HTH_OK)
+        err = submit_hash(d, s, values);
     if (err != HTH_OK) {
-        snapshot_free(s);
+        hth_snapshot_free(s);
         answer_all(d, NULL);
-        return err;
     }
-    s->values = hth_blob_ref(values);
-    h = hth_new(struct hashing);
-    h->donor = d;
-    h->env = d->env;
-    h->snapshot = s;
-    h->job.lane = HTH_LANE_COMPUTE;
-    h->job.run = hash_run;
-    h->job.done = hash_done;
-    h->job.bytes_moved = (double)values->size;
-    h->job.flops = 4.0 * (double)values->size;
-    err = hth_job_submit(d->env, &h->job);
-    if (err != HTH_OK) {
-        hth_free(h);
-        snapshot_free(s);
-        answer_all(d, NULL);
-        return err;
-    }
-    d->hashing = h;
-    return HTH_OK;
+    return err;
 }
 
 void hth_state_donor_decline(struct hth_state_donor *d)
@@ -328,7 +353,7 @@ void hth_state_donor_decline(struct hth_state_donor *d)
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
 {
     *out = d->stats;
-    out->held = (d->newest != NULL ? 1u : 0u) + (d->elder != NULL ? 1u : 0u);
+    out->held = (d->keep.newest != NULL ? 1u : 0u) + (d->keep.elder != NULL ? 1u : 0u);
 }
 
 /* ---- reaching out ---------------------------------------------------------------------------- */
@@ -411,7 +436,7 @@ enum hth_err hth_state_donor_new(struct hth_env *env, struct hth_rpc *rpc, struc
     struct hth_state_donor *d;
 
     *out = NULL;
-    if (opts->network == NULL || opts->want == NULL ||
+    if (opts->network == NULL || opts->want == NULL || opts->step == NULL ||
         hth_name_check(opts->network, strnlen(opts->network, 256)) != HTH_OK ||
         opts->life_us < HTH_RECORD_LIFE_MIN_US || opts->life_us > HTH_RECORD_LIFE_MAX_US)
         return HTH_E_CONFIG;
@@ -440,7 +465,6 @@ void hth_state_donor_free(struct hth_state_donor *d)
         d->hashing->donor = NULL;
     hth_note_free(d->note);
     hth_timer_free(d->env, d->timer);
-    snapshot_free(d->newest);
-    snapshot_free(d->elder);
+    hth_keep_clear(&d->keep);
     hth_free(d);
 }

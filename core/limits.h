@@ -130,7 +130,8 @@
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */
-#define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot */
+#define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
+#define HTH_STATE_FETCHERS_MAX   64  /* for whom what they fetch is kept */
 #define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
 #define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
 #define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */

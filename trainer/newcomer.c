@@ -473,6 +473,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     donor.schema = hth_roster_self(o->roster)->schema;
     donor.addr = o->addr;
     donor.want = hth_run_state_want;
+    donor.step = hth_run_state_step;
     donor.arg = t;
     return hth_state_donor_new(t->env, t->opts.rpc, o->dht, &donor, &n->donor);
 }

@@ -98,6 +98,11 @@ void hth_run_state_want(void *arg)
     hth_queue_push(&t->trunk, &n->give);
 }
 
+uint64_t hth_run_state_step(void *arg)
+{
+    return ((const struct hth_trainer *)arg)->stats.updates;
+}
+
 /* ---- taking up ------------------------------------------------------------------------------- */
 
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,

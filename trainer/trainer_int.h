@@ -281,8 +281,9 @@ bool hth_newcomer_yield(struct hth_trainer *t);
 
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
-/* The donor wants it: hth_state_donor_opts. */
+/* The donor asks: hth_state_donor_opts. */
 void hth_run_state_want(void *trainer);
+uint64_t hth_run_state_step(void *trainer);
 /* Where the run stands by a state that was fetched. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
  * reader's; E_STALE (not of those who won the vote). */
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,

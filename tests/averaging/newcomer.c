@@ -16,6 +16,12 @@ static void on_want(void *arg)
     assert_ok(hth_state_donor_give(p->donor, STATE_STEP, meta, sizeof(meta), state));
 }
 
+static uint64_t step_of(void *arg)
+{
+    (void)arg;
+    return STATE_STEP;
+}
+
 static void hand_out(struct peer *p, struct hth_blob *state)
 {
     struct hth_state_donor_opts o = HTH_STATE_DONOR_OPTS_INIT;
@@ -24,6 +30,7 @@ static void hand_out(struct peer *p, struct hth_blob *state)
     o.schema = p->pit->roster.schema;
     o.addr = p->addr;
     o.want = on_want;
+    o.step = step_of;
     o.arg = p;
     p->state = state;
     assert_ok(hth_state_donor_new(p->env, p->rpc, hth_node_dht(p->node), &o, &p->donor));

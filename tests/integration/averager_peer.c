@@ -250,6 +250,12 @@ static void on_want(void *arg)
         hth_state_donor_decline(p->donor);
 }
 
+static uint64_t state_step(void *arg)
+{
+    (void)arg;
+    return STATE_STEP;
+}
+
 static enum hth_err open_donor(struct peer *p)
 {
     struct hth_state_donor_opts o = HTH_STATE_DONOR_OPTS_INIT;
@@ -263,6 +269,7 @@ static enum hth_err open_donor(struct peer *p)
     o.schema = HTH_AVG_NODE_SCHEMA;
     o.addr = p->node.opts.addr;
     o.want = on_want;
+    o.step = state_step;
     o.arg = p;
     hth_roster_set_progress(p->node.avg.roster, STATE_STEP, 0, 0);
     return hth_state_donor_new(p->node.env, p->node.rpc, p->node.dht, &o, &p->donor);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "averaging/handout.h"
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static void want(void *arg)
+{
+    struct peer *p = arg;
+
+    p->wanted += p->want == NULL;
+    if (p->want != NULL)
+        p->want(p);
+    else if (p->declines)
+        hth_state_donor_decline(p->donor);
+    else if (!p->silent)
+        assert_ok(hth_state_donor_give(p->donor, p->step, &p->step, sizeof(p->step), p->values));
+}
+
+static uint64_t step_of(void *arg)
+{
+    const struct peer *p = arg;
+
+    return HTH_MAX(p->step, p->claims);
+}
+
+void halt(struct hth_env *env, void *arg)
+{
+    struct peer *p = arg;
+
+    (void)env;
+    hth_state_donor_free(p->donor);
+    hth_roster_free(p->roster);
+    hth_rpc_free(p->rpc);
+    p->donor = NULL;
+    p->roster = NULL;
+    p->rpc = NULL;
+}
+
+struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed)
+{
+    struct hth_blob *b;
+
+    assert_ok(hth_env_blob_new(env, size, NULL, &b));
+    for (size_t i = 0; b->data != NULL && i < size; i++)
+        b->data[i] = (uint8_t)(hth_mix64(seed * 1000003u + i));
+    return b;
+}
+
+struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
+{
+    struct peer *p = &f->peer[f->count];
+    struct hth_node_opts node = {.halt = halt, .arg = p};
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    struct hth_addr addr;
+    char name[24];
+
+    snprintf(name, sizeof(name), "p%u", f->count++);
+    p->f = f;
+    p->step = step;
+    p->node = hth_world_node(f->world, name, &node);
+    p->env = hth_node_env(p->node);
+    addr = hth_node_addr(p->node, PORT);
+    rpc.network = "net";
+    rpc.listen = &addr;
+    assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
+    roster.network = "net";
+    roster.schema = SCHEMA;
+    roster.addr = addr;
+    roster.flags = newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0;
+    roster.slot_us = 0;
+    assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &roster, &p->roster));
+    if (newcomer)
+        return p;
+    hth_roster_set_progress(p->roster, step, 0, 0);
+    p->values = make_values(p->env, BYTES, seed);
+    donor.network = "net";
+    donor.schema = SCHEMA;
+    donor.addr = addr;
+    donor.want = want;
+    donor.step = step_of;
+    donor.arg = p;
+    assert_ok(hth_state_donor_new(p->env, p->rpc, hth_node_dht(p->node), &donor, &p->donor));
+    return p;
+}
+
+struct hth_rpc_target target_of(const struct peer *p)
+{
+    return (struct hth_rpc_target){.peer = p->env->self, .addr = hth_node_addr(p->node, PORT)};
+}
+
+void setup_world(struct fixture *f, uint64_t seed, bool ghost)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    memset(f, 0, sizeof(*f));
+    opts.ghost = ghost;
+    opts.link.latency_us = 20 * MS;
+    f->world = hth_world_new(seed, &opts);
+}
+
+void tear_down(struct fixture *f)
+{
+    struct hth_open_counts open;
+
+    hth_state_fetch_free(f->fetch);
+    for (uint32_t i = 0; i < f->count; i++)
+        halt(NULL, &f->peer[i]);
+    hth_world_run_for(f->world, S); /* jobs end */
+    hth_world_open(f->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    for (uint32_t i = 0; i < f->count; i++)
+        hth_blob_unref(f->peer[i].values);
+    hth_blob_unref(f->values);
+}
+
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+static void on_done(void *arg, const struct hth_state_result *r)
+{
+    struct fixture *f = arg;
+
+    assert_false(f->done);
+    f->done = true;
+    f->result = *r;
+    assert_true(r->meta_len <= sizeof(f->meta));
+    memcpy(f->meta, r->meta, r->meta_len);
+    f->values = hth_blob_ref(r->values);
+    hth_state_fetch_free(f->fetch);
+    f->fetch = NULL;
+}
+
+static void on_news(void *arg, const char *text)
+{
+    struct fixture *f = arg;
+
+    f->news++;
+    snprintf(f->last_news, sizeof(f->last_news), "%s", text);
+}
+
+struct hth_state_fetch_opts fetch_opts(struct fixture *f)
+{
+    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+
+    o.network = "net";
+    o.schema = SCHEMA;
+    o.bytes = BYTES;
+    o.on_done = on_done;
+    o.on_news = on_news;
+    o.arg = f;
+    return o;
+}
+
+void start(struct fixture *f, const struct hth_state_fetch_opts *o)
+{
+    f->newcomer = add(f, 0, 0, true);
+    hth_world_run_for(f->world, 2 * S); /* rosters fill */
+    assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc,
+                                  hth_node_dht(f->newcomer->node), f->newcomer->roster, o,
+                                  &f->fetch));
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct fixture *)arg)->done;
+}
+
+void finish(struct fixture *f, int64_t within_us)
+{
+    assert_true(hth_world_run_until_true(f->world, is_done, f, within_us));
+}
+
+bool part_way(void *arg)
+{
+    struct fixture *f = arg;
+    struct hth_state_progress p;
+
+    if (f->fetch == NULL)
+        return true;
+    hth_state_fetch_progress(f->fetch, &p);
+    return p.parts > 0 && p.parts_done >= p.parts / 3;
+}
+
+void check_values(struct fixture *f, const struct peer *donor)
+{
+    assert_int_equal(f->values->size, BYTES);
+    assert_memory_equal(f->values->data, donor->values->data, BYTES);
+    assert_int_equal(f->result.step, donor->step);
+    assert_int_equal(f->result.meta_len, sizeof(donor->step));
+    assert_memory_equal(f->meta, &donor->step, sizeof(donor->step));
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handout.h: donors and a newcomer in the simulator, for tests of handing out a state.
+ */
+#ifndef HTH_TESTS_AVERAGING_HANDOUT_H
+#define HTH_TESTS_AVERAGING_HANDOUT_H
+
+#include "averaging/roster.h"
+#include "averaging/state.h"
+#include "averaging/state_msg.h"
+#include "core/budget.h"
+#include "core/mem.h"
+#include "rpc/rpc.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S         HTH_US_PER_S
+#define MS        HTH_US_PER_MS
+#define PORT      7000
+#define BYTES     (300 * 1024 + 100) /* 76 parts, the last one short */
+#define PEERS_MAX 80
+#define SCHEMA    99
+
+struct peer {
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    struct hth_state_donor *donor;
+    struct hth_blob *values;
+    uint64_t step, claims;    /* claims: that a snapshot would have, if more */
+    hth_fn *want;             /* NULL: gives `values` */
+    struct hth_budget budget; /* for its use */
+    uint32_t wanted;
+    bool silent, declines; /* what it does when a snapshot is wanted */
+    uint32_t lies;         /* parts it has spoilt */
+    struct fixture *f;
+};
+
+struct fixture {
+    struct hth_world *world;
+    struct peer peer[PEERS_MAX];
+    uint32_t count;
+    struct peer *newcomer;
+    struct hth_state_fetch *fetch;
+    bool done;
+    struct hth_state_result result;
+    struct hth_blob *values;
+    uint8_t meta[HTH_STATE_META_MAX];
+    uint32_t news;
+    char last_news[200];
+};
+
+void setup_world(struct fixture *f, uint64_t seed, bool ghost);
+/* Everything is given back. */
+void tear_down(struct fixture *f);
+/* A donor of BYTES that follow from the seed; or a newcomer, which has no donor. */
+struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer);
+/* Frees what it has; it may be done twice. */
+void halt(struct hth_env *env, void *arg);
+struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed);
+struct hth_rpc_target target_of(const struct peer *p);
+
+struct hth_state_fetch_opts fetch_opts(struct fixture *f);
+/* Adds the newcomer, and begins 2 s later. */
+void start(struct fixture *f, const struct hth_state_fetch_opts *o);
+void finish(struct fixture *f, int64_t within_us);
+/* A third of the parts are there. */
+bool part_way(void *fixture);
+/* What came is this donor's. */
+void check_values(struct fixture *f, const struct peer *donor);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What strangers do to a donor, over and over and as fast as it answers: none of it keeps a
+ * newcomer from the run's state for long.
+ */
+#include "averaging/handout.h"
+
+#define STEP_US (50 * MS) /* of the donor */
+
+/* What a rogue asks for. */
+enum rogue_kind {
+    FAR_AHEAD, /* a step that nobody has */
+    EACH_STEP, /* the step that the donor has just made */
+    HOLDS,     /* the first part of what it was described, always again */
+};
+
+struct rogue {
+    struct peer *peer, *victim;
+    enum rogue_kind kind;
+    struct hth_hash root;
+    bool has_root, ends;
+    uint64_t asked;
+};
+
+static void ask(struct rogue *r);
+
+static void on_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct rogue *r = arg;
+    struct hth_state_desc desc;
+
+    if (r->has_root && result->err != HTH_OK)
+        r->has_root = false;
+    else if (!r->has_root && result->err == HTH_OK) {
+        assert_ok(
+            hth_state_desc_open(result->payload, result->payload_len, hth_sim_crypto(), &desc));
+        r->root = desc.root;
+        r->has_root = r->kind == HOLDS;
+        hth_state_desc_clear(&desc);
+    }
+    ask(r);
+}
+
+static void ask(struct rogue *r)
+{
+    const struct hth_rpc_target target = target_of(r->victim);
+    struct hth_state_describe what = {.schema = SCHEMA};
+    uint8_t payload[HTH_STATE_REQUEST_MAX];
+    struct hth_rpc_call_opts call = {.timeout_us = 5 * S};
+
+    if (r->ends)
+        return;
+    r->asked++;
+    if (r->kind == FAR_AHEAD)
+        what.step_min = UINT64_MAX;
+    else if (r->kind == EACH_STEP)
+        what.step_min = r->victim->step;
+    call.method = r->has_root ? HTH_STATE_METHOD_PART : HTH_STATE_METHOD_DESCRIBE;
+    call.body.payload = payload;
+    call.body.payload_len = r->has_root ? hth_state_part_pack(&r->root, 0, payload)
+                                        : hth_state_describe_pack(&what, payload);
+    assert_ok(hth_rpc_call(r->peer->rpc, &target, &call, on_answer, r, NULL));
+}
+
+static void rogue_comes(struct rogue *r, struct fixture *f, enum rogue_kind kind)
+{
+    *r = (struct rogue){.peer = add(f, 0, 0, true), .victim = &f->peer[0], .kind = kind};
+    ask(r);
+}
+
+static void rogues_go(struct fixture *f, struct rogue *r, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        r[i].ends = true;
+    hth_world_run_for(f->world, 6 * S);
+}
+
+/* The donor steps while time goes by. Returns how long it took; `us` if the state did not come. */
+static int64_t train(struct fixture *f, int64_t us)
+{
+    int64_t begin = hth_world_now_us(f->world);
+
+    while (!f->done && hth_world_now_us(f->world) - begin < us) {
+        hth_world_run_for(f->world, STEP_US);
+        f->peer[0].step++;
+    }
+    return hth_world_now_us(f->world) - begin;
+}
+
+/* A newcomer on a slow way (a part in flight) is done as soon as without the rogue, and the donor
+ * does not spend its time on snapshots. */
+static void check_fetch_beside(enum rogue_kind kind, bool trains)
+{
+    struct fixture f;
+    struct rogue rogue[1];
+    struct hth_state_fetch_opts o;
+    struct hth_state_donor_stats s;
+    int64_t took_us;
+
+    setup_world(&f, 1, false);
+    add(&f, 12, 5, false);
+    rogue_comes(&rogue[0], &f, kind);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 1;
+    start(&f, &o);
+    if (trains) {
+        took_us = train(&f, 60 * S);
+    } else {
+        took_us = -hth_world_now_us(f.world);
+        finish(&f, 60 * S);
+        took_us += hth_world_now_us(f.world);
+    }
+    assert_true(f.done);
+    assert_true(took_us < 4 * S); /* 3.2 s alone */
+    assert_int_equal(f.result.donors_lost, 0);
+    assert_int_equal(f.result.bytes, BYTES);
+    assert_memory_equal(f.values->data, f.peer[0].values->data, BYTES);
+    assert_true(rogue[0].asked > 50);
+    hth_state_donor_stats(f.peer[0].donor, &s);
+    assert_true(s.snapshots <= 1 + (uint64_t)(trains ? 4 * (took_us + 2 * S) / S : 0));
+    rogues_go(&f, rogue, 1);
+    tear_down(&f);
+}
+
+static void test_who_asks_for_a_step_that_nobody_has(void **state)
+{
+    (void)state;
+    check_fetch_beside(FAR_AHEAD, false);
+    check_fetch_beside(FAR_AHEAD, true);
+}
+
+static void test_who_asks_for_every_step(void **state)
+{
+    (void)state;
+    check_fetch_beside(EACH_STEP, true);
+}
+
+/* Newcomers who need the last step get it beside those who keep snapshots by fetching them for
+ * ever: at once beside one, and beside many when what they keep has been kept for long enough. */
+static void check_last_step_beside(uint32_t rogues, int64_t within_us)
+{
+    struct fixture f;
+    struct rogue rogue[3];
+    struct hth_state_fetch_opts o;
+    int64_t took_us;
+
+    setup_world(&f, 2, false);
+    add(&f, 12, 5, false);
+    for (uint32_t i = 0; i < rogues; i++) {
+        rogue_comes(&rogue[i], &f, HOLDS);
+        train(&f, 4 * S); /* the next one is described a younger one */
+    }
+    f.newcomer = add(&f, 0, 0, true);
+    for (int i = 0; i < 2; i++) {
+        train(&f, 2 * S);
+        o = fetch_opts(&f);
+        o.step_min = f.peer[0].step;
+        hth_roster_set_progress(f.peer[0].roster, o.step_min, 0, 0);
+        hth_world_run_for(f.world, 2 * S); /* it is in the newcomer's roster */
+        assert_ok(hth_state_fetch_new(f.newcomer->env, f.newcomer->rpc,
+                                      hth_node_dht(f.newcomer->node), f.newcomer->roster, &o,
+                                      &f.fetch));
+        took_us = train(&f, 60 * S);
+        assert_true(f.done);
+        assert_true(took_us < within_us);
+        assert_true(f.result.step >= o.step_min);
+        f.done = false;
+        hth_blob_unref(f.values);
+        f.values = NULL;
+    }
+    rogues_go(&f, rogue, rogues);
+    tear_down(&f);
+}
+
+static void test_who_keeps_snapshots(void **state)
+{
+    (void)state;
+    check_last_step_beside(0, 2 * S);
+    check_last_step_beside(1, 2 * S);
+    check_last_step_beside(3, 12 * S);
+}
+
+static void want_from_budget(void *arg)
+{
+    struct peer *p = arg;
+    struct hth_blob *b;
+
+    p->wanted++;
+    assert_ok(hth_env_blob_new(p->env, BYTES, &p->budget, &b));
+    memset(b->data, (int)p->wanted, BYTES);
+    assert_ok(hth_state_donor_give(p->donor, p->step, NULL, 0, b));
+    hth_blob_unref(b);
+}
+
+/* Nobody who holds on to what it asked for holds the owner's copy of everything. */
+static void test_owners_copy_goes_back(void **state)
+{
+    struct fixture f;
+    struct rogue rogue[1];
+    struct hth_state_donor_stats s;
+
+    (void)state;
+    setup_world(&f, 3, false);
+    add(&f, 12, 5, false);
+    hth_budget_init(&f.peer[0].budget, BYTES, NULL); /* one at a time */
+    f.peer[0].want = want_from_budget;
+    rogue_comes(&rogue[0], &f, EACH_STEP);
+    train(&f, 5 * S);
+    hth_state_donor_stats(f.peer[0].donor, &s);
+    assert_int_equal(s.held, 2);
+    assert_in_range(s.snapshots, 3, 4 * 5 + 1); /* a hundred steps went by */
+    rogues_go(&f, rogue, 1);
+    assert_int_equal(hth_budget_used(&f.peer[0].budget), 0);
+    tear_down(&f);
+}
+
+/* Snapshots that take long are made less often. */
+static void test_slow_snapshots_are_rare(void **state)
+{
+    struct fixture f;
+    struct rogue rogue[1];
+    uint32_t given = 0;
+
+    (void)state;
+    setup_world(&f, 4, false);
+    add(&f, 12, 5, false)->silent = true;
+    rogue_comes(&rogue[0], &f, EACH_STEP);
+    for (int i = 0; i < 20; i++) { /* it takes up to a second */
+        train(&f, S);
+        given += hth_state_donor_give(f.peer[0].donor, f.peer[0].step, NULL, 0, f.peer[0].values) ==
+                 HTH_OK;
+    }
+    assert_in_range(given, 3, 8);
+    rogues_go(&f, rogue, 1);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_asks_for_a_step_that_nobody_has),
+        cmocka_unit_test(test_who_asks_for_every_step),
+        cmocka_unit_test(test_who_keeps_snapshots),
+        cmocka_unit_test(test_owners_copy_goes_back),
+        cmocka_unit_test(test_slow_snapshots_are_rare),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
