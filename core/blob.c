@@ -3,6 +3,7 @@
 #include "core/blob.h"
 
 #include "core/budget.h"
+#include "core/counter.h"
 #include "core/mem.h"
 
 #include <string.h>
@@ -88,8 +89,8 @@ struct hth_blob *hth_blob_ghost(size_t size, uint64_t digest)
 
 struct hth_blob *hth_blob_ref(struct hth_blob *blob)
 {
-    int before = __atomic_fetch_add(&blob->refs, 1, __ATOMIC_RELAXED);
-    HTH_ASSERT(before > 0);
+    int64_t refs = hth_counter_add(&blob->refs, 1);
+    HTH_ASSERT(refs > 1);
     return blob;
 }
 
@@ -97,7 +98,7 @@ void hth_blob_unref(struct hth_blob *blob)
 {
     if (blob == NULL)
         return;
-    int left = __atomic_sub_fetch(&blob->refs, 1, __ATOMIC_ACQ_REL);
+    int64_t left = hth_counter_add(&blob->refs, -1);
     HTH_ASSERT(left >= 0);
     if (left > 0)
         return;

@@ -24,7 +24,7 @@ struct hth_blob {
     size_t size;
     uint64_t digest; /* of a ghost: stands for its content; 0 otherwise */
     /* private */
-    int refs;
+    int64_t refs;
     bool inside; /* the bytes lie behind this struct, in one allocation */
     struct hth_budget *budget;
     void (*release)(void *arg, void *data); /* for hth_blob_wrap */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c: nested bounds on bytes; relaxed atomics suffice because only the sum matters. */
+/* budget.c: nested bounds on bytes. */
 #include "core/budget.h"
+
+#include "core/counter.h"
 
 void hth_budget_init(struct hth_budget *budget, int64_t limit_bytes, struct hth_budget *parent)
 {
@@ -15,11 +17,11 @@ enum hth_err hth_budget_take(struct hth_budget *budget, size_t bytes)
         return HTH_E_BUDGET;
     int64_t n = (int64_t)bytes;
     for (struct hth_budget *b = budget; b != NULL; b = b->parent) {
-        int64_t used = __atomic_add_fetch(&b->used_bytes, n, __ATOMIC_RELAXED);
+        int64_t used = hth_counter_add(&b->used_bytes, n);
         if (used > b->limit_bytes || used < n) {
             /* Give back what this call took, up to and including this level. */
             for (struct hth_budget *u = budget; u != b->parent; u = u->parent)
-                __atomic_sub_fetch(&u->used_bytes, n, __ATOMIC_RELAXED);
+                hth_counter_add(&u->used_bytes, -n);
             return HTH_E_BUDGET;
         }
     }
@@ -29,7 +31,7 @@ enum hth_err hth_budget_take(struct hth_budget *budget, size_t bytes)
 void hth_budget_give(struct hth_budget *budget, size_t bytes)
 {
     for (struct hth_budget *b = budget; b != NULL; b = b->parent) {
-        int64_t left = __atomic_sub_fetch(&b->used_bytes, (int64_t)bytes, __ATOMIC_RELAXED);
+        int64_t left = hth_counter_add(&b->used_bytes, -(int64_t)bytes);
         HTH_ASSERT(left >= 0);
     }
 }

@@ -2,6 +2,7 @@
 /* metrics.c: a registry in order of registration; values are relaxed atomics. */
 #include "core/metrics.h"
 
+#include "core/counter.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -136,7 +137,7 @@ static int64_t load_count(const int64_t *count)
 
 void hth_metric_add(struct hth_metric *metric, int64_t n)
 {
-    __atomic_fetch_add(&metric->count, n, __ATOMIC_RELAXED);
+    hth_counter_add(&metric->count, n);
 }
 
 void hth_metric_set(struct hth_metric *metric, double value)
@@ -154,8 +155,8 @@ void hth_metric_observe(struct hth_metric *metric, double value)
     int bucket = 0;
     for (double bound = metric->info->lowest; bucket < BUCKETS && value > bound; bound *= 2)
         bucket++;
-    __atomic_fetch_add(&metric->info->buckets[bucket], 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&metric->count, 1, __ATOMIC_RELAXED);
+    hth_counter_add(&metric->info->buckets[bucket], 1);
+    hth_counter_add(&metric->count, 1);
     uint64_t old = __atomic_load_n(&metric->value_bits, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&metric->value_bits, &old,
                                         double_to_bits(bits_to_double(old) + value), true,

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * counter.h: a sum that any thread adds to. Whoever sees an addition sees what was written before
+ * it: so the last to leave a blob may free it.
+ *
+ * An atomic addition waits until all earlier stores are in the cache, which costs a simulated world
+ * more than the addition itself, many hundred thousand times. So while the process has one thread,
+ * which glibc knows and tells before a second one can run, it is an ordinary addition.
+ */
+#ifndef HTH_CORE_COUNTER_H
+#define HTH_CORE_COUNTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__has_include)
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define HTH_COUNTER_ALONE ((bool)__libc_single_threaded)
+#endif
+#endif
+#ifndef HTH_COUNTER_ALONE
+#define HTH_COUNTER_ALONE false
+#endif
+
+/* Returns the new sum. */
+static inline int64_t hth_counter_add(int64_t *sum, int64_t n)
+{
+    if (!HTH_COUNTER_ALONE)
+        return __atomic_add_fetch(sum, n, __ATOMIC_ACQ_REL);
+    int64_t after = __atomic_load_n(sum, __ATOMIC_RELAXED) + n;
+    __atomic_store_n(sum, after, __ATOMIC_RELAXED);
+    return after;
+}
+
+#endif
