@@ -115,14 +115,18 @@ size_t hth_mem_hoard_bytes(void)
     return HTH_MIN(__atomic_load_n(&region_used, __ATOMIC_RELAXED), REGION_BYTES);
 }
 
-/* A block of a shelf that has none; NULL: the region is used up. */
-static void *shelf_refill(struct shelf *s, uint32_t class)
+/* A block of a shelf that has none, `fresh` when nobody had it before: then it is zero. NULL: the
+ * region is used up. */
+static void *shelf_refill(struct shelf *s, uint32_t class, bool *fresh)
 {
-    void *p = __atomic_exchange_n(&returned[class], NULL, __ATOMIC_ACQUIRE);
+    void *p = NULL;
+    if (__atomic_load_n(&returned[class], __ATOMIC_RELAXED) != NULL)
+        p = __atomic_exchange_n(&returned[class], NULL, __ATOMIC_ACQUIRE);
     if (p != NULL) {
         memcpy(&s->free, p, sizeof(void *));
         return p;
     }
+    *fresh = true;
     if (s->at == s->end) {
         size_t size = class_bytes(class);
         size_t at = __atomic_fetch_add(&region_used, SPAN_BYTES, __ATOMIC_RELAXED);
@@ -137,9 +141,10 @@ static void *shelf_refill(struct shelf *s, uint32_t class)
     return p;
 }
 
-/* Not zeroed. */
-static void *take(size_t bytes)
+/* Not zeroed, unless `fresh`. */
+static inline void *take(size_t bytes, bool *fresh)
 {
+    *fresh = false;
     if (!hoard.on || bytes > HOARD_BYTES)
         return malloc(bytes);
     uint32_t class = class_of(bytes);
@@ -148,8 +153,11 @@ static void *take(size_t bytes)
     if (p != NULL)
         memcpy(&s->free, p, sizeof(void *));
     else
-        p = shelf_refill(s, class);
-    return p != NULL ? p : malloc(bytes);
+        p = shelf_refill(s, class, fresh);
+    if (p != NULL)
+        return p;
+    *fresh = false;
+    return malloc(bytes);
 }
 
 static bool is_hoarded(const void *p)
@@ -188,9 +196,10 @@ static void *zeroed(size_t count, size_t size)
         bytes > (hoard.on ? HOARD_BYTES : SMALL_BYTES))
         return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
     /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
-    void *p = take(bytes);
+    bool fresh;
+    void *p = take(bytes, &fresh);
     __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
-    if (p != NULL)
+    if (p != NULL && !fresh)
         memset(p, 0, bytes);
     return p;
 }
@@ -198,15 +207,16 @@ static void *zeroed(size_t count, size_t size)
 /* NULL: no memory, and `old` is as it was. */
 static void *resized(void *old, size_t bytes)
 {
+    bool fresh;
     bytes = bytes > 0 ? bytes : 1;
     if (old == NULL)
-        return take(bytes);
+        return take(bytes, &fresh);
     if (!is_hoarded(old))
         return realloc(old, bytes);
     size_t had = class_bytes(class_at(old));
     if (bytes <= had)
         return old;
-    void *p = take(bytes);
+    void *p = take(bytes, &fresh);
     if (p != NULL) {
         memcpy(p, old, had);
         give(old);
@@ -271,9 +281,8 @@ void *hth_try_calloc(size_t count, size_t size)
 
 void *hth_try_alloc(size_t bytes)
 {
-    if (injected_failure())
-        return NULL;
-    return take(bytes);
+    bool fresh;
+    return injected_failure() ? NULL : take(bytes, &fresh);
 }
 
 void *hth_try_realloc(void *old, size_t count, size_t size)
