@@ -130,6 +130,18 @@ static uint32_t next_used(const struct sim_level *l, uint32_t i)
     }
 }
 
+/* The heap is empty: the bucket takes its place. */
+static void become_soon(struct sim_queue *q, struct sim_bucket b)
+{
+    hth_free(q->soon.slots);
+    q->soon = b;
+    for (uint32_t k = 0; k < b.count; k++) {
+        struct sim_slot slot = b.slots[k];
+        slot.event->place = 0;
+        sift_up(&q->soon, k, slot);
+    }
+}
+
 /* Opens the next bucket. There must be one. */
 static void open_next(struct sim_queue *q)
 {
@@ -145,9 +157,24 @@ static void open_next(struct sim_queue *q)
     uint32_t shift = DIGIT_BITS * level;
     q->open = (q->open >> shift & ~(uint64_t)(BUCKETS - 1)) + i;
     q->open <<= shift;
+    if (level == 0) {
+        become_soon(q, b);
+        return;
+    }
     for (uint32_t k = 0; k < b.count; k++)
         insert(q, b.slots[k]);
     hth_free(b.slots);
+}
+
+/* The next buckets of level 0, for whoever wants to prepare for them. */
+static void look_on(struct sim_queue *q)
+{
+    uint32_t i = digit(q->open, 0);
+    q->opened = true;
+    for (uint32_t k = 0; k < SIM_QUEUE_AHEAD; k++) {
+        i = i != NO_BUCKET ? next_used(q->level[0], i + 1) : NO_BUCKET;
+        q->ahead[k] = i != NO_BUCKET ? &q->level[0]->bucket[i] : NULL;
+    }
 }
 
 /* ---- the queue ----------------------------------------------------------------------------- */
@@ -190,23 +217,12 @@ const struct sim_slot *sim_queue_first(struct sim_queue *q)
 {
     if (q->count == 0)
         return NULL;
+    if (q->soon.count > 0)
+        return q->soon.slots;
     while (q->soon.count == 0)
         open_next(q);
+    look_on(q);
     return q->soon.slots;
-}
-
-size_t sim_queue_coming(const struct sim_queue *q, const struct sim_slot *out[], size_t max)
-{
-    size_t n = 0;
-    for (uint32_t k = 0; k < q->soon.count && n < max; k++)
-        out[n++] = &q->soon.slots[k];
-    const struct sim_level *l = q->level[0];
-    uint32_t i = digit(q->open, 0);
-    while (n < max && (i = next_used(l, i + 1)) != NO_BUCKET) {
-        for (uint32_t k = 0; k < l->bucket[i].count && n < max; k++)
-            out[n++] = &l->bucket[i].slots[k];
-    }
-    return n;
 }
 
 static void forget(struct sim_bucket *b)

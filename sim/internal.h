@@ -69,6 +69,7 @@ struct sim_bucket {
 };
 
 #define SIM_QUEUE_LEVELS 6
+#define SIM_QUEUE_AHEAD  5
 
 struct sim_level;
 
@@ -78,6 +79,8 @@ struct sim_queue {
     uint64_t open;                             /* the stretch whose events are in it */
     struct sim_level *level[SIM_QUEUE_LEVELS]; /* made when used */
     size_t count;
+    bool opened; /* set with a new stretch, for the reader to clear: it then looks at `ahead`, */
+    const struct sim_bucket *ahead[SIM_QUEUE_AHEAD]; /* what comes next, until the queue changes */
 };
 
 /* Schedules, or moves. */
@@ -86,8 +89,6 @@ void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, 
 void sim_queue_remove(struct sim_queue *q, struct sim_event *event);
 /* NULL: nothing will happen. Valid until the queue changes. */
 const struct sim_slot *sim_queue_first(struct sim_queue *q);
-/* Some of the next events, not quite in order. Returns how many. */
-size_t sim_queue_coming(const struct sim_queue *q, const struct sim_slot *out[], size_t max);
 /* Forgets all. */
 void sim_queue_clear(struct sim_queue *q);
 
@@ -377,7 +378,10 @@ void sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, v
 void sim_stream_pause(struct hth_stream *s, bool paused);
 void sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
 void sim_stream_close(struct hth_stream *s, bool flush);
-struct hth_stream *sim_stream_other(const struct hth_stream *s);
+static inline struct hth_stream *sim_stream_other(const struct hth_stream *s)
+{
+    return &s->conn->end[1 - s->side];
+}
 void sim_handshake(struct sim_conn *conn);
 void sim_stream_wake(struct hth_stream *s);
 void sim_stream_reset_event(struct hth_stream *s);

@@ -22,11 +22,6 @@
 #define FLUSH_MAX_US       (5 * HTH_US_PER_S)
 #define IDLE_READER_US     INT64_C(100)
 
-struct hth_stream *sim_stream_other(const struct hth_stream *s)
-{
-    return &s->conn->end[1 - s->side];
-}
-
 /* ---- listeners ----------------------------------------------------------------------------- */
 
 static struct hth_listener *find_listener(struct hth_node *node, uint16_t port)

@@ -189,34 +189,54 @@ static const struct hth_stream *reader_of(const struct sim_event *arrival)
     return sim_stream_other(HTH_CONTAINER(pipe, const struct hth_stream, out));
 }
 
-/* Fetches what the next events will touch while this one is handled: in a large world all of it
- * lies in memory, behind one pointer after the other, so that each of them is followed in its turn:
- * the events that are some way off, then what these point to, then what that points to. Nothing
- * depends on it but time. */
-static void look_ahead(const struct sim_queue *q)
+static void fetch_far(const struct sim_event *e)
 {
-    const struct sim_slot *next[6];
-    size_t n = sim_queue_coming(q, next, 6);
-    for (size_t i = 4; i < n; i++) {
-        __builtin_prefetch(next[i]->event);
-        __builtin_prefetch((const char *)next[i]->event + 64);
-    }
-    for (size_t i = 2; i < HTH_MIN(n, (size_t)4); i++)
-        fetch_parts(next[i]->event);
-    if (n > 1 && next[1]->event->kind == SIM_ARRIVE)
-        __builtin_prefetch(reader_of(next[1]->event)->arg);
-    if (n > 0 && next[0]->event->kind == SIM_ARRIVE) {
-        const struct hth_stream *reader = reader_of(next[0]->event);
-        if (reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
-            reader->ops->ahead(reader->arg);
-    }
+    __builtin_prefetch(e);
+    __builtin_prefetch((const char *)e + 64);
+}
+
+static void fetch_arg(const struct sim_event *e)
+{
+    if (e->kind == SIM_ARRIVE)
+        __builtin_prefetch(reader_of(e)->arg);
+}
+
+static void fetch_behind_arg(const struct sim_event *e)
+{
+    if (e->kind != SIM_ARRIVE)
+        return;
+    const struct hth_stream *reader = reader_of(e);
+    if (reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
+        reader->ops->ahead(reader->arg);
+}
+
+static void for_each(const struct sim_bucket *b, void (*fetch)(const struct sim_event *e))
+{
+    for (uint32_t k = 0; b != NULL && k < b->count; k++)
+        fetch(b->slots[k].event);
+}
+
+/* Fetches what the next stretches' events will touch while those of this one are handled: in a
+ * large world all of it lies in memory, behind one pointer after the other, so that each of them is
+ * followed in its turn: the events that are some way off, then what these point to, then what that
+ * points to. Nothing depends on it but time. */
+static void look_ahead(struct sim_queue *q)
+{
+    q->opened = false;
+    if (q->ahead[4] != NULL)
+        __builtin_prefetch(q->ahead[4]->slots);
+    for_each(q->ahead[3], fetch_far);
+    for_each(q->ahead[2], fetch_parts);
+    for_each(q->ahead[1], fetch_arg);
+    for_each(q->ahead[0], fetch_behind_arg);
 }
 
 /* Handles the first event of the queue. */
 static void step(struct hth_world *w, struct sim_slot slot)
 {
     sim_queue_remove(&w->queue, slot.event);
-    look_ahead(&w->queue);
+    if (w->queue.opened)
+        look_ahead(&w->queue);
     w->same_instant = slot.at_us > w->now_us ? 0 : w->same_instant + 1;
     HTH_ASSERT(w->same_instant < SAME_INSTANT_MAX);
     w->now_us = slot.at_us;
