@@ -348,7 +348,8 @@ enum hth_err hth_file_read(struct hth_env *env, const char *path, uint64_t max,
 
 /* ---- faults -------------------------------------------------------------------------------- */
 
-/* True when the simulator wants this named site to fail now; always false in the real world. */
+/* True when the simulator wants this named site to fail now; always false in the real world. The
+ * name is a literal: who asks often is known by where it lies. */
 static inline bool hth_fault(struct hth_env *env, const char *site)
 {
     return env->ops->fault != NULL && env->ops->fault(env, site);

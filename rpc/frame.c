@@ -127,8 +127,6 @@ static enum hth_err pb_tensors_fill(struct pb_tensors *pb, const struct hth_rpc_
 {
     size_t n = body->tensor_count;
     Hth__Rpc__Tensor *item = pb->few;
-    pb->ptr = pb->few_ptr;
-    pb->many = NULL;
     HTH_TRY(hth_frame_body_len(body->tensors, n, body_len));
     if (n > TENSORS_INLINE) {
         pb->many = hth_try_calloc(n, sizeof(*pb->ptr) + sizeof(*item));
@@ -223,11 +221,13 @@ enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_
                             size_t *len)
 {
     enum hth_err err = HTH_OK;
-    struct pb_tensors pb = {.many = NULL};
+    struct pb_tensors pb; /* not zeroed, for its size */
     uint64_t body_len = 0;
     size_t meta_len = 0;
     uint8_t *meta = out + HTH_FRAME_HEADER_BYTES;
 
+    pb.ptr = pb.few_ptr;
+    pb.many = NULL;
     *len = 0;
     if (msg->body.payload_len > HTH_FRAME_META_BYTES_MAX)
         return HTH_E_TOO_LARGE;

@@ -301,6 +301,12 @@ struct sim_site {
     uint64_t fired;
 };
 
+/* The sites asked about most, by where their names lie: a look at a connection asks one. */
+struct sim_near {
+    const char *name; /* NULL: none */
+    struct sim_site *site;
+};
+
 struct hth_world {
     struct hth_world_opts opts;
     uint64_t seed;
@@ -324,7 +330,8 @@ struct hth_world {
     bool sided;                 /* some node is not on side 0 */
     struct hth_map *mounts;     /* path -> struct sim_file */
     struct hth_map *sites;      /* name -> struct sim_site */
-    struct hth_map *table;      /* dht key -> struct sim_key */
+    struct sim_near near[16];
+    struct hth_map *table; /* dht key -> struct sim_key */
     struct sim_event sweep;
 
     struct hth_world_stats stats;

@@ -128,7 +128,10 @@ static bool fault(struct hth_env *env, const char *name)
     struct hth_world *w = node->world;
     if (w->opts.chaos.site_enabled <= 0.0 && hth_map_count(w->sites) == 0)
         return false;
-    struct sim_site *site = site_of(w, name);
+    struct sim_near *near = &w->near[(uintptr_t)name / 8 % HTH_ARRAY_LEN(w->near)];
+    if (near->name != name)
+        *near = (struct sim_near){name, site_of(w, name)};
+    struct sim_site *site = near->site;
     double p = site->p >= 0.0 ? site->p : site->enabled ? w->opts.chaos.site_fires : 0.0;
     if (p <= 0.0 || !hth_rng_chance(&node->fault_rng, p))
         return false;
