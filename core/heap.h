@@ -33,6 +33,11 @@ void hth_heap_clear(struct hth_heap *heap);
 void hth_heap_push(struct hth_heap *heap, struct hth_heap_node *node);
 /* NULL when empty. */
 struct hth_heap_node *hth_heap_top(const struct hth_heap *heap);
+/* The top's key, without a look at the node itself; INT64_MAX when empty. */
+static inline int64_t hth_heap_top_key(const struct hth_heap *heap)
+{
+    return heap->count > 0 ? heap->slots[0].key : INT64_MAX;
+}
 struct hth_heap_node *hth_heap_pop(struct hth_heap *heap);
 /* Does nothing when the node is not in the heap. */
 void hth_heap_remove(struct hth_heap *heap, struct hth_heap_node *node);

@@ -35,17 +35,17 @@ struct window {
 /* What is known of one (owner, part, network); most boards have one network. A husk is not believed
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
-struct entry {                 /* what each copy of a record looks at first */
+struct entry {                 /* what each copy of a record looks at first: a line */
     struct hth_heap_node heap; /* its key: deadline_us, or an earlier one (entry_due) */
     uint64_t seq;
     void *user;
-    int64_t deadline_us;   /* when it turns from live to husk, or from husk to nothing */
-    int64_t husk_us;       /* how long it stays a husk after that */
+    int64_t deadline_us; /* when it turns from live to husk, or from husk to nothing */
+    int64_t husk_us;     /* how long it stays a husk after that */
+    uint32_t bytes;
+    bool live;
     uint64_t payload_hash; /* of the record that is believed */
-    size_t bytes;
     struct hth_peer_id owner;
     uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
-    bool live;
 };
 
 struct hth_board { /* what each value that arrives touches first */
@@ -145,7 +145,7 @@ static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec
     struct entry *e = hth_new(struct entry);
     memcpy(e->key, key, sizeof(e->key));
     e->owner = rec->owner_id;
-    e->bytes = sizeof(*e);
+    e->bytes = (uint32_t)sizeof(*e);
     b->stats.bytes += e->bytes;
     hth_map_put(b->entries, e->key, sizeof(e->key), e);
     return e;
@@ -156,10 +156,8 @@ static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec
 static void schedule(struct hth_board *b)
 {
     int64_t delay_us = hth_board_next_turn_us(&b->topic, hth_wall_us(b->env));
-    const struct hth_heap_node *top = hth_heap_top(&b->by_deadline);
-    if (top != NULL)
-        delay_us = HTH_MIN(delay_us, top->key - hth_now_us(b->env));
-    delay_us = HTH_MAX(delay_us, 0);
+    int64_t due_us = hth_heap_top_key(&b->by_deadline);
+    delay_us = HTH_MAX(HTH_MIN(delay_us, due_us - hth_now_us(b->env)), 0);
     if (hth_now_us(b->env) + delay_us >= b->timer_at_us)
         return;
     b->timer_at_us = hth_now_us(b->env) + delay_us;
@@ -222,7 +220,7 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
         e->user = user;
         e->payload_hash = hash;
         b->stats.bytes -= e->bytes;
-        e->bytes = sizeof(*e) + len;
+        e->bytes = (uint32_t)(sizeof(*e) + len);
         b->stats.bytes += e->bytes;
     }
     e->seq = rec->seq;
@@ -245,6 +243,8 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     entry_key[HTH_PUBKEY_LEN] = rec->part;
     hth_store_u64le(entry_key + HTH_PUBKEY_LEN + 1, rec->network);
     struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
+    if (e != NULL)
+        __builtin_prefetch(&e->owner);
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
     if (e != NULL) {

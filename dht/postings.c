@@ -9,18 +9,16 @@
 #define NONE UINT32_MAX
 
 struct node {
-    uint32_t claim; /* or the next free node */
-    uint32_t next;
+    struct hth_claim *claim;
+    uint32_t next; /* of the expert, or free */
 };
 
 struct hth_postings {
     uint32_t *head; /* per expert: first node */
     struct node *nodes;
-    struct hth_claim **claims; /* by id; NULL: free */
     uint64_t version;
     uint64_t *live;
     size_t live_count;
-    size_t claim_capacity;
     size_t node_capacity, node_used, node_free_count;
     uint32_t node_free;
     struct hth_grid grid;
@@ -51,7 +49,6 @@ void hth_postings_free(struct hth_postings *p)
     hth_free(p->head);
     hth_free(p->live);
     hth_free(p->nodes);
-    hth_free(p->claims);
     hth_free(p);
 }
 
@@ -72,7 +69,7 @@ static void set_live(struct hth_postings *p, uint32_t e, bool live)
 static bool any_up(const struct hth_postings *p, uint32_t e)
 {
     for (uint32_t n = p->head[e]; n != NONE; n = p->nodes[n].next)
-        if (!*p->claims[p->nodes[n].claim]->down)
+        if (!*p->nodes[n].claim->down)
             return true;
     return false;
 }
@@ -99,22 +96,9 @@ static uint32_t take_node(struct hth_postings *p)
     if (p->node_free == NONE)
         return (uint32_t)p->node_used++;
     uint32_t n = p->node_free;
-    p->node_free = p->nodes[n].claim;
+    p->node_free = p->nodes[n].next;
     p->node_free_count--;
     return n;
-}
-
-static uint32_t take_claim_id(struct hth_postings *p)
-{
-    for (size_t i = 0; i < p->claim_capacity; i++)
-        if (p->claims[i] == NULL)
-            return (uint32_t)i;
-    size_t old = p->claim_capacity;
-    p->claim_capacity = old > 0 ? 2 * old : 8;
-    p->claims = hth_realloc(p->claims, p->claim_capacity, sizeof(struct hth_claim *));
-    for (size_t i = old; i < p->claim_capacity; i++)
-        p->claims[i] = NULL;
-    return (uint32_t)old;
 }
 
 enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *claim,
@@ -124,12 +108,10 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     HTH_TRY(reserve_nodes(p, claim->count));
     struct hth_claim *c = hth_new(struct hth_claim);
     *c = *claim;
-    c->id = take_claim_id(p);
-    p->claims[c->id] = c;
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i, n = take_node(p);
-            p->nodes[n] = (struct node){c->id, p->head[e]};
+            p->nodes[n] = (struct node){c, p->head[e]};
             p->head[e] = n;
             if (!*c->down)
                 set_live(p, e, true);
@@ -139,14 +121,14 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     return HTH_OK;
 }
 
-static void unlink_node(struct hth_postings *p, uint32_t e, uint32_t claim)
+static void unlink_node(struct hth_postings *p, uint32_t e, const struct hth_claim *claim)
 {
     uint32_t *link = &p->head[e];
     while (p->nodes[*link].claim != claim)
         link = &p->nodes[*link].next;
     uint32_t n = *link;
     *link = p->nodes[n].next;
-    p->nodes[n].claim = p->node_free;
+    p->nodes[n].next = p->node_free;
     p->node_free = n;
     p->node_free_count++;
 }
@@ -156,12 +138,11 @@ void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i;
-            unlink_node(p, e, c->id);
+            unlink_node(p, e, c);
             if (is_live(p, e) && !any_up(p, e))
                 set_live(p, e, false);
         }
     }
-    p->claims[c->id] = NULL;
     hth_free(c->runs);
     hth_free(c);
 }
@@ -179,11 +160,11 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
     /* A crowd of made-up hosts on one expert must not cost more than a few replicas do. */
     uint32_t left = HTH_DIR_REPLICAS_MAX;
     for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->nodes[n].next, left--) {
-        const struct hth_claim *c = p->claims[p->nodes[n].claim];
+        const struct hth_claim *c = p->nodes[n].claim;
         bool seen = *c->down;
         /* One owner may name an expert in two records while it rearranges them. */
         for (uint32_t m = p->head[expert]; m != n && !seen; m = p->nodes[m].next)
-            seen = p->claims[p->nodes[m].claim]->owner == c->owner;
+            seen = p->nodes[m].claim->owner == c->owner;
         if (!seen)
             fn(arg, c->owner);
     }

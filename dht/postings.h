@@ -5,7 +5,7 @@
  *
  * A *claim* is what one record says: an owner and runs of expert indices. Each expert has a list of
  * the claims that name it. An expert is live while one of its claims has an owner that is up. One
- * node of a list is 8 bytes, so a million experts with one host each cost 8 MiB beside the heads.
+ * node of a list is 16 bytes, so a million experts with one host each cost 16 MiB beside the heads.
  */
 #ifndef HTH_DHT_POSTINGS_H
 #define HTH_DHT_POSTINGS_H
@@ -21,7 +21,6 @@ struct hth_claim {
     struct hth_run *runs; /* the claim's own; freed with it */
     size_t run_count;
     uint32_t count;
-    uint32_t id; /* private */
 };
 
 /* Errors: E_NO_MEMORY. */

@@ -647,27 +647,26 @@ static void idle_check(struct conn *c, int64_t now)
 }
 
 /* Quiet, and neither to be pinged nor idle for too long: most of a large swarm's are, each time. */
-static bool rests(const struct conn *c, int64_t now)
+static bool rests(const struct hth_rpc_opts *o, const struct conn *c, int64_t now)
 {
-    const struct hth_rpc_opts *o = &c->rpc->opts;
     return c->quiet && c->ping_sent_us == 0 &&
            (o->ping_after_us == 0 || now - c->rx_last_us < o->ping_after_us * PING_SELDOM) &&
            (o->idle_timeout_us == 0 || now - c->active_us < o->idle_timeout_us);
 }
 
-static void conn_check(struct conn *c)
+static void conn_check(struct hth_rpc *rpc, struct conn *c)
 {
-    const struct hth_rpc_opts *o = &c->rpc->opts;
-    int64_t now = hth_now_us(c->rpc->env);
+    const struct hth_rpc_opts *o = &rpc->opts;
+    int64_t now = hth_now_us(rpc->env);
     if (c->state == CONN_HELLO && now - c->opened_us >= o->hello_timeout_us) {
         conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
         return;
     }
-    if (hth_fault(c->rpc->env, "rpc.conn_lost")) {
+    if (hth_fault(rpc->env, "rpc.conn_lost")) {
         conn_kill(c, HTH_E_CLOSED, NULL, false);
         return;
     }
-    if (rests(c, now))
+    if (rests(o, c, now))
         return;
     if (rx_stalled(c, now)) {
         conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
@@ -699,7 +698,7 @@ void conns_check_busy(struct hth_rpc *rpc)
     while (!list_empty(&list)) {
         struct conn *c = HTH_CONTAINER(list.next, struct conn, busy);
         list_del(&c->busy);
-        conn_check(c);
+        conn_check(rpc, c);
     }
 }
 
@@ -710,7 +709,7 @@ void conns_sweep(struct hth_rpc *rpc)
         next = n->next;
         __builtin_prefetch(next);
         if (c->state == CONN_READY && list_empty(&c->busy))
-            conn_check(c);
+            conn_check(rpc, c);
     }
     if (rpc->conn_count > 0)
         due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));

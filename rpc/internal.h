@@ -69,9 +69,8 @@ enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
 
 /* Something that has to be looked at when the time has come. */
 struct due {
-    struct hth_heap_node heap; /* its key: at_us */
-    int64_t at_us;
-    uint64_t seq; /* makes the order total */
+    struct hth_heap_node heap; /* its key: when, on our clock */
+    uint64_t seq;              /* makes the order total */
     enum due_kind kind;
 };
 
@@ -119,16 +118,16 @@ struct slot {
 };
 
 struct conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole */
-    /* all that a sweep looks at, of those that rest */
+    /* all that a sweep looks at, of those that rest: a line */
     struct node in_rpc;
     struct node busy; /* something is at stake */
-    enum conn_state state;
-    bool accepted;
-    bool quiet; /* nothing is at stake; the windows below stand still */
-    bool goodbye_in, goodbye_out;
     int64_t rx_last_us;
     int64_t active_us;
     int64_t ping_sent_us; /* 0: none out */
+    uint8_t state;        /* enum conn_state */
+    bool accepted;
+    bool quiet; /* nothing is at stake; the windows below stand still */
+    bool goodbye_in, goodbye_out;
     /* what each frame touches */
     struct hth_rpc *rpc;
     struct peer *peer;

@@ -123,7 +123,7 @@ struct conn *peer_conn(const struct peer *p)
 bool peer_connecting(const struct peer *p)
 {
     for (struct node *n = p->conns.prev; n != &p->conns; n = n->prev) {
-        enum conn_state state = HTH_CONTAINER(n, struct conn, in_peer)->state;
+        uint8_t state = HTH_CONTAINER(n, struct conn, in_peer)->state;
         if (state == CONN_DIALING || state == CONN_HELLO)
             return true;
     }

@@ -28,7 +28,7 @@ static void arm(struct hth_rpc *rpc, int64_t at_us)
 void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us)
 {
     hth_heap_remove(&rpc->due, &due->heap);
-    due->at_us = due->heap.key = at_us;
+    due->heap.key = at_us;
     due->seq = ++rpc->due_seq;
     hth_heap_push(&rpc->due, &due->heap);
     arm(rpc, at_us);
@@ -47,10 +47,8 @@ void rpc_soon(struct hth_rpc *rpc)
 static void run_due(struct hth_rpc *rpc)
 {
     int64_t now = hth_now_us(rpc->env);
-    struct hth_heap_node *top;
-    while ((top = hth_heap_top(&rpc->due)) != NULL && due_of(top)->at_us <= now) {
-        struct due *due = due_of(top);
-        hth_heap_remove(&rpc->due, top);
+    while (hth_heap_top_key(&rpc->due) <= now) {
+        struct due *due = due_of(hth_heap_pop(&rpc->due));
         switch (due->kind) {
         case DUE_CALL:
             call_expired(HTH_CONTAINER(due, struct hth_rpc_call, due));
@@ -103,9 +101,7 @@ static void rpc_tick(void *arg)
     run_due(rpc);
     rpc_drain_check(rpc);
     rpc_leave(rpc);
-    struct hth_heap_node *top = hth_heap_top(&rpc->due);
-    if (top != NULL)
-        arm(rpc, due_of(top)->at_us);
+    arm(rpc, hth_heap_top_key(&rpc->due)); /* none: never */
     if (rpc->draining && rpc->drain_fn != NULL)
         arm(rpc, rpc->drain_until_us);
 }
