@@ -17,6 +17,7 @@
 #define HTH_MUST               __attribute__((warn_unused_result))
 #define HTH_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define HTH_NORETURN           __attribute__((noreturn))
+#define HTH_COLD               __attribute__((cold)) /* and so is what leads to it */
 
 #define HTH_ARRAY_LEN(a)       (sizeof(a) / sizeof((a)[0]))
 #define HTH_MIN(a, b)          ((a) < (b) ? (a) : (b))
@@ -54,7 +55,8 @@ static inline double hth_worse(double a, double b)
     } while (0)
 
 /* Prints the broken invariant on stderr and aborts. */
-HTH_NORETURN void hth_assert_fail(const char *cond, const char *file, int line, const char *func);
+HTH_COLD HTH_NORETURN void hth_assert_fail(const char *cond, const char *file, int line,
+                                           const char *func);
 
 #include "core/err.h"
 

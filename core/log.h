@@ -59,8 +59,9 @@ struct hth_log_site { /* one per HTH_LOG line: limits repeats */
 };
 
 bool hth_log_wanted(const struct hth_env *env, enum hth_log_level level, enum hth_log_sub sub);
-void hth_log_write(struct hth_env *env, struct hth_log_site *site, enum hth_log_level level,
-                   enum hth_log_sub sub, const char *fmt, ...) HTH_PRINTF(5, 6);
+HTH_COLD void hth_log_write(struct hth_env *env, struct hth_log_site *site,
+                            enum hth_log_level level, enum hth_log_sub sub, const char *fmt, ...)
+    HTH_PRINTF(5, 6);
 
 #define HTH_LOG(env, lvl, sub, ...)                                                                \
     do {                                                                                           \

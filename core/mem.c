@@ -115,49 +115,53 @@ size_t hth_mem_hoard_bytes(void)
     return HTH_MIN(__atomic_load_n(&region_used, __ATOMIC_RELAXED), REGION_BYTES);
 }
 
-/* A block of a shelf that has none, `fresh` when nobody had it before: then it is zero. NULL: the
- * region is used up. */
-static void *shelf_refill(struct shelf *s, uint32_t class, bool *fresh)
+/* A block from a shelf that has none, zeroed: what the kernel gave is so already. NULL: no memory.
+ */
+static __attribute__((noinline)) void *shelf_refill(struct shelf *s, uint32_t class)
 {
+    size_t size = class_bytes(class);
     void *p = NULL;
     if (__atomic_load_n(&returned[class], __ATOMIC_RELAXED) != NULL)
         p = __atomic_exchange_n(&returned[class], NULL, __ATOMIC_ACQUIRE);
     if (p != NULL) {
         memcpy(&s->free, p, sizeof(void *));
-        return p;
+        return memset(p, 0, size);
     }
-    *fresh = true;
     if (s->at == s->end) {
-        size_t size = class_bytes(class);
         size_t at = __atomic_fetch_add(&region_used, SPAN_BYTES, __ATOMIC_RELAXED);
         if (at >= REGION_BYTES)
-            return NULL;
+            return calloc(1, size);
         span_class[at / SPAN_BYTES] = (uint8_t) class;
         s->at = region + at;
         s->end = s->at + SPAN_BYTES / size * size;
     }
     p = s->at;
-    s->at += class_bytes(class);
+    s->at += size;
     return p;
 }
 
-/* Not zeroed, unless `fresh`. */
-static inline void *take(size_t bytes, bool *fresh)
+static struct shelf *shelf_of(size_t bytes)
 {
-    *fresh = false;
-    if (!hoard.on || bytes > HOARD_BYTES)
-        return malloc(bytes);
-    uint32_t class = class_of(bytes);
-    struct shelf *s = &hoard.shelf[class];
+    return &hoard.shelf[class_of(bytes)];
+}
+
+/* NULL: it has none. */
+static void *shelf_take(struct shelf *s)
+{
     void *p = s->free;
     if (p != NULL)
         memcpy(&s->free, p, sizeof(void *));
-    else
-        p = shelf_refill(s, class, fresh);
-    if (p != NULL)
-        return p;
-    *fresh = false;
-    return malloc(bytes);
+    return p;
+}
+
+/* Not zeroed. */
+static void *take(size_t bytes)
+{
+    if (!hoard.on || bytes > HOARD_BYTES)
+        return malloc(bytes);
+    struct shelf *s = shelf_of(bytes);
+    void *p = shelf_take(s);
+    return p != NULL ? p : shelf_refill(s, (uint32_t)(s - hoard.shelf));
 }
 
 static bool is_hoarded(const void *p)
@@ -192,31 +196,37 @@ static void give(void *p)
 static void *zeroed(size_t count, size_t size)
 {
     size_t bytes;
+    void *p;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes == 0 ||
         bytes > (hoard.on ? HOARD_BYTES : SMALL_BYTES))
         return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
-    /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
-    bool fresh;
-    void *p = take(bytes, &fresh);
-    __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
-    if (p != NULL && !fresh)
-        memset(p, 0, bytes);
-    return p;
+    if (hoard.on) {
+        struct shelf *s = shelf_of(bytes);
+        p = shelf_take(s);
+        if (p == NULL)
+            return shelf_refill(s, (uint32_t)(s - hoard.shelf));
+    } else {
+        /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
+        p = malloc(bytes);
+        __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
+        if (p == NULL)
+            return NULL;
+    }
+    return memset(p, 0, bytes);
 }
 
 /* NULL: no memory, and `old` is as it was. */
 static void *resized(void *old, size_t bytes)
 {
-    bool fresh;
     bytes = bytes > 0 ? bytes : 1;
     if (old == NULL)
-        return take(bytes, &fresh);
+        return take(bytes);
     if (!is_hoarded(old))
         return realloc(old, bytes);
     size_t had = class_bytes(class_at(old));
     if (bytes <= had)
         return old;
-    void *p = take(bytes, &fresh);
+    void *p = take(bytes);
     if (p != NULL) {
         memcpy(p, old, had);
         give(old);
@@ -281,8 +291,7 @@ void *hth_try_calloc(size_t count, size_t size)
 
 void *hth_try_alloc(size_t bytes)
 {
-    bool fresh;
-    return injected_failure() ? NULL : take(bytes, &fresh);
+    return injected_failure() ? NULL : take(bytes);
 }
 
 void *hth_try_realloc(void *old, size_t count, size_t size)

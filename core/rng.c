@@ -39,25 +39,6 @@ struct hth_rng hth_rng_split(const struct hth_rng *parent, const char *name, uin
     return child;
 }
 
-static uint64_t rotl(uint64_t x, int k)
-{
-    return x << k | x >> (64 - k);
-}
-
-uint64_t hth_rng_u64(struct hth_rng *rng)
-{
-    uint64_t *s = rng->s;
-    uint64_t result = rotl(s[1] * 5, 7) * 9;
-    uint64_t t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotl(s[3], 45);
-    return result;
-}
-
 uint64_t hth_rng_below(struct hth_rng *rng, uint64_t bound)
 {
     HTH_ASSERT(bound > 0);
@@ -70,11 +51,6 @@ uint64_t hth_rng_below(struct hth_rng *rng, uint64_t bound)
     }
 }
 
-double hth_rng_unit(struct hth_rng *rng)
-{
-    return (double)(hth_rng_u64(rng) >> 11) * 0x1p-53;
-}
-
 double hth_rng_exponential(struct hth_rng *rng, double mean)
 {
     return -mean * log1p(-hth_rng_unit(rng));
@@ -84,11 +60,6 @@ double hth_rng_normal(struct hth_rng *rng)
 {
     double radius = sqrt(-2.0 * log1p(-hth_rng_unit(rng)));
     return radius * cos(6.283185307179586 * hth_rng_unit(rng));
-}
-
-bool hth_rng_chance(struct hth_rng *rng, double p)
-{
-    return hth_rng_unit(rng) < p;
 }
 
 void hth_rng_shuffle(struct hth_rng *rng, void *base, size_t count, size_t size)

@@ -25,16 +25,34 @@ struct hth_rng {
 void hth_rng_init(struct hth_rng *rng, uint64_t seed);
 /* A stream that depends only on the parent's seed state and the name; the parent does not move. */
 struct hth_rng hth_rng_split(const struct hth_rng *parent, const char *name, uint64_t index);
-uint64_t hth_rng_u64(struct hth_rng *rng);
+static inline uint64_t hth_rng_u64(struct hth_rng *rng)
+{
+    uint64_t *s = rng->s;
+    uint64_t x = s[1] * 5, result = (x << 7 | x >> 57) * 9;
+    uint64_t t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = s[3] << 45 | s[3] >> 19;
+    return result;
+}
 /* Uniform in [0, bound), without bias. bound > 0. */
 uint64_t hth_rng_below(struct hth_rng *rng, uint64_t bound);
 /* Uniform in [0, 1) with 53 bits. */
-double hth_rng_unit(struct hth_rng *rng);
+static inline double hth_rng_unit(struct hth_rng *rng)
+{
+    return (double)(hth_rng_u64(rng) >> 11) * 0x1p-53;
+}
 /* Mean `mean`, exponential: -mean * ln(1 - u). */
 double hth_rng_exponential(struct hth_rng *rng, double mean);
 /* Standard normal (Box-Muller, one of the pair). */
 double hth_rng_normal(struct hth_rng *rng);
-bool hth_rng_chance(struct hth_rng *rng, double p);
+static inline bool hth_rng_chance(struct hth_rng *rng, double p)
+{
+    return hth_rng_unit(rng) < p;
+}
 /* Fisher-Yates over `count` elements of `size` bytes (size <= 256). */
 void hth_rng_shuffle(struct hth_rng *rng, void *base, size_t count, size_t size);
 
