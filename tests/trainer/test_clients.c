@@ -6,9 +6,8 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S HTH_US_PER_S
 
@@ -18,43 +17,19 @@ struct fixture {
     struct task_files files;
 };
 
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
-
-static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    t->data.peer = i + 1;
-}
-
 /* `members` train for a while, and the first `clients` of all are clients. */
 static struct fixture *start(enum hth_share_mode mode, uint32_t members, uint32_t clients)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(mode);
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(21, &world);
-    task_mount(f->world, &f->files, 3);
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0;
-    o.trainer.share.mode = mode;
+    f->world = crew_world(21, &f->files);
     o.trainer.share.target = 240;
-    o.trainer.micro_batch = 6;
     o.trainer.updates_max = 1000000;
-    o.trainer.eval_every = 0;
     o.members = members;
     o.clients = clients;
-    o.device = &slow;
-    o.edit = own_data;
-    o.arg = f;
+    o.device = &crew_slow;
+    o.edit = crew_own_rows;
     f->crew = hth_crew_new(f->world, &o);
     hth_world_run_for(f->world, 20 * S);
     assert_ok(hth_crew_err(f->crew));
@@ -74,12 +49,7 @@ static struct fixture *join(enum hth_share_mode mode, uint32_t members, uint32_t
 
 static void end(struct fixture *f)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(f->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 

@@ -6,9 +6,8 @@
 #include "averaging/peer.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S    HTH_US_PER_S
 #define PORT 7100
@@ -26,16 +25,6 @@ struct fixture {
     struct hth_avg_peer avg;
     struct hth_helper *helper;
 };
-
-/* A micro-batch takes about 50 ms. */
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
 
 /* ---- the helper ------------------------------------------------------------------------------ */
 
@@ -90,37 +79,21 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     ((struct fixture *)arg)->stats[i] = *stats;
 }
 
-static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    t->data.shuffle_rows = 64;
-    t->data.peer = i + 1;
-}
-
 static struct fixture *fixture_new(uint64_t seed, uint32_t trainers, enum hth_share_mode mode,
                                    const char *grid)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_crew_opts *o = &f->opts;
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(seed, &world);
-    task_mount(f->world, &f->files, 3);
-    *o = (struct hth_crew_opts)HTH_CREW_OPTS_INIT;
-    o->trainer = task_classifier();
-    o->trainer.local_optim.schedule.lr = 0;
-    o->trainer.model.balance = 0;
-    o->trainer.micro_batch = 6;
+    f->world = crew_world(seed, &f->files);
+    *o = crew_opts(mode);
     o->trainer.updates_max = 100000;
-    o->trainer.eval_every = 0;
-    o->trainer.share.mode = mode;
     o->trainer.share.target = 24 * trainers;
     o->trainer.share.every = 5;
-    o->device = &slow;
+    o->device = &crew_slow;
     o->members = trainers;
-    o->edit = own_data;
+    o->edit = crew_own_rows;
     o->on_update = on_update;
     o->arg = f;
     if (grid != NULL)
@@ -135,12 +108,7 @@ static struct fixture *fixture_new(uint64_t seed, uint32_t trainers, enum hth_sh
 
 static void fixture_free(struct fixture *f)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(f->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 

@@ -4,9 +4,8 @@
  * weight than it has samples. What it does to a batch run of six, and what clipping leaves of it.
  */
 #include "core/mem.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S       HTH_US_PER_S
 #define MEMBERS 6
@@ -25,16 +24,6 @@ struct fixture {
     struct hth_averager averager;
 };
 
-/* A micro-batch takes about 50 ms. */
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
-
 static enum hth_err (*true_offer)(void *self, const struct hth_avg_offer *offer);
 
 static enum hth_err lie(void *self, const struct hth_avg_offer *offer)
@@ -52,8 +41,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     struct fixture *f = arg;
 
-    t->data.shuffle_rows = 64;
-    t->data.peer = i + 1;
+    crew_own_rows(NULL, i, t);
     if (i != LIAR || !f->lies)
         return;
     f->ops = *t->averager->ops;
@@ -79,26 +67,17 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 static double run(bool lies, double clip)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
     double loss;
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(8, &world);
+    f->world = crew_world(8, &f->files);
     f->lies = lies;
-    task_mount(f->world, &f->files, 3);
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0;
-    o.trainer.model.balance = 0;
-    o.trainer.micro_batch = 6;
     o.trainer.updates_max = STEPS;
-    o.trainer.eval_every = 0;
-    o.trainer.share.mode = HTH_SHARE_BATCH;
     o.trainer.share.every = 0;
     o.trainer.share.target = 72;
     o.reducer.clip = clip;
     o.members = MEMBERS;
-    o.device = &slow;
+    o.device = &crew_slow;
     o.edit = edit;
     o.on_update = on_update;
     o.arg = f;
@@ -109,8 +88,7 @@ static double run(bool lies, double clip)
     assert_int_equal(f->tries_failed, 0);
     assert_int_equal(f->catch_ups, 0);
     loss = f->loss;
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
     return loss;
 }

@@ -8,25 +8,14 @@
 #include "averaging/state_msg.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S         HTH_US_PER_S
 #define MS        HTH_US_PER_MS
 #define MEMBERS   4
 #define LATE      MEMBERS /* the number of who comes to them */
 #define CREW_PORT 7000
-
-/* A step of four takes a fifth of a second. */
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
 
 struct fixture {
     struct hth_world *world;
@@ -44,25 +33,17 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     f->stats[i] = *stats;
 }
 
+/* On crew_slow a step of four takes a fifth of a second. */
 static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct hth_device *device)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(seed, &world);
-    task_mount(f->world, &f->files, 3);
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0;
-    o.trainer.model.balance = 0;
-    o.trainer.micro_batch = 6;
+    f->world = crew_world(seed, &f->files);
     o.trainer.updates_max = 200;
     o.trainer.checkpoint_path = "trunk.safetensors";
-    o.trainer.checkpoint_every = device == &slow ? 0 : 1;
+    o.trainer.checkpoint_every = device == &crew_slow ? 0 : 1;
     o.trainer.resume = true;
-    o.trainer.eval_every = 0;
-    o.trainer.share.mode = HTH_SHARE_BATCH;
     o.trainer.share.target = 60;
     o.trainer.share.every = every;
     o.members = MEMBERS;
@@ -76,12 +57,7 @@ static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct h
 
 static void fixture_free(struct fixture *f)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(f->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 
@@ -113,7 +89,7 @@ static void test_first_grid_is_used_at_once(void **state)
 
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        struct fixture *f = fixture_new(seed, 0, &slow);
+        struct fixture *f = fixture_new(seed, 0, &crew_slow);
         int64_t at_us;
 
         assert_true(hth_world_run_until_true(f->world, have_grid, f, 60 * S));
@@ -195,8 +171,8 @@ static bool have_ten(void *arg)
  * them under that number. */
 static bool is_asked_in_the_moment(uint64_t seed)
 {
-    struct fixture *f = fixture_new(seed, 60, &slow);
-    struct hth_device slower = slow;
+    struct fixture *f = fixture_new(seed, 60, &crew_slow);
+    struct hth_device slower = crew_slow;
     struct hth_train_stats s = {0};
     uint64_t clogged = UINT64_MAX, before = 0;
     bool copies = false;
@@ -270,7 +246,7 @@ static bool have_sixteen(void *arg)
 /* Nobody has taken a step meanwhile: it has the others' parameters, and shows that it has. */
 static void test_back_before_the_next_step(void **state)
 {
-    struct hth_device slower = slow;
+    struct hth_device slower = crew_slow;
     struct fixture *f;
 
     (void)state;

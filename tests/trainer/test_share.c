@@ -8,9 +8,8 @@
 #include "averaging/state_msg.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S           HTH_US_PER_S
 #define MS          HTH_US_PER_MS
@@ -18,7 +17,7 @@
 #define STEPS_MAX   256
 #define ITEMS       504        /* 28 batches of 18 */
 #define LATE        4          /* the number of who comes to four */
-#define STATE_LATE  (700 * MS) /* about three steps of four `slow` ones */
+#define STATE_LATE  (700 * MS) /* about three steps of four `crew_slow` ones */
 
 struct fixture {
     struct hth_world *world;
@@ -35,35 +34,17 @@ struct fixture {
     float *first[MEMBERS_MAX]; /* the parameters after the first update */
 };
 
-/* A micro-batch takes about 50 ms, so that a batch of 60 by four takes a fifth of a second. */
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
-
 static struct fixture *fixture_new(uint64_t seed)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
 
-    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(seed, &opts);
-    task_mount(f->world, &f->files, 3);
+    f->world = crew_world(seed, &f->files);
     return f;
 }
 
 static void fixture_free(struct fixture *f)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(f->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     for (int i = 0; i < MEMBERS_MAX; i++)
         hth_free(f->first[i]);
     hth_free(f);
@@ -87,19 +68,11 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     }
 }
 
-/* Experts that do not move, no noise, no balancing: the gradient of a batch is the mean over its
- * samples, however it is cut. */
-static struct hth_crew_opts crew_opts(struct fixture *f, enum hth_share_mode mode)
+static struct hth_crew_opts share_opts(struct fixture *f, enum hth_share_mode mode)
 {
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(mode);
 
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0;
-    o.trainer.model.balance = 0;
-    o.trainer.share.mode = mode;
-    o.trainer.micro_batch = 6;
     o.trainer.updates_max = 40;
-    o.trainer.eval_every = 0;
     if (f->lamb) {
         o.trainer.optim.optim.kind = HTH_OPTIM_LAMB;
         o.trainer.optim.optim.weight_decay = 0.01f;
@@ -178,7 +151,7 @@ static void own_part(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
 static struct hth_crew_opts parts_opts(struct fixture *f)
 {
-    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_BATCH);
+    struct hth_crew_opts o = share_opts(f, HTH_SHARE_BATCH);
 
     o.edit = own_part;
     o.trainer.share.target = 18;
@@ -260,12 +233,12 @@ static void test_five_are_like_one_with_lamb(void **state)
 /* Whoever is there gathers what the step needs: micro-batches of 6, batches of 60 by four. */
 static struct hth_crew_opts batch_opts(struct fixture *f, uint32_t members)
 {
-    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_BATCH);
+    struct hth_crew_opts o = share_opts(f, HTH_SHARE_BATCH);
 
     o.members = members;
     o.trainer.share.target = 60;
     o.trainer.share.every = 0;
-    o.device = &slow;
+    o.device = &crew_slow;
     return o;
 }
 
@@ -290,25 +263,18 @@ static void test_batches_are_shared(void **state)
     fixture_free(f);
 }
 
-static void own_rows(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    t->data.shuffle_rows = 64;
-    t->data.peer = i + 1;
-}
-
 /* Steps of a few milliseconds: nobody takes the first ones alone because the others, who began in
  * the same moment, are not seen yet. */
 static void test_who_begin_together(void **state)
 {
     struct fixture *f = fixture_new(21);
-    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_BATCH);
+    struct hth_crew_opts o = share_opts(f, HTH_SHARE_BATCH);
 
     (void)state;
     o.members = 6;
     o.trainer.share.target = 72;
     o.trainer.share.every = 0;
-    o.edit = own_rows;
+    o.edit = crew_own_rows;
     f->crew = hth_crew_new(f->world, &o);
     run_to_the_end(f, 100 * S);
     for (int i = 0; i < 6; i++) {
@@ -777,14 +743,14 @@ static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
 static void test_bootstrap_overrides(void **state)
 {
     struct fixture *f = fixture_new(10);
-    struct hth_crew_opts o = crew_opts(f, HTH_SHARE_LOCAL);
+    struct hth_crew_opts o = share_opts(f, HTH_SHARE_LOCAL);
     uint32_t late;
 
     (void)state;
     o.members = 2;
     o.edit = bootstrap_late;
     o.trainer.updates_max = 250;
-    o.device = &slow;
+    o.device = &crew_slow;
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     hth_world_run_for(f->world, 10 * S);
@@ -839,10 +805,10 @@ static void check_local_steps(bool lamb)
         struct hth_crew_opts o;
 
         f->lamb = lamb;
-        o = crew_opts(f, HTH_SHARE_LOCAL);
+        o = share_opts(f, HTH_SHARE_LOCAL);
         o.members = 4;
         o.edit = together;
-        o.device = &slow;
+        o.device = &crew_slow;
         o.trainer.updates_max = 200;
         o.trainer.share.every = averaged ? 5 : 0;
         f->crew = hth_crew_new(f->world, &o);

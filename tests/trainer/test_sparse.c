@@ -7,9 +7,8 @@
 #include <math.h>
 
 #include "core/mem.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S       HTH_US_PER_S
 #define MEMBERS 4
@@ -21,21 +20,12 @@ struct fixture {
     struct hth_world *world;
     struct hth_crew *crew;
     struct task_files files;
+    struct hth_device device;
     struct hth_train_stats stats[MEMBERS];
     bool push;
     double spread[STEPS + 1]; /* when the last of them had made that update */
     uint32_t here[STEPS + 1];
 };
-
-/* A micro-batch takes about 0.3 s. */
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 30000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
 
 /* As if it had taken another step than the others. */
 static void push(struct hth_trainer *t)
@@ -61,35 +51,21 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
         push(hth_crew_trainer(f->crew, i));
 }
 
-static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    t->data.shuffle_rows = 64;
-    t->data.peer = i + 1;
-}
-
 static struct fixture *run(enum hth_share_mode mode, uint64_t every, bool pushed)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(mode);
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(5, &world);
+    f->world = crew_world(5, &f->files);
     f->push = pushed;
-    task_mount(f->world, &f->files, 3);
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0; /* experts are alike everywhere, and stay so */
-    o.trainer.model.balance = 0;
-    o.trainer.micro_batch = 6;
+    f->device = crew_slow;
+    f->device.job_overhead_us = 30000; /* a micro-batch takes about 0.3 s */
     o.trainer.updates_max = STEPS;
-    o.trainer.eval_every = 0;
-    o.trainer.share.mode = mode;
     o.trainer.share.every = every;
     o.trainer.share.target = 48;
     o.members = MEMBERS;
-    o.device = &slow;
-    o.edit = own_data;
+    o.device = &f->device;
+    o.edit = crew_own_rows;
     o.on_update = on_update;
     o.arg = f;
     f->crew = hth_crew_new(f->world, &o);
@@ -100,8 +76,7 @@ static struct fixture *run(enum hth_share_mode mode, uint64_t every, bool pushed
 
 static void end(struct fixture *f)
 {
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 

@@ -6,9 +6,8 @@
  */
 #include "trainer/terms.h"
 #include "core/mem.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S       HTH_US_PER_S
 #define MODEL   "model or seed"
@@ -207,34 +206,20 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     ((struct fixture *)arg)->updates[i] = stats->updates;
 }
 
-static const struct hth_device slow = {.flops_per_s = 50e9,
-                                       .bytes_per_s = 10e9,
-                                       .job_overhead_us = 5000,
-                                       .compute_workers = 1,
-                                       .disk_bytes_per_s = 500e6,
-                                       .disk_latency_us = 100,
-                                       .up_bytes_per_s = 125e6,
-                                       .down_bytes_per_s = 125e6};
-
 /* One trains; three seconds later comes another. */
 static struct fixture *two(int what, bool bootstraps)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(11, &world);
+    f->world = crew_world(11, &f->files);
     f->change = what;
     f->bootstraps = bootstraps;
-    task_mount(f->world, &f->files, 3);
-    o.trainer = usual(HTH_SHARE_BATCH);
-    o.trainer.micro_batch = 6;
+    o.trainer.optim = usual(HTH_SHARE_BATCH).optim;
     o.trainer.updates_max = 100000;
-    o.trainer.eval_every = 0;
     o.trainer.share.target = 24;
     o.members = 1;
-    o.device = &slow;
+    o.device = &crew_slow;
     o.edit = edit;
     o.on_update = on_update;
     o.arg = f;
@@ -248,12 +233,7 @@ static struct fixture *two(int what, bool bootstraps)
 
 static void end(struct fixture *f)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(f->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/crew.h"
+
+#include "support/test.h"
+
+const struct hth_device crew_slow = {.flops_per_s = 50e9,
+                                     .bytes_per_s = 10e9,
+                                     .job_overhead_us = 5000,
+                                     .compute_workers = 1,
+                                     .disk_bytes_per_s = 500e6,
+                                     .disk_latency_us = 100,
+                                     .up_bytes_per_s = 125e6,
+                                     .down_bytes_per_s = 125e6};
+
+struct hth_world *crew_world(uint64_t seed, struct task_files *files)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    struct hth_world *world;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    world = hth_world_new(seed, &opts);
+    task_mount(world, files, 3);
+    return world;
+}
+
+struct hth_crew_opts crew_opts(enum hth_share_mode mode)
+{
+    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+
+    o.trainer = task_classifier();
+    o.trainer.local_optim.schedule.lr = 0;
+    o.trainer.model.balance = 0;
+    o.trainer.micro_batch = 6;
+    o.trainer.eval_every = 0;
+    o.trainer.share.mode = mode;
+    return o;
+}
+
+void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
+{
+    (void)arg;
+    trainer->data.shuffle_rows = 64;
+    trainer->data.peer = i + 1;
+}
+
+void crew_end(struct hth_world *world, struct hth_crew *crew)
+{
+    struct hth_open_counts open;
+
+    hth_world_leaks(world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(world);
+    hth_crew_free(crew);
+}

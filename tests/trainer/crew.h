@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crew.h: several trainers of one run (sim/scenario_crew.h) on the small task of task.h, in a world
+ * without chaos. A test sets what differs in the options and makes the crew.
+ */
+#ifndef HTH_TESTS_TRAINER_CREW_H
+#define HTH_TESTS_TRAINER_CREW_H
+
+#include "sim/scenario_crew.h"
+#include "trainer/task.h"
+
+/* A micro-batch of crew_opts takes about 50 ms on it. */
+extern const struct hth_device crew_slow;
+
+/* The files, which must outlive the world, are mounted. */
+struct hth_world *crew_world(uint64_t seed, struct task_files *files);
+/* Micro-batches of 6, no evaluations; experts that do not move, no noise, no balancing: the
+ * gradient of a batch is the mean over its samples, however it is cut. */
+struct hth_crew_opts crew_opts(enum hth_share_mode mode);
+/* For `edit` of the options: each member has an order of rows of its own. */
+void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
+/* Nothing is left open. */
+void crew_end(struct hth_world *world, struct hth_crew *crew);
+
+#endif
