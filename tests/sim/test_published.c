@@ -9,24 +9,10 @@
  */
 #include "core/mem.h"
 #include "sim/published.h"
+#include "sim/pure_means.h"
 #include "support/test.h"
 
 #define SEEDS 200
-
-/* Means over seeds; free with hth_free. */
-static double *run(const struct hth_pure_opts *opts, size_t seeds)
-{
-    size_t len = hth_pure_row_len(opts);
-    double *rows = hth_new_array(double, len *seeds), *out = hth_new_array(double, 2 * len);
-    struct hth_pure *pure;
-    assert_ok(hth_pure_new(opts, &pure));
-    for (size_t s = 0; s < seeds; s++)
-        hth_pure_run(pure, s, rows + s * len);
-    hth_pure_free(pure);
-    hth_pure_summary(rows, seeds, len, out, out + len);
-    hth_free(rows);
-    return out;
-}
 
 static void check_rounds(const struct hth_published *p, double to_1e9, double to_1e4)
 {
@@ -63,7 +49,7 @@ static void every_figure_is_found_again(void **state)
         const struct hth_published *p = &hth_published[i];
         struct hth_pure_opts opts = hth_published_opts(p);
         /* A ring takes 50 rounds with every seed: a few will do where nothing else is asked. */
-        double *got = run(&opts, p->method == HTH_PURE_GOSSIP && p->mse[0] == 0 ? 5 : SEEDS);
+        double *got = pure_means(&opts, p->method == HTH_PURE_GOSSIP && p->mse[0] == 0 ? 5 : SEEDS);
         check_rounds(p, got[hth_pure_at(&opts, HTH_PURE_REACHED_1E9)],
                      got[hth_pure_at(&opts, HTH_PURE_REACHED)]);
         off += check_errors(p, &opts, got);
@@ -84,7 +70,7 @@ static void what_is_off_is_not_ours(void **state)
     opts.p_fail = 0.01;
     opts.rounds = opts.cap = 4;
     assert_ok(hth_pure_expected(&opts, expected));
-    got = run(&opts, 1000);
+    got = pure_means(&opts, 1000);
     for (uint32_t t = 0; t < 4; t++)
         assert_close(got[t], expected[t], 0, 5 * got[hth_pure_row_len(&opts) + t]);
     assert_false(hth_published_mse_agrees(2, 5.2e-5, expected[2]));
@@ -104,7 +90,7 @@ static void all_reduce_is_arithmetic(void **state)
             opts.peers = peers[i];
             opts.p_fail = p_fails[k];
             opts.rounds = 1;
-            double *got = run(&opts, SEEDS);
+            double *got = pure_means(&opts, SEEDS);
             assert_close(hth_pure_allreduce_rounds(&opts), pow(1 - p_fails[k], -(double)peers[i]),
                          1e-9, 0);
             assert_true(hth_published_allreduce_agrees(

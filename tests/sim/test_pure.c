@@ -5,7 +5,7 @@
  * |W - J|^2 / N over all patterns of absence (J: everybody holds the mean), and needs no sampling.
  */
 #include "core/mem.h"
-#include "sim/pure.h"
+#include "sim/pure_means.h"
 #include "support/test.h"
 
 #define N_MAX 9
@@ -20,21 +20,6 @@ static struct hth_pure_opts opts_of(enum hth_pure_method method, uint32_t peers,
     opts.p_fail = p_fail;
     opts.rounds = rounds;
     return opts;
-}
-
-/* Means and standard errors over the seeds 0 .. seeds - 1; free with hth_free. */
-static double *run(const struct hth_pure_opts *opts, size_t seeds)
-{
-    size_t len = hth_pure_row_len(opts);
-    double *rows = hth_new_array(double, len *seeds), *out = hth_new_array(double, 2 * len);
-    struct hth_pure *pure;
-    assert_ok(hth_pure_new(opts, &pure));
-    for (size_t s = 0; s < seeds; s++)
-        hth_pure_run(pure, s, rows + s * len);
-    hth_pure_free(pure);
-    hth_pure_summary(rows, seeds, len, out, out + len);
-    hth_free(rows);
-    return out;
 }
 
 /* ---- expectations by enumeration ----------------------------------------------------------- */
@@ -213,7 +198,7 @@ static void check_failure(enum hth_pure_method method, enum hth_pure_failure fai
     opts.failure = failure;
     opts.cap = 2;
     enumerate(matrix, n, p, method == HTH_PURE_PUSHSUM, want);
-    got = run(&opts, 20000);
+    got = pure_means(&opts, 20000);
     for (size_t t = 0; t < 2; t++)
         assert_close(got[t], want[t], 0, 4 * got[hth_pure_row_len(&opts) + t] + 1e-15);
     hth_free(got);
@@ -271,7 +256,7 @@ static void test_deaths(void **state)
     }
     opts.failure = HTH_PURE_CRASH;
     opts.cap = 1;
-    got = run(&opts, 40000);
+    got = pure_means(&opts, 40000);
     assert_close(got[0], want, 0, 4 * got[hth_pure_row_len(&opts)]);
     hth_free(got);
 }
@@ -311,7 +296,7 @@ static void test_exact(void **state)
         for (int m = HTH_PURE_MOSHPIT; m <= HTH_PURE_TURNS; m++) {
             struct hth_pure_opts opts =
                 opts_of((enum hth_pure_method)m, cases[i].peers, cases[i].grid, 0, cases[i].rounds);
-            double *got = run(&opts, 3);
+            double *got = pure_means(&opts, 3);
             assert_true(got[cases[i].rounds - 1] <= 1e-25);
             assert_true(cases[i].rounds == 1 || got[cases[i].rounds - 2] > 1e-3);
             assert_true(got[hth_pure_at(&opts, HTH_PURE_REACHED_1E9)] == cases[i].rounds);
@@ -326,7 +311,7 @@ static void test_true_mean(void **state)
     (void)state;
     for (int m = HTH_PURE_GOSSIP; m < HTH_PURE_METHODS; m++) {
         struct hth_pure_opts opts = opts_of((enum hth_pure_method)m, 30, "6x6", 0.1, 400);
-        double *got = run(&opts, 20);
+        double *got = pure_means(&opts, 20);
         for (uint32_t t = 0; t < 30 && m >= HTH_PURE_RANDOM; t++)
             assert_close(got[t], got[opts.rounds + t], 1e-9, 1e-25);
         assert_true(got[2 * opts.rounds - 1] < 1e-4); /* variance */
@@ -366,7 +351,7 @@ static void test_expected(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         opts = opts_of(cases[i].method, cases[i].peers, cases[i].grid, cases[i].p_fail, 5);
         opts.cap = 5;
-        double *got = run(&opts, 4000);
+        double *got = pure_means(&opts, 4000);
         assert_ok(hth_pure_expected(&opts, want));
         for (size_t t = 0; t < 5; t++)
             assert_close(got[t], want[t], 0, 4 * got[hth_pure_row_len(&opts) + t] + 1e-15);
@@ -393,7 +378,7 @@ static void test_allreduce(void **state)
     (void)state;
     for (uint32_t peers = 64; peers <= 512; peers *= 2) {
         struct hth_pure_opts opts = opts_of(HTH_PURE_ALLREDUCE, peers, "32x32", 0.005, 3);
-        double want = pow(0.995, -(double)peers), *got = run(&opts, 2000), missed = 1;
+        double want = pow(0.995, -(double)peers), *got = pure_means(&opts, 2000), missed = 1;
         size_t len = hth_pure_row_len(&opts), at = hth_pure_at(&opts, HTH_PURE_REACHED_1E9);
         assert_close(hth_pure_allreduce_rounds(&opts), want, 1e-12, 0);
         assert_close(got[at], want, 0, 4 * got[len + at]);
@@ -423,13 +408,13 @@ static void test_costs(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_pure_opts opts = opts_of(cases[i].method, 64, cases[i].grid, 0, 2);
-        double *got = run(&opts, 2);
+        double *got = pure_means(&opts, 2);
         assert_close(got[4], cases[i].first, 1e-12, 0);
         assert_close(got[5], cases[i].second, 1e-12, 0);
         hth_free(got);
     }
     struct hth_pure_opts opts = opts_of(HTH_PURE_GOSSIP, 64, "8x8", 0.25, 1);
-    double *got = run(&opts, 1000);
+    double *got = pure_means(&opts, 1000);
     assert_close(got[2], 2 * 0.75 * 0.75, 0, 4 * got[hth_pure_row_len(&opts) + 2]);
     hth_free(got);
 }
@@ -441,7 +426,7 @@ static void test_cap(void **state)
     double *got;
     (void)state;
     opts.cap = 7;
-    got = run(&opts, 4);
+    got = pure_means(&opts, 4);
     assert_close(got[hth_pure_at(&opts, HTH_PURE_REACHED)], 7, 1e-12, 0);
     assert_close(got[hth_pure_at(&opts, HTH_PURE_UNREACHED)], 1, 1e-12, 0);
     hth_free(got);

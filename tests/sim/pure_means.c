@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/pure_means.h"
+
+#include "core/mem.h"
+#include "support/test.h"
+
+double *pure_means(const struct hth_pure_opts *opts, size_t seeds)
+{
+    size_t len = hth_pure_row_len(opts);
+    double *rows = hth_new_array(double, len *seeds), *out = hth_new_array(double, 2 * len);
+    struct hth_pure *pure;
+
+    assert_ok(hth_pure_new(opts, &pure));
+    for (size_t s = 0; s < seeds; s++)
+        hth_pure_run(pure, s, rows + s * len);
+    hth_pure_free(pure);
+    hth_pure_summary(rows, seeds, len, out, out + len);
+    hth_free(rows);
+    return out;
+}
