@@ -93,8 +93,10 @@ static void try_again(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
     double part = 0.2 + 0.8 * hth_rng_unit(&t->rng);
-    int64_t wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(++b->tries, AGAIN_TRIES));
+    int64_t wait_us;
 
+    b->tries++;
+    wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(b->tries, AGAIN_TRIES));
     if (t->opts.share.roster != NULL)
         hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
     b->lines = 0;
@@ -191,19 +193,19 @@ static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r
            b->goes < GOES_MAX;
 }
 
-/* Everybody brings as much more as it had a part in what there was, and at least a micro-batch.
+/* Everybody brings as much more as it had a part in what there was.
  * They meet in other lines: a row that is a moment late would be mixed with who is there again. */
 static void gather_the_rest(struct hth_trainer *t, double met)
 {
     struct hth_batch *b = &t->batch;
-    double need = (double)b->taken * (double)t->opts.share.target / HTH_MAX(met, 1.0);
+    double need = (double)b->taken * (double)t->opts.share.target / met;
 
     HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
             (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
     t->stats.share.short_of++;
     b->lines = ++b->goes;
     b->brought = met;
-    b->need = HTH_MAX((uint64_t)ceil(need), b->taken + 1);
+    b->need = (uint64_t)ceil(need); /* more than we had, as the target is more than was met */
     hth_batch_put_back(t);
 }
 

@@ -159,6 +159,8 @@ static void test_others_are_elsewhere(void **state)
     assert_true(w.step == 9 * E && w.mark == hth_lineage_at(&ahead, w.step));
     assert_true(hth_lineage_may_be(&m[1], &w));
     assert_false(hth_lineage_may_be(&(struct hth_roster_marks){.step = w.step - E}, &w));
+    assert_false(hth_lineage_may_be(&(struct hth_roster_marks){.step = w.step}, &w)); /* no mark */
+    assert_true(hth_lineage_may_be(&(struct hth_roster_marks){.step = w.step + E}, &w));
     m[0] = said(&ours);
     assert_false(hth_lineage_may_be(&m[0], &w));
     /* What is out of sight is no voice. */

@@ -577,6 +577,43 @@ static void test_laggard_catches_up(void **state)
     fixture_free(f);
 }
 
+/* What the late one offers of parameters, who are no gradients of samples: the last weight with
+ * which it did so while it had not quite those of its step, and since. */
+static struct {
+    struct hth_averager_ops ops;
+    struct hth_averager averager;
+    const struct hth_averager_ops *true_ops;
+    struct fixture *f;
+    double weight[2];
+} watch;
+
+static const struct hth_share_stats *late_stats(struct fixture *f)
+{
+    if (hth_crew_trainer(f->crew, LATE) != NULL)
+        hth_trainer_stats(hth_crew_trainer(f->crew, LATE), &f->stats[LATE]);
+    return &f->stats[LATE].share;
+}
+
+static enum hth_err watched_offer(void *self, const struct hth_avg_offer *offer)
+{
+    if (offer->weight <= 1)
+        watch.weight[!late_stats(watch.f)->approximate] = offer->weight;
+    return watch.true_ops->offer(self, offer);
+}
+
+static void watch_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    if (i != LATE)
+        return;
+    memset(&watch, 0, sizeof(watch));
+    watch.f = arg;
+    watch.true_ops = t->averager->ops;
+    watch.ops = *t->averager->ops;
+    watch.ops.offer = watched_offer;
+    watch.averager = (struct hth_averager){&watch.ops, t->averager->self};
+    t->averager = &watch.averager;
+}
+
 /* Four train, one more comes. */
 static void join_late(struct fixture *f, uint64_t every, uint64_t steps)
 {
@@ -585,16 +622,22 @@ static void join_late(struct fixture *f, uint64_t every, uint64_t steps)
     o.trainer.share.every = every;
     o.trainer.share.states = true;
     o.trainer.updates_max = steps;
+    o.edit = watch_late;
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     assert_int_equal(hth_crew_join(f->crew), LATE);
 }
 
-static const struct hth_share_stats *late_stats(struct fixture *f)
+/* How far they are apart when all have made the same steps, in the next second. */
+static double least_spread(struct fixture *f)
 {
-    if (hth_crew_trainer(f->crew, LATE) != NULL)
-        hth_trainer_stats(hth_crew_trainer(f->crew, LATE), &f->stats[LATE]);
-    return &f->stats[LATE].share;
+    double least = INFINITY;
+
+    for (int i = 0; i < 100; i++) {
+        hth_world_run_for(f->world, 10 * MS);
+        least = fmin(least, hth_crew_spread(f->crew));
+    }
+    return least;
 }
 
 /* For so long; each state of the late one is three steps on its way. */
@@ -618,7 +661,7 @@ static void run_with_late_states(struct fixture *f, int64_t duration_us, bool ap
  * parameters makes it what the others are. */
 static void test_who_is_overtaken_takes_part(void **state)
 {
-    struct fixture *f = fixture_new(15);
+    struct fixture *f = fixture_new(17);
     double before, after;
     uint64_t joined;
 
@@ -628,15 +671,17 @@ static void test_who_is_overtaken_takes_part(void **state)
     assert_true(late_stats(f)->approximate);
     joined = f->stats[LATE].updates;
     assert_int_equal(late_stats(f)->catch_ups, 3);
-    hth_world_run_for(f->world, 2 * S);
-    before = hth_crew_spread(f->crew);
+    hth_world_run_for(f->world, S);
+    before = least_spread(f);
     assert_true(late_stats(f)->steps_shared >= 2);
     assert_int_equal(hth_roster_self(hth_crew_roster(f->crew, LATE))->marks.step, 0);
     run_with_late_states(f, 60 * S, false);
     assert_false(late_stats(f)->approximate);
-    hth_world_run_for(f->world, S);
-    after = hth_crew_spread(f->crew);
+    after = least_spread(f);
     run_to_the_end(f, 1000 * S);
+    /* It became what they are, and moved them by next to nothing; then it counts as they do. */
+    assert_true(watch.weight[0] > 0 && watch.weight[0] < 0.01);
+    assert_true(watch.weight[1] == 1);
     print_message("overtaken: joins at step %llu, apart by %.2g, then %.2g, %.2g at the end\n",
                   (unsigned long long)joined, before, after, hth_crew_spread(f->crew));
     assert_true(before > 1e-3);
