@@ -94,11 +94,27 @@ static bool check_zones(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+/* A rate that is missing is no rate of 0: nobody wrote that. */
+static bool check_rates(const struct hth_scenario_device *d, char *error, size_t max)
+{
+    if (d->gflops != 0 && d->gbytes_per_s != 0 && d->workers != 0)
+        return true;
+    snprintf(error, max,
+             "device '%.40s' has no %s; it needs gflops, gbytes_per_s and workers, or a profile",
+             d->name,
+             d->gflops == 0         ? "gflops"
+             : d->gbytes_per_s == 0 ? "gbytes_per_s"
+                                    : "workers");
+    return false;
+}
+
 static bool check_devices(const struct hth_scenario *s, char *error, size_t max)
 {
     for (uint32_t i = 0; i < s->device_count; i++) {
         const struct hth_scenario_device *d = &s->devices[i];
         bool rated = d->profile == NULL; /* else these come from the profile */
+        if (rated && !check_rates(d, error, max))
+            return false;
         const struct bound bounds[] = {
             {"devices.share", one(d->share), 1e-6, 1e6},
             {"devices.gflops", one(d->gflops), rated ? 1e-3 : 0, 1e9},
