@@ -13,7 +13,13 @@
  * It is taken while nothing is in the air, so that `launched` is the exact position in the data and
  * in the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside
  * training.
+ *
+ * A file may be anybody's, and one without a digest may hold anything: what is read is held to the
+ * bounds that a state of other trainers is held to (run_state.c), and what is wrong is told in
+ * words (`why` of the options).
  */
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -107,20 +113,6 @@ static void add_lineage(struct hth_st_writer *w, const struct hth_trainer *t)
     hth_lineage_write(&t->lineage, &out);
     hth_hex(bytes, sizeof(bytes), text);
     hth_st_add_meta(w, "hearth.lineage", text);
-}
-
-static enum hth_err load_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
-{
-    const char *text = hth_st_meta(r, "hearth.lineage");
-    uint8_t bytes[HTH_LINEAGE_BYTES];
-    struct hth_reader in;
-
-    if (text == NULL)
-        return HTH_OK; /* it begins one */
-    if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK)
-        return HTH_E_CORRUPT;
-    hth_reader_init(&in, bytes, sizeof(bytes));
-    return hth_lineage_read(&in, t->stats.updates, &t->lineage) == HTH_OK ? HTH_OK : HTH_E_CORRUPT;
 }
 
 static void take_run(struct hth_work *work)
@@ -220,76 +212,177 @@ void hth_checkpoint_take(struct hth_trainer *t)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static enum hth_err copy_tensors(struct hth_params *params, const struct hth_st_reader *r,
-                                 float *const flat[3])
+static HTH_PRINTF(3, 4) enum hth_err
+    refuse(struct hth_trainer *t, enum hth_err err, const char *fmt, ...)
 {
-    uint32_t parts = part_count(params);
+    va_list args;
+
+    va_start(args, fmt);
+    if (t->opts.why != NULL)
+        vsnprintf(t->opts.why, HTH_TRAINER_WHY_MAX, fmt, args);
+    va_end(args);
+    return err;
+}
+
+static enum hth_err read_number(struct hth_trainer *t, const struct hth_st_reader *r,
+                                const char *key, uint64_t max, uint64_t *out)
+{
+    if (hth_st_meta_u64(r, key, out) != HTH_OK)
+        return refuse(t, HTH_E_CORRUPT, "it has no number '%s'", key);
+    if (*out > max)
+        return refuse(t, HTH_E_CORRUPT, "its '%s' is %llu, and at most %llu can be", key,
+                      (unsigned long long)*out, (unsigned long long)max);
+    return HTH_OK;
+}
+
+static enum hth_err read_mean(struct hth_trainer *t, const struct hth_st_reader *r, const char *key,
+                              double *out)
+{
+    uint64_t bits;
+
+    HTH_TRY(read_number(t, r, key, UINT64_MAX, &bits));
+    *out = from_bits(bits);
+    return isfinite(*out) ? HTH_OK : refuse(t, HTH_E_CORRUPT, "its '%s' is not finite", key);
+}
+
+static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
+{
+    const char *text = hth_st_meta(r, "hearth.lineage");
+    uint8_t bytes[HTH_LINEAGE_BYTES];
+    struct hth_reader in;
+
+    if (text == NULL)
+        return HTH_OK; /* it begins one */
+    hth_reader_init(&in, bytes, sizeof(bytes));
+    if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK ||
+        hth_lineage_read(&in, t->stats.updates, &t->lineage) != HTH_OK)
+        return refuse(t, HTH_E_CORRUPT, "its 'hearth.lineage' is none of %llu updates",
+                      (unsigned long long)t->stats.updates);
+    return HTH_OK;
+}
+
+/* The rows and columns of a tensor count, not only their product: another order of the same numbers
+ * would train on, from nonsense. */
+static enum hth_err read_tensor(struct hth_trainer *t, const struct hth_st_reader *r,
+                                const char *name, const struct hth_weight *w, float *out)
+{
+    const struct hth_st_entry *e = hth_st_find(r, name);
+    uint32_t rows = hth_weight_rows(w), cols = hth_weight_cols(w);
+    size_t count = (size_t)rows * cols;
+
+    if (e == NULL)
+        return refuse(t, HTH_E_CORRUPT, "it has no tensor '%s'", name);
+    if (e->dtype != HTH_F32 || e->ndim != 2 || e->dim[0] != rows || e->dim[1] != cols)
+        return refuse(t, HTH_E_CORRUPT, "its tensor '%s' is not F32 of shape [%u, %u]", name, rows,
+                      cols);
+    memcpy(out, e->data, count * sizeof(float)); /* any alignment */
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(out[i]))
+            return refuse(t, HTH_E_CORRUPT, "its tensor '%s' holds NaN or infinity", name);
+    return HTH_OK;
+}
+
+/* Moments of the second order are means of squares. */
+static enum hth_err check_squares(struct hth_trainer *t, const char *name, const float *v,
+                                  size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (v[i] < 0)
+            return refuse(t, HTH_E_CORRUPT, "its tensor '%s' holds negative squares", name);
+    return HTH_OK;
+}
+
+static enum hth_err read_weight(struct hth_trainer *t, const struct hth_st_reader *r,
+                                const struct hth_weight *w, float *const flat[3])
+{
     char name[NAME_MAX_BYTES];
 
-    for (uint32_t i = 0; i < hth_params_count(params); i++) {
-        struct hth_weight *w = hth_params_at(params, i);
-        uint64_t count = (uint64_t)hth_weight_rows(w) * hth_weight_cols(w);
+    for (uint32_t part = 0; part < part_count(hth_model_params(t->model)); part++) {
+        float *out = flat[part] + hth_weight_offset(w);
 
-        for (uint32_t part = 0; part < parts; part++) {
-            snprintf(name, sizeof(name), "%s%s", hth_weight_name(w), part_suffix[part]);
-            HTH_TRY(hth_st_copy(r, name, HTH_F32, count, flat[part] + hth_weight_offset(w)));
-        }
+        snprintf(name, sizeof(name), "%s%s", hth_weight_name(w), part_suffix[part]);
+        HTH_TRY(read_tensor(t, r, name, w, out));
+        if (part_of[part] == HTH_PART_STATE1)
+            HTH_TRY(check_squares(t, name, out, (size_t)hth_weight_rows(w) * hth_weight_cols(w)));
     }
     return HTH_OK;
 }
 
-static enum hth_err load_tensors(struct hth_trainer *t, const struct hth_st_reader *r)
+static enum hth_err read_tensors(struct hth_trainer *t, const struct hth_st_reader *r)
 {
+    struct hth_params *params = hth_model_params(t->model);
     float *flat[3] = {NULL, NULL, NULL};
     enum hth_err err = take_flats(t, flat), given;
 
-    if (err == HTH_OK)
-        err = copy_tensors(hth_model_params(t->model), r, flat);
+    for (uint32_t i = 0; err == HTH_OK && i < hth_params_count(params); i++)
+        err = read_weight(t, r, hth_params_at(params, i), flat);
     given = give_flats(t, flat, err == HTH_OK);
     return err == HTH_OK ? given : err;
 }
 
-static enum hth_err load_place(struct hth_trainer *t, const struct hth_st_reader *r)
+/* Whose file it is. */
+static enum hth_err check_kind(struct hth_trainer *t, const struct hth_st_reader *r)
 {
     const char *kind = hth_st_meta(r, "hearth.kind");
-    uint64_t schema, seed, steps, loss, accuracy;
+    uint64_t schema, seed;
 
     if (kind == NULL || strcmp(kind, "trunk") != 0)
-        return HTH_E_CORRUPT;
-    HTH_TRY(hth_st_meta_u64(r, "hearth.schema", &schema));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.seed", &seed));
-    if (schema != hth_model_schema(t->model) || seed != t->opts.model.seed)
-        return HTH_E_WRONG_RUN;
-    HTH_TRY(hth_st_meta_u64(r, "hearth.updates", &t->stats.updates));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.launched", &t->launched));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.samples", &t->stats.samples));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.steps", &steps));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.loss_ema", &loss));
-    HTH_TRY(hth_st_meta_u64(r, "hearth.accuracy_ema", &accuracy));
+        return refuse(t, HTH_E_CORRUPT, "it is no trainer's checkpoint");
+    HTH_TRY(read_number(t, r, "hearth.schema", UINT64_MAX, &schema));
+    HTH_TRY(read_number(t, r, "hearth.seed", UINT64_MAX, &seed));
+    if (schema != hth_model_schema(t->model))
+        return refuse(t, HTH_E_WRONG_RUN, "it is of another model than the run file's");
+    if (seed != t->opts.model.seed)
+        return refuse(t, HTH_E_WRONG_RUN, "its seed is %llu, and the run file's is %llu",
+                      (unsigned long long)seed, (unsigned long long)t->opts.model.seed);
+    return HTH_OK;
+}
+
+static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader *r)
+{
     /* A position beyond this would overflow when it is multiplied by the micro-batch. */
-    if (t->launched > UINT64_MAX / HTH_MICRO_BATCH_MAX / 2)
-        return HTH_E_CORRUPT;
-    t->stats.loss_ema = from_bits(loss);
-    t->stats.accuracy_ema = from_bits(accuracy);
+    const uint64_t launched_max = UINT64_MAX / HTH_MICRO_BATCH_MAX / 2;
+    uint64_t steps;
+
+    HTH_TRY(read_number(t, r, "hearth.updates", HTH_AVG_STEP_MAX, &t->stats.updates));
+    HTH_TRY(read_number(t, r, "hearth.launched", launched_max, &t->launched));
+    HTH_TRY(read_number(t, r, "hearth.samples", UINT64_MAX / 2, &t->stats.samples));
+    HTH_TRY(read_number(t, r, "hearth.steps", HTH_AVG_STEP_MAX, &steps));
+    HTH_TRY(read_mean(t, r, "hearth.loss_ema", &t->stats.loss_ema));
+    HTH_TRY(read_mean(t, r, "hearth.accuracy_ema", &t->stats.accuracy_ema));
     t->ckpt.at = t->stats.updates;
     hth_params_set_steps(hth_model_params(t->model), steps);
-    HTH_TRY(load_lineage(t, r));
-    return load_tensors(t, r);
+    return HTH_OK;
+}
+
+static enum hth_err read_bytes(struct hth_trainer *t, const struct hth_blob *bytes)
+{
+    struct hth_st_reader *r = NULL;
+    enum hth_err err = hth_st_open(bytes->data, bytes->size, &r);
+
+    if (err == HTH_E_NO_MEMORY)
+        return err;
+    if (err == HTH_E_UNSUPPORTED)
+        return refuse(t, HTH_E_CORRUPT, "it holds tensors of a type that is not read");
+    if (err != HTH_OK)
+        return refuse(t, HTH_E_CORRUPT, "%s", hth_err_text(err));
+    HTH_GOTO(out, check_kind(t, r));
+    HTH_GOTO(out, read_place(t, r));
+    HTH_GOTO(out, read_lineage(t, r));
+    HTH_GOTO(out, read_tensors(t, r));
+out:
+    hth_st_close(r);
+    return err;
 }
 
 enum hth_err hth_checkpoint_load(struct hth_trainer *t)
 {
     struct hth_blob *bytes = NULL;
-    struct hth_st_reader *r = NULL;
-    enum hth_err err;
+    enum hth_err err = hth_file_read(t->env, t->checkpoint_path, UINT64_C(1) << 40, &bytes);
 
-    HTH_TRY(hth_file_read(t->env, t->checkpoint_path, UINT64_C(1) << 40, &bytes));
-    HTH_GOTO(out, hth_st_open(bytes->data, bytes->size, &r));
-    err = load_place(t, r);
-    if (err == HTH_E_NOT_FOUND || err == HTH_E_MALFORMED)
-        err = HTH_E_CORRUPT;
-out:
-    hth_st_close(r);
+    if (err != HTH_OK)
+        return err == HTH_E_NO_FILE ? err : refuse(t, err, "%s", hth_err_text(err));
+    err = read_bytes(t, bytes);
     hth_blob_unref(bytes);
     return err;
 }

@@ -360,6 +360,8 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     enum hth_err err;
 
     *out = NULL;
+    if (opts->why != NULL)
+        opts->why[0] = '\0';
     HTH_TRY(check_opts(opts));
     t = hth_new(struct hth_trainer);
     t->env = env;

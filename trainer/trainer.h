@@ -134,6 +134,7 @@ struct hth_trainer_opts {
     const char *checkpoint_path;  /* NULL: none */
     uint64_t checkpoint_every;    /* updates; 0: only in hth_trainer_stop */
     bool resume;                  /* from checkpoint_path, if there is one */
+    char *why; /* HTH_TRAINER_WHY_MAX bytes: what is wrong with that file; may be NULL */
     struct hth_share_opts share;  /* with other trainers */
     uint32_t experts_min;         /* live ones per layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */
@@ -152,9 +153,13 @@ struct hth_trainer_opts {
         .local_step_rows = 1                                                                       \
     }
 
+#define HTH_TRAINER_WHY_MAX 192
+
 /* Opens the data, makes (or resumes) the trunk; at the start of a program. Flights start with
  * hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new, and for a
- * checkpoint those of hth_st_open and E_WRONG_RUN (it is of another model). */
+ * checkpoint, of which `why` tells more, E_CORRUPT, E_WRONG_RUN (it is of another model or seed),
+ * E_NO_MEMORY and those of a file but E_NO_FILE, which is none. `why` is "" where not the
+ * checkpoint is to blame. */
 enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
                              struct hth_trainer **out) HTH_MUST;
 /* Gives up flights at once. NULL is fine. Not from a callback. */
