@@ -166,6 +166,7 @@
 #define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */
 #define HTH_SERVER_WAITERS_MAX         16          /* repeats that wait for one running backward */
 #define HTH_CHECKPOINT_BYTES_MAX       (UINT64_C(16) << 30) /* of one expert */
+#define HTH_EXPERT_STEPS_MAX           (UINT64_C(1) << 48)  /* that a checkpoint may say */
 
 /* kernels */
 #define HTH_PARAMS_TENSORS_MAX 4096                /* tensors of one parameter set */

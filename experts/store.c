@@ -378,6 +378,21 @@ static enum hth_err check_meta(const struct hth_expert *expert, const struct hth
     return HTH_OK;
 }
 
+/* Our digest says that a file is whole, not that it is of use: anybody can make one, and weights
+ * that are not finite would answer with NaN for ever. */
+static enum hth_err check_values(const struct hth_st_entry *e, bool squares)
+{
+    const float *v = e->data;
+
+    for (uint64_t i = 0; i < e->bytes / sizeof(float); i++) {
+        if (!isfinite(v[i]))
+            return HTH_E_NOT_FINITE;
+        if (squares && v[i] < 0)
+            return HTH_E_RANGE;
+    }
+    return HTH_OK;
+}
+
 static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
                               const struct hth_st_reader *r, enum hth_part part, const char *suffix)
 {
@@ -393,6 +408,7 @@ static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
             return HTH_E_BAD_SHAPE;
         if ((uintptr_t)e->data % sizeof(float) != 0)
             return HTH_E_CORRUPT; /* our writer aligns: this is somebody else's file */
+        HTH_TRY(check_values(e, part == HTH_PART_STATE1));
         HTH_TRY(hth_weight_import(ex, w, part, e->data));
     }
     return HTH_OK;
@@ -407,6 +423,8 @@ static enum hth_err load_params(struct hth_params *p, const struct hth_st_reader
     if (hth_st_meta_u64(r, "steps", &steps) != HTH_OK ||
         hth_st_count(r) != (size_t)hth_params_count(p) * (1 + hth_params_state_slots(p)))
         return err;
+    if (steps > HTH_EXPERT_STEPS_MAX)
+        return HTH_E_RANGE;
     HTH_TRY(hth_exec_new(hth_params_backend(p), 0, &ex));
     HTH_GOTO(out, load_part(p, ex, r, HTH_PART_VALUE, ""));
     for (uint32_t s = 0; s < hth_params_state_slots(p); s++)

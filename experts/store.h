@@ -107,7 +107,8 @@ float hth_expert_lr(const struct hth_expert *expert);
 enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out) HTH_MUST;
 /* Takes the state from such bytes, or leaves the expert without weights. Errors: E_CORRUPT
  * (damaged, or no checkpoint of ours), E_BAD_SHAPE (another kind or shape), E_CONFIG (another
- * optimiser), E_WRONG_RUN (another expert), E_NO_MEMORY. */
+ * optimiser), E_WRONG_RUN (another expert), E_NOT_FINITE (a tensor holds NaN or infinity), E_RANGE
+ * (squares below 0, more than HTH_EXPERT_STEPS_MAX steps), E_NO_MEMORY. */
 enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, size_t len) HTH_MUST;
 
 /* "<dir>/<uid>.safetensors"; heap string. */

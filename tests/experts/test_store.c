@@ -411,6 +411,82 @@ static void wrong_checkpoints_are_named(void **state)
     reference_stop(&r);
 }
 
+/* The same checkpoint with another number of steps, or another first element of a tensor; sealed
+ * anew, as whoever forges one would. */
+static struct hth_blob *forge(const struct hth_blob *blob, const char *steps, const char *tensor,
+                              float first)
+{
+    static const char *const keys[] = {"format", "uid",        "kind",      "d",    "inner",
+                                       "heads",  "block_rows", "optimizer", "steps"};
+    struct hth_st_writer *w = hth_st_writer_new();
+    struct hth_st_reader *r;
+    struct hth_blob *out;
+    float *changed = NULL;
+
+    assert_ok(hth_st_open(blob->data, blob->size, &r));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(keys); i++) {
+        bool it = steps != NULL && strcmp(keys[i], "steps") == 0;
+        hth_st_add_meta(w, keys[i], it ? steps : hth_st_meta(r, keys[i]));
+    }
+    for (size_t i = 0; i < hth_st_count(r); i++) {
+        const struct hth_st_entry *e = hth_st_at(r, i);
+        bool it = tensor != NULL && strcmp(e->name, tensor) == 0;
+        if (it) {
+            changed = hth_calloc(1, e->bytes);
+            memcpy(changed, e->data, e->bytes);
+            changed[0] = first;
+        }
+        hth_st_add(w, e->name, e->dtype, e->ndim, e->dim, it ? changed : e->data);
+    }
+    assert_true((tensor != NULL) == (changed != NULL));
+    assert_ok(hth_st_writer_finish(w, &out));
+    hth_st_writer_free(w);
+    hth_st_close(r);
+    hth_free(changed);
+    return out;
+}
+
+/* A digest that is right says nothing of who made the file, nor of what it would do. */
+static void forged_checkpoints_are_refused(void **state)
+{
+    struct hth_expert_opts o = opts_of("ffn");
+    struct reference r;
+    struct hth_blob *blob;
+    char name[96], m[98], v[98];
+
+    (void)state;
+    reference_start(&r, &o);
+    train_some(&r, 0, 1);
+    assert_ok(hth_expert_snapshot(r.expert, &blob));
+    snprintf(name, sizeof(name), "%s",
+             hth_weight_name(hth_params_at(hth_expert_params(r.expert), 0)));
+    snprintf(m, sizeof(m), "%s.m", name);
+    snprintf(v, sizeof(v), "%s.v", name);
+    const struct {
+        const char *steps, *tensor;
+        float first;
+        enum hth_err err;
+    } cases[] = {
+        {NULL, NULL, 0, HTH_OK},
+        {"281474976710656", NULL, 0, HTH_OK},
+        {"281474976710657", NULL, 0, HTH_E_RANGE},
+        {"18446744073709551615", NULL, 0, HTH_E_RANGE},
+        {NULL, name, NAN, HTH_E_NOT_FINITE},
+        {NULL, name, -INFINITY, HTH_E_NOT_FINITE},
+        {NULL, m, INFINITY, HTH_E_NOT_FINITE},
+        {NULL, m, -1, HTH_OK},
+        {NULL, v, NAN, HTH_E_NOT_FINITE},
+        {NULL, v, -1, HTH_E_RANGE},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_blob *other = forge(blob, cases[i].steps, cases[i].tensor, cases[i].first);
+        assert_int_equal(load_as(&o, other, other->size), cases[i].err);
+        hth_blob_unref(other);
+    }
+    hth_blob_unref(blob);
+    reference_stop(&r);
+}
+
 static void halves_convert(void **state)
 {
     static const float exact[] = {0, -0.0f, 1, -2, 0.5f, 65504, 6.103515625e-05f, 5.9604645e-08f};
@@ -591,6 +667,7 @@ int main(void)
         cmocka_unit_test(infinite_gradient_is_dropped),
         cmocka_unit_test(checkpoint_goes_on_exactly),
         cmocka_unit_test(wrong_checkpoints_are_named),
+        cmocka_unit_test(forged_checkpoints_are_refused),
         cmocka_unit_test(halves_convert),
         cmocka_unit_test(long_rows_convert_as_single_numbers),
         cmocka_unit_test(int8_rows_keep_their_bound),
