@@ -153,10 +153,45 @@ static void all_loaded(struct serve *s)
     announce(s);
 }
 
+/* What is wrong with an expert's file, where its owner can do something about it; else NULL. */
+static const char *file_trouble(enum hth_err err)
+{
+    switch (err) {
+    case HTH_E_WRONG_RUN:
+        return "it is another expert's";
+    case HTH_E_BAD_SHAPE:
+        return "it is of another kind or size than the run file's experts";
+    case HTH_E_CONFIG:
+        return "it was made with another optimizer than the run file's";
+    case HTH_E_CORRUPT:
+    case HTH_E_NOT_FINITE:
+    case HTH_E_RANGE:
+    case HTH_E_TOO_LARGE:
+    case HTH_E_PERMISSION:
+    case HTH_E_IO:
+        return hth_err_text(err);
+    default:
+        return NULL;
+    }
+}
+
+static void say_failed(const struct serve *s, const struct hth_uid *uid, enum hth_err err)
+{
+    char text[HTH_UID_TEXT_MAX];
+    const char *trouble = file_trouble(err);
+    if (trouble != NULL)
+        hth_cli_say_error("expert %s is not hosted: " EXPERTS_DIR
+                          "/%s.safetensors: %s; its file is "
+                          "left as it is: put a good copy there, or move it away to begin anew",
+                          hth_uid_text(uid, text), s->peer.dir, text, trouble);
+    else
+        hth_cli_say_error("expert %s is not hosted: %s", hth_uid_text(uid, text),
+                          hth_err_text(err));
+}
+
 static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bool restored)
 {
     struct serve *s = arg;
-    char text[HTH_UID_TEXT_MAX];
     uint32_t layer = (uint32_t)strtoul(uid->name + strlen(HTH_LAYER_PREFIX), NULL, 10);
     struct hth_grid grid;
     uint32_t index;
@@ -166,8 +201,7 @@ static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bo
         err = hth_grid_find(&grid, uid, &index);
     if (err != HTH_OK) {
         s->failed++;
-        hth_cli_say_error("expert %s: %s; it is not hosted, its file is left as it is",
-                          hth_uid_text(uid, text), hth_err_text(err));
+        say_failed(s, uid, err);
     } else {
         struct layer_list *list = &s->layers[layer];
         if (list->count == list->capacity) {

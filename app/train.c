@@ -495,9 +495,27 @@ static uint64_t data_peer(const struct train *t)
     return t->peer_seed != 0 ? t->peer_seed : from_key;
 }
 
+static void say_no_trainer(const struct train *t, const struct hth_trainer_opts *o,
+                           enum hth_err err)
+{
+    if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
+        hth_cli_say_error("no text at '%s'; any file will do: give --data FILE", o->data.text);
+    else if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("no pictures at '%s'; install dataset-fashion-mnist, or give --data DIR",
+                          o->data.images);
+    else if (o->why[0] != '\0')
+        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
+                          err == HTH_E_WRONG_RUN
+                              ? "give the run file that it is of, or another --dir"
+                              : "put a good copy there, or move it away to begin anew");
+    else
+        hth_cli_say_error("trainer: %s", hth_err_text(err));
+}
+
 static enum hth_err make_trainer(struct train *t)
 {
     struct hth_trainer_opts opts = HTH_TRAINER_OPTS_INIT;
+    char why[HTH_TRAINER_WHY_MAX];
     hth_config_model(t->run, &opts.model);
     hth_config_data(t->run, data_peer(t), &t->paths, &opts.data, &opts.eval_data);
     hth_config_optim(&t->run->optimizer, &opts.optim);
@@ -520,6 +538,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.checkpoint_path = t->checkpoint;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->resume;
+    opts.why = why;
     opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
     opts.wire = hth_runfile_wire(t->run);
@@ -531,13 +550,8 @@ static enum hth_err make_trainer(struct train *t)
                                            .on_done = on_done,
                                            .arg = t};
     enum hth_err err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
-    if (err == HTH_E_NO_FILE && opts.data.kind == HTH_DATA_TEXT)
-        hth_cli_say_error("no text at '%s'; any file will do: give --data FILE", opts.data.text);
-    else if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("no pictures at '%s'; install dataset-fashion-mnist, or give --data DIR",
-                          opts.data.images);
-    else if (err != HTH_OK)
-        hth_cli_say_error("trainer: %s", hth_err_text(err));
+    if (err != HTH_OK)
+        say_no_trainer(t, &opts, err);
     return err;
 }
 

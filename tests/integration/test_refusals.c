@@ -341,6 +341,7 @@ static void test_a_corrupt_checkpoint(void **state)
                               t.addr[2], "--dir", place_path(p, "host0"), "--experts", TOY_HALF_1);
     proc_wait_text(host, "serving 3 experts (3 from checkpoints)");
     proc_must_say(host, "expert ffn0.0.1");
+    proc_must_say(host, place_text(p, "%s: a file's content is damaged", place_path(p, bad)));
     proc_must_say(host, "its file is left as it is");
     assert_int_equal(proc_stop(host), 0);
     char *after = place_read(place_path(p, bad), &len_after);
@@ -354,7 +355,8 @@ static void test_a_corrupt_checkpoint(void **state)
     struct proc *trainer = START(p, "resume", "train", "--local", "--run", t.run, "--resume",
                                  "--dir", place_path(p, "trainer"));
     assert_int_equal(proc_wait(trainer), 1);
-    proc_must_say(trainer, "hearth: ");
+    proc_must_say(trainer, place_text(p, "hearth: checkpoint %s: larger than the limit; put a good",
+                                      place_path(p, "trainer/trunk.safetensors")));
     place_end(p);
 }
 
