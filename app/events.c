@@ -44,9 +44,5 @@ void hth_events_row(FILE *f, const char *first, int64_t now_us, const char *node
 
 enum hth_err hth_events_end(FILE *f)
 {
-    bool bad = ferror(f) != 0;
-    if (fclose(f) == 0 && !bad)
-        return HTH_OK;
-    hth_cli_say_error("events.csv: writing failed");
-    return HTH_E_IO;
+    return hth_sim_finish(f, "events.csv");
 }

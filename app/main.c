@@ -70,6 +70,17 @@ static void keep_map_secret(void)
     hth_map_secret(half);
 }
 
+/* What was printed must have arrived: whoever reads it counts on the exit code. */
+static int end(int code)
+{
+    bool bad = fflush(stdout) != 0;
+    if (!bad && ferror(stdout) == 0)
+        return code;
+    hth_cli_say_error("standard output can't be written, and lacks what was said there: a full "
+                      "disk, or a reader that went away");
+    return code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : code;
+}
+
 int main(int argc, char **argv)
 {
     /* A peer that goes away while we write must be an error code, not a signal. */
@@ -78,12 +89,12 @@ int main(int argc, char **argv)
     argp_err_exit_status = HTH_EXIT_USAGE;
     if (argc < 2) {
         print_usage(stdout);
-        return HTH_EXIT_OK;
+        return end(HTH_EXIT_OK);
     }
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0) {
         print_usage(stdout);
-        return HTH_EXIT_OK;
+        return end(HTH_EXIT_OK);
     }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     const struct verb *verb = find_verb(name);
@@ -96,5 +107,5 @@ int main(int argc, char **argv)
     argv[1] = program;
     int code = verb->run(argc - 1, argv + 1);
     hth_free(program);
-    return code;
+    return end(code);
 }

@@ -129,9 +129,5 @@ void hth_report_csv(FILE *f, const char *dir, const char *csv)
 enum hth_err hth_report_end(FILE *f)
 {
     fputs("</body>\n</html>\n", f);
-    bool bad = ferror(f) != 0;
-    if (fclose(f) == 0 && !bad)
-        return HTH_OK;
-    hth_cli_say_error("report.html: writing failed");
-    return HTH_E_IO;
+    return hth_sim_finish(f, "report.html");
 }

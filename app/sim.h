@@ -57,6 +57,8 @@ void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t 
 enum hth_err hth_sim_check_out(const char *dir) HTH_MUST;
 /* Opens DIR/name for writing, making DIR. Errors are said; NULL then. */
 FILE *hth_sim_create(const char *dir, const char *name);
+/* Closes it. Errors, said: E_IO, when not all of it was written. */
+enum hth_err hth_sim_finish(FILE *file, const char *name) HTH_MUST;
 /* Draws DIR/script with gnuplot, in DIR. Says what to do if there is no gnuplot: the data are there
  * anyway. False if there is no picture. */
 bool hth_sim_draw(const char *dir, const char *script);

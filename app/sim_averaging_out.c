@@ -10,15 +10,6 @@
 
 #include <math.h>
 
-static enum hth_err finish(FILE *file, const char *name)
-{
-    bool bad = ferror(file) != 0;
-    if (fclose(file) == 0 && !bad)
-        return HTH_OK;
-    hth_cli_say_error("%s: writing failed", name);
-    return HTH_E_IO;
-}
-
 /* ---- data ---------------------------------------------------------------------------------- */
 
 static void write_world(FILE *f, const struct hth_average_opts *o)
@@ -55,7 +46,7 @@ static enum hth_err write_config(const struct hth_avg_request *r)
         fprintf(f, "}%s\n", i + 1 < r->count ? "," : "");
     }
     fputs("]}\n", f);
-    return finish(f, "config.json");
+    return hth_sim_finish(f, "config.json");
 }
 
 /* What is not a number stays empty. */
@@ -100,7 +91,7 @@ static enum hth_err write_metrics(const struct hth_avg_request *r)
                                         : NAN);
             fputc('\n', f);
         }
-    return finish(f, "metrics.csv");
+    return hth_sim_finish(f, "metrics.csv");
 }
 
 static enum hth_err write_rounds(const struct hth_avg_request *r)
@@ -121,7 +112,7 @@ static enum hth_err write_rounds(const struct hth_avg_request *r)
             write_number(f, s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
             fputc('\n', f);
         }
-    return finish(f, "rounds.csv");
+    return hth_sim_finish(f, "rounds.csv");
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -208,7 +199,7 @@ enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
     if (f == NULL)
         return HTH_E_IO;
     const char *picture = hth_avg_draw(f, r);
-    HTH_TRY(finish(f, "plot.gp"));
+    HTH_TRY(hth_sim_finish(f, "plot.gp"));
     hth_sim_draw(r->out, "plot.gp"); /* the data are there without it */
     return write_report(r, picture);
 }

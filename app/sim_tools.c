@@ -162,6 +162,15 @@ FILE *hth_sim_create(const char *dir, const char *name)
     return file;
 }
 
+enum hth_err hth_sim_finish(FILE *file, const char *name)
+{
+    bool bad = ferror(file) != 0;
+    if (fclose(file) == 0 && !bad)
+        return HTH_OK;
+    hth_cli_say_error("%s: writing failed", name);
+    return HTH_E_IO;
+}
+
 bool hth_sim_draw(const char *dir, const char *script)
 {
     char *change = hth_asprintf("cd '%s'", dir);

@@ -22,15 +22,6 @@ static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad"
                                       "#d35400", "#7f8c8d", "#2c3e50", "#b8860b"};
 static const int marks[] = {7, 5, 9, 13, 11, 6, 4, 8};
 
-static enum hth_err finish(FILE *file, const char *name)
-{
-    bool bad = ferror(file) != 0;
-    if (fclose(file) == 0 && !bad)
-        return HTH_OK;
-    hth_cli_say_error("%s: writing failed", name);
-    return HTH_E_IO;
-}
-
 /* ---- data ---------------------------------------------------------------------------------- */
 
 void hth_study_json_text(FILE *to, const char *text)
@@ -61,7 +52,7 @@ static enum hth_err write_config(const struct hth_study *s, const struct hth_stu
         fprintf(f, "}%s\n", i + 1 < s->point_count ? "," : "");
     }
     fputs("]}\n", f);
-    return finish(f, "config.json");
+    return hth_sim_finish(f, "config.json");
 }
 
 /* What is not a number stays empty. */
@@ -98,7 +89,7 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
         }
     }
     fputc('\n', f);
-    return finish(f, "metrics.csv");
+    return hth_sim_finish(f, "metrics.csv");
 }
 
 static bool is_measured(const double *values, size_t count)
@@ -135,7 +126,7 @@ enum hth_err hth_study_write_runs(const struct hth_study *s, const struct hth_st
             csv_number(f, v[k]);
         fputc('\n', f);
     }
-    return finish(f, "runs.csv");
+    return hth_sim_finish(f, "runs.csv");
 }
 
 /* ---- the picture --------------------------------------------------------------------------- */
@@ -412,7 +403,7 @@ static enum hth_err write_script(const struct hth_study *s, const struct hth_stu
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i) && has_picture(s, s->points[i].part))
             write_picture(f, s, flags, means, s->points[i].part);
-    return finish(f, "plot.gp");
+    return hth_sim_finish(f, "plot.gp");
 }
 
 /* ---- the report ---------------------------------------------------------------------------- */

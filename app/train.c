@@ -57,6 +57,8 @@ struct train {
     struct hth_timer *timer;
     char *checkpoint;
     FILE *metrics;
+    uint64_t lines_lost;  /* of it */
+    bool checkpoint_lost; /* the last one */
     bool tty, started, finishing;
     uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
     struct hth_other_terms others; /* as last said */
@@ -207,6 +209,18 @@ static double wall_s(struct train *t)
     return (double)hth_wall_us(t->peer.env) / 1e6;
 }
 
+/* Training goes on without them; it is said once, and by the exit code. */
+static void end_line(struct train *t)
+{
+    if (fflush(t->metrics) == 0 && ferror(t->metrics) == 0)
+        return;
+    if (t->lines_lost++ == 0)
+        hth_cli_say_error("--metrics %s: %s; lines are lost, and training goes on", t->metrics_path,
+                          strerror(errno));
+    clearerr(t->metrics);
+    fputc('\n', t->metrics); /* in front of the next: half of one may stand there */
+}
+
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
     struct hth_avg_round_info last;
@@ -234,7 +248,7 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
             (unsigned long long)s->rounds_failed,
             s->share.norm > 0 ? s->share.distance / s->share.norm : 0, last.codec_error,
             last.weight_fraction, hth_share_phase_name(s->share.phase));
-    fflush(t->metrics);
+    end_line(t);
     t->gap_us = 0;
 }
 
@@ -349,10 +363,17 @@ static void print_summary(struct train *t)
     fflush(stdout);
 }
 
+/* Whoever counts on the files has to know. */
+static int code_of(const struct train *t)
+{
+    bool lost = t->lines_lost > 0 || t->checkpoint_lost;
+    return lost && t->code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : t->code;
+}
+
 static void withdrawn(void *arg)
 {
     struct train *t = arg;
-    hth_peer_stop(&t->peer, t->code);
+    hth_peer_stop(&t->peer, code_of(t));
 }
 
 static void left(void *arg)
@@ -371,9 +392,14 @@ static void stopped(void *arg)
     hth_trainer_stats(t->trainer, &stats);
     write_progress(t, &stats);
     print_summary(t);
-    if (t->metrics != NULL)
+    if (t->metrics != NULL) {
         fprintf(t->metrics, "{\"kind\":\"end\",\"t\":%.3f,\"step\":%llu,\"code\":%d}\n", wall_s(t),
-                (unsigned long long)stats.updates, t->code);
+                (unsigned long long)stats.updates, code_of(t));
+        end_line(t);
+    }
+    if (t->lines_lost > 0)
+        hth_cli_say_error("--metrics %s lacks %llu lines", t->metrics_path,
+                          (unsigned long long)t->lines_lost);
     hth_together_leave(&t->together, left, t);
 }
 
@@ -396,7 +422,7 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
                 "\"accuracy\":%.6g,\"bits_per_byte\":%.6g}\n",
                 wall_s(t), (unsigned long long)r->updates, (unsigned long long)r->samples, r->loss,
                 r->accuracy, r->bits_per_byte);
-        fflush(t->metrics);
+        end_line(t);
     }
     if (t->run->model.kind == HTH_RUN_LM)
         printf("%stest after %llu updates: %.3f bits per byte\n", t->tty ? "\n" : "",
@@ -437,6 +463,7 @@ static void on_done(void *arg, enum hth_err err)
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct train *t = arg;
+    t->checkpoint_lost = err != HTH_OK;
     if (err != HTH_OK)
         hth_cli_say_error("checkpoint %s after %llu updates: %s", t->checkpoint,
                           (unsigned long long)updates, hth_err_text(err));

@@ -118,6 +118,42 @@ static void test_help_goes_to_stdout(void **state)
     place_end(p);
 }
 
+/* On a full disk work goes on, and is not taken for done. */
+static void test_a_full_disk(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    static const char *const to_stdout[] = {"sim shares --bandwidth 1,2 --json",
+                                            "sim smoke --peers 4", "version"};
+    toy_init(&t, p, 20);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(to_stdout); i++) {
+        const char *line =
+            place_text(p, "exec '%s' %s > /dev/full", HTH_TEST_PROGRAM, to_stdout[i]);
+        struct proc *proc =
+            place_start_program(p, "/bin/sh", "shell", (const char *const[]){"-c", line, NULL});
+        assert_int_equal(proc_wait(proc), 1);
+        proc_must_say(proc, "standard output can't be written");
+    }
+    struct proc *proc = START(p, "lines", "train", "--run", t.run, "--local", "--dir",
+                              place_path(p, "state"), "--metrics", "/dev/full");
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "--metrics /dev/full: No space left on device; lines are lost");
+    proc_must_say(proc, "20 updates");
+    proc_must_say(proc, "--metrics /dev/full lacks");
+    assert_true(place_exists(p, "state/trunk.safetensors"));
+    assert_int_equal(mkdir(place_path(p, "taken"), 0700), 0);
+    assert_int_equal(mkdir(place_path(p, "taken/trunk.safetensors"), 0700), 0);
+    proc = START(p, "trunk", "train", "--run", t.run, "--local", "--dir", place_path(p, "taken"),
+                 "--metrics", place_path(p, "trunk.jsonl"));
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "after 20 updates");
+    struct toy_metrics m;
+    toy_metrics_load(&t, "trunk", &m);
+    assert_int_equal((int)toy_number(m.end, "code"), 1);
+    toy_metrics_clear(&m);
+    place_end(p);
+}
+
 /* Instruction sets that are none, or can't do what is asked; an empty one is not set. */
 static void test_instruction_sets(void **state)
 {
@@ -368,6 +404,7 @@ int main(void)
         CASE(test_command_lines),
         CASE(test_no_batch_to_share),
         CASE(test_help_goes_to_stdout),
+        CASE(test_a_full_disk),
         CASE(test_instruction_sets),
         CASE(test_kernels_to_measure),
         CASE(test_run_files),
