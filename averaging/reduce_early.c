@@ -36,21 +36,27 @@ static void on_early_cancel(void *arg)
     early_refuse(arg, HTH_E_CANCELED, NULL);
 }
 
-static uint32_t early_of(const struct hth_reducer *red, const struct hth_peer_id *peer)
+/* Anybody may send them, so nobody may take all the room. */
+static bool has_room(const struct hth_reducer *red, const struct hth_peer_id *peer, size_t bytes)
 {
-    uint32_t n = 0;
-    for (const struct early *e = red->early; e != NULL; e = e->next)
-        n += hth_peer_id_eq(hth_rpc_peer(e->req), peer);
-    return n;
+    uint64_t all = red->early_bytes + bytes, theirs = bytes;
+    uint32_t parts = 0;
+    for (const struct early *e = red->early; e != NULL; e = e->next) {
+        if (!hth_peer_id_eq(hth_rpc_peer(e->req), peer))
+            continue;
+        theirs += e->bytes;
+        parts++;
+    }
+    return all <= red->opts.early_bytes_max &&
+           theirs <= red->opts.early_bytes_max / HTH_AVG_EARLY_SHARE &&
+           red->stats.early_now < HTH_AVG_EARLY_PARTS_MAX && parts < HTH_AVG_EARLY_PER_PEER_MAX;
 }
 
 void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
                 struct hth_blob *blob, size_t offset)
 {
     size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
-    if (red->early_bytes + bytes > red->opts.early_bytes_max ||
-        red->stats.early_now >= HTH_AVG_EARLY_PARTS_MAX ||
-        early_of(red, hth_rpc_peer(req)) >= HTH_AVG_EARLY_PER_PEER_MAX) {
+    if (!has_room(red, hth_rpc_peer(req), bytes)) {
         red->stats.parts_refused++;
         hth_part_clear(part);
         hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");

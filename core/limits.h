@@ -104,6 +104,7 @@
 #define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer, and as many that linger */
 #define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
 #define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
+#define HTH_AVG_EARLY_SHARE           4    /* of their bytes, one peer has one in so many */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
 /* trainer */

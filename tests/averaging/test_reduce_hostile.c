@@ -285,8 +285,8 @@ static void test_never_begins(void **state)
     struct hth_reducer_stats stats;
     (void)state;
     swarm_defaults(&s);
-    s.reducer_opts.early_bytes_max = 1u << 20;
-    swarm_new(&s, 4, 3, COUNT);
+    s.reducer_opts.early_bytes_max = 4u << 20;
+    swarm_new(&s, 4, 7, COUNT);
     for (uint32_t i = 0; i <= HTH_AVG_EARLY_PER_PEER_MAX; i++) {
         struct request r = request_of(&s, 1, i, 64);
         post(&s.peer[1], &s.peer[0], &r, 1, &v[i]);
@@ -295,17 +295,18 @@ static void test_never_begins(void **state)
     hth_reducer_stats(s.peer[0].reducer, &stats);
     assert_int_equal(stats.early_now, HTH_AVG_EARLY_PER_PEER_MAX);
     expect(&s, &v[HTH_AVG_EARLY_PER_PEER_MAX], HTH_E_BUSY);
-    /* Another peer still has room, for as many bytes as there may be. */
-    struct verdict large[3];
-    for (uint32_t i = 0; i < 3; i++) {
-        struct request r = request_of(&s, 2, i, 120000);
-        post(&s.peer[2], &s.peer[0], &r, 1, &large[i]);
+    /* Others still have room: each for a quarter of the bytes, until all are taken. */
+    static const uint32_t sender[10] = {2, 2, 2, 3, 3, 4, 4, 5, 5, 6};
+    struct verdict large[10];
+    for (uint32_t i = 0; i < 10; i++) {
+        struct request r = request_of(&s, sender[i], i, 120000);
+        post(&s.peer[sender[i]], &s.peer[0], &r, 1, &large[i]);
+        if (i == 2 || i == 8)
+            hth_world_run_for(s.world, 100 * HTH_US_PER_MS);
     }
     hth_world_run_for(s.world, 200 * HTH_US_PER_MS);
-    uint32_t busy = 0;
-    for (uint32_t i = 0; i < 3; i++)
-        busy += large[i].count > 0 && large[i].err == HTH_E_BUSY;
-    assert_int_equal(busy, 1);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(large[i].count > 0 && large[i].err == HTH_E_BUSY, i == 2 || i == 9);
     /* After a while they are told. */
     for (uint32_t i = 0; i < HTH_AVG_EARLY_PER_PEER_MAX; i++)
         expect(&s, &v[i], HTH_E_EXPIRED);
