@@ -78,6 +78,7 @@ static enum hth_err make_averager(struct member *m, struct hth_env *env, struct 
                                   .on_change = on_change,
                                   .arg = m};
 
+    o.roster.silent = true; /* until there is a trainer, as in the program */
     rpc.network = CREW_NETWORK;
     rpc.listen = addr->family != 0 ? addr : NULL;
     rpc.on_peer_lost = hth_avg_peer_lost;
@@ -108,6 +109,7 @@ static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht 
     if (m->crew->opts.edit != NULL)
         m->crew->opts.edit(m->crew->opts.arg, m->index, &trainer);
     HTH_TRY(hth_trainer_new(env, &trainer, &m->trainer));
+    hth_roster_speak(m->avg.roster);
     hth_trainer_start(m->trainer);
     return HTH_OK;
 }

@@ -210,6 +210,7 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
                                   .arg = t};
 
     o.moshpit.budget = trainer->budget;
+    o.roster.silent = true; /* until there is a trainer, as in the program */
     HTH_TRY(hth_avg_peer_open(env, t->rpc, dht, &o, &t->avg));
     trainer->averager = &t->avg.averager;
     trainer->share.network = HTH_SWARM_NETWORK;
@@ -247,6 +248,8 @@ static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, 
     if (opts->edit != NULL)
         opts->edit(opts->arg, t->index, &trainer);
     HTH_TRY(hth_trainer_new(env, &trainer, &t->trainer));
+    if (t->avg.roster != NULL)
+        hth_roster_speak(t->avg.roster);
     hth_trainer_start(t->trainer);
     return HTH_OK;
 }

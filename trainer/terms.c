@@ -112,7 +112,7 @@ void hth_terms_others(const struct hth_roster *roster, struct hth_other_terms *o
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
         uint32_t set = differing(&p->note, self);
 
-        if (p->note.schema == self->schema || p->doubted ||
+        if (p->note.schema == self->schema || p->note.schema == 0 || p->doubted ||
             (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
             continue;
         out->trainers++;

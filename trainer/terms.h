@@ -54,7 +54,8 @@ uint64_t hth_terms_schema(const struct hth_terms *terms, uint32_t ticket);
 /* This peer's, of which it tells the others: the schema is that of `ticket`. */
 void hth_terms_set(struct hth_roster *roster, const struct hth_terms *terms, uint32_t ticket);
 
-/* Trainers under the run's name that have a state and other terms than this peer. */
+/* Trainers under the run's name that have a state and other terms than this peer. Not those without
+ * a schema: who has none has made no model yet, and says nothing of its settings. */
 struct hth_other_terms {
     uint32_t trainers;
     char differ[128]; /* what the most alike of them has otherwise, by the run file's keys */

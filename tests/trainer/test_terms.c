@@ -329,6 +329,21 @@ static void test_looks_alike(void **state)
     end(f);
 }
 
+/* A note without a schema is of one who trains nothing yet: its trainer may still be reading data.
+ * Such a note says nothing of settings. */
+static void test_no_schema_yet(void **state)
+{
+    static const uint32_t none[HTH_ROSTER_TERMS] = {0};
+    struct fixture *f = two(ROWS, false);
+
+    (void)state;
+    hth_roster_set_schema(hth_crew_roster(f->crew, 0), 0, none);
+    hth_world_run_for(f->world, 5 * S);
+    assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);
+    check_differ(f, 1, 0, "");
+    end(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_bootstrap_begins_beside),
         cmocka_unit_test(test_own_business),
         cmocka_unit_test(test_looks_alike),
+        cmocka_unit_test(test_no_schema_yet),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
