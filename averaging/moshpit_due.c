@@ -14,45 +14,7 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 
-#define STEPS_LATE    4                   /* that a note may be behind its owner */
-#define REFUSED_AGAIN (60 * HTH_US_PER_S) /* refusals further apart are no habit */
-#define SHUN_US       (10 * HTH_US_PER_S)
-#define SHUN_TIMES    6 /* that it is doubled at most */
-
-static struct refuser *find_refuser(struct moshpit *mp, const struct hth_peer_id *id)
-{
-    struct refuser *oldest = &mp->refuser[0];
-
-    for (uint32_t i = 0; i < REFUSERS_MAX; i++) {
-        struct refuser *r = &mp->refuser[i];
-        if (r->times > 0 && hth_peer_id_eq(&r->id, id))
-            return r;
-        if (r->times == 0 || r->at_us < oldest->at_us)
-            oldest = r;
-    }
-    *oldest = (struct refuser){.id = *id};
-    return oldest;
-}
-
-void hth_moshpit_refused(struct moshpit *mp, const struct hth_peer_id *id)
-{
-    struct refuser *r = find_refuser(mp, id);
-    int64_t now_us = hth_now_us(mp->env), since_us = HTH_MAX(r->at_us, r->shunned_until_us);
-
-    if (r->times > 0 && now_us - since_us > REFUSED_AGAIN)
-        r->times = 0;
-    r->at_us = now_us;
-    if (++r->times > 1)
-        r->shunned_until_us = now_us + (SHUN_US << HTH_MIN(r->times - 2, SHUN_TIMES));
-}
-
-bool hth_moshpit_shuns(const struct moshpit *mp, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < REFUSERS_MAX; i++)
-        if (mp->refuser[i].times > 0 && hth_peer_id_eq(&mp->refuser[i].id, id))
-            return hth_now_us(mp->env) < mp->refuser[i].shunned_until_us;
-    return false;
-}
+#define STEPS_LATE 4 /* that a note may be behind its owner */
 
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
 {
@@ -267,7 +229,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
             continue;
         until_us = until(s, p, w);
         if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p) ||
-            hth_moshpit_shuns(mp, &p->id))
+            hth_refusers_shuns(&mp->refusers, &p->id, hth_now_us(mp->env)))
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
@@ -347,7 +309,8 @@ static bool is_awaited(const struct sweep *s, int64_t since_us)
 
     for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
         if (has_values(s->mp, p) && where(s, p) == DUE && active_us(s, p) > since_us &&
-            !hth_moshpit_suspected(s->mp, p) && !hth_moshpit_shuns(s->mp, &p->id))
+            !hth_moshpit_suspected(s->mp, p) &&
+            !hth_refusers_shuns(&s->mp->refusers, &p->id, hth_now_us(s->env)))
             return true;
     return false;
 }

@@ -61,7 +61,7 @@ static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
     for (uint32_t i = 0; i < r->members && i < s->group->count; i++) {
         enum hth_reduce_drop drop = r->fates[i].as_sender;
         if (i != s->group->self && r->fates[i].as_reducer == HTH_REDUCE_DROP_REFUSED)
-            hth_moshpit_refused(s->mp, &s->group->member[i].id);
+            hth_refusers_add(&s->mp->refusers, &s->group->member[i].id, hth_now_us(s->env));
         if (drop == HTH_REDUCE_DROP_NONE)
             drop = r->fates[i].as_reducer;
         if (i == s->group->self || drop == HTH_REDUCE_DROP_NONE ||

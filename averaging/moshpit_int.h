@@ -20,6 +20,7 @@
 #include "averaging/codec.h"
 #include "averaging/moshpit.h"
 #include "averaging/reduce.h"
+#include "averaging/refusers.h"
 #include "averaging/roster.h"
 #include "core/map.h"
 #include "dht/record.h"
@@ -67,15 +68,6 @@ struct suspect {
     int64_t at_us;
 };
 
-/* Somebody that was in a group and refused its parts, or answered what made no sense. It may have
- * had a reason once; who does it again is shunned for a while, and for twice as long each time. */
-#define REFUSERS_MAX 64
-struct refuser {
-    struct hth_peer_id id;
-    uint32_t times; /* 0: none */
-    int64_t at_us, shunned_until_us;
-};
-
 struct moshpit {
     struct hth_env *env;
     struct hth_roster *roster;
@@ -90,7 +82,7 @@ struct moshpit {
     struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
     uint64_t round_met; /* after the last one in which somebody was met */
     struct hth_map *suspects;
-    struct refuser refuser[REFUSERS_MAX];
+    struct hth_refusers refusers;
     struct hth_averager_stats stats;
     struct {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce, *distance;
@@ -154,8 +146,6 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
  * while somebody may wait for us in its line. Helpers are not looked at. Going with the highest
  * number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(const struct sweep *s);
-void hth_moshpit_refused(struct moshpit *mp, const struct hth_peer_id *id);
-bool hth_moshpit_shuns(const struct moshpit *mp, const struct hth_peer_id *id);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 void hth_moshpit_forget(struct moshpit *mp);
 

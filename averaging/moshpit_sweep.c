@@ -184,7 +184,9 @@ static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
 
 static bool shuns(void *arg, const struct hth_peer_id *id)
 {
-    return hth_moshpit_shuns(((struct sweep *)arg)->mp, id);
+    const struct sweep *s = arg;
+
+    return hth_refusers_shuns(&s->mp->refusers, id, hth_now_us(s->env));
 }
 
 static void deaf(void *arg, const struct hth_peer_id *id)

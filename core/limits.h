@@ -96,6 +96,7 @@
 #define HTH_AVG_OFFERS_MAX      8               /* of one node at once */
 #define HTH_AVG_STAND_INS_MAX   8               /* empty cells that one node stands in for */
 #define HTH_AVG_STAND_CELLS_MAX 8192            /* of a grid in which anybody does */
+#define HTH_AVG_REFUSERS_MAX    64              /* remembered: who refused parts */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
@@ -136,6 +137,8 @@
 #define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
 #define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
 #define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */
+#define HTH_STATE_DIAL_US        INT64_C(250000) /* ... and one more in each such time */
+#define HTH_STATE_HERE_US        INT64_C(100000) /* between two that say HERE and are heeded */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */
