@@ -25,10 +25,12 @@
  * root that is gone is refused with E_NOT_FOUND, one for a step that the owner has not reached with
  * E_STALE.
  *
- * A donor that can't be dialled (a client) is asked over a connection of its own making: while
- * nobody else in the roster has a state, it dials newcomers that can be reached and says HERE,
- * which means that it may be asked. Of many clients HTH_STATE_REACH do so for each newcomer, chosen
- * by hashes of both ids.
+ * A donor that can't be dialled (a client) is asked over a connection of its own making: it dials
+ * newcomers that can be reached and says HERE, which means that it may be asked. Of many clients
+ * HTH_STATE_REACH do so for each newcomer, chosen by hashes of both ids and of the half minute. It
+ * does so whoever else has a state, for nobody knows whether those can be reached. What strangers
+ * can make it dial, and a newcomer look around for, is bounded over time (HTH_STATE_DIALS_MAX,
+ * HTH_STATE_DIAL_US, HTH_STATE_HERE_US).
  *
  * The fetcher. Asks the freshest peers of the roster, takes the highest step that was described
  * (ties: more donors, then the larger root), and fetches its parts from all donors of that root. A

@@ -28,6 +28,7 @@
 #define LOOK_US  (1 * HTH_US_PER_S)
 #define HERE_US  (5 * HTH_US_PER_S)
 #define REACH_US (100 * HTH_US_PER_MS) /* between two looks at the whole roster */
+#define TURN_US  (30 * HTH_US_PER_S)
 
 /* Outlives the donor when it is freed meanwhile. */
 struct hashing {
@@ -53,7 +54,8 @@ struct hth_state_donor {
     struct hth_rpc_request *waiting[HTH_STATE_WAITERS_MAX]; /* of each peer one */
     uint32_t waiting_count;
     struct hth_timer *timer;
-    int64_t reached_us;
+    int64_t reached_us, dials_paid_us; /* each dial costs HTH_STATE_DIAL_US */
+    struct hth_peer_id dialled;        /* the last one */
     struct hth_state_donor_stats stats;
 };
 
@@ -364,31 +366,25 @@ static bool has_state(const struct hth_state_donor *d, const struct hth_roster_p
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
 }
 
-static uint64_t nearness(const struct hth_peer_id *a, const struct hth_peer_id *b)
+static uint64_t nearness(const struct hth_peer_id *a, const struct hth_peer_id *b, uint64_t turn)
 {
-    return hth_hash64(a->b, sizeof(a->b), hth_hash64(b->b, sizeof(b->b), 0));
+    return hth_hash64(a->b, sizeof(a->b), hth_hash64(b->b, sizeof(b->b), turn));
 }
 
-static bool others_can_be_dialled(const struct hth_state_donor *d, const struct hth_roster *roster)
-{
-    const struct hth_roster_peer *p;
-
-    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
-        if (has_state(d, p) && p->note.addr.family != 0)
-            return true;
-    return false;
-}
-
-/* Few of the clients that have a state are nearer to the newcomer. */
+/* In each turn other few of the clients that have a state are nearest to the newcomer. Trainers
+ * that say they can be dialled do not count, as nobody knows whether it is true; and who made
+ * itself near, and does not dial, keeps the others away for one turn. */
 static bool is_mine(const struct hth_state_donor *d, const struct hth_roster *roster,
                     const struct hth_peer_id *newcomer)
 {
-    uint64_t ours = nearness(&d->env->self, newcomer);
+    uint64_t turn = (uint64_t)(hth_wall_us(d->env) / TURN_US);
+    uint64_t ours = nearness(&d->env->self, newcomer, turn);
     const struct hth_roster_peer *p;
     uint32_t nearer = 0;
 
     for (uint32_t i = 0; nearer < HTH_STATE_REACH && (p = hth_roster_at(roster, i)) != NULL; i++)
-        nearer += has_state(d, p) && nearness(&p->id, newcomer) < ours;
+        nearer +=
+            has_state(d, p) && p->note.addr.family == 0 && nearness(&p->id, newcomer, turn) < ours;
     return nearer < HTH_STATE_REACH;
 }
 
@@ -411,20 +407,37 @@ static bool say_here(struct hth_state_donor *d, const struct hth_roster_peer *ne
     return hth_rpc_call(d->rpc, &target, &call, on_here_answered, NULL, NULL) == HTH_OK;
 }
 
+static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster_peer *p)
+{
+    return p->note.schema == d->opts.schema && !p->doubted && p->note.addr.family != 0 &&
+           (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
+}
+
+/* Anybody can say that it has no state, under any name and address: what a client dials for that is
+ * bounded over time, and all that say so have their turn. */
+static bool may_dial(const struct hth_state_donor *d, int64_t now)
+{
+    return d->dials_paid_us - now <= (HTH_STATE_DIALS_MAX - 1) * HTH_STATE_DIAL_US;
+}
+
 void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *roster)
 {
     const struct hth_roster_peer *p;
     int64_t now = hth_now_us(d->env);
-    uint32_t dials = 0;
+    uint32_t count = 0, first = 0;
 
-    if (d->opts.addr.family != 0 || now - d->reached_us < REACH_US ||
-        others_can_be_dialled(d, roster))
+    if (d->opts.addr.family != 0 || now - d->reached_us < REACH_US)
         return;
     d->reached_us = now;
-    for (uint32_t i = 0; dials < HTH_STATE_DIALS_MAX && (p = hth_roster_at(roster, i)) != NULL; i++)
-        if (p->note.schema == d->opts.schema && !p->doubted && p->note.addr.family != 0 &&
-            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && is_mine(d, roster, &p->id))
-            dials += say_here(d, p);
+    for (; (p = hth_roster_at(roster, count)) != NULL; count++)
+        first += hth_peer_id_cmp(&p->id, &d->dialled) <= 0;
+    for (uint32_t i = 0; i < count && may_dial(d, now); i++) {
+        p = hth_roster_at(roster, (first + i) % count);
+        if (!is_in_need(d, p) || !is_mine(d, roster, &p->id) || !say_here(d, p))
+            continue;
+        d->dialled = p->id;
+        d->dials_paid_us = HTH_MAX(d->dials_paid_us, now) + HTH_STATE_DIAL_US;
+    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -350,11 +350,18 @@ static void on_timer(void *arg)
     hth_fetch_pump(arg);
 }
 
-/* A client that has a state has dialled: it may be asked now. */
+/* A client that has a state has dialled: it may be asked now. Anybody can say so, and to look costs
+ * time: more of them than that are found with the next look, which comes by itself. */
 static void on_here(void *arg, struct hth_rpc_request *req)
 {
     struct hth_state_fetch *f = arg;
+    int64_t now = hth_now_us(f->env);
 
+    if (now < f->here_us) {
+        hth_rpc_refuse(req, HTH_E_BUSY, f->here_us - now, "others are here, too");
+        return;
+    }
+    f->here_us = now + HTH_STATE_HERE_US;
     hth_rpc_reply(req, NULL);
     hth_timer_set(f->env, f->timer, 0);
 }

@@ -61,6 +61,7 @@ struct hth_state_fetch {
     uint32_t checks; /* jobs under way */
     double part_us;  /* what a part takes, smoothed; 0: not known */
     int64_t asked_us, first_answer_us, begun_us;
+    int64_t here_us; /* from then on one that says HERE is heeded again */
     struct hth_rng rng;
     bool freed, finished;
     struct hth_state_result result;

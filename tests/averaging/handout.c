@@ -46,7 +46,7 @@ struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed)
     return b;
 }
 
-struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
+static struct peer *add_as(struct fixture *f, uint64_t step, uint32_t seed, uint32_t flags)
 {
     struct peer *p = &f->peer[f->count];
     struct hth_node_opts node = {.halt = halt, .arg = p};
@@ -67,11 +67,13 @@ struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
     assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
     roster.network = "net";
     roster.schema = SCHEMA;
+    if (flags & HTH_ROSTER_CLIENT)
+        addr = (struct hth_addr){.family = 0}; /* nobody is told */
     roster.addr = addr;
-    roster.flags = newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0;
+    roster.flags = flags;
     roster.slot_us = 0;
     assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &roster, &p->roster));
-    if (newcomer)
+    if (flags & HTH_ROSTER_BOOTSTRAPPING)
         return p;
     hth_roster_set_progress(p->roster, step, 0, 0);
     p->values = make_values(p->env, BYTES, seed);
@@ -83,6 +85,16 @@ struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
     donor.arg = p;
     assert_ok(hth_state_donor_new(p->env, p->rpc, hth_node_dht(p->node), &donor, &p->donor));
     return p;
+}
+
+struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
+{
+    return add_as(f, step, seed, newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0);
+}
+
+struct peer *add_client(struct fixture *f, uint64_t step, uint32_t seed)
+{
+    return add_as(f, step, seed, HTH_ROSTER_CLIENT);
 }
 
 struct hth_rpc_target target_of(const struct peer *p)

@@ -56,6 +56,8 @@ void setup_world(struct fixture *f, uint64_t seed, bool ghost);
 void tear_down(struct fixture *f);
 /* A donor of BYTES that follow from the seed; or a newcomer, which has no donor. */
 struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer);
+/* A donor that says it can't be dialled. */
+struct peer *add_client(struct fixture *f, uint64_t step, uint32_t seed);
 /* Frees what it has; it may be done twice. */
 void halt(struct hth_env *env, void *arg);
 struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed);

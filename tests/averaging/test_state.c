@@ -106,6 +106,109 @@ static void test_who_has_none_is_doubted(void **state)
     tear_down(&f);
 }
 
+/* ---- clients that dial ----------------------------------------------------------------------- */
+
+static uint32_t heard; /* of all newcomers: HERE */
+
+static void count_here(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    heard++;
+    hth_rpc_reply(req, NULL);
+}
+
+static void reach_for(struct fixture *f, struct peer *client, int64_t us)
+{
+    for (int64_t t = 0; t < us; t += 50 * MS) {
+        hth_state_donor_reach(client->donor, client->roster);
+        hth_world_run_for(f->world, 50 * MS);
+    }
+}
+
+/* Anybody can say that it needs a state. */
+static void test_dials_are_bounded(void **state)
+{
+    enum { MANY = 3 * HTH_STATE_DIALS_MAX };
+    struct fixture f;
+    struct peer *client;
+
+    (void)state;
+    setup_world(&f, 5, true);
+    client = add_client(&f, 12, 5);
+    for (uint32_t i = 0; i < MANY; i++)
+        hth_rpc_serve(add(&f, 0, 0, true)->rpc, HTH_STATE_METHOD_HERE, count_here, NULL);
+    hth_world_run_for(f.world, 2 * S);
+    heard = 0;
+    reach_for(&f, client, HTH_STATE_DIAL_US - 50 * MS);
+    assert_int_equal(heard, HTH_STATE_DIALS_MAX);
+    reach_for(&f, client, 2 * S);
+    assert_in_range(heard, HTH_STATE_DIALS_MAX + 7, HTH_STATE_DIALS_MAX + 10);
+    reach_for(&f, client, MANY * HTH_STATE_DIAL_US); /* all have had their turn, and none two */
+    assert_int_equal(heard, MANY);
+    tear_down(&f);
+}
+
+/* Some say that they are clients with a state, and dial nobody. */
+static void test_others_take_their_turn(void **state)
+{
+    enum { SILENT = HTH_STATE_REACH + 4 };
+    struct fixture f;
+    struct peer *client;
+
+    (void)state;
+    setup_world(&f, 6, true);
+    client = add_client(&f, 12, 5);
+    for (uint32_t i = 0; i < SILENT; i++)
+        add_client(&f, 12, 5);
+    heard = 0;
+    for (uint32_t i = 0; i < HTH_STATE_DIALS_MAX; i++)
+        hth_rpc_serve(add(&f, 0, 0, true)->rpc, HTH_STATE_METHOD_HERE, count_here, NULL);
+    hth_world_run_for(f.world, 2 * S);
+    reach_for(&f, client, 1 * S);
+    assert_in_range(heard, 1, HTH_STATE_DIALS_MAX - 1);
+    reach_for(&f, client, 300 * S);
+    assert_int_equal(heard, HTH_STATE_DIALS_MAX);
+    tear_down(&f);
+}
+
+static uint32_t busy;
+
+static void on_here_answered(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    busy += r->err == HTH_E_BUSY;
+    assert_true(r->err == HTH_OK || r->err == HTH_E_BUSY);
+}
+
+/* Anybody can say HERE. */
+static void test_here_is_bounded(void **state)
+{
+    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_HERE, .timeout_us = S};
+    struct hth_rpc_target target;
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+    struct peer *client;
+
+    (void)state;
+    setup_world(&f, 7, false);
+    client = add_client(&f, 12, 5);
+    client->silent = true; /* the fetcher goes on */
+    o = fetch_opts(&f);
+    start(&f, &o);
+    target = target_of(f.newcomer);
+    busy = 0;
+    assert_ok(hth_rpc_call(client->rpc, &target, &call, on_here_answered, NULL, NULL));
+    hth_world_run_for(f.world, S);
+    assert_int_equal(client->wanted, 1); /* it was heard, and asked */
+    for (uint32_t round = 1; round <= 2; round++) {
+        for (int i = 0; i < 3; i++)
+            assert_ok(hth_rpc_call(client->rpc, &target, &call, on_here_answered, NULL, NULL));
+        hth_world_run_for(f.world, 50 * MS + HTH_STATE_HERE_US);
+        assert_int_equal(busy, 2 * round);
+    }
+    tear_down(&f);
+}
+
 /* ---- donors that fail ------------------------------------------------------------------------ */
 
 enum how { KILLED, POWER_LOST, BLACK_HOLE };
@@ -639,6 +742,9 @@ int main(void)
         cmocka_unit_test(test_majority_of_roots),
         cmocka_unit_test(test_announced_donors_help),
         cmocka_unit_test(test_who_has_none_is_doubted),
+        cmocka_unit_test(test_dials_are_bounded),
+        cmocka_unit_test(test_others_take_their_turn),
+        cmocka_unit_test(test_here_is_bounded),
         cmocka_unit_test(test_donor_killed),
         cmocka_unit_test(test_donor_without_power),
         cmocka_unit_test(test_donor_in_a_black_hole),

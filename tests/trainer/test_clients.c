@@ -109,6 +109,21 @@ static bool is_connected(struct fixture *f, uint32_t i, uint32_t to)
     return hth_rpc_peer_info(hth_crew_rpc(f->crew, i), &id, &info) == HTH_OK && info.connected;
 }
 
+/* One says that it can be dialled and can't: clients are there all the same. */
+static void test_one_is_out_of_reach(void **state)
+{
+    struct fixture *f = start(HTH_SHARE_LOCAL, 3, 2);
+    uint32_t late = hth_crew_join(f->crew);
+
+    (void)state;
+    hth_world_block(f->world, hth_crew_node(f->crew, late), hth_crew_node(f->crew, 2), true);
+    hth_world_block(f->world, hth_crew_node(f->crew, 2), hth_crew_node(f->crew, late), true);
+    hth_world_run_for(f->world, 12 * S);
+    assert_ok(hth_crew_err(f->crew));
+    assert_int_equal(stats_of(f, late).share.catch_ups, 1);
+    end(f);
+}
+
 /* Of many clients only some dial. */
 static void test_few_of_many(void **state)
 {
@@ -148,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_local),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_a_client_among_clients),
+        cmocka_unit_test(test_one_is_out_of_reach),
         cmocka_unit_test(test_few_of_many),
         cmocka_unit_test(test_many_newcomers),
     };
