@@ -222,7 +222,6 @@ enum hth_err hth_average_start(struct hth_trainer *t)
     struct hth_average *a = &t->average;
 
     a->parts = hth_share_parts(t->model, t->opts.share.states);
-    hth_terms_of(t->model, &t->opts.optim, &t->opts.share, &t->terms);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
     HTH_TRY(hth_share_spans(t->model, t->opts.share.format, a->parts, &a->spans, &a->span_count));

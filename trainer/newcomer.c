@@ -219,11 +219,14 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
 }
 
 /* All who train under this name do it on other terms: to begin beside them would be a second run,
- * with the same experts. */
+ * with the same experts, and likely by mistake. To go on with a run on these terms is none, and no
+ * stranger shall end it. */
 static bool is_another_run(const struct hth_trainer *t)
 {
     struct hth_other_terms others;
 
+    if (t->newcomer.goes_on)
+        return false;
     hth_terms_others(t->opts.share.roster, &others);
     return others.trainers > 0;
 }

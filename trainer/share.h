@@ -28,8 +28,8 @@
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; so it would where all who train have other settings
- * (terms.h), and then it ends with E_OTHER_SETTINGS. `bootstrap` overrides both. Where nobody
- * trains, it begins.
+ * (terms.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
+ * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins.
  * In a BATCH run, who fell behind does the same, and who has other parameters than most
  * (lineage.h). To whom states come too late again and again, that one takes part with the last of
  * them, approximately, until an average of parameters makes it what the others are; where there are

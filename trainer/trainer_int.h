@@ -142,6 +142,7 @@ enum hth_boot {
 struct hth_newcomer {
     enum hth_boot boot;
     bool was_ready;
+    bool goes_on; /* with a checkpoint of a run on the same terms */
     int64_t since_us, alone_since_us, voted_us;
     int64_t moved_us; /* when the fetch began, or its last part came; */
     uint32_t parts_done;

@@ -184,6 +184,7 @@ struct fixture {
     struct task_files files;
     int change;      /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
+    bool turns;      /* member 0 changes from now on, instead */
     uint64_t updates[3];
 };
 
@@ -192,6 +193,8 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     const struct fixture *f = arg;
 
     t->data.peer = i + 1;
+    if (i == 0 && f->turns)
+        change(t, GRID);
     if (i == 0)
         return;
     t->share.bootstrap = f->bootstraps;
@@ -218,6 +221,9 @@ static struct fixture *two(int what, bool bootstraps)
     o.trainer.optim = usual(HTH_SHARE_BATCH).optim;
     o.trainer.updates_max = 100000;
     o.trainer.share.target = 24;
+    o.trainer.checkpoint_path = "trunk.safetensors";
+    o.trainer.checkpoint_every = 1;
+    o.trainer.resume = true;
     o.members = 1;
     o.device = &crew_slow;
     o.edit = edit;
@@ -290,6 +296,38 @@ static void test_bootstrap_begins_beside(void **state)
     end(f);
 }
 
+/* Whoever is there on other terms does not end the run of one that goes on where it was; but who
+ * has other settings than its checkpoint was written under begins another run. */
+static void check_comes_back(bool turns)
+{
+    struct fixture *f = two(TARGET, true);
+    uint64_t updates = f->updates[0];
+
+    assert_ok(hth_crew_err(f->crew));
+    f->turns = turns;
+    hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
+    hth_world_run_for(f->world, 1 * S);
+    f->updates[0] = 0;
+    hth_node_restart(hth_crew_node(f->crew, 0));
+    hth_world_run_for(f->world, 8 * S);
+    check_differ(f, 0, 1, turns ? BATCH "; " MEETING : BATCH);
+    if (turns) {
+        assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
+        assert_int_equal(f->updates[0], 0);
+    } else {
+        assert_ok(hth_crew_err(f->crew));
+        assert_true(f->updates[0] > updates);
+    }
+    end(f);
+}
+
+static void test_comes_back(void **state)
+{
+    (void)state;
+    check_comes_back(false);
+    check_comes_back(true);
+}
+
 /* What is a trainer's own business keeps nobody apart. */
 static void test_own_business(void **state)
 {
@@ -351,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_tickets_and_modes),
         cmocka_unit_test(test_the_second_is_refused),
         cmocka_unit_test(test_bootstrap_begins_beside),
+        cmocka_unit_test(test_comes_back),
         cmocka_unit_test(test_own_business),
         cmocka_unit_test(test_looks_alike),
         cmocka_unit_test(test_no_schema_yet),
