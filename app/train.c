@@ -623,6 +623,31 @@ static void destroy(struct train *t)
         fclose(t->metrics);
 }
 
+/* What is said of averaging where this trainer does not average is a mistake. */
+static enum hth_err check_averaging(const struct train *t)
+{
+    enum hth_run_averaging_mode mode = t->run->averaging.mode;
+    const struct {
+        bool wrong;
+        const char *text;
+    } cases[] = {
+        {t->target > 0 && mode != HTH_RUN_BATCH,
+         "--target is the size of a shared batch, and this trainer shares none: give --averaging "
+         "batch, too"},
+        {t->bootstrap && mode == HTH_RUN_OFF,
+         "--bootstrap begins beside others who train the run, and with averaging off this trainer "
+         "looks for nobody: leave it out, or give --averaging local or batch"},
+        {t->up_mbit > 0 && mode == HTH_RUN_OFF, "--up decides this machine's part of an average, "
+                                                "and with averaging off it has none: leave "
+                                                "it out, or give --averaging local or batch"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        if (cases[i].wrong) {
+            hth_cli_say_error("%s", cases[i].text);
+            return HTH_E_CONFIG;
+        }
+    return HTH_OK;
+}
+
 /* Flags win over the run file. */
 static enum hth_err apply_flags(struct train *t)
 {
@@ -639,11 +664,7 @@ static enum hth_err apply_flags(struct train *t)
         t->run->train.rows = t->rows;
     if (t->averaging >= 0)
         t->run->averaging.mode = (enum hth_run_averaging_mode)t->averaging;
-    if (t->target != 0 && t->run->averaging.mode != HTH_RUN_BATCH) {
-        hth_cli_say_error("--target is the size of a shared batch, and this trainer shares none: "
-                          "give --averaging batch, too");
-        return HTH_E_CONFIG;
-    }
+    HTH_TRY(check_averaging(t));
     if (t->target != 0)
         t->run->averaging.target = t->target;
     if (t->flights != 0)

@@ -74,17 +74,24 @@ static void test_command_lines(void **state)
 }
 
 /* What a flag is about is not in the run: found out once that is read. */
-static void test_no_batch_to_share(void **state)
+static void test_nothing_to_average(void **state)
 {
     struct place *p = *state;
     struct toy t;
-    static const char *const modes[] = {"local", "off"};
+    static const struct {
+        const char *mode, *flag[2], *text;
+    } cases[] = {{"local", {"--target", "9"}, "give --averaging batch, too"},
+                 {"off", {"--target", "9"}, "give --averaging batch, too"},
+                 {"off", {"--bootstrap"}, "looks for nobody"},
+                 {"off", {"--up", "5"}, "has none: leave it out"}};
     toy_init(&t, p, 2);
-    for (size_t i = 0; i < HTH_ARRAY_LEN(modes); i++) {
-        struct proc *proc = START(p, modes[i], "train", "--run", t.run, "--dir",
-                                  place_path(p, "state"), "--averaging", modes[i], "--target", "9");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "flag%zu", i);
+        struct proc *proc = START(p, name, "train", "--run", t.run, "--dir", place_path(p, "state"),
+                                  "--averaging", cases[i].mode, cases[i].flag[0], cases[i].flag[1]);
         assert_int_equal(proc_wait(proc), 3);
-        proc_must_say(proc, "give --averaging batch, too");
+        proc_must_say(proc, cases[i].text);
     }
     place_end(p);
 }
@@ -402,7 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_command_lines),
-        CASE(test_no_batch_to_share),
+        CASE(test_nothing_to_average),
         CASE(test_help_goes_to_stdout),
         CASE(test_a_full_disk),
         CASE(test_instruction_sets),
