@@ -49,6 +49,7 @@ struct entry {                 /* what each copy of a record looks at first: a l
 };
 
 struct hth_board { /* what each value that arrives touches first */
+    struct window window[WINDOWS];
     struct hth_env *env;
     const struct hth_board_ops *ops;
     void *arg;
@@ -61,7 +62,6 @@ struct hth_board { /* what each value that arrives touches first */
     uint32_t verify_left;
     int64_t timer_at_us; /* INT64_MAX: not set */
     struct hth_heap by_deadline;
-    struct window window[WINDOWS];
     struct hth_dht *dht;
     struct hth_timer *timer;
     /* the query of hth_board_ask */

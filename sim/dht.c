@@ -591,6 +591,13 @@ void sim_dht_push_ahead(const struct sim_event *event)
         __builtin_prefetch((const char *)push->value + 64 * i);
 }
 
+void sim_dht_push_next(const struct sim_event *event)
+{
+    const char *arg = HTH_CONTAINER(event, const struct sim_push, event)->watch->arg;
+    for (size_t i = 0; i < 4; i++)
+        __builtin_prefetch(arg + 64 * i);
+}
+
 void sim_dht_push_event(struct sim_event *event)
 {
     struct sim_push *push = HTH_CONTAINER(event, struct sim_push, event);

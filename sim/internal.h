@@ -159,65 +159,72 @@ struct sim_segment {
 
 /* One direction. Bytes are numbered from 0; read <= delivered <= sent <= written. The chunks hold
  * the bytes from `read` to `written`, so that moving bytes moves only these numbers. */
-struct sim_pipe {
+struct sim_pipe {            /* in the order of use, as the stream around it */
     struct sim_event arrive; /* of the receiver; for the first segment */
-    struct sim_event credit; /* of the sender; the window opened */
-    struct sim_list ready;   /* in the sender's line when it can send */
-    struct sim_chunk *chunks, *chunks_last;
+    struct sim_segment *segments;
+    struct sim_chunk *chunks;
     size_t chunk_used; /* bytes of the first chunk that were read */
     uint64_t written, sent, delivered, read;
-    struct sim_segment *segments, *segments_last;
-    int64_t last_arrive_us;
-    int64_t retry_us; /* the next retransmission's distance; 0: nothing is stalled */
-    int64_t stalled_since_us;
     bool window_full;
     bool ending;   /* a fin follows the last byte */
     bool fin_sent; /* nothing is sent any more */
     bool fin_delivered;
+    struct sim_segment *segments_last;
+    struct sim_chunk *chunks_last;
+    struct sim_list ready; /* in the sender's line when it can send */
+    int64_t last_arrive_us;
+    struct sim_event credit; /* of the sender; the window opened */
+    int64_t retry_us;        /* the next retransmission's distance; 0: nothing is stalled */
+    int64_t stalled_since_us;
 };
 
 enum sim_end_state { SIM_END_NONE, SIM_END_DIALING, SIM_END_OPEN, SIM_END_GONE };
 
+/* What an arrival looks at first is the first line of the cache, of either end; world.c fetches it
+ * ahead. */
 struct hth_stream {
-    struct sim_event wake;  /* deferred callbacks; after a flushing close: its deadline */
-    struct sim_event reset; /* the news that the other side is gone */
-    struct sim_list in_node;
     struct sim_conn *conn;
     struct hth_node *node;
     const struct hth_stream_ops *ops;
     void *arg;
-    struct sim_pipe out;
-    uint64_t life; /* the node's, when this end was made */
-    uint8_t state; /* enum sim_end_state */
-    uint8_t side;  /* 0 dialed, 1 accepted */
-    bool held;     /* the application has the handle */
+    enum hth_err closed; /* what on_closed will say */
+    uint8_t state;       /* enum sim_end_state */
+    uint8_t side;        /* 0 dialed, 1 accepted */
+    bool held;           /* the application has the handle */
     bool paused;
     bool filled; /* on_drained is owed when the queue falls */
     bool drained;
     bool opened; /* on_open is owed */
     bool idle;   /* the reader left all bytes lying when it was called */
     bool crashed;
-    enum hth_err closed; /* what on_closed will say */
     bool close_due;
+    struct sim_pipe out;
+    struct sim_event wake;  /* deferred callbacks; after a flushing close: its deadline */
+    struct sim_event reset; /* the news that the other side is gone */
+    struct sim_list in_node;
+    uint64_t life; /* the node's, when this end was made */
 };
+_Static_assert(offsetof(struct hth_stream, out.segments) == 64, "the first line ends there");
 
 enum sim_stage { SIM_SYN, SIM_SYN_ACK, SIM_HELLO, SIM_HELLO_REPLY, SIM_FINISH, SIM_FAIL, SIM_DONE };
 
-struct sim_conn {
-    struct sim_list in_world;
+struct sim_conn { /* in the order of a handshake's use */
     struct sim_event handshake;
-    struct hth_stream end[2];
-    struct hth_addr to;
-    uint16_t dial_port;
-    struct hth_peer_id want;
-    bool has_want;
+    int64_t finish_us; /* when the handshake's next message is due */
+    int64_t dialed_us;
     uint8_t stage;   /* enum sim_stage */
     uint8_t retries; /* of this stage's message */
     uint16_t pins;
     enum hth_err fail;
-    int64_t dialed_us;
-    int64_t finish_us; /* when the handshake's next message is due */
+    uint16_t dial_port;
+    bool has_want;
+    struct hth_addr to;
+    struct hth_peer_id want;
+    struct sim_list in_world;
+    uint8_t none[16]; /* each end begins with a line */
+    struct hth_stream end[2];
 };
+_Static_assert(offsetof(struct sim_conn, end) % 64 == 0, "ends begin with a line");
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
@@ -445,8 +452,10 @@ void sim_dht_put_event(struct hth_dht_put *put);
 void sim_dht_get_event(struct hth_dht_get *get);
 void sim_dht_watch_event(struct hth_dht_watch *watch);
 void sim_dht_push_event(struct sim_event *event);
-/* Fetches what that event will touch, while another is handled. */
+/* Fetch what that event will touch, while others are handled; the second what lies behind what the
+ * first has fetched. */
 void sim_dht_push_ahead(const struct sim_event *event);
+void sim_dht_push_next(const struct sim_event *event);
 void sim_dht_sweep(struct hth_world *w);
 /* Withdraws and cancels all of a node without callbacks; the handles stay until the sweep. */
 void sim_dht_disconnect(struct hth_node *node);

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define METHOD_ECHO     16
@@ -504,10 +503,30 @@ void hth_peers_check_end(struct hth_peers *s)
         hth_peers_broken(s, "no call succeeded");
 }
 
-static int by_value(const void *a, const void *b)
+/* The k-th smallest, from 0 (Hoare's quickselect); moves the values. */
+static int32_t kth(int32_t *v, size_t count, size_t k)
 {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
+    int64_t low = 0, high = (int64_t)count - 1, at = (int64_t)k;
+    while (low < high) {
+        int32_t pivot = v[at];
+        int64_t i = low, j = high;
+        do {
+            while (v[i] < pivot)
+                i++;
+            while (pivot < v[j])
+                j--;
+            if (i <= j) {
+                int32_t swap = v[i];
+                v[i++] = v[j];
+                v[j--] = swap;
+            }
+        } while (i <= j);
+        if (j < at)
+            low = i;
+        if (at < i)
+            high = j;
+    }
+    return v[at];
 }
 
 void hth_peers_stats(struct hth_peers *s, struct hth_peers_stats *out)
@@ -515,7 +534,7 @@ void hth_peers_stats(struct hth_peers *s, struct hth_peers_stats *out)
     *out = s->stats;
     if (s->latency_count == 0)
         return;
-    qsort(s->latency_us, s->latency_count, sizeof(int32_t), by_value);
-    out->latency_median_us = (double)s->latency_us[s->latency_count / 2];
-    out->latency_p99_us = (double)s->latency_us[s->latency_count * 99 / 100];
+    size_t n = s->latency_count;
+    out->latency_median_us = (double)kth(s->latency_us, n, n / 2);
+    out->latency_p99_us = (double)kth(s->latency_us, n, n * 99 / 100);
 }

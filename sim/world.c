@@ -175,9 +175,8 @@ static void fetch_parts(const struct sim_event *e)
         __builtin_prefetch((const char *)reader + 64);
     } else if (e->kind == SIM_HANDSHAKE) {
         const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
-        __builtin_prefetch(conn->end[0].node);
-        __builtin_prefetch(conn->end[1].node);
-        __builtin_prefetch(&conn->to);
+        __builtin_prefetch(&conn->end[0]);
+        __builtin_prefetch(&conn->end[1]);
     } else if (e->kind == SIM_PUSH) {
         sim_dht_push_ahead(e);
     }
@@ -197,8 +196,15 @@ static void fetch_far(const struct sim_event *e)
 
 static void fetch_arg(const struct sim_event *e)
 {
-    if (e->kind == SIM_ARRIVE)
+    if (e->kind == SIM_ARRIVE) {
         __builtin_prefetch(reader_of(e)->arg);
+    } else if (e->kind == SIM_HANDSHAKE) {
+        const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
+        __builtin_prefetch(conn->end[0].node);
+        __builtin_prefetch(conn->end[1].node);
+    } else if (e->kind == SIM_PUSH) {
+        sim_dht_push_next(e);
+    }
 }
 
 static void fetch_behind_arg(const struct sim_event *e)
