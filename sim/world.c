@@ -197,7 +197,9 @@ static void fetch_far(const struct sim_event *e)
 static void fetch_arg(const struct sim_event *e)
 {
     if (e->kind == SIM_ARRIVE) {
-        __builtin_prefetch(reader_of(e)->arg);
+        const char *arg = reader_of(e)->arg;
+        __builtin_prefetch(arg);
+        __builtin_prefetch(arg + 64);
     } else if (e->kind == SIM_HANDSHAKE) {
         const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
         __builtin_prefetch(conn->end[0].node);
