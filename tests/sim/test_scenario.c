@@ -221,77 +221,78 @@ static void files_are_read_whole(void **state)
     hth_scenario_free(s);
 }
 
+static const struct {
+    const char *text, *says;
+} bad_files[] = {
+    {"", "empty"},
+    {"nodes: 3\n", "name"},
+    {"name: \"x'; system('ls'); y='\"\n", "name must be a word"},
+    {"name: \"x\\ny\"\n", "name must be a word"},
+    {"name: a,b\n", "name must be a word"},
+    {"name: x\nnode: 3\n", "unknown key 'node'"},
+    {"name: x\nnode: 3\n", "did you mean 'nodes'?"},
+    {"name: x\nchurn: { up: [1, 2] }\n", "did you mean 'churn.up_s'?"},
+    {"name: x\nnodes: many\n", "nodes"},
+    {"name: x\nnodes: 1\n", "nodes is 1; it must be from 2 to 20000"},
+    {"name: x\nnodes: 20001\n", "nodes is 20001"},
+    {"name: x\nnodes: 0\n", "nodes is 0; it must be from 2 to 20000"},
+    {"name: x\nnodes: 010\n",
+     "'010' is not a whole number without a 0 before it in line 2, field nodes"},
+    {"name: x\nnodes: +010\n", "without a 0 before it"},
+    {"name: x\nduration_s: 0\n", "duration_s is 0"},
+    {"name: x\nload: { hood: 0 }\n", "load.hood is 0"},
+    {"name: x\nload: { payload_kib: 0.0 }\n", "load.payload_kib is 0"},
+    {"name: x\nchurn: { shape: [0, 0] }\n", "churn.shape is 0"},
+    {"name: x\nstragglers: { speed: [0, 0] }\n", "stragglers.speed is 0"},
+    {"name: x\ndht: { refresh_s: 0 }\n", "dht.refresh_s is 0"},
+    {"name: x\nlinks: { loss: [0.2, 0.1] }\n", "links.loss is [0.2, 0.1]; it must rise"},
+    {"name: x\nlinks: { loss: [0.1] }\n", "Insufficient entries (1 of 2 min)"},
+    {"name: x\nlinks: { loss: 0.1 }\n", "loss"},
+    {"name: x\nchurn: { kind: weibul }\n", "weibul"},
+    {"name: x\nchurn: { kind: poisson }\n", "churn.up_s"},
+    {"name: x\nsafety: 0.95\n", "safety is 0.95"},
+    {"name: x\nzones:\n  - { name: a, share: 1, latency_ms: [1, 2] }\n",
+     "zone 'a' has 2 latencies; it must have 1"},
+    {"name: x\nzones:\n  - { name: a, share: 0, latency_ms: [1] }\n", "zones.share is 0"},
+    {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 0, gbytes_per_s: 1, workers: 1 }\n",
+     "device 'a' has no gflops; it needs gflops, gbytes_per_s and workers, or a profile"},
+    {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, workers: 1 }\n",
+     "device 'a' has no gbytes_per_s"},
+    {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, gbytes_per_s: 1 }\n",
+     "device 'a' has no workers"},
+    {"name: x\nlinks: &a { loss: [0, 0] }\nload: *a\n", "lias"},
+    {"name: [\n", "test"},
+    {"name: x\nswarm: { hosts: 3 }\n", "swarm needs swarm.trainers"},
+    {"name: x\nmalice: { liar: 1 }\n", "malice needs swarm.trainers"},
+    {"name: x\nswarm: { hosts: 2, trainers: 1 }\n"
+     "malice: { garbage: 4294967295, liar: 1 }\n",
+     "malice is 4.29497e+09; it must be from 0 to 4096"},
+    {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, gbytes_per_s: 1, workers: 1, "
+     "down_mbit: 1e-300 }\n",
+     "devices.down_mbit is 1e-300"},
+    {"name: x\nswarm: { trainers: 1 }\n", "swarm.hosts is 0"},
+    {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 3 }\n", "swarm.copies is 3"},
+    {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 0 }\n", "swarm.copies is 0"},
+    {"name: x\nnodes: 0\nswarm: { hosts: 2, trainers: 1 }\n", "nodes is 0; with a swarm"},
+    {"name: x\nswarm: { hosts: 2, trainers: 257 }\n", "swarm.trainers is 257"},
+    {"name: x\nswarm: { hosts: 2, trainers: 1, top_k: 5 }\n", "swarm.top_k is 5"},
+    {"name: x\nswarm: { hosts: 2, trainers: 1, averaging: none }\n", "none"},
+    {"name: x\nnodes: 5\nswarm: { hosts: 2, trainers: 1 }\n", "leave it out"},
+    {"name: x\nswarm: { hosts: 2, trainer: 1 }\n", "did you mean 'swarm.trainers'?"},
+};
+
 static void bad_files_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *says;
-    } cases[] = {
-        {"", "empty"},
-        {"nodes: 3\n", "name"},
-        {"name: \"x'; system('ls'); y='\"\n", "name must be a word"},
-        {"name: \"x\\ny\"\n", "name must be a word"},
-        {"name: a,b\n", "name must be a word"},
-        {"name: x\nnode: 3\n", "unknown key 'node'"},
-        {"name: x\nnode: 3\n", "did you mean 'nodes'?"},
-        {"name: x\nchurn: { up: [1, 2] }\n", "did you mean 'churn.up_s'?"},
-        {"name: x\nnodes: many\n", "nodes"},
-        {"name: x\nnodes: 1\n", "nodes is 1; it must be from 2 to 20000"},
-        {"name: x\nnodes: 20001\n", "nodes is 20001"},
-        {"name: x\nnodes: 0\n", "nodes is 0; it must be from 2 to 20000"},
-        {"name: x\nnodes: 010\n",
-         "'010' is not a whole number without a 0 before it in line 2, field nodes"},
-        {"name: x\nnodes: +010\n", "without a 0 before it"},
-        {"name: x\nduration_s: 0\n", "duration_s is 0"},
-        {"name: x\nload: { hood: 0 }\n", "load.hood is 0"},
-        {"name: x\nload: { payload_kib: 0.0 }\n", "load.payload_kib is 0"},
-        {"name: x\nchurn: { shape: [0, 0] }\n", "churn.shape is 0"},
-        {"name: x\nstragglers: { speed: [0, 0] }\n", "stragglers.speed is 0"},
-        {"name: x\ndht: { refresh_s: 0 }\n", "dht.refresh_s is 0"},
-        {"name: x\nlinks: { loss: [0.2, 0.1] }\n", "links.loss is [0.2, 0.1]; it must rise"},
-        {"name: x\nlinks: { loss: [0.1] }\n", "Insufficient entries (1 of 2 min)"},
-        {"name: x\nlinks: { loss: 0.1 }\n", "loss"},
-        {"name: x\nchurn: { kind: weibul }\n", "weibul"},
-        {"name: x\nchurn: { kind: poisson }\n", "churn.up_s"},
-        {"name: x\nsafety: 0.95\n", "safety is 0.95"},
-        {"name: x\nzones:\n  - { name: a, share: 1, latency_ms: [1, 2] }\n",
-         "zone 'a' has 2 latencies; it must have 1"},
-        {"name: x\nzones:\n  - { name: a, share: 0, latency_ms: [1] }\n", "zones.share is 0"},
-        {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 0, gbytes_per_s: 1, workers: 1 }\n",
-         "device 'a' has no gflops; it needs gflops, gbytes_per_s and workers, or a profile"},
-        {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, workers: 1 }\n",
-         "device 'a' has no gbytes_per_s"},
-        {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, gbytes_per_s: 1 }\n",
-         "device 'a' has no workers"},
-        {"name: x\nlinks: &a { loss: [0, 0] }\nload: *a\n", "lias"},
-        {"name: [\n", "test"},
-        {"name: x\nswarm: { hosts: 3 }\n", "swarm needs swarm.trainers"},
-        {"name: x\nmalice: { liar: 1 }\n", "malice needs swarm.trainers"},
-        {"name: x\nswarm: { hosts: 2, trainers: 1 }\n"
-         "malice: { garbage: 4294967295, liar: 1 }\n",
-         "malice is 4.29497e+09; it must be from 0 to 4096"},
-        {"name: x\ndevices:\n  - { name: a, share: 1, gflops: 1, gbytes_per_s: 1, workers: 1, "
-         "down_mbit: 1e-300 }\n",
-         "devices.down_mbit is 1e-300"},
-        {"name: x\nswarm: { trainers: 1 }\n", "swarm.hosts is 0"},
-        {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 3 }\n", "swarm.copies is 3"},
-        {"name: x\nswarm: { hosts: 2, trainers: 1, copies: 0 }\n", "swarm.copies is 0"},
-        {"name: x\nnodes: 0\nswarm: { hosts: 2, trainers: 1 }\n", "nodes is 0; with a swarm"},
-        {"name: x\nswarm: { hosts: 2, trainers: 257 }\n", "swarm.trainers is 257"},
-        {"name: x\nswarm: { hosts: 2, trainers: 1, top_k: 5 }\n", "swarm.top_k is 5"},
-        {"name: x\nswarm: { hosts: 2, trainers: 1, averaging: none }\n", "none"},
-        {"name: x\nnodes: 5\nswarm: { hosts: 2, trainers: 1 }\n", "leave it out"},
-        {"name: x\nswarm: { hosts: 2, trainer: 1 }\n", "did you mean 'swarm.trainers'?"},
-    };
-    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad_files); i++) {
         struct hth_scenario *s;
         char error[HTH_SCENARIO_ERROR_MAX];
-        const char *text = cases[i].text;
+        const char *text = bad_files[i].text;
         assert_err(HTH_E_CONFIG,
                    hth_scenario_parse("test", (const uint8_t *)text, strlen(text), &s, error));
         assert_null(s);
-        if (strstr(error, cases[i].says) == NULL)
-            fail_msg("'%s' does not say '%s'", error, cases[i].says);
+        if (strstr(error, bad_files[i].says) == NULL)
+            fail_msg("'%s' does not say '%s'", error, bad_files[i].says);
     }
     char *large = hth_calloc(HTH_SCENARIO_BYTES_MAX + 1, 1);
     struct hth_scenario *s;
