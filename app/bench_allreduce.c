@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "app/bench.h"
+#include "app/json.h"
 #include "app/bench_reduce.h"
 
 #include "core/ident.h"
@@ -284,18 +285,23 @@ static void emit(struct hth_bench *b, const struct figure *f, const struct sampl
                  uint64_t wire_bytes)
 {
     double seconds = hth_bench_median(&s->seconds), least = hth_bench_median(&s->floor);
-    json_t *row = json_pack(
-        "{s:i, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "n", (int)f->n, "bytes",
-        (json_int_t)f->bytes, "format", f->format, "seconds", hth_bench_round(seconds),
-        "wire_bytes", (json_int_t)wire_bytes, "gb_per_s",
-        hth_bench_round((double)f->bytes / seconds / 1e9), "spread", hth_bench_spread(&s->seconds),
-        "cpu_seconds", hth_bench_round(hth_bench_median(&s->cpu)), "floor_seconds",
-        hth_bench_round(least), "floor_ratio", hth_bench_round(seconds / least),
-        "floor_cpu_seconds", hth_bench_round(hth_bench_median(&s->floor_cpu)), "tls", !b->plain);
+    json_t *row = json_object();
+    hth_json_count(row, "n", f->n);
+    hth_json_count(row, "bytes", f->bytes);
+    hth_json_text(row, "format", f->format);
+    hth_json_real(row, "seconds", hth_bench_round(seconds));
+    hth_json_count(row, "wire_bytes", wire_bytes);
+    hth_json_real(row, "gb_per_s", hth_bench_round((double)f->bytes / seconds / 1e9));
+    hth_json_real(row, "spread", hth_bench_spread(&s->seconds));
+    hth_json_real(row, "cpu_seconds", hth_bench_round(hth_bench_median(&s->cpu)));
+    hth_json_real(row, "floor_seconds", hth_bench_round(least));
+    hth_json_real(row, "floor_ratio", hth_bench_round(seconds / least));
+    hth_json_real(row, "floor_cpu_seconds", hth_bench_round(hth_bench_median(&s->floor_cpu)));
+    hth_json_flag(row, "tls", !b->plain);
     if (s->mpi.count > 0) {
         double theirs = hth_bench_median(&s->mpi);
-        json_object_set_new(row, "openmpi_seconds", json_real(hth_bench_round(theirs)));
-        json_object_set_new(row, "openmpi_ratio", json_real(hth_bench_round(seconds / theirs)));
+        hth_json_real(row, "openmpi_seconds", hth_bench_round(theirs));
+        hth_json_real(row, "openmpi_ratio", hth_bench_round(seconds / theirs));
     }
     hth_bench_row_take(b, row);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_device.c: a card's kernels beside their floors; see bench_device.h. */
 #define _DEFAULT_SOURCE /* popen */
+#include "app/json.h"
 #include "app/bench_device.h"
 
 #include "app/share.h"
@@ -34,7 +35,7 @@ static json_t *row_of(const struct card *c, const char *op)
 
 static json_t *number_or_null(double value)
 {
-    return value > 0 ? json_real(hth_bench_round(value)) : json_null();
+    return value > 0 ? hth_json_number(hth_bench_round(value)) : json_null();
 }
 
 static void on_rates(void *arg, const struct hth_bench_rates *rates)
@@ -64,7 +65,8 @@ static void on_line(void *arg, const struct hth_bench_line *l)
     json_object_set_new(row, "floor_us", number_or_null(l->floor_us));
     json_object_set_new(row, "of_floor", number_or_null(good ? hth_bench_fraction(l) : 0));
     json_object_set_new(row, "check_error",
-                        good && l->check_error >= 0 ? json_real(l->check_error) : json_null());
+                        good && l->check_error >= 0 ? hth_json_number(l->check_error)
+                                                    : json_null());
     json_object_set_new(row, "error", good ? json_null() : json_string(hth_err_name(l->err)));
     hth_bench_row_take(c->bench, row);
 }

@@ -8,6 +8,7 @@
  * with few rows each, beside one for as many rows of one expert. The last row asks for requests/s
  * of the kind that computes nothing.
  */
+#include "app/json.h"
 #include "app/bench_swarm.h"
 
 #include "core/mem.h"
@@ -179,22 +180,26 @@ static enum hth_err calibrate(const struct hth_bench *b, struct hth_bench_swarm 
 
 static json_t *bare_or_null(const struct hth_bench_samples *s)
 {
-    return s->count > 0 ? json_real(hth_bench_round(hth_bench_median(s))) : json_null();
+    return s->count > 0 ? hth_json_number(hth_bench_round(hth_bench_median(s))) : json_null();
 }
 
 static void emit(struct expert *e, const struct figure *f, const struct rates *r)
 {
     double rate = hth_bench_median(&r->rows), bare = hth_bench_median(&r->bare);
-    json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:s, s:f, s:f}", "kind", f->kind, "d", (int)e->d,
-                            "rows", (int)f->rows, "callers", (int)f->callers, "direction",
-                            direction_name[f->direction], "rows_per_s", hth_bench_round(rate),
-                            "requests_per_s", hth_bench_round(hth_bench_median(&r->requests)));
+    json_t *row = json_object();
+    hth_json_text(row, "kind", f->kind);
+    hth_json_count(row, "d", e->d);
+    hth_json_count(row, "rows", f->rows);
+    hth_json_count(row, "callers", f->callers);
+    hth_json_text(row, "direction", direction_name[f->direction]);
+    hth_json_real(row, "rows_per_s", hth_bench_round(rate));
+    hth_json_real(row, "requests_per_s", hth_bench_round(hth_bench_median(&r->requests)));
     json_object_set_new(row, "bare_rows_per_s", bare_or_null(&r->bare));
     json_object_set_new(row, "bare_1_thread", bare_or_null(&r->bare_1));
     json_object_set_new(row, "of_bare",
-                        bare > 0 ? json_real(hth_bench_round(rate / bare)) : json_null());
+                        bare > 0 ? hth_json_number(hth_bench_round(rate / bare)) : json_null());
     json_object_set_new(row, "threads", json_integer(hth_bench_threads(&e->bench)));
-    json_object_set_new(row, "spread", json_real(hth_bench_spread(&r->rows)));
+    hth_json_real(row, "spread", hth_bench_spread(&r->rows));
     json_object_set_new(row, "tls", json_boolean(!e->bench.plain));
     json_object_set_new(row, "wire", json_string(hth_bench_wire_name(&e->bench)));
     hth_bench_row_take(&e->bench, row);
@@ -357,18 +362,24 @@ static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
     bool bf16 = hth_backend_compute(e->bench.backend) == HTH_MATMUL_BF16;
     double bytes = (double)WAVE_EXPERTS * 8.0 * e->d * e->d * (bf16 ? 2 : 4); /* what it reads */
     double floor = WAVE_EXPERTS * WAVE_ROWS * hth_bench_median(read) * 1e9 / bytes;
-    json_t *row = json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:b}", "kind", "wave", "d", (int)e->d,
-        "experts", WAVE_EXPERTS, "rows", WAVE_ROWS, "callers", (int)HTH_MAX(e->callers, 1u),
-        "rows_per_s", hth_bench_round(many), "one_expert", hth_bench_round(single), "of_one",
-        hth_bench_round(many / single), "threads", (int)hth_bench_threads(&e->bench), "spread",
-        hth_bench_spread(wave), "tls", !e->bench.plain);
+    json_t *row = json_object();
+    hth_json_text(row, "kind", "wave");
+    hth_json_count(row, "d", e->d);
+    hth_json_count(row, "experts", WAVE_EXPERTS);
+    hth_json_count(row, "rows", WAVE_ROWS);
+    hth_json_count(row, "callers", HTH_MAX(e->callers, 1u));
+    hth_json_real(row, "rows_per_s", hth_bench_round(many));
+    hth_json_real(row, "one_expert", hth_bench_round(single));
+    hth_json_real(row, "of_one", hth_bench_round(many / single));
+    hth_json_count(row, "threads", hth_bench_threads(&e->bench));
+    hth_json_real(row, "spread", hth_bench_spread(wave));
+    hth_json_flag(row, "tls", !e->bench.plain);
     json_object_set_new(row, "wire", json_string(hth_bench_wire_name(&e->bench)));
-    json_object_set_new(row, "read_gb_per_s", json_real(hth_bench_round(hth_bench_median(read))));
+    hth_json_real(row, "read_gb_per_s", hth_bench_round(hth_bench_median(read)));
     json_object_set_new(row, "floor_rows_per_s",
-                        floor > 0 ? json_real(hth_bench_round(floor)) : json_null());
+                        floor > 0 ? hth_json_number(hth_bench_round(floor)) : json_null());
     json_object_set_new(row, "of_floor",
-                        floor > 0 ? json_real(hth_bench_round(many / floor)) : json_null());
+                        floor > 0 ? hth_json_number(hth_bench_round(many / floor)) : json_null());
     hth_bench_row_take(&e->bench, row);
 }
 

@@ -4,6 +4,7 @@
  *
  * The directory's own counter of DHT requests stands in the row: choosing asks nobody.
  */
+#include "app/json.h"
 #include "app/bench_gate.h"
 
 #include "app/bench_nodht.h"
@@ -100,12 +101,15 @@ static enum hth_err measure(struct gate *g, uint32_t experts)
     };
     struct hth_bench_gate_figure f;
     HTH_TRY(hth_bench_gate_measure(&c, &f));
-    hth_bench_row_take(&g->bench,
-                       json_pack("{s:I, s:i, s:i, s:f, s:I, s:f, s:f}", "experts",
-                                 (json_int_t)f.experts, "rows", (int)g->rows, "k", (int)g->k,
-                                 "ms_per_batch", hth_bench_round(f.ms_median), "dht_requests",
-                                 (json_int_t)f.dht_requests, "ms_best", hth_bench_round(f.ms_best),
-                                 "ms_worst", hth_bench_round(f.ms_worst)));
+    json_t *row = json_object();
+    hth_json_count(row, "experts", f.experts);
+    hth_json_count(row, "rows", g->rows);
+    hth_json_count(row, "k", g->k);
+    hth_json_real(row, "ms_per_batch", hth_bench_round(f.ms_median));
+    hth_json_count(row, "dht_requests", f.dht_requests);
+    hth_json_real(row, "ms_best", hth_bench_round(f.ms_best));
+    hth_json_real(row, "ms_worst", hth_bench_round(f.ms_worst));
+    hth_bench_row_take(&g->bench, row);
     return HTH_OK;
 }
 

@@ -6,6 +6,7 @@
  * own processor time; and again. All of it runs in a job of a real environment, whose idle workers
  * are the helpers.
  */
+#include "app/json.h"
 #include "app/bench.h"
 #include "app/bench_device.h"
 #include "app/bench_timing.h"
@@ -234,7 +235,7 @@ static double torch_turn(struct kernels *k, double best_s)
 
 static json_t *number_or_null(double value)
 {
-    return value > 0 ? json_real(hth_bench_round(value)) : json_null();
+    return value > 0 ? hth_json_number(hth_bench_round(value)) : json_null();
 }
 
 struct line {
@@ -281,7 +282,7 @@ static void print_json(struct kernels *k, const struct line *l, const struct hth
     json_object_set_new(row, "rows", json_integer(l->rows));
     json_object_set_new(row, "elements", json_integer((json_int_t)l->elements));
     json_object_set_new(row, "threads", json_integer(many ? hth_team_width(k->team) : 1));
-    json_object_set_new(row, "ms", json_real(hth_bench_round(s * 1e3)));
+    hth_json_real(row, "ms", hth_bench_round(s * 1e3));
     json_object_set_new(row, "gflops", number_or_null(multiplies ? flops / s * 1e-9 : 0));
     json_object_set_new(row, "peak_gflops", number_or_null(multiplies ? peak * 1e-9 : 0));
     json_object_set_new(row, "peak_fraction", number_or_null(multiplies ? flops / s / peak : 0));

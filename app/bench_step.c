@@ -3,6 +3,7 @@
  * bench_step.c: what one mixture-of-experts layer costs in requests, bytes and time. However many
  * rows and experts a step has, a host gets one request forward and one backward.
  */
+#include "app/json.h"
 #include "app/bench_layer.h"
 
 struct args {
@@ -69,16 +70,22 @@ static enum hth_err measure(struct args *a, struct hth_bench_layer *layer)
         if (step.ms <= hth_bench_median(&ms))
             middle = step;
     }
-    hth_bench_row_take(
-        &a->bench,
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:b, s:s}", "rows",
-                  (int)a->rows, "k", (int)a->k, "experts", (int)a->experts, "d", (int)a->d, "hosts",
-                  (int)a->hosts, "forward_requests", (int)step.requests_forward,
-                  "backward_requests", (int)step.requests_backward, "bytes", (json_int_t)step.bytes,
-                  "ms", hth_bench_round(hth_bench_median(&ms)), "ms_forward",
-                  hth_bench_round(middle.ms_forward), "ms_backward",
-                  hth_bench_round(middle.ms_backward), "spread", hth_bench_spread(&ms), "tls",
-                  !a->bench.plain, "wire", hth_bench_wire_name(&a->bench)));
+    json_t *row = json_object();
+    hth_json_count(row, "rows", a->rows);
+    hth_json_count(row, "k", a->k);
+    hth_json_count(row, "experts", a->experts);
+    hth_json_count(row, "d", a->d);
+    hth_json_count(row, "hosts", a->hosts);
+    hth_json_count(row, "forward_requests", step.requests_forward);
+    hth_json_count(row, "backward_requests", step.requests_backward);
+    hth_json_count(row, "bytes", step.bytes);
+    hth_json_real(row, "ms", hth_bench_round(hth_bench_median(&ms)));
+    hth_json_real(row, "ms_forward", hth_bench_round(middle.ms_forward));
+    hth_json_real(row, "ms_backward", hth_bench_round(middle.ms_backward));
+    hth_json_real(row, "spread", hth_bench_spread(&ms));
+    hth_json_flag(row, "tls", !a->bench.plain);
+    hth_json_text(row, "wire", hth_bench_wire_name(&a->bench));
+    hth_bench_row_take(&a->bench, row);
     return HTH_OK;
 }
 

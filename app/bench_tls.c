@@ -5,6 +5,7 @@
  * better. (benchmarks/stream.c measures round trips too.)
  */
 #include "app/bench.h"
+#include "app/json.h"
 
 #include "net/net.h"
 
@@ -162,9 +163,12 @@ static enum hth_err measure(struct hth_bench *b, bool plain)
         HTH_TRY(transfer(plain, &rate, cipher));
         hth_bench_add(&samples, rate);
     }
-    hth_bench_row_take(b, json_pack("{s:s, s:f, s:f, s:b}", "cipher", cipher, "gb_per_s",
-                                    hth_bench_round(hth_bench_median(&samples) / 1e9), "spread",
-                                    hth_bench_spread(&samples), "tls", !plain));
+    json_t *row = json_object();
+    hth_json_text(row, "cipher", cipher);
+    hth_json_real(row, "gb_per_s", hth_bench_round(hth_bench_median(&samples) / 1e9));
+    hth_json_real(row, "spread", hth_bench_spread(&samples));
+    hth_json_flag(row, "tls", !plain);
+    hth_bench_row_take(b, row);
     return HTH_OK;
 }
 

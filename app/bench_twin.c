@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_twin.c: the table of twin cases and the verb's part of them. */
+#include "app/json.h"
 #include "app/bench_twin.h"
 
 #include <stdio.h>
@@ -188,13 +189,17 @@ void hth_bench_twin_emit(struct hth_bench *b, const struct hth_bench_twin_case *
     char name[64];
     snprintf(name, sizeof(name), "%s%s%s", c->name, variant != NULL ? "-" : "",
              variant != NULL ? variant : "");
-    json_t *row = json_pack("{s:s, s:f, s:s}", "case", name, "value", hth_bench_round(value),
-                            "unit", c->unit);
-    json_object_set_new(row, "hivemind", c->hivemind > 0 ? json_real(c->hivemind) : json_null());
-    json_object_set_new(row, "ratio", ratio > 0 ? json_real(hth_bench_round(ratio)) : json_null());
-    json_object_set_new(row, "aim", c->aim > 0 ? json_real(c->aim) : json_null());
+    json_t *row = json_object();
+    hth_json_text(row, "case", name);
+    hth_json_real(row, "value", hth_bench_round(value));
+    hth_json_text(row, "unit", c->unit);
+    json_object_set_new(row, "hivemind",
+                        c->hivemind > 0 ? hth_json_number(c->hivemind) : json_null());
+    json_object_set_new(row, "ratio",
+                        ratio > 0 ? hth_json_number(hth_bench_round(ratio)) : json_null());
+    json_object_set_new(row, "aim", c->aim > 0 ? hth_json_number(c->aim) : json_null());
     json_object_set_new(row, "repeats", json_integer(samples->count));
-    json_object_set_new(row, "spread", json_real(hth_bench_spread(samples)));
+    hth_json_real(row, "spread", hth_bench_spread(samples));
     json_object_set_new(row, "tls", json_boolean(!b->plain));
     json_object_set_new(row, "wire", /* of C and D no rows travel */
                         c->experts > 0 ? json_string(hth_bench_wire_name(b)) : json_null());

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c: hearth devices: where this machine can compute, and why not elsewhere. */
 #include "app/cli.h"
+#include "app/json.h"
 #include "app/device.h"
 
 #include <inttypes.h>
@@ -42,8 +43,10 @@ static void cpu_name(char *out, size_t size)
 
 static json_t *row_json(const struct row *r)
 {
-    json_t *o = json_pack("{s:s, s:s, s:I}", "kind", r->kind, "name", r->name, "memory_bytes",
-                          (json_int_t)r->memory_bytes);
+    json_t *o = json_object();
+    hth_json_text(o, "kind", r->kind);
+    hth_json_text(o, "name", r->name);
+    hth_json_count(o, "memory_bytes", r->memory_bytes);
     if (r->driver[0] != '\0')
         json_object_set_new(o, "driver", json_string(r->driver));
     if (r->why[0] != '\0')
@@ -56,7 +59,8 @@ static void print_json(const struct row *rows, size_t count)
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, row_json(&rows[i]));
-    json_t *all = json_pack("{s:o}", "devices", list);
+    json_t *all = json_object();
+    hth_json_take(all, "devices", list);
     char *text = json_dumps(all, JSON_COMPACT);
     puts(text);
     free(text);
@@ -117,10 +121,15 @@ static json_t *fit_json(const char *name, uint64_t memory, uint64_t d, bool bf16
     uint64_t parameters = 8 * d * d + 7 * d;
     uint64_t expert = hth_device_expert_bytes(parameters, 2, bf16);
     uint64_t weights = hth_device_weights_bytes(memory);
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", name, "compute",
-                     bf16 ? "bf16" : "fp32", "d", (json_int_t)d, "parameters",
-                     (json_int_t)parameters, "expert_bytes", (json_int_t)expert, "weights_bytes",
-                     (json_int_t)weights, "experts", (json_int_t)(weights / expert));
+    json_t *o = json_object();
+    hth_json_text(o, "name", name);
+    hth_json_text(o, "compute", bf16 ? "bf16" : "fp32");
+    hth_json_count(o, "d", d);
+    hth_json_count(o, "parameters", parameters);
+    hth_json_count(o, "expert_bytes", expert);
+    hth_json_count(o, "weights_bytes", weights);
+    hth_json_count(o, "experts", (weights / expert));
+    return o;
 }
 
 /* One card, with and without the bf16 copy of the weights. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim.c: hearth sim: a table of simulated studies; this file only measures wall time and prints. */
 #include "app/cli.h"
+#include "app/json.h"
 #include "app/sim.h"
 
 #include "core/mem.h"
@@ -203,15 +204,24 @@ static error_t parse_latency(int key, char *arg, struct argp_state *state)
 static void print_latency(const struct latency *l, const struct hth_latency_row *row, double base)
 {
     double ratio = base > 0 ? row->samples_per_s / base : 0;
-    if (l->json)
-        printf("{\"delay_ms\":%.9g,\"flights\":%u,\"samples_per_s\":%.9g,\"ratio\":%.4f,"
-               "\"staleness_mean\":%.4g,\"answers_missing\":%.4g,\"virtual_s\":%.6g,"
-               "\"hash\":\"%016llx\"}\n",
-               row->delay_ms, row->flights, row->samples_per_s, ratio, row->staleness_mean,
-               row->answers_missing, row->virtual_s, (unsigned long long)row->trace);
-    else
+    if (l->json) {
+        char hash[17];
+        json_t *o = json_object();
+        snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)row->trace);
+        hth_json_real(o, "delay_ms", row->delay_ms);
+        hth_json_count(o, "flights", row->flights);
+        hth_json_real(o, "samples_per_s", row->samples_per_s);
+        hth_json_real(o, "ratio", ratio);
+        hth_json_real(o, "staleness_mean", row->staleness_mean);
+        hth_json_real(o, "answers_missing", row->answers_missing);
+        hth_json_real(o, "virtual_s", row->virtual_s);
+        hth_json_text(o, "hash", hash);
+        hth_json_print_take(stdout, o);
+        putchar('\n');
+    } else {
         printf("%8.0f ms %8u %14.1f %9.2f %12.1f %12.4f\n", row->delay_ms, row->flights,
                row->samples_per_s, ratio, row->staleness_mean, row->answers_missing);
+    }
     fflush(stdout);
 }
 

@@ -14,6 +14,7 @@
  * samples, over the second half and at the end. "again" is a calm run over the same samples in
  * another order: by how much two runs differ to which nothing happened.
  */
+#include "app/json.h"
 #include "app/cli.h"
 #include "app/sim.h"
 #include "sim/scenario_collab.h"
@@ -91,22 +92,48 @@ static const char *mode_name(const struct collab *c)
     return c->opts.mode == HTH_SHARE_BATCH ? "batch" : "local";
 }
 
+static json_t *row_of(const struct collab *c, const char *name)
+{
+    json_t *o = json_object();
+    hth_json_text(o, "case", name);
+    hth_json_text(o, "mode", mode_name(c));
+    hth_json_count(o, "trainers", c->opts.trainers);
+    return o;
+}
+
+static void print_row_take(json_t *o, const struct hth_collab_report *r)
+{
+    char hash[17];
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)r->hash);
+    hth_json_real(o, "virtual_s", r->virtual_s);
+    hth_json_text(o, "hash", hash);
+    hth_json_print_take(stdout, o);
+    putchar('\n');
+}
+
 static void print_run(const struct collab *c, const char *name, const struct hth_collab_report *r,
                       const struct hth_collab_report *calm)
 {
     double loss = r->points > 0 ? r->loss[r->points - 1] : 0;
     struct hth_collab_difference d;
     hth_collab_compare(r, calm, &d);
-    if (c->json)
-        printf("{\"case\":\"%s\",\"mode\":\"%s\",\"trainers\":%u,\"died\":%u,\"joined\":%u,"
-               "\"steps\":%llu,\"samples\":%llu,\"samples_min\":%.9g,\"loss\":%.6g,"
-               "\"accuracy\":%.4g,\"worst\":%.4g,\"mean\":%.4g,\"last\":%.4g,\"spread\":%.3g,"
-               "\"catch_ups\":%u,\"yields\":%u,\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
-               name, mode_name(c), c->opts.trainers, r->died, r->joined,
-               (unsigned long long)r->steps, (unsigned long long)r->samples, r->samples_min, loss,
-               r->accuracy, d.worst, d.mean, d.last, r->spread, r->catch_ups, r->yields,
-               r->virtual_s, (unsigned long long)r->hash);
-    else
+    if (c->json) {
+        json_t *o = row_of(c, name);
+        hth_json_count(o, "died", r->died);
+        hth_json_count(o, "joined", r->joined);
+        hth_json_count(o, "steps", r->steps);
+        hth_json_count(o, "samples", r->samples);
+        hth_json_real(o, "samples_min", r->samples_min);
+        hth_json_real(o, "loss", loss);
+        hth_json_real(o, "accuracy", r->accuracy);
+        hth_json_real(o, "worst", d.worst);
+        hth_json_real(o, "mean", d.mean);
+        hth_json_real(o, "last", d.last);
+        hth_json_real(o, "spread", r->spread);
+        hth_json_count(o, "catch_ups", r->catch_ups);
+        hth_json_count(o, "yields", r->yields);
+        print_row_take(o, r);
+    } else
         printf("%-9s %4u %6u %9llu %9.4f %8.1f %% %8.2f %% %7.2f %% %10.1e %9u %9.1f s\n", name,
                r->died, r->joined, (unsigned long long)r->samples, loss, 100 * r->accuracy,
                100 * d.last, 100 * d.worst, r->spread, r->catch_ups, r->virtual_s);
@@ -115,17 +142,19 @@ static void print_run(const struct collab *c, const char *name, const struct hth
 
 static void print_newcomer(const struct collab *c, const struct hth_collab_report *r, bool killed)
 {
-    if (c->json)
-        printf("{\"case\":\"newcomer\",\"mode\":\"%s\",\"trainers\":%u,\"donor_killed\":%s,"
-               "\"state_bytes\":%llu,\"state_s\":%.4g,\"first_step_s\":%.4g,\"joined_at\":%llu,"
-               "\"first_step\":%llu,\"donor_gave\":%llu,\"donor_died_at\":%.3g,\"spread\":%.3g,"
-               "\"virtual_s\":%.6g,\"hash\":\"%016llx\"}\n",
-               mode_name(c), c->opts.trainers, killed ? "true" : "false",
-               (unsigned long long)r->state_bytes, r->state_s, r->first_step_s,
-               (unsigned long long)r->joined_at, (unsigned long long)r->first_step,
-               (unsigned long long)r->donor_gave, r->donor_died_at, r->spread, r->virtual_s,
-               (unsigned long long)r->hash);
-    else
+    if (c->json) {
+        json_t *o = row_of(c, "newcomer");
+        hth_json_flag(o, "donor_killed", killed);
+        hth_json_count(o, "state_bytes", r->state_bytes);
+        hth_json_real(o, "state_s", r->state_s);
+        hth_json_real(o, "first_step_s", r->first_step_s);
+        hth_json_count(o, "joined_at", r->joined_at);
+        hth_json_count(o, "first_step", r->first_step);
+        hth_json_count(o, "donor_gave", r->donor_gave);
+        hth_json_real(o, "donor_died_at", r->donor_died_at);
+        hth_json_real(o, "spread", r->spread);
+        print_row_take(o, r);
+    } else
         printf("newcomer%s: %.2f MB of state in %.2f s; its first step %.2f s after its start "
                "(step %llu; the run was at %llu when it came)\n",
                killed ? ", a donor killed half-way" : "", (double)r->state_bytes / 1e6, r->state_s,

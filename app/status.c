@@ -9,6 +9,7 @@
  * counts was found in its host's records, and no beacon has come for SETTLE_US. --wait bounds it.
  */
 #include "app/cli.h"
+#include "app/json.h"
 #include "app/config.h"
 #include "app/peer.h"
 #include "app/status_trainers.h"
@@ -264,12 +265,16 @@ static json_t *node_json(struct status *s, const struct hth_census_node *node)
     bool serves = node->role == HTH_ROLE_HOST; /* others compute for nobody */
     for (size_t i = 0; i < HTH_HASH_LEN; i++)
         snprintf(id + 2 * i, 3, "%02x", node->id.b[i]);
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:s, s:s}", "id", id, "role",
-                     role_name(node->role), "address",
-                     info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "", "experts",
-                     found ? (int)host.experts : 0, "queue_ms", (int)info->queue_ms, "rows_per_s",
-                     (double)info->rows_per_s, "compute",
-                     serves ? hth_compute_name(info->compute) : "", "version", info->version);
+    json_t *o = json_object();
+    hth_json_text(o, "id", id);
+    hth_json_text(o, "role", role_name(node->role));
+    hth_json_text(o, "address", info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "");
+    hth_json_count(o, "experts", found ? (int)host.experts : 0);
+    hth_json_count(o, "queue_ms", info->queue_ms);
+    hth_json_real(o, "rows_per_s", (double)info->rows_per_s);
+    hth_json_text(o, "compute", serves ? hth_compute_name(info->compute) : "");
+    hth_json_text(o, "version", info->version);
+    return o;
 }
 
 static json_t *layer_json(struct status *s, uint32_t layer)
@@ -280,16 +285,20 @@ static json_t *layer_json(struct status *s, uint32_t layer)
     count_replicas(s, layer, &served, &twice);
     for (uint32_t i = 0; i < grid->ndim; i++)
         json_array_append_new(dims, json_integer(grid->dim[i]));
-    return json_pack("{s:s, s:o, s:i, s:i, s:i, s:f}", "name", grid->name, "grid", dims, "places",
-                     (int)hth_grid_size(grid), "served", (int)served, "twice", (int)twice,
-                     "coverage", (double)served / hth_grid_size(grid));
+    json_t *o = json_object();
+    hth_json_text(o, "name", grid->name);
+    hth_json_take(o, "grid", dims);
+    hth_json_count(o, "places", hth_grid_size(grid));
+    hth_json_count(o, "served", served);
+    hth_json_count(o, "twice", twice);
+    hth_json_real(o, "coverage", (double)served / hth_grid_size(grid));
+    return o;
 }
 
 static void print_object_take(json_t *object)
 {
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    hth_json_print_take(stdout, object);
     putchar('\n');
-    json_decref(object);
 }
 
 static void print_json(struct status *s)
@@ -300,20 +309,29 @@ static void print_json(struct status *s)
         json_array_append_new(nodes, node_json(s, &node));
     for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
         json_array_append_new(layers, layer_json(s, l));
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "run", s->network, "nodes", nodes, "layers",
-                            layers, "trainers", hth_status_trainers_json(s->roster));
+    json_t *all = json_object();
+    hth_json_text(all, "run", s->network);
+    hth_json_take(all, "nodes", nodes);
+    hth_json_take(all, "layers", layers);
+    hth_json_take(all, "trainers", hth_status_trainers_json(s->roster));
     print_object_take(all);
 }
 
 static void print_runs(const struct status *s, const struct hth_census_network *run, size_t count)
 {
-    json_t *runs = json_array();
-    for (size_t i = 0; s->json && i < count; i++)
-        json_array_append_new(runs, json_pack("{s:s, s:i, s:i, s:i}", "run", run[i].name, "nodes",
-                                              (int)run[i].nodes, "hosts", (int)run[i].hosts,
-                                              "trainers", (int)run[i].trainers));
+    json_t *runs = json_array(), *all;
+    for (size_t i = 0; s->json && i < count; i++) {
+        json_t *o = json_object();
+        hth_json_text(o, "run", run[i].name);
+        hth_json_count(o, "nodes", run[i].nodes);
+        hth_json_count(o, "hosts", run[i].hosts);
+        hth_json_count(o, "trainers", run[i].trainers);
+        json_array_append_new(runs, o);
+    }
     if (s->json) {
-        print_object_take(json_pack("{s:o}", "runs", runs));
+        all = json_object();
+        hth_json_take(all, "runs", runs);
+        print_object_take(all);
         return;
     }
     json_decref(runs);

@@ -2,6 +2,7 @@
 #include "app/status_trainers.h"
 
 #include "app/cli.h"
+#include "app/json.h"
 #include "averaging/reason.h"
 #include "averaging/roster.h"
 #include "core/bytes.h"
@@ -114,24 +115,26 @@ void hth_status_trainers_print(const struct hth_roster *roster)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-/* A stranger may say any number. */
-static json_int_t whole(uint64_t x)
-{
-    return (json_int_t)HTH_MIN(x, (uint64_t)INT64_MAX);
-}
-
 static json_t *last_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
 {
     const struct hth_roster_last *l = &p->note.last;
     char group[9] = "";
     if (l->group != 0)
         snprintf(group, sizeof(group), "%08x", l->group);
-    return json_pack("{s:s, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "group", group,
-                     "members", whole(l->members), "peers", mates_json(roster, p), "drops",
-                     whole(l->drops), "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason),
-                     "wait_ms", whole(l->wait_ms), "match_ms", whole(l->match_ms), "reduce_ms",
-                     whole(l->reduce_ms), "bytes", whole(l->bytes), "change", l->change, "norm",
-                     l->norm, "weight_fraction", l->weight_fraction);
+    json_t *o = json_object();
+    hth_json_text(o, "group", group);
+    hth_json_count(o, "members", l->members);
+    hth_json_take(o, "peers", mates_json(roster, p));
+    hth_json_count(o, "drops", l->drops);
+    hth_json_text(o, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason));
+    hth_json_count(o, "wait_ms", l->wait_ms);
+    hth_json_count(o, "match_ms", l->match_ms);
+    hth_json_count(o, "reduce_ms", l->reduce_ms);
+    hth_json_count(o, "bytes", l->bytes);
+    hth_json_real(o, "change", l->change);
+    hth_json_real(o, "norm", l->norm);
+    hth_json_real(o, "weight_fraction", l->weight_fraction);
+    return o;
 }
 
 static json_t *peer_json(const struct hth_roster *roster, const struct hth_roster_peer *p)
@@ -139,15 +142,20 @@ static json_t *peer_json(const struct hth_roster *roster, const struct hth_roste
     const struct hth_roster_note *n = &p->note;
     char id[2 * HTH_HASH_LEN + 1], shape[HTH_AVG_SHAPE_TEXT_MAX], cell[HTH_AVG_SHAPE_TEXT_MAX];
     hth_hex(p->id.b, HTH_HASH_LEN, id);
-    return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:o}", "id", id,
-                     "has_state", (n->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0,
-                     "helper", (n->flags & HTH_ROSTER_HELPER) != 0, "client",
-                     (n->flags & HTH_ROSTER_CLIENT) != 0, "step", whole(n->step), "samples",
-                     whole(n->samples), "samples_per_s", n->samples_per_s, "round", whole(n->round),
-                     "generation", whole(n->generation), "grid",
-                     n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "", "cell",
-                     n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "", "last",
-                     last_json(roster, p));
+    json_t *o = json_object();
+    hth_json_text(o, "id", id);
+    hth_json_flag(o, "has_state", (n->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0);
+    hth_json_flag(o, "helper", (n->flags & HTH_ROSTER_HELPER) != 0);
+    hth_json_flag(o, "client", (n->flags & HTH_ROSTER_CLIENT) != 0);
+    hth_json_count(o, "step", n->step);
+    hth_json_count(o, "samples", n->samples);
+    hth_json_real(o, "samples_per_s", n->samples_per_s);
+    hth_json_count(o, "round", n->round);
+    hth_json_count(o, "generation", n->generation);
+    hth_json_text(o, "grid", n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "");
+    hth_json_text(o, "cell", n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "");
+    hth_json_take(o, "last", last_json(roster, p));
+    return o;
 }
 
 json_t *hth_status_trainers_json(const struct hth_roster *roster)

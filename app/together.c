@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/together.h"
+#include "app/json.h"
 
 #include "core/bytes.h"
 #include "core/mem.h"
@@ -123,32 +124,50 @@ static json_t *round_json(const struct hth_avg_round_info *r)
     for (uint32_t i = 0; i < HTH_MIN(r->members, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
         json_array_append_new(members, short_id(&r->member[i]));
     hth_hex(r->group.b, 8, group);
-    return json_pack("{s:I, s:i, s:s, s:i, s:o, s:i, s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f, "
-                     "s:f}",
-                     "number", (json_int_t)r->number, "axis", (int)r->axis, "group", group,
-                     "members", (int)r->members, "peers", members, "drops", (int)r->drops, "reason",
-                     hth_avg_reason_name(r->reason), "error", hth_err_name(r->err),
-                     "weight_fraction", r->weight_fraction, "wait_ms", (double)r->wait_us / 1e3,
-                     "match_ms", (double)r->match_us / 1e3, "reduce_ms", (double)r->reduce_us / 1e3,
-                     "bytes_out", (json_int_t)r->bytes_out, "bytes_in", (json_int_t)r->bytes_in,
-                     "change", r->change, "codec_error", r->codec_error);
+    json_t *o = json_object();
+    hth_json_count(o, "number", r->number);
+    hth_json_count(o, "axis", r->axis);
+    hth_json_text(o, "group", group);
+    hth_json_count(o, "members", r->members);
+    hth_json_take(o, "peers", members);
+    hth_json_count(o, "drops", r->drops);
+    hth_json_text(o, "reason", hth_avg_reason_name(r->reason));
+    hth_json_text(o, "error", hth_err_name(r->err));
+    hth_json_real(o, "weight_fraction", r->weight_fraction);
+    hth_json_real(o, "wait_ms", (double)r->wait_us / 1e3);
+    hth_json_real(o, "match_ms", (double)r->match_us / 1e3);
+    hth_json_real(o, "reduce_ms", (double)r->reduce_us / 1e3);
+    hth_json_count(o, "bytes_out", r->bytes_out);
+    hth_json_count(o, "bytes_in", r->bytes_in);
+    hth_json_real(o, "change", r->change);
+    hth_json_real(o, "codec_error", r->codec_error);
+    return o;
 }
 
 static json_t *share_json(const struct hth_share_stats *s)
 {
     double relative = s->norm > 0 ? s->distance / s->norm : 0;
-    return json_pack(
-        "{s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:f, s:f, s:f, "
-        "s:f, s:s}",
-        "phase", hth_share_phase_name(s->phase), "gathered", (json_int_t)s->gathered, "known",
-        s->known, "eta_s", s->eta_us == INT64_MAX ? -1.0 : (double)s->eta_us / 1e6, "steps_shared",
-        (json_int_t)s->steps_shared, "steps_alone", (json_int_t)s->steps_alone, "below_quorum",
-        (json_int_t)s->below_quorum, "short_of", (json_int_t)s->short_of, "tries_failed",
-        (json_int_t)s->tries_failed, "catch_ups", (json_int_t)s->catch_ups, "yields",
-        (json_int_t)s->yields, "overtaken", (json_int_t)s->overtaken, "approximate",
-        (int)s->approximate, "state_bytes", (json_int_t)s->state_bytes, "weight", s->weight,
-        "distance", s->distance, "distance_relative", relative, "averaged_ms",
-        (double)s->averaged_us / 1e3, "news", s->news);
+    json_t *o = json_object();
+    hth_json_text(o, "phase", hth_share_phase_name(s->phase));
+    hth_json_count(o, "gathered", s->gathered);
+    hth_json_real(o, "known", s->known);
+    hth_json_real(o, "eta_s", s->eta_us == INT64_MAX ? -1.0 : (double)s->eta_us / 1e6);
+    hth_json_count(o, "steps_shared", s->steps_shared);
+    hth_json_count(o, "steps_alone", s->steps_alone);
+    hth_json_count(o, "below_quorum", s->below_quorum);
+    hth_json_count(o, "short_of", s->short_of);
+    hth_json_count(o, "tries_failed", s->tries_failed);
+    hth_json_count(o, "catch_ups", s->catch_ups);
+    hth_json_count(o, "yields", s->yields);
+    hth_json_count(o, "overtaken", s->overtaken);
+    hth_json_flag(o, "approximate", s->approximate);
+    hth_json_count(o, "state_bytes", s->state_bytes);
+    hth_json_real(o, "weight", s->weight);
+    hth_json_real(o, "distance", s->distance);
+    hth_json_real(o, "distance_relative", relative);
+    hth_json_real(o, "averaged_ms", (double)s->averaged_us / 1e3);
+    hth_json_text(o, "news", s->news);
+    return o;
 }
 
 static json_t *reasons_json(const struct hth_averager_stats *s)
@@ -156,8 +175,7 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
     json_t *reasons = json_object();
     for (unsigned i = 0; i < HTH_AVG_REASONS_MAX; i++)
         if (s->reasons[i] > 0)
-            json_object_set_new(reasons, hth_avg_reason_name((enum hth_avg_reason)i),
-                                json_integer((json_int_t)s->reasons[i]));
+            hth_json_count(reasons, hth_avg_reason_name((enum hth_avg_reason)i), s->reasons[i]);
     return reasons;
 }
 
@@ -181,16 +199,20 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     hth_averager_stats(&t->avg.averager, &a);
     hth_roster_stats(t->avg.roster, &r);
     const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster, &generation);
-    json_object_update_new(
-        all,
-        json_pack("{s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}",
-                  "trainers", (int)hth_roster_population(t->avg.roster, NULL), "seen", (int)r.seen,
-                  "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "", "generation",
-                  (int)generation, "rounds", (json_int_t)a.rounds, "rounds_failed",
-                  (json_int_t)a.failed, "rounds_alone", (json_int_t)a.alone, "drops",
-                  (json_int_t)a.drops, "bytes_out", (json_int_t)a.bytes_out, "bytes_in",
-                  (json_int_t)a.bytes_in, "refused_notes", (json_int_t)r.refused, "refusal",
-                  r.refusal, "reasons", reasons_json(&a), "last", round_json(&a.last)));
+    hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));
+    hth_json_count(all, "seen", r.seen);
+    hth_json_text(all, "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "");
+    hth_json_count(all, "generation", generation);
+    hth_json_count(all, "rounds", a.rounds);
+    hth_json_count(all, "rounds_failed", a.failed);
+    hth_json_count(all, "rounds_alone", a.alone);
+    hth_json_count(all, "drops", a.drops);
+    hth_json_count(all, "bytes_out", a.bytes_out);
+    hth_json_count(all, "bytes_in", a.bytes_in);
+    hth_json_count(all, "refused_notes", r.refused);
+    hth_json_text(all, "refusal", r.refusal);
+    hth_json_take(all, "reasons", reasons_json(&a));
+    hth_json_take(all, "last", round_json(&a.last));
     return all;
 }
 

@@ -16,6 +16,7 @@
 #include "app/cli.h"
 #include "app/config.h"
 #include "app/device.h"
+#include "app/json.h"
 #include "app/peer.h"
 #include "app/together.h"
 #include "core/mem.h"
@@ -221,6 +222,22 @@ static void end_line(struct train *t)
     fputc('\n', t->metrics); /* in front of the next: half of one may stand there */
 }
 
+static json_t *line_of(struct train *t, const char *kind, uint64_t step)
+{
+    json_t *o = json_object();
+    hth_json_text(o, "kind", kind);
+    hth_json_real(o, "t", wall_s(t));
+    hth_json_count(o, "step", step);
+    return o;
+}
+
+static void write_line_take(struct train *t, json_t *line)
+{
+    hth_json_print_take(t->metrics, line);
+    fputc('\n', t->metrics);
+    end_line(t);
+}
+
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
     struct hth_avg_round_info last;
@@ -229,26 +246,28 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
     hth_together_last(&t->together, &last);
     int64_t waiting_us = hth_now_us(t->peer.env) - t->last_update_us;
     double gap_ms = (double)HTH_MAX(t->gap_us, waiting_us) / 1e3;
-    fprintf(t->metrics,
-            "{\"kind\":\"progress\",\"t\":%.3f,\"step\":%llu,\"samples\":%llu,\"loss\":%.6g,"
-            "\"accuracy\":%.6g,\"samples_per_s\":%.6g,\"gap_ms\":%.1f,",
-            wall_s(t), (unsigned long long)s->updates, (unsigned long long)s->samples, s->loss_ema,
-            s->accuracy_ema, s->samples_per_s, gap_ms);
-    fprintf(t->metrics,
-            "\"calls\":%llu,\"calls_failed\":%llu,\"calls_retried\":%llu,\"bytes\":%llu,"
-            "\"rows_lost\":%llu,\"not_finite\":%llu,\"experts_live\":%u,\"staleness_mean\":%.3g,",
-            (unsigned long long)s->requests, (unsigned long long)s->requests_failed,
-            (unsigned long long)s->retries, (unsigned long long)(s->bytes_in + s->bytes_out),
-            (unsigned long long)s->rows_without_expert, (unsigned long long)s->flights_not_finite,
-            s->live_experts, s->staleness_mean);
-    fprintf(t->metrics,
-            "\"trainers\":%u,\"rounds\":%llu,\"rounds_failed\":%llu,\"distance\":%.4g,"
-            "\"codec_error\":%.4g,\"weight_fraction\":%.4g,\"phase\":\"%s\"}\n",
-            hth_together_trainers(&t->together), (unsigned long long)s->rounds,
-            (unsigned long long)s->rounds_failed,
-            s->share.norm > 0 ? s->share.distance / s->share.norm : 0, last.codec_error,
-            last.weight_fraction, hth_share_phase_name(s->share.phase));
-    end_line(t);
+    json_t *o = line_of(t, "progress", s->updates);
+    hth_json_count(o, "samples", s->samples);
+    hth_json_real(o, "loss", s->loss_ema);
+    hth_json_real(o, "accuracy", s->accuracy_ema);
+    hth_json_real(o, "samples_per_s", s->samples_per_s);
+    hth_json_real(o, "gap_ms", gap_ms);
+    hth_json_count(o, "calls", s->requests);
+    hth_json_count(o, "calls_failed", s->requests_failed);
+    hth_json_count(o, "calls_retried", s->retries);
+    hth_json_count(o, "bytes", s->bytes_in + s->bytes_out);
+    hth_json_count(o, "rows_lost", s->rows_without_expert);
+    hth_json_count(o, "not_finite", s->flights_not_finite);
+    hth_json_count(o, "experts_live", s->live_experts);
+    hth_json_real(o, "staleness_mean", s->staleness_mean);
+    hth_json_count(o, "trainers", hth_together_trainers(&t->together));
+    hth_json_count(o, "rounds", s->rounds);
+    hth_json_count(o, "rounds_failed", s->rounds_failed);
+    hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
+    hth_json_real(o, "codec_error", last.codec_error);
+    hth_json_real(o, "weight_fraction", last.weight_fraction);
+    hth_json_text(o, "phase", hth_share_phase_name(s->share.phase));
+    write_line_take(t, o);
     t->gap_us = 0;
 }
 
@@ -393,9 +412,9 @@ static void stopped(void *arg)
     write_progress(t, &stats);
     print_summary(t);
     if (t->metrics != NULL) {
-        fprintf(t->metrics, "{\"kind\":\"end\",\"t\":%.3f,\"step\":%llu,\"code\":%d}\n", wall_s(t),
-                (unsigned long long)stats.updates, code_of(t));
-        end_line(t);
+        json_t *o = line_of(t, "end", stats.updates);
+        hth_json_count(o, "code", (uint64_t)code_of(t));
+        write_line_take(t, o);
     }
     if (t->lines_lost > 0)
         hth_cli_say_error("--metrics %s lacks %llu lines", t->metrics_path,
@@ -417,12 +436,12 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     struct train *t = arg;
     t->last_eval = *r;
     if (t->metrics != NULL) {
-        fprintf(t->metrics,
-                "{\"kind\":\"eval\",\"t\":%.3f,\"step\":%llu,\"samples\":%llu,\"loss\":%.6g,"
-                "\"accuracy\":%.6g,\"bits_per_byte\":%.6g}\n",
-                wall_s(t), (unsigned long long)r->updates, (unsigned long long)r->samples, r->loss,
-                r->accuracy, r->bits_per_byte);
-        end_line(t);
+        json_t *o = line_of(t, "eval", r->updates);
+        hth_json_count(o, "samples", r->samples);
+        hth_json_real(o, "loss", r->loss);
+        hth_json_real(o, "accuracy", r->accuracy);
+        hth_json_real(o, "bits_per_byte", r->bits_per_byte);
+        write_line_take(t, o);
     }
     if (t->run->model.kind == HTH_RUN_LM)
         printf("%stest after %llu updates: %.3f bits per byte\n", t->tty ? "\n" : "",
