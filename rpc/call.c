@@ -12,7 +12,12 @@
 #include <string.h>
 
 #define SLOT_BITS 16
-#define SLOTS_MIN 2 /* most connections of a large swarm have a call out now and then */
+/* How long a peer that never answered is waited for: see rpc.h, hth_rpc_call. */
+#define STRANGER_LOOK_US   (500 * HTH_US_PER_MS)
+#define STRANGER_TIMES     4
+#define STRANGER_TIMES_MAX 32
+#define STRANGER_SHARE     16
+#define SLOTS_MIN          2 /* most connections of a large swarm have a call out now and then */
 
 _Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits in an id");
 
@@ -184,6 +189,11 @@ static enum hth_err check_call(const struct hth_rpc *rpc, const struct hth_rpc_c
     return HTH_OK;
 }
 
+static struct hth_deadline *peer_deadline(struct peer *p, uint16_t method)
+{
+    return &deadline_of(p->rpc, &p->deadlines, method)->deadline;
+}
+
 static int64_t timeout_of(struct peer *p, const struct hth_rpc_call_opts *opts)
 {
     int64_t us = opts->timeout_us;
@@ -192,6 +202,55 @@ static int64_t timeout_of(struct peer *p, const struct hth_rpc_call_opts *opts)
     if (opts->timeout_us <= 0 && opts->timeout_max_us > 0)
         us = HTH_MIN(us, opts->timeout_max_us);
     return HTH_MIN(us, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
+}
+
+/* What others take for a method, with room; 0: nobody answered it yet. */
+static int64_t usual_of(struct hth_rpc *rpc, uint16_t method)
+{
+    struct hth_deadline *d = &deadline_of(rpc, &rpc->usual, method)->deadline;
+
+    if (d->count == 0 || d->count >= HTH_DEADLINE_SAMPLES_MIN)
+        return d->count == 0 ? 0 : hth_deadline_get(d);
+    return HTH_MAX(2 * hth_deadline_median(d), rpc->opts.timeout_min_us);
+}
+
+/* Until when to wait for a peer that never answered this method, as far as is known now: what
+ * others take says more than the first deadline does, but nothing before the call is on its way. */
+static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
+{
+    struct hth_rpc *rpc = call->rpc;
+    struct method_deadline *d = deadline_of(rpc, &call->peer->deadlines, call->method);
+    int64_t usual_us = usual_of(rpc, call->method), tried_us = now - d->since_us;
+
+    if (d->deadline.count > 0 && call->sent)
+        return call->sent_us + hth_deadline_get(&d->deadline);
+    if (usual_us == 0 || !call->sent)
+        return now + STRANGER_LOOK_US;
+    int64_t least = STRANGER_TIMES * usual_us, most = STRANGER_TIMES_MAX * usual_us;
+    return call->sent_us + HTH_MIN(HTH_MAX(tried_us / STRANGER_SHARE, least), most);
+}
+
+/* When to look at a call that begins: at its deadline, but for a stranger's. */
+static void call_watch(struct hth_rpc_call *call)
+{
+    int64_t at = call->deadline_us;
+    if (call->adaptive && peer_deadline(call->peer, call->method)->count == 0) {
+        call->stranger = true;
+        at = HTH_MIN(at, stranger_until(call, call->started_us));
+    }
+    due_set(call->rpc, &call->due, at);
+}
+
+/* Whether there is time left; the call is looked at again then. */
+static bool call_goes_on(struct hth_rpc_call *call, int64_t now)
+{
+    if (!call->stranger || now >= call->deadline_us)
+        return false;
+    int64_t until = HTH_MIN(stranger_until(call, now), call->deadline_us);
+    if (until <= now)
+        return false;
+    due_set(call->rpc, &call->due, until);
+    return true;
 }
 
 enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *target,
@@ -215,7 +274,8 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->body_len = body_len;
     call->started_us = hth_now_us(rpc->env);
     call->deadline_us = call->started_us + timeout_of(p, opts);
-    due_set(rpc, &call->due, call->deadline_us);
+    call->adaptive = opts->timeout_us <= 0;
+    call_watch(call);
     if (c != NULL && list_empty(&p->waiting) && fits_now(c, call)) {
         send_call(c, call, &opts->body);
     } else {
@@ -295,6 +355,8 @@ void call_run_soon(struct hth_rpc_call *call)
 void call_expired(struct hth_rpc_call *call)
 {
     int64_t now = hth_now_us(call->rpc->env);
+    if (call_goes_on(call, now))
+        return;
     struct hth_rpc_result result = {
         .err = HTH_E_TIMEOUT,
         .text = hth_err_text(HTH_E_TIMEOUT),
@@ -370,8 +432,11 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
         result.payload_len = f->msg.body.payload_len;
         result.tensors = f->msg.body.tensors;
         result.tensor_count = f->msg.body.tensor_count;
-        hth_deadline_observe(peer_deadline(call->peer, call->method), hth_now_us(call->rpc->env),
-                             result.rtt_us);
+        int64_t now = hth_now_us(call->rpc->env);
+        hth_deadline_observe(peer_deadline(call->peer, call->method), now, result.rtt_us);
+        if (call->adaptive)
+            hth_deadline_observe(&deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline,
+                                 now, result.rtt_us);
     }
     hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
     call_finish(call, &result);

@@ -76,11 +76,17 @@ struct due {
 
 struct method_deadline {
     uint16_t method;
+    int64_t since_us; /* when it was first called */
     struct hth_deadline deadline;
 };
 
 #define METHOD_DEADLINES_MAX 8
-#define PEER_KEY_MAX         40
+
+struct method_deadlines {
+    struct method_deadline *of; /* of the methods called so far */
+    uint32_t count;             /* at most METHOD_DEADLINES_MAX */
+};
+#define PEER_KEY_MAX 40
 
 struct peer {            /* what each call touches first */
     struct node conns;   /* newest last */
@@ -89,9 +95,8 @@ struct peer {            /* what each call touches first */
     int refs;
     uint32_t failures; /* in a row: the back-off */
     uint32_t conn_count;
-    struct hth_rpc *rpc;               /* NULL once the endpoint is gone */
-    struct method_deadline *deadlines; /* of the methods called so far */
-    uint32_t deadline_count;           /* at most METHOD_DEADLINES_MAX */
+    struct hth_rpc *rpc; /* NULL once the endpoint is gone */
+    struct method_deadlines deadlines;
     uint32_t waiting_count;
     /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
      * budget, because a handler may keep one longer than this peer is remembered. */
@@ -187,6 +192,8 @@ struct hth_rpc_call {
     struct conn *conn; /* while sent */
     uint32_t slot;
     bool sent, ended;
+    bool adaptive; /* the deadline is what was learnt, */
+    bool stranger; /* ... but this peer had never answered this method */
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;
@@ -263,6 +270,7 @@ struct hth_rpc {
     int cork;            /* > 0: flush at the end */
     struct node dirty;
     struct node soon_calls, soon_requests, orphans;
+    struct method_deadlines usual; /* over all peers: for those who never answered */
     struct lost_note *lost_first, *lost_last;
     /* drain */
     bool draining;
@@ -309,7 +317,9 @@ void peer_pump(struct peer *p);
 void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
                     bool had_verdict);
 void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote);
-struct hth_deadline *peer_deadline(struct peer *p, uint16_t method);
+/* What was learnt of a method, of one peer or of all; made at the first call. */
+struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
+                                    uint16_t method);
 
 /* ---- conn.c -------------------------------------------------------------------------------- */
 

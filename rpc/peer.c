@@ -102,7 +102,7 @@ void peer_unref(struct peer *p)
     if (--p->refs > 0)
         return;
     HTH_ASSERT(list_empty(&p->conns) && list_empty(&p->waiting));
-    hth_free(p->deadlines);
+    hth_free(p->deadlines.of);
     hth_free(p->last_text);
     hth_free(p);
 }
@@ -201,23 +201,25 @@ void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was
         peer_fail_waiting(p, err, p->last_text, false);
 }
 
-struct hth_deadline *peer_deadline(struct peer *p, uint16_t method)
+struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
+                                    uint16_t method)
 {
     /* The last entry is shared by all methods beyond. */
-    for (uint32_t i = 0; i < p->deadline_count; i++) {
-        if (p->deadlines[i].method == method || i == METHOD_DEADLINES_MAX - 1)
-            return &p->deadlines[i].deadline;
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->of[i].method == method || i == METHOD_DEADLINES_MAX - 1)
+            return &all->of[i];
     }
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
-    opts.floor_us = p->rpc->opts.timeout_min_us;
-    opts.ceiling_us = p->rpc->opts.timeout_max_us;
+    opts.floor_us = rpc->opts.timeout_min_us;
+    opts.ceiling_us = rpc->opts.timeout_max_us;
     opts.initial_us = HTH_MAX(HTH_MIN(opts.initial_us, opts.ceiling_us), opts.floor_us);
     /* One by one: most peers are called by one method, and there are many peers. */
-    p->deadlines = hth_realloc(p->deadlines, p->deadline_count + 1, sizeof(*p->deadlines));
-    struct method_deadline *d = &p->deadlines[p->deadline_count++];
+    all->of = hth_realloc(all->of, all->count + 1, sizeof(*all->of));
+    struct method_deadline *d = &all->of[all->count++];
     d->method = method;
+    d->since_us = hth_now_us(rpc->env);
     hth_deadline_init(&d->deadline, &opts);
-    return &d->deadline;
+    return d;
 }
 
 /* ---- looking in ---------------------------------------------------------------------------- */
@@ -259,7 +261,7 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
 {
     struct peer *p = peer_find(rpc, &target->peer, &target->addr);
     if (p != NULL)
-        return hth_deadline_get(peer_deadline(p, method));
+        return hth_deadline_get(&deadline_of(p->rpc, &p->deadlines, method)->deadline);
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
     return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
 }

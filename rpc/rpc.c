@@ -275,6 +275,7 @@ void hth_rpc_free(struct hth_rpc *rpc)
     }
     drop_peers(rpc);
     hth_free(rpc->handlers);
+    hth_free(rpc->usual.of);
     drop_notes(rpc);
     hth_heap_clear(&rpc->due);
     hth_timer_free(rpc->env, rpc->timer);

@@ -160,7 +160,13 @@ struct hth_rpc_target {
 struct hth_rpc_call_opts {
     uint16_t method;
     struct hth_rpc_body body;
-    int64_t timeout_us;     /* 0: adaptive, from what this peer did for this method (deadline.h) */
+    /* 0: adaptive, from what this peer did for this method (deadline.h). One that never answered
+     * it is waited for as long as others let expect: 4 to 32 times the deadline over all who did,
+     * growing with a sixteenth of the time that it has been called for; and the whole first
+     * deadline of deadline.h while nobody answered it. So
+     * one who takes calls and is silent costs a short wait, not the longest, and one who is slow
+     * from the beginning is met by a wait that is long enough, later. */
+    int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
     uint64_t trace_id;

@@ -257,22 +257,26 @@ static void a_trunk_that_is_not_finite_is_found(void **state)
     hth_fleet_free(f);
 }
 
-/* One host of seven that never answers must not hold all trainers up. */
+/* One host of seven that never answers must not hold all trainers up. The seeds are those in which
+ * it is chosen from the first step on. */
 static void a_mute_host_costs_little(void **state)
 {
     static const char text[] = "name: mute\nduration_s: 60\nsafety: 0.5\n"
                                "swarm: { hosts: 6, trainers: 2, averaging: off }\n%s";
+    static const uint64_t seeds[] = {1, 2, 12, 16};
     struct hth_scenario_report calm, r;
     char with[256];
     (void)state;
-    snprintf(with, sizeof(with), text, "");
-    run_text(with, 1, &calm);
-    snprintf(with, sizeof(with), text, "malice: { mute: 1 }\n");
-    run_text(with, 1, &r);
-    if (!r.pass)
-        fail_msg("%s", r.why);
-    print_message("updates %" PRIu64 " of %" PRIu64 "\n", r.fleet.updates, calm.fleet.updates);
-    assert_true(r.fleet.updates * 4 > calm.fleet.updates);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(seeds); i++) {
+        snprintf(with, sizeof(with), text, "");
+        run_text(with, seeds[i], &calm);
+        snprintf(with, sizeof(with), text, "malice: { mute: 1 }\n");
+        run_text(with, seeds[i], &r);
+        if (!r.pass)
+            fail_msg("%s", r.why);
+        print_message("updates %" PRIu64 " of %" PRIu64 "\n", r.fleet.updates, calm.fleet.updates);
+        assert_true(r.fleet.updates * 3 > calm.fleet.updates * 2);
+    }
 }
 
 /* ---- the hull ------------------------------------------------------------------------------ */

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long a peer that never answered is waited for (rpc.h, timeout_us). */
+#include "support/test.h"
+
+#include "rpc/swarm.h"
+
+#define MS HTH_US_PER_MS
+
+struct scene {
+    struct hth_world *w;
+    struct member a, b, c; /* a calls; b answers, c takes what it is sent and is silent */
+};
+
+static void begin(struct scene *s)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    s->w = hth_world_new(5, &opts);
+    member_start(&s->a, s->w, "a", member_opts());
+    member_start(&s->b, s->w, "b", member_opts());
+    member_start(&s->c, s->w, "c", member_opts());
+}
+
+static void drop_held(struct member *m)
+{
+    for (uint32_t i = 0; i < m->held_count; i++)
+        hth_rpc_reply(m->held[i], NULL);
+    m->held_count = 0;
+}
+
+static void end(struct scene *s)
+{
+    struct hth_open_counts counts;
+    member_stop(&s->a);
+    member_stop(&s->b);
+    member_stop(&s->c);
+    drop_held(&s->b);
+    drop_held(&s->c);
+    hth_world_open(s->w, &counts);
+    assert_int_equal(hth_open_total(&counts), 0);
+    hth_world_free(s->w);
+}
+
+/* One call that b answers after so long. */
+static void answered_after(struct scene *s, int64_t us)
+{
+    struct verdict v = {.count = 0};
+    call_text(&s->a, &s->b, METHOD_HOLD, "x", 0, &v);
+    while (s->b.held_count == 0)
+        hth_world_run_for(s->w, MS);
+    hth_world_run_for(s->w, us);
+    hth_rpc_reply(s->b.held[--s->b.held_count], NULL);
+    await(s->w, &v);
+    assert_int_equal(v.err, HTH_OK);
+    verdict_clear(&v);
+}
+
+/* How long a call to c is waited for, in vain. */
+static int64_t silent_for(struct scene *s)
+{
+    struct verdict v = {.count = 0};
+    int64_t from_us = hth_world_now_us(s->w);
+    call_text(&s->a, &s->c, METHOD_HOLD, "x", 0, &v);
+    await(s->w, &v);
+    int64_t took_us = v.at_us - from_us;
+    assert_int_equal(v.err, HTH_E_TIMEOUT);
+    verdict_clear(&v);
+    hth_world_run_for(s->w, MS * 500);
+    drop_held(&s->c);
+    return took_us;
+}
+
+static void nobody_answered_yet(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    assert_int_equal(silent_for(&s), 20 * HTH_US_PER_S);
+    end(&s);
+}
+
+/* One answer is enough to know what to expect: four times the least deadline, from when the call
+ * was sent, which is a few round trips after it began. */
+static void one_answer_of_another_shortens_the_wait(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    answered_after(&s, 10 * MS);
+    int64_t us = silent_for(&s);
+    assert_in_range(us, 800 * MS, 1300 * MS);
+    assert_in_range(silent_for(&s), 800 * MS, 801 * MS);
+    end(&s);
+}
+
+static void it_shortens_a_wait_that_has_begun(void **state)
+{
+    struct scene s = {.w = NULL};
+    struct verdict v = {.count = 0};
+    (void)state;
+    begin(&s);
+    int64_t from_us = hth_world_now_us(s.w);
+    call_text(&s.a, &s.c, METHOD_HOLD, "x", 0, &v);
+    answered_after(&s, 2000 * MS); /* four times twice of it, then: */
+    await(s.w, &v);
+    assert_int_equal(v.err, HTH_E_TIMEOUT);
+    assert_in_range(v.at_us - from_us, 16000 * MS, 17000 * MS);
+    verdict_clear(&v);
+    hth_world_run_for(s.w, MS * 500);
+    end(&s);
+}
+
+/* Three seconds where others take ten milliseconds: found out in a minute, and then waited for. */
+static void who_is_slow_from_the_beginning_is_met(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    for (int i = 0; i < 8; i++)
+        answered_after(&s, 10 * MS);
+    enum hth_err err = HTH_E_TIMEOUT;
+    int64_t until_us = hth_world_now_us(s.w) + 60 * HTH_US_PER_S;
+    while (err != HTH_OK && hth_world_now_us(s.w) < until_us) {
+        struct verdict v = {.count = 0};
+        int64_t due_us = hth_world_now_us(s.w) + 3 * HTH_US_PER_S;
+        call_text(&s.a, &s.c, METHOD_HOLD, "x", 0, &v);
+        while (v.count == 0 && hth_world_now_us(s.w) < due_us)
+            hth_world_run_for(s.w, MS);
+        hth_world_run_for(s.w, MS);
+        drop_held(&s.c);
+        await(s.w, &v);
+        err = v.err;
+        verdict_clear(&v);
+    }
+    assert_int_equal(err, HTH_OK);
+    struct hth_rpc_target to = member_target(&s.c);
+    assert_true(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD) > 3 * HTH_US_PER_S);
+    end(&s);
+}
+
+/* And never for longer than 32 times the deadline of the others. */
+static void the_wait_has_an_end(void **state)
+{
+    struct scene s = {.w = NULL};
+    int64_t most_us = 0;
+    (void)state;
+    begin(&s);
+    for (int i = 0; i < 8; i++)
+        answered_after(&s, 10 * MS);
+    for (int i = 0; i < 100; i++)
+        most_us = HTH_MAX(most_us, silent_for(&s));
+    assert_in_range(most_us, 6400 * MS - 100 * MS, 6400 * MS);
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_answered_yet),
+        cmocka_unit_test(one_answer_of_another_shortens_the_wait),
+        cmocka_unit_test(it_shortens_a_wait_that_has_begun),
+        cmocka_unit_test(who_is_slow_from_the_beginning_is_met),
+        cmocka_unit_test(the_wait_has_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
