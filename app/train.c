@@ -362,6 +362,24 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* Whose parameters are in the checkpoint: a run that splits in its last steps does not mend itself.
+ */
+static void print_standing(const struct hth_share_stats *s)
+{
+    if (s->marked_step == 0)
+        return;
+    if (s->unlike > s->alike + 1) /* this one included */
+        fprintf(stderr,
+                "at step %llu %u others had other parameters than these (line %08llx), which %u "
+                "shared: the run split near its end; the others' checkpoints are of the majority\n",
+                (unsigned long long)s->marked_step, s->unlike, (unsigned long long)s->mark >> 32,
+                s->alike);
+    else
+        printf("parameters of line %08llx, by step %llu those of %u others; %u had others\n",
+               (unsigned long long)s->mark >> 32, (unsigned long long)s->marked_step, s->alike,
+               s->unlike);
+}
+
 static void print_summary(struct train *t)
 {
     struct hth_train_stats s;
@@ -375,6 +393,7 @@ static void print_summary(struct train *t)
            hth_cli_bytes_text(
                (double)(s.bytes_in + s.bytes_out) / (double)HTH_MAX(s.samples, UINT64_C(1)), bytes),
            (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
+    print_standing(&s.share);
     if (t->last_eval.samples > 0 && t->run->model.kind == HTH_RUN_LM)
         printf("test: %.3f bits per byte\n", t->last_eval.bits_per_byte);
     else if (t->last_eval.samples > 0)

@@ -185,6 +185,46 @@ bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_ma
     return mark != 0 ? mark == of->mark : said->step > of->step;
 }
 
+/* Voices for each of the others' marks at that milestone, sorted. */
+static void count_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
+                     struct hth_lineage_standing *out)
+{
+    uint64_t *marks = hth_new_array(uint64_t, count);
+    uint32_t n = 0;
+
+    *out = (struct hth_lineage_standing){.mark = said_at(&said[0], milestone)};
+    for (uint32_t i = 1; i < count && out->mark != 0; i++) {
+        uint64_t mark = said_at(&said[i], milestone);
+
+        out->alike += mark == out->mark;
+        if (mark != 0 && mark != out->mark)
+            marks[n++] = mark;
+    }
+    if (n > 0) {
+        uint64_t winner;
+        uint32_t next;
+
+        qsort(marks, n, sizeof(*marks), by_number);
+        count_votes(marks, n, &winner, &out->unlike, &next);
+    }
+    if (out->alike + out->unlike > 0)
+        out->step = milestone;
+    hth_free(marks);
+}
+
+void hth_lineage_stands(const struct hth_roster_marks *said, uint32_t count,
+                        struct hth_lineage_standing *out)
+{
+    uint64_t last = said[0].step;
+
+    *out = (struct hth_lineage_standing){.step = 0};
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < last; i++) {
+        count_at(said, count, last - (uint64_t)i * HTH_LINEAGE_EVERY, out);
+        if (out->step != 0)
+            return;
+    }
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 void hth_lineage_write(const struct hth_lineage *l, struct hth_writer *w)

@@ -77,6 +77,18 @@ bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roste
 /* Whether somebody who says this may be of that line: it shows that mark, or is past it. */
 bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_mark *of);
 
+/* How a trainer stands among those who say something, for people: a split in the last steps of a
+ * run is too late for a vote. At the latest of our milestones that another one shows, too; step 0:
+ * at none. */
+struct hth_lineage_standing {
+    uint64_t step, mark; /* ours */
+    uint32_t alike;      /* others that show the same, and ... */
+    uint32_t unlike;     /* ... as many as most of the rest, who agree among themselves */
+};
+/* `said` as above: our own first. */
+void hth_lineage_stands(const struct hth_roster_marks *said, uint32_t count,
+                        struct hth_lineage_standing *out);
+
 /* The bytes that go with a state. */
 #define HTH_LINEAGE_BYTES (8 * (3 + HTH_LINEAGE_KEPT))
 void hth_lineage_write(const struct hth_lineage *l, struct hth_writer *w);

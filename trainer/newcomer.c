@@ -418,24 +418,43 @@ void hth_newcomer_catch_up(struct hth_trainer *t)
     go_and_fetch(t);
 }
 
-bool hth_newcomer_yield(struct hth_trainer *t)
+/* Of this trainer first, then of all that train. Free with hth_free. */
+static struct hth_roster_marks *all_marks(const struct hth_trainer *t, uint32_t *count)
 {
+    struct hth_roster_marks *said = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX + 1);
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
-    struct hth_roster_marks *said;
-    struct hth_mark winner;
     uint32_t n = 1;
-    bool yields;
 
-    if (r == NULL || t->newcomer.boot != HTH_BOOT_READY ||
-        hth_now_us(t->env) - t->newcomer.voted_us < POLL_US)
-        return false;
-    t->newcomer.voted_us = hth_now_us(t->env);
-    said = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX + 1);
     hth_lineage_say(&t->lineage, &said[0]);
     for (uint32_t i = 0; n <= HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL; i++)
         if (can_be_ahead(r, p))
             said[n++] = p->note.marks;
+    *count = n;
+    return said;
+}
+
+void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standing *out)
+{
+    uint32_t count;
+    struct hth_roster_marks *said = all_marks(t, &count);
+
+    hth_lineage_stands(said, count, out);
+    hth_free(said);
+}
+
+bool hth_newcomer_yield(struct hth_trainer *t)
+{
+    struct hth_roster_marks *said;
+    struct hth_mark winner;
+    uint32_t n;
+    bool yields;
+
+    if (t->opts.share.roster == NULL || t->newcomer.boot != HTH_BOOT_READY ||
+        hth_now_us(t->env) - t->newcomer.voted_us < POLL_US)
+        return false;
+    t->newcomer.voted_us = hth_now_us(t->env);
+    said = all_marks(t, &n);
     yields = hth_lineage_adopt(&t->lineage, t->stats.updates, said, n) &&
              hth_lineage_is_outvoted(&t->lineage, said, n, &winner);
     hth_free(said);

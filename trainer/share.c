@@ -154,6 +154,7 @@ static void add_states(const struct hth_newcomer *n, struct hth_share_stats *out
 
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
 {
+    struct hth_lineage_standing standing;
     struct hth_roster_batch all;
 
     *out = t->stats.share;
@@ -166,4 +167,9 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     hth_roster_batch(t->opts.share.roster, t->stats.updates, t->opts.share.target, &all);
     out->known = all.samples;
     out->eta_us = all.eta_us;
+    hth_newcomer_stands(t, &standing);
+    out->marked_step = standing.step;
+    out->mark = standing.mark;
+    out->alike = standing.alike;
+    out->unlike = standing.unlike;
 }

@@ -279,6 +279,8 @@ void hth_newcomer_is_whole(struct hth_trainer *t, bool alone);
 /* Looks whether most others have other parameters by the same number of steps, and fetches theirs
  * then. True when that was begun. */
 bool hth_newcomer_yield(struct hth_trainer *t);
+/* With a roster: whose parameters these are, by the others' notes. */
+void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standing *out);
 
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);

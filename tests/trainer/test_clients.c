@@ -70,9 +70,12 @@ static void check_joins(enum hth_share_mode mode)
     assert_int_equal(late.share.catch_ups, 1);
     assert_true(first.share.given_bytes >= late.share.state_bytes && late.share.state_bytes > 0);
     assert_true(late.updates > first.updates / 2);
-    if (mode == HTH_SHARE_BATCH)
+    if (mode == HTH_SHARE_BATCH) {
         assert_true(late.share.steps_shared > 0);
-    else
+        /* Both have the same parameters, and can say so. */
+        assert_true(late.share.marked_step > 0 && late.share.mark != 0);
+        assert_true(late.share.alike == 1 && late.share.unlike == 0);
+    } else
         assert_true(late.rounds > 0);
     end(f);
 }

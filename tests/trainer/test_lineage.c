@@ -229,6 +229,32 @@ static void test_forgets_and_adopts(void **state)
     assert_true(b.digest == c.digest && b.digest != 0);
 }
 
+/* Who shows what at the latest milestone that another one shows: no vote, only a count. */
+static void test_standing(void **state)
+{
+    struct hth_lineage ours = walk(10 * E, 0, 0), b = walk(10 * E, 10 * E, 1);
+    struct hth_lineage c = walk(10 * E, 9 * E, 2), late = walk(9 * E, 0, 0);
+    struct hth_roster_marks m[8] = {said(&ours)};
+    struct hth_lineage_standing s;
+
+    (void)state;
+    hth_lineage_stands(m, 1, &s);
+    assert_int_equal(s.step, 0); /* alone */
+    m[1] = said(&late);
+    m[2] = (struct hth_roster_marks){.step = 0};
+    hth_lineage_stands(m, 3, &s);
+    assert_true(s.step == 9 * E && s.alike == 1 && s.unlike == 0);
+    assert_true(s.mark == hth_lineage_at(&ours, 9 * E));
+    m[3] = m[4] = said(&b);
+    m[5] = said(&c);
+    m[6] = said(&ours);
+    hth_lineage_stands(m, 7, &s); /* the largest other line, not all that differ */
+    assert_true(s.step == 10 * E && s.alike == 1 && s.unlike == 2);
+    m[0] = (struct hth_roster_marks){.step = 0}; /* says nothing itself */
+    hth_lineage_stands(m, 7, &s);
+    assert_int_equal(s.step, 0);
+}
+
 static void test_bytes(void **state)
 {
     struct hth_lineage a = walk(10 * E + 3, 0, 0), b;
@@ -267,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_others_are_elsewhere),
         cmocka_unit_test(test_from_a_file),
         cmocka_unit_test(test_forgets_and_adopts),
+        cmocka_unit_test(test_standing),
         cmocka_unit_test(test_bytes),
     };
 
