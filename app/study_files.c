@@ -244,12 +244,13 @@ struct extent {
 };
 
 /* A range that just holds everything; a linear y begins at 0 unless a mean lies below it. No share
- * or time is negative, and no share beyond 100 %, however wide the interval of two seeds. */
+ * or time is negative, and no share beyond 100 %, however wide the interval of two seeds. Within a
+ * factor of ten a logarithmic y would have one mark or none. */
 static void write_y_range(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                           const struct extent *y)
 {
     double pad = 0.06 * (y->high - y->low), low = y->low - pad, high = y->high + pad;
-    if (p->log_y) {
+    if (p->log_y && y->high > 10 * y->low) {
         fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y->low / 1.5, y->high * 1.5);
         return;
     }

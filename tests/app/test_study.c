@@ -213,6 +213,8 @@ static void test_a_part_is_a_chapter(void **state)
     assert_non_null(strstr(script, "$d0_0 using ($1+-0.004):2:3:4"));
     assert_non_null(strstr(script, "$d0_1 using ($1+0.004):2:3:4"));
     assert_non_null(strstr(script, "$d1_0 using ($1*1):2:3:4"));
+    assert_non_null(strstr(script, "set logscale x"));
+    assert_null(strstr(script, "set logscale y")); /* from 10 to 25: one mark */
     hth_free(script);
 }
 
@@ -232,11 +234,13 @@ static enum hth_err run_fading(void *arg, const struct hth_study_point *point, u
 static void test_what_a_picture_leaves_out(void **state)
 {
     (void)state;
-    static const struct hth_study_point places[] = {{.part = "one", .series = "a", .param = {1}},
-                                                    {.part = "one", .series = "a", .param = {9}},
-                                                    {.part = "two", .series = "a", .param = {100}},
-                                                    {.part = "two", .series = "a", .param = {101}},
-                                                    {.part = "two", .series = "a", .param = {200}}};
+    static const struct hth_study_point places[] = {
+        {.part = "one", .series = "a", .param = {1}},
+        {.part = "one", .series = "a", .param = {9}},
+        {.part = "two", .series = "a", .param = {100}},
+        {.part = "two", .series = "a", .param = {101}},
+        {.part = "two", .series = "a", .param = {200}},
+        {.part = "two", .series = "a", .param = {5000}}};
     struct hth_study s = study();
     struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
     char *out = hth_asprintf("%s/g", dir);
@@ -252,6 +256,7 @@ static void test_what_a_picture_leaves_out(void **state)
     assert_non_null(strstr(csv, "\none,a,9,9,,,1,"));
     assert_non_null(strstr(script, "$d0_0 << EOD\n1 1 1 1\nEOD\n"));
     assert_non_null(strstr(script, "set xtics  ('100' 100)\nset xtics add ('200' 200)\n"));
+    assert_non_null(strstr(script, "set logscale y"));
     hth_free(csv);
     hth_free(script);
 }
