@@ -5,6 +5,7 @@
 #include "core/blob.h"
 #include "core/budget.h"
 #include "core/bytes.h"
+#include "core/counter.h"
 #include "core/ident.h"
 #include "core/limits.h"
 #include "core/mem.h"
@@ -12,6 +13,7 @@
 #include "core/tensor.h"
 
 #include <malloc.h>
+#include <pthread.h>
 
 static void test_error_table(void **state)
 {
@@ -168,6 +170,32 @@ static void test_blobs(void **state)
     assert_int_equal(blob->digest, 7);
     hth_blob_unref(blob);
     hth_blob_unref(NULL);
+}
+
+#define ADDERS    4
+#define ADDITIONS 100000
+
+static void *add_all(void *arg)
+{
+    for (int i = 0; i < ADDITIONS; i++)
+        hth_counter_add(arg, i % 2 == 0 ? 3 : -1);
+    return NULL;
+}
+
+/* Begun by one thread, gone on with by several, ended by one: nothing is lost. */
+static void test_counters_add_up(void **state)
+{
+    (void)state;
+    pthread_t thread[ADDERS];
+    int64_t sum = 0;
+    add_all(&sum);
+    assert_int_equal(sum, ADDITIONS);
+    for (int i = 0; i < ADDERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, add_all, &sum), 0);
+    add_all(&sum);
+    for (int i = 0; i < ADDERS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(hth_counter_add(&sum, 1), (ADDERS + 2) * ADDITIONS + 1);
 }
 
 static void test_try_allocations_can_fail(void **state)
@@ -336,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_tensor_bytes),
         cmocka_unit_test(test_budgets_nest),
         cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_counters_add_up),
         cmocka_unit_test(test_blobs_of_all_sizes),
         cmocka_unit_test(test_hoards),
         cmocka_unit_test(test_hoards_do_not_grow),
