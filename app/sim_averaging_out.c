@@ -49,15 +49,6 @@ static enum hth_err write_config(const struct hth_avg_request *r)
     return hth_sim_finish(f, "config.json");
 }
 
-/* What is not a number stays empty. */
-static void write_number(FILE *f, double value)
-{
-    if (isfinite(value))
-        fprintf(f, ",%.9g", value);
-    else
-        fputc(',', f);
-}
-
 /* "pure,moshpit,1024,32x32,absent,0.005," */
 static void write_key(FILE *f, const struct hth_avg_study *s)
 {
@@ -86,9 +77,9 @@ static enum hth_err write_metrics(const struct hth_avg_request *r)
             fprintf(f, "%u", t + 1);
             for (size_t m = 0; m < HTH_AVERAGE_METRICS; m++)
                 for (int se = 0; se < 2; se++)
-                    write_number(f, m < s->lists
-                                        ? (se ? s->se : s->mean)[m * s->opts.base.rounds + t]
-                                        : NAN);
+                    hth_study_csv_number(
+                        f,
+                        m < s->lists ? (se ? s->se : s->mean)[m * s->opts.base.rounds + t] : NAN);
             fputc('\n', f);
         }
     return hth_sim_finish(f, "metrics.csv");
@@ -107,9 +98,9 @@ static enum hth_err write_rounds(const struct hth_avg_request *r)
             size_t at = hth_avg_study_at(s, HTH_PURE_REACHED + k);
             write_key(f, s);
             fputs(names[k], f);
-            write_number(f, s->mean[at]);
-            write_number(f, s->se[at]);
-            write_number(f, s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
+            hth_study_csv_number(f, s->mean[at]);
+            hth_study_csv_number(f, s->se[at]);
+            hth_study_csv_number(f, s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
             fputc('\n', f);
         }
     return hth_sim_finish(f, "rounds.csv");

@@ -151,6 +151,8 @@ enum hth_err hth_study_write_runs(const struct hth_study *study,
                                   const double *values) HTH_MUST;
 /* A string of JSON, quotes included. */
 void hth_study_json_text(FILE *to, const char *text);
+/* ",1.5" for a CSV file; what is not a number stays empty. */
+void hth_study_csv_number(FILE *to, double value);
 /* Whether that point is the first of its part. */
 bool hth_study_begins_part(const struct hth_study *study, size_t point);
 /* Columns of the part that begins with a point: a parameter that has one value in all of it is said

@@ -55,13 +55,12 @@ static enum hth_err write_config(const struct hth_study *s, const struct hth_stu
     return hth_sim_finish(f, "config.json");
 }
 
-/* What is not a number stays empty. */
-static void csv_number(FILE *f, double value)
+void hth_study_csv_number(FILE *to, double value)
 {
     if (isfinite(value))
-        fprintf(f, ",%.9g", value);
+        fprintf(to, ",%.9g", value);
     else
-        fputc(',', f);
+        fputc(',', to);
 }
 
 static enum hth_err write_metrics(const struct hth_study *s, const struct hth_study_flags *flags,
@@ -79,12 +78,12 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
     for (size_t i = 0; i < s->point_count; i++) {
         fprintf(f, "\n%s,%s", s->points[i].part, s->points[i].series);
         for (size_t k = 0; k < s->param_count; k++)
-            csv_number(f, s->points[i].param[k]);
+            hth_study_csv_number(f, s->points[i].param[k]);
         for (size_t k = 0; k < s->metric_count; k++) {
             const struct hth_study_mean *m = &means[i * s->metric_count + k];
-            csv_number(f, m->mean);
-            csv_number(f, m->se);
-            csv_number(f, m->half);
+            hth_study_csv_number(f, m->mean);
+            hth_study_csv_number(f, m->se);
+            hth_study_csv_number(f, m->half);
             fprintf(f, ",%llu", (unsigned long long)m->count);
         }
     }
@@ -120,10 +119,10 @@ enum hth_err hth_study_write_runs(const struct hth_study *s, const struct hth_st
             continue;
         fprintf(f, "%s,%s", p->part, p->series);
         for (size_t k = 0; k < s->param_count; k++)
-            csv_number(f, p->param[k]);
+            hth_study_csv_number(f, p->param[k]);
         fprintf(f, ",%llu", (unsigned long long)(flags->seed + i % flags->seeds));
         for (size_t k = 0; k < s->metric_count; k++)
-            csv_number(f, v[k]);
+            hth_study_csv_number(f, v[k]);
         fputc('\n', f);
     }
     return hth_sim_finish(f, "runs.csv");

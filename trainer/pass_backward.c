@@ -37,22 +37,14 @@ static enum hth_err show_dx(const struct hth_pass *p)
 static void mixture_back(struct hth_pass *p, uint32_t l)
 {
     struct hth_pass_layer *layer = &p->layer[l];
-    const struct hth_model *m = p->model;
-    size_t unit = (size_t)m->block_rows * m->opts.d, slots = (size_t)p->units * m->opts.top_k;
-    struct hth_mixture mixture = {
-        .rows = p->units,
-        .k = m->opts.top_k,
-        .d = unit,
-        .k_min = m->opts.k_min,
-        .scores = layer->score,
-        .y = layer->yptr,
-    };
+    struct hth_mixture mixture = hth_pass_mixture(p, l);
+    size_t slots = mixture.rows * mixture.k;
 
     hth_pass_pick_back(p, l);
     for (size_t i = 0; i < slots; i++)
         p->dyptr[i] = NULL;
     for (uint32_t i = 0; i < layer->back_count; i++)
-        p->dyptr[layer->back_slot[i]] = (float *)layer->dy->data + i * unit;
+        p->dyptr[layer->back_slot[i]] = (float *)layer->dy->data + i * mixture.d;
     hth_mixture_backward(&mixture, layer->weight, p->dx, layer->dscore, p->dyptr);
 }
 

@@ -12,26 +12,18 @@
 static void collect(struct hth_pass *p, uint32_t l, float *mix)
 {
     struct hth_pass_layer *layer = &p->layer[l];
-    const struct hth_model *m = p->model;
-    size_t unit = (size_t)m->block_rows * m->opts.d, slots = (size_t)p->units * m->opts.top_k;
-    struct hth_mixture mixture = {
-        .rows = p->units,
-        .k = m->opts.top_k,
-        .d = unit,
-        .k_min = m->opts.k_min,
-        .scores = layer->score,
-        .y = layer->yptr,
-    };
+    struct hth_mixture mixture = hth_pass_mixture(p, l);
+    size_t slots = mixture.rows * mixture.k;
 
     for (size_t i = 0; i < slots; i++)
         layer->yptr[i] = NULL;
     if (layer->batch != NULL)
-        layer->not_finite = hth_port_unpack(layer->batch, layer->y, unit, layer->ok);
+        layer->not_finite = hth_port_unpack(layer->batch, layer->y, mixture.d, layer->ok);
     else
         memset(layer->ok, 0, layer->pairs_count);
     for (uint32_t i = 0; i < layer->pairs_count; i++)
         if (layer->ok[i])
-            layer->yptr[layer->slot[i]] = layer->y + i * unit;
+            layer->yptr[layer->slot[i]] = layer->y + i * mixture.d;
     hth_mixture_forward(&mixture, layer->weight, mix, &layer->mixed);
 }
 

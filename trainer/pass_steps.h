@@ -51,6 +51,21 @@ static inline float *hth_pass_h(const struct hth_pass *p, uint32_t l)
     return p->card != NULL ? p->layer[l].h_there : (float *)p->layer[l].h->data;
 }
 
+/* The mixture of a layer, on the answers that came. */
+static inline struct hth_mixture hth_pass_mixture(const struct hth_pass *p, uint32_t l)
+{
+    const struct hth_model *m = p->model;
+
+    return (struct hth_mixture){
+        .rows = p->units,
+        .k = m->opts.top_k,
+        .d = (size_t)m->block_rows * m->opts.d,
+        .k_min = m->opts.k_min,
+        .scores = p->layer[l].score,
+        .y = p->layer[l].yptr,
+    };
+}
+
 /* From dlogits: gradients of the head, dx, and the last mixture's way back. */
 enum hth_err hth_pass_head_back(struct hth_pass *pass, struct hth_view dlogits) HTH_MUST;
 

@@ -56,7 +56,6 @@ static void queue_next(void *arg)
     }
     queue->running = work;
     queue->first = work->next;
-    work->next = NULL;
 }
 
 void hth_queue_push(struct hth_queue *queue, struct hth_work *work)
