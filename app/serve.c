@@ -344,7 +344,11 @@ static void rpc_drained(void *arg)
     printf("served %llu rows forward, %llu backward, %llu optimiser steps\n",
            (unsigned long long)stats.rows_forward, (unsigned long long)stats.rows_backward,
            (unsigned long long)stats.steps);
-    hth_peer_stop(&s->peer, HTH_EXIT_OK);
+    if (stats.experts_unsaved > 0)
+        hth_cli_say_error(
+            "%u experts could not be saved: what they learnt since their last checkpoint is lost",
+            stats.experts_unsaved);
+    hth_peer_stop(&s->peer, stats.experts_unsaved > 0 ? HTH_EXIT_FAILURE : HTH_EXIT_OK);
 }
 
 static void server_drained(void *arg)

@@ -262,6 +262,8 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
 {
     *out = server->stats;
     out->experts = server->experts_count;
+    for (uint32_t i = 0; i < server->experts_count; i++)
+        out->experts_unsaved += server->experts[i]->dirty;
 }
 
 bool hth_server_expert_at(const struct hth_server *server, uint32_t i,

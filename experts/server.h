@@ -128,6 +128,7 @@ struct hth_server_stats {
     double us_per_row;    /* of work, moving average */
     int64_t bytes_held;
     uint32_t experts, parts_waiting;
+    uint32_t experts_unsaved; /* of them: what was learnt last is in no checkpoint yet */
 };
 
 void hth_server_stats(const struct hth_server *server, struct hth_server_stats *out);

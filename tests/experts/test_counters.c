@@ -95,11 +95,13 @@ static void checkpoints_are_counted(void **state)
     hth_world_run_for(w, 5 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).checkpoints_failed, 2);
     assert_int_equal(host_stats(&h).checkpoints_written, 0);
+    assert_int_equal(host_stats(&h).experts_unsaved, 1);
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
     hth_node_set_device(h.node, &roomy);
     hth_world_run_for(w, 5 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).checkpoints_failed, 2);
     assert_int_equal(host_stats(&h).checkpoints_written, 1);
+    assert_int_equal(host_stats(&h).experts_unsaved, 0);
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_total"), 1);
     hth_aligned_free(x);
