@@ -168,7 +168,9 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
         return;
     t->fatal = true;
     t->fatal_err = err;
-    HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN, "training stops: %s", hth_err_text(err));
+    /* A canceled job means that the program ends: no error, and nobody to tell. */
+    HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,
+            "training stops: %s", hth_err_text(err));
     hth_trainer_pump_soon(t);
 }
 

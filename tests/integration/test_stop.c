@@ -51,6 +51,26 @@ static void test_a_second_interrupt_ends_at_once(void **state)
     place_end(p);
 }
 
+/* Jobs are canceled then: that is no error, so nothing is said of one. */
+static void test_a_trainer_that_must_end_at_once(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "trainer",
+                      (const char *const[]){"--averaging", "batch", "--target", "64", NULL});
+    proc_wait_text(t.trainer, "test after 100 updates");
+    proc_signal(t.trainer, SIGSTOP);
+    proc_signal(t.trainer, SIGINT);
+    proc_signal(t.trainer, SIGTERM);
+    proc_signal(t.trainer, SIGCONT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    assert_false(proc_said(t.trainer, " error "));
+    place_end(p);
+}
+
 static void test_a_trainer_is_interrupted_and_resumed(void **state)
 {
     struct place *p = *state;
@@ -104,6 +124,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_host_drains, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_second_interrupt_ends_at_once, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_trainer_that_must_end_at_once, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
                                         place_teardown),
