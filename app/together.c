@@ -182,12 +182,11 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
     return reasons;
 }
 
-void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out)
+void hth_together_rounds(const struct hth_together *t, struct hth_averager_stats *out)
 {
-    struct hth_averager_stats a = {.last = {.weight_fraction = 0}};
+    *out = (struct hth_averager_stats){.rounds = 0};
     if (t->avg.averager.ops != NULL)
-        hth_averager_stats(&t->avg.averager, &a);
-    *out = a.last;
+        hth_averager_stats(&t->avg.averager, out);
 }
 
 static json_t *averaging_json(const struct hth_together *t, const struct hth_train_stats *stats)

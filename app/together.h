@@ -45,8 +45,8 @@ void hth_together_close(struct hth_together *t);
 
 /* Trainers seen, this one included; 1 when nothing is open. */
 uint32_t hth_together_trainers(const struct hth_together *t);
-/* The last round as it happened; all zero when there was none. */
-void hth_together_last(const struct hth_together *t, struct hth_avg_round_info *out);
+/* Of all rounds, as the status page has them; all zero when there was none. */
+void hth_together_rounds(const struct hth_together *t, struct hth_averager_stats *out);
 /* A status page: all of a peer's numbers, and "averaging" among them, also when nothing is open.
  * `stats` is a trainer's; NULL: a helper. Heap string. */
 char *hth_together_page(const struct hth_together *t, const struct hth_metrics *metrics,

@@ -6,10 +6,12 @@
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
  *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "codec_error",
- *    "weight_fraction", "phase"}                         every half second; the distance is to the
- *                                                        mean of the last round, over its norm; of
- *                                                        that round, too, what encoding lost and
- *                                                        how much of the weight was averaged
+ *    "weight_fraction", "phase"}                         every half second; rounds are all of them,
+ *                                                        of gradients and of parameters, as on the
+ *                                                        status page; of the last one, what
+ *                                                        encoding lost and how much of the weight
+ *                                                        was averaged; the distance is to the last
+ *                                                        mean of parameters, over its norm
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
  *   {"kind":"end", "t", "step", "code"}
  */
@@ -240,10 +242,10 @@ static void write_line_take(struct train *t, json_t *line)
 
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
-    struct hth_avg_round_info last;
+    struct hth_averager_stats averager;
     if (t->metrics == NULL)
         return;
-    hth_together_last(&t->together, &last);
+    hth_together_rounds(&t->together, &averager);
     int64_t waiting_us = hth_now_us(t->peer.env) - t->last_update_us;
     double gap_ms = (double)HTH_MAX(t->gap_us, waiting_us) / 1e3;
     json_t *o = line_of(t, "progress", s->updates);
@@ -261,11 +263,11 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
     hth_json_count(o, "experts_live", s->live_experts);
     hth_json_real(o, "staleness_mean", s->staleness_mean);
     hth_json_count(o, "trainers", hth_together_trainers(&t->together));
-    hth_json_count(o, "rounds", s->rounds);
-    hth_json_count(o, "rounds_failed", s->rounds_failed);
+    hth_json_count(o, "rounds", averager.rounds);
+    hth_json_count(o, "rounds_failed", averager.failed);
     hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
-    hth_json_real(o, "codec_error", last.codec_error);
-    hth_json_real(o, "weight_fraction", last.weight_fraction);
+    hth_json_real(o, "codec_error", averager.last.codec_error);
+    hth_json_real(o, "weight_fraction", averager.last.weight_fraction);
     hth_json_text(o, "phase", hth_share_phase_name(s->share.phase));
     write_line_take(t, o);
     t->gap_us = 0;
