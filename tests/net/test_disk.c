@@ -12,6 +12,7 @@
 #include "core/mem.h"
 #include "net/crypto.h"
 #include "net/identity.h"
+#include "net/lock.h"
 #include "net/net.h"
 
 #include <dirent.h>
@@ -441,11 +442,46 @@ static void ed25519_rfc8032(void **state)
         assert_int_equal(failures[i], 0);
 }
 
+/* One holder at a time; what is in the file, or that it is there, is no lock. */
+static void a_lock(void **state)
+{
+    struct disk *d = *state;
+    struct hth_lock *one, *two;
+    char holder[HTH_LOCK_HOLDER_MAX], want[HTH_LOCK_HOLDER_MAX];
+    assert_ok(hth_lock_take(d->path, "hearth one", &one, holder));
+    assert_non_null(one);
+    assert_string_equal(holder, "");
+    assert_err(HTH_E_BUSY, hth_lock_take(d->path, "hearth two", &two, holder));
+    assert_null(two);
+    snprintf(want, sizeof(want), "hearth one, process %ld", (long)getpid());
+    assert_string_equal(holder, want);
+    /* Somebody wrote into it: as much of that is told as can be printed, and fits. */
+    FILE *file = fopen(d->path, "w");
+    assert_non_null(file);
+    fprintf(file, "me%0100d", 0);
+    assert_int_equal(fclose(file), 0);
+    assert_err(HTH_E_BUSY, hth_lock_take(d->path, "hearth two", &two, holder));
+    assert_int_equal(strlen(holder), HTH_LOCK_HOLDER_MAX - 1);
+    file = fopen(d->path, "w");
+    assert_non_null(file);
+    fputs("\x1b[31mme", file);
+    assert_int_equal(fclose(file), 0);
+    assert_err(HTH_E_BUSY, hth_lock_take(d->path, "hearth two", &two, holder));
+    assert_string_equal(holder, "");
+    hth_lock_free(one);
+    assert_ok(hth_lock_take(d->path, "hearth two", &two, holder));
+    assert_non_null(two);
+    hth_lock_free(two);
+    assert_err(HTH_E_IO, hth_lock_take(d->dir, "hearth one", &one, holder)); /* a folder */
+    assert_null(one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lock, set_up, tear_down),
         cmocka_unit_test_setup_teardown(permissions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failed_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(identity_made_once, set_up, tear_down),
