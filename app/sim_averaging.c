@@ -66,16 +66,19 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void refuse_none(struct argp_state *state, const char *flag, const bool *chosen, int count)
+/* strtok_r knows no empty words: 'a,' would be taken for 'a'. */
+static void refuse_gaps(struct argp_state *state, const char *flag, const char *text)
 {
-    for (int i = 0; i < count; i++)
-        if (chosen[i])
-            return;
-    argp_error(state, "%s: none is given", flag);
+    size_t len = strlen(text);
+    if (strspn(text, ",") == len)
+        argp_error(state, "%s: none is given", flag);
+    else if (text[0] == ',' || text[len - 1] == ',' || strstr(text, ",,") != NULL)
+        argp_error(state, "%s '%s': nothing stands at one side of a comma", flag, text);
 }
 
 static void parse_methods(struct argp_state *state, char *text, bool *methods)
 {
+    refuse_gaps(state, "--method", text);
     memset(methods, 0, HTH_PURE_METHODS * sizeof(*methods));
     for (char *save = NULL, *word = strtok_r(text, ",", &save); word != NULL;
          word = strtok_r(NULL, ",", &save)) {
@@ -90,11 +93,11 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
                        "moshpit, turns, all",
                        word);
     }
-    refuse_none(state, "--method", methods, HTH_PURE_METHODS);
 }
 
 static void parse_failures(struct argp_state *state, char *text, bool *failures)
 {
+    refuse_gaps(state, "--failure", text);
     memset(failures, 0, HTH_PURE_FAILURES * sizeof(*failures));
     for (char *save = NULL, *word = strtok_r(text, ",", &save); word != NULL;
          word = strtok_r(NULL, ",", &save)) {
@@ -107,7 +110,6 @@ static void parse_failures(struct argp_state *state, char *text, bool *failures)
             argp_error(state, "--failure '%s': not one of absent, crash, slow, partition, all",
                        word);
     }
-    refuse_none(state, "--failure", failures, HTH_PURE_FAILURES);
 }
 
 static void parse_model(struct argp_state *state, const char *text, bool *models)
@@ -123,9 +125,9 @@ static void parse_model(struct argp_state *state, const char *text, bool *models
 static char *next_word(struct argp_state *state, const char *flag, char *text, char **save,
                        size_t count)
 {
+    if (text != NULL)
+        refuse_gaps(state, flag, text);
     char *word = strtok_r(text, ",", save);
-    if (word == NULL && count == 0)
-        argp_error(state, "%s: none is given", flag);
     if (word != NULL && count == HTH_AVG_LIST_MAX)
         argp_error(state, "%s: at most %d", flag, HTH_AVG_LIST_MAX);
     return word;

@@ -90,7 +90,7 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (s->count == 0)
             argp_error(state, "which bandwidths? for example --bandwidth 1000,200x7");
-        if (s->count > 1 && !can_reduce(s))
+        if (s->count > 0 && !can_reduce(s))
             argp_error(state, "--bandwidth: all are clients (0): somebody has to reduce");
         break;
     default:
