@@ -4,9 +4,11 @@
 
 #include "core/mem.h"
 #include "dht/opendht.h"
+#include "dht/uid.h"
 #include "net/crypto.h"
 #include "net/http.h"
 #include "net/identity.h"
+#include "net/lock.h"
 #include "net/net.h"
 
 #include <arpa/inet.h>
@@ -147,6 +149,38 @@ static void on_signal(void *arg)
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
+
+/* Two in one folder would be one peer to all others, and overwrite each other's checkpoints. */
+static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    char holder[HTH_LOCK_HOLDER_MAX];
+    if (opts->ephemeral)
+        return HTH_EXIT_OK;
+    char *path = hth_asprintf("%s/lock", peer->dir);
+    char *who = hth_asprintf("hearth %s", opts->verb);
+    enum hth_err err = hth_lock_take(path, who, &peer->lock, holder);
+    if (err == HTH_E_BUSY)
+        hth_cli_say_error("the state folder %s is in use by %s: end that, or give another --dir",
+                          peer->dir, holder[0] != '\0' ? holder : "another process");
+    else if (err != HTH_OK)
+        hth_cli_say_error("%s: %s", path, hth_err_text(err));
+    hth_free(who);
+    hth_free(path);
+    return hth_exit_of(err);
+}
+
+/* Records are found by it, and it is printed. A node that serves no run has none. */
+static int check_network(const struct hth_peer_opts *opts)
+{
+    const char *name = opts->network;
+    bool flag = opts->net->network != NULL;
+    if (name == NULL || (name[0] == '\0' && !flag) || hth_name_check(name, strlen(name)) == HTH_OK)
+        return HTH_EXIT_OK;
+    hth_cli_say_error("%s '%s': a name is 1 to %d bytes of UTF-8, without blanks, control "
+                      "characters and . / \\ [ ]",
+                      flag ? "--network" : "the run file's run:", name, HTH_NAME_LEN_MAX);
+    return flag ? HTH_EXIT_USAGE : HTH_EXIT_CONFIG;
+}
 
 static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, bool *created)
 {
@@ -375,7 +409,11 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : NO_NETWORK);
     peer->peers_path = hth_asprintf("%s/peers", peer->dir);
-    int code = open_env(opts, peer, &created);
+    int code = check_network(opts);
+    if (code == HTH_EXIT_OK)
+        code = lock_dir(opts, peer);
+    if (code == HTH_EXIT_OK)
+        code = open_env(opts, peer, &created);
     if (code == HTH_EXIT_OK && !opts->offline)
         code = open_network(opts, peer, &boot);
     if (code == HTH_EXIT_OK)
@@ -424,6 +462,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_opendht_free(peer->opendht);
         hth_net_free(peer->env);
     }
+    hth_lock_free(peer->lock);
     hth_free(peer->dir);
     hth_free(peer->network);
     hth_free(peer->peers_path);

@@ -24,6 +24,7 @@
 #include "rpc/rpc.h"
 
 struct hth_http;
+struct hth_lock;
 struct hth_opendht;
 
 struct hth_peer_opts {
@@ -40,6 +41,7 @@ struct hth_peer_opts {
 };
 
 struct hth_peer {
+    struct hth_lock *lock; /* of the state folder, which is one process's at a time */
     struct hth_env *env;
     struct hth_dht *dht;
     struct hth_opendht *opendht;

@@ -43,6 +43,8 @@ static void test_command_lines(void **state)
         {{"bench", "allreduce", "--bytes", "5KiB"}, 2, "4KiB, 4MiB and 64MiB"},
         {{"bench", "allreduce", "--format", "uniform8"}, 2, "fp32, fp16, bf16 and int8"},
         {{"sim", "shares", "--bandwidth", "0,0"}, 2, "somebody has to reduce"},
+        {{"sim", "shares", "--bandwidth", "0"}, 2, "somebody has to reduce"},
+        {{"node", "--network", ""}, 2, "--network '': a name is 1 to 63 bytes"},
         {{"sim", "collab", "--trainers", "2", "--die", "2"}, 2, "one at least has to stay"},
         {{"train", "--run", "x", "--client", "--up", "5"}, 2, "a --client has none"},
         {{"train", "--run", "x", "--client", "--announce", "h:1"}, 2, "--announce gives one"},
@@ -93,6 +95,31 @@ static void test_nothing_to_average(void **state)
         assert_int_equal(proc_wait(proc), 3);
         proc_must_say(proc, cases[i].text);
     }
+    place_end(p);
+}
+
+/* The same names are refused by all, also by who needs none: it stands in the run file of others.
+ */
+static void test_names_of_networks(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    static const char *const bad[] = {"", "a/../b x", "a.b", "\x1b[31m"};
+    toy_init(&t, p, 2);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        const char *dir = place_path(p, "state"), *said = place_text(p, "--network '%s': ", bad[i]);
+        const char *const train[] = {"train", "--local",   "--run", t.run, "--dir",
+                                     dir,     "--network", bad[i],  NULL};
+        const char *const serve[] = {"serve", "--run", t.run,       "--dir", dir,
+                                     "-e",    "2",     "--network", bad[i],  NULL};
+        struct proc *proc = place_start(p, "train", train);
+        assert_int_equal(proc_wait(proc), 2);
+        proc_must_say(proc, said);
+        proc = place_start(p, "serve", serve);
+        assert_int_equal(proc_wait(proc), 2);
+        proc_must_say(proc, said);
+    }
+    assert_false(place_exists(p, "state"));
     place_end(p);
 }
 
@@ -309,6 +336,38 @@ static void test_keys(void **state)
     place_end(p);
 }
 
+/* One folder is one peer: the second process is told who has it, and a killed one holds nothing. */
+static void test_a_folder_in_use(void **state)
+{
+    struct place *p = *state;
+    const char *dir = place_path(p, "state");
+    struct toy t;
+    toy_init(&t, p, 1000000);
+    struct proc *first = START(p, "first", "train", "--local", "--run", t.run, "--dir", dir);
+    proc_wait_text(first, "test after");
+    const char *held = place_text(p, "the state folder %s is in use by hearth train, process %ld",
+                                  dir, (long)first->pid);
+    struct proc *second = START(p, "second", "train", "--local", "--run", t.run, "--dir", dir);
+    assert_int_equal(proc_wait(second), 75);
+    proc_must_say(second, held);
+    proc_must_say(second, "give another --dir");
+    struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
+                              dir, "--experts", "2");
+    assert_int_equal(proc_wait(host), 75);
+    proc_must_say(host, held);
+    proc_signal(first, SIGKILL);
+    proc_wait(first);
+    struct proc *third = START(p, "third", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
+                               dir, "--experts", "2");
+    proc_wait_text(third, "serving 2 experts");
+    assert_int_equal(proc_stop(third), 0);
+    /* A file that says anything, and that nobody holds: no reason to stop, either. */
+    place_write(p, "state/lock", "\x1b[31mhearth\n", 12);
+    third = START(p, "fourth", "node", "--listen", t.addr[2], "--dir", dir);
+    proc_wait_text(third, "listening");
+    place_end(p);
+}
+
 static void test_a_port_in_use(void **state)
 {
     struct place *p = *state;
@@ -410,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_command_lines),
         CASE(test_nothing_to_average),
+        CASE(test_names_of_networks),
         CASE(test_help_goes_to_stdout),
         CASE(test_a_full_disk),
         CASE(test_instruction_sets),
@@ -417,6 +477,7 @@ int main(void)
         CASE(test_run_files),
         CASE(test_missing_and_damaged_data),
         CASE(test_keys),
+        CASE(test_a_folder_in_use),
         CASE(test_a_port_in_use),
         CASE(test_addresses),
         CASE(test_a_pattern_beyond_the_grid),
