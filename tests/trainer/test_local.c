@@ -629,7 +629,7 @@ static void test_bad_lineages(void **state)
         put_forged(f, r, &(struct forged){.key = "hearth.lineage", .text = bad});
         assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
     }
-    put_forged(f, r, &(struct forged){NULL});
+    put_forged(f, r, &(struct forged){.key = NULL});
     t = make(f, o);
     put_down(f, t);
     hth_st_close(r);
