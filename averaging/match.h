@@ -20,13 +20,14 @@
  *
  * The board is how strangers find each other; it takes as long as the DHT takes. Where the caller
  * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
- * those who look there only later. Then JOIN and BEGIN are one round trip more. A JOIN that is held
- * is also what tells each side that the other lives: a lost connection ends it at once, and an
- * answer that does not come within hold_us + silence_us strikes the leader off for the rest of the
- * round, and the next in order takes over. (One to whom there is no connection by then is asked for
- * dial_us more only where nobody else could lead.) A leader that learns of a smaller looker follows
- * it, and sends its own followers after it with that looker's signed note, so that nobody has to be
- * believed.
+ * those who look there only later. A TELL can also ask its callee to come and stand in for somebody
+ * who is missing (a *call*, see hth_match_due). Then JOIN and BEGIN are one round trip more. A JOIN
+ * that is held is also what tells each side that the other lives: a lost connection ends it at
+ * once, and an answer that does not come within hold_us + silence_us strikes the leader off for the
+ * rest of the round, and the next in order takes over. (One to whom there is no connection by then
+ * is asked for dial_us more only where nobody else could lead.) A leader that learns of a smaller
+ * looker follows it, and sends its own followers after it with that looker's signed note, so that
+ * nobody has to be believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -101,6 +102,13 @@ struct hth_avg_group {
 
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
 
+/* Somebody who looks in a line asks this peer to stand in there for whoever is missing at that
+ * place along the axis. Returns WAIT when there is, or will be in this call, a look for it;
+ * NO_VALUES when there never is; NOT_LOOKING: not now. */
+typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer_id *by,
+                                                const struct hth_avg_line *line, uint64_t schema,
+                                                uint32_t at);
+
 struct hth_match_opts {
     const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
@@ -111,6 +119,8 @@ struct hth_match_opts {
     int64_t patience_us;  /* waited for who declared or is due and does not come */
     int64_t linger_us;    /* begun groups are remembered for members that missed it, and what was
                            * told for those who look later */
+    hth_match_called_fn *called; /* NULL: this peer never stands in */
+    void *arg;
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
@@ -155,6 +165,9 @@ struct hth_match_due {
     struct hth_peer_id id;
     int64_t until_us;
     bool maybe;
+    /* 1 + the place that it should stand in for: it is called when it does not come by itself */
+    uint32_t stands_at;
+    struct hth_addr addr; /* to ask it; family 0: over a connection that exists */
 };
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
@@ -222,6 +235,10 @@ void hth_look_ready(struct hth_look *look, double weight, uint64_t origin);
 bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
 /* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */
 bool hth_look_covers(const struct hth_look *look, uint32_t at);
+/* What a peer that was called to stand in at that place said last: NO_VALUES, NOT_LOOKING (it will
+ * be asked again), or OK: nothing yet. */
+enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
+                                    uint32_t at);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

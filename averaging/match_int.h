@@ -55,13 +55,17 @@ struct probe {
     struct hth_rpc_call *call; /* NULL: none */
 };
 
-/* One TELL under way. */
+/* A TELL, or a call for somebody to stand in. Who is waited for is told again and again: it lives.
+ */
 struct telling {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
     struct hth_match_known to;
     int64_t due_us; /* as of a look's JOIN */
     int64_t answer_us;
+    uint32_t missing;           /* as of hth_tell; 0: no call */
+    enum hth_avg_reason reason; /* its last answer; OK: none yet */
+    int64_t again_us;           /* not told again before; 0: it never was */
 };
 
 struct hth_look {
@@ -82,7 +86,7 @@ struct hth_look {
     int64_t turn_us;         /* when it was to run */
     struct looker **lookers; /* in the order */
     uint32_t count, capacity;
-    int64_t ready_us, end_us;
+    int64_t made_us, ready_us, end_us;
     struct hth_peer_id leader; /* as this look knew last; itself when it leads */
     int64_t since_us;          /* when it came to know that */
     int64_t lost_us;           /* when it last found out that somebody is not there */
@@ -196,6 +200,9 @@ void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t 
 /* Signs our declaration, tells it to those known, and takes up what was told to us before. */
 enum hth_err hth_look_tell(struct hth_look *look) HTH_MUST;
 void hth_look_tell_end(struct hth_look *look);
+/* Tells somebody who is due and not here, or calls it to stand in, unless it was asked just now.
+ * Returns when to look again. */
+int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due);
 struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
                                    uint64_t schema);
 /* Why no look of ours fits. */

@@ -158,6 +158,7 @@ struct census {
     int64_t deadline_us; /* the earliest of their windows */
     int64_t pending_us;  /* somebody is waited for until then; INT64_MIN: nobody */
     int64_t maybe_us;    /* the same for those who only may come */
+    int64_t ask_us;      /* somebody who is waited for is to be asked then */
     bool due_known;
 };
 
@@ -219,8 +220,11 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
     for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++) {
         const struct looker *l = hth_look_find(look, &due[i].id);
 
-        if (l == NULL || (l->struck && l->early))
-            wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);
+        if (l != NULL && !(l->struck && l->early))
+            continue;
+        wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);
+        if (due[i].until_us > now_us)
+            c->ask_us = HTH_MIN(c->ask_us, hth_look_ask(look, &due[i]));
     }
 }
 
@@ -360,13 +364,23 @@ static int64_t hold_turn(struct hth_look *look)
     return next_us;
 }
 
-/* Who declared, and did not join as long as it was waited for, is not there. */
+static bool is_silent(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    const struct hth_match *m = look->match;
+    struct hth_rpc_peer_info info;
+
+    return hth_rpc_peer_info(m->rpc, id, &info) != HTH_OK ||
+           hth_now_us(m->env) - info.heard_us > m->opts.hold_us + m->opts.silence_us;
+}
+
+/* Who declared, did not join as long as it was waited for, and does not speak elsewhere, is not
+ * there. */
 static void miss_the_declared(const struct hth_look *look)
 {
     for (uint32_t i = 0; i < look->count && look->opts.deaf != NULL; i++) {
         const struct looker *l = look->lookers[i];
 
-        if (l->declared && !l->joined && !l->struck)
+        if (l->declared && !l->joined && !l->struck && is_silent(look, &l->id))
             look->opts.deaf(look->opts.arg, &l->id);
     }
 }
@@ -393,7 +407,8 @@ int64_t hth_lead_turn(struct hth_look *look)
     struct census c = {.last_us = look->ready_us,
                        .deadline_us = end_us,
                        .pending_us = INT64_MIN,
-                       .maybe_us = INT64_MIN};
+                       .maybe_us = INT64_MIN,
+                       .ask_us = INT64_MAX};
     bool enough, full, complete;
 
     count_member(&c, look->opts.mode);
@@ -419,6 +434,7 @@ int64_t hth_lead_turn(struct hth_look *look)
     }
     if (c.pending_us != INT64_MIN)
         next_us = HTH_MIN(next_us, c.pending_us);
+    next_us = HTH_MIN(next_us, c.ask_us);
     if (enough)
         next_us = HTH_MIN(next_us, c.deadline_us);
     return HTH_MIN(next_us, end_us);

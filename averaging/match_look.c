@@ -490,7 +490,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->turn_us = INT64_MAX;
-    look->ready_us = hth_now_us(m->env);
+    look->made_us = look->ready_us = hth_now_us(m->env);
     look->since_us = look->ready_us;
     look->lost_us = INT64_MIN / 2;
     look->end_us = look->ready_us + opts->window_us + (opts->ready ? 0 : opts->ahead_us);

@@ -189,6 +189,7 @@ size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX
     m.schema = tell->schema;
     m.record.data = (uint8_t *)(uintptr_t)tell->record;
     m.record.len = tell->record_len;
+    m.missing = tell->missing;
     HTH_ASSERT(hth__match__tell__get_packed_size(&m) <= HTH_TELL_BYTES_MAX);
     return hth__match__tell__pack(&m, out);
 }
@@ -211,7 +212,11 @@ enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out
     out->schema = m->schema;
     out->record = m->record.data;
     out->record_len = m->record.len;
-    return line_open(m->line, &out->line);
+    out->missing = m->missing;
+    HTH_TRY(line_open(m->line, &out->line));
+    if (out->missing > out->line.shape.size[hth_avg_axis(&out->line.shape, out->line.round)])
+        return HTH_E_RANGE;
+    return HTH_OK;
 }
 
 void hth_tell_close(struct hth_tell *tell)

@@ -34,7 +34,8 @@ struct hth_tell {
     uint64_t schema;
     const uint8_t *record; /* borrowed by pack */
     size_t record_len;
-    void *message; /* private to open */
+    uint32_t missing; /* 1 + the place along the axis that the callee should stand in for; or 0 */
+    void *message;    /* private to open */
 };
 
 #define HTH_TELL_BYTES_MAX (HTH_JOIN_BYTES_MAX + HTH_DHT_VALUE_BYTES_MAX)

@@ -84,12 +84,17 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         goto out;
     }
     hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, tell.record, tell.record_len);
+    if (tell.missing > 0 && m->opts.called != NULL)
+        reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
+                                      tell.missing - 1);
     look = hth_match_look_of(m, &tell.line, tell.schema);
     if (look == NULL) {
-        reply.reason = hth_match_mismatch(m, &tell.line);
+        if (reply.reason == HTH_AVG_WAIT)
+            reply.reason = hth_match_mismatch(m, &tell.line);
         hth_match_nudge(m); /* one less who may come */
         goto out;
     }
+    reply.reason = HTH_AVG_WAIT;
     (void)!hth_board_offer(look->board, tell.record, tell.record_len);
     hth_look_spoke(look, hth_rpc_peer(req));
     reply.record = look->own;
@@ -132,6 +137,16 @@ static enum hth_err sign(struct hth_look *look)
 
 static void tell_one(struct telling *t);
 
+/* Who comes is seen looking; who does not yet is asked again as long as it is waited for. */
+static void note_answer(struct telling *t, enum hth_avg_reason reason)
+{
+    const struct hth_match *m = t->look->match;
+
+    t->reason = reason;
+    t->again_us = hth_now_us(m->env) + m->opts.hold_us;
+    hth_look_poke(t->look);
+}
+
 static void on_told(void *arg, const struct hth_rpc_result *r)
 {
     struct telling *t = arg;
@@ -144,12 +159,12 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
         return;
     }
     if (r->err != HTH_OK) {
-        if (!r->remote && t->to.addr.family != 0) {
+        if (!r->remote && (t->to.addr.family != 0 || t->missing > 0)) {
             t->look->lost_us = hth_now_us(m->env);
             if (t->look->opts.deaf != NULL)
                 t->look->opts.deaf(t->look->opts.arg, &t->to.id);
         }
-        hth_look_poke(t->look);
+        note_answer(t, HTH_AVG_NOT_LOOKING);
         return;
     }
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
@@ -157,10 +172,12 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
         (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
         hth_look_spoke(t->look, &t->to.id);
     }
+    note_answer(t, reply.reason);
     hth_join_reply_close(&reply);
 }
 
-/* For the first time, or again: then for the rest of the time. */
+/* For the first time, or again: then for the rest of the time, if there was no answer, and with a
+ * JOIN's patience if there was one. */
 static void tell_one(struct telling *t)
 {
     struct hth_look *look = t->look;
@@ -169,13 +186,16 @@ static void tell_one(struct telling *t)
     const struct hth_tell tell = {.line = look->opts.line,
                                   .schema = look->opts.schema,
                                   .record = look->own,
-                                  .record_len = look->own_len};
+                                  .record_len = look->own_len,
+                                  .missing = t->missing};
     const struct hth_rpc_target target = {.peer = t->to.id, .addr = t->to.addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
     int64_t now_us = hth_now_us(m->env);
 
     if (t->answer_us == 0) {
-        t->answer_us = now_us + m->opts.silence_us * TELL_SILENCES;
+        t->answer_us = now_us + m->opts.silence_us;
+        if (t->again_us == 0)
+            t->answer_us = now_us + m->opts.silence_us * TELL_SILENCES;
         if (!hth_look_connected(look, &t->to.id))
             t->answer_us += m->opts.dial_us;
         t->due_us = t->answer_us;
@@ -186,8 +206,10 @@ static void tell_one(struct telling *t)
     call.body.payload = bytes;
     call.body.payload_len = hth_tell_pack(&tell, bytes);
     m->stats.tells_out++;
-    if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
+    if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK) {
         t->call = NULL;
+        t->again_us = now_us + m->opts.hold_us;
+    }
 }
 
 static void tell_all(struct hth_look *look)
@@ -221,7 +243,68 @@ enum hth_err hth_look_tell(struct hth_look *look)
 void hth_look_tell_end(struct hth_look *look)
 {
     for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        if (look->telling[i].call != NULL)
-            hth_rpc_cancel(look->telling[i].call);
+        hth_look_drop_call(&look->telling[i].call);
     hth_free(look->own);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static uint32_t find_telling(const struct hth_look *look, const struct hth_peer_id *id,
+                             uint32_t missing)
+{
+    uint32_t i = 0;
+
+    while (i < HTH_AVG_TELL_MAX &&
+           (look->telling[i].look == NULL || look->telling[i].missing != missing ||
+            !hth_peer_id_eq(&look->telling[i].to.id, id)))
+        i++;
+    return i;
+}
+
+enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
+                                    uint32_t at)
+{
+    uint32_t i = find_telling(look, id, at + 1);
+
+    return i < HTH_AVG_TELL_MAX ? look->telling[i].reason : HTH_AVG_OK;
+}
+
+/* A free place, or that of who was asked longest ago; NULL: all are being asked. */
+static struct telling *place_to_ask(struct hth_look *look)
+{
+    struct telling *oldest = NULL;
+
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++) {
+        struct telling *t = &look->telling[i];
+        if (t->look == NULL)
+            return t;
+        if (t->call == NULL && (oldest == NULL || t->again_us < oldest->again_us))
+            oldest = t;
+    }
+    return oldest;
+}
+
+int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
+{
+    int64_t now_us = hth_now_us(look->match->env);
+    int64_t at_us = look->made_us + look->match->opts.hold_us;
+    uint32_t i = find_telling(look, &due->id, due->stands_at);
+    struct telling *t = i < HTH_AVG_TELL_MAX ? &look->telling[i] : NULL;
+
+    if (now_us < at_us) /* who comes by itself has spoken by then */
+        return at_us;
+    if (t == NULL) {
+        t = place_to_ask(look);
+        if (t == NULL)
+            return INT64_MAX;
+        *t = (struct telling){
+            .look = look, .to = {.id = due->id, .addr = due->addr}, .missing = due->stands_at};
+    }
+    if (t->call != NULL)
+        return INT64_MAX;
+    if (now_us < t->again_us)
+        return t->again_us;
+    t->answer_us = 0;
+    tell_one(t);
+    return t->call != NULL ? INT64_MAX : t->again_us;
 }

@@ -151,6 +151,9 @@ static void mp_stop(void *self)
     for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
         if (mp->stand_ins[i] != NULL)
             hth_sweep_cancel(mp->stand_ins[i]);
+    for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++)
+        if (mp->kept[i] != NULL)
+            hth_sweep_cancel(mp->kept[i]);
 }
 
 static void mp_stats(const void *self, struct hth_averager_stats *out)
@@ -237,6 +240,8 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
     match.network = mp->network;
     match.addr = opts->addr;
+    match.called = hth_stand_in_called;
+    match.arg = mp;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);
     if (err != HTH_OK) {
         hth_free(mp);
@@ -270,7 +275,7 @@ void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *pee
     HTH_ASSERT(a->ops == &ops);
     if (err == HTH_OK) /* it was idle */
         return;
-    hth_moshpit_suspect(mp, peer);
+    hth_moshpit_lost(mp, peer);
     hth_match_peer_lost(mp->match, peer);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)

@@ -32,6 +32,25 @@ void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
     hth_roster_miss(mp->roster, id);
 }
 
+void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    struct suspect *s;
+
+    hth_moshpit_suspect(mp, id);
+    s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    if (s != NULL)
+        s->lost_us = s->at_us;
+}
+
+bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64_t since_us)
+{
+    const struct suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+
+    return s != NULL && s->lost_us > 0 && s->lost_us >= since_us && p != NULL &&
+           hth_moshpit_suspected(mp, p);
+}
+
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 {
     struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
@@ -72,6 +91,18 @@ static bool has_values(const struct moshpit *mp, const struct hth_roster_peer *p
 
 enum where { NOT_DUE, MAY_COME, DUE };
 
+/* Where cells stand, who looks in an earlier round of this sweep comes into ours from there. */
+static bool is_before(const struct sweep *s, const struct hth_avg_line *line,
+                      const struct hth_avg_line *ours)
+{
+    struct hth_avg_line theirs = *ours;
+
+    theirs.cell = line->cell;
+    return !s->moves && line->round < s->round &&
+           s->round - line->round <= hth_avg_axis(&s->shape, s->round) &&
+           hth_avg_shape_eq(&line->shape, &s->shape) && hth_avg_line_eq(&theirs, ours);
+}
+
 /* What a peer told us itself is newer than its note, unless that says since that it went on. */
 static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
                         const struct hth_avg_line *ours, enum where *out)
@@ -83,9 +114,11 @@ static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
     if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && line != NULL && p->moved_us > at_us &&
         p->note.round > line->round)
         return false;
-    if (line == NULL || line->run != ours->run || line->generation != s->generation ||
-        line->round < s->round)
+    if (line == NULL || line->run != ours->run || line->generation != s->generation)
         return false;
+    *out = DUE;
+    if (line->round < s->round)
+        return is_before(s, line, ours);
     *out = line->round == s->round && hth_avg_line_eq(line, ours) ? DUE : NOT_DUE;
     /* Where cells stand, a peer may look in two lines at once: its own, and one to stand in. */
     return *out == DUE || s->moves || line->round > s->round;
@@ -237,8 +270,8 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
                 hth_moshpit_suspect(mp, &p->id);
             continue;
         }
-        out[count++] =
-            (struct hth_match_due){.id = p->id, .until_us = until_us, .maybe = w == MAY_COME};
+        out[count++] = (struct hth_match_due){
+            .id = p->id, .until_us = until_us, .maybe = w == MAY_COME, .addr = p->note.addr};
     }
     return hth_stand_in_due(s, out, count, max);
 }

@@ -176,9 +176,12 @@ static enum hth_err reduce(struct sweep *s)
     }
     err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
     hth_free(members);
-    /* A leader that died while it began is not waited for once more. */
+    /* Who died while the group began is not waited for once more. */
     for (uint32_t i = 0; i < s->lost_count && err == HTH_OK; i++)
         hth_reducer_peer_lost(s->mp->reducer, &s->lost[i]);
+    for (uint32_t i = 0; i < g->count && err == HTH_OK; i++)
+        if (hth_moshpit_is_lost(s->mp, &g->member[i].id, s->look_us))
+            hth_reducer_peer_lost(s->mp->reducer, &g->member[i].id);
     return err;
 }
 

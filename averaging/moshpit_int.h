@@ -38,6 +38,7 @@ struct sweep {
     struct hth_avg_cell cell;
     bool moves;           /* the cell changes with every round, and the roster is told */
     bool stands_in;       /* acts for an empty cell: as a client, and nobody is told how it ended */
+    bool kept;            /* nothing but the values that a round left, for who stands in later */
     uint64_t base;        /* of a stand-in: the first round of its sweep */
     struct sweep *source; /* of a stand-in that has no values yet: the sweep whose they will be */
     uint64_t round;       /* of the look: the one being looked for, or the next */
@@ -66,6 +67,7 @@ struct sweep {
 struct suspect {
     int64_t issued_us; /* of the note that it was known by then */
     int64_t at_us;
+    int64_t lost_us; /* its connection; 0: it was not */
 };
 
 struct moshpit {
@@ -80,6 +82,7 @@ struct moshpit {
     void *arg;
     struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
     struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
+    struct sweep *kept[HTH_AVG_KEPT_MAX];
     uint64_t round_met; /* after the last one in which somebody was met */
     struct hth_map *suspects;
     struct hth_refusers refusers;
@@ -134,6 +137,18 @@ void hth_stand_in(struct sweep *s, const struct hth_avg_group *g, uint64_t round
 void hth_stand_in_late(struct sweep *s);
 /* s has its values now, or will have none. */
 void hth_stand_in_values(struct sweep *s, bool there);
+/* Somebody in its line can lead. Where all stand in, for lines of the axes that follow, one of them
+ * must; along the last axis nobody would have anything of it. */
+bool hth_stand_in_follows(const struct sweep *s);
+/* s stands in where that one is missing. */
+bool hth_stand_in_replaces(const struct sweep *s, const struct hth_roster_peer *p);
+/* A round of s is over: what it left is kept a while for a line of the next one that finds a hole
+ * when s has gone on. */
+void hth_stand_in_keep(const struct sweep *s);
+/* As of hth_match_opts; arg is the moshpit. */
+enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
+                                        const struct hth_avg_line *line, uint64_t schema,
+                                        uint32_t at);
 /* Who stands in for whom in this line, as far as the roster tells: those to wait for. */
 uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
                           uint32_t max);
@@ -147,6 +162,10 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
  * number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(const struct sweep *s);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
+/* The same of somebody whose connection was lost; and whether one was since then, and it has not
+ * spoken again. */
+void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id);
+bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64_t since_us);
 void hth_moshpit_forget(struct moshpit *mp);
 
 #endif

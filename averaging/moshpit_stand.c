@@ -57,6 +57,11 @@ static bool is_in(const struct sweep *s, const struct hth_roster_peer *p,
            same_cell(&p->note.cell, cell);
 }
 
+bool hth_stand_in_replaces(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    return s->stands_in && is_in(s, p, &s->cell);
+}
+
 /* A peer that is in this cell and can be expected to bring values; this one counts where it stands.
  */
 static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct hth_avg_cell *cell)
@@ -96,6 +101,13 @@ static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell 
     return false;
 }
 
+bool hth_stand_in_follows(const struct sweep *s)
+{
+    uint32_t axis = hth_avg_axis(&s->shape, s->round);
+
+    return axis + 1 == s->shape.dims || is_anybody_in_line(s, &s->cell, axis);
+}
+
 static size_t line_key(const struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
                        uint8_t key[HTH_AVG_LINE_KEY_MAX])
 {
@@ -126,13 +138,28 @@ static void take_smaller(const struct sweep *s, struct smallest *best, const uin
     best->mark = mark;
 }
 
+/* A place in our present line that nobody is in. Who was called for it and has no values for it
+ * does not come; `soon`: nor does who can't yet. */
+struct hole {
+    uint32_t at;
+    bool soon;
+};
+
+static bool can_come(const struct sweep *s, const struct hth_peer_id *id, const struct hole *hole)
+{
+    enum hth_avg_reason said = hth_look_called(s->look, id, hole->at);
+
+    return said != HTH_AVG_NO_VALUES && (!hole->soon || said == HTH_AVG_OK || said == HTH_AVG_WAIT);
+}
+
 static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
-                                          uint64_t round);
+                                          uint64_t round, const struct hole *hole);
 
 /* Who acts for a cell in a round if nobody is in it: who did before; else one of those who met in
  * the round before, if any of them was there. NULL: nobody has values for it. */
 static const struct hth_peer_id *who_stands_in(const struct sweep *s,
-                                               const struct hth_avg_cell *cell, uint64_t round)
+                                               const struct hth_avg_cell *cell, uint64_t round,
+                                               const struct hole *hole)
 {
     uint32_t axis = hth_avg_axis(&s->shape, round);
     const struct hth_peer_id *id;
@@ -143,7 +170,7 @@ static const struct hth_peer_id *who_stands_in(const struct sweep *s,
 
     if (axis == 0)
         return NULL;
-    id = who_stands_in(s, cell, round - 1);
+    id = who_stands_in(s, cell, round - 1, hole);
     if (id != NULL)
         return id;
     key_len = line_key(s, cell, round, key);
@@ -151,19 +178,19 @@ static const struct hth_peer_id *who_stands_in(const struct sweep *s,
     for (other.at[axis] = 0; other.at[axis] < s->shape.size[axis]; other.at[axis]++) {
         if (same_cell(&other, cell))
             continue;
-        id = who_acts(s, &other, round - 1);
-        if (id != NULL)
+        id = who_acts(s, &other, round - 1, hole);
+        if (id != NULL && can_come(s, id, hole))
             take_smaller(s, &best, key, key_len, id);
     }
     return best.id;
 }
 
 static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
-                                          uint64_t round)
+                                          uint64_t round, const struct hole *hole)
 {
     const struct hth_peer_id *id = who_is_in(s, cell);
 
-    return id != NULL ? id : who_stands_in(s, cell, round);
+    return id != NULL ? id : who_stands_in(s, cell, round, hole);
 }
 
 /* Not only perhaps. */
@@ -175,48 +202,32 @@ static bool is_due(const struct hth_match_due *due, uint32_t count, const struct
     return false;
 }
 
-/* Since when it is known to be past this round; INT64_MAX: it is not. */
-static int64_t past_since_us(const struct sweep *s, const struct hth_peer_id *id)
+/* Who should come to a place that nobody is in; NULL: nobody can. */
+static const struct hth_peer_id *who_comes(const struct sweep *s, const struct hth_avg_cell *cell,
+                                           uint32_t at)
 {
-    const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
-    bool fixed = s->offer.sweep != HTH_AVG_SWEEP_AUTO;
+    const struct hole soon = {at, true}, later = {at, false};
+    const struct hth_peer_id *id = who_stands_in(s, cell, s->round, &soon);
 
-    if (p == NULL || p->note.generation != s->generation ||
-        (fixed ? p->note.step <= s->offer.sweep : p->note.round <= s->round))
-        return INT64_MAX;
-    return HTH_MIN(p->issued_us - hth_wall_us(s->env), (int64_t)0) + hth_now_us(s->env);
+    return id != NULL ? id : who_stands_in(s, cell, s->round, &later);
 }
 
-/* Who stands in comes when its own line has met, and that one may wait for somebody as long as its
- * window is open. It looks everywhere in the same moment: who was heard in this round, or says that
- * it is past it, and is not here soon does not come. */
-static int64_t comes_until_us(const struct sweep *s, const struct hth_peer_id *id)
-{
-    int64_t at_us, patience_us = s->mp->opts.match.patience_us;
-    int64_t end_us = s->look_us + hth_sweep_window_us(s);
-    int64_t past_us = past_since_us(s, id);
-    const struct hth_avg_line *line = hth_match_heard(s->mp->match, id, s->offer.schema, &at_us);
-
-    if (past_us != INT64_MAX)
-        return HTH_MIN(HTH_MAX(past_us, s->look_us) + patience_us, end_us);
-    /* The same round of another try has lines of its own, and tells nothing. */
-    if (line == NULL || line->run != hth_sweep_line(s).run || line->generation != s->generation ||
-        line->round < s->round)
-        return end_us;
-    return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
-}
-
+/* Those who stand in come when their own line has met, which may wait for somebody as long as its
+ * window is open. They come by themselves where their line misses the same peer; where that one
+ * died after it had all of its values, they know nothing of it, and the leader here calls them. */
 uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
                           uint32_t max)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
+    int64_t end_us = s->look_us + hth_sweep_window_us(s);
     struct hth_avg_cell cell = s->cell;
 
-    if (!is_standing(s) || s->stands_in || axis == 0 || s->look == NULL)
+    if (!is_standing(s) || s->stands_in || axis == 0 || s->look == NULL ||
+        end_us <= hth_now_us(s->env))
         return count;
     for (uint32_t at = 0; at < s->shape.size[axis] && count < max; at++) {
+        const struct hth_roster_peer *p;
         const struct hth_peer_id *id;
-        int64_t until_us;
 
         cell.at[axis] = at;
         if (at == s->cell.at[axis] || hth_look_covers(s->look, at))
@@ -224,20 +235,30 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
         id = who_is_in(s, &cell);
         if (id != NULL && is_due(out, count, id))
             continue;
-        id = who_stands_in(s, &cell, s->round);
-        if (id == NULL || hth_peer_id_eq(id, &s->env->self))
-            continue;
-        until_us = comes_until_us(s, id);
-        if (until_us > hth_now_us(s->env))
-            out[count++] = (struct hth_match_due){.id = *id, .until_us = until_us};
+        id = who_comes(s, &cell, at);
+        p = id != NULL ? hth_roster_find(s->mp->roster, id) : NULL;
+        if (p != NULL)
+            out[count++] = (struct hth_match_due){
+                .id = p->id, .until_us = end_us, .stands_at = at + 1, .addr = p->note.addr};
     }
     return count;
 }
 
 /* ---- going there ----------------------------------------------------------------------------- */
 
-/* Begins in `round`, in the line of `cell`. */
-static void go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round, bool ready)
+/* The first round of the sweep in which this one is. */
+static uint64_t base_of(const struct sweep *s)
+{
+    return s->round - hth_avg_axis(&s->shape, s->round);
+}
+
+static bool same_offers(const struct sweep *a, const struct sweep *b)
+{
+    return a->offer.kind == b->offer.kind && a->offer.schema == b->offer.schema;
+}
+
+/* Begins in `round`, in the line of `cell`. Whether there is a sweep for it now. */
+static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round, bool ready)
 {
     struct moshpit *mp = s->mp;
     struct sweep *in;
@@ -248,15 +269,14 @@ static void go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
         in = mp->stand_ins[i];
         if (in == NULL)
             slot = HTH_MIN(slot, i);
-        else if (in->base == base && in->offer.kind == s->offer.kind &&
-                 in->offer.schema == s->offer.schema && same_cell(&in->cell, cell))
-            return; /* we are there */
+        else if (in->base == base && same_offers(in, s) && same_cell(&in->cell, cell))
+            return true; /* we are there */
     }
     if (slot == HTH_AVG_STAND_INS_MAX)
-        return;
+        return false;
     in = hth_sweep_alloc(mp, &s->offer);
     if (in == NULL)
-        return;
+        return false;
     in->stands_in = true;
     in->offered = true;
     in->generation = s->generation;
@@ -273,11 +293,12 @@ static void go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
     if (hth_sweep_look(in, ready, mp->opts.round_us) !=
         HTH_OK) { /* it is our own line, or there is no room */
         hth_sweep_cancel(in);
-        return;
+        return false;
     }
     hth_timer_set(in->env, in->timer, hth_sweep_time_us(in) + mp->opts.round_us);
     mp->stand_ins[slot] = in;
     mp->stats.stood_in++;
+    return true;
 }
 
 void hth_stand_in_begin(const struct sweep *s)
@@ -285,9 +306,14 @@ void hth_stand_in_begin(const struct sweep *s)
     for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
         struct sweep *in = s->mp->stand_ins[i];
 
-        if (in != NULL && in->base == s->round && in->offer.kind == s->offer.kind &&
-            in->offer.schema == s->offer.schema)
+        if (in != NULL && in->base == s->round && same_offers(in, s))
             hth_sweep_cancel(in);
+    }
+    for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++) {
+        struct sweep *k = s->mp->kept[i];
+
+        if (k != NULL && base_of(k) == s->round && same_offers(k, s))
+            hth_sweep_cancel(k);
     }
 }
 
@@ -373,4 +399,127 @@ void hth_stand_in_values(struct sweep *s, bool there)
         if (in->look != NULL)
             hth_look_ready(in->look, in->weight, in->origin);
     }
+}
+
+/* ---- being called ---------------------------------------------------------------------------- */
+
+/* Where the values of that round go: that of the same axis and cell before it, a free place, or the
+ * oldest. */
+static uint32_t place_to_keep(const struct sweep *s)
+{
+    struct moshpit *mp = s->mp;
+    uint32_t slot = 0;
+
+    for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++) {
+        const struct sweep *k = mp->kept[i], *oldest = mp->kept[slot];
+
+        if (k != NULL && same_offers(k, s) && same_cell(&k->cell, &s->cell) &&
+            hth_avg_axis(&k->shape, k->round) == hth_avg_axis(&s->shape, s->round))
+            return i;
+        if (oldest != NULL && (k == NULL || k->start_us < oldest->start_us))
+            slot = i;
+    }
+    return slot;
+}
+
+/* Nobody else can have met in the round before without s, which met nobody there. */
+static bool is_alone(const struct sweep *s)
+{
+    uint32_t axis = hth_avg_axis(&s->shape, s->round - 1);
+    struct hth_avg_cell cell = s->cell;
+    bool alone;
+
+    (void)hth_roster_population(s->mp->roster, &alone);
+    for (uint32_t at = 0; at < s->shape.size[axis] && alone; at++) {
+        cell.at[axis] = at;
+        alone = same_cell(&cell, &s->cell) || who_is_in(s, &cell) == NULL;
+    }
+    return alone;
+}
+
+void hth_stand_in_keep(const struct sweep *s)
+{
+    struct moshpit *mp = s->mp;
+    struct sweep *k;
+    uint32_t slot;
+
+    if (!is_standing(s) || hth_avg_axis(&s->shape, s->round) == 0)
+        return;
+    slot = place_to_keep(s);
+    if (mp->kept[slot] != NULL)
+        hth_sweep_cancel(mp->kept[slot]);
+    k = hth_sweep_alloc(mp, &s->offer);
+    if (k == NULL)
+        return;
+    hth_blob_unref(k->offer.values);
+    hth_blob_unref(k->values);
+    k->offer.values = NULL;
+    k->values = NULL;
+    if (s->info.err == HTH_OK || (s->met == NULL && is_alone(s)))
+        k->values = hth_blob_ref(s->values);
+    k->kept = true;
+    k->generation = s->generation;
+    k->shape = s->shape;
+    k->cell = s->cell;
+    k->round = s->round;
+    k->weight = s->weight;
+    k->origin = s->origin;
+    hth_timer_set(k->env, k->timer, mp->opts.match.linger_us);
+    mp->kept[slot] = k;
+}
+
+/* s has met in that line in the round before its present one, and what came of it, or will. */
+static bool was_in(const struct sweep *s, const struct hth_avg_line *line, uint64_t schema)
+{
+    struct hth_avg_line l = hth_sweep_line(s);
+
+    l.round = line->round;
+    return s->round == line->round + 1 && s->offer.schema == schema && is_standing(s) &&
+           (s->kept || s->reduce != NULL) && hth_avg_line_eq(&l, line);
+}
+
+static struct sweep *find(struct sweep *const *in, uint32_t count, const struct hth_avg_line *line,
+                          uint64_t schema)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (in[i] != NULL && was_in(in[i], line, schema))
+            return in[i];
+    return NULL;
+}
+
+/* Only one of ours that stands in that line may call us there. */
+static bool is_of_line(const struct moshpit *mp, const struct hth_peer_id *id,
+                       const struct hth_avg_line *line)
+{
+    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+    struct hth_avg_line theirs = *line;
+
+    if (p == NULL || p->note.generation != line->generation ||
+        !hth_avg_shape_eq(&p->note.shape, &line->shape))
+        return false;
+    theirs.cell = p->note.cell;
+    return hth_avg_line_eq(&theirs, line);
+}
+
+enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
+                                        const struct hth_avg_line *line, uint64_t schema,
+                                        uint32_t at)
+{
+    struct moshpit *mp = arg;
+    struct hth_avg_line from = *line; /* that of the missing one in the round before */
+    uint32_t axis = hth_avg_axis(&line->shape, line->round);
+    struct sweep *s;
+
+    if (axis == 0 || !is_of_line(mp, by, line))
+        return HTH_AVG_NOT_LOOKING;
+    from.round--;
+    from.cell.at[axis] = at;
+    s = find(mp->kept, HTH_AVG_KEPT_MAX, &from, schema);
+    s = s != NULL ? s : find(mp->sweeps, HTH_AVG_OFFERS_MAX, &from, schema);
+    s = s != NULL ? s : find(mp->stand_ins, HTH_AVG_STAND_INS_MAX, &from, schema);
+    if (s == NULL)
+        return HTH_AVG_NOT_LOOKING;
+    if (s->kept && s->values == NULL)
+        return HTH_AVG_NO_VALUES;
+    return go(s, &from.cell, line->round, s->kept) ? HTH_AVG_WAIT : HTH_AVG_NO_VALUES;
 }

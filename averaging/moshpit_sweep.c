@@ -37,6 +37,9 @@ static void sweep_detach(struct sweep *s)
     for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
         if (mp->stand_ins[i] == s)
             mp->stand_ins[i] = NULL;
+    for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++)
+        if (mp->kept[i] == s)
+            mp->kept[i] = NULL;
     s->mp = NULL;
 }
 
@@ -108,6 +111,10 @@ static void on_end(void *arg)
 {
     struct sweep *s = arg;
 
+    if (s->kept) {
+        hth_sweep_cancel(s);
+        return;
+    }
     if (!s->ending) { /* its time is over */
         if (s->reduce != NULL)
             hth_reduce_cancel(s->reduce);
@@ -151,6 +158,7 @@ void hth_sweep_round_over(struct sweep *s)
     hth_stand_in_values(s, s->info.err == HTH_OK);
     if (s->info.err == HTH_OK || s->met == NULL)
         hth_stand_in(s, s->met, s->round - 1, true);
+    hth_stand_in_keep(s);
     if (s->done_rounds >= s->rounds) {
         hth_sweep_end_soon(s);
         return;
@@ -196,10 +204,10 @@ static void deaf(void *arg, const struct hth_peer_id *id)
 
 static bool missed(void *arg, const struct hth_peer_id *id)
 {
-    struct moshpit *mp = ((struct sweep *)arg)->mp;
-    const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
+    const struct sweep *s = arg;
+    const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
 
-    return p != NULL && hth_moshpit_suspected(mp, p);
+    return p != NULL && (hth_moshpit_suspected(s->mp, p) || hth_stand_in_replaces(s, p));
 }
 
 struct hth_avg_line hth_sweep_line(const struct sweep *s)
@@ -263,7 +271,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .arg = s};
 
     group_sizes(s, &o);
-    if (s->stands_in) {
+    if (s->stands_in && hth_stand_in_follows(s)) {
         o.mode = HTH_AVG_CLIENT;
         o.bandwidth = 0;
     }

@@ -97,6 +97,7 @@
 #define HTH_AVG_STAND_INS_MAX   8               /* empty cells that one node stands in for */
 #define HTH_AVG_STAND_CELLS_MAX 8192            /* of a grid in which anybody does */
 #define HTH_AVG_REFUSERS_MAX    64              /* remembered: who refused parts */
+#define HTH_AVG_KEPT_MAX        8               /* rounds whose values are kept for who does late */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
