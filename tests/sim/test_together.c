@@ -103,7 +103,7 @@ static void test_those_who_split(void **state)
     yields += check_split(36, 40, 0);
     yields += check_split(94, 40, 0);
     yields += check_split(6, 60, 800 * HTH_US_PER_MS);
-    yields += check_split(9, 60, 800 * HTH_US_PER_MS);
+    yields += check_split(18, 40, 800 * HTH_US_PER_MS);
     assert_true(yields > 0);
 }
 
