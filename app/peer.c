@@ -162,6 +162,9 @@ static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (err == HTH_E_BUSY)
         hth_cli_say_error("the state folder %s is in use by %s: end that, or give another --dir",
                           peer->dir, holder[0] != '\0' ? holder : "another process");
+    else if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("the state folder %s can't be made: something on the way is no folder",
+                          peer->dir);
     else if (err != HTH_OK)
         hth_cli_say_error("%s: %s", path, hth_err_text(err));
     hth_free(who);

@@ -36,17 +36,21 @@ static void write_holder(int fd, const char *who)
     hth_free(text);
 }
 
-static enum hth_err take(int fd, const char *who, char holder[HTH_LOCK_HOLDER_MAX])
+static enum hth_err take(int fd, const char *who, struct hth_lock **out,
+                         char holder[HTH_LOCK_HOLDER_MAX])
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return HTH_E_IO;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        write_holder(fd, who);
-    else if (errno == EWOULDBLOCK) {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK)
+            return HTH_OK;
         read_holder(fd, holder);
         return HTH_E_BUSY;
     }
+    write_holder(fd, who);
+    *out = hth_new(struct hth_lock);
+    (*out)->fd = fd;
     return HTH_OK;
 }
 
@@ -54,23 +58,17 @@ enum hth_err hth_lock_take(const char *path, const char *who, struct hth_lock **
                            char holder[HTH_LOCK_HOLDER_MAX])
 {
     enum hth_err err = hth_net_mkdirs(path);
+    int fd = -1;
     *out = NULL;
     holder[0] = '\0';
-    if (err != HTH_OK)
-        return err == HTH_E_PERMISSION ? HTH_OK : err;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (fd < 0) {
-        err = hth_net_file_errno(errno);
-        return err == HTH_E_PERMISSION ? HTH_OK : err;
+    if (err == HTH_OK) {
+        /* A link could lead to any file of ours, whose content would be gone. */
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644);
+        err = fd < 0 ? hth_net_file_errno(errno) : take(fd, who, out, holder);
     }
-    err = take(fd, who, holder);
-    if (err != HTH_OK) {
+    if (fd >= 0 && *out == NULL)
         close(fd);
-        return err;
-    }
-    *out = hth_new(struct hth_lock);
-    (*out)->fd = fd;
-    return HTH_OK;
+    return err == HTH_E_PERMISSION ? HTH_OK : err;
 }
 
 void hth_lock_free(struct hth_lock *lock)

@@ -22,7 +22,8 @@
 struct hth_lock;
 
 /* `who` is told to others, with the process's id. Errors: E_BUSY, and `holder` says who has it (""
- * if that is not known); E_IO (not a file), E_DISK_FULL. */
+ * if that is not known); E_IO (not a file, or a symbolic link), E_NO_FILE (no folder can be made
+ * there), E_DISK_FULL. */
 enum hth_err hth_lock_take(const char *path, const char *who, struct hth_lock **out,
                            char holder[HTH_LOCK_HOLDER_MAX]) HTH_MUST;
 /* NULL is fine. */

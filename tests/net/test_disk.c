@@ -474,6 +474,23 @@ static void a_lock(void **state)
     hth_lock_free(two);
     assert_err(HTH_E_IO, hth_lock_take(d->dir, "hearth one", &one, holder)); /* a folder */
     assert_null(one);
+    /* A link to another file of ours, which stays as it is. */
+    char *link = hth_asprintf("%s/link", d->dir);
+    char text[64] = "";
+    assert_int_equal(symlink(d->path, link), 0);
+    assert_err(HTH_E_IO, hth_lock_take(link, "hearth three", &one, holder));
+    assert_null(one);
+    file = fopen(d->path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    assert_string_equal(strstr(text, "hearth two"), text);
+    hth_free(link);
+    /* Below a file there is no folder. */
+    char *below = hth_asprintf("%s/lock", d->path);
+    assert_err(HTH_E_NO_FILE, hth_lock_take(below, "hearth one", &one, holder));
+    assert_null(one);
+    hth_free(below);
 }
 
 int main(void)
