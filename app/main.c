@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the table of verbs. */
+#define _DEFAULT_SOURCE /* on_exit */
 #include "app/cli.h"
 
 #include "core/map.h"
@@ -7,9 +8,12 @@
 #include "core/yaml.h"
 #include "net/identity.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct verb {
     const char *name;
@@ -70,31 +74,41 @@ static void keep_map_secret(void)
     hth_map_secret(half);
 }
 
-/* What was printed must have arrived: whoever reads it counts on the exit code. */
-static int end(int code)
+/* A pipe that nobody reads any more. */
+static bool reader_left(void)
 {
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+/* What was printed must have arrived: whoever reads it counts on the exit code. At each exit, as
+ * argp ends by itself after --help. Who stopped reading, like `head`, has what it wanted. */
+static void check_stdout(int code, void *arg)
+{
+    (void)arg;
     bool bad = fflush(stdout) != 0;
-    if (!bad && ferror(stdout) == 0)
-        return code;
-    hth_cli_say_error("standard output can't be written, and lacks what was said there: a full "
-                      "disk, or a reader that went away");
-    return code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : code;
+    if ((!bad && ferror(stdout) == 0) || reader_left())
+        return;
+    hth_cli_say_error("standard output can't be written, and lacks what was said there");
+    fflush(NULL);
+    _exit(code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : code);
 }
 
 int main(int argc, char **argv)
 {
     /* A peer that goes away while we write must be an error code, not a signal. */
     signal(SIGPIPE, SIG_IGN);
+    on_exit(check_stdout, NULL);
     keep_map_secret();
     argp_err_exit_status = HTH_EXIT_USAGE;
     if (argc < 2) {
         print_usage(stdout);
-        return end(HTH_EXIT_OK);
+        return HTH_EXIT_OK;
     }
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0) {
         print_usage(stdout);
-        return end(HTH_EXIT_OK);
+        return HTH_EXIT_OK;
     }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     const struct verb *verb = find_verb(name);
@@ -107,5 +121,5 @@ int main(int argc, char **argv)
     argv[1] = program;
     int code = verb->run(argc - 1, argv + 1);
     hth_free(program);
-    return end(code);
+    return code;
 }

@@ -158,7 +158,7 @@ static void test_a_full_disk(void **state)
     struct place *p = *state;
     struct toy t;
     static const char *const to_stdout[] = {"sim shares --bandwidth 1,2 --json",
-                                            "sim smoke --peers 4", "version"};
+                                            "sim smoke --peers 4", "version", "train --help"};
     toy_init(&t, p, 20);
     for (size_t i = 0; i < HTH_ARRAY_LEN(to_stdout); i++) {
         const char *line =
@@ -185,6 +185,27 @@ static void test_a_full_disk(void **state)
     toy_metrics_load(&t, "trunk", &m);
     assert_int_equal((int)toy_number(m.end, "code"), 1);
     toy_metrics_clear(&m);
+    place_end(p);
+}
+
+/* Who stops reading, as `head` does, has what it wanted: that is no error. Descriptor 4 was the
+ * only reader. */
+static void test_a_reader_that_leaves(void **state)
+{
+    struct place *p = *state;
+    static const char *const verbs[] = {"version", "--help", "train --help"};
+    assert_int_equal(mkfifo(place_path(p, "pipe"), 0600), 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++) {
+        const char *line =
+            place_text(p, "exec 4<>'%s' 5>'%s' 4<&-; exec '%s' %s >&5", place_path(p, "pipe"),
+                       place_path(p, "pipe"), HTH_TEST_PROGRAM, verbs[i]);
+        struct proc *proc =
+            place_start_program(p, "/bin/sh", "shell", (const char *const[]){"-c", line, NULL});
+        assert_int_equal(proc_wait(proc), 0);
+        char *err = place_read(proc->err, NULL);
+        assert_string_equal(err, "");
+        free(err);
+    }
     place_end(p);
 }
 
@@ -472,6 +493,7 @@ int main(void)
         CASE(test_names_of_networks),
         CASE(test_help_goes_to_stdout),
         CASE(test_a_full_disk),
+        CASE(test_a_reader_that_leaves),
         CASE(test_instruction_sets),
         CASE(test_kernels_to_measure),
         CASE(test_run_files),
