@@ -312,6 +312,8 @@ static enum hth_err windows_turn(struct hth_board *b)
 {
     int64_t epoch[WINDOWS];
     enum hth_err err = HTH_OK;
+    if (b->opts.unwatched)
+        return HTH_OK;
     hth_board_epochs(&b->topic, hth_wall_us(b->env), epoch);
     for (size_t i = 0; i < WINDOWS; i++) {
         struct window *w = &b->window[i];
@@ -370,6 +372,12 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
     schedule(b);
     *out = b;
     return HTH_OK;
+}
+
+enum hth_err hth_board_watch(struct hth_board *b)
+{
+    b->opts.unwatched = false;
+    return windows_turn(b);
 }
 
 void hth_board_free(struct hth_board *b)

@@ -41,6 +41,7 @@ struct hth_board_opts {
     bool any_network;               /* the topic's tag is not compared: beacons of all runs */
     int64_t negative_us;            /* an empty answer to hth_board_ask is believed that long */
     struct hth_record_cache *cache; /* shared between boards; NULL: none */
+    bool unwatched;                 /* only judges what it is offered, until hth_board_watch */
     /* The record of `user` was renewed and its payload says what it said before. Returns false when
      * on_record shall be called nevertheless; NULL: always. */
     bool (*on_renewed)(void *arg, const struct hth_record *rec, void *user);
@@ -57,10 +58,13 @@ struct hth_board_stats {
     size_t live, bytes; /* records believed, and bytes held for them */
 };
 
-/* Starts watching. opts NULL takes the defaults. Errors: those of hth_dht_watch. */
+/* Starts watching, unless told not to. opts NULL takes the defaults. Errors: those of
+ * hth_dht_watch. */
 enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struct hth_topic *topic,
                            const struct hth_board_opts *opts, const struct hth_board_ops *ops,
                            void *arg, struct hth_board **out) HTH_MUST;
+/* An unwatched board is watched from now on. Errors: those of hth_dht_watch; it tries again. */
+enum hth_err hth_board_watch(struct hth_board *board) HTH_MUST;
 /* Calls on_gone for each live record. NULL is fine. */
 void hth_board_free(struct hth_board *board);
 /* A get besides the watch. Errors: E_NOT_FOUND (the last one was empty, less than negative_us ago),

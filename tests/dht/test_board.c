@@ -533,6 +533,32 @@ static void a_lossy_table_only_delays(void **state)
     setup(NULL);
 }
 
+/* It judges what it is given, and asks the DHT for nothing until it is watched. */
+static void an_unwatched_board_only_judges(void **state)
+{
+    struct hth_board_opts o = HTH_BOARD_OPTS_INIT;
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    struct hth_board_stats s;
+    size_t len;
+
+    (void)state;
+    o.unwatched = true;
+    start_board(&o);
+    start_note(42, 60 * S);
+    hth_world_run_for(fx.world, 90 * S);
+    assert_int_equal(fx.reader.last, -1);
+    len = seal_as(60000, 0, 0, 1, 7, bytes);
+    assert_ok(hth_board_offer(fx.reader.board, bytes, len));
+    assert_int_equal(fx.reader.last, 7);
+    hth_board_stats(fx.reader.board, &s);
+    assert_int_equal(s.watches, 0);
+    assert_ok(hth_board_watch(fx.reader.board));
+    hth_world_run_for(fx.world, 2 * S);
+    assert_int_equal(fx.reader.last, 42);
+    hth_board_stats(fx.reader.board, &s);
+    assert_true(s.watches > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_newest_record_says_when_it_ends, setup, teardown),
         cmocka_unit_test_teardown(skewed_clocks, teardown),
         cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_ignored, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_unwatched_board_only_judges, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_payload_keeps_the_older_record, setup, teardown),
         cmocka_unit_test_setup_teardown(parts_are_bounded_and_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(a_crowd_of_owners_is_bounded, setup, teardown),
