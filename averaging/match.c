@@ -267,6 +267,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     }
     join.self.id = *hth_rpc_peer(req);
     hth_match_hear(m, &join.self.id, join.schema, &join.line, NULL, 0);
+    hth_match_spoke(m, &join.self.id, 0);
     look = hth_match_look_of(m, &join.line, join.schema);
     if (look != NULL)
         hth_lead_join(look, req, &join);
@@ -284,7 +285,7 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
     *out = NULL;
     if (opts->network == NULL || opts->network[0] == 0 ||
         strlen(opts->network) > HTH_NAME_LEN_MAX || opts->hold_us <= 0 || opts->silence_us <= 0 ||
-        opts->dial_us < 0 || opts->patience_us < 0 || opts->linger_us < 0)
+        opts->dial_us < 0 || opts->board_us < 0 || opts->patience_us < 0 || opts->linger_us < 0)
         return HTH_E_CONFIG;
     m = hth_new(struct hth_match);
     m->env = env;

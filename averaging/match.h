@@ -21,13 +21,15 @@
  * The board is how strangers find each other; it takes as long as the DHT takes. Where the caller
  * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
  * those who look there only later. A TELL can also ask its callee to come and stand in for somebody
- * who is missing (a *call*, see hth_match_due). Then JOIN and BEGIN are one round trip more. A JOIN
- * that is held is also what tells each side that the other lives: a lost connection ends it at
- * once, and an answer that does not come within hold_us + silence_us strikes the leader off for the
- * rest of the round, and the next in order takes over. (One to whom there is no connection by then
- * is asked for dial_us more only where nobody else could lead.) A leader that learns of a smaller
- * looker follows it, and sends its own followers after it with that looker's signed note, so that
- * nobody has to be believed.
+ * who is missing (a *call*, see hth_match_due). Then JOIN and BEGIN are one round trip more, and
+ * the board is needed only when no group has begun after board_us: in a run of short steps it would
+ * be a flood of datagrams, in which the notes that everybody needs get lost. A JOIN that is held is
+ * also what tells each side that the other lives: a lost connection ends it at once, and an answer
+ * that does not come within hold_us + silence_us strikes the leader off for the rest of the round,
+ * and the next in order takes over. (One to whom there is no connection by then is asked for
+ * dial_us more only where nobody else could lead.) A leader that learns of a smaller looker follows
+ * it, and sends its own followers after it with that looker's signed note, so that nobody has to be
+ * believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -110,12 +112,16 @@ typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer
                                                 uint32_t at);
 
 struct hth_match_opts {
-    const char *network;  /* the run's name */
+    const char *network; /* the run's name */
+    /* A peer said to us that it looks, and at which step it is; 0: not said. May be NULL; may not
+     * call the match. */
+    void (*spoke)(void *arg, const struct hth_peer_id *id, uint64_t step);
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
     int64_t dial_us;      /* and that much more while there is no connection yet: a handshake on a
                            * busy machine takes its time, and so it is waited for too */
+    int64_t board_us;     /* a look of which all who may come were told goes to the board then */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
     int64_t linger_us;    /* begun groups are remembered for members that missed it, and what was
                            * told for those who look later */
@@ -125,7 +131,8 @@ struct hth_match_opts {
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
         .hold_us = 200 * HTH_US_PER_MS, .silence_us = 400 * HTH_US_PER_MS,                         \
-        .dial_us = HTH_US_PER_S, .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S \
+        .dial_us = HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,                                  \
+        .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
     }
 
 /* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
@@ -141,7 +148,8 @@ void hth_match_nudge(struct hth_match *match);
 
 struct hth_match_stats {
     uint64_t looks, begun, alone;
-    uint64_t led; /* groups begun here as leader */
+    uint64_t boards; /* looks that went to the board */
+    uint64_t led;    /* groups begun here as leader */
     uint64_t joins_out, joins_in;
     uint64_t tells_out, tells_in;
     uint64_t takeovers;                  /* leaders struck off */
@@ -200,6 +208,7 @@ struct hth_look_opts {
     double bandwidth;
     double weight; /* may come with hth_look_ready, as origin may */
     uint64_t step;
+    bool says_step; /* to those it tells: they look in steps, too */
     uint64_t origin;
     bool ready;          /* false: hth_look_ready follows */
     uint32_t group_min;  /* members, helpers not counted */
@@ -209,7 +218,8 @@ struct hth_look_opts {
     int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
     /* Fills in who is due besides this peer, at most `max`, and returns how many; UINT32_MAX when
      * that is not known: then a full group begins at once, and others at the window's end. NULL:
-     * never known. Called while this peer leads, at least when somebody's time is over. */
+     * never known. Called inside hth_look_new, and while this peer leads, at least when somebody's
+     * time is over. */
     uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
     /* Fills in whom to tell, at most `max`; returns how many. Called once, inside hth_look_new.
      * NULL: nobody. */

@@ -77,9 +77,10 @@ struct hth_look {
     uint64_t nonce;
     struct hth_hash mark;
     struct hth_topic topic;
-    struct hth_board *board;
-    struct hth_note *note;
-    uint8_t *own; /* our declaration, signed, for TELLs */
+    struct hth_board *board; /* judges notes, and from public_us on is watched */
+    struct hth_note *note;   /* NULL before */
+    int64_t public_us;       /* INT64_MAX: it is public */
+    uint8_t *own;            /* our declaration, signed, for TELLs */
     size_t own_len;
     struct telling telling[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
@@ -197,8 +198,11 @@ void hth_match_tell_serve(struct hth_match *m);
 /* Keeps what was said; record may be NULL. */
 void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
                     const struct hth_avg_line *line, const uint8_t *record, size_t record_len);
-/* Signs our declaration, tells it to those known, and takes up what was told to us before. */
-enum hth_err hth_look_tell(struct hth_look *look) HTH_MUST;
+/* For who counts those that live. */
+void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step);
+/* Signs our declaration, tells it to those known, and takes up what was told to us before. *all:
+ * there was room to tell all of them, and somebody to tell. */
+enum hth_err hth_look_tell(struct hth_look *look, bool *all) HTH_MUST;
 void hth_look_tell_end(struct hth_look *look);
 /* Tells somebody who is due and not here, or calls it to stand in, unless it was asked just now.
  * Returns when to look again. */

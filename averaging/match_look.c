@@ -291,23 +291,46 @@ int64_t hth_look_life_us(const struct hth_look *look)
     return HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
 }
 
+/* A key in the DHT costs dozens of datagrams, and is of no use any more a moment later. */
+static enum hth_err go_public(struct hth_look *look)
+{
+    struct hth_match *m = look->match;
+    struct hth_note_opts note = HTH_NOTE_OPTS_INIT;
+
+    look->public_us = INT64_MAX;
+    m->stats.boards++;
+    note.part = look->part;
+    note.life_us = hth_look_life_us(look);
+    HTH_TRY(hth_note_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
+    return hth_board_watch(look->board);
+}
+
+/* Those who may come were all told, as far as the caller knows them. */
+static bool is_line_known(const struct hth_look *look)
+{
+    struct hth_match_due due[HTH_AVG_MEMBERS_MAX];
+
+    return look->opts.due != NULL &&
+           look->opts.due(look->opts.arg, due, HTH_AVG_MEMBERS_MAX) != UINT32_MAX;
+}
+
 static enum hth_err declare(struct hth_look *look)
 {
     static const struct hth_board_ops ops = {
         .on_record = on_record, .on_gone = on_gone, .on_refused = on_refused};
     struct hth_match *m = look->match;
     struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
-    struct hth_note_opts note = HTH_NOTE_OPTS_INIT;
+    bool all_told;
 
     board.records_max = HTH_AVG_LOOKERS_MAX;
     board.cache = m->cache;
-    note.part = look->part;
-    note.life_us = hth_look_life_us(look);
+    board.unwatched = true;
     hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
                    look->key_len);
     HTH_TRY(hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board));
-    HTH_TRY(hth_note_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
-    return hth_look_tell(look);
+    HTH_TRY(hth_look_tell(look, &all_told));
+    look->public_us = hth_now_us(m->env) + m->opts.board_us;
+    return all_told && is_line_known(look) ? HTH_OK : go_public(look);
 }
 
 /* ---- the turn ------------------------------------------------------------------------------- */
@@ -409,12 +432,24 @@ static void note_leader(struct hth_look *look, const struct looker *leader)
     look->since_us = hth_now_us(look->match->env);
 }
 
+static void go_public_in_time(struct hth_look *look)
+{
+    enum hth_err err = HTH_OK;
+
+    if (!look->done && hth_now_us(look->match->env) >= look->public_us)
+        err = go_public(look);
+    if (err != HTH_OK)
+        HTH_LOG(look->match->env, HTH_WARN, HTH_SUB_AVG, "a look can't be made public: %s",
+                hth_err_text(err));
+}
+
 static void on_turn(void *arg)
 {
     struct hth_look *look = arg;
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us, last_us;
     struct looker *leader = hth_look_leader(look);
 
+    go_public_in_time(look);
     hth_match_note_late(look->match, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
@@ -433,7 +468,7 @@ static void on_turn(void *arg)
     if (look->done)
         finish(look);
     else
-        turn_in(look, next_us - now_us);
+        turn_in(look, HTH_MIN(next_us, look->public_us) - now_us);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

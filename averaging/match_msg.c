@@ -190,6 +190,7 @@ size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX
     m.record.data = (uint8_t *)(uintptr_t)tell->record;
     m.record.len = tell->record_len;
     m.missing = tell->missing;
+    m.step = tell->step;
     HTH_ASSERT(hth__match__tell__get_packed_size(&m) <= HTH_TELL_BYTES_MAX);
     return hth__match__tell__pack(&m, out);
 }
@@ -209,7 +210,10 @@ enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out
         return HTH_E_MALFORMED;
     if (m->record.len > HTH_DHT_VALUE_BYTES_MAX)
         return HTH_E_TOO_LARGE;
+    if (m->step > HTH_AVG_STEP_MAX)
+        return HTH_E_RANGE;
     out->schema = m->schema;
+    out->step = m->step;
     out->record = m->record.data;
     out->record_len = m->record.len;
     out->missing = m->missing;

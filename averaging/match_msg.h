@@ -35,6 +35,7 @@ struct hth_tell {
     const uint8_t *record; /* borrowed by pack */
     size_t record_len;
     uint32_t missing; /* 1 + the place along the axis that the callee should stand in for; or 0 */
+    uint64_t step;    /* 0: not said */
     void *message;    /* private to open */
 };
 

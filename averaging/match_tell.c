@@ -54,6 +54,12 @@ void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t 
     h->until_us = hth_now_us(m->env) + m->opts.linger_us;
 }
 
+void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step)
+{
+    if (m->opts.spoke != NULL)
+        m->opts.spoke(m->opts.arg, id, step);
+}
+
 const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const struct hth_peer_id *id,
                                            uint64_t schema, int64_t *at_us)
 {
@@ -87,6 +93,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
                                       tell.missing - 1);
+    hth_match_spoke(m, hth_rpc_peer(req), tell.step);
     look = hth_match_look_of(m, &tell.line, tell.schema);
     if (look == NULL) {
         if (reply.reason == HTH_AVG_WAIT)
@@ -187,7 +194,8 @@ static void tell_one(struct telling *t)
                                   .schema = look->opts.schema,
                                   .record = look->own,
                                   .record_len = look->own_len,
-                                  .missing = t->missing};
+                                  .missing = t->missing,
+                                  .step = look->opts.says_step ? look->opts.step : 0};
     const struct hth_rpc_target target = {.peer = t->to.id, .addr = t->to.addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
     int64_t now_us = hth_now_us(m->env);
@@ -212,7 +220,7 @@ static void tell_one(struct telling *t)
     }
 }
 
-static void tell_all(struct hth_look *look)
+static bool tell_all(struct hth_look *look)
 {
     struct hth_match_known known[HTH_AVG_TELL_MAX];
     uint32_t count = 0;
@@ -223,9 +231,10 @@ static void tell_all(struct hth_look *look)
         look->telling[i] = (struct telling){.look = look, .to = known[i]};
         tell_one(&look->telling[i]);
     }
+    return count > 0 && count < HTH_AVG_TELL_MAX;
 }
 
-enum hth_err hth_look_tell(struct hth_look *look)
+enum hth_err hth_look_tell(struct hth_look *look, bool *all)
 {
     struct hth_match *m = look->match;
 
@@ -236,7 +245,7 @@ enum hth_err hth_look_tell(struct hth_look *look)
             h->schema == look->opts.schema && hth_avg_line_eq(&h->line, &look->opts.line))
             (void)!hth_board_offer(look->board, h->record, h->record_len);
     }
-    tell_all(look);
+    *all = tell_all(look);
     return HTH_OK;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_match_missed.c: who is known to be dead, or can't be reached, does not hold up the others.
+/*
+ * test_match_missed.c: who is known to be dead, or can't be reached, does not hold up the others;
+ * and who is known is told straight, without the board.
  */
 #include <string.h>
 
@@ -186,12 +188,75 @@ static void handshake_with_the_dead(void **state)
     }
 }
 
+/* Who all know each other put nothing into the DHT and ask it for nothing, round after round. */
+static void known_need_no_board(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    crowd_start(&c, 560, 4, NULL);
+    c.due_known = true;
+    c.look.known = all_others;
+    for (uint64_t round = 0; round < 20; round++)
+        crowd_round(&c, round);
+    for (uint32_t i = 0; i < c.count; i++) {
+        struct hth_match_stats s;
+        struct hth_dht_stats dht;
+
+        hth_match_stats(c.mate[i].match, &s);
+        hth_dht_stats(hth_node_dht(c.mate[i].node), &dht);
+        assert_int_equal(s.begun, 20);
+        assert_int_equal(s.boards, 0);
+        assert_int_equal(dht.puts + dht.watches + dht.gets, 0);
+    }
+    crowd_stop(&c);
+}
+
+static uint32_t only_the_last(void *arg, struct hth_match_known *out, uint32_t max)
+{
+    const struct crowd *c = ((struct mate *)arg)->crowd;
+    const struct mate *last = &c->mate[c->count - 1];
+
+    (void)max;
+    out[0] = (struct hth_match_known){.id = last->env->self, .addr = last->addr};
+    return 1;
+}
+
+/* They know only one who is dead, and find each other on the board a moment later. */
+static void strangers_meet_on_the_board(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct crowd c;
+        int64_t from_us;
+
+        crowd_start(&c, 570 + seed, 3, NULL);
+        c.due_known = true;
+        c.look.known = only_the_last;
+        c.mate[2].absent = true;
+        hth_node_crash(c.mate[2].node, HTH_CRASH_SILENT);
+        from_us = hth_world_now_us(c.world);
+        crowd_look(&c.mate[0]);
+        crowd_look(&c.mate[1]);
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        two_are_left(&c, from_us, c.match.board_us + 12 * CROWD_RTT_US);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct hth_match_stats s;
+
+            hth_match_stats(c.mate[i].match, &s);
+            assert_int_equal(s.boards, 1);
+            assert_true(c.mate[i].ended_us - from_us > c.match.board_us);
+        }
+        crowd_stop(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notes_of_the_dead),
-        cmocka_unit_test(missed_by_mistake),
-        cmocka_unit_test(handshake_with_the_dead),
+        cmocka_unit_test(notes_of_the_dead),           cmocka_unit_test(missed_by_mistake),
+        cmocka_unit_test(handshake_with_the_dead),     cmocka_unit_test(known_need_no_board),
+        cmocka_unit_test(strangers_meet_on_the_board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
