@@ -210,6 +210,11 @@ static void register_metrics(struct moshpit *mp)
         hth_gauge(m, "hearth_avg_distance", "Norm of the last average minus what was offered");
 }
 
+static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
+{
+    hth_roster_heard(((struct hth_moshpit *)arg)->roster, id, step);
+}
+
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
@@ -241,6 +246,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     match.network = mp->network;
     match.addr = opts->addr;
     match.called = hth_stand_in_called;
+    match.spoke = on_spoke;
     match.arg = mp;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);
     if (err != HTH_OK) {

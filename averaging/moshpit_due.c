@@ -154,7 +154,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     if (!hth_avg_line_eq(&ours, &theirs))
         return NOT_DUE;
     if (s->offer.sweep != HTH_AVG_SWEEP_AUTO)
-        return where_by_step(n->step, s->offer.sweep);
+        return where_by_step(p->step, s->offer.sweep);
     if (n->round > s->round)
         return NOT_DUE;
     return n->round + 2 * s->shape.dims >= s->round ? DUE : MAY_COME;

@@ -22,6 +22,7 @@
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
 static void adjust(struct hth_roster *r);
+static void forget_kept(struct hth_roster *r);
 
 /* ---- timer ----------------------------------------------------------------------------------- */
 
@@ -109,6 +110,7 @@ static void adjust_speaking(struct hth_roster *r)
 
 static void adjust(struct hth_roster *r)
 {
+    forget_kept(r);
     hth_roster_adjust_doubts(r);
     hth_roster_adjust_level(r);
     adjust_speaking(r);
@@ -255,6 +257,39 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     return p;
 }
 
+static void take_out(struct hth_roster *r, struct hth_roster_peer *p)
+{
+    bool found;
+    uint32_t at = place_of(r, &p->id, &found);
+
+    HTH_ASSERT(found && r->peers[at] == p);
+    r->count--;
+    memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
+    r->seen[hth_roster_zeros(&p->id)]--;
+    r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
+    r->kept -= p->kept;
+    hth_free(p);
+}
+
+/* What it told us later than the note was issued is newer than the note. */
+static uint64_t step_of(const struct hth_roster *r, const struct hth_roster_peer *p,
+                        const struct hth_roster_note *note, int64_t issued_us)
+{
+    int64_t age_us = hth_wall_us(r->env) - issued_us + HTH_CLOCK_SKEW_MAX_US;
+    bool newer = p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= age_us;
+
+    return newer ? HTH_MAX(p->step, note->step) : note->step;
+}
+
+/* As the board has it. */
+static int64_t believed_us(const struct hth_roster *r, const struct hth_record *rec)
+{
+    int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
+    int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(r->env);
+
+    return HTH_MIN(life_us, left_us);
+}
+
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_roster *r = arg;
@@ -266,15 +301,20 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (hth_peer_id_eq(&rec->owner_id, &r->env->self)) /* said before a restart, or just now */
         return HTH_OK;
     if (p == NULL)
+        p = hth_roster_get(r, &rec->owner_id); /* it was kept */
+    if (p == NULL)
         p = insert(r, &rec->owner_id);
     else
         r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
     if (*user != NULL && note.round != p->note.round)
         p->moved_us = hth_now_us(r->env);
     *user = p;
+    p->step = step_of(r, p, &note, rec->issued_us);
     p->note = note;
-    p->missed = false;
+    r->kept -= p->kept;
+    p->missed = p->kept = false;
     p->heard_us = hth_now_us(r->env);
+    p->until_us = p->heard_us + believed_us(r, rec);
     r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
     hth_roster_judge(r, p);
     p->issued_us = rec->issued_us;
@@ -286,26 +326,61 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     return HTH_OK;
 }
 
+static bool is_speaking(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= r->opts.life_us;
+}
+
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
     struct hth_roster *r = arg;
-    bool found;
-    uint32_t at;
+    struct hth_roster_peer *p = user;
 
+    (void)owner;
     (void)part;
-    if (user == NULL)
+    if (p == NULL)
         return;
-    at = place_of(r, owner, &found);
-    HTH_ASSERT(found && r->peers[at] == user);
-    r->count--;
-    memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
-    r->seen[hth_roster_zeros(owner)]--;
-    r->parts[hth_roster_zeros(owner)] -= hth_roster_counts(r, user);
-    hth_free(user);
+    /* Notes may be late in the DHT, whose nodes answer only so many requests; one who says goodbye
+     * goes before its time. */
+    p->kept = !r->freed && hth_now_us(r->env) >= p->until_us && is_speaking(r, p);
+    r->kept += p->kept;
+    if (!p->kept)
+        take_out(r, p);
     if (r->freed)
         return;
     adjust(r);
     hth_roster_tell_change(r);
+}
+
+static void forget_kept(struct hth_roster *r)
+{
+    for (uint32_t i = r->count; i-- > 0 && r->kept > 0;) {
+        struct hth_roster_peer *p = r->peers[i];
+
+        if (p->kept && !is_speaking(r, p)) {
+            take_out(r, p);
+            hth_roster_tell_change(r);
+        } else if (p->kept) {
+            hth_roster_tick_at(r, p->spoke_us + r->opts.life_us + 1);
+        }
+    }
+}
+
+void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64_t step)
+{
+    struct hth_roster_peer *p = hth_roster_get(r, id);
+
+    if (p == NULL)
+        return;
+    p->spoke_us = hth_now_us(r->env);
+    if (p->missed) {
+        p->missed = false;
+        hth_roster_judge(r, p);
+    }
+    if (step > p->step) {
+        p->step = HTH_MIN(step, HTH_AVG_STEP_MAX);
+        hth_roster_tell_change(r);
+    }
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
@@ -435,6 +510,8 @@ void hth_roster_free(struct hth_roster *r)
     r->freed = true;
     hth_note_free(r->note);
     hth_board_free(r->board);
+    while (r->count > 0) /* kept */
+        take_out(r, r->peers[r->count - 1]);
     hth_record_cache_free(r->cache);
     hth_timer_free(r->env, r->tick);
     hth_timer_free(r->env, r->change);

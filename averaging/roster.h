@@ -84,7 +84,7 @@ struct hth_roster_marks {
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
-    uint64_t schema;      /* of what it averages */
+    uint64_t schema; /* of what it averages */
     uint32_t terms[HTH_ROSTER_TERMS];
     uint64_t step;        /* that it is gathering samples for */
     uint64_t samples;     /* gathered so far */
@@ -102,6 +102,7 @@ struct hth_roster_note {
 struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
+    uint64_t step;     /* the note's, or a later one that it told us itself since */
     int64_t issued_us; /* the note, by its owner's wall clock */
     int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
     int64_t
@@ -110,7 +111,9 @@ struct hth_roster_peer {
     /* private: */
     bool missed;
     uint32_t doubts;
-    int64_t heard_us, doubted_until_us;
+    bool kept; /* its note is over, and it speaks */
+    int64_t heard_us, until_us, doubted_until_us;
+    int64_t spoke_us; /* 0: never */
 };
 
 struct hth_roster_opts {
@@ -184,6 +187,9 @@ void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It was not there when it should have been: when half of its note's life is over and it was not
  * renewed, it does not count until it is. */
 void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
+/* It spoke to us over its own connection; at which step it is, 0: not said. Its note may be late:
+ * the later step counts, and for a note's life it is not lost from sight, nor missed. */
+void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);

@@ -9,7 +9,8 @@
  *
  * Everybody steps at about the same time, and the note that says so comes later; when steps are
  * short, several of them later. So a peer whose note is of an earlier step is taken to have begun
- * on this one when we did. (Who really stays behind says soon that it has no state.)
+ * on this one when we did. (Who really stays behind says soon that it has no state.) At which step
+ * it is it may have told us itself, later than in its note.
  */
 #include <string.h>
 
@@ -23,16 +24,19 @@ struct sums {
     uint64_t step_max;
 };
 
-static void add(struct sums *s, const struct hth_roster_note *n, double age_s, double age_max_s)
+/* at: the step it is at, the note's or a later one. */
+static void add(struct sums *s, const struct hth_roster_note *n, uint64_t at, bool silent,
+                double age_s)
 {
-    bool silent = age_s > age_max_s;
     double rate = silent ? 0 : n->samples_per_s;
 
-    s->step_max = HTH_MAX(s->step_max, n->step);
-    s->ahead += n->step > s->step;
-    s->behind += n->step < s->step;
+    s->step_max = HTH_MAX(s->step_max, at);
+    s->ahead += at > s->step;
+    s->behind += at < s->step;
     s->rate += rate;
     s->peers += rate > 0 || n->samples > 0;
+    if (at > s->step)
+        return;
     if (n->step < s->step)
         s->samples += rate * s->step_age_s;
     if (n->step != s->step)
@@ -45,8 +49,7 @@ void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target
                       struct hth_roster_batch *out)
 {
     double scale = (double)(UINT64_C(1) << r->counted_level);
-    double age_max_s = (double)r->opts.life_us / 2e6;
-    int64_t wall = hth_wall_us(r->env);
+    int64_t wall = hth_wall_us(r->env), now = hth_now_us(r->env);
     struct sums s = {.step = step};
     double left;
 
@@ -56,15 +59,20 @@ void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hth_roster_peer *p = r->peers[i];
 
-        if (hth_roster_counts(r, p) && hth_roster_in(r->counted_level, &p->id))
-            add(&s, &p->note, (double)(wall - p->issued_us + p->skew_us) / 1e6, age_max_s);
+        if (hth_roster_counts(r, p) && hth_roster_in(r->counted_level, &p->id)) {
+            int64_t age_us = wall - p->issued_us + p->skew_us;
+            int64_t still_us = p->spoke_us > 0 ? now - p->spoke_us : INT64_MAX;
+
+            add(&s, &p->note, p->step, HTH_MIN(age_us, still_us) > r->opts.life_us / 2,
+                (double)age_us / 1e6);
+        }
     }
     s.said *= scale;
     s.samples *= scale;
     s.rate *= scale;
     s.peers = (uint32_t)(s.peers * scale);
     if (hth_roster_self_counts(r)) /* exactly, and once */
-        add(&s, &r->self, 0, 1);
+        add(&s, &r->self, r->self.step, false, 0);
     out->peers = s.peers;
     out->samples = s.samples;
     out->samples_said = s.said;

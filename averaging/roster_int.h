@@ -23,6 +23,7 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
+    uint32_t kept;                /* of them, without a note */
     uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;

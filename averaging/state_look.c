@@ -74,7 +74,7 @@ static bool has_one(const struct hth_state_fetch *f, const struct hth_roster_pee
 {
     return p->note.schema == f->opts.schema && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
-           p->note.step >= f->opts.step_min &&
+           p->step >= f->opts.step_min &&
            (f->opts.will_do == NULL || f->opts.will_do(f->opts.arg, p));
 }
 
@@ -123,13 +123,13 @@ static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer
 
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++)
         if (can_give(f, p) && !is_struck_off(f, &p->id))
-            best = HTH_MAX(best, p->note.step);
+            best = HTH_MAX(best, p->step);
     slack = HTH_MAX(best / 64, UINT64_C(1));
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {
         if (!can_give(f, p))
             continue;
         live++;
-        if (p->note.step + slack >= best && n < HTH_AVG_ROSTER_MAX)
+        if (p->step + slack >= best && n < HTH_AVG_ROSTER_MAX)
             out[n++] = p;
     }
     hth_rng_shuffle(&f->rng, out, n, sizeof(*out));

@@ -34,7 +34,7 @@ struct hth_helper {
     uint32_t span_count;
     struct hth_timer *timer;
     struct errand errand[ERRANDS];
-    int64_t again_us;   /* it looks for the same not before that */
+    int64_t again_us; /* it looks for the same not before that */
     bool resting;
     bool params_wanted; /* of this step */
     uint64_t met_step;  /* of the last average of a whole batch, after which the trainers step */
@@ -63,7 +63,7 @@ static uint64_t step_of_trainers(const struct hth_helper *h)
     for (uint32_t i = 0; (p = hth_roster_at(h->roster, i)) != NULL && n < HTH_AVG_ROSTER_MAX; i++)
         if (p->note.schema == hth_roster_self(h->roster)->schema && !p->doubted &&
             (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0)
-            steps[n++] = p->note.step;
+            steps[n++] = p->step;
     qsort(steps, n, sizeof(*steps), by_number);
     middle = n > 0 ? steps[(n - 1) / 2] : h->stats.step;
     hth_free(steps);

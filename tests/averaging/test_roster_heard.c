@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the roster makes of a word that a peer spoke over its own connection: it lives while its
+ * notes are late, and its step is the one it said.
+ */
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "sim/world.h"
+#include "support/test.h"
+
+#define S     HTH_US_PER_S
+#define PEERS 3
+
+struct swarm {
+    struct hth_world *world;
+    struct hth_node *node[PEERS];
+    struct hth_roster *roster[PEERS];
+};
+
+static const struct hth_peer_id *id_of(struct swarm *s, uint32_t i)
+{
+    return &hth_node_env(s->node[i])->self;
+}
+
+static const struct hth_roster_peer *seen_by_first(struct swarm *s, uint32_t i)
+{
+    return hth_roster_find(s->roster[0], id_of(s, i));
+}
+
+static void start(struct swarm *s, uint64_t seed)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+
+    o.network = "net";
+    o.schema = 7;
+    o.addr.family = 4;
+    s->world = hth_world_new(seed, NULL);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "n%u", i);
+        s->node[i] = hth_world_node(s->world, name, NULL);
+        assert_ok(
+            hth_roster_new(hth_node_env(s->node[i]), hth_node_dht(s->node[i]), &o, &s->roster[i]));
+    }
+    hth_world_run_for(s->world, 5 * S);
+    assert_int_equal(hth_roster_population(s->roster[0], NULL), PEERS);
+}
+
+static void stop(struct swarm *s)
+{
+    struct hth_open_counts open;
+
+    for (uint32_t i = 0; i < PEERS; i++)
+        hth_roster_free(s->roster[i]);
+    hth_world_open(s->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(s->world);
+}
+
+static void end(struct swarm *s, uint32_t i)
+{
+    hth_roster_free(s->roster[i]);
+    s->roster[i] = NULL;
+}
+
+/* The first hears the second speak, once a second. */
+static void listen(struct swarm *s, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        hth_world_run_for(s->world, S);
+        hth_roster_heard(s->roster[0], id_of(s, 1), 0);
+    }
+}
+
+static void who_speaks_stays(void **state)
+{
+    struct hth_roster_batch b;
+    struct swarm s;
+
+    (void)state;
+    start(&s, 1);
+    hth_roster_set_progress(s.roster[1], 5, 40, 30);
+    hth_world_run_for(s.world, 2 * S);
+    end(&s, 1); /* no note comes any more */
+    listen(&s, 60);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    assert_int_equal(hth_roster_population(s.roster[2], NULL), 2); /* who does not hear it */
+    hth_roster_batch(s.roster[0], 6, 1000, &b);
+    assert_close(b.samples_per_s, 30, 1e-6, 0); /* it is taken to go on */
+    /* For a note's life after its last word, and if it was missed, not even so long. */
+    hth_world_run_for(s.world, 18 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_world_run_for(s.world, 4 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    assert_null(seen_by_first(&s, 1));
+    stop(&s);
+}
+
+static void who_is_missed_and_speaks(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 2);
+    end(&s, 1);
+    listen(&s, 30);
+    hth_roster_miss(s.roster[0], id_of(&s, 1));
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 0);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    stop(&s);
+}
+
+/* Its note comes back: it is one and the same. */
+static void a_late_note(void **state)
+{
+    struct hth_dht_params lost = HTH_DHT_PARAMS_INIT, calm = lost;
+    struct hth_roster_stats stats;
+    struct swarm s;
+
+    (void)state;
+    start(&s, 3);
+    lost.lost_put = lost.partial = 1;
+    hth_world_set_dht(s.world, &lost);
+    listen(&s, 60);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2); /* the third is not heard */
+    hth_world_set_dht(s.world, &calm);
+    hth_world_run_for(s.world, 40 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_int_equal(stats.seen, 2);
+    end(&s, 1); /* its words were long ago: its note's life counts */
+    hth_world_run_for(s.world, 24 * S);
+    assert_null(seen_by_first(&s, 1));
+    stop(&s);
+}
+
+static void a_goodbye_counts(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 4);
+    listen(&s, 10);
+    hth_roster_leave(s.roster[1], NULL, NULL);
+    hth_world_run_for(s.world, S);
+    assert_null(seen_by_first(&s, 1));
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 9); /* of whom there is no note */
+    assert_null(seen_by_first(&s, 1));
+    stop(&s);
+}
+
+static void the_later_step_counts(void **state)
+{
+    struct hth_roster_batch b;
+    struct swarm s;
+
+    (void)state;
+    start(&s, 5);
+    hth_roster_set_progress(s.roster[0], 5, 0, 10);
+    hth_roster_set_progress(s.roster[1], 5, 40, 30);
+    hth_world_run_for(s.world, 2 * S);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 7);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 6); /* of a look that came first */
+    assert_int_equal(seen_by_first(&s, 1)->step, 7);
+    assert_int_equal(seen_by_first(&s, 1)->note.step, 5);
+    hth_roster_batch(s.roster[0], 5, 1000, &b);
+    assert_int_equal(b.step_max, 7);
+    assert_int_equal(b.ahead, 1);
+    assert_close(b.samples_said, 0, 0, 1e-9); /* they were for another step */
+    /* When we are there too, it is taken to have begun with us. */
+    hth_roster_set_progress(s.roster[0], 7, 0, 10);
+    hth_world_run_for(s.world, S / 10);
+    hth_roster_batch(s.roster[0], 7, 1000, &b);
+    assert_int_equal(b.ahead + b.behind, 1); /* the third, who never said */
+    assert_close(b.samples, 3, 1e-6, 0);
+    /* A note of the step before is older than the word; one that is much younger is not. */
+    hth_roster_set_progress(s.roster[1], 6, 0, 30);
+    hth_world_run_for(s.world, S);
+    assert_int_equal(seen_by_first(&s, 1)->note.step, 6);
+    assert_int_equal(seen_by_first(&s, 1)->step, 7);
+    hth_world_run_for(s.world, 5 * S);
+    hth_roster_set_progress(s.roster[1], 2, 0, 30);
+    hth_world_run_for(s.world, S);
+    assert_int_equal(seen_by_first(&s, 1)->step, 2);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), UINT64_MAX);
+    assert_int_equal(seen_by_first(&s, 1)->step, HTH_AVG_STEP_MAX);
+    stop(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_speaks_stays),      cmocka_unit_test(who_is_missed_and_speaks),
+        cmocka_unit_test(a_late_note),           cmocka_unit_test(a_goodbye_counts),
+        cmocka_unit_test(the_later_step_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
