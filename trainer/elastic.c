@@ -97,13 +97,15 @@ enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *nor
     return HTH_OK;
 }
 
-/* Speed counts only while flights may start: waiting for others is no measure of this machine. */
+/* Speed counts only while flights may start: waiting for others is no measure of this machine. It
+ * counts from then, and not from the first landing: of few flights that are in the air together all
+ * land at once, and what they took would not be seen. */
 static void measure_speed(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
     int64_t now = hth_now_us(t->env);
 
-    if (b->landed_us > 0 && now > b->landed_us) {
+    if (b->landed_us > 0) {
         double s = (double)(now - b->landed_us) / 1e6 / t->opts.micro_batch;
 
         b->s_per_sample += SPEED_FACTOR * (s - b->s_per_sample);
@@ -230,6 +232,8 @@ static void gather_again(struct hth_trainer *t)
     b->taken = 0;
     b->prepared = false;
     b->phase = HTH_BATCH_GATHER;
+    if (b->landed_us == 0)
+        b->landed_us = hth_now_us(t->env);
     if (t->opts.share.roster != NULL)
         hth_roster_set_ready_at(t->opts.share.roster, 0); /* not known yet */
     hth_share_tell(t);
