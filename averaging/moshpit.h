@@ -30,8 +30,9 @@
  * must come as their line has not met yet, as long as for the others; for a peer that was dropped
  * or did not come, only after it has spoken in the roster again.
  *
- * Who looks says so to us over its own connection, and the roster is told: a step that is later
- * than its note's, and that it lives while its notes are late.
+ * Who looks says so to us over its own connection, and the roster is told that it lives while its
+ * notes are late; and where one line holds all, its step, which may be later than its note's. (On a
+ * grid rows may be a step ahead of each other, and who is behind still meets those it waits for.)
  *
  * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
  * are told by reason and counted; none of them stops anything.

@@ -258,7 +258,8 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->weight,
                               .step = s->offer.step,
-                              .says_step = s->offer.sweep != HTH_AVG_SWEEP_AUTO,
+                              .says_step =
+                                  s->offer.sweep != HTH_AVG_SWEEP_AUTO && s->shape.dims == 1,
                               .origin = s->origin,
                               .ready = ready,
                               .window_us = hth_sweep_window_us(s),

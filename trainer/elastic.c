@@ -315,9 +315,9 @@ static bool fell_behind(struct hth_trainer *t, const struct hth_roster_batch *al
     }
     if (b->behind_since_us == 0)
         b->behind_since_us = now;
-    if (steps > 1 || now - b->behind_since_us > BEHIND_US) {
+    if (steps > 1 || t->newcomer.approximate || now - b->behind_since_us > BEHIND_US) {
         b->behind_since_us = 0;
-        hth_newcomer_catch_up(t);
+        hth_newcomer_catch_up(t, steps);
     }
     return true;
 }

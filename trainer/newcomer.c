@@ -18,7 +18,10 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
-#define OVERTAKEN  3 /* states in a row: then the run is faster than its state can be fetched */
+/* States in a row that came too late: then the run is faster than its state can be fetched. One
+ * that was more than a step late says so at once. */
+#define OVERTAKEN 3
+#define GOES_MAX  8 /* at a step of the others, without taking one: then it is too old */
 
 /* ---- taking up ------------------------------------------------------------------------------- */
 
@@ -67,6 +70,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->stats.rows = n->samples * t->model->opts.seq_len;
     t->stats.share.catch_ups++;
     n->overtaken++;
+    n->goes = 0;
     n->approximate = false;
     t->average.at = n->updates;
     t->average.samples_at = n->samples;
@@ -126,14 +130,14 @@ static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
     bool in_step = t->newcomer.was_ready;
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
+        in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->note.step > t->stats.updates) {
+        if (can_be_ahead(r, p) && p->step > t->stats.updates) {
             char text[HTH_PEER_SHORT_LEN];
 
             HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
                     "%s says step %llu and %s: goes on without it for now",
-                    hth_peer_id_short(&p->id, text), (unsigned long long)p->note.step, why);
+                    hth_peer_id_short(&p->id, text), (unsigned long long)p->step, why);
             hth_roster_doubt(t->opts.share.roster, &p->id);
         }
 }
@@ -213,7 +217,7 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
         if (!can_be_ahead(r, p))
             continue;
         n++;
-        *step = HTH_MAX(*step, p->note.step);
+        *step = HTH_MAX(*step, p->step);
     }
     return n;
 }
@@ -338,15 +342,15 @@ static uint64_t step_of_others(const struct hth_trainer *t)
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
         uint32_t ahead = 0, until = 0;
 
-        if (!can_be_ahead(r, p) || p->note.step <= ours || p->note.step >= best)
+        if (!can_be_ahead(r, p) || p->step <= ours || p->step >= best)
             continue;
         for (uint32_t k = 0; (q = hth_roster_at(r, k)) != NULL; k++)
-            if (can_be_ahead(r, q) && q->note.step > ours) {
+            if (can_be_ahead(r, q) && q->step > ours) {
                 ahead++;
-                until += q->note.step <= p->note.step;
+                until += q->step <= p->step;
             }
         if (2 * until >= ahead)
-            best = p->note.step;
+            best = p->step;
     }
     return best == UINT64_MAX ? ours : best;
 }
@@ -359,9 +363,9 @@ static void go_on_approximately(struct hth_trainer *t)
     /* What a job copies now is labelled with the number of the step when it has ended. */
     if (skipped == 0 || t->ckpt.busy || t->newcomer.giving)
         return;
-    t->newcomer.overtaken++;
+    t->newcomer.goes++;
     HTH_LOG(
-        t->env, HTH_WARN, HTH_SUB_TRAIN,
+        t->env, t->newcomer.approximate ? HTH_DEBUG : HTH_WARN, HTH_SUB_TRAIN,
         "the state of a step takes longer to come than a step: goes on from step %llu with that "
         "of step %llu until parameters are averaged",
         (unsigned long long)step, (unsigned long long)t->stats.updates);
@@ -381,7 +385,7 @@ void hth_newcomer_nudge(struct hth_trainer *t)
 
 void hth_newcomer_stepped(struct hth_trainer *t)
 {
-    t->newcomer.overtaken = 0;
+    t->newcomer.overtaken = t->newcomer.goes = 0;
 }
 
 void hth_newcomer_is_whole(struct hth_trainer *t, bool alone)
@@ -395,16 +399,15 @@ void hth_newcomer_is_whole(struct hth_trainer *t, bool alone)
         hth_lineage_is_alike(&t->lineage, t->stats.updates);
 }
 
-void hth_newcomer_catch_up(struct hth_trainer *t)
+void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps)
 {
     bool averages = t->opts.share.every > 0;
     uint32_t overtaken = t->newcomer.overtaken;
+    bool too_late = overtaken >= OVERTAKEN || (overtaken > 0 && steps > 1);
 
     if (t->newcomer.boot != HTH_BOOT_READY)
         return;
-    if (averages && overtaken >= 2 * OVERTAKEN) /* and took no step: what it has is too old */
-        t->newcomer.overtaken = 0;
-    else if (averages && overtaken >= OVERTAKEN) {
+    if (averages && (too_late || t->newcomer.approximate) && t->newcomer.goes < GOES_MAX) {
         go_on_approximately(t);
         return;
     }

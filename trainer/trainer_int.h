@@ -154,7 +154,8 @@ struct hth_newcomer {
     uint64_t updates, samples, steps;
     struct hth_lineage lineage;
     struct hth_mark yields_to; /* step 0: to nobody, it is behind */
-    uint32_t overtaken;        /* states in a row that came too late, and goes without one */
+    uint32_t overtaken;        /* states in a row that came too late */
+    uint32_t goes;             /* without one, since the last of them */
     bool approximate;          /* goes on at a step whose parameters it has not quite */
     struct hth_blob *given;    /* being handed out */
     bool giving;
@@ -266,9 +267,10 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* May train; else it goes on with looking or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
-/* The others are ahead: their state is fetched; where it comes too late again and again and
- * parameters are averaged, it goes on at their step with what it has, approximately. */
-void hth_newcomer_catch_up(struct hth_trainer *t);
+/* The others are so many steps ahead: their state is fetched; where it comes too late and
+ * parameters are averaged, it goes on at their step with what it has, approximately, and goes along
+ * with them until it takes one. */
+void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps);
 /* The roster has changed: other newcomers may need us. */
 void hth_newcomer_nudge(struct hth_trainer *t);
 /* Has taken a step. */

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared batches whose steps are shorter than everything else: than a note's way through the DHT,
+ * than the fetching of a state. The DHT is left alone, nobody who is connected is lost from sight,
+ * and who missed a step gets in again.
+ */
+#include "averaging/moshpit.h"
+#include "core/dht.h"
+#include "core/mem.h"
+#include "sim/scenario_crew.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define S          HTH_US_PER_S
+#define MS         HTH_US_PER_MS
+#define MEMBERS    4
+#define LIFE       (4 * S)    /* of a note */
+#define STATE_LATE (300 * MS) /* about ten steps */
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+};
+
+/* A micro-batch takes about ten milliseconds. */
+static const struct hth_device device = {.flops_per_s = 50e9,
+                                         .bytes_per_s = 10e9,
+                                         .job_overhead_us = 800,
+                                         .compute_workers = 1,
+                                         .disk_bytes_per_s = 500e6,
+                                         .disk_latency_us = 100,
+                                         .up_bytes_per_s = 125e6,
+                                         .down_bytes_per_s = 125e6};
+
+static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+
+    w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    w.link.latency_us = 500;
+    f->world = hth_world_new(seed, &w);
+    task_mount(f->world, &f->files, 3);
+    o.trainer = task_classifier();
+    o.trainer.local_optim.schedule.lr = 0;
+    o.trainer.share.mode = HTH_SHARE_BATCH;
+    o.trainer.share.target = 48;
+    o.trainer.share.every = 100;
+    o.trainer.micro_batch = 6;
+    o.trainer.flights = 2;
+    o.trainer.updates_max = 1u << 30;
+    o.trainer.eval_every = 0;
+    o.members = MEMBERS;
+    o.roster.life_us = life_us;
+    o.device = &device;
+    f->crew = hth_crew_new(f->world, &o);
+    return f;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    assert_ok(hth_crew_err(f->crew));
+    hth_world_free(f->world);
+    hth_crew_free(f->crew);
+    hth_free(f);
+}
+
+static struct hth_train_stats stats_of(struct fixture *f, uint32_t i)
+{
+    struct hth_train_stats t;
+
+    hth_trainer_stats(hth_crew_trainer(f->crew, i), &t);
+    return t;
+}
+
+static uint64_t shared_by(struct fixture *f, uint32_t i)
+{
+    return stats_of(f, i).share.steps_shared;
+}
+
+static uint64_t dht_requests(struct fixture *f, uint32_t i)
+{
+    struct hth_dht_stats d;
+
+    hth_dht_stats(hth_node_dht(hth_crew_node(f->crew, i)), &d);
+    return d.puts + d.watches + d.gets;
+}
+
+/* So many steps of which it shares nine tenths, within that time. */
+static void check_takes_part(struct fixture *f, uint32_t i, int64_t within_us)
+{
+    uint64_t before = shared_by(f, i), steps = stats_of(f, 0).updates;
+
+    hth_world_run_for(f->world, within_us);
+    steps = stats_of(f, 0).updates - steps;
+    print_message("%llu of %llu steps, catch_ups %llu\n",
+                  (unsigned long long)(shared_by(f, i) - before), (unsigned long long)steps,
+                  (unsigned long long)stats_of(f, i).share.catch_ups);
+    assert_true(steps > 20);
+    assert_true(10 * (shared_by(f, i) - before) >= 9 * steps);
+}
+
+/* A look costs no place in the DHT; averages are whole the first time. */
+static void test_the_dht_is_left_alone(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct fixture *f = fixture_new(seed, 20 * S);
+        uint64_t requests[MEMBERS], steps;
+
+        hth_world_run_for(f->world, 5 * S);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            requests[i] = dht_requests(f, i);
+        steps = stats_of(f, 0).updates;
+        hth_world_run_for(f->world, 4 * S);
+        steps = stats_of(f, 0).updates - steps;
+        assert_true(steps > 80);
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            const struct hth_train_stats t = stats_of(f, i);
+
+            requests[i] = dht_requests(f, i) - requests[i];
+            if (requests[i] > 12) /* two notes a second, and a few of other kinds */
+                fail_msg("%llu requests in %llu steps", (unsigned long long)requests[i],
+                         (unsigned long long)steps);
+            assert_int_equal(t.share.steps_shared, t.updates);
+            assert_true(20 * t.share.short_of <= t.updates);
+        }
+        fixture_free(f);
+    }
+}
+
+static void lose_notes(struct fixture *f)
+{
+    struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
+
+    dht.lost_put = dht.partial = 1;
+    hth_world_set_dht(f->world, &dht);
+}
+
+/* Notes do not come any more: who is connected is there all the same. One of them dies then: the
+ * others go on without it. */
+static void test_notes_are_lost(void **state)
+{
+    struct fixture *f = fixture_new(3, LIFE);
+    uint64_t before;
+
+    (void)state;
+    hth_world_run_for(f->world, 5 * S);
+    lose_notes(f);
+    hth_world_run_for(f->world, 3 * LIFE);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        const struct hth_train_stats t = stats_of(f, i);
+
+        assert_int_equal(t.share.steps_alone, 0);
+        assert_int_equal(t.share.catch_ups, 0);
+        assert_int_equal(t.share.steps_shared, t.updates);
+        assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), MEMBERS);
+    }
+    hth_node_crash(hth_crew_node(f->crew, 3), HTH_CRASH_SILENT);
+    before = shared_by(f, 0);
+    hth_world_run_for(f->world, 2 * LIFE);
+    assert_true(shared_by(f, 0) > before + 50);
+    for (uint32_t i = 0; i < MEMBERS - 1; i++) {
+        assert_int_equal(stats_of(f, i).share.steps_alone, 0);
+        assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), MEMBERS - 1);
+    }
+    fixture_free(f);
+}
+
+/* States take ten steps on their way to that member. */
+static void run_with_late_states(struct fixture *f, uint32_t late, int64_t duration_us)
+{
+    int64_t end_us = hth_world_now_us(f->world) + duration_us;
+    bool was_coming = false;
+
+    while (hth_world_now_us(f->world) < end_us) {
+        bool coming = hth_crew_trainer(f->crew, late) != NULL &&
+                      stats_of(f, late).share.phase == HTH_SHARE_FETCHING;
+
+        for (uint32_t i = 0; coming && !was_coming && i < hth_crew_count(f->crew); i++)
+            if (i != late)
+                hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, late),
+                               hth_world_now_us(f->world) + STATE_LATE);
+        was_coming = coming;
+        hth_world_run_for(f->world, MS);
+    }
+}
+
+/* It does not run after the others for ever, though it reads of no step of theirs, and costs them
+ * nothing. */
+static void test_who_missed_steps_gets_in(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 4; seed <= 5; seed++) {
+        struct fixture *f = fixture_new(seed, 20 * S);
+        uint64_t shared;
+
+        hth_world_run_for(f->world, 5 * S);
+        lose_notes(f);
+        hth_node_set_side(hth_crew_node(f->crew, 3), 1);
+        hth_world_run_for(f->world, S);
+        hth_world_heal(f->world);
+        shared = shared_by(f, 0);
+        run_with_late_states(f, 3, 2 * S);
+        assert_true(shared_by(f, 0) > shared + 20);
+        check_takes_part(f, 3, 2 * S);
+        assert_true(stats_of(f, 3).share.catch_ups <= 2);
+        fixture_free(f);
+    }
+}
+
+static void test_a_newcomer_gets_in(void **state)
+{
+    struct fixture *f = fixture_new(6, 20 * S);
+
+    (void)state;
+    hth_world_run_for(f->world, 5 * S);
+    assert_int_equal(hth_crew_join(f->crew), MEMBERS);
+    run_with_late_states(f, MEMBERS, 4 * S);
+    check_takes_part(f, MEMBERS, 2 * S);
+    assert_true(stats_of(f, MEMBERS).share.catch_ups <= 2);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(stats_of(f, i).share.catch_ups, 0);
+    fixture_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_dht_is_left_alone),
+        cmocka_unit_test(test_notes_are_lost),
+        cmocka_unit_test(test_who_missed_steps_gets_in),
+        cmocka_unit_test(test_a_newcomer_gets_in),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
