@@ -233,7 +233,20 @@ static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enu
     return HTH_MIN(HTH_MAX(at_us, s->look_us) + 2 * patience_us, end_us);
 }
 
-/* Somebody has come in the place where it stands: those who met it last know that it is gone. */
+/* Somebody else stands where it does: there are more peers than cells. */
+static bool has_twin(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    const struct hth_roster_peer *q;
+
+    for (uint32_t i = 0; (q = hth_roster_at(s->mp->roster, i)) != NULL; i++)
+        if (q != p && q->note.generation == s->generation && has_values(s->mp, q) &&
+            memcmp(&q->note.cell, &p->note.cell, sizeof(p->note.cell)) == 0)
+            return true;
+    return false;
+}
+
+/* Somebody has come in the place where it stands: those who met it last know that it is gone. Of
+ * two who stand there one is no word about the other, which may be a connection later. */
 static bool is_replaced(const struct sweep *s, const struct hth_roster_peer *p)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
@@ -242,7 +255,8 @@ static bool is_replaced(const struct sweep *s, const struct hth_roster_peer *p)
     if (s->moves || axis == 0 || s->look == NULL)
         return false;
     theirs.cell = p->note.cell;
-    return hth_avg_line_eq(&ours, &theirs) && hth_look_covers(s->look, p->note.cell.at[axis]);
+    return hth_avg_line_eq(&ours, &theirs) && hth_look_covers(s->look, p->note.cell.at[axis]) &&
+           !has_twin(s, p);
 }
 
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max)
