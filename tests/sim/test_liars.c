@@ -133,7 +133,7 @@ static void those_who_desert(void **state)
     /* Each of three groups in 20 s: twice before it is shunned, once when 10 s are over. */
     assert_in_range((uint64_t)drops, TRAINERS, 4 * TRAINERS);
     assert_true(with * 2 > calm);
-    live(&hth_malice_deserter, HTH_SHARE_LOCAL, 0, &drops);
+    live(&hth_malice_deserter, HTH_SHARE_LOCAL, 1.5, &drops);
     assert_true(drops > 0);
 }
 

@@ -166,7 +166,7 @@ static bool have_ten(void *arg)
     return ((struct fixture *)arg)->updates[0] >= 10;
 }
 
-/* Each state comes a step or two too late to somebody, who after the third takes over the number of
+/* Each state comes a step or two too late to somebody, who then takes over the number of
  * the others' step. In that moment it copies its parameters for somebody else, who must not get
  * them under that number. */
 static bool is_asked_in_the_moment(uint64_t seed)
@@ -192,7 +192,7 @@ static bool is_asked_in_the_moment(uint64_t seed)
             hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, LATE),
                            hth_world_now_us(f->world) + 300 * MS);
         clogged = s.share.parts > 0 ? s.share.catch_ups : clogged;
-        if (s.share.catch_ups < 3)
+        if (s.share.catch_ups < 1)
             continue;
         ask(f);
         if (!copies)
