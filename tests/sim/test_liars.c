@@ -81,6 +81,11 @@ static uint64_t live(const struct hth_malice *kind, enum hth_share_mode mode, do
     return stats.updates;
 }
 
+static bool is_found_out(void *fleet)
+{
+    return strstr(hth_fleet_why(fleet), "of an average is") != NULL;
+}
+
 /* That its lies get into averages: the watch over what was offered (fleet.h), which is not kept
  * where somebody lies, finds them. */
 static void is_heard(const struct hth_malice *kind, enum hth_share_mode mode)
@@ -90,8 +95,7 @@ static void is_heard(const struct hth_malice *kind, enum hth_share_mode mode)
 
     unknown.in_averages = false;
     play_new(&p, &unknown, mode, 0);
-    hth_world_run_for(p.world, 6 * HTH_US_PER_S);
-    if (strstr(hth_fleet_why(p.fleet), "of an average is") == NULL)
+    if (!hth_world_run_until_true(p.world, is_found_out, p.fleet, 12 * HTH_US_PER_S))
         fail_msg("%s is not heard: '%s'", kind->name, hth_fleet_why(p.fleet));
     play_free(&p);
 }
