@@ -212,7 +212,9 @@ static void register_metrics(struct moshpit *mp)
 
 static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
 {
-    hth_roster_heard(((struct hth_moshpit *)arg)->roster, id, step);
+    const struct moshpit *mp = arg;
+
+    hth_roster_heard(mp->roster, id, step);
 }
 
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
