@@ -510,6 +510,30 @@ static void told_straight(void **state)
     crowd_stop(&c);
 }
 
+/* A place to stand in is one of the line's, and a step is one that a run can reach. */
+static void what_a_tell_says_is_in_range(void **state)
+{
+    uint8_t bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell = {.record = (const uint8_t *)"no record", .record_len = 9}, got;
+
+    (void)state;
+    tell.line.shape = (struct hth_avg_shape){.dims = 2, .size = {3, 4}};
+    tell.line.round = 1;
+    tell.missing = 4;
+    tell.step = HTH_AVG_STEP_MAX;
+    assert_ok(hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    assert_int_equal(got.missing, 4);
+    assert_true(got.step == HTH_AVG_STEP_MAX);
+    hth_tell_close(&got);
+    tell.missing = 5;
+    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    hth_tell_close(&got);
+    tell.missing = 4;
+    tell.step = HTH_AVG_STEP_MAX + 1;
+    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    hth_tell_close(&got);
+}
+
 /* One tells at most so many, and remembers at most so much of what others tell. */
 static void telling_is_bounded(void **state)
 {
@@ -741,6 +765,7 @@ int main(void)
         cmocka_unit_test(lying_leader),
         cmocka_unit_test(limits),
         cmocka_unit_test(told_straight),
+        cmocka_unit_test(what_a_tell_says_is_in_range),
         cmocka_unit_test(telling_is_bounded),
         cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
