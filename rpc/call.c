@@ -17,6 +17,7 @@
 #define STRANGER_TIMES     4
 #define STRANGER_TIMES_MAX 32
 #define STRANGER_SHARE     16
+#define STRANGER_PROBE     8
 #define SLOTS_MIN          2 /* most connections of a large swarm have a call out now and then */
 
 _Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits in an id");
@@ -227,15 +228,19 @@ static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
     if (usual_us == 0 || !call->sent)
         return now + STRANGER_LOOK_US;
     int64_t least = STRANGER_TIMES * usual_us, most = STRANGER_TIMES_MAX * usual_us;
-    return call->sent_us + HTH_MIN(HTH_MAX(tried_us / STRANGER_SHARE, least), most);
+    int64_t wait_us = HTH_MAX(tried_us / STRANGER_SHARE, least);
+    return call->sent_us + (call->probe ? wait_us : HTH_MIN(wait_us, most));
 }
 
 /* When to look at a call that begins: at its deadline, but for a stranger's. */
 static void call_watch(struct hth_rpc_call *call)
 {
     int64_t at = call->deadline_us;
-    if (call->adaptive && peer_deadline(call->peer, call->method)->count == 0) {
+    struct method_deadline *d =
+        call->adaptive ? deadline_of(call->rpc, &call->peer->deadlines, call->method) : NULL;
+    if (d != NULL && d->deadline.count == 0) {
         call->stranger = true;
+        call->probe = ++d->tries % STRANGER_PROBE == 0;
         at = HTH_MIN(at, stranger_until(call, call->started_us));
     }
     due_set(call->rpc, &call->due, at);

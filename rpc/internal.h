@@ -77,6 +77,7 @@ struct due {
 struct method_deadline {
     uint16_t method;
     int64_t since_us; /* when it was first called */
+    uint32_t tries;   /* calls that began before the first answer */
     struct hth_deadline deadline;
 };
 
@@ -193,7 +194,8 @@ struct hth_rpc_call {
     uint32_t slot;
     bool sent, ended;
     bool adaptive; /* the deadline is what was learnt, */
-    bool stranger; /* ... but this peer had never answered this method */
+    bool stranger; /* ... but this peer had never answered this method, */
+    bool probe;    /* ... and this call of it may wait for longer than others let expect */
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;

@@ -218,6 +218,7 @@ struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines
     struct method_deadline *d = &all->of[all->count++];
     d->method = method;
     d->since_us = hth_now_us(rpc->env);
+    d->tries = 0;
     hth_deadline_init(&d->deadline, &opts);
     return d;
 }

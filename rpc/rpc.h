@@ -162,10 +162,11 @@ struct hth_rpc_call_opts {
     struct hth_rpc_body body;
     /* 0: adaptive, from what this peer did for this method (deadline.h). One that never answered
      * it is waited for as long as others let expect: 4 to 32 times the deadline over all who did,
-     * growing with a sixteenth of the time that it has been called for; and the whole first
-     * deadline of deadline.h while nobody answered it. So
-     * one who takes calls and is silent costs a short wait, not the longest, and one who is slow
-     * from the beginning is met by a wait that is long enough, later. */
+     * growing with a sixteenth of the time since it was first called; each eighth call grows beyond
+     * the 32, so that nobody's quick answers shut out who is slow. Never longer than deadline.h
+     * says, and that long while nobody answered it. So one who takes calls and is silent costs a
+     * short wait, not the longest, and one who is slow from the beginning is met by a wait that is
+     * long enough, later. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
@@ -218,7 +219,8 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 /* Lets a connected peer hear of us: a PING, unless anything was sent to it since the last nudge or
  * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* The adaptive deadline a call of this method would get now, when it is no probe. */
+/* The adaptive deadline a call of this method would get now, when it is no probe; of a peer that
+ * never answered it, the longest. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
 /* Closes its connections: its calls fail with E_CLOSED. */
