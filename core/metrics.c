@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c: a registry in order of registration; values are relaxed atomics. */
+/* metrics.c: a registry in order of registration; counts are counters (counter.h), values are
+ * relaxed atomics. */
 #include "core/metrics.h"
 
 #include "core/counter.h"
