@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/peers.h"
 
+#include "core/limits.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
@@ -69,6 +70,12 @@ struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood)
     uint32_t last = hoods > 0 ? hoods - 1 : 0, number = HTH_MIN(index / hood, last);
     uint32_t first = number * hood;
     return (struct hth_hood){number, first, number < last ? hood : count - first};
+}
+
+uint64_t hth_hood_experts(uint32_t count, uint32_t hood, uint32_t experts)
+{
+    uint32_t last = hth_hood_of(count - 1, count, hood).size;
+    return (uint64_t)HTH_MAX(last, hood) * experts;
 }
 
 static struct hth_hood hood_of(const struct hth_peers *s, uint32_t index)
@@ -416,7 +423,9 @@ enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts 
     struct hth_rng rng;
     *out = NULL;
     if (opts->count < 2 || opts->hood < 2 || opts->experts < 1 ||
-        opts->experts > HTH_PEERS_EXPERTS_MAX || opts->payload_bytes < 1 || opts->call_every_us < 1)
+        opts->experts > HTH_PEERS_EXPERTS_MAX || opts->payload_bytes < 1 ||
+        opts->call_every_us < 1 ||
+        hth_hood_experts(opts->count, opts->hood, opts->experts) > HTH_GRID_DIM_MAX)
         return HTH_E_RANGE;
     struct hth_peers *s = hth_new(struct hth_peers);
     s->world = world;

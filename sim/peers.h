@@ -53,6 +53,8 @@ struct hth_hood {
     uint32_t number, first, size; /* peers first to first + size - 1 */
 };
 struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood);
+/* Of how many experts the layer of the largest is; HTH_GRID_DIM_MAX at most. */
+uint64_t hth_hood_experts(uint32_t count, uint32_t hood, uint32_t experts);
 
 struct hth_peers_stats {
     uint64_t calls, ok, failed, again, vanished;
@@ -62,8 +64,8 @@ struct hth_peers_stats {
     double latency_p99_us;
 };
 
-/* Makes the nodes. Errors: E_RANGE (fewer than 2 peers, no or too many experts, an empty payload).
- */
+/* Makes the nodes. Errors: E_RANGE (fewer than 2 peers; no experts, or too many of a peer or in a
+ * neighbourhood; an empty payload). */
 enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts *opts,
                            struct hth_peers **out) HTH_MUST;
 /* NULL is fine. */

@@ -236,6 +236,19 @@ static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+/* The experts of a neighbourhood lie along one axis. */
+static bool check_load(const struct hth_scenario *s, char *error, size_t max)
+{
+    uint64_t experts = hth_hood_experts(s->nodes, s->load.hood, s->load.experts);
+    if (s->swarm.trainers > 0 || experts <= HTH_GRID_DIM_MAX)
+        return true;
+    snprintf(error, max,
+             "a neighbourhood has %" PRIu64 " experts; at most %d: make load.hood or load.experts "
+             "smaller",
+             experts, HTH_GRID_DIM_MAX);
+    return false;
+}
+
 /* Names stand in CSV, JSON and scripts of gnuplot, which can run programs; files come from others.
  */
 static bool is_word(const char *name)
@@ -260,7 +273,8 @@ enum hth_err hth_scenario_check(const struct hth_scenario *s, char *error, size_
         return HTH_E_RANGE;
     }
     bool good = check_swarm(s, error, error_max) && check_numbers(s, error, error_max) &&
-                check_zones(s, error, error_max) && check_devices(s, error, error_max);
+                check_load(s, error, error_max) && check_zones(s, error, error_max) &&
+                check_devices(s, error, error_max);
     return good ? HTH_OK : HTH_E_RANGE;
 }
 

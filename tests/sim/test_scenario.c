@@ -241,6 +241,8 @@ static const struct {
     {"name: x\nnodes: +010\n", "without a 0 before it"},
     {"name: x\nduration_s: 0\n", "duration_s is 0"},
     {"name: x\nload: { hood: 0 }\n", "load.hood is 0"},
+    {"name: x\nload: { hood: 66, experts: 1000 }\n", "a neighbourhood has 66000 experts"},
+    {"name: x\nnodes: 66\nload: { hood: 65, experts: 1000 }\n", "make load.hood or load.experts"},
     {"name: x\nload: { payload_kib: 0.0 }\n", "load.payload_kib is 0"},
     {"name: x\nchurn: { shape: [0, 0] }\n", "churn.shape is 0"},
     {"name: x\nstragglers: { speed: [0, 0] }\n", "stragglers.speed is 0"},
