@@ -345,9 +345,9 @@ static void rpc_drained(void *arg)
            (unsigned long long)stats.rows_forward, (unsigned long long)stats.rows_backward,
            (unsigned long long)stats.steps);
     if (stats.experts_unsaved > 0)
-        hth_cli_say_error(
-            "%u experts could not be saved: what they learnt since their last checkpoint is lost",
-            stats.experts_unsaved);
+        hth_cli_say_error("%u of %u experts could not be saved: what was learnt since the last "
+                          "checkpoint is lost",
+                          stats.experts_unsaved, stats.experts);
     hth_peer_stop(&s->peer, stats.experts_unsaved > 0 ? HTH_EXIT_FAILURE : HTH_EXIT_OK);
 }
 

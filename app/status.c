@@ -269,7 +269,7 @@ static json_t *node_json(struct status *s, const struct hth_census_node *node)
     hth_json_text(o, "id", id);
     hth_json_text(o, "role", role_name(node->role));
     hth_json_text(o, "address", info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "");
-    hth_json_count(o, "experts", found ? (int)host.experts : 0);
+    hth_json_count(o, "experts", found ? host.experts : 0);
     hth_json_count(o, "queue_ms", info->queue_ms);
     hth_json_real(o, "rows_per_s", (double)info->rows_per_s);
     hth_json_text(o, "compute", serves ? hth_compute_name(info->compute) : "");

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static void test_a_host_drains(void **state)
 {
@@ -48,6 +49,27 @@ static void test_a_second_interrupt_ends_at_once(void **state)
     proc_signal(t.host[0], SIGCONT);
     assert_int_equal(proc_wait(t.host[0]), 130);
     proc_must_say(t.host[0], "draining: ");
+    place_end(p);
+}
+
+/* Its folder for checkpoints is a file: what it learnt is lost, and whoever waits for its end has
+ * to know. */
+static void test_a_host_that_can_not_save(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    assert_int_equal(mkdir(place_path(p, "host0"), 0700), 0);
+    place_write(p, "host0/experts", "", 0);
+    toy_start_host(&t, 0);
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(t.trainer, "test after 100 updates");
+    proc_signal(t.host[0], SIGINT);
+    assert_int_equal(proc_wait(t.host[0]), 1);
+    proc_must_say(t.host[0], "of 4 experts could not be saved");
+    proc_must_say(t.host[0], "optimiser steps");
+    assert_int_equal(proc_stop(t.trainer), 130);
     place_end(p);
 }
 
@@ -125,6 +147,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_host_drains, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_second_interrupt_ends_at_once, place_setup,
                                         place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_host_that_can_not_save, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_trainer_that_must_end_at_once, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
