@@ -17,19 +17,26 @@
 
 /* ---- what is heard -------------------------------------------------------------------------- */
 
-/* The place for a peer's word: its own, a free one, or the oldest. */
+/* The place for a peer's word: its own, a free one, or the oldest. Words differ by schema, which
+ * anybody can make up: who says many takes the place of its own. */
 static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema)
 {
-    struct heard *oldest = &m->heard[0];
+    struct heard *oldest = &m->heard[0], *its_oldest = NULL;
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         struct heard *h = &m->heard[i];
-        if (h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id))
+        bool is_its = h->until_us > 0 && hth_peer_id_eq(&h->id, id);
+
+        if (is_its && h->schema == schema)
             return h;
         if (h->until_us < oldest->until_us)
             oldest = h;
+        if (is_its && (its_oldest == NULL || h->until_us < its_oldest->until_us))
+            its_oldest = h;
+        count += is_its;
     }
-    return oldest;
+    return count < HTH_AVG_HEARD_EACH_MAX ? oldest : its_oldest;
 }
 
 void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,

@@ -90,7 +90,8 @@
 #define HTH_AVG_HELPERS_MAX     256             /* of them, who only reduce */
 #define HTH_AVG_LOOKS_MAX       16              /* of one node at once */
 #define HTH_AVG_TELL_MAX        48              /* peers that are told straight */
-#define HTH_AVG_HEARD_MAX       256             /* such words that are remembered */
+#define HTH_AVG_HEARD_MAX       256             /* such words that are remembered, ... */
+#define HTH_AVG_HEARD_EACH_MAX  4               /* ... of one peer */
 #define HTH_AVG_BEGUN_MAX       64              /* groups remembered for members that missed it */
 #define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* that one looks for a group */
 #define HTH_AVG_OFFERS_MAX      8               /* of one node at once */

@@ -534,37 +534,69 @@ static void what_a_tell_says_is_in_range(void **state)
     hth_tell_close(&got);
 }
 
-/* One tells at most so many, and remembers at most so much of what others tell. */
-static void telling_is_bounded(void **state)
+static void send_tell(const struct mate *from, const struct mate *to, uint64_t round,
+                      uint64_t schema)
 {
     static uint8_t bytes[HTH_TELL_BYTES_MAX];
-    struct hth_tell tell = {.record = (const uint8_t *)"no record", .record_len = 9};
+    static struct raw ignored;
+    const struct hth_rpc_target target = {to->env->self, to->addr};
+    struct hth_rpc_call_opts call = {
+        .method = HTH_MATCH_METHOD_TELL, .body = {.payload = bytes}, .timeout_us = HTH_US_PER_S};
+    struct hth_tell tell = {.line = from->crowd->look.line,
+                            .schema = schema,
+                            .record = (const uint8_t *)"no record",
+                            .record_len = 9};
+
+    tell.line.round = round;
+    call.body.payload_len = hth_tell_pack(&tell, bytes);
+    assert_ok(hth_rpc_call(from->rpc, &target, &call, on_raw, &ignored, NULL));
+}
+
+/* The round in which that one looks; 0: nothing was heard of it. */
+static uint64_t heard(const struct mate *by, const struct mate *of, uint64_t schema)
+{
+    const struct hth_avg_line *line = hth_match_heard(by->match, &of->env->self, schema, NULL);
+
+    return line != NULL ? line->round : 0;
+}
+
+/* One tells at most so many. Of what others tell the newest is remembered; and one who tells much
+ * takes the place of nobody else's words. */
+static void telling_is_bounded(void **state)
+{
+    const uint32_t others = HTH_AVG_HEARD_MAX / HTH_AVG_HEARD_EACH_MAX + 1;
+    const uint64_t schemas = HTH_AVG_HEARD_EACH_MAX;
     struct hth_match_stats s;
     struct crowd c;
 
     (void)state;
-    crowd_start(&c, 19, 64, NULL);
+    crowd_start(&c, 19, others + 1, NULL);
+    c.look.window_us = 20 * HTH_US_PER_S;
     c.look.known = known_all;
     crowd_look(&c.mate[0]);
     hth_match_stats(c.mate[0].match, &s);
     assert_int_equal(s.tells_out, HTH_AVG_TELL_MAX);
-    tell.line = c.look.line;
-    tell.line.round = 77;
-    for (tell.schema = 1; tell.schema <= HTH_AVG_HEARD_MAX + 1; tell.schema++) {
-        struct hth_rpc_target target = {c.mate[0].env->self, c.mate[0].addr};
-        struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL,
-                                         .body = {.payload = bytes},
-                                         .timeout_us = HTH_US_PER_S};
-        static struct raw ignored;
-        call.body.payload_len = hth_tell_pack(&tell, bytes);
-        assert_ok(hth_rpc_call(c.mate[1].rpc, &target, &call, on_raw, &ignored, NULL));
+    send_tell(&c.mate[2], &c.mate[0], 78, 1);
+    hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
+    for (uint64_t schema = 1; schema <= HTH_AVG_HEARD_MAX + 1; schema++) {
+        send_tell(&c.mate[1], &c.mate[0], 77, schema);
         hth_world_run_for(c.world, 5 * HTH_US_PER_MS);
     }
     hth_world_run_for(c.world, 200 * HTH_US_PER_MS);
-    assert_null(hth_match_heard(c.mate[0].match, &c.mate[1].env->self, 1, NULL));
-    assert_int_equal(
-        hth_match_heard(c.mate[0].match, &c.mate[1].env->self, HTH_AVG_HEARD_MAX + 1, NULL)->round,
-        77);
+    assert_int_equal(heard(&c.mate[0], &c.mate[2], 1), 78);
+    for (uint64_t schema = 1; schema <= HTH_AVG_HEARD_MAX + 1; schema++)
+        assert_int_equal(heard(&c.mate[0], &c.mate[1], schema),
+                         schema > HTH_AVG_HEARD_MAX + 1 - schemas ? 77 : 0);
+
+    for (uint32_t i = 1; i <= others; i++) {
+        for (uint64_t schema = 1; schema <= schemas; schema++)
+            send_tell(&c.mate[i], &c.mate[0], 79, schema);
+        hth_world_run_for(c.world, 20 * HTH_US_PER_MS);
+    }
+    hth_world_run_for(c.world, 200 * HTH_US_PER_MS);
+    assert_int_equal(heard(&c.mate[0], &c.mate[1], 1), 0);
+    for (uint32_t i = 2; i <= others; i++)
+        assert_int_equal(heard(&c.mate[0], &c.mate[i], schemas), 79);
     hth_look_cancel(c.mate[0].look);
     c.mate[0].look = NULL;
     crowd_stop(&c);
