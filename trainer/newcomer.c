@@ -23,6 +23,43 @@
 #define OVERTAKEN 3
 #define GOES_MAX  8 /* at a step of the others, without taking one: then it is too old */
 
+/* ---- who is ahead ---------------------------------------------------------------------------- */
+
+static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+/* A trainer that was in step does not stop for a word that nobody proves; a newcomer only where
+ * others are at its own step. Who told the truth is believed again in a minute. */
+static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    bool in_step = t->newcomer.was_ready;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
+    for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p) && p->step > t->stats.updates) {
+            char text[HTH_PEER_SHORT_LEN];
+
+            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                    "%s says step %llu and %s: goes on without it for now",
+                    hth_peer_id_short(&p->id, text), (unsigned long long)p->step, why);
+            hth_roster_doubt(t->opts.share.roster, &p->id);
+        }
+}
+
+/* Another one is fetched in a moment. */
+static void is_of_no_use(struct hth_trainer *t, enum hth_err err)
+{
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s", hth_err_text(err));
+    doubt_who_is_ahead(t, "what came of it is of no use");
+    hth_timer_set(t->env, t->newcomer.timer, HTH_US_PER_S);
+}
+
 /* ---- taking up ------------------------------------------------------------------------------- */
 
 static void apply_run(struct hth_work *work)
@@ -31,8 +68,6 @@ static void apply_run(struct hth_work *work)
 
     t->newcomer.err = hth_run_state_take_up(t);
 }
-
-static void fetch(struct hth_trainer *t);
 
 static void ready(struct hth_trainer *t)
 {
@@ -56,9 +91,9 @@ static void apply_done(struct hth_work *work, enum hth_err err)
         err = n->err;
     hth_blob_unref(n->values);
     n->values = NULL;
-    if (err == HTH_E_NOT_FINITE) {
-        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "the state fetched holds NaN: another is tried");
-        fetch(t);
+    if (err == HTH_E_NOT_FINITE || err == HTH_E_RANGE) {
+        n->boot = HTH_BOOT_FETCH;
+        is_of_no_use(t, err);
         return;
     }
     if (err != HTH_OK) {
@@ -115,33 +150,6 @@ static void on_news(void *arg, const char *text)
     snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
 }
 
-static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
-{
-    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
-           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
-}
-
-/* A trainer that was in step does not stop for a word that nobody proves; a newcomer only where
- * others are at its own step. Who told the truth is believed again in a minute. */
-static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
-{
-    const struct hth_roster *r = t->opts.share.roster;
-    const struct hth_roster_peer *p;
-    bool in_step = t->newcomer.was_ready;
-
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
-    for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->step > t->stats.updates) {
-            char text[HTH_PEER_SHORT_LEN];
-
-            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
-                    "%s says step %llu and %s: goes on without it for now",
-                    hth_peer_id_short(&p->id, text), (unsigned long long)p->step, why);
-            hth_roster_doubt(t->opts.share.roster, &p->id);
-        }
-}
-
 static void on_fetched(void *arg, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
@@ -154,13 +162,12 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         n->values = hth_blob_ref(r->values);
         n->boot = HTH_BOOT_LAND;
     } else {
-        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s",
-                hth_err_text(err));
-        doubt_who_is_ahead(t, "what came of it is of no use");
+        is_of_no_use(t, err);
     }
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;
-    hth_timer_set(t->env, n->timer, err == HTH_OK ? 0 : HTH_US_PER_S);
+    if (err == HTH_OK)
+        hth_timer_set(t->env, n->timer, 0);
 }
 
 static bool is_winner(void *arg, const struct hth_roster_peer *p)

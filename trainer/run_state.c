@@ -137,15 +137,26 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_st
     return HTH_OK;
 }
 
+/* Moments of the second order are means of squares. */
+static enum hth_err check_part(const float *v, size_t len, enum hth_part part)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (!isfinite(v[i]))
+            return HTH_E_NOT_FINITE;
+        if (part == HTH_PART_STATE1 && v[i] < 0)
+            return HTH_E_RANGE;
+    }
+    return HTH_OK;
+}
+
 enum hth_err hth_run_state_take_up(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     const float *values = (const float *)n->values->data;
     size_t len = hth_params_flat_len(t->model->params);
 
-    for (size_t i = 0; i < part_count(t) * len; i++)
-        if (!isfinite(values[i]))
-            return HTH_E_NOT_FINITE;
+    for (uint32_t i = 0; i < part_count(t); i++)
+        HTH_TRY(check_part(values + i * len, len, part_of[i]));
     for (uint32_t i = 0; i < part_count(t); i++)
         HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
                                   values + i * len));

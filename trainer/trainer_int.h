@@ -293,7 +293,8 @@ uint64_t hth_run_state_step(void *trainer);
  * reader's; E_STALE (not of those who won the vote). */
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,
                                 struct hth_newcomer *out) HTH_MUST;
-/* In a job: the fetched values into the model. Errors: E_NOT_FINITE, the kernels'. */
+/* In a job: the fetched values into the model. Errors: E_NOT_FINITE, E_RANGE (squares below 0): the
+ * model is as it was; the kernels'. */
 enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 
 /* share.c */

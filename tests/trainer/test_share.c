@@ -10,6 +10,7 @@
 #include "rpc/rpc.h"
 #include "support/test.h"
 #include "trainer/crew.h"
+#include "trainer/lineage.h"
 
 #define S           HTH_US_PER_S
 #define MS          HTH_US_PER_MS
@@ -396,13 +397,14 @@ static void test_most_of_a_grid_die(void **state)
     check_many_die(9, 4, 3, HTH_CRASH_SILENT);
 }
 
-enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, LIES };
+enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, NOT_FINITE, BELOW_ZERO, LIES };
 
 static struct liar {
     enum lie lie;
     struct hth_rpc *rpc;
     struct hth_roster *roster;
     struct hth_state_desc desc;
+    float *values; /* the state that it says it has */
 } liar;
 
 static void halt_liar(struct hth_env *env, void *arg)
@@ -412,6 +414,7 @@ static void halt_liar(struct hth_env *env, void *arg)
     hth_roster_free(liar.roster);
     hth_rpc_free(liar.rpc);
     hth_state_desc_clear(&liar.desc);
+    hth_free(liar.values);
     memset(&liar, 0, sizeof(liar));
 }
 
@@ -427,7 +430,6 @@ static void on_describe(void *arg, struct hth_rpc_request *req)
     hth_free(bytes);
 }
 
-/* All parts are zeros. */
 static void on_part(void *arg, struct hth_rpc_request *req)
 {
     struct hth_tensor part = {.dtype = HTH_U8, .ndim = 1};
@@ -445,29 +447,54 @@ static void on_part(void *arg, struct hth_rpc_request *req)
     assert_ok(hth_state_part_open(payload, len, &root, &index));
     part.dim[0] = hth_state_part_len(&liar.desc, index);
     assert_ok(hth_env_blob_new(env, part.dim[0], NULL, &part.blob));
-    memset(part.blob->data, 0, part.dim[0]);
+    memcpy(part.blob->data, (const uint8_t *)liar.values + index * liar.desc.part_bytes,
+           part.dim[0]);
     hth_rpc_reply(req, &body);
     hth_blob_unref(part.blob);
 }
 
-/* A state of zeros, without the counters that belong to one. */
+/* As run_state.c has it. */
+static size_t counters(size_t floats, uint32_t slots, uint8_t *out, size_t size)
+{
+    struct hth_lineage lineage;
+    struct hth_writer w;
+
+    hth_lineage_init(&lineage, HTH_AVG_STEP_MAX);
+    hth_writer_init(&w, out, size);
+    hth_write_u32(&w, 2);
+    hth_write_u32(&w, slots);
+    hth_write_u64(&w, floats);
+    for (int i = 0; i < 3; i++)
+        hth_write_u64(&w, HTH_AVG_STEP_MAX);
+    hth_lineage_write(&lineage, &w);
+    return w.pos;
+}
+
+/* A state of zeros without the counters that belong to one; or with them, and one number of the
+ * last squares is none. */
 static void describe(struct fixture *f, struct hth_env *env)
 {
     struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(f->crew, 0)));
-    size_t bytes = (1 + hth_params_state_slots(p)) * hth_params_flat_len(p) * sizeof(float);
-    uint8_t *zeros = hth_calloc(1, bytes);
+    uint32_t slots = hth_params_state_slots(p);
+    size_t floats = hth_params_flat_len(p), count = (1 + slots) * floats, len = 0;
+    uint8_t meta[HTH_STATE_META_MAX];
 
+    liar.values = hth_new_array(float, count);
+    if (liar.lie == NOT_FINITE || liar.lie == BELOW_ZERO) {
+        len = counters(floats, slots, meta, sizeof(meta));
+        liar.values[count - 1] = liar.lie == NOT_FINITE ? NAN : -1;
+    }
     assert_ok(hth_state_desc_init(&liar.desc, hth_roster_self(liar.roster)->schema,
-                                  HTH_AVG_STEP_MAX, NULL, 0, bytes));
+                                  HTH_AVG_STEP_MAX, meta, len, count * sizeof(float)));
     for (uint32_t i = 0; i < liar.desc.parts; i++)
-        env->crypto->hash(zeros, hth_state_part_len(&liar.desc, i), &liar.desc.hashes[i]);
+        env->crypto->hash((const uint8_t *)liar.values + i * liar.desc.part_bytes,
+                          hth_state_part_len(&liar.desc, i), &liar.desc.hashes[i]);
     hth_state_desc_seal(&liar.desc, env->crypto);
-    hth_free(zeros);
 }
 
 /* Somebody says a step far ahead. It is not there; or says what its state is and never gives it; or
- * gives one that means nothing. There are so few others that it is a quarter of all. They look for
- * that state, do not get it, and go on. */
+ * gives one that means nothing, or can't be trained on. There are so few others that it is a
+ * quarter of all. They look for that state, do not get it, and go on. */
 static void check_forged_step(uint32_t trainers, enum lie lie)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
