@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_moments.c: moments of shared batches that are over soon: the first grid of a run, a copy of
- * the parameters under way when the number of the step changes, and a restart within a step.
+ * the parameters under way when the number of the step changes, an average of parameters under way
+ * when they are replaced, and a restart within a step.
  */
 #include "averaging/roster.h"
 #include "averaging/state.h"
@@ -15,6 +16,7 @@
 #define MS        HTH_US_PER_MS
 #define MEMBERS   4
 #define LATE      MEMBERS /* the number of who comes to them */
+#define BACK      3       /* that of who goes and is back */
 #define CREW_PORT 7000
 
 struct fixture {
@@ -33,6 +35,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     f->stats[i] = *stats;
 }
 
+static void hold_back(void *arg, uint32_t i, struct hth_trainer_opts *t);
+
 /* On crew_slow a step of four takes a fifth of a second. */
 static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct hth_device *device)
 {
@@ -50,6 +54,7 @@ static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct h
     o.members_max = MEMBERS + 1;
     o.device = device;
     o.on_update = on_update;
+    o.edit = hold_back;
     o.arg = f;
     f->crew = hth_crew_new(f->world, &o);
     return f;
@@ -218,9 +223,121 @@ static void test_copy_keeps_its_number(void **state)
     assert_true(asked >= 2);
 }
 
-/* ---- a restart within a step ----------------------------------------------------------------- */
+/* ---- an average under way -------------------------------------------------------------------- */
 
-#define BACK 3
+/* The averager of one of them, which keeps an offer of parameters to itself when the test says. */
+static struct {
+    bool armed;
+    struct hth_averager_ops ops;
+    struct hth_averager averager;
+    const struct hth_averager_ops *true_ops;
+    hth_avg_round_fn *fn;
+    void *arg;
+    struct hth_blob *values; /* NULL: nothing is kept back */
+    uint64_t ticket;
+    uint64_t steps, rounds; /* of its trainer, before */
+} held;
+
+static enum hth_err held_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    held.fn = fn;
+    held.arg = arg;
+    return held.true_ops->start(self, fn, arg);
+}
+
+static enum hth_err held_offer(void *self, const struct hth_avg_offer *offer)
+{
+    if (!held.armed || offer->kind != 0) /* others are of gradients */
+        return held.true_ops->offer(self, offer);
+    held.armed = false;
+    held.values = hth_blob_ref(offer->values);
+    held.ticket = offer->ticket;
+    return HTH_OK;
+}
+
+static void hold_back(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    (void)arg;
+    if (i != BACK)
+        return;
+    memset(&held, 0, sizeof(held));
+    held.true_ops = t->averager->ops;
+    held.ops = *t->averager->ops;
+    held.ops.start = held_start;
+    held.ops.offer = held_offer;
+    held.averager = (struct hth_averager){&held.ops, t->averager->self};
+    t->averager = &held.averager;
+}
+
+static bool is_held(void *arg)
+{
+    (void)arg;
+    return held.values != NULL;
+}
+
+static struct hth_train_stats stats_of_back(struct fixture *f)
+{
+    struct hth_train_stats s;
+
+    hth_trainer_stats(hth_crew_trainer(f->crew, BACK), &s);
+    return s;
+}
+
+/* And taken a step since: it need not do so again. */
+static bool has_caught_up(void *arg)
+{
+    struct hth_train_stats s = stats_of_back(arg);
+
+    held.steps = s.share.catch_ups > 0 ? held.steps : s.share.steps_shared;
+    return s.share.steps_shared > held.steps;
+}
+
+static bool has_had_four(void *arg)
+{
+    return stats_of_back(arg).rounds >= held.rounds + 4;
+}
+
+static void let_it_go(void)
+{
+    struct hth_avg_result r = {.ticket = held.ticket,
+                               .values = held.values,
+                               .average = hth_blob_try_new(held.values->size),
+                               .weight_fraction = 1,
+                               .members = MEMBERS};
+
+    memset(r.average->data, 0, r.average->size);
+    held.fn(held.arg, &r);
+    hth_blob_unref(r.average);
+    hth_blob_unref(held.values);
+    held.values = NULL;
+}
+
+/* Cut off while an average of its parameters is under way, one takes up the others': the average of
+ * those it had is for nothing, and those that come later are not. */
+static void test_average_of_what_is_no_more(void **state)
+{
+    struct fixture *f = fixture_new(41, 4, &crew_slow);
+    struct hth_train_stats before, after;
+
+    (void)state;
+    assert_true(hth_world_run_until_true(f->world, have_ten, f, 60 * S));
+    held.armed = true;
+    assert_true(hth_world_run_until_true(f->world, is_held, f, 60 * S));
+    hth_node_set_side(hth_crew_node(f->crew, BACK), 1);
+    hth_world_run_for(f->world, 8 * S);
+    hth_world_heal(f->world);
+    assert_true(hth_world_run_until_true(f->world, has_caught_up, f, 60 * S));
+    before = stats_of_back(f);
+    held.rounds = before.rounds;
+    let_it_go();
+    after = stats_of_back(f);
+    assert_int_equal(after.rounds + after.rounds_failed, before.rounds + before.rounds_failed);
+    assert_true(hth_world_run_until_true(f->world, has_had_four, f, 60 * S));
+    assert_int_equal(stats_of_back(f).share.catch_ups, before.share.catch_ups);
+    fixture_free(f);
+}
+
+/* ---- a restart within a step ----------------------------------------------------------------- */
 
 static bool has_saved_six(void *arg)
 {
@@ -271,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_grid_is_used_at_once),
         cmocka_unit_test(test_copy_keeps_its_number),
+        cmocka_unit_test(test_average_of_what_is_no_more),
         cmocka_unit_test(test_back_before_the_next_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
