@@ -297,6 +297,9 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct hth_roster_peer *p = *user;
     int64_t ahead;
 
+    if (rec->part !=
+        0) /* a peer has one note: two would be one peer, freed with the first of them */
+        return HTH_E_RANGE;
     HTH_TRY(hth_roster_note_read(rec->payload, rec->payload_len, &note));
     if (hth_peer_id_eq(&rec->owner_id, &r->env->self)) /* said before a restart, or just now */
         return HTH_OK;

@@ -782,6 +782,41 @@ static void test_notes_believed_are_bounded(void **state)
     swarm_clear(&s);
 }
 
+/* Two notes of one peer, as anybody can sign them: the first part is its note, others are none. */
+static void test_one_note_of_each(void **state)
+{
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_stats stats;
+    struct hth_topic topic;
+    struct hth_note *note[2];
+    struct hth_node *n;
+
+    (void)state;
+    swarm_init(&s, 16, 1);
+    add(&s, &o);
+    hth_topic_init(&topic, hth_node_env(s.node[0])->crypto, "net", HTH_RECORD_PROGRESS, "roster",
+                   6);
+    opts.life_us = 5 * S;
+    n = hth_world_node(s.world, "stranger", NULL);
+    for (uint8_t i = 0; i < 2; i++) {
+        opts.part = i;
+        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
+                               &note[i]));
+    }
+    hth_world_run_for(s.world, 5 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_int_equal(stats.seen, 1);
+    for (uint32_t i = 2; i-- > 0;) {
+        hth_note_free(note[i]);
+        hth_world_run_for(s.world, 15 * S);
+        hth_roster_stats(s.roster[0], &stats);
+        assert_int_equal(stats.seen, i);
+    }
+    swarm_clear(&s);
+}
+
 static void test_options(void **state)
 {
     struct swarm s;
@@ -835,6 +870,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_notes),
         cmocka_unit_test(test_limits_of_notes),
         cmocka_unit_test(test_notes_believed_are_bounded),
+        cmocka_unit_test(test_one_note_of_each),
         cmocka_unit_test(test_options),
     };
 
