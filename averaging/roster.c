@@ -271,6 +271,24 @@ static void take_out(struct hth_roster *r, struct hth_roster_peer *p)
     hth_free(p);
 }
 
+/* Notes are bounded by the board; who is kept without one goes first, and of those who spoke
+ * longest ago. */
+static enum hth_err make_room(struct hth_roster *r)
+{
+    struct hth_roster_peer *oldest = NULL;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct hth_roster_peer *p = r->peers[i];
+
+        if (p->kept && (oldest == NULL || p->spoke_us < oldest->spoke_us))
+            oldest = p;
+    }
+    if (oldest == NULL)
+        return HTH_E_BUDGET;
+    take_out(r, oldest);
+    return HTH_OK;
+}
+
 /* What it told us later than the note was issued is newer than the note. */
 static uint64_t step_of(const struct hth_roster *r, const struct hth_roster_peer *p,
                         const struct hth_roster_note *note, int64_t issued_us)
@@ -305,6 +323,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         return HTH_OK;
     if (p == NULL)
         p = hth_roster_get(r, &rec->owner_id); /* it was kept */
+    if (p == NULL && r->count == HTH_AVG_ROSTER_MAX)
+        HTH_TRY(make_room(r));
     if (p == NULL)
         p = insert(r, &rec->owner_id);
     else

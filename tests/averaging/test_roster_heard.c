@@ -5,6 +5,7 @@
  */
 #include "averaging/roster.h"
 #include "core/mem.h"
+#include "dht/board.h"
 #include "sim/world.h"
 #include "support/test.h"
 
@@ -189,12 +190,69 @@ static void the_later_step_counts(void **state)
     stop(&s);
 }
 
+static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
+{
+    struct hth_roster_note note = {.addr = {.family = 4, .port = 1}, .schema = 7};
+
+    (void)arg;
+    return hth_roster_note_write(&note, w);
+}
+
+/* As many as are believed let their notes go by and speak, and as many others come: those who are
+ * kept without a note make room. */
+static void kept_ones_are_bounded(void **state)
+{
+    enum { STRANGERS = 2 * HTH_AVG_ROSTER_MAX };
+    static struct hth_note *note[STRANGERS];
+    static struct hth_node *node[STRANGERS];
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_roster_stats stats;
+    struct hth_topic topic;
+    uint32_t seen[2] = {0};
+    struct swarm s;
+
+    (void)state;
+    start(&s, 6);
+    end(&s, 1);
+    end(&s, 2);
+    hth_world_run_for(s.world, 30 * S);
+    hth_topic_init(&topic, hth_node_env(s.node[0])->crypto, "net", HTH_RECORD_PROGRESS, "roster",
+                   6);
+    opts.life_us = 5 * S;
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        if (i == HTH_AVG_ROSTER_MAX) {
+            hth_world_run_for(s.world, 3 * S);
+            for (uint32_t k = 0; k < i; k++) {
+                hth_roster_heard(s.roster[0], &hth_node_env(node[k])->self, 0);
+                hth_note_free(note[k]);
+            }
+            hth_world_run_for(s.world, 10 * S);
+            hth_roster_stats(s.roster[0], &stats);
+            assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX - 1); /* and its own */
+        }
+        node[i] = hth_world_node(s.world, "stranger", NULL);
+        assert_ok(hth_note_new(hth_node_env(node[i]), hth_node_dht(node[i]), &topic, &opts,
+                               fill_stranger, NULL, &note[i]));
+    }
+    hth_world_run_for(s.world, 4 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX);
+    for (uint32_t i = 0; i < STRANGERS; i++)
+        seen[i >= HTH_AVG_ROSTER_MAX] +=
+            hth_roster_find(s.roster[0], &hth_node_env(node[i])->self) != NULL;
+    assert_int_equal(seen[0], 1);
+    assert_int_equal(seen[1], HTH_AVG_ROSTER_MAX - 1);
+    for (uint32_t i = HTH_AVG_ROSTER_MAX; i < STRANGERS; i++)
+        hth_note_free(note[i]);
+    stop(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_speaks_stays),      cmocka_unit_test(who_is_missed_and_speaks),
         cmocka_unit_test(a_late_note),           cmocka_unit_test(a_goodbye_counts),
-        cmocka_unit_test(the_later_step_counts),
+        cmocka_unit_test(the_later_step_counts), cmocka_unit_test(kept_ones_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
