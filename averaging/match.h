@@ -22,14 +22,13 @@
  * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
  * those who look there only later. A TELL can also ask its callee to come and stand in for somebody
  * who is missing (a *call*, see hth_match_due). Then JOIN and BEGIN are one round trip more, and
- * the board is needed only when no group has begun after board_us: in a run of short steps it would
- * be a flood of datagrams, in which the notes that everybody needs get lost. A JOIN that is held is
- * also what tells each side that the other lives: a lost connection ends it at once, and an answer
- * that does not come within hold_us + silence_us strikes the leader off for the rest of the round,
- * and the next in order takes over. (One to whom there is no connection by then is asked for
- * dial_us more only where nobody else could lead.) A leader that learns of a smaller looker follows
- * it, and sends its own followers after it with that looker's signed note, so that nobody has to be
- * believed.
+ * the board is needed only when no group has begun after board_us: short steps would be a flood of
+ * datagrams, in which the notes that all need get lost. A JOIN that is held also tells each side
+ * that the other lives: a lost connection ends it at once, and an answer that does not come within
+ * hold_us + silence_us strikes the leader off for the rest of the round, and the next in order
+ * takes over. (One to whom there is no connection by then is asked for dial_us more only where
+ * nobody else could lead.) A leader that learns of a smaller looker follows it, and sends its own
+ * followers after it with that looker's note: nobody is believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -44,14 +43,12 @@
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
  * listed member with that group: so a leader that dies in the middle of its answers leaves no two
- * groups behind.
+ * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew.
  *
- * Refusals carry a reason of reason.h; the refused strike that peer off until it declares anew.
- *
- * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line,
- * of them HTH_AVG_HELPERS_MAX helpers (the first in the order), HTH_AVG_LOOKS_MAX looks,
- * HTH_AVG_BEGUN_MAX groups remembered. Loop thread. Callbacks never run inside a call of this
- * header, and may not free the match.
+ * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
+ * them HTH_AVG_HELPERS_MAX helpers (the first in the order), HTH_AVG_LOOKS_MAX looks,
+ * HTH_AVG_BEGUN_MAX groups. Loop thread. Callbacks never run inside a call of this header, and may
+ * not free the match.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H
@@ -68,7 +65,6 @@ struct hth_look;
 
 #define HTH_MATCH_METHOD_JOIN 64
 #define HTH_MATCH_METHOD_TELL 65
-
 #define HTH_LOOK_LOST_MAX     8
 
 /* On the wire; in the order in which they lead. */
@@ -104,8 +100,8 @@ struct hth_avg_group {
 
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
 
-/* Somebody who looks in a line asks this peer to stand in there for whoever is missing at that
- * place along the axis. Returns WAIT when there is, or will be in this call, a look for it;
+/* Somebody who looks in a line asks this peer to stand in there for who is missing at that place
+ * along the axis. Returns WAIT when there is, or will be in this call, a look for it;
  * NO_VALUES when there never is; NOT_LOOKING: not now. */
 typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer_id *by,
                                                 const struct hth_avg_line *line, uint64_t schema,
@@ -113,18 +109,16 @@ typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer
 
 struct hth_match_opts {
     const char *network; /* the run's name */
-    /* A peer said to us that it looks, and at which step it is; 0: not said. May be NULL; may not
-     * call the match. */
+    /* A peer said that it looks, and its step (0: not said). May be NULL; may not call the match.
+     */
     void (*spoke)(void *arg, const struct hth_peer_id *id, uint64_t step);
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
-    int64_t dial_us;      /* and that much more while there is no connection yet: a handshake on a
-                           * busy machine takes its time, and so it is waited for too */
+    int64_t dial_us;      /* and that much more while there is no connection yet */
     int64_t board_us;     /* a look of which all who may come were told goes to the board then */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
-    int64_t linger_us;    /* begun groups are remembered for members that missed it, and what was
-                           * told for those who look later */
+    int64_t linger_us;    /* begun groups are remembered, and what was told, for who is late */
     hth_match_called_fn *called; /* NULL: this peer never stands in */
     void *arg;
 };
