@@ -8,7 +8,7 @@
  *   [patience=S]        a peer may be late or silent for so long
  *   [helper=BITS/S]     has no values and reduces with a line so wide
  *   [state=BYTES]       hands out such a state; with fetch=1 it is a newcomer that fetches it
- *   [die=HOW role=ROLE phase=PHASE]
+ *   [die=HOW role=ROLE phase=PHASE calm=CALM]
  *
  * It says "listening", and "ready" when the roster shows POPULATION peers. SIGUSR2 begins a sweep
  * through all axes with the values of its rank, SIGUSR1 one with the values as they are; each
@@ -16,8 +16,8 @@
  * until SIGTERM. Times that are printed are CLOCK_MONOTONIC, alike for all processes of a machine.
  *
  * With `die` it kills itself (kill), ends as told (end), stops itself (stop) or takes its line
- * down (hole: only in a lab) as soon as it sees itself in that role and phase of its second sweep
- * or a later one. Of those that share a folder for OUT only the first to see it does.
+ * down (hole: only in a lab) as soon as it sees itself in that role and phase, in a sweep after the
+ * first CALM. Of those that share a folder for OUT only the first to see it does.
  */
 #define _DEFAULT_SOURCE
 #include "app/avg_node.h"
@@ -45,6 +45,7 @@ struct peer {
     struct hth_avg_node_opts opts;
     struct hth_addr join;
     const char *out, *die, *role, *phase;
+    uint32_t calm; /* sweeps before the one it dies in */
     uint64_t state_bytes;
     bool fetches;
     uint32_t done;
@@ -198,7 +199,7 @@ static void on_go(void *arg)
         printf("offer failed: %s\n", hth_err_text(err));
         fflush(stdout);
     }
-    if (p->done > 0)
+    if (p->done >= p->calm)
         watch(p);
 }
 
@@ -361,6 +362,8 @@ static enum hth_err parse_one(struct peer *p, const char *key, size_t len, const
         return hth_avg_shape_parse(value, &o->shape);
     if (IS("rank"))
         o->rank = (uint32_t)number;
+    else if (IS("calm"))
+        p->calm = (uint32_t)number;
     else if (IS("population"))
         o->population = (uint32_t)number;
     else if (IS("count"))

@@ -71,6 +71,7 @@ static void start_peer(struct swarm *s, uint32_t i, bool newcomer)
         args[n++] = place_text(p, "die=%s", o->die);
         args[n++] = place_text(p, "role=%s", o->role);
         args[n++] = place_text(p, "phase=%s", o->phase);
+        args[n++] = place_text(p, "calm=%u", o->calm);
     }
     s->proc[i] = start_one(s, i, newcomer ? "newcomer" : place_text(p, "%u", i), args);
 }
@@ -101,6 +102,7 @@ void swarm_start(struct swarm *s, struct place *p, const struct swarm_opts *opts
 void swarm_begin(struct swarm *s, bool anew)
 {
     s->sweeps++;
+    s->began_us = place_now_us();
     for (uint32_t i = 0; i < s->opts.peers; i++)
         if (!s->gone[i])
             proc_signal(s->proc[i], anew ? SIGUSR2 : SIGUSR1);
@@ -115,11 +117,9 @@ void swarm_end(struct swarm *s)
 
 int64_t swarm_sweep(struct swarm *s, bool anew)
 {
-    int64_t begin_us = place_now_us();
-
     swarm_begin(s, anew);
     swarm_end(s);
-    return swarm_ended_us(s) - begin_us;
+    return swarm_ended_us(s) - s->began_us;
 }
 
 int64_t proc_number(struct proc *proc, const char *since, const char *before)

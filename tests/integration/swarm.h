@@ -30,8 +30,9 @@ struct swarm_opts {
     int patience_s;       /* a peer may be late or silent for so long; 0: as in earnest */
     double helper;        /* bit/s of the last peer's line, and it is a helper; 0: it is not */
     uint64_t state_bytes; /* all but the helper hand out such a state, and there is a newcomer */
-    /* NULL: nobody dies. Else from the second sweep on (averager_peer.c), and of the peers
+    /* NULL: nobody dies. Else after so many calm sweeps (averager_peer.c), and of the peers
      * [die_first, die_last] only. */
+    uint32_t calm;
     const char *die, *role, *phase;
     uint32_t die_first, die_last;
 };
@@ -43,6 +44,7 @@ struct swarm {
     char addr[SWARM_MAX][64], out[SWARM_MAX][PLACE_TEXT_MAX];
     bool gone[SWARM_MAX];
     uint32_t sweeps;
+    int64_t began_us; /* the present one, on the machine's clock */
 };
 
 /* Until all see all. */
