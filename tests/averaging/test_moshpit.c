@@ -65,7 +65,10 @@ static void weights_are_carried(void **state)
         total += p.peer[i].weight = 1 + i * i;
     pit_start(&p, 3 * HTH_US_PER_S);
     pit_mean(&p, mean);
-    pit_offer_all(&p, 41, HTH_AVG_ALL_AXES); /* a sweep with a number */
+    for (uint32_t i = 0; i < p.peers; i++) /* a sweep with a number, which all say as trainers do */
+        hth_roster_set_progress(p.peer[i].avg.roster, 41, 0, 0);
+    hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    pit_offer_all(&p, 41, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++) {
         assert_int_equal(p.peer[i].result.rounds, 3);
