@@ -8,6 +8,7 @@
 #include "core/yaml.h"
 #include "net/identity.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,6 +75,16 @@ static void keep_map_secret(void)
     hth_map_secret(half);
 }
 
+/* Whoever started us may have closed one of the first three: the next file or socket would get its
+ * number, and what is printed would go there. Now writing to it fails, as it should. */
+static void keep_std_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(HTH_EXIT_FAILURE);
+}
+
 /* A pipe that nobody reads any more. */
 static bool reader_left(void)
 {
@@ -98,6 +109,7 @@ int main(int argc, char **argv)
 {
     /* A peer that goes away while we write must be an error code, not a signal. */
     signal(SIGPIPE, SIG_IGN);
+    keep_std_fds();
     on_exit(check_stdout, NULL);
     keep_map_secret();
     argp_err_exit_status = HTH_EXIT_USAGE;

@@ -209,6 +209,26 @@ static void test_a_reader_that_leaves(void **state)
     place_end(p);
 }
 
+/* No file of ours may take the place of an output that is closed: the first that is opened would
+ * hold what is printed. */
+static void test_a_closed_output(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 2);
+    const char *line = place_text(p, "exec '%s' train --local --run '%s' --dir '%s' >&-",
+                                  HTH_TEST_PROGRAM, t.run, place_path(p, "state"));
+    struct proc *proc =
+        place_start_program(p, "/bin/sh", "shell", (const char *const[]){"-c", line, NULL});
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "standard output can't be written");
+    char *lock = place_read(place_path(p, "state/lock"), NULL), want[64];
+    snprintf(want, sizeof(want), "hearth train, process %ld\n", (long)proc->pid);
+    assert_string_equal(lock, want);
+    free(lock);
+    place_end(p);
+}
+
 /* Instruction sets that are none, or can't do what is asked; an empty one is not set. */
 static void test_instruction_sets(void **state)
 {
@@ -494,6 +514,7 @@ int main(void)
         CASE(test_help_goes_to_stdout),
         CASE(test_a_full_disk),
         CASE(test_a_reader_that_leaves),
+        CASE(test_a_closed_output),
         CASE(test_instruction_sets),
         CASE(test_kernels_to_measure),
         CASE(test_run_files),
