@@ -197,7 +197,7 @@ static enum hth_err write_files(const struct mixing *m, const double *measured, 
         .metric_count = 1,
         .panel_count = 1,
         .point_count = count};
-    enum hth_err err = hth_study_write(&study, &flags, means);
+    enum hth_err err = hth_study_write(&study, &flags, means, NULL);
     hth_free(points);
     hth_free(means);
     return err;

@@ -26,6 +26,7 @@ enum {
     KEY_OUT,
     KEY_ONLY,
     KEY_WHERE,
+    KEY_AGAINST,
     KEY_EVENTS
 };
 
@@ -35,6 +36,10 @@ static const struct argp_option options[] = {
     {"only", KEY_ONLY, "PART,...", 0, "Only these parts of the study", 1},
     {"where", KEY_WHERE, "NAME=A,B,...", 0,
      "Only points at which a parameter, a column of the table, has one of these values", 1},
+    {"against", KEY_AGAINST, "NAME=A,...", 0,
+     "Also the differences, seed by seed, to the points that have this value and are alike "
+     "otherwise; with several values differences of differences",
+     1},
     {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: cores)", 1},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 1},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 1},
@@ -67,6 +72,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_WHERE:
         f->where = arg;
+        break;
+    case KEY_AGAINST:
+        f->against = arg;
         break;
     case KEY_EVENTS:
         f->events = true;
@@ -254,34 +262,7 @@ static enum hth_err run_all(struct runs *r, struct hth_study_mean *means)
     return err;
 }
 
-/* ---- printing ------------------------------------------------------------------------------ */
-
-void hth_study_json_point(FILE *to, const struct hth_study *s, const struct hth_study_point *p)
-{
-    fprintf(to, "\"part\":\"%s\",\"series\":\"%s\"", p->part, p->series);
-    for (size_t i = 0; i < s->param_count; i++) {
-        fputc(',', to);
-        hth_sim_json_number(to, s->params[i].name, p->param[i]);
-    }
-}
-
-static void print_json(const struct hth_study *s, const struct hth_study_flags *f,
-                       const struct hth_study_point *p, const struct hth_study_mean *means)
-{
-    printf("{\"study\":\"%s\",", s->name);
-    hth_study_json_point(stdout, s, p);
-    printf(",\"seed\":%llu,\"seeds\":%llu", (unsigned long long)f->seed,
-           (unsigned long long)f->seeds);
-    for (size_t m = 0; m < s->metric_count; m++) {
-        char name[64];
-        putchar(',');
-        hth_sim_json_number(stdout, s->metrics[m].name, means[m].mean);
-        putchar(',');
-        snprintf(name, sizeof(name), "%s_se", s->metrics[m].name);
-        hth_sim_json_number(stdout, name, means[m].se);
-    }
-    puts("}");
-}
+/* ---- what a table shows -------------------------------------------------------------------- */
 
 static bool same_part(const struct hth_study *s, size_t a, size_t b)
 {
@@ -296,7 +277,7 @@ bool hth_study_begins_part(const struct hth_study *s, size_t point)
     return before == point;
 }
 
-static bool same_number(double a, double b)
+bool hth_study_same_number(double a, double b)
 {
     return a == b || (!isfinite(a) && !isfinite(b));
 }
@@ -312,7 +293,8 @@ void hth_study_find_shown(const struct hth_study *s, const struct hth_study_mean
         if (!same_part(s, i, first))
             continue;
         for (size_t k = 0; k < s->param_count; k++)
-            out->param[k] = out->param[k] || !same_number(s->points[i].param[k], param[k]);
+            out->param[k] =
+                out->param[k] || !hth_study_same_number(s->points[i].param[k], param[k]);
         for (size_t k = 0; k < s->metric_count; k++)
             out->metric[k] = out->metric[k] || means[i * s->metric_count + k].count > 0;
     }
@@ -328,112 +310,76 @@ bool hth_study_has_metric(const struct hth_study *s, const struct hth_study_mean
     return false;
 }
 
-/* "  everywhere: delay_ms 100, experts 16" */
-static void print_fixed(const struct hth_study *s, size_t first,
-                        const struct hth_study_shown *shown)
+bool hth_study_has_table(const struct hth_study *s, const struct hth_study_mean *means,
+                         size_t first)
 {
-    const char *before = "  everywhere:";
-    for (size_t k = 0; k < s->param_count; k++) {
-        if (!shown->fixed[k])
-            continue;
-        printf("%s %s %.*f", before, s->params[k].name, s->params[k].decimals,
-               s->points[first].param[k]);
-        before = ",";
-    }
-    if (before[0] == ',')
-        putchar('\n');
-}
-
-static void print_head(const struct hth_study *s, const char *part,
-                       const struct hth_study_shown *shown)
-{
-    printf("%-26s", part);
-    for (size_t k = 0; k < s->param_count; k++)
-        if (shown->param[k])
-            printf(" %12s", s->params[k].name);
-    for (size_t k = 0; k < s->metric_count; k++)
-        if (shown->metric[k])
-            printf(" %18s", s->metrics[k].name);
-    putchar('\n');
-}
-
-static void print_row(const struct hth_study *s, const struct hth_study_point *p,
-                      const struct hth_study_mean *means, const struct hth_study_shown *shown)
-{
-    printf("  %-24s", p->series);
-    for (size_t i = 0; i < s->param_count; i++)
-        if (shown->param[i] && isfinite(p->param[i]))
-            printf(" %12.*f", s->params[i].decimals, p->param[i]);
-        else if (shown->param[i])
-            printf(" %12s", "-");
-    for (size_t m = 0; m < s->metric_count; m++) {
-        char text[64] = "-";
-        if (!shown->metric[m])
-            continue;
-        int decimals = s->metrics[m].decimals;
-        if (means[m].count > 1)
-            snprintf(text, sizeof(text), "%.*f+-%.*f", decimals, means[m].mean, decimals,
-                     means[m].half);
-        else if (means[m].count == 1)
-            snprintf(text, sizeof(text), "%.*f", decimals, means[m].mean);
-        printf(" %18s", text);
-    }
-    putchar('\n');
-}
-
-static void print_table(const struct hth_study *s, const struct hth_study_flags *f,
-                        const struct hth_study_mean *means)
-{
-    if (f->seeds == 1)
-        printf("%s; seed %llu\n", s->title, (unsigned long long)f->seed);
-    else
-        printf("%s; %llu seeds from %llu; +- half of a 95 %% interval\n", s->title,
-               (unsigned long long)f->seeds, (unsigned long long)f->seed);
-    for (size_t first = 0; first < s->point_count; first++) {
-        struct hth_study_shown shown;
-        if (!hth_study_begins_part(s, first))
-            continue; /* that part was printed */
-        hth_study_find_shown(s, means, first, &shown);
-        print_head(s, s->points[first].part, &shown);
-        for (size_t i = first; i < s->point_count; i++)
-            if (same_part(s, i, first) && hth_study_has_metric(s, means + i * s->metric_count))
-                print_row(s, &s->points[i], means + i * s->metric_count, &shown);
-        print_fixed(s, first, &shown);
-    }
+    for (size_t i = first; i < s->point_count; i++)
+        if (same_part(s, i, first) && hth_study_has_metric(s, means + i * s->metric_count))
+            return true;
+    return false;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 static enum hth_err show(const struct hth_study *s, const struct hth_study_flags *flags,
-                         const struct hth_study_mean *means)
+                         const struct hth_study_mean *means,
+                         const struct hth_study_mean *differences)
 {
-    for (size_t i = 0; flags->json && i < s->point_count; i++)
-        print_json(s, flags, &s->points[i], means + i * s->metric_count);
-    if (!flags->json && !flags->quiet)
-        print_table(s, flags, means);
-    return flags->out != NULL ? hth_study_write(s, flags, means) : HTH_OK;
+    if (flags->json || !flags->quiet)
+        hth_study_print(s, flags, means, differences);
+    return flags->out != NULL ? hth_study_write(s, flags, means, differences) : HTH_OK;
+}
+
+/* Those of the points that were asked for, from all; NULL of NULL. */
+static struct hth_study_mean *choose(const struct hth_study *s, const struct hth_study_flags *flags,
+                                     const struct hth_study_mean *means)
+{
+    size_t count = 0;
+    if (means == NULL)
+        return NULL;
+    struct hth_study_mean *theirs =
+        hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
+    for (size_t i = 0; i < s->point_count; i++)
+        if (hth_study_is_chosen(s, &s->points[i], 1, flags))
+            memcpy(theirs + count++ * s->metric_count, means + i * s->metric_count,
+                   s->metric_count * sizeof(*means));
+    return theirs;
 }
 
 /* A group may have measured points of parts that nobody asked for. */
 static enum hth_err show_chosen(const struct hth_study *s, const struct hth_study_flags *flags,
-                                const struct hth_study_mean *means)
+                                const struct hth_study_mean *means,
+                                const struct hth_study_mean *differences)
 {
     struct hth_study shown = *s;
     struct hth_study_point *points = hth_new_array(struct hth_study_point, s->point_count);
-    struct hth_study_mean *theirs =
-        hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
+    struct hth_study_mean *their_means = choose(s, flags, means);
+    struct hth_study_mean *their_differences = choose(s, flags, differences);
     shown.points = points;
     shown.point_count = 0;
-    for (size_t i = 0; i < s->point_count; i++) {
-        if (!hth_study_is_chosen(s, &s->points[i], 1, flags))
-            continue;
-        memcpy(theirs + shown.point_count * s->metric_count, means + i * s->metric_count,
-               s->metric_count * sizeof(*means));
-        points[shown.point_count++] = s->points[i];
-    }
-    enum hth_err err = show(&shown, flags, theirs);
+    for (size_t i = 0; i < s->point_count; i++)
+        if (hth_study_is_chosen(s, &s->points[i], 1, flags))
+            points[shown.point_count++] = s->points[i];
+    enum hth_err err = show(&shown, flags, their_means, their_differences);
     hth_free(points);
-    hth_free(theirs);
+    hth_free(their_means);
+    hth_free(their_differences);
+    return err;
+}
+
+static enum hth_err compare_and_show(const struct runs *r, const struct hth_study_mean *means)
+{
+    const struct hth_study *s = r->study;
+    const struct hth_study_flags *flags = r->flags;
+    struct hth_study_mean *differences = NULL;
+    enum hth_err err = HTH_OK;
+    if (flags->against != NULL) {
+        differences = hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
+        err = hth_study_differences(s, flags->against, r->values, flags->seeds, differences);
+    }
+    if (err == HTH_OK)
+        err = show_chosen(s, flags, means, differences);
+    hth_free(differences);
     return err;
 }
 
@@ -455,7 +401,7 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     r.errs = hth_new_array(enum hth_err, r.total);
     err = run_all(&r, means);
     if (err == HTH_OK)
-        err = show_chosen(s, flags, means);
+        err = compare_and_show(&r, means);
     if (err == HTH_OK && flags->out != NULL)
         err = hth_study_write_runs(s, flags, r.values);
     hth_free(means);
@@ -488,7 +434,10 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     for (size_t i = 0; i < study->panel_count; i++)
         if (hth_study_has_part(&chosen, study->panels[i].part))
             panels[chosen.panel_count++] = study->panels[i];
-    enum hth_err err = run_chosen(&chosen, flags);
+    enum hth_err err =
+        flags->against != NULL ? hth_study_check_against(&chosen, flags->against) : HTH_OK;
+    if (err == HTH_OK)
+        err = run_chosen(&chosen, flags);
     if (err == HTH_OK && flags->events)
         err = hth_study_write_events(&chosen, flags);
     hth_free(points);

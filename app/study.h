@@ -16,6 +16,9 @@
  *                                                                         DIR/plot.gp -> pictures
  *                                                                         DIR/report.html
  *
+ * With --against the points are also compared, seed by seed: a second table, and
+ * DIR/differences.csv.
+ *
  * With --events the first seed of each group is run once more, and DIR/events.csv has the births
  * and deaths of its nodes.
  *
@@ -96,6 +99,7 @@ struct hth_study_flags {
     const char *out;     /* NULL: no files */
     const char *only;    /* NULL: all parts; else their names with commas between */
     const char *where;   /* NULL: all points; else "flights=16,64": those with such a parameter */
+    const char *against; /* NULL: none; else "experts=1": see study_against.c below */
     bool quiet;          /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */
 };
@@ -118,7 +122,7 @@ struct hth_study_mean {
 struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
- * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only` or `where`),
+ * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only`, `where`, `against`),
  * E_TOO_LARGE (too many runs), E_IO (files; before any run where `out` can't be written to). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
@@ -132,6 +136,27 @@ enum hth_err hth_study_check_choice(const struct hth_study *study,
 bool hth_study_is_chosen(const struct hth_study *study, const struct hth_study_point *points,
                          size_t count, const struct hth_study_flags *flags);
 bool hth_study_has_part(const struct hth_study *study, const char *part);
+/* The parameter whose name stands before the `=` of a text; param_count: none. */
+size_t hth_study_param(const struct hth_study *study, const char *text);
+/* Whether a parameter is what was asked for: up to what a float loses. */
+bool hth_study_is_near(double param, double asked);
+
+/* ---- study_against.c -----------------------------------------------------------------------
+ *
+ * "experts=1": each point is compared with the one of its part that has this value there and
+ * differs in no other parameter (where several do, the one of its series, else the first). Both
+ * were run with the same seeds, so that the difference is taken seed by seed, and its interval is
+ * that of the mean of these: what a seed does to both alike cancels out, and it holds whether
+ * anything does or not. "experts=1,flights=4" is the difference of differences: how much more the
+ * point gains on the dense model than its like with 4 in the air does. At most three. */
+
+/* Errors, said: E_USAGE (no such parameter, no number, or nothing to compare). */
+enum hth_err hth_study_check_against(const struct hth_study *study, const char *against) HTH_MUST;
+/* `values` are [point][seed][metric], `out` [point][metric]; with count 0 where a point has nothing
+ * beside it. Errors: as above. */
+enum hth_err hth_study_differences(const struct hth_study *study, const char *against,
+                                   const double *values, uint64_t seeds,
+                                   struct hth_study_mean *out) HTH_MUST;
 
 /* ---- for study_events.c -------------------------------------------------------------------- */
 
@@ -139,11 +164,20 @@ bool hth_study_has_part(const struct hth_study *study, const char *part);
 enum hth_err hth_study_write_events(const struct hth_study *study,
                                     const struct hth_study_flags *flags) HTH_MUST;
 
+/* ---- study_print.c ------------------------------------------------------------------------- */
+
+/* The table, or one JSON object for each point; with `differences` (or NULL) another one of them.
+ */
+void hth_study_print(const struct hth_study *study, const struct hth_study_flags *flags,
+                     const struct hth_study_mean *means, const struct hth_study_mean *differences);
+
 /* ---- for study_files.c --------------------------------------------------------------------- */
 
-/* `means` has metric_count of them for each point. Errors: E_IO, said. */
+/* `means` has metric_count of them for each point, and so has `differences`, or is NULL. Errors:
+ * E_IO, said. */
 enum hth_err hth_study_write(const struct hth_study *study, const struct hth_study_flags *flags,
-                             const struct hth_study_mean *means) HTH_MUST;
+                             const struct hth_study_mean *means,
+                             const struct hth_study_mean *differences) HTH_MUST;
 /* runs.csv: each run's numbers by themselves, for whoever compares points seed by seed. `values`
  * are [point][seed][metric]; points that nobody asked for are left out. Errors: E_IO, said. */
 enum hth_err hth_study_write_runs(const struct hth_study *study,
@@ -153,6 +187,8 @@ enum hth_err hth_study_write_runs(const struct hth_study *study,
 void hth_study_json_text(FILE *to, const char *text);
 /* ",1.5" for a CSV file; what is not a number stays empty. */
 void hth_study_csv_number(FILE *to, double value);
+/* Whether two are equal or both not a number. */
+bool hth_study_same_number(double a, double b);
 /* Whether that point is the first of its part. */
 bool hth_study_begins_part(const struct hth_study *study, size_t point);
 /* Columns of the part that begins with a point: a parameter that has one value in all of it is said
@@ -164,6 +200,9 @@ void hth_study_find_shown(const struct hth_study *study, const struct hth_study_
                           size_t first, struct hth_study_shown *out);
 /* Whether anything was measured at a point, whose `means` these are. */
 bool hth_study_has_metric(const struct hth_study *study, const struct hth_study_mean *means);
+/* Whether anything was at any point of the part that begins with that one. */
+bool hth_study_has_table(const struct hth_study *study, const struct hth_study_mean *means,
+                         size_t first);
 /* `"name":"a",...` for a point's part, series and parameters. */
 void hth_study_json_point(FILE *to, const struct hth_study *study,
                           const struct hth_study_point *point);

@@ -29,23 +29,26 @@ static bool is_part(const struct hth_study *s, const char *word, size_t len)
     return false;
 }
 
-/* The parameter that stands before the `=`; param_count: none. */
-static size_t where_param(const struct hth_study *s, const char *where)
+size_t hth_study_param(const struct hth_study *s, const char *text)
 {
-    size_t len = strcspn(where, "="), k = 0;
-    while (k < s->param_count && (where[len] != '=' || strlen(s->params[k].name) != len ||
-                                  memcmp(s->params[k].name, where, len) != 0))
+    size_t len = strcspn(text, "="), k = 0;
+    while (k < s->param_count && (text[len] != '=' || strlen(s->params[k].name) != len ||
+                                  memcmp(s->params[k].name, text, len) != 0))
         k++;
     return k;
 }
 
+bool hth_study_is_near(double param, double asked)
+{
+    return fabs(param - asked) <= NEAR * fabs(asked);
+}
+
 static bool is_where(const struct hth_study *s, const struct hth_study_point *p, const char *where)
 {
-    size_t k = where_param(s, where);
+    size_t k = hth_study_param(s, where);
     const char *at = strchr(where, '=');
     for (char *end; at != NULL && k < s->param_count; at = *end == ',' ? end : NULL) {
-        double value = strtod(at + 1, &end);
-        if (fabs(p->param[k] - value) <= NEAR * fabs(value))
+        if (hth_study_is_near(p->param[k], strtod(at + 1, &end)))
             return true;
     }
     return false;
@@ -102,7 +105,7 @@ static enum hth_err check_where(const struct hth_study *s, const char *where)
     for (size_t k = 0, at = 0; k < s->param_count && at < sizeof(params); k++)
         at += (size_t)snprintf(params + at, sizeof(params) - at, "%s%s", k > 0 ? ", " : "",
                                s->params[k].name);
-    if (equals != NULL && where_param(s, where) < s->param_count && is_list(equals + 1))
+    if (equals != NULL && hth_study_param(s, where) < s->param_count && is_list(equals + 1))
         return HTH_OK;
     hth_cli_say_error("sim %s: --where '%s': a parameter, = and numbers, please, such as %s=1,2; "
                       "there are %s",

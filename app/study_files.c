@@ -63,10 +63,11 @@ void hth_study_csv_number(FILE *to, double value)
         fputc(',', to);
 }
 
-static enum hth_err write_metrics(const struct hth_study *s, const struct hth_study_flags *flags,
-                                  const struct hth_study_mean *means)
+/* `all`: also the points at which nothing was measured. */
+static enum hth_err write_means(const struct hth_study *s, const struct hth_study_flags *flags,
+                                const char *name, const struct hth_study_mean *means, bool all)
 {
-    FILE *f = hth_sim_create(flags->out, "metrics.csv");
+    FILE *f = hth_sim_create(flags->out, name);
     if (f == NULL)
         return HTH_E_IO;
     fputs("part,series", f);
@@ -76,6 +77,8 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
         fprintf(f, ",%s,%s_se,%s_ci95,%s_seeds", s->metrics[k].name, s->metrics[k].name,
                 s->metrics[k].name, s->metrics[k].name);
     for (size_t i = 0; i < s->point_count; i++) {
+        if (!all && !hth_study_has_metric(s, means + i * s->metric_count))
+            continue;
         fprintf(f, "\n%s,%s", s->points[i].part, s->points[i].series);
         for (size_t k = 0; k < s->param_count; k++)
             hth_study_csv_number(f, s->points[i].param[k]);
@@ -88,7 +91,7 @@ static enum hth_err write_metrics(const struct hth_study *s, const struct hth_st
         }
     }
     fputc('\n', f);
-    return hth_sim_finish(f, "metrics.csv");
+    return hth_sim_finish(f, name);
 }
 
 static bool is_measured(const double *values, size_t count)
@@ -464,12 +467,29 @@ static void report_fixed(FILE *f, const struct hth_study *s, size_t first,
         fputs(".</p>\n", f);
 }
 
-/* The part that begins with that point: its picture, and a table with the columns that it has. */
+/* A table of the part that begins with that point, with the columns that it has. */
+static void report_table(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
+                         size_t first)
+{
+    struct hth_study_shown shown;
+    hth_study_find_shown(s, means, first, &shown);
+    report_fixed(f, s, first, &shown);
+    fputs("<table>\n<tr><th>series</th>", f);
+    report_head(f, s->params, shown.param, s->param_count);
+    report_head(f, s->metrics, shown.metric, s->metric_count);
+    fputs("</tr>\n", f);
+    for (size_t i = first; i < s->point_count; i++)
+        if (strcmp(s->points[i].part, s->points[first].part) == 0 &&
+            hth_study_has_metric(s, means + i * s->metric_count))
+            report_row(f, s, &s->points[i], means + i * s->metric_count, &shown);
+    fputs("</table>\n", f);
+}
+
 static void report_part(FILE *f, const struct hth_study *s, const struct hth_study_flags *flags,
-                        const struct hth_study_mean *means, size_t first)
+                        const struct hth_study_mean *means,
+                        const struct hth_study_mean *differences, size_t first)
 {
     const char *part = s->points[first].part;
-    struct hth_study_shown shown;
     fputs("<h2>", f);
     hth_report_text(f, part);
     fputs("</h2>\n", f);
@@ -478,21 +498,18 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
         hth_report_picture(f, flags->out, svg);
         hth_free(svg);
     }
-    hth_study_find_shown(s, means, first, &shown);
-    report_fixed(f, s, first, &shown);
-    fputs("<table>\n<tr><th>series</th>", f);
-    report_head(f, s->params, shown.param, s->param_count);
-    report_head(f, s->metrics, shown.metric, s->metric_count);
-    fputs("</tr>\n", f);
-    for (size_t i = first; i < s->point_count; i++)
-        if (strcmp(s->points[i].part, part) == 0 &&
-            hth_study_has_metric(s, means + i * s->metric_count))
-            report_row(f, s, &s->points[i], means + i * s->metric_count, &shown);
-    fputs("</table>\n", f);
+    report_table(f, s, means, first);
+    if (differences == NULL || !hth_study_has_table(s, differences, first))
+        return;
+    fputs("<p>Differences, seed by seed, against ", f);
+    hth_report_text(f, flags->against);
+    fputs(":</p>\n", f);
+    report_table(f, s, differences, first);
 }
 
 static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,
-                                 const struct hth_study_mean *means)
+                                 const struct hth_study_mean *means,
+                                 const struct hth_study_mean *differences)
 {
     FILE *f = hth_report_begin(flags->out, s->title, flags->command, s->about);
     if (f == NULL)
@@ -504,16 +521,19 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
                 (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
-            report_part(f, s, flags, means, i);
+            report_part(f, s, flags, means, differences, i);
     return hth_report_end(f);
 }
 
 enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_flags *flags,
-                             const struct hth_study_mean *means)
+                             const struct hth_study_mean *means,
+                             const struct hth_study_mean *differences)
 {
     HTH_TRY(write_config(s, flags));
-    HTH_TRY(write_metrics(s, flags, means));
+    HTH_TRY(write_means(s, flags, "metrics.csv", means, true));
+    if (differences != NULL)
+        HTH_TRY(write_means(s, flags, "differences.csv", differences, false));
     HTH_TRY(write_script(s, flags, means));
     hth_sim_draw(flags->out, "plot.gp"); /* the data are there without it */
-    return write_report(s, flags, means);
+    return write_report(s, flags, means, differences);
 }

@@ -453,6 +453,98 @@ static void test_where(void **state)
 }
 
 /* Where nothing can be written nothing is computed. */
+/* ---- differences --------------------------------------------------------------------------- */
+
+static const struct hth_study_column two_params[] = {{"x", "place (m)", 0}, {"y", "height (m)", 0}};
+static const struct hth_study_point field[] = {
+    {.part = "one", .series = "low", .param = {1, 5}},
+    {.part = "one", .series = "low", .param = {2, 5}},
+    {.part = "one", .series = "high", .param = {1, 7}},
+    {.part = "one", .series = "high", .param = {2, 7}},
+    {.part = "one", .series = "other", .param = {2, 7}}, /* is alike, of another series */
+    {.part = "two", .series = "low", .param = {3, 5}},
+};
+
+/* 10 x + y^2 x and what a seed does to all alike; the second metric is there with some seeds only.
+ */
+static enum hth_err run_field(void *arg, const struct hth_study_point *point, uint64_t seed,
+                              const struct hth_study_watch *watch, double *values)
+{
+    (void)arg;
+    (void)watch;
+    double x = point->param[0], y = point->param[1], other = point->series[0] == 'o' ? 1000 : 0;
+    values[0] = 10 * x + y * y * x + 100 * (double)(seed * seed) + other;
+    values[1] = x == 2 && seed > 2 ? NAN : x * (double)seed;
+    values[2] = NAN;
+    return HTH_OK;
+}
+
+static enum hth_err run_against(const char *against, const char *only)
+{
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/k", dir);
+    s.params = two_params;
+    s.param_count = 2;
+    s.points = field;
+    s.point_count = HTH_ARRAY_LEN(field);
+    s.run = run_field;
+    f.seeds = 4;
+    f.out = out;
+    f.quiet = true;
+    f.only = only;
+    f.against = against;
+    enum hth_err err = hth_study_run(&s, &f);
+    hth_free(out);
+    return err;
+}
+
+/* Seeds move the numbers by up to 1600 and the differences by nothing. */
+static void test_differences_seed_by_seed(void **state)
+{
+    (void)state;
+    assert_ok(run_against("x=1", NULL));
+    char *csv = read_file("k", "differences.csv"), *html = read_file("k", "report.html");
+    /* x from 1 to 2: 10 + y^2. The second one has seeds 1 and 2: 1 and 2, t(1) = 12.706. */
+    assert_non_null(strstr(csv, "\none,low,2,5,35,0,0,4,1.5,0.5,6.353,2,,,,0\n"));
+    assert_non_null(strstr(csv, "\none,high,2,7,59,0,0,4,1.5,0.5,6.353,2,,,,0\n"));
+    assert_non_null(strstr(csv, "\none,other,2,7,1059,0,0,4,")); /* none of its series: the first */
+    assert_null(strstr(csv, "\none,low,1,"));                    /* what is compared with */
+    assert_null(strstr(csv, "\ntwo,"));
+    assert_non_null(strstr(html, "against x=1"));
+    assert_non_null(strstr(html, "<td>35.0 &plusmn; 0.0</td>"));
+    hth_free(csv);
+    hth_free(html);
+    assert_ok(run_against("y=5", NULL));
+    csv = read_file("k", "differences.csv"); /* 24 x */
+    assert_non_null(strstr(csv, "\none,high,1,7,24,0,0,4,"));
+    assert_non_null(strstr(csv, "\none,high,2,7,48,0,0,4,"));
+    hth_free(csv);
+}
+
+static void test_differences_of_differences(void **state)
+{
+    (void)state;
+    assert_ok(run_against("x=1,y=5", "one"));
+    char *csv = read_file("k", "differences.csv");
+    assert_non_null(strstr(csv, "\none,high,2,7,24,0,0,4,"));
+    assert_null(strstr(csv, "\none,low,"));
+    assert_null(strstr(csv, ",7,24,0,0,4,0,0,0,4,")); /* 1.5 - 1.5, with two seeds */
+    assert_non_null(strstr(csv, ",7,24,0,0,4,0,0,0,2,"));
+    hth_free(csv);
+}
+
+static void test_nothing_to_compare(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "", "x", "z=1", "x=", "x=1x", "x=nan", "x=9", "x=1,,", "x=1,y=5,x=1,y=5", "x=1,y=6", "=1"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
+        if (run_against(bad[i], NULL) != HTH_E_USAGE)
+            fail_msg("--against '%s' passes", bad[i]);
+    assert_err(HTH_E_USAGE, run_against("x=1", "two"));
+}
+
 static void test_no_place_to_write_to(void **state)
 {
     (void)state;
@@ -542,10 +634,11 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     (void)state;
-    static const char *const names[] = {"config.json", "metrics.csv", "plot.gp",  "report.html",
-                                        "one.png",     "one.svg",     "two.png",  "two.svg",
-                                        "t.csv",       "events.csv",  "runs.csv", ""};
-    for (char sub = 'a'; sub <= 'i'; sub++)
+    static const char *const names[] = {
+        "config.json", "metrics.csv",     "plot.gp", "report.html", "one.png",
+        "one.svg",     "two.png",         "two.svg", "t.csv",       "events.csv",
+        "runs.csv",    "differences.csv", ""};
+    for (char sub = 'a'; sub <= 'k'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
             (void)(names[i][0] != '\0' ? unlink(path) : rmdir(path));
@@ -569,6 +662,9 @@ int main(void)
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_where),
+        cmocka_unit_test(test_differences_seed_by_seed),
+        cmocka_unit_test(test_differences_of_differences),
+        cmocka_unit_test(test_nothing_to_compare),
         cmocka_unit_test(test_no_place_to_write_to),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
         cmocka_unit_test(test_text_in_json),
