@@ -18,13 +18,15 @@ set y2tics
 set grid xtics ytics lc rgb "#dddddd"
 set key outside top center horizontal
 set bmargin 2
+# Words stand half-way up, where the loss is below them and the test above; over lines all the same.
+set style textbox opaque noborder
 if (kill >= 0) {
     set arrow from first kill, graph 0 to first kill, graph 1 nohead lc rgb "#c0392b" lw 2 dt 2
-    set label "host 2 killed" at first kill, graph 0.12 offset 0.5,0 tc rgb "#c0392b"
+    set label "host 2 killed" at first kill, graph 0.56 offset 0.7,0 front boxed tc rgb "#c0392b"
 }
 if (back >= 0) {
     set arrow from first back, graph 0 to first back, graph 1 nohead lc rgb "#27ae60" lw 2 dt 2
-    set label "host 2 back" at first back, graph 0.06 offset 0.5,0 tc rgb "#27ae60"
+    set label "host 2 back" at first back, graph 0.5 offset 0.7,0 front boxed tc rgb "#27ae60"
 }
 plot out."/curve-1.dat" using 1:2 with lines lw 1.5 lc rgb "#2980b9" title "loss, trainer 1", \
      out."/curve-2.dat" using 1:2 with lines lw 1.5 lc rgb "#85c1e9" title "loss, trainer 2", \
