@@ -77,6 +77,11 @@ static bool same_card_twice(const char *list)
     return false;
 }
 
+static bool names_card(const struct hth_device *flags)
+{
+    return flags->device != NULL && strcmp(flags->device, "cpu") != 0;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_device *d = state->input;
@@ -102,6 +107,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < HTH_DEVICE_MEMORY_LEAST)
             argp_error(state, "--device-memory '%s': a size from 64MiB on, such as 6GiB", arg);
         hth_plugins_limit(bytes);
+        d->memory = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (d->memory && !names_card(d))
+            argp_error(state, "--device-memory is a card's: add --device cuda, or leave it out");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -174,7 +184,7 @@ enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul o
                                         .isa = hth_device_isa()};
     if (flags->compute != NULL)
         HTH_ASSERT(find_type(flags->compute, &choice.compute));
-    if (flags->device != NULL && strcmp(flags->device, "cpu") != 0) {
+    if (names_card(flags)) {
         if (choose_card(flags, choice.compute, out))
             return HTH_OK;
         if (choice.compute == HTH_MATMUL_TF32)

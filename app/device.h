@@ -24,6 +24,7 @@ struct hth_device {
     const char *backend; /* NULL: auto */
     const char *compute; /* NULL: not said */
     const char *device;  /* NULL: cpu */
+    bool memory;         /* --device-memory was given */
 };
 
 /* --backend, --compute, --device and --device-memory; its input is a struct hth_device. */
