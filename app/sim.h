@@ -48,6 +48,21 @@ void hth_sim_settle_memory(void);
 /* Monotonic, in us. */
 int64_t hth_sim_clock_us(void);
 
+/* How far a long study is, on standard error: on a terminal one line, written anew four times a
+ * second; elsewhere, as in a log, a line for every half minute. Wall time, for people: no result
+ * may depend on it. Several threads may say how far it is. */
+struct hth_sim_progress {
+    bool tty;
+    int64_t begun_us, shown_us; /* shown_us: atomic */
+};
+void hth_sim_progress_begin(struct hth_sim_progress *p);
+/* Says it if it is time to. */
+void hth_sim_progress_say(struct hth_sim_progress *p, const char *fmt, ...) HTH_PRINTF(2, 3);
+/* What is left when `done` of `total` took the time since the beginning. */
+double hth_sim_progress_left_s(const struct hth_sim_progress *p, uint64_t done, uint64_t total);
+/* Wipes the line off the terminal; more may be said afterwards. */
+void hth_sim_progress_wipe(const struct hth_sim_progress *p);
+
 /* `"name":1.5` and `"name":[1,2]` with 9 digits; what is not finite becomes null. */
 void hth_sim_json_number(FILE *to, const char *name, double value);
 void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t count);

@@ -11,7 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SEEDS_MAX 10000000
 #define MBIT_MIN  1e-3
@@ -359,18 +358,15 @@ static void print_study(const struct hth_avg_request *r, size_t index)
 
 static enum hth_err run_all(struct hth_avg_request *r, bool *agrees)
 {
-    bool tty = isatty(STDERR_FILENO) == 1 && r->count > 1;
-    int64_t begin_us = hth_sim_clock_us();
+    hth_sim_progress_begin(&r->progress);
     for (size_t i = 0; i < r->count; i++) {
         HTH_TRY(hth_avg_study_run(r, i));
-        double spent_s = (double)(hth_sim_clock_us() - begin_us) / HTH_US_PER_S;
-        if (tty)
-            fprintf(stderr, "\r%zu of %zu, about %.0f s left ", i + 1, r->count,
-                    spent_s / (double)(i + 1) * (double)(r->count - i - 1));
+        if (r->count > 1)
+            hth_sim_progress_say(&r->progress, "%zu of %zu, about %.0f s left", i + 1, r->count,
+                                 hth_sim_progress_left_s(&r->progress, i + 1, r->count));
         print_study(r, i);
     }
-    if (tty)
-        fputs("\r\033[K", stderr);
+    hth_sim_progress_wipe(&r->progress);
     if (r->golden)
         *agrees = hth_avg_print_golden(r);
     else if (r->picture == HTH_AVG_TABLE && !r->json)
@@ -380,7 +376,7 @@ static enum hth_err run_all(struct hth_avg_request *r, bool *agrees)
     if (r->picture == HTH_AVG_SWEEP && !r->json)
         hth_avg_print_sweep(r);
     if (!r->json && !r->no_wall)
-        printf("%.1f s\n", (double)(hth_sim_clock_us() - begin_us) / HTH_US_PER_S);
+        printf("%.1f s\n", (double)(hth_sim_clock_us() - r->progress.begun_us) / HTH_US_PER_S);
     return HTH_OK;
 }
 

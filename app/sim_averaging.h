@@ -18,6 +18,7 @@
 #ifndef HTH_APP_SIM_AVERAGING_H
 #define HTH_APP_SIM_AVERAGING_H
 
+#include "app/sim.h"
 #include "sim/scenario_average.h"
 
 #include <stdio.h>
@@ -50,6 +51,7 @@ struct hth_avg_request {
     bool golden;         /* with HTH_AVG_TABLE: published figures and ours instead of the table */
     const char *out;     /* NULL: no files */
     const char *command; /* as in hth_study_command */
+    struct hth_sim_progress progress;
 };
 
 /* ---- sim_averaging_plan.c ------------------------------------------------------------------ */

@@ -7,7 +7,6 @@
 #include "core/mem.h"
 
 #include <math.h>
-#include <unistd.h>
 
 #define VALUES_MAX (64u << 20) /* kept until the end: seeds times what one gives */
 #define Z95        1.959964    /* half a 95 % interval in standard errors */
@@ -57,9 +56,9 @@ struct seeds {
     double *rows;
     enum hth_err *errs;
     size_t len;
-    const char *what; /* for the terminal; NULL: nothing is said */
-    uint64_t done;    /* atomic */
-    int64_t begun_us;
+    size_t index, count; /* of the studies */
+    struct hth_sim_progress *progress;
+    uint64_t done; /* atomic */
 };
 
 static enum hth_err open_seeds(void *arg, void **local)
@@ -72,14 +71,14 @@ static enum hth_err open_seeds(void *arg, void **local)
     return HTH_OK;
 }
 
+/* All studies are taken to be as long as those that are done. */
 static void say_progress(struct seeds *s)
 {
-    uint64_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);
-    double spent_s = (double)(hth_sim_clock_us() - s->begun_us) / HTH_US_PER_S;
-    if (s->what != NULL)
-        fprintf(stderr, "\r%s: %llu of %llu seeds, about %.0f s left \033[K", s->what,
-                (unsigned long long)done, (unsigned long long)s->study->seeds,
-                spent_s / (double)done * (double)(s->study->seeds - done));
+    uint64_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED), seeds = s->study->seeds;
+    double left_s = hth_sim_progress_left_s(s->progress, s->index * seeds + done, s->count * seeds);
+    hth_sim_progress_say(s->progress, "%zu of %zu: %llu of %llu seeds, about %.0f s left",
+                         s->index + 1, s->count, (unsigned long long)done,
+                         (unsigned long long)seeds, left_s);
 }
 
 static void run_seed(void *arg, void *local, uint64_t index)
@@ -126,15 +125,13 @@ static void sum_up(struct hth_avg_study *study, const struct seeds *s)
 enum hth_err hth_avg_study_run(struct hth_avg_request *r, size_t index)
 {
     struct hth_avg_study *study = &r->studies[index];
-    struct seeds seeds = {.study = study, .begun_us = hth_sim_clock_us()};
+    struct seeds seeds = {
+        .study = study, .index = index, .count = r->count, .progress = &r->progress};
     struct hth_sim_work work = {open_seeds, run_seed, close_seeds, &seeds};
-    char what[64];
     study->lists = study->protocol ? HTH_AVERAGE_METRICS : HTH_AVERAGE_VECTORS + 1;
     seeds.len = study->lists * study->opts.base.rounds + 4;
     if (study->seeds * seeds.len > VALUES_MAX)
         return HTH_E_TOO_LARGE;
-    snprintf(what, sizeof(what), "%zu of %zu", index + 1, r->count);
-    seeds.what = study->protocol && isatty(STDERR_FILENO) == 1 ? what : NULL;
     seeds.rows = hth_try_calloc(study->seeds * seeds.len, sizeof(double));
     seeds.errs = hth_try_calloc(study->seeds, sizeof(*seeds.errs));
     enum hth_err err = HTH_E_NO_MEMORY;
@@ -144,8 +141,7 @@ enum hth_err hth_avg_study_run(struct hth_avg_request *r, size_t index)
         err = seeds.errs[i];
     if (err == HTH_OK)
         sum_up(study, &seeds);
-    if (seeds.what != NULL)
-        fputs("\r\033[K", stderr);
+    hth_sim_progress_wipe(&r->progress);
     hth_free(seeds.rows);
     hth_free(seeds.errs);
     return err;

@@ -249,7 +249,8 @@ struct message {
 
 struct hunt {
     const struct request *r;
-    int64_t begin_us, end_us;
+    struct hth_sim_progress progress;
+    int64_t end_us;
     pid_t pid[JOBS_MAX];
     uint64_t next[JOBS_MAX]; /* the index of the seed that the child begins with */
     uint64_t doing[JOBS_MAX];
@@ -292,7 +293,6 @@ static void note_failure(struct hunt *h, uint64_t seed, const char *line)
 
 static void take_message(struct hunt *h, const struct message *m)
 {
-    bool tty = isatty(STDERR_FILENO) == 1;
     h->active[m->child] = m->begins;
     h->doing[m->child] = m->seed;
     if (m->begins)
@@ -300,14 +300,13 @@ static void take_message(struct hunt *h, const struct message *m)
     h->done++;
     if (!m->passed)
         note_failure(h, m->seed, m->line);
-    double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
+    double seconds = (double)(hth_sim_clock_us() - h->progress.begun_us) / 1e6;
     double left = (double)(h->end_us - hth_sim_clock_us()) / 1e6;
     if (h->r->seeds > 0)
-        left = HTH_MIN(left, seconds / (double)h->done * (double)(h->r->seeds - h->done));
-    if (tty)
-        fprintf(stderr,
-                "\r\033[K%" PRIu64 " seeds, %" PRIu64 " failed, %.1f a second, %.0f s left ",
-                h->done, h->failed, (double)h->done / seconds, left);
+        left = HTH_MIN(left, hth_sim_progress_left_s(&h->progress, h->done, h->r->seeds));
+    hth_sim_progress_say(&h->progress,
+                         "%" PRIu64 " seeds, %" PRIu64 " failed, %.1f a second, %.0f s left",
+                         h->done, h->failed, (double)h->done / seconds, left);
 }
 
 /* A child that a signal ended has found something; the seeds behind that one are still to do. */
@@ -382,7 +381,7 @@ static int hunt_all(struct hunt *h)
     /* A process that could not be made, or was killed between two seeds, leaves its own undone. */
     bool whole = h->r->seeds == 0 || h->done == h->r->seeds || hth_sim_clock_us() >= h->end_us;
     bool good = h->failed == 0 && h->done > 0 && whole;
-    double seconds = (double)(hth_sim_clock_us() - h->begin_us) / 1e6;
+    double seconds = (double)(hth_sim_clock_us() - h->progress.begun_us) / 1e6;
     printf("%s hunt scenario=%s seeds=%" PRIu64 " failed=%" PRIu64 " wall_s=%.1f per_s=%.2f",
            good ? "PASS" : "FAIL", h->r->loaded.file->name, h->done, h->failed, seconds,
            (double)h->done / seconds);
@@ -412,11 +411,10 @@ int hth_sim_hunt_verb(int argc, char **argv)
         r.minutes = 10;
     int code = load(&r);
     if (code == HTH_EXIT_OK) {
-        h.begin_us = hth_sim_clock_us();
-        h.end_us = r.minutes > 0 ? h.begin_us + (int64_t)(r.minutes * 60e6) : INT64_MAX;
+        hth_sim_progress_begin(&h.progress);
+        h.end_us = r.minutes > 0 ? h.progress.begun_us + (int64_t)(r.minutes * 60e6) : INT64_MAX;
         code = hunt_all(&h);
-        if (isatty(STDERR_FILENO) == 1)
-            fputs("\r\033[K", stderr);
+        hth_sim_progress_wipe(&h.progress);
     }
     unload(&r);
     return code;

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define THREADS_MAX 256
+#define THREADS_MAX     256
+#define PROGRESS_TTY_US (HTH_US_PER_S / 4)
+#define PROGRESS_LOG_US (30 * HTH_US_PER_S)
 
 extern char **environ;
 
@@ -49,6 +52,43 @@ int64_t hth_sim_clock_us(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
+}
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+void hth_sim_progress_begin(struct hth_sim_progress *p)
+{
+    p->tty = isatty(STDERR_FILENO) == 1;
+    p->begun_us = p->shown_us = hth_sim_clock_us();
+}
+
+void hth_sim_progress_say(struct hth_sim_progress *p, const char *fmt, ...)
+{
+    const int64_t period_us = p->tty ? PROGRESS_TTY_US : PROGRESS_LOG_US,
+                  now_us = hth_sim_clock_us();
+    int64_t shown_us = __atomic_load_n(&p->shown_us, __ATOMIC_RELAXED);
+    char text[160];
+    va_list args;
+    if (now_us - shown_us < period_us ||
+        !__atomic_compare_exchange_n(&p->shown_us, &shown_us, now_us, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED))
+        return; /* too early, or another thread says it */
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    fprintf(stderr, p->tty ? "\r%s \033[K" : "%s\n", text);
+}
+
+double hth_sim_progress_left_s(const struct hth_sim_progress *p, uint64_t done, uint64_t total)
+{
+    double spent_s = (double)(hth_sim_clock_us() - p->begun_us) / HTH_US_PER_S;
+    return done == 0 ? 0 : spent_s / (double)done * (double)(total - done);
+}
+
+void hth_sim_progress_wipe(const struct hth_sim_progress *p)
+{
+    if (p->tty)
+        fputs("\r\033[K", stderr);
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */

@@ -7,14 +7,11 @@
 #include "core/mem.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define VALUES_MAX  (16u << 20)
-#define SEEDS_MAX   100000
-#define PROGRESS_US (HTH_US_PER_S / 4)
+#define VALUES_MAX (16u << 20)
+#define SEEDS_MAX  100000
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
@@ -167,11 +164,9 @@ struct runs {
     double *values; /* [point][seed][metric] */
     size_t *groups; /* first points */
     size_t group_count;
-    enum hth_err *errs; /* [group][seed] */
-    uint64_t done, total;
-    int64_t begun_us, shown_us;
-    bool tty;
-    pthread_mutex_t lock; /* of done and shown_us */
+    enum hth_err *errs;   /* [group][seed] */
+    uint64_t done, total; /* done: atomic */
+    struct hth_sim_progress progress;
 };
 
 static enum hth_err open_worker(void *arg, void **local)
@@ -188,17 +183,10 @@ static void close_worker(void *local)
 
 static void show_progress(struct runs *r)
 {
-    pthread_mutex_lock(&r->lock);
-    int64_t now_us = hth_sim_clock_us();
-    r->done++;
-    if (r->tty && now_us - r->shown_us >= PROGRESS_US) {
-        double spent_s = (double)(now_us - r->begun_us) / HTH_US_PER_S;
-        r->shown_us = now_us;
-        fprintf(stderr, "\r%llu of %llu runs, about %.0f s left \033[K",
-                (unsigned long long)r->done, (unsigned long long)r->total,
-                spent_s / (double)r->done * (double)(r->total - r->done));
-    }
-    pthread_mutex_unlock(&r->lock);
+    uint64_t done = __atomic_add_fetch(&r->done, 1, __ATOMIC_RELAXED);
+    hth_sim_progress_say(&r->progress, "%llu of %llu runs, about %.0f s left",
+                         (unsigned long long)done, (unsigned long long)r->total,
+                         hth_sim_progress_left_s(&r->progress, done, r->total));
 }
 
 static size_t group_size(const struct hth_study_point *first)
@@ -245,13 +233,9 @@ static enum hth_err run_all(struct runs *r, struct hth_study_mean *means)
 {
     const struct hth_study *s = r->study;
     struct hth_sim_work work = {open_worker, run_one, close_worker, r};
-    pthread_mutex_init(&r->lock, NULL);
-    r->tty = isatty(STDERR_FILENO) == 1;
-    r->begun_us = hth_sim_clock_us();
+    hth_sim_progress_begin(&r->progress);
     enum hth_err err = hth_sim_spread(&work, r->total, hth_sim_threads(r->flags->threads));
-    if (r->tty)
-        fputs("\r\033[K", stderr);
-    pthread_mutex_destroy(&r->lock);
+    hth_sim_progress_wipe(&r->progress);
     if (err == HTH_OK)
         err = first_error(r);
     for (size_t p = 0; err == HTH_OK && p < s->point_count; p++)
