@@ -191,6 +191,14 @@ static double parse_mbit(struct argp_state *state, const char *text)
     return mbit;
 }
 
+static const char *world_flag(int key)
+{
+    size_t i = 0;
+    while (options[i].key != key)
+        i++;
+    return options[i].name;
+}
+
 /* Flags of the protocol's world. */
 static error_t parse_world(int key, char *arg, struct argp_state *state, struct hth_average_opts *o)
 {
@@ -263,7 +271,9 @@ static error_t parse_what(int key, char *arg, struct argp_state *state, struct h
         a->request.no_wall = true;
         break;
     default:
-        return parse_world(key, arg, state, &a->opts);
+        if (parse_world(key, arg, state, &a->opts) != 0)
+            return ARGP_ERR_UNKNOWN;
+        a->world = world_flag(key);
     }
     return 0;
 }
@@ -275,6 +285,9 @@ static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
         (a->request.out == NULL || (!a->models[HTH_AVG_PROTOCOL] && !a->compare)))
         argp_error(state, "--events: needs --out DIR, and --model protocol: the pure model has no "
                           "events");
+    if (a->world != NULL && !a->models[HTH_AVG_PROTOCOL] && !a->compare)
+        argp_error(state, "--%s: is of --model protocol; the pure model has no network and no time",
+                   a->world);
     if (a->table && (a->compare || a->models[HTH_AVG_PROTOCOL]))
         argp_error(state, "--table: is of --model pure; see --compare");
     if ((a->table || a->compare) && a->population != NULL)

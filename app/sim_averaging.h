@@ -69,6 +69,7 @@ struct hth_avg_ask {
     bool models[HTH_AVG_MODELS];
     bool has_methods, table, compare;
     const char *population; /* the last flag that gave one; NULL: none did */
+    const char *world;      /* the last flag about one */
     uint32_t peers[HTH_AVG_LIST_MAX];
     struct hth_avg_shape grids[HTH_AVG_LIST_MAX];
     double p_fails[HTH_AVG_LIST_MAX];

@@ -47,6 +47,7 @@ static void test_command_lines(void **state)
         {{"bench", "allreduce", "--format", "uniform8"}, 2, "fp32, fp16, bf16 and int8"},
         {{"sim", "shares", "--bandwidth", "0,0"}, 2, "somebody has to reduce"},
         {{"sim", "shares", "--bandwidth", "0"}, 2, "somebody has to reduce"},
+        {{"sim", "averaging", "--latency", "5"}, 2, "--latency: is of --model protocol"},
         {{"node", "--network", ""}, 2, "--network '': a name is 1 to 63 bytes"},
         {{"sim", "collab", "--trainers", "2", "--die", "2"}, 2, "one at least has to stay"},
         {{"train", "--run", "x", "--client", "--up", "5"}, 2, "a --client has none"},
