@@ -1,34 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * train.c: hearth train: runs a trainer, shows how it goes, writes its metrics as JSON lines.
- *
- * The lines of --metrics, one object each; t is Unix time in seconds:
- *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
- *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
- *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "codec_error",
- *    "weight_fraction", "phase"}                         every half second; rounds are all of them,
- *                                                        of gradients and of parameters, as on the
- *                                                        status page; of the last one, what
- *                                                        encoding lost and how much of the weight
- *                                                        was averaged; the distance is to the last
- *                                                        mean of parameters, over its norm
- *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
- *   {"kind":"end", "t", "step", "code"}
- */
-#include "app/cli.h"
+/* hearth train: runs a trainer and shows how it goes. */
 #include "app/config.h"
-#include "app/device.h"
-#include "app/json.h"
 #include "app/peer.h"
 #include "app/together.h"
-#include "core/limits.h"
+#include "app/train_flags.h"
+#include "app/train_lines.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
 #include "trainer/terms.h"
 #include "trainer/trainer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,17 +21,7 @@
 #define WAIT_NOTICE_US     (5 * HTH_US_PER_S)
 
 struct train {
-    struct hth_cli_net net;
-    struct hth_cli_log log;
-    const char *run_path, *data_path, *metrics_path;
-    struct hth_device device;
-    uint64_t peer_seed;
-    uint32_t steps, flights, rows;
-    uint64_t target;
-    double up_mbit;
-    int averaging; /* enum hth_run_averaging_mode of the flag; -1: the run file's */
-    bool local, resume, bootstrap, client;
-
+    struct hth_train_flags flags;
     struct hth_runfile *run;
     struct hth_config_data paths;
     const struct hth_backend *backend;
@@ -60,8 +32,7 @@ struct train {
     struct hth_trainer *trainer;
     struct hth_timer *timer;
     char *checkpoint;
-    FILE *metrics;
-    uint64_t lines_lost;  /* of it */
+    struct hth_train_lines lines;
     bool checkpoint_lost; /* the last one */
     bool tty, started, finishing;
     uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
@@ -71,206 +42,12 @@ struct train {
     int code;
 };
 
-/* ---- flags --------------------------------------------------------------------------------- */
-
-enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
-enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
-enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
-
-static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file (required)", 0},
-    {"data", KEY_DATA, "PATH", 0, "Text file, or folder of idx files (default: the run file's)", 0},
-    {"steps", KEY_STEPS, "N", 0, "Updates to make, instead of train.steps", 0},
-    {"rows", KEY_ROWS, "N", 0, "Samples of a micro-batch, instead of train.rows", 0},
-    {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
-    {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
-    {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
-    {"averaging", KEY_AVERAGING, "MODE", 0, "local, batch or off, instead of averaging.mode", 0},
-    {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
-    {"bootstrap", KEY_BOOTSTRAP, NULL, 0, "Begin even though others train and give no state", 0},
-    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
-    {"client", KEY_CLIENT, NULL, 0,
-     "Others can't reach this machine (a router in between): dial only", 0},
-    {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
-    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
-    {0},
-};
-
-static int averaging_mode(const char *word)
-{
-    static const char *const words[] = {
-        [HTH_RUN_LOCAL] = "local", [HTH_RUN_BATCH] = "batch", [HTH_RUN_OFF] = "off"};
-    for (int i = 0; i < (int)HTH_ARRAY_LEN(words); i++)
-        if (strcmp(word, words[i]) == 0)
-            return i;
-    return -1;
-}
-
-/* A reference run has no others: what is said to them, or of them, is a mistake. */
-static void refuse_shared(const struct train *t, const struct argp_state *state)
-{
-    const struct {
-        bool given;
-        const char *flag;
-    } flags[] = {{t->net.join_count > 0, "--join"},
-                 {t->client, "--client"},
-                 {t->net.announce != NULL, "--announce"},
-                 {t->averaging >= 0, "--averaging"},
-                 {t->target > 0, "--target"},
-                 {t->up_mbit > 0, "--up"},
-                 {t->bootstrap, "--bootstrap"}};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(flags); i++)
-        if (flags[i].given)
-            argp_error(state, "--local is without any network: it has no use for %s",
-                       flags[i].flag);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct train *t = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &t->net;
-        state->child_inputs[1] = &t->log;
-        state->child_inputs[2] = &t->device;
-        break;
-    case 'r':
-        t->run_path = arg;
-        break;
-    case KEY_DATA:
-        t->data_path = arg;
-        break;
-    case KEY_STEPS:
-        t->steps = (uint32_t)hth_cli_number(state, "--steps", arg, 1, UINT32_MAX);
-        break;
-    case KEY_ROWS:
-        t->rows = (uint32_t)hth_cli_number(state, "--rows", arg, 1, HTH_MICRO_BATCH_MAX);
-        break;
-    case KEY_FLIGHTS:
-        t->flights = (uint32_t)hth_cli_number(state, "--flights", arg, 1, HTH_FLIGHTS_MAX);
-        break;
-    case KEY_PEER_SEED:
-        t->peer_seed = hth_cli_number(state, "--peer-seed", arg, 1, UINT64_MAX);
-        break;
-    case KEY_LOCAL:
-        t->local = true;
-        break;
-    case KEY_AVERAGING:
-        t->averaging = averaging_mode(arg);
-        if (t->averaging < 0)
-            argp_error(state, "--averaging '%s': it is local, batch or off", arg);
-        break;
-    case KEY_TARGET:
-        t->target = hth_cli_number(state, "--target", arg, 1, 1000000000);
-        break;
-    case KEY_BOOTSTRAP:
-        t->bootstrap = true;
-        break;
-    case KEY_UP:
-        t->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
-        break;
-    case KEY_CLIENT:
-        t->client = true;
-        break;
-    case KEY_RESUME:
-        t->resume = true;
-        break;
-    case KEY_METRICS:
-        t->metrics_path = arg;
-        break;
-    case ARGP_KEY_END:
-        if (t->run_path == NULL)
-            argp_error(state, "--run FILE is required");
-        if (t->local)
-            refuse_shared(t, state);
-        if (t->client && t->net.announce != NULL)
-            argp_error(state, "--client says that there is no address; --announce gives one");
-        if (t->client && t->up_mbit > 0)
-            argp_error(state,
-                       "--up decides this machine's part of an average; a --client has none");
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
-
-static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
-                                             {&hth_cli_log_argp, 0, NULL, 0},
-                                             {&hth_device_argp, 0, NULL, 0},
-                                             {0}};
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .children = children,
-    .doc = "Train a run's model on your data, with the swarm's experts.",
-};
-
 /* ---- what is shown ------------------------------------------------------------------------- */
-
-static double wall_s(struct train *t)
-{
-    return (double)hth_wall_us(t->peer.env) / 1e6;
-}
-
-/* Training goes on without them; it is said once, and by the exit code. */
-static void end_line(struct train *t)
-{
-    if (fflush(t->metrics) == 0 && ferror(t->metrics) == 0)
-        return;
-    if (t->lines_lost++ == 0)
-        hth_cli_say_error("--metrics %s: %s; lines are lost, and training goes on", t->metrics_path,
-                          strerror(errno));
-    clearerr(t->metrics);
-    fputc('\n', t->metrics); /* in front of the next: half of one may stand there */
-}
-
-static json_t *line_of(struct train *t, const char *kind, uint64_t step)
-{
-    json_t *o = json_object();
-    hth_json_text(o, "kind", kind);
-    hth_json_real(o, "t", wall_s(t));
-    hth_json_count(o, "step", step);
-    return o;
-}
-
-static void write_line_take(struct train *t, json_t *line)
-{
-    hth_json_print_take(t->metrics, line);
-    fputc('\n', t->metrics);
-    end_line(t);
-}
 
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
-    struct hth_averager_stats averager;
-    if (t->metrics == NULL)
-        return;
-    hth_together_rounds(&t->together, &averager);
     int64_t waiting_us = hth_now_us(t->peer.env) - t->last_update_us;
-    double gap_ms = (double)HTH_MAX(t->gap_us, waiting_us) / 1e3;
-    json_t *o = line_of(t, "progress", s->updates);
-    hth_json_count(o, "samples", s->samples);
-    hth_json_real(o, "loss", s->loss_ema);
-    hth_json_real(o, "accuracy", s->accuracy_ema);
-    hth_json_real(o, "samples_per_s", s->samples_per_s);
-    hth_json_real(o, "gap_ms", gap_ms);
-    hth_json_count(o, "calls", s->requests);
-    hth_json_count(o, "calls_failed", s->requests_failed);
-    hth_json_count(o, "calls_retried", s->retries);
-    hth_json_count(o, "bytes", s->bytes_in + s->bytes_out);
-    hth_json_count(o, "rows_lost", s->rows_without_expert);
-    hth_json_count(o, "not_finite", s->flights_not_finite);
-    hth_json_count(o, "experts_live", s->live_experts);
-    hth_json_real(o, "staleness_mean", s->staleness_mean);
-    hth_json_count(o, "trainers", hth_together_trainers(&t->together));
-    hth_json_count(o, "rounds", averager.rounds);
-    hth_json_count(o, "rounds_failed", averager.failed);
-    hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
-    hth_json_real(o, "codec_error", averager.last.codec_error);
-    hth_json_real(o, "weight_fraction", averager.last.weight_fraction);
-    hth_json_text(o, "phase", hth_share_phase_name(s->share.phase));
-    write_line_take(t, o);
+    hth_train_lines_progress(&t->lines, &t->together, s, HTH_MAX(t->gap_us, waiting_us));
     t->gap_us = 0;
 }
 
@@ -407,7 +184,7 @@ static void print_summary(struct train *t)
 /* Whoever counts on the files has to know. */
 static int code_of(const struct train *t)
 {
-    bool lost = t->lines_lost > 0 || t->checkpoint_lost;
+    bool lost = t->lines.lost > 0 || t->checkpoint_lost;
     return lost && t->code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : t->code;
 }
 
@@ -433,14 +210,7 @@ static void stopped(void *arg)
     hth_trainer_stats(t->trainer, &stats);
     write_progress(t, &stats);
     print_summary(t);
-    if (t->metrics != NULL) {
-        json_t *o = line_of(t, "end", stats.updates);
-        hth_json_count(o, "code", (uint64_t)code_of(t));
-        write_line_take(t, o);
-    }
-    if (t->lines_lost > 0)
-        hth_cli_say_error("--metrics %s lacks %llu lines", t->metrics_path,
-                          (unsigned long long)t->lines_lost);
+    hth_train_lines_end(&t->lines, stats.updates, code_of(t));
     hth_together_leave(&t->together, left, t);
 }
 
@@ -457,14 +227,7 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
 {
     struct train *t = arg;
     t->last_eval = *r;
-    if (t->metrics != NULL) {
-        json_t *o = line_of(t, "eval", r->updates);
-        hth_json_count(o, "samples", r->samples);
-        hth_json_real(o, "loss", r->loss);
-        hth_json_real(o, "accuracy", r->accuracy);
-        hth_json_real(o, "bits_per_byte", r->bits_per_byte);
-        write_line_take(t, o);
-    }
+    hth_train_lines_eval(&t->lines, r);
     if (t->run->model.kind == HTH_RUN_LM)
         printf("%stest after %llu updates: %.3f bits per byte\n", t->tty ? "\n" : "",
                (unsigned long long)r->updates, r->bits_per_byte);
@@ -535,7 +298,7 @@ static void announce(struct train *t)
     opts.network = t->peer.network;
     opts.role = HTH_ROLE_TRAINER;
     opts.info.addr[0] = t->peer.announce;
-    opts.info.addr_count = t->client ? 0 : 1;
+    opts.info.addr_count = t->flags.client ? 0 : 1;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
     enum hth_err err = hth_announcer_new(t->peer.env, t->peer.dht, &opts, &t->announcer);
     if (err != HTH_OK)
@@ -548,7 +311,7 @@ static void on_joined(void *arg)
     if (t->started)
         return;
     t->started = true;
-    if (!t->local)
+    if (!t->flags.local)
         announce(t);
     hth_together_join(&t->together);
     t->last_update_us = hth_now_us(t->peer.env);
@@ -560,7 +323,7 @@ static uint64_t data_peer(const struct train *t)
 {
     uint64_t from_key;
     memcpy(&from_key, t->peer.env->self.b, sizeof(from_key));
-    return t->peer_seed != 0 ? t->peer_seed : from_key;
+    return t->flags.peer_seed != 0 ? t->flags.peer_seed : from_key;
 }
 
 static void say_no_trainer(const struct train *t, const struct hth_trainer_opts *o,
@@ -595,7 +358,7 @@ static enum hth_err make_trainer(struct train *t)
     if (t->together.avg.roster != NULL) {
         opts.averager = &t->together.avg.averager;
         hth_together_share(&t->together, &t->run->averaging, &opts.share);
-        opts.share.bootstrap = t->bootstrap;
+        opts.share.bootstrap = t->flags.bootstrap;
     }
     opts.micro_batch = t->run->train.rows;
     opts.flights = t->run->train.flights;
@@ -605,12 +368,12 @@ static enum hth_err make_trainer(struct train *t)
     opts.eval_samples_last = UINT64_MAX; /* the last word is about the whole test set */
     opts.checkpoint_path = t->checkpoint;
     opts.checkpoint_every = t->run->train.checkpoint_every;
-    opts.resume = t->resume;
+    opts.resume = t->flags.resume;
     opts.why = why;
     opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
     opts.wire = hth_runfile_wire(t->run);
-    opts.local = t->local;
+    opts.local = t->flags.local;
     opts.local_step_rows = t->run->experts.step_rows;
     opts.on = (struct hth_train_callbacks){.on_update = on_update,
                                            .on_eval = on_eval,
@@ -627,21 +390,17 @@ static enum hth_err build(struct train *t)
 {
     t->checkpoint = hth_asprintf("%s/trunk.safetensors", t->peer.dir);
     t->timer = hth_timer_new(t->peer.env, on_timer, t);
-    if (t->metrics_path != NULL) {
-        t->metrics = fopen(t->metrics_path, "a");
-        if (t->metrics == NULL) {
-            hth_cli_say_error("--metrics %s: %s", t->metrics_path, strerror(errno));
-            return HTH_E_IO;
-        }
-    }
-    if (!t->local) {
+    if (t->flags.metrics_path != NULL)
+        HTH_TRY(hth_train_lines_open(&t->lines, t->peer.env, t->flags.metrics_path));
+    if (!t->flags.local) {
         struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
         opts.network = t->peer.network;
         HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
     }
-    if (!t->local && t->run->averaging.mode != HTH_RUN_OFF)
+    if (!t->flags.local && t->run->averaging.mode != HTH_RUN_OFF)
         HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging,
-                                  t->client ? HTH_AVG_CLIENT : HTH_AVG_TRAINER, t->up_mbit));
+                                  t->flags.client ? HTH_AVG_CLIENT : HTH_AVG_TRAINER,
+                                  t->flags.up_mbit));
     HTH_TRY(make_trainer(t));
     t->together.trainer = t->trainer;
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
@@ -660,74 +419,21 @@ static void destroy(struct train *t)
     hth_peer_close(&t->peer);
     hth_config_data_clear(&t->paths);
     hth_free(t->checkpoint);
-    if (t->metrics != NULL)
-        fclose(t->metrics);
-}
-
-/* What is said of averaging where this trainer does not average is a mistake. */
-static enum hth_err check_averaging(const struct train *t)
-{
-    enum hth_run_averaging_mode mode = t->run->averaging.mode;
-    const struct {
-        bool wrong;
-        const char *text;
-    } cases[] = {
-        {t->target > 0 && mode != HTH_RUN_BATCH,
-         "--target is the size of a shared batch, and this trainer shares none: give --averaging "
-         "batch, too"},
-        {t->bootstrap && mode == HTH_RUN_OFF,
-         "--bootstrap begins beside others who train the run, and with averaging off this trainer "
-         "looks for nobody: leave it out, or give --averaging local or batch"},
-        {t->up_mbit > 0 && mode == HTH_RUN_OFF, "--up decides this machine's part of an average, "
-                                                "and with averaging off it has none: leave "
-                                                "it out, or give --averaging local or batch"}};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
-        if (cases[i].wrong) {
-            hth_cli_say_error("%s", cases[i].text);
-            return HTH_E_USAGE;
-        }
-    return HTH_OK;
-}
-
-/* Flags win over the run file; their own limits are the run file's. */
-static enum hth_err apply_flags(struct train *t)
-{
-    if (t->steps != 0 && t->run->optimizer.schedule != HTH_RUN_CONSTANT &&
-        t->run->optimizer.total != t->steps)
-        fprintf(stderr,
-                "--steps %u is how long this trainer goes on; the rate falls over the run's %u "
-                "(optimizer.total, else train.steps)\n",
-                t->steps, t->run->optimizer.total);
-    if (t->steps != 0)
-        t->run->train.steps = t->steps;
-    if (t->rows != 0)
-        t->run->train.rows = t->rows;
-    if (t->averaging >= 0)
-        t->run->averaging.mode = (enum hth_run_averaging_mode)t->averaging;
-    HTH_TRY(check_averaging(t));
-    if (t->target != 0)
-        t->run->averaging.target = t->target;
-    if (t->flights != 0)
-        t->run->train.flights = t->flights;
-    if (t->data_path != NULL) {
-        hth_free(t->run->data.path);
-        t->run->data.path = hth_strdup(t->data_path);
-    }
-    return HTH_OK;
+    hth_train_lines_close(&t->lines);
 }
 
 static int run_trainer(struct train *t)
 {
     const struct hth_peer_opts peer_opts = {
         .verb = "train",
-        .net = &t->net,
-        .log = &t->log,
-        .network = t->net.network != NULL ? t->net.network : t->run->run,
-        .rpc_listens = !t->client,
-        .dials_only = t->client,
-        .offline = t->local,
+        .net = &t->flags.net,
+        .log = &t->flags.log,
+        .network = t->flags.net.network != NULL ? t->flags.net.network : t->run->run,
+        .rpc_listens = !t->flags.client,
+        .dials_only = t->flags.client,
+        .offline = t->flags.local,
     };
-    enum hth_err err = hth_device_choose(&t->device, hth_config_compute(t->run), &t->backend);
+    enum hth_err err = hth_device_choose(&t->flags.device, hth_config_compute(t->run), &t->backend);
     if (err != HTH_OK)
         return HTH_EXIT_DEVICE;
     int code = hth_peer_open(&peer_opts, &t->peer);
@@ -745,13 +451,13 @@ static int run_trainer(struct train *t)
 
 int hth_verb_train(int argc, char **argv)
 {
-    struct train t = {.averaging = -1, .tty = isatty(STDERR_FILENO) == 1};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0)
+    struct train t = {.flags = HTH_TRAIN_FLAGS_INIT, .tty = isatty(STDERR_FILENO) == 1};
+    if (argp_parse(&hth_train_argp, argc, argv, 0, NULL, &t.flags) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = hth_config_load(t.run_path, &t.run);
+    enum hth_err err = hth_config_load(t.flags.run_path, &t.run);
     if (err != HTH_OK)
         return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    err = apply_flags(&t);
+    err = hth_train_flags_apply(&t.flags, t.run);
     int code = err == HTH_OK ? run_trainer(&t) : hth_exit_of(err);
     hth_runfile_free(t.run);
     return code;

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of hearth train; see train_flags.h. */
+#include "app/train_flags.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
+enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
+enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
+
+static const struct argp_option options[] = {
+    {"run", 'r', "FILE", 0, "The run file (required)", 0},
+    {"data", KEY_DATA, "PATH", 0, "Text file, or folder of idx files (default: the run file's)", 0},
+    {"steps", KEY_STEPS, "N", 0, "Updates to make, instead of train.steps", 0},
+    {"rows", KEY_ROWS, "N", 0, "Samples of a micro-batch, instead of train.rows", 0},
+    {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
+    {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
+    {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
+    {"averaging", KEY_AVERAGING, "MODE", 0, "local, batch or off, instead of averaging.mode", 0},
+    {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
+    {"bootstrap", KEY_BOOTSTRAP, NULL, 0, "Begin even though others train and give no state", 0},
+    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
+    {"client", KEY_CLIENT, NULL, 0,
+     "Others can't reach this machine (a router in between): dial only", 0},
+    {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
+    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
+    {0},
+};
+
+static int averaging_mode(const char *word)
+{
+    static const char *const words[] = {
+        [HTH_RUN_LOCAL] = "local", [HTH_RUN_BATCH] = "batch", [HTH_RUN_OFF] = "off"};
+    for (int i = 0; i < (int)HTH_ARRAY_LEN(words); i++)
+        if (strcmp(word, words[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* A reference run has no others: what is said to them, or of them, is a mistake. */
+static void refuse_shared(const struct hth_train_flags *t, const struct argp_state *state)
+{
+    const struct {
+        bool given;
+        const char *flag;
+    } flags[] = {{t->net.join_count > 0, "--join"},
+                 {t->client, "--client"},
+                 {t->net.announce != NULL, "--announce"},
+                 {t->averaging >= 0, "--averaging"},
+                 {t->target > 0, "--target"},
+                 {t->up_mbit > 0, "--up"},
+                 {t->bootstrap, "--bootstrap"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(flags); i++)
+        if (flags[i].given)
+            argp_error(state, "--local is without any network: it has no use for %s",
+                       flags[i].flag);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct hth_train_flags *t = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &t->net;
+        state->child_inputs[1] = &t->log;
+        state->child_inputs[2] = &t->device;
+        break;
+    case 'r':
+        t->run_path = arg;
+        break;
+    case KEY_DATA:
+        t->data_path = arg;
+        break;
+    case KEY_STEPS:
+        t->steps = (uint32_t)hth_cli_number(state, "--steps", arg, 1, UINT32_MAX);
+        break;
+    case KEY_ROWS:
+        t->rows = (uint32_t)hth_cli_number(state, "--rows", arg, 1, HTH_MICRO_BATCH_MAX);
+        break;
+    case KEY_FLIGHTS:
+        t->flights = (uint32_t)hth_cli_number(state, "--flights", arg, 1, HTH_FLIGHTS_MAX);
+        break;
+    case KEY_PEER_SEED:
+        t->peer_seed = hth_cli_number(state, "--peer-seed", arg, 1, UINT64_MAX);
+        break;
+    case KEY_LOCAL:
+        t->local = true;
+        break;
+    case KEY_AVERAGING:
+        t->averaging = averaging_mode(arg);
+        if (t->averaging < 0)
+            argp_error(state, "--averaging '%s': it is local, batch or off", arg);
+        break;
+    case KEY_TARGET:
+        t->target = hth_cli_number(state, "--target", arg, 1, 1000000000);
+        break;
+    case KEY_BOOTSTRAP:
+        t->bootstrap = true;
+        break;
+    case KEY_UP:
+        t->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
+        break;
+    case KEY_CLIENT:
+        t->client = true;
+        break;
+    case KEY_RESUME:
+        t->resume = true;
+        break;
+    case KEY_METRICS:
+        t->metrics_path = arg;
+        break;
+    case ARGP_KEY_END:
+        if (t->run_path == NULL)
+            argp_error(state, "--run FILE is required");
+        if (t->local)
+            refuse_shared(t, state);
+        if (t->client && t->net.announce != NULL)
+            argp_error(state, "--client says that there is no address; --announce gives one");
+        if (t->client && t->up_mbit > 0)
+            argp_error(state,
+                       "--up decides this machine's part of an average; a --client has none");
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
+                                             {&hth_cli_log_argp, 0, NULL, 0},
+                                             {&hth_device_argp, 0, NULL, 0},
+                                             {0}};
+const struct argp hth_train_argp = {
+    .options = options,
+    .parser = parse,
+    .children = children,
+    .doc = "Train a run's model on your data, with the swarm's experts.",
+};
+
+/* What is said of averaging where this trainer does not average is a mistake. */
+static enum hth_err check_averaging(const struct hth_train_flags *t, const struct hth_runfile *run)
+{
+    enum hth_run_averaging_mode mode = run->averaging.mode;
+    const struct {
+        bool wrong;
+        const char *text;
+    } cases[] = {
+        {t->target > 0 && mode != HTH_RUN_BATCH,
+         "--target is the size of a shared batch, and this trainer shares none: give --averaging "
+         "batch, too"},
+        {t->bootstrap && mode == HTH_RUN_OFF,
+         "--bootstrap begins beside others who train the run, and with averaging off this trainer "
+         "looks for nobody: leave it out, or give --averaging local or batch"},
+        {t->up_mbit > 0 && mode == HTH_RUN_OFF, "--up decides this machine's part of an average, "
+                                                "and with averaging off it has none: leave "
+                                                "it out, or give --averaging local or batch"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        if (cases[i].wrong) {
+            hth_cli_say_error("%s", cases[i].text);
+            return HTH_E_USAGE;
+        }
+    return HTH_OK;
+}
+
+enum hth_err hth_train_flags_apply(const struct hth_train_flags *t, struct hth_runfile *run)
+{
+    if (t->steps != 0 && run->optimizer.schedule != HTH_RUN_CONSTANT &&
+        run->optimizer.total != t->steps)
+        fprintf(stderr,
+                "--steps %u is how long this trainer goes on; the rate falls over the run's %u "
+                "(optimizer.total, else train.steps)\n",
+                t->steps, run->optimizer.total);
+    if (t->steps != 0)
+        run->train.steps = t->steps;
+    if (t->rows != 0)
+        run->train.rows = t->rows;
+    if (t->averaging >= 0)
+        run->averaging.mode = (enum hth_run_averaging_mode)t->averaging;
+    HTH_TRY(check_averaging(t, run));
+    if (t->target != 0)
+        run->averaging.target = t->target;
+    if (t->flights != 0)
+        run->train.flights = t->flights;
+    if (t->data_path != NULL) {
+        hth_free(run->data.path);
+        run->data.path = hth_strdup(t->data_path);
+    }
+    return HTH_OK;
+}

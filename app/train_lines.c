@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines of --metrics; see train_lines.h. */
+#include "app/train_lines.h"
+
+#include "app/cli.h"
+#include "app/json.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env, const char *path)
+{
+    *l = (struct hth_train_lines){.file = fopen(path, "a"), .path = path, .env = env};
+    if (l->file != NULL)
+        return HTH_OK;
+    hth_cli_say_error("--metrics %s: %s", path, strerror(errno));
+    return HTH_E_IO;
+}
+
+static json_t *line_of(struct hth_train_lines *l, const char *kind, uint64_t step)
+{
+    json_t *o = json_object();
+    hth_json_text(o, "kind", kind);
+    hth_json_real(o, "t", (double)hth_wall_us(l->env) / 1e6);
+    hth_json_count(o, "step", step);
+    return o;
+}
+
+static void write_take(struct hth_train_lines *l, json_t *line)
+{
+    hth_json_print_take(l->file, line);
+    fputc('\n', l->file);
+    if (fflush(l->file) == 0 && ferror(l->file) == 0)
+        return;
+    if (l->lost++ == 0)
+        hth_cli_say_error("--metrics %s: %s; lines are lost, and training goes on", l->path,
+                          strerror(errno));
+    clearerr(l->file);
+    fputc('\n', l->file); /* in front of the next: half of one may stand there */
+}
+
+void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
+                              const struct hth_train_stats *s, int64_t gap_us)
+{
+    struct hth_averager_stats averager;
+    if (l->file == NULL)
+        return;
+    hth_together_rounds(together, &averager);
+    json_t *o = line_of(l, "progress", s->updates);
+    hth_json_count(o, "samples", s->samples);
+    hth_json_real(o, "loss", s->loss_ema);
+    hth_json_real(o, "accuracy", s->accuracy_ema);
+    hth_json_real(o, "samples_per_s", s->samples_per_s);
+    hth_json_real(o, "gap_ms", (double)gap_us / 1e3);
+    hth_json_count(o, "calls", s->requests);
+    hth_json_count(o, "calls_failed", s->requests_failed);
+    hth_json_count(o, "calls_retried", s->retries);
+    hth_json_count(o, "bytes", s->bytes_in + s->bytes_out);
+    hth_json_count(o, "rows_lost", s->rows_without_expert);
+    hth_json_count(o, "not_finite", s->flights_not_finite);
+    hth_json_count(o, "experts_live", s->live_experts);
+    hth_json_real(o, "staleness_mean", s->staleness_mean);
+    hth_json_count(o, "trainers", hth_together_trainers(together));
+    hth_json_count(o, "rounds", averager.rounds);
+    hth_json_count(o, "rounds_failed", averager.failed);
+    hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
+    hth_json_real(o, "codec_error", averager.last.codec_error);
+    hth_json_real(o, "weight_fraction", averager.last.weight_fraction);
+    hth_json_text(o, "phase", hth_share_phase_name(s->share.phase));
+    write_take(l, o);
+}
+
+void hth_train_lines_eval(struct hth_train_lines *l, const struct hth_eval_result *r)
+{
+    if (l->file == NULL)
+        return;
+    json_t *o = line_of(l, "eval", r->updates);
+    hth_json_count(o, "samples", r->samples);
+    hth_json_real(o, "loss", r->loss);
+    hth_json_real(o, "accuracy", r->accuracy);
+    hth_json_real(o, "bits_per_byte", r->bits_per_byte);
+    write_take(l, o);
+}
+
+void hth_train_lines_end(struct hth_train_lines *l, uint64_t step, int code)
+{
+    if (l->file == NULL)
+        return;
+    json_t *o = line_of(l, "end", step);
+    hth_json_count(o, "code", (uint64_t)code);
+    write_take(l, o);
+    if (l->lost > 0)
+        hth_cli_say_error("--metrics %s lacks %llu lines", l->path, (unsigned long long)l->lost);
+}
+
+void hth_train_lines_close(struct hth_train_lines *l)
+{
+    if (l->file != NULL)
+        fclose(l->file);
+    l->file = NULL;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train_lines.h: what `hearth train --metrics FILE` appends: one JSON object on each line; t is
+ * Unix time in seconds:
+ *
+ *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
+ *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
+ *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "codec_error",
+ *    "weight_fraction", "phase"}                         every half second; rounds are all of them,
+ *                                                        of gradients and of parameters, as on the
+ *                                                        status page; of the last one, what
+ *                                                        encoding lost and how much of the weight
+ *                                                        was averaged; the distance is to the last
+ *                                                        mean of parameters, over its norm
+ *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
+ *   {"kind":"end", "t", "step", "code"}
+ *
+ * Training goes on without a line that can't be written: it is said once, and counted.
+ *
+ * On the loop's thread.
+ */
+#ifndef HTH_APP_TRAIN_LINES_H
+#define HTH_APP_TRAIN_LINES_H
+
+#include "app/together.h"
+
+#include <stdio.h>
+
+/* All zero: no file; what is written goes nowhere. */
+struct hth_train_lines {
+    FILE *file;
+    const char *path; /* borrowed */
+    struct hth_env *env;
+    uint64_t lost; /* lines */
+};
+
+/* Errors: E_IO, said. */
+enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env,
+                                  const char *path) HTH_MUST;
+/* `gap_us`: the longest time without an update since the last line. */
+void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
+                              const struct hth_train_stats *stats, int64_t gap_us);
+void hth_train_lines_eval(struct hth_train_lines *l, const struct hth_eval_result *result);
+/* The last one; says how many are lacking, if any. */
+void hth_train_lines_end(struct hth_train_lines *l, uint64_t step, int code);
+/* Also of one that was never opened. */
+void hth_train_lines_close(struct hth_train_lines *l);
+
+#endif
