@@ -66,6 +66,7 @@ struct telling {
     uint32_t missing;           /* as of hth_tell; 0: no call */
     enum hth_avg_reason reason; /* its last answer; OK: none yet */
     int64_t again_us;           /* not told again before; 0: it never was */
+    int64_t slow_us;            /* no connection comes about: another is called from then on */
 };
 
 struct hth_look {
@@ -207,6 +208,9 @@ void hth_look_tell_end(struct hth_look *look);
 /* Tells somebody who is due and not here, or calls it to stand in, unless it was asked just now.
  * Returns when to look again. */
 int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due);
+/* When it is known at the latest whether somebody who is being told, over a connection, is there;
+ * INT64_MIN: it is not being told. */
+int64_t hth_look_asked_until(const struct hth_look *look, const struct hth_peer_id *id);
 struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
                                    uint64_t schema);
 /* Why no look of ours fits. */

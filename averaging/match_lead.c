@@ -176,16 +176,18 @@ static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
 }
 
 /* Until when a looker that has not joined is waited for. Those who followed somebody that died find
- * that out a little later than we; who has no connection to us needs the time to make one. */
+ * that out a little later than we; who has no connection to us needs the time to make one. Who is
+ * being asked whether it lives may be dead: somebody can stand in for it then. */
 static int64_t patience(const struct hth_look *look, const struct looker *l)
 {
     const struct hth_match_opts *o = &look->match->opts;
-    int64_t since_us = HTH_MAX(l->seen_us, look->since_us), wait_us = o->patience_us;
+    int64_t since_us = HTH_MAX(l->seen_us, look->since_us), wait_us = o->patience_us, until_us;
 
     if (!hth_look_connected(look, &l->id))
         wait_us = HTH_MAX(wait_us, o->dial_us);
     wait_us += hth_match_busy_us(look->match);
-    return HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
+    until_us = HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
+    return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
 }
 
 /* Followers that are ready, and lookers that may become such. */
@@ -209,6 +211,15 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
     }
 }
 
+/* Who declared joins a few round trips later, if it lives. */
+static int64_t ask_declared(struct hth_look *look, const struct looker *l,
+                            const struct hth_match_due *due)
+{
+    int64_t at_us = l->seen_us + look->match->opts.hold_us;
+
+    return hth_now_us(look->match->env) < at_us ? at_us : hth_look_ask(look, due);
+}
+
 static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
 {
     struct hth_match_due due[HTH_AVG_MEMBERS_MAX];
@@ -220,6 +231,8 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
     for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++) {
         const struct looker *l = hth_look_find(look, &due[i].id);
 
+        if (l != NULL && !l->struck && !l->joined)
+            c->ask_us = HTH_MIN(c->ask_us, ask_declared(look, l, &due[i]));
         if (l != NULL && !(l->struck && l->early))
             continue;
         wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);

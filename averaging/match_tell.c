@@ -161,6 +161,17 @@ static void note_answer(struct telling *t, enum hth_avg_reason reason)
     hth_look_poke(t->look);
 }
 
+/* It declared, and was gone before it joined. */
+static void lose(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    struct looker *l = hth_look_find(look, id);
+
+    if (l == NULL || l->joined)
+        return;
+    l->struck = true;
+    l->early = false;
+}
+
 static void on_told(void *arg, const struct hth_rpc_result *r)
 {
     struct telling *t = arg;
@@ -174,6 +185,8 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     }
     if (r->err != HTH_OK) {
         if (!r->remote && (t->to.addr.family != 0 || t->missing > 0)) {
+            if (t->missing == 0)
+                lose(t->look, &t->to.id);
             t->look->lost_us = hth_now_us(m->env);
             if (t->look->opts.deaf != NULL)
                 t->look->opts.deaf(t->look->opts.arg, &t->to.id);
@@ -211,8 +224,11 @@ static void tell_one(struct telling *t)
         t->answer_us = now_us + m->opts.silence_us;
         if (t->again_us == 0)
             t->answer_us = now_us + m->opts.silence_us * TELL_SILENCES;
-        if (!hth_look_connected(look, &t->to.id))
+        t->slow_us = INT64_MAX;
+        if (!hth_look_connected(look, &t->to.id)) {
+            t->slow_us = now_us + m->opts.silence_us;
             t->answer_us += m->opts.dial_us;
+        }
         t->due_us = t->answer_us;
     } else {
         t->due_us = t->answer_us + hth_match_busy_us(m);
@@ -277,12 +293,23 @@ static uint32_t find_telling(const struct hth_look *look, const struct hth_peer_
     return i;
 }
 
+/* It may be dead, and to wait for a connection to it takes longer than for an answer. */
+static bool is_slow(const struct telling *t)
+{
+    const struct hth_look *look = t->look;
+
+    return t->call != NULL && hth_now_us(look->match->env) >= t->slow_us &&
+           !hth_look_connected(look, &t->to.id);
+}
+
 enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
                                     uint32_t at)
 {
     uint32_t i = find_telling(look, id, at + 1);
 
-    return i < HTH_AVG_TELL_MAX ? look->telling[i].reason : HTH_AVG_OK;
+    if (i == HTH_AVG_TELL_MAX)
+        return HTH_AVG_OK;
+    return is_slow(&look->telling[i]) ? HTH_AVG_NOT_LOOKING : look->telling[i].reason;
 }
 
 /* A free place, or that of who was asked longest ago; NULL: all are being asked. */
@@ -300,6 +327,15 @@ static struct telling *place_to_ask(struct hth_look *look)
     return oldest;
 }
 
+int64_t hth_look_asked_until(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    uint32_t i = find_telling(look, id, 0);
+
+    if (i == HTH_AVG_TELL_MAX || look->telling[i].call == NULL || !hth_look_connected(look, id))
+        return INT64_MIN;
+    return look->telling[i].due_us;
+}
+
 int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
 {
     int64_t now_us = hth_now_us(look->match->env);
@@ -313,14 +349,16 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
         t = place_to_ask(look);
         if (t == NULL)
             return INT64_MAX;
+        if (now_us < t->again_us) /* no more of them at once than there are places */
+            return t->again_us;
         *t = (struct telling){
             .look = look, .to = {.id = due->id, .addr = due->addr}, .missing = due->stands_at};
     }
     if (t->call != NULL)
-        return INT64_MAX;
+        return now_us < t->slow_us ? t->slow_us : INT64_MAX;
     if (now_us < t->again_us)
         return t->again_us;
     t->answer_us = 0;
     tell_one(t);
-    return t->call != NULL ? INT64_MAX : t->again_us;
+    return t->call != NULL ? t->slow_us : t->again_us;
 }

@@ -146,6 +146,40 @@ static void killed(void **state)
     deaths(HTH_CRASH_RESET, 200 * HTH_US_PER_MS);
 }
 
+/* Rows in which nobody stands: who is called there is no neighbour of the caller, and may be the
+ * one that died, to which there is no connection. */
+static void far_rows(void **state)
+{
+    struct scene s = {.shape = "5x4", .peers = 17};
+
+    (void)state;
+    for (s.seed = 49; s.seed < 49 + seeds; s.seed++)
+        assert_true(worst_cost(&s, HTH_CRASH_SILENT, 8) <= 850 * HTH_US_PER_MS);
+    s.numbered = true;
+    for (s.seed = 52; s.seed < 52 + seeds; s.seed++)
+        assert_true(worst_cost(&s, HTH_CRASH_SILENT, 8) <= 850 * HTH_US_PER_MS);
+}
+
+/* Who declared itself to its row and died before it joined had given its column all of its values:
+ * somebody stands in for it, and the row has everybody's. */
+static void declared_and_died(void **state)
+{
+    const struct scene s = {.shape = "5x4", .peers = 17, .seed = 49};
+    const struct death none = {.who = PEERS_MAX};
+    const struct death d = {.who = 13, .at_us = 36318, .how = HTH_CRASH_SILENT};
+    struct pit p;
+
+    (void)state;
+    open_scene(&p, &s);
+    (void)sweep(&p, &s, 7, 0, &none);
+    pit_fill(&p, 7);
+    (void)sweep(&p, &s, 8, 0, &d);
+    for (uint32_t i = 0; i < p.peers; i++)
+        assert_true(!p.peer[i].up || p.peer[i].result.weight > 16.5);
+    assert_true(pit_spread(&p) < 1e-4);
+    pit_stop(&p);
+}
+
 /* What rounds left is kept for HTH_AVG_KEPT_MAX of them; the newest is there for who is called. */
 static void many_kinds(void **state)
 {
@@ -176,8 +210,8 @@ static void many_kinds(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent),
-        cmocka_unit_test(killed),
+        cmocka_unit_test(silent),     cmocka_unit_test(killed),
+        cmocka_unit_test(far_rows),   cmocka_unit_test(declared_and_died),
         cmocka_unit_test(many_kinds),
     };
 
