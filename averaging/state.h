@@ -34,14 +34,17 @@
  *
  * The fetcher. Asks the freshest peers of the roster, takes the highest step that was described
  * (ties: more donors, then the larger root), and fetches its parts from all donors of that root. A
- * donor that answers wrongly (a hash that does not fit), slowly or not at all is struck off and
- * named; its parts are asked elsewhere, the parts that came stay. Who serves no states of this
- * schema, whatever its note says, is doubted at once. When no donor of the root is left it begins
- * anew with what is described then. It never gives up by itself: its owner does; each change of its
- * mind is told through `on_news`, in words.
+ * step is *alone* that is far beyond the one which a quarter of those who have a state, and two of
+ * them, have reached: such ones are asked when no other has answered for a second, and taken when
+ * there is nothing else. A donor that answers wrongly (a hash that does not fit), slowly or not at
+ * all is struck off and named; its parts are asked elsewhere, the parts that came stay. Who serves
+ * no states of this schema, whatever its note says, is doubted at once. When no donor of the root
+ * is left it begins anew with what is described then. It never gives up by itself: its owner does;
+ * each change of its mind is told through `on_news`, in words.
  *
  * Trust: a root is believed from the peer that said it, over an authenticated connection or in a
- * signed record. Nobody proves that a state is good, only that all its bytes are that peer's.
+ * signed record. Nobody proves that a state is good, only that all its bytes are that peer's; so
+ * the result says whose they are, and who said more than it showed.
  *
  * Loop thread; hashes are computed and compared in compute jobs. In a world of ghosts jobs do not
  * run, hashes are zero and the blob that comes is a ghost. Callbacks never run inside a call of
@@ -114,6 +117,11 @@ void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state
 
 struct hth_state_fetch;
 
+struct hth_state_peers {
+    uint32_t count;
+    struct hth_peer_id id[HTH_STATE_DONORS_MAX];
+};
+
 /* Valid during on_done: ref the blob to keep it. */
 struct hth_state_result {
     uint64_t step;
@@ -126,6 +134,10 @@ struct hth_state_result {
     uint32_t donors_lost; /* struck off on the way */
     uint32_t parts_again; /* fetched more than once */
     int64_t took_us;
+    const struct hth_state_peers *said_by; /* they have this state, by their own word */
+    /* Far beyond its step by their notes: they were asked and showed nothing, or nobody else is
+     * near them. */
+    const struct hth_state_peers *unshown;
 };
 
 struct hth_state_fetch_opts {

@@ -144,8 +144,16 @@ static void finish(struct hth_state_fetch *f)
     r->values = f->values;
     r->root = f->desc.root;
     r->took_us = hth_now_us(f->env) - f->begun_us;
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        r->donors += f->donors[i]->gave;
+    r->said_by = &f->said_by;
+    r->unshown = &f->unshown;
+    for (uint32_t i = 0; i < f->donors_count; i++) {
+        struct donor *d = f->donors[i];
+
+        r->donors += d->gave;
+        if (d->gave || d->has_root)
+            f->said_by.id[f->said_by.count++] = d->id;
+    }
+    hth_fetch_list_unshown(f);
     f->opts.on_done(f->opts.arg, r); /* may free us */
 }
 

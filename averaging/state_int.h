@@ -17,6 +17,7 @@
 #define LOOK_US      (250 * HTH_US_PER_MS) /* between two looks around */
 #define GRACE_MIN_US (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took */
 #define STRUCK_US    (5 * HTH_US_PER_S)    /* until a donor is asked again */
+#define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
@@ -25,6 +26,8 @@ struct donor {
     struct hth_peer_id id;
     struct hth_addr addr;
     struct hth_rpc_call *describing;
+    int64_t asked_us; /* to describe, the last time; 0: never */
+    uint64_t claimed; /* the step that it said then */
     bool described;
     struct hth_state_desc desc;
     bool has_root; /* of the state being fetched, by its own word or record */
@@ -65,6 +68,9 @@ struct hth_state_fetch {
     struct hth_rng rng;
     bool freed, finished;
     struct hth_state_result result;
+    struct hth_state_peers said_by, unshown;
+    uint64_t reached; /* the step that enough of those who have a state have reached, by what they
+                       * say or have described */
     char news[200];
     struct ad *ads; /* announcements believed */
 };
@@ -98,5 +104,7 @@ void hth_fetch_ask_around(struct hth_state_fetch *f);
 void hth_fetch_settle(struct hth_state_fetch *f);
 /* Who announces the root that is being fetched gives parts of it, too. */
 void hth_fetch_use_ad(struct hth_state_fetch *f, const struct ad *ad);
+/* Fills `unshown`: all of the state has come. */
+void hth_fetch_list_unshown(struct hth_state_fetch *f);
 
 #endif

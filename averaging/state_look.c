@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state_look.c: whom a fetcher asks what it has, and which state it settles on. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/state_int.h"
@@ -7,6 +8,9 @@
 
 #define DESCRIBE_US  (10 * HTH_US_PER_S) /* a snapshot has to be made */
 #define GRACE_MAX_US (300 * HTH_US_PER_MS)
+#define ALONE_US     (2 * HTH_US_PER_S) /* ... when the only answer so far is of a step alone */
+#define NEAR_STEPS   UINT64_C(8)        /* two steps that far apart are near each other */
+#define ASKED_TIMES  4                  /* as many at once, of those wanted, when they are silent */
 
 static enum hth_err judge(const struct hth_state_fetch *f, const struct hth_state_desc *d)
 {
@@ -63,8 +67,9 @@ static void ask_to_describe(struct donor *d)
 
     call.body.payload_len = hth_state_describe_pack(&ask, payload);
     call.body.payload = payload;
+    d->asked_us = hth_now_us(f->env);
     if (f->asked_us == 0)
-        f->asked_us = hth_now_us(f->env);
+        f->asked_us = d->asked_us;
     err = hth_rpc_call(f->rpc, &target, &call, on_described, d, &d->describing);
     if (err != HTH_OK)
         hth_fetch_strike(d, hth_err_text(err));
@@ -104,47 +109,121 @@ static void tell_of_nobody(struct hth_state_fetch *f)
         hth_fetch_tell(f, "only clients have it: until one of them has dialled this machine");
 }
 
-static bool is_struck_off(const struct hth_state_fetch *f, const struct hth_peer_id *id)
+static struct donor *donor_of(const struct hth_state_fetch *f, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < f->donors_count; i++)
         if (hth_peer_id_eq(&f->donors[i]->id, id))
-            return hth_fetch_is_struck(f->donors[i]);
-    return false;
+            return f->donors[i];
+    return NULL;
 }
 
-/* The freshest of the roster: the highest step, or one that is nearly there; who says a step and
- * can't show it does not keep others from being asked. In random order, so that newcomers do not
- * all come to the same one. */
+/* ---- which steps are believed ---------------------------------------------------------------- */
+
+static uint64_t near(uint64_t step)
+{
+    return HTH_MAX(step / 64, NEAR_STEPS);
+}
+
+/* By its word, or the state that it described since. */
+static uint64_t step_of(const struct hth_state_fetch *f, const struct hth_roster_peer *p)
+{
+    const struct donor *d = donor_of(f, &p->id);
+
+    return d != NULL && d->described ? HTH_MAX(p->step, d->desc.step) : p->step;
+}
+
+static int highest_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* A quarter of those who have a state has come that far, and two of them: no single word moves it,
+ * unless there is no other. */
+static uint64_t step_reached(const struct hth_state_fetch *f)
+{
+    uint64_t *steps = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX);
+    const struct hth_roster_peer *p;
+    uint64_t reached = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; n < HTH_AVG_ROSTER_MAX && (p = hth_roster_at(f->roster, i)) != NULL; i++)
+        if (has_one(f, p))
+            steps[n++] = step_of(f, p);
+    qsort(steps, n, sizeof(*steps), highest_first);
+    if (n > 0)
+        reached = steps[HTH_MIN(HTH_MAX((n + 3) / 4, 2u), n) - 1];
+    hth_free(steps);
+    return reached;
+}
+
+static bool is_alone(const struct hth_state_fetch *f, uint64_t step)
+{
+    return step > f->reached && step - f->reached > near(f->reached);
+}
+
+void hth_fetch_list_unshown(struct hth_state_fetch *f)
+{
+    struct hth_state_peers *out = &f->unshown;
+    const struct hth_roster_peer *p;
+    uint64_t known = f->desc.step + near(f->desc.step);
+
+    f->reached = step_reached(f);
+    for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {
+        const struct donor *d = donor_of(f, &p->id);
+        bool silent = d != NULL && d->claimed > known && !d->described;
+
+        if (out->count < HTH_STATE_DONORS_MAX && has_one(f, p) && p->step > known &&
+            (silent || is_alone(f, p->step)))
+            out->id[out->count++] = p->id;
+    }
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* In the order in which they are asked: in random order those that are nearly at the step that was
+ * reached, so that newcomers do not all come to the same one; when these have been silent for a
+ * while, all others: who says a step and can't show it does not keep others from being asked. */
 static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer **out)
 {
+    uint64_t slack = HTH_MAX(f->reached / 64, UINT64_C(1));
+    bool silent = f->asked_us > 0 && hth_now_us(f->env) - f->asked_us >= HEDGE_US;
     const struct hth_roster_peer *p;
-    uint64_t best = 0, slack;
-    uint32_t n = 0, live = 0;
+    uint32_t n = 0, first, live = 0;
 
-    for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++)
-        if (can_give(f, p) && !is_struck_off(f, &p->id))
-            best = HTH_MAX(best, p->step);
-    slack = HTH_MAX(best / 64, UINT64_C(1));
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {
         if (!can_give(f, p))
             continue;
         live++;
-        if (p->step + slack >= best && n < HTH_AVG_ROSTER_MAX)
+        if (p->step + slack >= f->reached && !is_alone(f, p->step) && n < HTH_AVG_ROSTER_MAX)
             out[n++] = p;
     }
     hth_rng_shuffle(&f->rng, out, n, sizeof(*out));
+    first = n;
+    for (uint32_t i = 0; silent && (p = hth_roster_at(f->roster, i)) != NULL; i++)
+        if (can_give(f, p) && (p->step + slack < f->reached || is_alone(f, p->step)) &&
+            n < HTH_AVG_ROSTER_MAX)
+            out[n++] = p;
+    hth_rng_shuffle(&f->rng, out + first, n - first, sizeof(*out));
     if (live == 0)
         tell_of_nobody(f);
     return n;
 }
 
-static uint32_t being_asked(const struct hth_state_fetch *f)
+/* Those that do not answer soon do not count, up to a bound. */
+static bool are_enough_asked(const struct hth_state_fetch *f)
 {
-    uint32_t n = 0;
+    int64_t since_us = hth_now_us(f->env) - HEDGE_US;
+    uint32_t asked = 0, soon = 0;
 
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        n += f->donors[i]->describing != NULL || f->donors[i]->described;
-    return n;
+    for (uint32_t i = 0; i < f->donors_count; i++) {
+        const struct donor *d = f->donors[i];
+
+        asked += d->described || d->describing != NULL;
+        soon += d->described || (d->describing != NULL && d->asked_us > since_us);
+    }
+    return soon >= f->opts.donors || asked >= ASKED_TIMES * f->opts.donors;
 }
 
 /* Those that are struck off and of no more use make room. */
@@ -171,15 +250,18 @@ void hth_fetch_ask_around(struct hth_state_fetch *f)
 {
     const struct hth_roster_peer **peers =
         hth_new_array(const struct hth_roster_peer *, HTH_AVG_ROSTER_MAX);
-    uint32_t n = freshest(f, peers);
+    uint32_t n;
 
+    f->reached = step_reached(f);
+    n = freshest(f, peers);
     forget_struck(f);
-    for (uint32_t i = 0; i < n && being_asked(f) < f->opts.donors; i++) {
+    for (uint32_t i = 0; i < n && !are_enough_asked(f); i++) {
         struct donor *d = hth_fetch_donor(f, &peers[i]->id, &peers[i]->note.addr);
 
         if (d == NULL || d->describing != NULL || d->described || hth_fetch_is_struck(d))
             continue;
         d->addr = peers[i]->note.addr;
+        d->claimed = peers[i]->step;
         ask_to_describe(d);
     }
     hth_free(peers);
@@ -201,6 +283,8 @@ static bool is_better(const struct hth_state_fetch *f, const struct hth_state_de
     bool a_now = f->desc.parts > 0 && hth_fetch_same_root(&a->root, &f->desc.root);
     bool b_now = f->desc.parts > 0 && hth_fetch_same_root(&b->root, &f->desc.root);
 
+    if (is_alone(f, a->step) != is_alone(f, b->step))
+        return is_alone(f, b->step);
     if (a_now != b_now) /* what was begun is finished */
         return a_now;
     if (a->step != b->step)
@@ -260,8 +344,10 @@ void hth_fetch_settle(struct hth_state_fetch *f)
         if (d->described && (best == NULL || is_better(f, &d->desc, &best->desc)))
             best = d;
     }
-    if (best == NULL ||
-        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
+    if (best == NULL)
+        return;
+    grace_us = is_alone(f, best->desc.step) ? ALONE_US : HTH_MIN(grace_us, GRACE_MAX_US);
+    if (waiting && hth_now_us(f->env) < f->first_answer_us + grace_us)
         return;
     if (f->desc.parts == 0 || !hth_fetch_same_root(&f->desc.root, &best->desc.root))
         err = f->checks > 0 ? HTH_E_AGAIN : begin(f, &best->desc);

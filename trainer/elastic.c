@@ -285,13 +285,17 @@ void hth_batch_put_back(struct hth_trainer *t)
 
 /* ---- together with others -------------------------------------------------------------------- */
 
-/* How many steps the others are ahead, if enough of them say so. */
+/* How many steps the others are ahead, if enough of them say so. A single one can't have gone far,
+ * for it has no quorum. */
 static uint64_t steps_behind(const struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0);
 
-    return all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers ? 0
-                                                                             : all->step_max - ours;
+    if (all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers ||
+        (all->ahead == 1 && all->step_max - ours > HTH_BATCH_AHEAD_ALONE &&
+         hth_batch_population(t) > 2))
+        return 0;
+    return all->step_max - ours;
 }
 
 bool hth_batch_is_passed(const struct hth_trainer *t)

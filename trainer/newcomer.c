@@ -31,6 +31,24 @@ static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_pee
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
 }
 
+static void doubt(struct hth_trainer *t, const struct hth_peer_id *id, const char *why)
+{
+    const struct hth_roster_peer *p = hth_roster_find(t->opts.share.roster, id);
+    char text[HTH_PEER_SHORT_LEN];
+
+    if (p == NULL || p->doubted)
+        return;
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "%s says step %llu and %s: goes on without it for now",
+            hth_peer_id_short(id, text), (unsigned long long)p->step, why);
+    hth_roster_doubt(t->opts.share.roster, id);
+}
+
+static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers, const char *why)
+{
+    for (uint32_t i = 0; i < peers->count; i++)
+        doubt(t, &peers->id[i], why);
+}
+
 /* A trainer that was in step does not stop for a word that nobody proves; a newcomer only where
  * others are at its own step. Who told the truth is believed again in a minute. */
 static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
@@ -42,22 +60,17 @@ static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
         in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->step > t->stats.updates) {
-            char text[HTH_PEER_SHORT_LEN];
-
-            HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
-                    "%s says step %llu and %s: goes on without it for now",
-                    hth_peer_id_short(&p->id, text), (unsigned long long)p->step, why);
-            hth_roster_doubt(t->opts.share.roster, &p->id);
-        }
+        if (can_be_ahead(r, p) && p->step > t->stats.updates)
+            doubt(t, &p->id, why);
 }
 
-/* Another one is fetched in a moment. */
+/* Those whose it is have shown what their word is worth, and the others are asked. */
 static void is_of_no_use(struct hth_trainer *t, enum hth_err err)
 {
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s", hth_err_text(err));
-    doubt_who_is_ahead(t, "what came of it is of no use");
-    hth_timer_set(t->env, t->newcomer.timer, HTH_US_PER_S);
+    t->newcomer.no_use = err;
+    doubt_all(t, &t->newcomer.said_by, "what came of it is of no use");
+    hth_timer_set(t->env, t->newcomer.timer, POLL_US);
 }
 
 /* ---- taking up ------------------------------------------------------------------------------- */
@@ -111,6 +124,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->average.samples_at = n->samples;
     t->average.discard = t->average.out;
     t->lineage = n->lineage;
+    doubt_all(t, &n->unshown, "does not show it");
     hth_batch_reset(t);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
             (unsigned long long)n->updates);
@@ -156,6 +170,8 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
     struct hth_newcomer *n = &t->newcomer;
     enum hth_err err = hth_run_state_open(t, r, n);
 
+    n->said_by = *r->said_by;
+    n->unshown = *r->unshown;
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
     if (err == HTH_OK) {
@@ -300,6 +316,10 @@ static void wait_for_state(struct hth_trainer *t)
         return;
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;
+    if (n->no_use == HTH_E_VERSION && !n->was_ready && !n->goes_on) {
+        hth_trainer_fatal(t, HTH_E_VERSION); /* to begin beside them would be a second run */
+        return;
+    }
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "nobody who was ahead is left: goes on from step %llu",
             (unsigned long long)t->stats.updates);
     ready(t);
@@ -339,27 +359,32 @@ static void go_and_fetch(struct hth_trainer *t)
     fetch(t);
 }
 
-/* The lower median of the steps that are ahead of ours: no single word moves it. */
+/* The lower median of the steps that are ahead of ours: no single word moves it; and far ahead of
+ * ours only where most others are. */
 static uint64_t step_of_others(const struct hth_trainer *t)
 {
     const struct hth_roster *r = t->opts.share.roster;
     uint64_t ours = t->stats.updates, best = UINT64_MAX;
     const struct hth_roster_peer *p, *q;
+    uint32_t count = 0, ahead = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        uint32_t ahead = 0, until = 0;
+        count += can_be_ahead(r, p);
+        ahead += can_be_ahead(r, p) && p->step > ours;
+    }
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
+        uint32_t until = 0;
 
         if (!can_be_ahead(r, p) || p->step <= ours || p->step >= best)
             continue;
         for (uint32_t k = 0; (q = hth_roster_at(r, k)) != NULL; k++)
-            if (can_be_ahead(r, q) && q->step > ours) {
-                ahead++;
-                until += q->step <= p->step;
-            }
+            until += can_be_ahead(r, q) && q->step > ours && q->step <= p->step;
         if (2 * until >= ahead)
             best = p->step;
     }
-    return best == UINT64_MAX ? ours : best;
+    if (best == UINT64_MAX || (best - ours > HTH_BATCH_AHEAD_ALONE && 2 * ahead <= count))
+        return ours;
+    return best;
 }
 
 /* With the parameters that it has; the number of the step, also the schedule's, is the others'. */
@@ -414,7 +439,8 @@ void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps)
 
     if (t->newcomer.boot != HTH_BOOT_READY)
         return;
-    if (averages && (too_late || t->newcomer.approximate) && t->newcomer.goes < GOES_MAX) {
+    if (averages && (too_late || t->newcomer.approximate) && t->newcomer.goes < GOES_MAX &&
+        step_of_others(t) > t->stats.updates) {
         go_on_approximately(t);
         return;
     }

@@ -29,7 +29,9 @@
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; so it would where all who train have other settings
  * (terms.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
- * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins.
+ * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins. Whose
+ * state is of no use is doubted and does not count; if its bytes are of another version of this
+ * program, and nobody else has one, it ends with E_VERSION.
  * In a BATCH run, who fell behind does the same, and who has other parameters than most
  * (lineage.h). To whom states come too late again and again, that one takes part with the last of
  * them, approximately, until an average of parameters makes it what the others are; where there are

@@ -23,6 +23,7 @@
 #define HTH_TRAINER_TRAINER_INT_H
 
 #include "averaging/codec.h"
+#include "averaging/state.h"
 #include "trainer/lineage.h"
 #include "trainer/pass.h"
 #include "trainer/port.h"
@@ -150,7 +151,9 @@ struct hth_newcomer {
     struct hth_state_donor *donor;
     struct hth_timer *timer;
     struct hth_work apply, give;
-    struct hth_blob *values; /* fetched */
+    struct hth_blob *values; /* fetched; and by whose word, and who showed less than it says: */
+    struct hth_state_peers said_by, unshown;
+    enum hth_err no_use; /* of the last state that was of no use */
     uint64_t updates, samples, steps;
     struct hth_lineage lineage;
     struct hth_mark yields_to; /* step 0: to nobody, it is behind */
@@ -233,6 +236,8 @@ void hth_average_offer(struct hth_trainer *t);
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
 /* elastic.c */
+/* Steps that a few can be ahead of all others: they have no quorum. */
+#define HTH_BATCH_AHEAD_ALONE 8
 enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
 void hth_batch_clear(struct hth_trainer *t);
 /* The job and the end of adding a flight's gradient to the sum. */

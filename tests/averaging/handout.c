@@ -137,6 +137,8 @@ static void on_done(void *arg, const struct hth_state_result *r)
     assert_false(f->done);
     f->done = true;
     f->result = *r;
+    f->said_by = *r->said_by;
+    f->unshown = *r->unshown;
     assert_true(r->meta_len <= sizeof(f->meta));
     memcpy(f->meta, r->meta, r->meta_len);
     f->values = hth_blob_ref(r->values);

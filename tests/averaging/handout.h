@@ -45,6 +45,7 @@ struct fixture {
     struct hth_state_fetch *fetch;
     bool done;
     struct hth_state_result result;
+    struct hth_state_peers said_by, unshown; /* its */
     struct hth_blob *values;
     uint8_t meta[HTH_STATE_META_MAX];
     uint32_t news;

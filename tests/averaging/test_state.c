@@ -479,6 +479,55 @@ static void test_a_step_that_nobody_can_show(void **state)
     }
 }
 
+/* A step that nobody else is near is not taken where there are others, though it is shown, and
+ * whoever says it is named, as are those whose state came. */
+static void test_a_step_alone(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 33, false);
+    add(&f, 12, 5, false);
+    add(&f, 1000000, 6, false);
+    add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    start(&f, &o);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_int_equal(f.said_by.count, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_false(hth_peer_id_eq(&f.said_by.id[i], &f.peer[1].env->self));
+    assert_int_equal(f.unshown.count, 1);
+    assert_true(hth_peer_id_eq(&f.unshown.id[0], &f.peer[1].env->self));
+    assert_int_equal(f.peer[1].wanted, 0);
+    tear_down(&f);
+}
+
+/* The only one who has a state, however far ahead. And with another, who says that it is as far,
+ * and does not answer: that one is named. */
+static void test_who_shows_it_is_believed(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    for (uint32_t c = 0; c < 2; c++) {
+        setup_world(&f, 34, false);
+        add(&f, c == 0 ? 1000000 : 12, 5, false);
+        for (uint32_t i = 0; i < 2 * c; i++)
+            add(&f, 1000000, 6, false)->silent = true;
+        o = fetch_opts(&f);
+        start(&f, &o);
+        finish(&f, 10 * S);
+        check_values(&f, &f.peer[0]);
+        assert_true(f.result.took_us < 3 * S); /* a second of it until the others were asked */
+        assert_int_equal(f.said_by.count, 1);
+        assert_int_equal(f.unshown.count, 2 * c);
+        tear_down(&f);
+    }
+}
+
 static void refused(void *arg, const struct hth_rpc_result *r)
 {
     *(enum hth_err *)arg = r->err;
@@ -756,6 +805,8 @@ int main(void)
         cmocka_unit_test(test_nobody_and_nobody_able),
         cmocka_unit_test(test_other_states_are_refused),
         cmocka_unit_test(test_a_step_that_nobody_can_show),
+        cmocka_unit_test(test_a_step_alone),
+        cmocka_unit_test(test_who_shows_it_is_believed),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_waiters_are_bounded),
         cmocka_unit_test(test_donors_in_mind_are_bounded),

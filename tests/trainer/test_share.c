@@ -4,8 +4,6 @@
  * one process with the whole batch, newcomers, laggards, the dead, and parameters averaged in the
  * background.
  */
-#include "averaging/state.h"
-#include "averaging/state_msg.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
 #include "support/test.h"
@@ -395,154 +393,6 @@ static void test_most_of_a_grid_die(void **state)
 {
     (void)state;
     check_many_die(9, 4, 3, HTH_CRASH_SILENT);
-}
-
-enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, NOT_FINITE, BELOW_ZERO, LIES };
-
-static struct liar {
-    enum lie lie;
-    struct hth_rpc *rpc;
-    struct hth_roster *roster;
-    struct hth_state_desc desc;
-    float *values; /* the state that it says it has */
-} liar;
-
-static void halt_liar(struct hth_env *env, void *arg)
-{
-    (void)env;
-    (void)arg;
-    hth_roster_free(liar.roster);
-    hth_rpc_free(liar.rpc);
-    hth_state_desc_clear(&liar.desc);
-    hth_free(liar.values);
-    memset(&liar, 0, sizeof(liar));
-}
-
-static void on_describe(void *arg, struct hth_rpc_request *req)
-{
-    struct hth_rpc_body body = {0};
-    uint8_t *bytes;
-
-    (void)arg;
-    hth_state_desc_pack(&liar.desc, &bytes, &body.payload_len);
-    body.payload = bytes;
-    hth_rpc_reply(req, &body);
-    hth_free(bytes);
-}
-
-static void on_part(void *arg, struct hth_rpc_request *req)
-{
-    struct hth_tensor part = {.dtype = HTH_U8, .ndim = 1};
-    struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
-    struct hth_hash root;
-    struct hth_env *env = arg;
-    uint32_t index;
-    size_t len;
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-
-    if (liar.lie == NO_PARTS) {
-        hth_rpc_ignore(req);
-        return;
-    }
-    assert_ok(hth_state_part_open(payload, len, &root, &index));
-    part.dim[0] = hth_state_part_len(&liar.desc, index);
-    assert_ok(hth_env_blob_new(env, part.dim[0], NULL, &part.blob));
-    memcpy(part.blob->data, (const uint8_t *)liar.values + index * liar.desc.part_bytes,
-           part.dim[0]);
-    hth_rpc_reply(req, &body);
-    hth_blob_unref(part.blob);
-}
-
-/* As run_state.c has it. */
-static size_t counters(size_t floats, uint32_t slots, uint8_t *out, size_t size)
-{
-    struct hth_lineage lineage;
-    struct hth_writer w;
-
-    hth_lineage_init(&lineage, HTH_AVG_STEP_MAX);
-    hth_writer_init(&w, out, size);
-    hth_write_u32(&w, 2);
-    hth_write_u32(&w, slots);
-    hth_write_u64(&w, floats);
-    for (int i = 0; i < 3; i++)
-        hth_write_u64(&w, HTH_AVG_STEP_MAX);
-    hth_lineage_write(&lineage, &w);
-    return w.pos;
-}
-
-/* A state of zeros without the counters that belong to one; or with them, and one number of the
- * last squares is none. */
-static void describe(struct fixture *f, struct hth_env *env)
-{
-    struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(f->crew, 0)));
-    uint32_t slots = hth_params_state_slots(p);
-    size_t floats = hth_params_flat_len(p), count = (1 + slots) * floats, len = 0;
-    uint8_t meta[HTH_STATE_META_MAX];
-
-    liar.values = hth_new_array(float, count);
-    if (liar.lie == NOT_FINITE || liar.lie == BELOW_ZERO) {
-        len = counters(floats, slots, meta, sizeof(meta));
-        liar.values[count - 1] = liar.lie == NOT_FINITE ? NAN : -1;
-    }
-    assert_ok(hth_state_desc_init(&liar.desc, hth_roster_self(liar.roster)->schema,
-                                  HTH_AVG_STEP_MAX, meta, len, count * sizeof(float)));
-    for (uint32_t i = 0; i < liar.desc.parts; i++)
-        env->crypto->hash((const uint8_t *)liar.values + i * liar.desc.part_bytes,
-                          hth_state_part_len(&liar.desc, i), &liar.desc.hashes[i]);
-    hth_state_desc_seal(&liar.desc, env->crypto);
-}
-
-/* Somebody says a step far ahead. It is not there; or says what its state is and never gives it; or
- * gives one that means nothing, or can't be trained on. There are so few others that it is a
- * quarter of all. They look for that state, do not get it, and go on. */
-static void check_forged_step(uint32_t trainers, enum lie lie)
-{
-    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct fixture *f = fixture_new(13);
-    struct hth_crew_opts o = batch_opts(f, trainers);
-    struct hth_addr addr;
-    struct hth_env *env;
-    struct hth_node *n;
-    int64_t at;
-
-    f->crew = hth_crew_new(f->world, &o);
-    run_ten(f);
-    node.halt = halt_liar;
-    n = hth_world_node(f->world, "liar", &node);
-    env = hth_node_env(n);
-    addr = hth_node_addr(n, 4000);
-    liar.lie = lie;
-    rpc.network = roster.network = "crew";
-    roster.schema = hth_roster_self(hth_crew_roster(f->crew, 0))->schema;
-    roster.addr = addr;
-    roster.slot_us = 0;
-    assert_ok(hth_roster_new(env, hth_node_dht(n), &roster, &liar.roster));
-    if (lie != NOBODY_THERE) {
-        rpc.listen = &addr;
-        assert_ok(hth_rpc_new(env, &rpc, &liar.rpc));
-        describe(f, env);
-        hth_rpc_serve(liar.rpc, HTH_STATE_METHOD_DESCRIBE, on_describe, env);
-        hth_rpc_serve(liar.rpc, HTH_STATE_METHOD_PART, on_part, env);
-    }
-    hth_roster_set_progress(liar.roster, HTH_AVG_STEP_MAX, 0, 0);
-    at = hth_world_now_us(f->world);
-    run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < trainers; i++)
-        assert_int_equal(f->updates[i], 40);
-    print_message("%u and one who lies: 30 more steps after %.1f s\n", trainers,
-                  (double)(hth_world_now_us(f->world) - at) / 1e6);
-    assert_true(hth_world_now_us(f->world) - at < (lie == NO_PARTS ? 90 : 60) * S);
-    fixture_free(f);
-}
-
-static void test_forged_step(void **state)
-{
-    (void)state;
-    for (enum lie lie = NOBODY_THERE; lie < LIES; lie++)
-        for (uint32_t trainers = 1; trainers <= 3; trainers++)
-            check_forged_step(trainers, lie);
 }
 
 /* All but one die: it goes on alone. */
@@ -947,7 +797,6 @@ int main(void)
         cmocka_unit_test(test_one_loses_power),
         cmocka_unit_test(test_half_die),
         cmocka_unit_test(test_most_of_a_grid_die),
-        cmocka_unit_test(test_forged_step),
         cmocka_unit_test(test_the_last_one_goes_on),
         cmocka_unit_test(test_newcomer_takes_up_the_state),
         cmocka_unit_test(test_laggard_catches_up),
