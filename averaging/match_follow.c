@@ -3,8 +3,11 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define PAUSE_US      (50 * HTH_US_PER_MS) /* before the same peer is asked again */
-#define REDIRECTS_MAX 16                   /* by one peer, to somebody that is of no use */
+#define PAUSE_US (50 * HTH_US_PER_MS) /* before the same peer is asked again */
+/* By one peer, to somebody that is of no use: 2 s. It may be the next to lead, and find out later
+ * than we that the one it names is dead: after hold, silence and dial, and later where it is busy.
+ * Who struck it off before would be missed by its group. */
+#define REDIRECTS_MAX 40
 
 static void take_redirect(struct hth_look *look, struct looker *from,
                           const struct hth_join_reply *reply)

@@ -149,7 +149,7 @@ static void missed_by_mistake(void **state)
         }
 }
 
-/* The second knows after 0.6 s that the leader is dead, the third would wait for its handshake a
+/* The second knows after 0.5 s that the leader is dead, the third would wait for its handshake a
  * second longer: it asks the second. */
 static void handshake_with_the_dead(void **state)
 {
@@ -184,6 +184,36 @@ static void handshake_with_the_dead(void **state)
         order[0]->look = NULL;
         assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
         two_are_left(&c, from_us, 800 * HTH_US_PER_MS);
+        crowd_stop(&c);
+    }
+}
+
+/* The second dials the dead leader for 1.5 s, and sends the third to it all the while, which knows
+ * better, as who stands in for the dead does: it stays with the second. */
+static void who_finds_out_later(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct crowd c;
+        struct mate *order[3];
+        int64_t from_us;
+
+        crowd_start(&c, 580 + seed, 3, NULL);
+        c.due_known = true;
+        c.look.window_us = 3 * HTH_US_PER_S;
+        sort_by_mark(&c, c.look.line.round, order);
+        crowd_look(order[0]);
+        hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
+        order[0]->absent = true;
+        hth_node_crash(order[0]->node, HTH_CRASH_SILENT);
+        order[0]->look = NULL;
+        from_us = hth_world_now_us(c.world);
+        crowd_look(order[1]);
+        c.look.missed = is_absent;
+        crowd_look(order[2]);
+        assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
+        two_are_left(&c, from_us,
+                     c.match.hold_us + c.match.silence_us + c.match.dial_us + 20 * CROWD_RTT_US);
         crowd_stop(&c);
     }
 }
@@ -256,7 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_of_the_dead),           cmocka_unit_test(missed_by_mistake),
         cmocka_unit_test(handshake_with_the_dead),     cmocka_unit_test(known_need_no_board),
-        cmocka_unit_test(strangers_meet_on_the_board),
+        cmocka_unit_test(strangers_meet_on_the_board), cmocka_unit_test(who_finds_out_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
