@@ -124,7 +124,7 @@ struct hth_match_opts {
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
-        .hold_us = 200 * HTH_US_PER_MS, .silence_us = 400 * HTH_US_PER_MS,                         \
+        .hold_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,                         \
         .dial_us = HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,                                  \
         .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
     }

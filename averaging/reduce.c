@@ -435,8 +435,9 @@ static bool opts_ok(const struct hth_reducer_opts *o)
 {
     return (o->lane == HTH_LANE_COMPUTE || o->lane == HTH_LANE_IO) && o->silence_k >= 1 &&
            o->silence_min_us >= HTH_US_PER_MS && o->silence_max_us >= o->silence_min_us &&
-           o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 && o->window_bytes_max > 0 &&
-           o->link_bytes_per_s >= 0 && (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
+           o->silence_new_us > 0 && o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 &&
+           o->window_bytes_max > 0 && o->link_bytes_per_s >= 0 &&
+           (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 
 enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,

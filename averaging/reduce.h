@@ -61,6 +61,8 @@ struct hth_reducer_opts {
     double silence_k;       /* times the median of longest pauses */
     int64_t silence_min_us; /* floor and ceiling of the silence that means dead */
     int64_t silence_max_us;
+    int64_t silence_new_us;    /* the same of who is connected and of which nothing of this round
+                                * came, and a round trip more; within the two above */
     int64_t patience_us;       /* without a part from a peer that lives */
     int64_t early_us;          /* parts of rounds not begun yet are held so long */
     int64_t linger_us;         /* ended rounds answer stragglers so long */
@@ -73,9 +75,9 @@ struct hth_reducer_opts {
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
         .lane = HTH_LANE_COMPUTE, .silence_k = 8.0, .silence_min_us = 200 * HTH_US_PER_MS,         \
-        .silence_max_us = 700 * HTH_US_PER_MS, .patience_us = 5 * HTH_US_PER_S,                    \
-        .early_us = 2 * HTH_US_PER_S, .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, \
-        .window_bytes_max = 4u << 20                                                               \
+        .silence_max_us = 700 * HTH_US_PER_MS, .silence_new_us = 500 * HTH_US_PER_MS,              \
+        .patience_us = 5 * HTH_US_PER_S, .early_us = 2 * HTH_US_PER_S,                             \
+        .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, .window_bytes_max = 4u << 20  \
     }
 
 /* Serves HTH_REDUCE_METHOD on the endpoint, which must outlive it. opts may be NULL.

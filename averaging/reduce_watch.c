@@ -5,11 +5,13 @@
  *
  *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
  *
- * A peer that nothing of this round came from gets silence_max, as nothing is known about it, and
- * while a connection to it is being made as long again as it took to hear the first of the others,
- * or a second when nobody was heard; but one that fell silent in a round before, and was not heard
- * since, gets silence_min. Members that live but have sent nothing for half the limit are asked
- * what they are doing; the answer is a sign of life, or says that they never began or have ended.
+ * A peer that nothing of this round came from gets silence_new and a round trip, at most
+ * silence_max: it has just been in a group, over a connection that is there, and its line is not
+ * full of what it owes. While a connection to it is being made it gets silence_max and as long
+ * again as it took to hear the first of the others, or a second when nobody was heard; but one that
+ * fell silent in a round before, and was not heard since, gets silence_min. Members that live but
+ * have sent nothing for half the limit are asked what they are doing; the answer is a sign of life,
+ * or says that they never began or have ended.
  *
  * On a slow line that question waits behind parts, at both ends. So every member also speaks
  * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
@@ -262,6 +264,17 @@ static int64_t dial_time(const struct hth_reduce_round *r)
     return r->first_heard_us > 0 ? HTH_MIN(r->first_heard_us - r->start_us, DIAL_US) : DIAL_US;
 }
 
+/* It may hear that the round has begun half a round trip later than we, and we of it as much later.
+ */
+static int64_t way_to(const struct hth_reduce_round *r, uint32_t i)
+{
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) != HTH_OK)
+        return 0;
+    return HTH_MIN(info.rtt_us, DIAL_US);
+}
+
 static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
@@ -279,7 +292,9 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     if (m->dialing)
         return o->silence_max_us + dial_time(r) + busy;
     if (n == 0 || !m->took_part)
-        return o->silence_max_us + busy;
+        return HTH_MAX(HTH_MIN(o->silence_new_us + way_to(r, i), o->silence_max_us),
+                       o->silence_min_us) +
+               busy;
     qsort(pauses, n, sizeof(pauses[0]), by_size);
     double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
     limit = HTH_MAX(limit, (double)o->silence_min_us);
