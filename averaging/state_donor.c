@@ -4,8 +4,8 @@
  *
  *   DESCRIBE -> of a step that the owner has not reached: refused
  *            -> the newest is young enough: reply
- *            -> one may be made: the asker waits, `want` -> give -> hash job -> newest, note, reply
- * to all; else: the newest if its step will do, or refused
+ *            -> one may be made: the asker waits, `want` -> give -> hash jobs -> newest, note,
+ * reply to all; else: the newest if its step will do, or refused
  *
  * What a stranger can cause: a snapshot each PAUSE_US, or five times what the last one took, as
  * long as one of two is not being fetched.
@@ -29,6 +29,9 @@
 #define HERE_US  (5 * HTH_US_PER_S)
 #define REACH_US (100 * HTH_US_PER_MS) /* between two looks at the whole roster */
 #define TURN_US  (30 * HTH_US_PER_S)
+/* Of a snapshot, by one job: a few milliseconds. The averages of this peer's groups wait for the
+ * same workers, and all of a group for them. */
+#define SLICE_BYTES (4u << 20)
 
 /* Outlives the donor when it is freed meanwhile. */
 struct hashing {
@@ -37,6 +40,7 @@ struct hashing {
     struct hth_env *env;
     struct hth_snapshot *snapshot;
     struct hth_blob *values; /* the owner's */
+    uint32_t first, end;     /* parts of the present slice */
 };
 
 struct hth_state_donor {
@@ -262,7 +266,7 @@ static void hash_run(struct hth_job *job)
     struct hashing *h = HTH_CONTAINER(job, struct hashing, job);
     struct hth_state_desc *d = &h->snapshot->desc;
 
-    for (uint32_t i = 0; i < d->parts; i++) {
+    for (uint32_t i = h->first; i < h->end; i++) {
         struct hth_blob *part = h->snapshot->parts[i];
 
         memcpy(part->data, h->values->data + i * d->part_bytes, part->size);
@@ -270,21 +274,30 @@ static void hash_run(struct hth_job *job)
     }
 }
 
-static void hash_done(struct hth_job *job, enum hth_err err)
-{
-    struct hashing *h = HTH_CONTAINER(job, struct hashing, job);
-    struct hth_state_donor *d = h->donor;
-    struct hth_snapshot *s = h->snapshot;
-    int64_t now;
+static void hash_done(struct hth_job *job, enum hth_err err);
 
-    hth_blob_unref(h->values);
-    hth_free(h);
-    if (d == NULL) {
-        hth_snapshot_free(s);
-        return;
-    }
-    now = hth_now_us(d->env);
-    d->hashing = NULL;
+/* The parts after the present slice. */
+static enum hth_err hash_next(struct hashing *h)
+{
+    const struct hth_state_desc *d = &h->snapshot->desc;
+    uint32_t parts = (uint32_t)HTH_MAX(SLICE_BYTES / d->part_bytes, UINT64_C(1));
+    double bytes;
+
+    h->first = h->end;
+    h->end = HTH_MIN(d->parts, h->first + parts);
+    bytes = (double)(h->end - h->first) * (double)d->part_bytes;
+    h->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = hash_run,
+                              .done = hash_done,
+                              .bytes_moved = 3 * bytes,
+                              .flops = 4 * bytes};
+    return hth_job_submit(h->env, &h->job);
+}
+
+static void take_snapshot(struct hth_state_donor *d, struct hth_snapshot *s, enum hth_err err)
+{
+    int64_t now = hth_now_us(d->env);
+
     d->next_us = now + HTH_MAX(PAUSE_US, PAUSE * (now - d->wanted_us));
     if (err != HTH_OK) {
         hth_snapshot_free(s);
@@ -300,6 +313,27 @@ static void hash_done(struct hth_job *job, enum hth_err err)
     hth_timer_set(d->env, d->timer, LOOK_US);
 }
 
+static void hash_done(struct hth_job *job, enum hth_err err)
+{
+    struct hashing *h = HTH_CONTAINER(job, struct hashing, job);
+    struct hth_state_donor *d = h->donor;
+    struct hth_snapshot *s = h->snapshot;
+
+    if (err == HTH_OK && d != NULL && h->end < s->desc.parts) {
+        err = hash_next(h);
+        if (err == HTH_OK)
+            return;
+    }
+    hth_blob_unref(h->values);
+    hth_free(h);
+    if (d == NULL) {
+        hth_snapshot_free(s);
+        return;
+    }
+    d->hashing = NULL;
+    take_snapshot(d, s, err);
+}
+
 static enum hth_err submit_hash(struct hth_state_donor *d, struct hth_snapshot *s,
                                 struct hth_blob *values)
 {
@@ -310,12 +344,7 @@ static enum hth_err submit_hash(struct hth_state_donor *d, struct hth_snapshot *
     h->env = d->env;
     h->snapshot = s;
     h->values = hth_blob_ref(values);
-    h->job.lane = HTH_LANE_COMPUTE;
-    h->job.run = hash_run;
-    h->job.done = hash_done;
-    h->job.bytes_moved = 3.0 * (double)values->size;
-    h->job.flops = 4.0 * (double)values->size;
-    err = hth_job_submit(d->env, &h->job);
+    err = hash_next(h);
     if (err == HTH_OK) {
         d->hashing = h;
         return HTH_OK;

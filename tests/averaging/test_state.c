@@ -658,6 +658,65 @@ static void test_ghosts(void **state)
     tear_down(&f);
 }
 
+struct probe {
+    struct hth_job job;
+    struct hth_env *env;
+    struct hth_timer *timer;
+    bool waits;
+    int64_t at_us, longest_us;
+};
+
+static void nothing(struct hth_job *job)
+{
+    (void)job;
+}
+
+static void on_probed(struct hth_job *job, enum hth_err err)
+{
+    struct probe *p = HTH_CONTAINER(job, struct probe, job);
+
+    assert_ok(err);
+    p->waits = false;
+    p->longest_us = HTH_MAX(p->longest_us, hth_now_us(p->env) - p->at_us);
+}
+
+static void on_probe(void *arg)
+{
+    struct probe *p = arg;
+
+    hth_timer_set(p->env, p->timer, MS);
+    if (p->waits)
+        return;
+    p->waits = true;
+    p->at_us = hth_now_us(p->env);
+    p->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = nothing, .done = on_probed};
+    assert_ok(hth_job_submit(p->env, &p->job));
+}
+
+/* A state of 1 GiB takes the only worker 0.3 s; who averages meanwhile does not wait for that. */
+static void test_averages_go_on(void **state)
+{
+    struct fixture f;
+    const struct hth_state_describe any = {.schema = SCHEMA};
+    struct probe probe = {.waits = false};
+    uint8_t p[HTH_STATE_REQUEST_MAX];
+    struct peer *donor;
+
+    (void)state;
+    setup_world(&f, 37, true);
+    donor = add(&f, 12, 5, false);
+    hth_blob_unref(donor->values);
+    donor->values = make_values(donor->env, 1u << 30, 5);
+    f.newcomer = add(&f, 0, 0, true);
+    probe.env = donor->env;
+    probe.timer = hth_timer_new(donor->env, on_probe, &probe);
+    hth_timer_set(donor->env, probe.timer, 0);
+    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&any, p)));
+    assert_in_range(probe.longest_us, MS, 5 * MS);
+    hth_timer_free(donor->env, probe.timer);
+    tear_down(&f);
+}
+
 /* Freed at any moment, with jobs and calls under way. */
 static void test_freed_at_any_moment(void **state)
 {
@@ -811,6 +870,7 @@ int main(void)
         cmocka_unit_test(test_waiters_are_bounded),
         cmocka_unit_test(test_donors_in_mind_are_bounded),
         cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_averages_go_on),
         cmocka_unit_test(test_freed_at_any_moment),
         cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_limits_of_descriptions),
