@@ -43,8 +43,10 @@
 struct peer {
     struct hth_avg_node node;
     struct hth_avg_node_opts opts;
+    struct hth_log log;
     struct hth_addr join;
     const char *out, *die, *role, *phase;
+    float *drawn;  /* the values of its rank */
     uint32_t calm; /* sweeps before the one it dies in */
     uint64_t state_bytes;
     bool fetches;
@@ -203,11 +205,13 @@ static void on_go(void *arg)
         watch(p);
 }
 
+/* Drawing them takes as long as a deadline where all processes of a machine do it at once; and who
+ * finds its own loop blocked gives the others more time. */
 static void on_go_anew(void *arg)
 {
     struct peer *p = arg;
 
-    hth_avg_node_values(p->opts.seed, p->opts.rank, p->node.values, p->opts.count);
+    memcpy(p->node.values, p->drawn, p->opts.count * sizeof(*p->drawn));
     on_go(p);
 }
 
@@ -401,6 +405,13 @@ static enum hth_err parse(int argc, char **argv, struct peer *p)
             return HTH_E_USAGE;
         HTH_TRY(parse_one(p, argv[i], (size_t)(equals - argv[i]), equals + 1));
     }
+    if (getenv("AVERAGER_LOG") != NULL) {
+        char bad[64];
+
+        hth_log_init(&p->log);
+        HTH_TRY(hth_log_parse(&p->log, getenv("AVERAGER_LOG"), bad));
+        p->opts.log = &p->log;
+    }
     bool whole = p->out != NULL && p->opts.count > 0 && p->opts.population > 0;
     bool one_death =
         (p->die == NULL) == (p->role == NULL) && (p->die == NULL) == (p->phase == NULL);
@@ -413,6 +424,8 @@ static enum hth_err run(struct peer *p)
 
     HTH_TRY(hth_avg_node_open(&p->opts, &p->node));
     env = p->node.env;
+    p->drawn = hth_new_array(float, p->opts.count);
+    memcpy(p->drawn, p->node.values, p->opts.count * sizeof(*p->drawn));
     if (p->state_bytes > 0 && !p->fetches)
         HTH_TRY(open_donor(p));
     HTH_TRY(hth_net_on_signal(env, SIGTERM, on_signal, p));
@@ -442,5 +455,6 @@ int main(int argc, char **argv)
     if (p.watch != NULL)
         hth_timer_free(p.node.env, p.watch);
     hth_avg_node_close(&p.node);
+    hth_free(p.drawn);
     return err == HTH_OK ? 0 : 1;
 }
