@@ -15,6 +15,8 @@
  * prints a line, and OUT then holds the vector. A newcomer begins to fetch at either. It stays
  * until SIGTERM. Times that are printed are CLOCK_MONOTONIC, alike for all processes of a machine.
  *
+ * AVERAGER_LOG in the environment says what it logs, as --log does: "warn,avg:debug".
+ *
  * With `die` it kills itself (kill), ends as told (end), stops itself (stop) or takes its line
  * down (hole: only in a lab) as soon as it sees itself in that role and phase, in a sweep after the
  * first CALM. Of those that share a folder for OUT only the first to see it does.

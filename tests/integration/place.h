@@ -9,6 +9,8 @@
  * a condition or for an end, never for a time; WAIT_S bounds each wait, and a wait that ends badly
  * fails the test and prints what the process said last.
  *
+ * With HTH_TEST_KEEP in the environment the folder stays.
+ *
  * place_setup and place_teardown are cmocka's; a test that ends calls place_end, which stops what
  * runs and checks that all went well. After a failed test the teardown kills what is left, by pid.
  * Single-threaded.
