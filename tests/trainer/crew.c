@@ -12,15 +12,23 @@ const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .up_bytes_per_s = 125e6,
                                      .down_bytes_per_s = 125e6};
 
-struct hth_world *crew_world(uint64_t seed, struct task_files *files)
+struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world;
 
     opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    opts.link.latency_us = latency_us;
     world = hth_world_new(seed, &opts);
     task_mount(world, files, 3);
     return world;
+}
+
+struct hth_world *crew_world(uint64_t seed, struct task_files *files)
+{
+    const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
+
+    return crew_world_near(seed, usual.link.latency_us, files);
 }
 
 struct hth_crew_opts crew_opts(enum hth_share_mode mode)

@@ -14,6 +14,8 @@ extern const struct hth_device crew_slow;
 
 /* The files, which must outlive the world, are mounted. */
 struct hth_world *crew_world(uint64_t seed, struct task_files *files);
+/* The same with lines of that latency, one way. */
+struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files);
 /* Micro-batches of 6, no evaluations; experts that do not move, no noise, no balancing: the
  * gradient of a batch is the mean over its samples, however it is cut. */
 struct hth_crew_opts crew_opts(enum hth_share_mode mode);

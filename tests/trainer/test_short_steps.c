@@ -7,9 +7,8 @@
 #include "averaging/moshpit.h"
 #include "core/dht.h"
 #include "core/mem.h"
-#include "sim/scenario_crew.h"
 #include "support/test.h"
-#include "trainer/task.h"
+#include "trainer/crew.h"
 
 #define S          HTH_US_PER_S
 #define MS         HTH_US_PER_MS
@@ -21,40 +20,24 @@ struct fixture {
     struct hth_world *world;
     struct hth_crew *crew;
     struct task_files files;
+    struct hth_device device;
 };
-
-/* A micro-batch takes about ten milliseconds. */
-static const struct hth_device device = {.flops_per_s = 50e9,
-                                         .bytes_per_s = 10e9,
-                                         .job_overhead_us = 800,
-                                         .compute_workers = 1,
-                                         .disk_bytes_per_s = 500e6,
-                                         .disk_latency_us = 100,
-                                         .up_bytes_per_s = 125e6,
-                                         .down_bytes_per_s = 125e6};
 
 static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
-    struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    w.link.latency_us = 500;
-    f->world = hth_world_new(seed, &w);
-    task_mount(f->world, &f->files, 3);
-    o.trainer = task_classifier();
-    o.trainer.local_optim.schedule.lr = 0;
-    o.trainer.share.mode = HTH_SHARE_BATCH;
+    f->world = crew_world_near(seed, 500, &f->files);
     o.trainer.share.target = 48;
     o.trainer.share.every = 100;
-    o.trainer.micro_batch = 6;
     o.trainer.flights = 2;
     o.trainer.updates_max = 1u << 30;
-    o.trainer.eval_every = 0;
     o.members = MEMBERS;
     o.roster.life_us = life_us;
-    o.device = &device;
+    f->device = crew_slow;
+    f->device.job_overhead_us = 800; /* ten milliseconds a micro-batch */
+    o.device = &f->device;
     f->crew = hth_crew_new(f->world, &o);
     return f;
 }
@@ -62,8 +45,7 @@ static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
 static void fixture_free(struct fixture *f)
 {
     assert_ok(hth_crew_err(f->crew));
-    hth_world_free(f->world);
-    hth_crew_free(f->crew);
+    crew_end(f->world, f->crew);
     hth_free(f);
 }
 
