@@ -3,6 +3,7 @@
  * The trainer with experts in its own process: every gradient of the trunk against central
  * differences, learning, resume to the bit, evaluation, and what is not finite.
  */
+#include "core/budget.h"
 #include "core/mem.h"
 #include "experts/safetensors.h"
 #include "experts/store.h"
@@ -845,6 +846,42 @@ static void test_not_finite_is_dropped(void **state)
     put_down(f, t);
 }
 
+/* Room for `rows` micro-batches of rows: how many updates came of it. */
+static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
+{
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_budget budget;
+    struct hth_train_stats stats;
+    struct hth_trainer *t;
+
+    o.updates_max = 2;
+    hth_budget_init(&budget, (int64_t)(rows * o.micro_batch * o.model.d * sizeof(float)), NULL);
+    o.budget = &budget;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    hth_trainer_stats(t, &stats);
+    assert_int_equal(f->done_err, stats.updates > 0 ? HTH_OK : HTH_E_BUDGET);
+    assert_int_equal(stats.flights_failed > 0, stats.updates == 0);
+    put_down(f, t);
+    assert_int_equal(hth_budget_used(&budget), 0);
+    return stats.updates;
+}
+
+/* A flight wants room for rows and for gradients, a layer after the other: wherever it gets none
+ * the micro-batch is dropped, and gives back what it had. */
+static void test_without_room_flights_are_dropped(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t rows = 0;
+
+    while (rows < 20 && updates_with_room(f, rows) == 0)
+        rows++;
+    /* The rows of both layers, and of two answers to each a gradient. */
+    assert_int_equal(rows, 2 + 2 * 2);
+    assert_int_equal(updates_with_room(f, rows), 2);
+}
+
 static void test_bad_data_stops(void **state)
 {
     struct fixture *f = *state;
@@ -935,6 +972,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_averager_shifts_the_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_averaged_squares_stay_squares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_finite_is_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_without_room_flights_are_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_data_stops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
         cmocka_unit_test_setup_teardown(test_freed_at_any_moment, setup, teardown),
