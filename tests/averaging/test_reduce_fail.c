@@ -270,6 +270,30 @@ static void test_absent(void **state)
     swarm_free(&s);
 }
 
+/* One that begins when it has been asked for already, and said that it knows of no round: from its
+ * first part on it is there, however long the rest takes. */
+static void test_begins_late(void **state)
+{
+    struct swarm s;
+    (void)state;
+    slow_swarm(&s, 13, 4, 2 * COUNT);
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i != VICTIM)
+            peer_start(&s.peer[i]);
+    }
+    swarm_for(&s, 600 * HTH_US_PER_MS);
+    peer_start(&s.peer[VICTIM]);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct hth_reduce_result *r = &s.peer[i].result;
+        assert_ok(r->err);
+        assert_int_equal(r->dropped, 0);
+        assert_true(s.peer[i].end_us - s.peer[0].start_us > 800 * HTH_US_PER_MS);
+        assert_true(deviation(&s.peer[i], ALL, 0, 2 * COUNT) < 3e-6);
+    }
+    swarm_free(&s);
+}
+
 /* One whose line is ten times slower lives, and is waited for; nobody is dropped. */
 static void test_slow_line(void **state)
 {
@@ -474,13 +498,14 @@ static void test_nothing_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),       cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_frozen_again), cmocka_unit_test(test_all_dead),
-        cmocka_unit_test(test_black_hole),   cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_slow_line),    cmocka_unit_test(test_slow_processor),
-        cmocka_unit_test(test_comes_back),   cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_canceled),     cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_too_large),    cmocka_unit_test(test_nothing_finite),
+        cmocka_unit_test(test_killed),         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_frozen_again),   cmocka_unit_test(test_all_dead),
+        cmocka_unit_test(test_black_hole),     cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_begins_late),    cmocka_unit_test(test_slow_line),
+        cmocka_unit_test(test_slow_processor), cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_deadline),       cmocka_unit_test(test_canceled),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_nothing_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
