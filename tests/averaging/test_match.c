@@ -80,6 +80,25 @@ static void alone(void **state)
     crowd_stop(&c);
 }
 
+/* Declarations from four seconds ahead are refused: who finds nobody else says that this is why. */
+static void clocks_differ(void **state)
+{
+    struct crowd c;
+    struct hth_match_stats stats;
+
+    (void)state;
+    crowd_start(&c, 3, 2, NULL);
+    hth_node_wall_set(c.mate[1].node, 4 * HTH_US_PER_S);
+    crowd_look_all(&c);
+    assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(c.mate[i].result.err, HTH_E_TIMEOUT);
+    assert_int_equal(c.mate[0].result.reason, HTH_AVG_CLOCK_SKEW);
+    hth_match_stats(c.mate[0].match, &stats);
+    assert_true(stats.notes_refused > 0);
+    crowd_stop(&c);
+}
+
 /* Two where three are the least: both say so at the end of the window. */
 static void too_few(void **state)
 {
@@ -600,6 +619,7 @@ int main(void)
         cmocka_unit_test(mutual),
         cmocka_unit_test(alone),
         cmocka_unit_test(too_few),
+        cmocka_unit_test(clocks_differ),
         cmocka_unit_test(one_is_missing),
         cmocka_unit_test(overfull),
         cmocka_unit_test(one_key_mixes),
