@@ -55,6 +55,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
     int64_t now_us = hth_now_us(look->match->env);
 
     look->match->stats.heard[reply->reason]++;
+    from->doubted = false;
     switch (reply->reason) {
     case HTH_AVG_WAIT:
         /* A leader that does not hold what it is asked to hold is not asked all the time. */
@@ -78,12 +79,13 @@ static void take_reply(struct hth_look *look, struct looker *from,
 }
 
 /* Whether it may be our own doing that no answer was seen in time, and there is time for another
- * JOIN, which is held, too. */
-static bool is_forgiven(struct hth_look *look, const struct hth_rpc_result *r)
+ * JOIN, which is held, too. Not when somebody else has seen none either. */
+static bool is_forgiven(struct hth_look *look, const struct looker *from,
+                        const struct hth_rpc_result *r)
 {
     struct hth_match *m = look->match;
 
-    return r->err == HTH_E_TIMEOUT && !r->remote &&
+    return r->err == HTH_E_TIMEOUT && !r->remote && !from->doubted &&
            hth_match_forgives(m, look->due_us, look->answer_us - m->opts.hold_us);
 }
 
@@ -97,7 +99,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     hth_look_poke(look);
     if (from == NULL || look->done)
         return;
-    look->asks_again = is_forgiven(look, r);
+    look->asks_again = is_forgiven(look, from, r);
     if (look->asks_again)
         return;
     if (r->err != HTH_OK) {
@@ -228,15 +230,49 @@ static int64_t slow_at(const struct hth_look *look, const struct looker *l)
     return look->asked_us + o->hold_us + o->silence_us + hth_match_busy_us(look->match);
 }
 
+void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by)
+{
+    if (look->call == NULL || hth_peer_id_eq(&look->asked, by))
+        return;
+    for (uint32_t i = 0; i < look->count; i++) {
+        struct looker *l = look->lookers[i];
+
+        if (hth_peer_id_eq(&l->id, by))
+            return; /* it would not follow the one that we ask */
+        if (!hth_peer_id_eq(&l->id, &look->asked))
+            continue;
+        l->doubted = true;
+        hth_look_poke(look);
+        return;
+    }
+}
+
+/* When it should have answered, and has more time only because we were late ourselves or dial it;
+ * others were not, and do not. */
+static int64_t given_up_at(const struct hth_look *look, const struct looker *l)
+{
+    const struct hth_match_opts *o = &look->match->opts;
+
+    return l->doubted ? HTH_MIN(look->answer_us, look->asked_us + o->hold_us + o->silence_us)
+                      : INT64_MAX;
+}
+
 /* Returns when to look again. */
 int64_t hth_look_follow(struct hth_look *look, struct looker *l)
 {
     if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
         look->asked_ready == look->opts.ready) {
-        int64_t at_us = slow_at(look, l);
+        int64_t now_us = hth_now_us(look->match->env);
+        int64_t at_us = slow_at(look, l), end_us = given_up_at(look, l);
 
-        l->slow |= at_us <= hth_now_us(look->match->env);
-        return at_us;
+        if (end_us <= now_us) {
+            hth_look_drop_call(&look->call);
+            look->last_refusal = HTH_AVG_NO_LEADER;
+            hth_look_strike(look, l, true);
+            return now_us;
+        }
+        l->slow |= at_us <= now_us;
+        return HTH_MIN(at_us, end_us);
     }
     hth_look_drop_call(&look->call);
     if (hth_now_us(look->match->env) < look->pause_us)

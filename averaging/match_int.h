@@ -38,6 +38,7 @@ struct looker {
     bool struck, struck_here;
     bool early;         /* struck because it did not look yet: it is waited for where it is due */
     bool slow;          /* no connection comes about: another leads meanwhile, if there is one */
+    bool doubted;       /* somebody else who would follow it found that it does not answer */
     uint32_t redirects; /* that it answered */
     /* as our follower */
     bool joined, ready;
@@ -193,6 +194,8 @@ int64_t hth_look_follow(struct hth_look *look, struct looker *l);
 /* After a leader was lost: whether it began a group that we did not hear of. */
 void hth_look_probe(struct hth_look *look);
 void hth_look_drop_call(struct hth_rpc_call **call);
+/* That peer, which comes before us, asks us, as those do whose leader was lost. */
+void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by);
 
 /* match_tell.c */
 void hth_match_tell_serve(struct hth_match *m);

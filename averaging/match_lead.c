@@ -93,8 +93,10 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
     if (hth_peer_id_eq(&join->self.id, &m->env->self))
         return HTH_AVG_MALFORMED;
     if (look->opts.mode == HTH_AVG_CLIENT ||
-        hth_look_precedes_us(look, join->self.mode, &join->self.id))
+        hth_look_precedes_us(look, join->self.mode, &join->self.id)) {
+        hth_look_doubt(look, &join->self.id);
         return HTH_AVG_NOT_SMALLER;
+    }
     if (hth_look_shuns(look, &join->self.id))
         return HTH_AVG_STRUCK_OFF;
     l = hth_look_get(look, &join->self.id, join->self.mode);

@@ -218,6 +218,52 @@ static void who_finds_out_later(void **state)
     }
 }
 
+static const struct hth_env_ops *calm_ops;
+
+static void set_late(struct hth_timer *t, int64_t delay_us)
+{
+    calm_ops->timer_set(t, delay_us + 100 * HTH_US_PER_MS);
+}
+
+/* The third did not run for 0.1 s, as it sees, and would give the dead leader 0.4 s more for that;
+ * the second, which did run, tells it that the leader is lost. */
+static void who_was_late_itself(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct crowd c;
+        struct mate *order[3];
+        struct hth_env_ops late_ops;
+        struct hope hope;
+        int64_t from_us;
+
+        crowd_start(&c, 600 + seed, 3, NULL);
+        c.due_known = true;
+        c.look.known = all_others;
+        sort_by_mark(&c, c.look.line.round + 1, order);
+        crowd_look_all(&c); /* all are connected after it */
+        assert_true(crowd_run(&c, 3 * HTH_US_PER_S));
+        c.look.line.round++;
+        hope.leader = order[0];
+        calm_ops = order[2]->env->ops;
+        late_ops = *calm_ops;
+        late_ops.timer_set = set_late;
+        crowd_look_all(&c);
+        assert_true(hth_world_run_until_true(c.world, is_joined, &hope, HTH_US_PER_S));
+        from_us = hth_world_now_us(c.world);
+        order[0]->absent = true;
+        hth_node_crash(order[0]->node, HTH_CRASH_SILENT);
+        order[0]->look = NULL;
+        hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
+        order[2]->env->ops = &late_ops;
+        hth_match_nudge(order[2]->match);
+        order[2]->env->ops = calm_ops;
+        assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
+        two_are_left(&c, from_us, c.match.hold_us + c.match.silence_us + 4 * CROWD_RTT_US);
+        crowd_stop(&c);
+    }
+}
+
 /* Who all know each other put nothing into the DHT and ask it for nothing, round after round. */
 static void known_need_no_board(void **state)
 {
@@ -287,6 +333,7 @@ int main(void)
         cmocka_unit_test(notes_of_the_dead),           cmocka_unit_test(missed_by_mistake),
         cmocka_unit_test(handshake_with_the_dead),     cmocka_unit_test(known_need_no_board),
         cmocka_unit_test(strangers_meet_on_the_board), cmocka_unit_test(who_finds_out_later),
+        cmocka_unit_test(who_was_late_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
