@@ -21,7 +21,8 @@
  * The donor. Holds at most two snapshots: the newest, and the one before as long as somebody
  * fetches it. Nothing is copied or hashed unless somebody asks, and not for each who asks: what is
  * younger than fresh_us is handed out again, the next one is made after a pause, and never in the
- * place of one that is being fetched at the speed of a slow line (1 MB/s) or more. A request for a
+ * place of one that is being fetched at the speed of a slow line or more (1 MB/s; of two that are
+ * fetched, 20 MB/s for the newest). A request for a
  * root that is gone is refused with E_NOT_FOUND, one for a step that the owner has not reached with
  * E_STALE.
  *

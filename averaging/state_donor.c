@@ -148,8 +148,8 @@ static void answer_all(struct hth_state_donor *d, struct hth_snapshot *s)
     d->waiting_count = 0;
 }
 
-/* One may be made now: the last is some time ago, and neither of two is being fetched. */
-static bool may_want(struct hth_state_donor *d)
+/* One may be made now: the last is some time ago, and there is room. */
+static bool may_want(struct hth_state_donor *d, bool must)
 {
     const struct hth_snapshot *before = d->keep.newest;
     int64_t now = hth_now_us(d->env);
@@ -157,7 +157,7 @@ static bool may_want(struct hth_state_donor *d)
 
     if (d->wanted || d->hashing != NULL)
         return true;
-    may = now >= d->next_us && hth_keep_make_room(&d->keep, now);
+    may = now >= d->next_us && hth_keep_make_room(&d->keep, must, now);
     if (d->keep.newest != before)
         announce(d);
     return may;
@@ -197,7 +197,7 @@ static void describe_newest(struct hth_state_donor *d, struct hth_rpc_request *r
         refuse(d, req, HTH_E_STALE, "this peer is not that far");
     else if (will_do && hth_now_us(d->env) - s->made_us <= d->opts.fresh_us)
         describe(d, req, s);
-    else if (may_want(d))
+    else if (may_want(d, s != NULL && !will_do))
         wait_for_next(d, req);
     else if (will_do)
         describe(d, req, s);

@@ -6,13 +6,14 @@
 #include "core/mem.h"
 
 /* Who is slower than this finds what it fetches gone, when others want a younger one. */
-#define SLOW_RATE 1e6                 /* bytes a second */
+#define SLOW_RATE 1e6 /* bytes a second; and while another one is fetched: */
+#define FAST_RATE 20e6
 #define PAUSE_US  (2 * HTH_US_PER_S)  /* between two parts, beside the time of one */
 #define HOLD_US   (10 * HTH_US_PER_S) /* of a snapshot, beside the time of all its parts */
 
-static int64_t slow_us(uint64_t bytes)
+static int64_t line_us(uint64_t bytes, double rate)
 {
-    return (int64_t)(1e6 * (double)bytes / SLOW_RATE);
+    return (int64_t)(1e6 * (double)bytes / rate);
 }
 
 enum hth_err hth_snapshot_new(struct hth_env *env, uint64_t schema, uint64_t step, const void *meta,
@@ -68,11 +69,12 @@ void hth_keep_asked(struct hth_keep *k, struct hth_snapshot *s, const struct hth
     k->fetcher[at].asked_us = now_us;
 }
 
-static bool is_fetched(const struct hth_keep *k, const struct hth_snapshot *s, int64_t now_us)
+static bool is_fetched(const struct hth_keep *k, const struct hth_snapshot *s, double rate,
+                       int64_t now_us)
 {
-    int64_t pause_us = PAUSE_US + slow_us(s->desc.part_bytes);
+    int64_t pause_us = PAUSE_US + line_us(s->desc.part_bytes, SLOW_RATE);
 
-    if (now_us - s->made_us > HOLD_US + slow_us(s->desc.bytes))
+    if (now_us - s->made_us > HOLD_US + line_us(s->desc.bytes, rate))
         return false;
     for (uint32_t i = 0; i < k->fetchers; i++)
         if (k->fetcher[i].of == s && now_us - k->fetcher[i].asked_us <= pause_us)
@@ -109,13 +111,13 @@ struct hth_snapshot *hth_keep_find(const struct hth_keep *k, const struct hth_ha
     return NULL;
 }
 
-bool hth_keep_make_room(struct hth_keep *k, int64_t now_us)
+bool hth_keep_make_room(struct hth_keep *k, bool must, int64_t now_us)
 {
     if (k->elder == NULL)
         return true;
-    if (!is_fetched(k, k->elder, now_us))
+    if (!is_fetched(k, k->elder, SLOW_RATE, now_us))
         let_go(k, k->elder);
-    else if (!is_fetched(k, k->newest, now_us))
+    else if (!is_fetched(k, k->newest, must ? FAST_RATE : SLOW_RATE, now_us))
         let_go(k, k->newest);
     else
         return false;

@@ -8,7 +8,9 @@
  * Two at most, and a third while it is made. Strangers decide when that is, so none of them may
  * take from another what it fetches, nor keep a younger one from being made:
  *
- *   - a snapshot that is fetched stays, for as long as a slow line takes for all of it
+ *   - a snapshot that is fetched stays, for as long as a slow line (1 MB/s) takes for all of it;
+ * but of two that are fetched the newest, when it will not do for somebody, only for as long as a
+ * line of 20 MB/s takes: so who holds both delays the next one by that much and no more
  *   - a peer fetches one snapshot: the last that it asked for
  *   - a part is a blob by itself: who asks for parts and does not read them holds these parts,
  * which rpc counts against it, and not the snapshot
@@ -50,8 +52,8 @@ struct hth_snapshot *hth_keep_find(const struct hth_keep *k, const struct hth_ha
 /* `s` was described to this peer, or a part of it was asked for. */
 void hth_keep_asked(struct hth_keep *k, struct hth_snapshot *s, const struct hth_peer_id *by,
                     int64_t now_us);
-/* Lets one go where two are held; false: both are being fetched. */
-bool hth_keep_make_room(struct hth_keep *k, int64_t now_us) HTH_MUST;
+/* Lets one go where two are held; false: both are being fetched. `must`: the newest will not do. */
+bool hth_keep_make_room(struct hth_keep *k, bool must, int64_t now_us) HTH_MUST;
 /* Takes `s`; there is room. */
 void hth_keep_take(struct hth_keep *k, struct hth_snapshot *s, int64_t now_us);
 /* Lets those go that nobody asked for in this time. */

@@ -5,6 +5,7 @@
 #include "support/test.h"
 
 #define S     HTH_US_PER_S
+#define MS    HTH_US_PER_MS
 #define BYTES (1000 * 1000) /* a slow line takes a second */
 #define HOLD  (11 * S)
 #define PAUSE (2 * S + 4096)
@@ -70,25 +71,25 @@ static void test_room(void **state)
 
     (void)state;
     set_up(&f);
-    assert_true(hth_keep_make_room(&f.keep, 0));
+    assert_true(hth_keep_make_room(&f.keep, false, 0));
     s[1] = make(&f, 1, 0);
-    assert_true(hth_keep_make_room(&f.keep, 0));
+    assert_true(hth_keep_make_room(&f.keep, false, 0));
     assert_true(is_held(&f, 1));
     make(&f, 2, 0);
-    assert_true(hth_keep_make_room(&f.keep, 0));
+    assert_true(hth_keep_make_room(&f.keep, false, 0));
     assert_false(is_held(&f, 1));
     s[3] = make(&f, 3, 0);
     ask(&f, f.keep.elder, 7, 0);
-    assert_true(hth_keep_make_room(&f.keep, PAUSE));
+    assert_true(hth_keep_make_room(&f.keep, false, PAUSE));
     assert_true(is_held(&f, 2) && !is_held(&f, 3));
     assert_int_equal(f.keep.newest->desc.step, 2);
     s[4] = make(&f, 4, PAUSE);
     ask(&f, f.keep.elder, 7, PAUSE);
     ask(&f, s[4], 8, PAUSE);
-    assert_false(hth_keep_make_room(&f.keep, 2 * PAUSE));
+    assert_false(hth_keep_make_room(&f.keep, false, 2 * PAUSE));
     assert_true(is_held(&f, 2) && is_held(&f, 4));
     /* Long not asked for. */
-    assert_true(hth_keep_make_room(&f.keep, 2 * PAUSE + 1));
+    assert_true(hth_keep_make_room(&f.keep, false, 2 * PAUSE + 1));
     assert_true(!is_held(&f, 2) && is_held(&f, 4));
     tear_down(&f);
 }
@@ -107,10 +108,36 @@ static void test_no_longer_than_a_slow_line(void **state)
     for (now = S; now <= HOLD; now += S) {
         ask(&f, a, 1, now);
         ask(&f, b, 2, now);
-        assert_false(hth_keep_make_room(&f.keep, now));
+        assert_false(hth_keep_make_room(&f.keep, false, now));
     }
-    assert_true(hth_keep_make_room(&f.keep, HOLD + 1));
+    assert_true(hth_keep_make_room(&f.keep, false, HOLD + 1));
     assert_true(!is_held(&f, 1) && is_held(&f, 2));
+    tear_down(&f);
+}
+
+/* Where two are fetched and somebody needs a third, the newest stays for the time of a fast line;
+ * the elder has its own. */
+static void test_who_holds_both(void **state)
+{
+    const int64_t fast = 10 * S + 50 * MS;
+    struct fixture f;
+    struct hth_snapshot *a, *b;
+
+    (void)state;
+    set_up(&f);
+    a = make(&f, 1, 0);
+    b = make(&f, 2, 500 * MS);
+    for (int64_t now = S; now <= 500 * MS + fast; now += fast / 20) {
+        ask(&f, a, 1, now);
+        ask(&f, b, 2, now);
+        assert_false(hth_keep_make_room(&f.keep, true, now));
+    }
+    ask(&f, a, 1, 500 * MS + fast);
+    ask(&f, b, 2, 500 * MS + fast);
+    assert_false(hth_keep_make_room(&f.keep, true, 500 * MS + fast));
+    assert_false(hth_keep_make_room(&f.keep, false, 500 * MS + fast + 1));
+    assert_true(hth_keep_make_room(&f.keep, true, 500 * MS + fast + 1));
+    assert_true(is_held(&f, 1) && !is_held(&f, 2));
     tear_down(&f);
 }
 
@@ -128,7 +155,7 @@ static void test_a_peer_fetches_one(void **state)
         ask(&f, b, 1, S);
         ask(&f, a, 1, S);
     }
-    assert_true(hth_keep_make_room(&f.keep, S));
+    assert_true(hth_keep_make_room(&f.keep, false, S));
     assert_true(is_held(&f, 1) && !is_held(&f, 2));
     assert_int_equal(f.keep.fetchers, 1);
     tear_down(&f);
@@ -150,10 +177,10 @@ static void test_fetchers_are_bounded(void **state)
         ask(&f, b, i, i);
     ask(&f, b, 0, S); /* so that the only one of `a` is the oldest */
     assert_int_equal(f.keep.fetchers, HTH_STATE_FETCHERS_MAX);
-    assert_false(hth_keep_make_room(&f.keep, S));
+    assert_false(hth_keep_make_room(&f.keep, false, S));
     ask(&f, b, HTH_STATE_FETCHERS_MAX, S);
     assert_int_equal(f.keep.fetchers, HTH_STATE_FETCHERS_MAX);
-    assert_true(hth_keep_make_room(&f.keep, S));
+    assert_true(hth_keep_make_room(&f.keep, false, S));
     assert_true(!is_held(&f, 1) && is_held(&f, 2));
     tear_down(&f);
 }
@@ -204,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_no_longer_than_a_slow_line),
+        cmocka_unit_test(test_who_holds_both),
         cmocka_unit_test(test_a_peer_fetches_one),
         cmocka_unit_test(test_fetchers_are_bounded),
         cmocka_unit_test(test_what_nobody_asks_for_goes),
