@@ -74,12 +74,13 @@ struct due {
     enum due_kind kind;
 };
 
-struct method_deadline {
+struct method_deadline { /* four lines: a large swarm has one for each peer that was ever called */
     uint16_t method;
-    int64_t since_us; /* when it was first called */
     uint32_t tries;   /* calls that began before the first answer */
+    int64_t since_us; /* when it was first called */
     struct hth_deadline deadline;
 };
+_Static_assert(sizeof(struct method_deadline) <= 256, "it begins with a line");
 
 #define METHOD_DEADLINES_MAX 8
 
@@ -89,7 +90,7 @@ struct method_deadlines {
 };
 #define PEER_KEY_MAX 40
 
-struct peer {            /* what each call touches first */
+struct peer {            /* three lines; what each call touches first */
     struct node conns;   /* newest last */
     struct node waiting; /* calls to be sent */
     struct hth_addr addr;
@@ -104,14 +105,13 @@ struct peer {            /* what each call touches first */
     struct hth_budget held;
     int64_t retry_at_us; /* back-off */
     /* seldom */
-    uint8_t key[PEER_KEY_MAX];
-    size_t key_len;
     bool anonymous;        /* known by its address: whoever answers there */
     struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
     enum hth_err last_err; /* of the back-off */
     char *last_text;       /* NULL: none */
     int64_t rtt_us;
 };
+_Static_assert(sizeof(struct peer) <= 192, "it begins with a line");
 
 enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
 

@@ -27,6 +27,12 @@ static size_t make_key(const struct hth_peer_id *id, const struct hth_addr *addr
     return 19;
 }
 
+/* The address of an anonymous one never changes: it would be another. */
+static size_t key_of(const struct peer *p, uint8_t key[PEER_KEY_MAX])
+{
+    return make_key(p->anonymous ? NULL : &p->id, &p->addr, key);
+}
+
 struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
                        const struct hth_addr *addr)
 {
@@ -44,11 +50,12 @@ static bool peer_unused(const struct peer *p)
 /* Forgets everyone we have no business with. */
 static void sweep(struct hth_rpc *rpc)
 {
+    uint8_t key[PEER_KEY_MAX];
     struct peer *p;
     for (size_t it = 0; (p = hth_map_next(rpc->peers, &it, NULL, NULL)) != NULL;) {
         if (!peer_unused(p))
             continue;
-        hth_map_del(rpc->peers, p->key, p->key_len);
+        hth_map_del(rpc->peers, key, key_of(p, key));
         peer_unref(p);
     }
 }
@@ -73,18 +80,19 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
             sweep(rpc);
         if (hth_map_count(rpc->peers) >= HTH_RPC_PEERS_MAX)
             return HTH_E_BUDGET;
-        static const struct hth_addr none;
+        uint8_t key[PEER_KEY_MAX];
         p = hth_new(struct peer);
         p->rpc = rpc;
         p->refs = 1;
-        p->key_len = make_key(id, addr != NULL ? addr : &none, p->key);
         p->anonymous = id == NULL || hth_peer_id_is_zero(id);
+        if (addr != NULL)
+            p->addr = *addr;
         if (!p->anonymous)
             p->id = *id;
         hth_budget_init(&p->held, (int64_t)rpc->opts.peer_bytes_max, NULL);
         list_init(&p->conns);
         list_init(&p->waiting);
-        hth_map_put(rpc->peers, p->key, p->key_len, p);
+        hth_map_put(rpc->peers, key, key_of(p, key), p);
         *out = p;
     }
     note_addr(p, addr);
