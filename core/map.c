@@ -98,7 +98,9 @@ static void slot_insert(struct hth_map *map, uint32_t hash, uint32_t index)
     map->slots[i] = (struct slot){index, hash};
 }
 
-/* Squeezes the holes out and makes room for half as many entries again. */
+/* Squeezes the holes out and makes room for half as many entries again; from 8 to 32 at once, as
+ * whoever has more than a few mostly has dozens, and what a map leaves behind, maps that grow in
+ * step with it don't need. */
 static void rebuild(struct hth_map *map)
 {
     size_t used = 0;
@@ -107,7 +109,8 @@ static void rebuild(struct hth_map *map)
             map->entries[used++] = map->entries[i];
     }
     map->entries_used = used;
-    map->entries_capacity = map->live + HTH_MAX((size_t)8, map->live / 2);
+    size_t more = map->live < 8 ? 8 : 24;
+    map->entries_capacity = map->live + HTH_MAX(more, map->live / 2);
     map->entries = hth_realloc(map->entries, map->entries_capacity, sizeof(*map->entries));
     map->slots_count = 16;
     while (map->slots_count * 2 < map->entries_capacity * 3)
