@@ -46,13 +46,13 @@ enum hth_compute {
 const char *hth_compute_name(enum hth_compute compute);
 
 /* What every record of a host carries. */
-struct hth_host_info {
-    struct hth_addr addr[HTH_HOST_ADDRS_MAX]; /* where its rpc listens; best first */
+struct hth_host_info { /* what is asked for most first: part of a line of the cache */
     uint32_t addr_count;
-    char version[HTH_VERSION_LEN_MAX + 1]; /* of the program, for people */
     enum hth_compute compute;
-    float rows_per_s;  /* measured at start, then by what it serves */
-    uint32_t queue_ms; /* its own estimate of the wait */
+    float rows_per_s;                         /* measured at start, then by what it serves */
+    uint32_t queue_ms;                        /* its own estimate of the wait */
+    struct hth_addr addr[HTH_HOST_ADDRS_MAX]; /* where its rpc listens; best first */
+    char version[HTH_VERSION_LEN_MAX + 1];    /* of the program, for people */
 };
 
 /* What a row of a layer's experts looks like; a trainer compares it before it calls. */

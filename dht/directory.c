@@ -25,6 +25,8 @@ enum hth_err hth_directory_new(struct hth_env *env, struct hth_dht *dht,
     dir->opts = *opts;
     memcpy(dir->network, opts->network, strlen(opts->network) + 1);
     dir->opts.network = dir->network;
+    dir->layers = dir->few;
+    dir->layer_capacity = HTH_ARRAY_LEN(dir->few);
     dir->cache = hth_record_cache_new();
     dir->by_id = hth_map_new();
     dir->down_timer = hth_timer_new(env, hth_dir_on_down_timer, dir);
@@ -67,6 +69,8 @@ void hth_directory_free(struct hth_directory *dir)
     hth_timer_free(dir->env, dir->notify);
     hth_record_cache_free(dir->cache);
     hth_map_free(dir->by_id);
+    if (dir->layers != dir->few)
+        hth_free(dir->layers);
     hth_free(dir->order);
     hth_free(dir->slots);
     hth_free(dir);
@@ -85,6 +89,18 @@ static enum hth_err layer_init(struct hth_dir_layer *layer)
     HTH_TRY(hth_postings_new(&layer->grid, &layer->postings));
     HTH_TRY(hth_view_make(&layer->view, &layer->grid, hth_postings_live(layer->postings), 0));
     return hth_dir_board_open(layer, HTH_RECORD_ROOT, 0, &HTH_DIR_ROOT_OPS, layer, &layer->board);
+}
+
+/* Room for one more. */
+static void layers_reserve(struct hth_directory *dir)
+{
+    if (dir->layer_count < dir->layer_capacity)
+        return;
+    bool moves = dir->layers == dir->few;
+    dir->layer_capacity *= 2;
+    dir->layers = hth_realloc(moves ? NULL : dir->layers, dir->layer_capacity, sizeof(dir->few[0]));
+    if (moves)
+        memcpy(dir->layers, dir->few, sizeof(dir->few));
 }
 
 enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct hth_grid *grid,
@@ -115,6 +131,7 @@ enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct ht
         return err;
     }
     *layer = dir->layer_count;
+    layers_reserve(dir);
     dir->layers[dir->layer_count++] = l;
     return HTH_OK;
 }

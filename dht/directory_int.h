@@ -80,8 +80,9 @@ struct hth_directory {
     hth_fn *change;
     void *change_arg;
     struct hth_directory_stats stats;
-    uint32_t layer_count;
-    struct hth_dir_layer *layers[HTH_DIR_LAYERS_MAX];
+    uint32_t layer_count, layer_capacity;
+    struct hth_dir_layer **layers; /* `few`, or when there are more, a block */
+    struct hth_dir_layer *few[2];
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_directory_opts opts;
     struct hth_record_cache *cache;
