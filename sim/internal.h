@@ -260,45 +260,44 @@ struct sim_file {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-struct hth_node {
-    struct hth_env env; /* first: an env is its node */
-    struct hth_dht dht;
-    struct hth_dht_stats dht_stats;
+struct hth_node { /* in the order of use: each event touches the first line and the fourth */
+    struct hth_env env; /* first: an env is its node; the fourth line begins with its last field */
     struct hth_world *world;
-    char name[24];
+    int64_t clock_offset_us;
+    int64_t wall_skew_us;
     uint32_t index;
-    uint32_t zone;
     uint32_t side;
-    uint64_t life; /* counts boots */
-    bool live;
+    bool live; /* the fifth line */
     bool silent; /* when down: the power is gone */
     bool crash_wanted;
     bool booted; /* halt has something to free */
     enum hth_crash crash_how;
+    uint64_t life; /* counts boots */
+    int64_t up_free_ns, down_free_ns;
+    struct sim_event uplink;
+    struct sim_list up_ready; /* pipes that can send, in turns */
     struct hth_device device;
-    int64_t clock_offset_us;
-    int64_t wall_skew_us;
+    struct hth_rng fault_rng;
+    struct sim_lane lanes[HTH_LANES_MAX];
+    struct sim_list timers, listeners, streams, puts, gets, watches;
+    uint32_t stream_count;
+    uint32_t zone;
+    uint16_t next_port;
+    struct hth_dht dht;
+    struct hth_dht_stats dht_stats;
+
+    char name[24];
     void (*boot)(struct hth_env *env, struct hth_dht *dht, void *arg);
     void (*halt)(struct hth_env *env, void *arg);
     void *arg;
     struct sim_event boot_event;
-    struct hth_rng fault_rng;
-
-    struct sim_list timers, listeners, streams, puts, gets, watches;
-    uint32_t stream_count;
-    uint16_t next_port;
-
-    struct sim_event uplink;
-    struct sim_list up_ready; /* pipes that can send, in turns */
-    int64_t up_free_ns, down_free_ns;
-
-    struct sim_lane lanes[HTH_LANES_MAX];
     struct sim_event post_event;
     struct sim_post *posts, *posts_last;
 
     struct hth_map *disk; /* path -> struct sim_file */
     uint64_t disk_bytes;
 };
+_Static_assert(offsetof(struct hth_node, live) % 64 == 0, "the lines are as they are said to be");
 
 /* ---- the world ----------------------------------------------------------------------------- */
 

@@ -159,7 +159,8 @@ static void fetch_parts(const struct sim_event *e)
 {
     if (e->node != NULL) {
         __builtin_prefetch(e->node);
-        __builtin_prefetch(&e->node->env.rng);
+        __builtin_prefetch(&e->node->world);
+        __builtin_prefetch(&e->node->live);
     }
     if (e->kind == SIM_TIMER) {
         const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
@@ -204,17 +205,28 @@ static void fetch_arg(const struct sim_event *e)
         const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
         __builtin_prefetch(conn->end[0].node);
         __builtin_prefetch(conn->end[1].node);
+        __builtin_prefetch(conn->end[0].arg);
+        __builtin_prefetch((const char *)conn->end[0].arg + 64);
     } else if (e->kind == SIM_PUSH) {
         sim_dht_push_next(e);
     }
 }
 
+/* Whose callback comes; NULL: nobody's that is known. */
+static const struct hth_stream *called_by(const struct sim_event *e)
+{
+    if (e->kind == SIM_ARRIVE)
+        return reader_of(e);
+    if (e->kind != SIM_HANDSHAKE)
+        return NULL;
+    const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
+    return conn->stage == SIM_HELLO_REPLY ? &conn->end[0] : NULL;
+}
+
 static void fetch_behind_arg(const struct sim_event *e)
 {
-    if (e->kind != SIM_ARRIVE)
-        return;
-    const struct hth_stream *reader = reader_of(e);
-    if (reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
+    const struct hth_stream *reader = called_by(e);
+    if (reader != NULL && reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
         reader->ops->ahead(reader->arg);
 }
 
