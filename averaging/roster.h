@@ -193,6 +193,11 @@ void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, u
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
+/* The highest step that one in `one_in` of those that take part, this peer among them, and at least
+ * `least` others have reached, if it is above `above`, where this peer is; else `above`. What fewer
+ * say moves it nowhere: a maximum would be whatever one liar says. Of those seen. */
+uint64_t hth_roster_reached(const struct hth_roster *roster, uint64_t above, uint32_t one_in,
+                            uint32_t least);
 /* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */
 const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster, uint32_t *generation);
 /* Of two generations of shapes; 0, none, is before all. */

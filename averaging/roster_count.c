@@ -5,7 +5,10 @@
  * Notes are counted by the zeros of their marks, so that no record costs a walk. Doubts are few,
  * and looked through when the next of them begins or ends.
  */
+#include <stdlib.h>
+
 #include "averaging/roster_int.h"
+#include "core/mem.h"
 
 #define LOWER_US   (3 * HTH_US_PER_S)  /* between two steps down */
 #define SETTLE_US  (3 * HTH_US_PER_S)  /* until those of a lower level have spoken */
@@ -132,6 +135,38 @@ void hth_roster_miss(struct hth_roster *r, const struct hth_peer_id *id)
         return;
     p->missed = true;
     hth_roster_judge(r, p);
+}
+
+/* ---- who is ahead ---------------------------------------------------------------------------- */
+
+static int later_first(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x < *y) - (*x > *y);
+}
+
+uint64_t hth_roster_reached(const struct hth_roster *r, uint64_t above, uint32_t one_in,
+                            uint32_t least)
+{
+    uint32_t all = hth_roster_self_counts(r), ahead = 0, needed, n = 0;
+    uint64_t *steps, reached;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        all += hth_roster_counts(r, r->peers[i]);
+        ahead += hth_roster_counts(r, r->peers[i]) && r->peers[i]->step > above;
+    }
+    needed = HTH_MAX(HTH_MAX((all + one_in - 1) / one_in, least), 1u);
+    if (ahead < needed)
+        return above;
+    steps = hth_new_array(uint64_t, ahead);
+    for (uint32_t i = 0; i < r->count; i++)
+        if (hth_roster_counts(r, r->peers[i]) && r->peers[i]->step > above)
+            steps[n++] = r->peers[i]->step;
+    qsort(steps, n, sizeof(*steps), later_first);
+    reached = steps[needed - 1];
+    hth_free(steps);
+    return reached;
 }
 
 /* ---- levels of sampling ---------------------------------------------------------------------- */

@@ -22,11 +22,10 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define POLL_US        (100 * HTH_US_PER_MS) /* others' progress */
-#define BEHIND_US      (1 * HTH_US_PER_S)    /* others end a round a little earlier */
-#define OVERSHOOT      1.25
-#define SPEED_FACTOR   0.1
-#define AHEAD_QUARTERS 4 /* a step is believed when a quarter of the peers is there */
+#define POLL_US      (100 * HTH_US_PER_MS) /* others' progress */
+#define BEHIND_US    (1 * HTH_US_PER_S)    /* others end a round a little earlier */
+#define OVERSHOOT    1.25
+#define SPEED_FACTOR 0.1
 
 static void pump_batch(struct hth_trainer *t);
 
@@ -286,32 +285,31 @@ void hth_batch_put_back(struct hth_trainer *t)
 /* ---- together with others -------------------------------------------------------------------- */
 
 /* How many steps the others are ahead, if enough of them say so. A single one can't have gone far,
- * for it has no quorum. */
-static uint64_t steps_behind(const struct hth_trainer *t, const struct hth_roster_batch *all)
+ * for it has no quorum: beside others it does not even lengthen the way to where those are. */
+static uint64_t steps_behind(const struct hth_trainer *t)
 {
-    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0);
+    const struct hth_roster *r = t->opts.share.roster;
+    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0), step;
 
-    if (all->step_max <= ours || all->ahead * AHEAD_QUARTERS < all->peers ||
-        (all->ahead == 1 && all->step_max - ours > HTH_BATCH_AHEAD_ALONE &&
-         hth_batch_population(t) > 2))
+    if (r == NULL)
         return 0;
-    return all->step_max - ours;
+    step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 1);
+    if (step - ours > HTH_BATCH_AHEAD_ALONE && hth_batch_population(t) > 2)
+        step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 2);
+    return step - ours;
 }
 
 bool hth_batch_is_passed(const struct hth_trainer *t)
 {
-    struct hth_roster_batch all;
-
-    look(t, &all);
-    return steps_behind(t, &all) > 1;
+    return steps_behind(t) > 1;
 }
 
 /* True when the others have gone on without us. */
-static bool fell_behind(struct hth_trainer *t, const struct hth_roster_batch *all)
+static bool fell_behind(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
     int64_t now = hth_now_us(t->env);
-    uint64_t steps = steps_behind(t, all);
+    uint64_t steps = steps_behind(t);
 
     if (steps == 0) {
         b->behind_since_us = 0;
@@ -369,7 +367,7 @@ static void pump_batch(struct hth_trainer *t)
     if (t->stats.updates >= t->opts.updates_max)
         return;
     look(t, &all);
-    if (hth_newcomer_yield(t) || fell_behind(t, &all)) {
+    if (hth_newcomer_yield(t) || fell_behind(t)) {
         hth_timer_set(t->env, b->timer, POLL_US);
         return;
     }

@@ -21,7 +21,8 @@
 /* States in a row that came too late: then the run is faster than its state can be fetched. One
  * that was more than a step late says so at once. */
 #define OVERTAKEN 3
-#define GOES_MAX  8 /* at a step of the others, without taking one: then it is too old */
+#define JUMP_MAX  64 /* steps without their states, at once */
+#define GOES_MAX  8  /* at a step of the others, without taking one: then it is too old */
 
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
@@ -359,32 +360,17 @@ static void go_and_fetch(struct hth_trainer *t)
     fetch(t);
 }
 
-/* The lower median of the steps that are ahead of ours: no single word moves it; and far ahead of
- * ours only where most others are. */
+/* Where a quarter of them are; far ahead of ours only where half of them, and two, are, and no
+ * further at once than a run goes while its state is fetched: whoever says more has to show it. */
 static uint64_t step_of_others(const struct hth_trainer *t)
 {
     const struct hth_roster *r = t->opts.share.roster;
-    uint64_t ours = t->stats.updates, best = UINT64_MAX;
-    const struct hth_roster_peer *p, *q;
-    uint32_t count = 0, ahead = 0;
+    uint64_t ours = t->stats.updates;
+    uint64_t step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 1);
 
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        count += can_be_ahead(r, p);
-        ahead += can_be_ahead(r, p) && p->step > ours;
-    }
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        uint32_t until = 0;
-
-        if (!can_be_ahead(r, p) || p->step <= ours || p->step >= best)
-            continue;
-        for (uint32_t k = 0; (q = hth_roster_at(r, k)) != NULL; k++)
-            until += can_be_ahead(r, q) && q->step > ours && q->step <= p->step;
-        if (2 * until >= ahead)
-            best = p->step;
-    }
-    if (best == UINT64_MAX || (best - ours > HTH_BATCH_AHEAD_ALONE && 2 * ahead <= count))
-        return ours;
-    return best;
+    if (step - ours > HTH_BATCH_AHEAD_ALONE)
+        step = hth_roster_reached(r, ours, 2, 2);
+    return HTH_MIN(step, ours + JUMP_MAX);
 }
 
 /* With the parameters that it has; the number of the step, also the schedule's, is the others'. */

@@ -238,6 +238,8 @@ uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 /* elastic.c */
 /* Steps that a few can be ahead of all others: they have no quorum. */
 #define HTH_BATCH_AHEAD_ALONE 8
+/* A step is believed when a quarter of those that train are there. */
+#define HTH_BATCH_AHEAD_ONE_IN 4
 enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
 void hth_batch_clear(struct hth_trainer *t);
 /* The job and the end of adding a flight's gradient to the sum. */

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_notes.c: trainers of one run beside keys that only write notes: with a step or a round that
+ * nobody can have reached, or with a grid that suits nobody. One key ends nothing and holds nobody
+ * up for long, nor do as many keys as there are trainers.
+ */
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "dht/board.h"
+#include "sim/fleet.h"
+#include "support/test.h"
+
+#define S       HTH_US_PER_S
+#define FAR     (UINT64_C(1) << 40)
+#define COMES_S 3
+
+/* ---- who writes notes ------------------------------------------------------------------------ */
+
+enum lie { STEP, ROUND, FIRST_ROUND, GRID, GENERATION };
+
+struct writer {
+    struct hth_malice_place place;
+    struct hth_roster *roster; /* what it reads; it says nothing there */
+    struct hth_topic topic;
+    struct hth_note *note;
+    struct hth_roster_note text;
+    struct hth_timer *timer;
+    int64_t since_us;
+};
+
+/* What all writers of a world say, and when they are gone. */
+static enum lie what;
+static uint64_t number;
+static double leaves_s;
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    const struct writer *n = arg;
+
+    return hth_roster_note_write(&n->text, w);
+}
+
+/* As the first trainer that it sees, but for the lie. */
+static void invent(struct writer *n, const struct hth_roster_note *like)
+{
+    uint32_t generation = HTH_MAX(n->text.generation, like->generation);
+
+    n->text = *like;
+    n->text.addr = n->place.addr;
+    n->text.samples = 10;
+    n->text.samples_per_s = 100;
+    if (what == STEP)
+        n->text.step = number;
+    if (what == ROUND)
+        n->text.round = number;
+    if (what == GRID && like->generation > 0) {
+        n->text.shape = (struct hth_avg_shape){8, {8, 8, 8, 8, 8, 8, 8, 8}};
+        n->text.cell = (struct hth_avg_cell){{0}};
+    }
+    if ((what == GRID || what == GENERATION) && like->generation > 0)
+        n->text.generation = generation + (uint32_t)number;
+}
+
+static void on_timer(void *arg)
+{
+    struct writer *n = arg;
+    int64_t since_us = hth_now_us(n->place.env) - n->since_us;
+    const struct hth_roster_peer *p = NULL;
+
+    hth_timer_set(n->place.env, n->timer, 100 * HTH_US_PER_MS);
+    if ((double)since_us > leaves_s * 1e6) {
+        hth_note_free(n->note);
+        n->note = NULL;
+        return;
+    }
+    for (uint32_t i = 0; (p = hth_roster_at(n->roster, i)) != NULL; i++)
+        if (p->note.schema != 0 && p->note.samples_per_s != 100 &&
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0)
+            break;
+    if (p == NULL || since_us < COMES_S * S)
+        return;
+    invent(n, &p->note);
+    if (n->note == NULL) {
+        const struct hth_note_opts o = {.life_us = 20 * S};
+
+        assert_ok(hth_note_new(n->place.env, n->place.dht, &n->topic, &o, fill, n, &n->note));
+    } else {
+        hth_note_update(n->note, 0);
+    }
+}
+
+static enum hth_err start(const struct hth_malice_place *place, void **self)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    struct writer *n = hth_new(struct writer);
+
+    n->place = *place;
+    n->since_us = hth_now_us(place->env);
+    o.network = place->network;
+    o.watch_only = true;
+    assert_ok(hth_roster_new(place->env, place->dht, &o, &n->roster));
+    hth_topic_init(&n->topic, place->env->crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
+    n->timer = hth_timer_new(place->env, on_timer, n);
+    hth_timer_set(place->env, n->timer, 0);
+    *self = n;
+    return HTH_OK;
+}
+
+static void stop(void *self)
+{
+    struct writer *n = self;
+
+    hth_note_free(n->note);
+    hth_roster_free(n->roster);
+    hth_timer_free(n->place.env, n->timer);
+    hth_free(n);
+}
+
+/* ---- a run beside them ----------------------------------------------------------------------- */
+
+struct play {
+    struct hth_world *world;
+    struct hth_fleet *fleet;
+    struct hth_fleet_malice malice;
+    uint64_t updates, rounds;
+};
+
+static void play_new(struct play *p, uint64_t seed, enum hth_share_mode mode, uint32_t trainers,
+                     uint32_t writers)
+{
+    static const struct hth_malice kind = {
+        .name = "writer", .in_averages = true, .splits = true, .start = start, .stop = stop};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+
+    *p = (struct play){.malice = {&kind, writers}};
+    o.hosts = o.copies = 2;
+    o.trainers = trainers;
+    o.mode = mode;
+    o.target = 128;
+    o.clip = 1.5;
+    o.checkpoint_us = 0;
+    o.malice = &p->malice;
+    o.malice_count = writers > 0;
+    w.ghost = true;
+    p->world = hth_world_new(seed, &w);
+    assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
+}
+
+/* What is done in those seconds. */
+static void go_on(struct play *p, int seconds, uint64_t *updates, uint64_t *rounds)
+{
+    struct hth_fleet_stats stats;
+
+    hth_world_run_for(p->world, seconds * S);
+    hth_fleet_stats(p->fleet, &stats);
+    assert_string_equal(hth_fleet_why(p->fleet), "");
+    *updates = stats.updates - p->updates;
+    *rounds = stats.rounds - p->rounds;
+    p->updates = stats.updates;
+    p->rounds = stats.rounds;
+}
+
+static void play_free(struct play *p)
+{
+    hth_world_free(p->world);
+    hth_fleet_free(p->fleet);
+}
+
+/* Between 10 and 25 s, with the writers, and the 15 s after that, when they have left at 25 s. */
+static void live(uint64_t seed, enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                 uint64_t with[2], uint64_t after[2])
+{
+    uint64_t begin[2];
+    struct play p;
+
+    leaves_s = 25;
+    play_new(&p, seed, mode, trainers, writers);
+    go_on(&p, 10, &begin[0], &begin[1]);
+    go_on(&p, 15, &with[0], &with[1]);
+    go_on(&p, 15, &after[0], &after[1]);
+    print_message("seed %llu, %u trainers, %u beside them, %s: %llu updates, %llu rounds; then "
+                  "%llu, %llu\n",
+                  (unsigned long long)seed, trainers, writers,
+                  mode == HTH_SHARE_BATCH ? "batch" : "local", (unsigned long long)with[0],
+                  (unsigned long long)with[1], (unsigned long long)after[0],
+                  (unsigned long long)after[1]);
+    play_free(&p);
+}
+
+/* The same trainers alone, the rates of which the others should nearly have. */
+static uint64_t alone(enum hth_share_mode mode, uint32_t trainers, int which)
+{
+    uint64_t with[2], after[2];
+
+    live(4, mode, trainers, 0, with, after);
+    return with[which];
+}
+
+static void one_step_moves_nobody(void **state)
+{
+    uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4, 0);
+
+    (void)state;
+    what = STEP;
+    number = HTH_AVG_STEP_MAX;
+    for (uint64_t seed = 4; seed < 8; seed++) {
+        live(seed, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > usual * 3 / 4 && after[0] > usual * 3 / 4);
+    }
+    /* As many as there are trainers hold them up, and end nothing. */
+    live(4, HTH_SHARE_BATCH, 4, 4, with, after);
+    assert_true(with[0] > usual / 8 && after[0] > usual * 3 / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_step_moves_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
