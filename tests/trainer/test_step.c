@@ -372,6 +372,22 @@ static void test_gathers_the_rest(void **state)
     end(f);
 }
 
+/* However little is missing, the next offer is more than the last one was: the group would find the
+ * same once more, and step on it. */
+static void test_a_sample_is_missing(void **state)
+{
+    struct fixture *f = begin(15, "8");
+    double first = next_offer(f);
+    struct hth_avg_result r = good(f);
+
+    (void)state;
+    r.weight_met = TARGET - 1;
+    answer(f, &r);
+    assert_int_equal(stats(f).short_of, 1);
+    assert_true(next_offer(f) > first);
+    end(f);
+}
+
 /* A target that was met by the group is enough, also when not all of it was averaged. */
 static void test_target_is_met_by_the_group(void **state)
 {
@@ -508,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_quorum_of_who_is_there),
         cmocka_unit_test(test_others_are_past_it),
         cmocka_unit_test(test_gathers_the_rest),
+        cmocka_unit_test(test_a_sample_is_missing),
         cmocka_unit_test(test_target_is_met_by_the_group),
         cmocka_unit_test(test_short_again_and_again),
         cmocka_unit_test(test_tries_again),
