@@ -36,7 +36,8 @@
  * The round is a counter of Lamport's kind: hth_roster_round is at least what anybody said.
  *
  * What others say is bounded and checked (a note with a number that makes no sense is refused as a
- * whole), but not proved: a liar can shift sums and shapes, as it can lie in a round.
+ * whole), but not proved: a liar can shift sums and shapes, as it can lie in a round. In the sums a
+ * note counts for no more than it can be worth (struct hth_roster_batch).
  *
  * Loop thread. The caller's strings may go. `on_change` never comes inside a call of this header.
  */
@@ -211,9 +212,11 @@ uint64_t hth_roster_round(const struct hth_roster *roster);
  * where they are sampled. */
 struct hth_roster_batch {
     uint32_t peers;         /* with a known speed or samples */
-    double samples;         /* towards `step` by now: what they said, and their speed since */
-    double samples_said;    /* only what they said */
-    double samples_per_s;   /* of all, whatever step they are at */
+    double samples;         /* towards `step` by now: what they said, of nobody more than `target`,
+                             * and their speed since, for as long as two batches need at most */
+    double samples_said;    /* only what they said, of nobody more than half of `target` */
+    double samples_per_s;   /* of all, whatever step they are at; of nobody more than 100 times the
+                             * median */
     int64_t eta_us;         /* until `target` is reached; 0: it is; INT64_MAX: nobody computes */
     uint64_t step_max;      /* the highest that anybody said */
     uint32_t ahead, behind; /* peers at a later, an earlier step */
