@@ -17,6 +17,10 @@
 #define AGAIN_TRIES 4
 #define WHOLE_TRIES 2 /* for an average without parts that kept local values */
 #define GOES_MAX    8 /* averages of one step that may be short of the target */
+#define FEW_TRIES   3 /* of a few, with what they have, before they gather on */
+/* Then whoever is there is the batch. As long as half a note's life, after which who died does not
+ * count either (roster.h): of two halves that are parted for a moment one waits. */
+#define PATIENCE_US (10 * HTH_US_PER_S)
 
 /* ---- stepping -------------------------------------------------------------------------------- */
 
@@ -171,7 +175,7 @@ void hth_batch_offer(struct hth_trainer *t)
 /* More than the quorum of what all had together when this batch was taken, as far as they are still
  * there. Of two halves that do not meet, at most one may step: in one group heads can be counted,
  * for notes tell samples late; else the estimate of the samples has to do. */
-static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *r)
+static bool is_quorum(const struct hth_trainer *t, const struct hth_avg_result *r)
 {
     const struct hth_batch *b = &t->batch;
     uint32_t now = HTH_MIN(hth_batch_population(t), b->population);
@@ -181,6 +185,20 @@ static bool is_enough(const struct hth_trainer *t, const struct hth_avg_result *
     if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
         return r->contributors > quorum * now && r->weight > quorum * b->said * left;
     return r->weight > quorum * b->known * left;
+}
+
+/* Notes are only words, of the dead and of strangers too: for a time a quorum of them is asked for,
+ * and then those who came have it, for nobody else did. */
+static bool is_enough(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_batch *b = &t->batch;
+    int64_t now = hth_now_us(t->env);
+
+    if (is_quorum(t, r))
+        return true;
+    if (b->missed_since_us == 0)
+        b->missed_since_us = now;
+    return now - b->missed_since_us >= PATIENCE_US;
 }
 
 /* The batch was closed by an estimate. Judged by what the group brought, dropped members included,
@@ -193,9 +211,10 @@ static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r
            b->goes < GOES_MAX;
 }
 
-/* Everybody brings as much more as it had a part in what there was.
- * They meet in other lines: a row that is a moment late would be mixed with who is there again. */
-static void gather_the_rest(struct hth_trainer *t, double met)
+/* Everybody brings as much more as it had a part in what there was. Those who are enough meet in
+ * other lines: a row that is a moment late would be mixed with who is there again. Others may still
+ * meet the rest. */
+static void gather_the_rest(struct hth_trainer *t, double met, bool enough)
 {
     struct hth_batch *b = &t->batch;
     double need = (double)b->taken * (double)t->opts.share.target / met;
@@ -203,7 +222,8 @@ static void gather_the_rest(struct hth_trainer *t, double met)
     HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
             (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
     t->stats.share.short_of++;
-    b->lines = ++b->goes;
+    b->goes++;
+    b->lines = enough ? b->goes : 0;
     b->brought = met;
     b->need = (uint64_t)ceil(need); /* more than we had, as the target is more than was met */
     hth_batch_put_back(t);
@@ -216,29 +236,42 @@ static bool is_whole(const struct hth_trainer *t, const struct hth_avg_result *r
     return r->parts_kept == 0 || t->batch.tries >= WHOLE_TRIES;
 }
 
+/* An average that all of its group have. */
+static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_batch *b = &t->batch;
+    bool enough = is_enough(t, r);
+
+    t->stats.share.below_quorum += !enough;
+    if (is_short(t, r) && (enough || b->tries >= FEW_TRIES)) {
+        gather_the_rest(t, r->weight_met, enough);
+    } else if (enough) {
+        t->stats.share.steps_shared++;
+        step(t, r->average, r->weight, r->origin);
+    } else {
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
+                "step %llu: %.0f samples of %u are too few of %.0f of %u, for now",
+                (unsigned long long)t->stats.updates, r->weight, r->contributors, b->known,
+                b->population);
+        try_again(t);
+    }
+}
+
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
-    /* What is averaged after the others took this step and the next is the average of a few. */
-    bool enough = is_enough(t, r) && !hth_batch_is_passed(t);
 
     /* Of a batch that was given up, or of one that has been offered again since. */
     if (b->phase != HTH_BATCH_AVERAGE || r->values != b->mean)
         return;
-    if (r->err == HTH_OK && enough && is_whole(t, r) && r->average != NULL &&
-        r->average->size == hth_params_flat_len(t->model->params) * sizeof(float)) {
-        if (is_short(t, r)) {
-            gather_the_rest(t, r->weight_met);
-            return;
-        }
-        t->stats.share.steps_shared++;
-        step(t, r->average, r->weight, r->origin);
+    /* What is averaged after the others took this step and the next is the average of a few. */
+    if (r->err == HTH_OK && is_whole(t, r) && r->average != NULL &&
+        r->average->size == hth_params_flat_len(t->model->params) * sizeof(float) &&
+        !hth_batch_is_passed(t)) {
+        judge(t, r);
         return;
     }
-    if (r->err == HTH_OK && !enough)
-        t->stats.share.below_quorum++;
-    else
-        t->stats.share.tries_failed++;
+    t->stats.share.tries_failed++;
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f of %.0f samples",
             (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight,
             b->known);
