@@ -305,8 +305,18 @@ bool hth_batch_is_passed(const struct hth_trainer *t)
     return steps_behind(t) > 1;
 }
 
+/* Its state came, and most took the step without it: where a step is long the next state has most
+ * time if it is asked for at once. (Where it is short they are soon two ahead.) */
+static bool is_left_out(const struct hth_trainer *t, const struct hth_roster_batch *all)
+{
+    double step_us = 1e6 * (double)t->opts.share.target / HTH_MAX(all->samples_per_s, 1.0);
+
+    return t->newcomer.overtaken > 0 && t->batch.phase == HTH_BATCH_GATHER &&
+           2 * all->ahead >= hth_batch_population(t) && 2 * step_us > (double)BEHIND_US;
+}
+
 /* True when the others have gone on without us. */
-static bool fell_behind(struct hth_trainer *t)
+static bool fell_behind(struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     struct hth_batch *b = &t->batch;
     int64_t now = hth_now_us(t->env);
@@ -318,7 +328,8 @@ static bool fell_behind(struct hth_trainer *t)
     }
     if (b->behind_since_us == 0)
         b->behind_since_us = now;
-    if (steps > 1 || t->newcomer.approximate || now - b->behind_since_us > BEHIND_US) {
+    if (steps > 1 || t->newcomer.approximate || is_left_out(t, all) ||
+        now - b->behind_since_us > BEHIND_US) {
         b->behind_since_us = 0;
         hth_newcomer_catch_up(t, steps);
     }
@@ -368,7 +379,7 @@ static void pump_batch(struct hth_trainer *t)
     if (t->stats.updates >= t->opts.updates_max)
         return;
     look(t, &all);
-    if (hth_newcomer_yield(t) || fell_behind(t)) {
+    if (hth_newcomer_yield(t) || fell_behind(t, &all)) {
         hth_timer_set(t->env, b->timer, POLL_US);
         return;
     }

@@ -223,6 +223,50 @@ static void test_copy_keeps_its_number(void **state)
     assert_true(asked >= 2);
 }
 
+/* ---- a state that is a step too late --------------------------------------------------------- */
+
+static uint64_t states_of_late(struct fixture *f, struct hth_train_stats *s)
+{
+    memset(s, 0, sizeof(*s));
+    if (hth_crew_trainer(f->crew, LATE) != NULL)
+        hth_trainer_stats(hth_crew_trainer(f->crew, LATE), s);
+    return s->share.catch_ups;
+}
+
+/* The others take a step while its state is under way. The next one is asked for at once. */
+static void test_next_state_comes_at_once(void **state)
+{
+    struct hth_device slower = crew_slow;
+    struct hth_train_stats s;
+    struct fixture *f;
+    uint64_t step;
+    int64_t at_us;
+
+    (void)state;
+    slower.job_overhead_us = 100 * MS; /* a step takes some 3 s */
+    f = fixture_new(51, 0, &slower);
+    assert_true(hth_world_run_until_true(f->world, have_stepped, f, 600 * S));
+    assert_int_equal(hth_crew_join(f->crew), LATE);
+    while (states_of_late(f, &s) == 0 && s.share.parts == 0)
+        hth_world_run_for(f->world, MS);
+    assert_int_equal(states_of_late(f, &s), 0);
+    step = f->updates[0];
+    for (uint32_t i = 0; i < LATE; i++)
+        hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, LATE),
+                       hth_world_now_us(f->world) + 3 * S);
+    while (states_of_late(f, &s) == 0)
+        hth_world_run_for(f->world, MS);
+    assert_int_equal(s.updates, step);
+    assert_int_equal(f->updates[0], step + 1);
+    at_us = hth_world_now_us(f->world);
+    while (states_of_late(f, &s) == 1 && hth_world_now_us(f->world) - at_us < 5 * S)
+        hth_world_run_for(f->world, MS);
+    print_message("the next state is there %.0f ms after the late one\n",
+                  (double)(hth_world_now_us(f->world) - at_us) / MS);
+    assert_true(hth_world_now_us(f->world) - at_us < 800 * MS);
+    fixture_free(f);
+}
+
 /* ---- an average under way -------------------------------------------------------------------- */
 
 /* The averager of one of them, which keeps an offer of parameters to itself when the test says. */
@@ -388,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_grid_is_used_at_once),
         cmocka_unit_test(test_copy_keeps_its_number),
+        cmocka_unit_test(test_next_state_comes_at_once),
         cmocka_unit_test(test_average_of_what_is_no_more),
         cmocka_unit_test(test_back_before_the_next_step),
     };
