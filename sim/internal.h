@@ -260,14 +260,14 @@ struct sim_file {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-struct hth_node { /* in the order of use: each event touches the first line and the fourth */
+struct hth_node {       /* in the order of use: each event touches the first line and the fourth */
     struct hth_env env; /* first: an env is its node; the fourth line begins with its last field */
     struct hth_world *world;
     int64_t clock_offset_us;
     int64_t wall_skew_us;
     uint32_t index;
     uint32_t side;
-    bool live; /* the fifth line */
+    bool live;   /* the fifth line */
     bool silent; /* when down: the power is gone */
     bool crash_wanted;
     bool booted; /* halt has something to free */
