@@ -521,9 +521,12 @@ static void peers_are_bounded(void **state)
     opts.calls_max = UINT32_MAX;
     member_start(&server, w, "server", opts);
     many.env = server.env;
-    for (uint32_t i = 0; i < HTH_RPC_PEERS_MAX; i++) {
+    for (uint32_t i = 0; i < HTH_RPC_PEERS_MAX; i++) { /* by their ids, and without one */
+        struct hth_rpc_target nobody = {.addr = {.port = 1}};
         hth_store_u32le(target.peer.b + 4, i);
-        assert_ok(hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
+        hth_store_u32le(nobody.addr.ip, i);
+        const struct hth_rpc_target *to = i % 2 == 0 ? &target : &nobody;
+        assert_ok(hth_rpc_call(server.rpc, to, &copts, on_verdict, &many, NULL));
     }
     hth_store_u32le(target.peer.b + 4, HTH_RPC_PEERS_MAX);
     assert_err(HTH_E_BUDGET, hth_rpc_call(server.rpc, &target, &copts, on_verdict, &many, NULL));
