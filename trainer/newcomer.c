@@ -373,15 +373,15 @@ static uint64_t step_of_others(const struct hth_trainer *t)
     return HTH_MIN(step, ours + JUMP_MAX);
 }
 
-/* Notes are late by as much as a short step takes: where all samples of a step are there already,
- * it is averaged, or over, and who comes along is in time for the next one only. */
+/* Notes are late by as much as a short step takes: where half the samples of a step are said to be
+ * there, it is averaged by now, or over, and who comes along is in time for the next one only. */
 static uint64_t step_to_join(const struct hth_trainer *t)
 {
     struct hth_roster_batch all;
     uint64_t step = step_of_others(t);
 
     hth_roster_batch(t->opts.share.roster, step, t->opts.share.target, &all);
-    return step + (all.samples_said >= (double)t->opts.share.target);
+    return step + (2 * all.samples_said >= (double)t->opts.share.target);
 }
 
 /* With the parameters that it has; the number of the step, also the schedule's, is the others'. */
