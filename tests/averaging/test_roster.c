@@ -561,6 +561,36 @@ static void test_batch_and_its_time(void **state)
     swarm_clear(&s);
 }
 
+/* Notes are only words: samples count up to the target, of a quorum to half of it; a speed up to a
+ * hundred times the median; and nobody is carried on beyond two batches. */
+static void test_words_are_bounded(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+    struct hth_roster_batch b;
+
+    (void)state;
+    swarm_init(&s, 21, 4);
+    for (int i = 0; i < 4; i++)
+        add(&s, &o);
+    hth_roster_set_progress(s.roster[0], 5, 10, 20);
+    hth_roster_set_progress(s.roster[1], 5, HTH_AVG_SAMPLES_MAX, 0);
+    hth_roster_set_progress(s.roster[2], 5, 0, 20);
+    hth_roster_set_progress(s.roster[3], 5, 0, HTH_AVG_RATE_MAX);
+    hth_world_run_for(s.world, 2 * S);
+    hth_roster_batch(s.roster[0], 5, 1000, &b);
+    assert_close(b.samples_said, 10 + 500, 1e-9, 0);
+    assert_close(b.samples_per_s, 20 + 20 + 100 * 20, 1e-9, 0);
+    assert_close(b.samples, 10 + 1000 + 2 * 1000 * 2020.0 / 2040, 1e-6, 0);
+    assert_int_equal(b.eta_us, 0);
+    /* Who is at an earlier step, too. */
+    hth_roster_set_progress(s.roster[0], 6, 10, 20);
+    hth_world_run_for(s.world, 5 * S);
+    hth_roster_batch(s.roster[0], 6, 1000, &b);
+    assert_close(b.samples, 10 + 2 * 1000 * 2020.0 / 2040, 1e-6, 0);
+    swarm_clear(&s);
+}
+
 /* Steady progress is told now and then, and estimated in between. */
 static void test_progress_is_told_seldom(void **state)
 {
@@ -865,6 +895,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cells_fill_the_grid),
         cmocka_unit_test(test_given_cells_and_rounds),
         cmocka_unit_test(test_batch_and_its_time),
+        cmocka_unit_test(test_words_are_bounded),
         cmocka_unit_test(test_progress_is_told_seldom),
         cmocka_unit_test(test_clock_skew),
         cmocka_unit_test(test_notes),

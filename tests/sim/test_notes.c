@@ -16,7 +16,7 @@
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
-enum lie { STEP, ROUND, FIRST_ROUND, GRID, GENERATION };
+enum lie { STEP, ROUND, FIRST_ROUND, GRID, GENERATION, SAMPLES, SPEED };
 
 struct writer {
     struct hth_malice_place place;
@@ -51,6 +51,10 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
     n->text.samples_per_s = 100;
     if (what == STEP)
         n->text.step = number;
+    if (what == SAMPLES)
+        n->text.samples = number;
+    if (what == SPEED)
+        n->text.samples_per_s = HTH_AVG_RATE_MAX;
     if (what == ROUND)
         n->text.round = number;
     if (what == GRID && like->generation > 0) {
@@ -75,6 +79,7 @@ static void on_timer(void *arg)
     }
     for (uint32_t i = 0; (p = hth_roster_at(n->roster, i)) != NULL; i++)
         if (p->note.schema != 0 && p->note.samples_per_s != 100 &&
+            p->note.samples_per_s < HTH_AVG_RATE_MAX &&
             (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0)
             break;
     if (p == NULL || since_us < COMES_S * S)
@@ -213,10 +218,24 @@ static void one_step_moves_nobody(void **state)
     assert_true(with[0] > usual / 8 && after[0] > usual * 3 / 4);
 }
 
+/* Nobody brings what such words promise: batches are closed too early, and gathered on. */
+static void samples_of_nobody(void **state)
+{
+    uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4, 0);
+
+    (void)state;
+    number = HTH_AVG_SAMPLES_MAX;
+    for (what = SAMPLES; what <= SPEED; what++) {
+        live(4, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > usual / 8 && after[0] > usual / 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_step_moves_nobody),
+        cmocka_unit_test(samples_of_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,6 +307,58 @@ static void test_quorum_of_who_is_there(void **state)
     }
 }
 
+/* Notes are only words: who has missed the quorum of them for ten seconds steps with those who
+ * came; in each step anew. */
+static void test_quorum_has_an_end(void **state)
+{
+    static const char *const grids[] = {"8", "3x3"};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(grids); i++) {
+        struct fixture *f = begin(9, grids[i]);
+
+        for (uint64_t step = 0; step < 2; step++) {
+            int64_t since_us;
+
+            others_are_at(f, step);
+            next_offer(f);
+            for (since_us = hth_world_now_us(f->world);;) {
+                answer_of(f, 2, 1);
+                if (stats(f).steps_shared > step)
+                    break;
+                next_offer(f);
+            }
+            assert_in_range(hth_world_now_us(f->world) - since_us, 10 * S, 15 * S);
+        }
+        end(f);
+    }
+}
+
+/* A few try with what they have, and then gather what the target wants, in the first lines, where
+ * the others may come. */
+static void test_a_few_gather_on(void **state)
+{
+    struct fixture *f = begin(10, "8");
+    struct hth_avg_result r;
+    uint32_t kind;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        next_offer(f);
+        kind = f->offer.kind;
+        assert_int_equal(stats(f).short_of, 0);
+        r = good(f);
+        r.contributors = 2;
+        r.weight_met = r.weight = TARGET / 3.0;
+        answer(f, &r);
+    }
+    assert_int_equal(stats(f).below_quorum, 4);
+    assert_int_equal(stats(f).short_of, 1);
+    next_offer(f);
+    assert_int_equal(f->offer.kind, kind);
+    end(f);
+}
+
 /* The average of a step that the others left behind is of a few, however much it says. */
 static void test_others_are_past_it(void **state)
 {
@@ -522,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_quorum_of_a_line),
         cmocka_unit_test(test_quorum_of_a_grid),
         cmocka_unit_test(test_quorum_of_who_is_there),
+        cmocka_unit_test(test_quorum_has_an_end),
+        cmocka_unit_test(test_a_few_gather_on),
         cmocka_unit_test(test_others_are_past_it),
         cmocka_unit_test(test_gathers_the_rest),
         cmocka_unit_test(test_a_sample_is_missing),
