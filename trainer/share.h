@@ -22,8 +22,9 @@
  *          It is what one machine with that batch would do, whoever is there (DeDLOC, Diskin et al.
  *          2021). With `delayed` the next batch is gathered while this one is averaged, on
  *          parameters that are one step old. The group is looked for ahead, from the estimated
- *          time. Not more than `quorum` of the samples known: no step, again. Nobody else there:
- * alone.
+ *          time. Not more than `quorum` of the samples known: no step, again, with more samples
+ *          after three times; for ten seconds, for they are known by words only: then whoever is
+ *          there is the batch. Nobody else there: alone.
  *
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
@@ -102,7 +103,7 @@ struct hth_share_stats {
     int64_t eta_us;        /* until they have enough; INT64_MAX: nobody computes */
     uint64_t steps_shared; /* BATCH: steps taken on an average */
     uint64_t steps_alone;  /* ... on our own gradients, nobody else being there */
-    uint64_t below_quorum; /* averages not used, for want of samples */
+    uint64_t below_quorum; /* averages without a quorum, not used as they were */
     uint64_t short_of;     /* ... because they were short of the target, and more was gathered */
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
