@@ -268,7 +268,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
         return;
     }
     join.self.id = *hth_rpc_peer(req);
-    hth_match_hear(m, &join.self.id, join.schema, &join.line, NULL, 0);
+    hth_match_hear(m, &join.self.id, join.schema, &join.line, join.wall_us, NULL, 0);
     hth_match_spoke(m, &join.self.id, 0);
     look = hth_match_look_of(m, &join.line, join.schema);
     if (look != NULL)

@@ -123,6 +123,7 @@ struct heard {
     struct hth_avg_line line;
     uint8_t *record; /* signed, not judged yet; NULL after a JOIN */
     size_t record_len;
+    int64_t said_us;  /* by its clock */
     int64_t until_us; /* 0: free */
 };
 
@@ -199,9 +200,10 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by);
 
 /* match_tell.c */
 void hth_match_tell_serve(struct hth_match *m);
-/* Keeps what was said; record may be NULL. */
+/* Keeps what was said, at said_us by the speaker's clock; record may be NULL. */
 void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
-                    const struct hth_avg_line *line, const uint8_t *record, size_t record_len);
+                    const struct hth_avg_line *line, int64_t said_us, const uint8_t *record,
+                    size_t record_len);
 /* For who counts those that live. */
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step);
 /* Signs our declaration, tells it to those known, and takes up what was told to us before. *all:

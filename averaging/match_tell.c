@@ -40,7 +40,8 @@ static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, ui
 }
 
 void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
-                    const struct hth_avg_line *line, const uint8_t *record, size_t record_len)
+                    const struct hth_avg_line *line, int64_t said_us, const uint8_t *record,
+                    size_t record_len)
 {
     struct heard *h = place(m, id, schema);
     bool same = h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id) &&
@@ -58,6 +59,7 @@ void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t 
     h->id = *id;
     h->schema = schema;
     h->line = *line;
+    h->said_us = said_us;
     h->until_us = hth_now_us(m->env) + m->opts.linger_us;
 }
 
@@ -68,7 +70,7 @@ void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t
 }
 
 const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const struct hth_peer_id *id,
-                                           uint64_t schema, int64_t *at_us)
+                                           uint64_t schema, int64_t *at_us, int64_t *said_us)
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         const struct heard *h = &m->heard[i];
@@ -76,9 +78,19 @@ const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const stru
             continue;
         if (at_us != NULL)
             *at_us = h->until_us - m->opts.linger_us;
+        if (said_us != NULL)
+            *said_us = h->said_us;
         return &h->line;
     }
     return NULL;
+}
+
+/* When a declaration was signed; it is not judged here. */
+static int64_t said_us(const struct hth_tell *tell)
+{
+    struct hth_record rec;
+
+    return hth_record_peek(tell->record, tell->record_len, &rec) == HTH_OK ? rec.issued_us : 0;
 }
 
 static void on_tell(void *arg, struct hth_rpc_request *req)
@@ -96,7 +108,8 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         reply.reason = err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
         goto out;
     }
-    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, tell.record, tell.record_len);
+    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, said_us(&tell), tell.record,
+                   tell.record_len);
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
                                       tell.missing - 1);

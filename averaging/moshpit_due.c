@@ -58,7 +58,7 @@ bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 
     if (s == NULL)
         return false;
-    (void)hth_match_heard(mp->match, &p->id, p->note.schema, &heard_us);
+    (void)hth_match_heard(mp->match, &p->id, p->note.schema, &heard_us, NULL);
     if (s->issued_us == p->issued_us && heard_us <= s->at_us)
         return true;
     hth_map_del(mp->suspects, p->id.b, sizeof(p->id.b));
@@ -103,15 +103,16 @@ static bool is_before(const struct sweep *s, const struct hth_avg_line *line,
            hth_avg_shape_eq(&line->shape, &s->shape) && hth_avg_line_eq(&theirs, ours);
 }
 
-/* What a peer told us itself is newer than its note, unless that says since that it went on. */
+/* What a peer told us itself is newer than its note, unless that says since that it went on: by
+ * that peer's clock, as what it told us comes late when the network was cut. */
 static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
                         const struct hth_avg_line *ours, enum where *out)
 {
-    int64_t at_us;
+    int64_t said_us;
     const struct hth_avg_line *line =
-        hth_match_heard(s->mp->match, &p->id, s->offer.schema, &at_us);
+        hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL, &said_us);
 
-    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && line != NULL && p->moved_us > at_us &&
+    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && line != NULL && p->issued_us > said_us &&
         p->note.round > line->round)
         return false;
     if (line == NULL || line->run != ours->run || line->generation != s->generation)
@@ -177,7 +178,7 @@ static int64_t active_us(const struct sweep *s, const struct hth_roster_peer *p)
 {
     int64_t heard_us = 0;
 
-    (void)hth_match_heard(s->mp->match, &p->id, s->offer.schema, &heard_us);
+    (void)hth_match_heard(s->mp->match, &p->id, s->offer.schema, &heard_us, NULL);
     return HTH_MAX(heard_us, p->moved_us);
 }
 
@@ -323,7 +324,8 @@ static int by_number(const void *a, const void *b)
 /* In which round that peer is; or was at that time, if it was one of ours then. */
 static uint64_t round_of(const struct sweep *s, const struct hth_roster_peer *p, int64_t at_us)
 {
-    const struct hth_avg_line *heard = hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL);
+    const struct hth_avg_line *heard =
+        hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL, NULL);
     uint64_t round = HTH_MAX(p->note.round, heard != NULL ? heard->round : 0);
 
     return p->moved_us > at_us ? HTH_MIN(round, s->round) : round;

@@ -265,6 +265,8 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
+        if (s->offered && !s->stands_in && hth_map_count(s->mp->suspects) > 0)
+            hth_roster_seek(s->mp->roster);
         if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in)
             hth_roster_set_round(s->mp->roster, s->round + 1);
         hth_free(s->met);
@@ -280,6 +282,8 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
         hth_sweep_round_failed(s, r->err == HTH_E_TIMEOUT ? HTH_E_NOT_FOUND : r->err, r->reason);
         return;
     }
+    if (!s->stands_in)
+        hth_roster_sought(s->mp->roster);
     note_group(s, r);
     s->group = r->group;
     memcpy(s->lost, r->lost, sizeof(s->lost));

@@ -115,6 +115,7 @@ static void adjust(struct hth_roster *r)
     hth_roster_adjust_level(r);
     adjust_speaking(r);
     hth_roster_review(r);
+    hth_roster_adjust_seek(r);
 }
 
 static bool progress_matters(const struct hth_roster *r)

@@ -7,6 +7,7 @@
  *   roster_grid.c   shapes, generations, cells
  *   roster_batch.c  sums over the notes
  *   roster_note.c   a note's bytes
+ *   roster_seek.c   after a cut
  */
 #ifndef HTH_AVERAGING_ROSTER_INT_H
 #define HTH_AVERAGING_ROSTER_INT_H
@@ -43,6 +44,8 @@ struct hth_roster {
     int64_t doubts_at_us; /* when a doubt begins or ends; 0: there are none */
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
+    int64_t seek_at_us;   /* 0: not due */
+    uint32_t seeks;       /* done */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;
@@ -80,5 +83,8 @@ void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note)
 void hth_roster_place(struct hth_roster *r);
 /* Proposes a shape when the present one has not fitted for long enough. */
 void hth_roster_review(struct hth_roster *r);
+
+/* ---- roster_seek.c ---- */
+void hth_roster_adjust_seek(struct hth_roster *r);
 
 #endif
