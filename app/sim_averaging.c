@@ -18,7 +18,7 @@
 enum { KEY_MODEL = 0x5200, KEY_METHOD, KEY_PEERS, KEY_GRID, KEY_P_FAIL, KEY_SEEDS, KEY_ROUNDS };
 enum { KEY_CAP = 0x5300, KEY_SEED, KEY_THREADS, KEY_JSON, KEY_TABLE, KEY_OUT, KEY_NO_WALL };
 enum { KEY_FAILURE = 0x5340, KEY_HOLD, KEY_COMPARE, KEY_EVENTS, KEY_DIM, KEY_LATENCY, KEY_JITTER };
-enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE, KEY_GOLDEN };
+enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE, KEY_MEND, KEY_GOLDEN };
 
 static const struct argp_option options[] = {
     {"model", KEY_MODEL, "NAME", 0,
@@ -62,6 +62,7 @@ static const struct argp_option options[] = {
     {"loss", KEY_LOSS, "P", 0, "Of packets (default 0)", 1},
     {"mbit", KEY_MBIT, "RATE", 0, "Of each line, up and down; 0: no limit (default 100)", 1},
     {"pause", KEY_PAUSE, "S", 0, "Between two rounds (default 3)", 1},
+    {"mend", KEY_MEND, "S", 0, "Cuts end so long before the next round (default 0)", 1},
     {0},
 };
 
@@ -219,6 +220,9 @@ static error_t parse_world(int key, char *arg, struct argp_state *state, struct 
         break;
     case KEY_MBIT:
         o->line_bytes_per_s = parse_mbit(state, arg) * 1e6 / 8;
+        break;
+    case KEY_MEND:
+        o->mend_us = (int64_t)(parse_number(state, "--mend", arg, 3600) * HTH_US_PER_S);
         break;
     case KEY_PAUSE:
         o->pause_us = (int64_t)(parse_number(state, "--pause", arg, 3600) * HTH_US_PER_S);

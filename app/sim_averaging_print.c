@@ -56,6 +56,8 @@ static void json_world(const struct hth_average_opts *o)
     hth_sim_json_number(stdout, "mbit", o->line_bytes_per_s * 8 / 1e6);
     putchar(',');
     hth_sim_json_number(stdout, "pause_s", (double)o->pause_us / HTH_US_PER_S);
+    putchar(',');
+    hth_sim_json_number(stdout, "mend_s", (double)o->mend_us / HTH_US_PER_S);
 }
 
 void hth_avg_print_json(const struct hth_avg_study *s)

@@ -228,6 +228,15 @@ static void draw(struct average *a)
     }
 }
 
+/* Cuts that are over before the next round begins. */
+static void mend(struct average *a)
+{
+    const struct hth_pure_opts *o = &a->opts->base;
+    bool over = o->failure == HTH_PURE_PARTITION && a->opts->mend_us > 0;
+    for (uint32_t i = 0; over && (a->round + 1) % o->hold == 0 && i < o->peers; i++)
+        strike(a, &a->peer[i], false);
+}
+
 static bool is_time(const struct peer *p)
 {
     struct hth_reducer_stats s;
@@ -443,7 +452,9 @@ static enum hth_err turn(struct average *a, double *row, bool *all)
     tell(a, NULL, "round ends", detail);
     remember_cells(a);
     revive(a);
-    hth_world_run_for(a->world, a->opts->pause_us);
+    hth_world_run_for(a->world, a->opts->pause_us - a->opts->mend_us);
+    mend(a);
+    hth_world_run_for(a->world, a->opts->mend_us);
     return a->err;
 }
 
@@ -471,7 +482,7 @@ static enum hth_err check(const struct hth_average_opts *o)
     hth_pure_free(pure);
     if ((!all && b->method != HTH_PURE_TURNS) || b->peers > HTH_AVERAGE_PEERS_MAX || b->peers < 2 ||
         b->peers > hth_avg_cells(&b->shape) || o->dim == 0 || o->dim > HTH_AVERAGE_DIM_MAX ||
-        o->pause_us < 0 || o->line_bytes_per_s < 0)
+        o->pause_us < 0 || o->mend_us < 0 || o->mend_us > o->pause_us || o->line_bytes_per_s < 0)
         return HTH_E_CONFIG;
     if (all &&
         (b->shape.dims != 1 || b->peers != b->shape.size[0] || b->peers > HTH_AVG_MEMBERS_MAX / 2))

@@ -13,7 +13,8 @@
  *              come in, or with the first sum (drawn); every second death is a loss of power, of
  *              which nobody is told. When the round is over it starts again with what it had before
  *   slow       its line and its processor have a tenth of their speed in this round
- *   partition  it is on the other side of a cut, which also the DHT does not cross
+ *   partition  it is on the other side of a cut, which also the DHT does not cross; that ends with
+ *              the next round's begin, or mend_us before it
  *
  * Method TURNS is the production averager as it is. ALLREDUCE is the same with one group of all,
  * which only begins when nobody is missing. The other methods of pure.h are not protocols here.
@@ -70,6 +71,7 @@ struct hth_average_opts {
     struct hth_link link;
     double line_bytes_per_s; /* of each node, up and down; 0: no limit */
     int64_t pause_us;
+    int64_t mend_us;                /* at most the pause */
     hth_average_event_fn *on_event; /* may be NULL */
     void *arg;
 };

@@ -207,7 +207,7 @@ static void test_all_reduce(void **state)
 
 static void test_refusals(void **state)
 {
-    struct hth_average_opts good = opts_of(16, "4x4", 0, 2), bad[9];
+    struct hth_average_opts good = opts_of(16, "4x4", 0, 2), bad[11];
     struct hth_average_report r;
     double row[64];
     (void)state;
@@ -222,6 +222,8 @@ static void test_refusals(void **state)
     bad[6].base.method = HTH_PURE_ALLREDUCE; /* not one group */
     bad[7].pause_us = -1;
     bad[8].line_bytes_per_s = -1;
+    bad[9].mend_us = -1;
+    bad[10].mend_us = bad[10].pause_us + 1;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sim_average(&bad[i], 0, row, &r));
 }
