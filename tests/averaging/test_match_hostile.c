@@ -555,7 +555,8 @@ static void send_tell(const struct mate *from, const struct mate *to, uint64_t r
 /* The round in which that one looks; 0: nothing was heard of it. */
 static uint64_t heard(const struct mate *by, const struct mate *of, uint64_t schema)
 {
-    const struct hth_avg_line *line = hth_match_heard(by->match, &of->env->self, schema, NULL, NULL);
+    const struct hth_avg_line *line =
+        hth_match_heard(by->match, &of->env->self, schema, NULL, NULL);
 
     return line != NULL ? line->round : 0;
 }
