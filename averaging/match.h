@@ -155,8 +155,7 @@ struct hth_match_stats {
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
 /* The line in which that peer said to us that it looks, with its latest TELL or JOIN for this
- * schema, when that came, and when it was said by that peer's wall clock: what a cut held up comes
- * late (either may be NULL: not asked). NULL: not said lately. */
+ * schema; when that came, and when it was said, by its clock (may be NULL). NULL: not lately. */
 const struct hth_avg_line *hth_match_heard(const struct hth_match *match,
                                            const struct hth_peer_id *id, uint64_t schema,
                                            int64_t *at_us, int64_t *said_us);
