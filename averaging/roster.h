@@ -191,10 +191,8 @@ void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It spoke to us over its own connection; at which step it is, 0: not said. Its note may be late:
  * the later step counts, and for a note's life it is not lost from sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
-/* This peer met nobody of those who should have come: it may have been cut off. Puts its note again
- * and asks for those of the others, four times within 6 s, unless it was all right again before. */
+/* Who met nobody that should have come asks for notes, and renews its own, for 5 s or until: */
 void hth_roster_seek(struct hth_roster *roster);
-/* It met others. */
 void hth_roster_sought(struct hth_roster *roster);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
@@ -236,8 +234,7 @@ struct hth_roster_stats {
     uint32_t level;         /* L */
     uint32_t generation;
     uint64_t proposed; /* shapes proposed by this peer */
-    uint64_t puts;
-    uint64_t seeks;                 /* of them, after a round without anybody */
+    uint64_t puts, seeks; /* seeks: tries of hth_roster_seek */
     uint64_t refused, refused_skew; /* notes; for their clock */
     char refusal[200];              /* the latest in words */
 };
