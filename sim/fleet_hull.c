@@ -3,21 +3,34 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/mem.h"
 
-#define OFFERS_MAX 512
+#define OFFERS_MAX 1024 /* whose results may still come */
 /* Longer than any sweep of a run: what is older cannot be in an average any more. */
 #define OLDEST_US (120 * HTH_US_PER_S)
+#define BOX_US    (10 * HTH_US_PER_S)
 /* Sums of fp32 in another order. */
 #define TOLERANCE 1e-4
 
+/* What average belongs together with what offers. */
+struct lines {
+    uint64_t schema;
+    size_t count;
+    uint32_t kind;
+};
+
 struct offer {
     struct hth_blob *values;
-    size_t count;
-    uint64_t schema;
-    uint32_t kind;
-    int64_t at_us;
+    struct lines lines;
+};
+
+/* The least and the greatest that was offered in these lines in BOX_US from `from_us` on. */
+struct box {
+    struct lines lines;
+    int64_t from_us;
+    float *low, *high;
 };
 
 struct watch {
@@ -31,63 +44,112 @@ struct hth_hull {
     struct hth_world *world;
     void (*broken)(void *arg, const char *text);
     void *arg;
-    struct offer offers[OFFERS_MAX]; /* a ring */
+    struct offer offers[OFFERS_MAX]; /* a ring: a result that comes later is not judged */
     uint32_t next;
+    struct box *boxes; /* by age */
+    size_t box_count, boxes_max;
     uint64_t checked;
     struct watch watches[HTH_FLEET_TRAINERS_MAX];
 };
 
+static bool same_lines(const struct lines *a, const struct lines *b)
+{
+    return a->schema == b->schema && a->count == b->count && a->kind == b->kind;
+}
+
+static struct box box_new(const struct lines *lines, int64_t from_us)
+{
+    struct box box = {.lines = *lines,
+                      .from_us = from_us,
+                      .low = hth_new_array(float, lines->count),
+                      .high = hth_new_array(float, lines->count)};
+
+    for (size_t i = 0; i < lines->count; i++) {
+        box.low[i] = INFINITY;
+        box.high[i] = -INFINITY;
+    }
+    return box;
+}
+
+static void box_clear(struct box *box)
+{
+    hth_free(box->low);
+    hth_free(box->high);
+}
+
+static void forget_old(struct hth_hull *h)
+{
+    int64_t oldest_us = hth_world_now_us(h->world) - OLDEST_US - BOX_US;
+    size_t old = 0;
+
+    while (old < h->box_count && h->boxes[old].from_us < oldest_us)
+        box_clear(&h->boxes[old++]);
+    if (old == 0)
+        return;
+    h->box_count -= old;
+    memmove(h->boxes, h->boxes + old, h->box_count * sizeof(*h->boxes));
+}
+
+/* The box that is open now. */
+static struct box *box_of(struct hth_hull *h, const struct lines *lines)
+{
+    int64_t now_us = hth_world_now_us(h->world);
+
+    for (size_t i = h->box_count; i-- > 0 && now_us - h->boxes[i].from_us < BOX_US;)
+        if (same_lines(&h->boxes[i].lines, lines))
+            return &h->boxes[i];
+    forget_old(h);
+    if (h->box_count == h->boxes_max) {
+        h->boxes_max = 2 * h->boxes_max + 16;
+        h->boxes = hth_realloc(h->boxes, h->boxes_max, sizeof(*h->boxes));
+    }
+    h->boxes[h->box_count] = box_new(lines, now_us);
+    return &h->boxes[h->box_count++];
+}
+
+static void widen(const struct box *box, const float *low, const float *high)
+{
+    for (size_t i = 0; i < box->lines.count; i++) {
+        box->low[i] = fminf(box->low[i], low[i]);
+        box->high[i] = fmaxf(box->high[i], high[i]);
+    }
+}
+
 static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
 {
     struct offer *place = &h->offers[h->next++ % OFFERS_MAX];
+    const float *v;
 
     if (o->values == NULL || o->values->data == NULL)
         return;
+    v = (const float *)(const void *)o->values->data;
     hth_blob_unref(place->values);
-    *place = (struct offer){.values = hth_blob_ref(o->values),
-                            .count = o->count,
-                            .schema = o->schema,
-                            .kind = o->kind,
-                            .at_us = hth_world_now_us(h->world)};
-}
-
-static void widen(float *low, float *high, const struct offer *o)
-{
-    const float *v = (const float *)(const void *)o->values->data;
-
-    for (size_t i = 0; i < o->count; i++) {
-        low[i] = fminf(low[i], v[i]);
-        high[i] = fmaxf(high[i], v[i]);
-    }
+    *place =
+        (struct offer){.values = hth_blob_ref(o->values), .lines = {o->schema, o->count, o->kind}};
+    widen(box_of(h, &place->lines), v, v);
 }
 
 /* Whether the average is in the hull of what was offered in the lines of this one. */
 static bool is_inside(const struct hth_hull *h, const struct offer *own, const float *average,
                       char *text, size_t text_max)
 {
-    float *low = hth_new_array(float, own->count), *high = hth_new_array(float, own->count);
-    int64_t now_us = hth_world_now_us(h->world);
+    int64_t oldest_us = hth_world_now_us(h->world) - OLDEST_US - BOX_US;
+    struct box all = box_new(&own->lines, 0);
     bool inside = true;
 
-    for (size_t i = 0; i < own->count; i++) {
-        low[i] = INFINITY;
-        high[i] = -INFINITY;
-    }
-    for (uint32_t i = 0; i < OFFERS_MAX; i++) {
-        const struct offer *o = &h->offers[i];
-        if (o->values != NULL && o->kind == own->kind && o->schema == own->schema &&
-            o->count == own->count && now_us - o->at_us <= OLDEST_US)
-            widen(low, high, o);
-    }
-    for (size_t i = 0; i < own->count && inside; i++) {
-        float slack = (float)TOLERANCE * fmaxf(fmaxf(fabsf(low[i]), fabsf(high[i])), 1e-6f);
-        inside = average[i] >= low[i] - slack && average[i] <= high[i] + slack;
+    for (size_t b = 0; b < h->box_count; b++)
+        if (same_lines(&h->boxes[b].lines, &own->lines) && h->boxes[b].from_us >= oldest_us)
+            widen(&all, h->boxes[b].low, h->boxes[b].high);
+    for (size_t i = 0; i < own->lines.count && inside; i++) {
+        float low = all.low[i], high = all.high[i];
+        float slack = (float)TOLERANCE * fmaxf(fmaxf(fabsf(low), fabsf(high)), 1e-6f);
+
+        inside = average[i] >= low - slack && average[i] <= high + slack;
         if (!inside)
             snprintf(text, text_max, "element %zu of an average is %g, offered was %g to %g", i,
-                     (double)average[i], (double)low[i], (double)high[i]);
+                     (double)average[i], (double)low, (double)high);
     }
-    hth_free(low);
-    hth_free(high);
+    box_clear(&all);
     return inside;
 }
 
@@ -194,6 +256,9 @@ void hth_hull_free(struct hth_hull *h)
         return;
     for (uint32_t i = 0; i < OFFERS_MAX; i++)
         hth_blob_unref(h->offers[i].values);
+    for (size_t i = 0; i < h->box_count; i++)
+        box_clear(&h->boxes[i]);
+    hth_free(h->boxes);
     hth_free(h);
 }
 
