@@ -167,6 +167,16 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     hth_roster_tell_change(r);
 }
 
+void hth_roster_need_all(struct hth_roster *r)
+{
+    if (r->high == HTH_AVG_ROSTER_WHOLE)
+        return;
+    r->high = HTH_AVG_ROSTER_WHOLE;
+    r->level = r->counted_level = 0; /* of what was seen before */
+    hth_roster_tick_at(r, hth_now_us(r->env));
+    hth_roster_tell_change(r);
+}
+
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 {
     if (r->self.flags == (flags & HTH_ROSTER_FLAGS))
@@ -510,6 +520,7 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->env = env;
     r->dht = dht;
     r->opts = *opts;
+    r->high = opts->watch_only ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     r->cache = hth_record_cache_new();
     r->tick = hth_timer_new(env, on_tick, r);
     r->change = hth_timer_new(env, on_change_timer, r);

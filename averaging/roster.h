@@ -16,10 +16,10 @@
  * is those seen times 2^L. Each reader finds L by itself from what it sees, and a peer posts as
  * long as its own mark is below its own L:
  *
- *   more than HTH_AVG_ROSTER_HIGH seen: L + 1      fewer than HTH_AVG_ROSTER_LOW seen: L - 1
+ *   more than H seen: L + 1      fewer than H / HTH_AVG_ROSTER_LOW_PART seen: L - 1
  *
- * Up to HTH_AVG_ROSTER_HIGH peers, L is 0 and everything here is exact. Peers with rare marks post
- * first (`slot_us` per bit), so that thousands that start together learn L before they speak.
+ * H is HTH_AVG_ROSTER_HIGH, or HTH_AVG_ROSTER_WHOLE after hth_roster_need_all; up to it, L is 0 and
+ * all is exact. Peers with rare marks post first (`slot_us` per bit): thousands learn L in time.
  *
  * The shape. A note carries (generation, shape). The latest generation counts, and of two with the
  * same number the one whose shape has the larger text. Generations go round: b is later than a when
@@ -163,6 +163,7 @@ void hth_roster_set_marks(struct hth_roster *roster, const struct hth_roster_mar
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
 void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
                            const uint32_t terms[HTH_ROSTER_TERMS]);
+void hth_roster_need_all(struct hth_roster *roster); /* no sample; all of a run, or none */
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
@@ -228,13 +229,12 @@ void hth_roster_batch(const struct hth_roster *roster, uint64_t step, uint64_t t
                       struct hth_roster_batch *out);
 
 struct hth_roster_stats {
-    uint32_t seen;          /* notes believed now, of any schema */
-    uint32_t other_schema;  /* of them not ours */
-    uint32_t bootstrapping; /* of ours, without state yet */
-    uint32_t level;         /* L */
-    uint32_t generation;
-    uint64_t proposed; /* shapes proposed by this peer */
-    uint64_t puts, seeks; /* seeks: tries of hth_roster_seek */
+    uint32_t seen;                  /* notes believed now, of any schema */
+    uint32_t other_schema;          /* of them not ours */
+    uint32_t bootstrapping;         /* of ours, without state yet */
+    uint32_t level, generation;     /* L, and of the shape */
+    uint64_t proposed;              /* shapes proposed by this peer */
+    uint64_t puts, seeks;           /* seeks: tries of hth_roster_seek */
     uint64_t refused, refused_skew; /* notes; for their clock */
     char refusal[200];              /* the latest in words */
 };

@@ -175,13 +175,18 @@ void hth_roster_adjust_level(struct hth_roster *r)
 {
     int64_t now = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX &&
-           count_from(r->seen, r->level) > HTH_AVG_ROSTER_HIGH) {
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > r->high) {
+        if (r->level == 0 && r->high > HTH_AVG_ROSTER_HIGH)
+            HTH_LOG(
+                r->env, HTH_WARN, HTH_SUB_AVG,
+                "more than %u trainers share a batch: from here on some are not seen, steps take "
+                "longer and may fail; average parameters instead (local mode)",
+                r->high);
         r->level++;
         r->lower_at_us = 0;
     }
     r->counted_level = HTH_MAX(r->counted_level, r->level);
-    if (r->level > 0 && count_from(r->seen, r->level) < HTH_AVG_ROSTER_LOW) {
+    if (r->level > 0 && count_from(r->seen, r->level) < r->high / HTH_AVG_ROSTER_LOW_PART) {
         if (r->lower_at_us == 0)
             r->lower_at_us = now + LOWER_US;
         if (now >= r->lower_at_us) {

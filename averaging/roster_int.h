@@ -38,6 +38,7 @@ struct hth_roster {
     struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
     struct hth_avg_cell placed_cell;
     /* sampling */
+    uint32_t high;          /* notes seen beyond which the level rises */
     uint32_t level;         /* decides who posts */
     uint32_t counted_level; /* of the estimates: follows `level` down a little later */
     int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */

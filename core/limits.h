@@ -122,7 +122,8 @@
 
 /* averaging: the roster, and handing out a run's state */
 #define HTH_AVG_ROSTER_HIGH      96                  /* notes seen beyond which peers are sampled */
-#define HTH_AVG_ROSTER_LOW       24                  /* ... and below which they are less so */
+#define HTH_AVG_ROSTER_WHOLE     512                 /* ... of a run that needs to see all */
+#define HTH_AVG_ROSTER_LOW_PART  4                   /* below this part of it they are less so */
 #define HTH_AVG_ROSTER_MAX       1024                /* notes believed */
 #define HTH_AVG_ROSTER_LEVEL_MAX 20                  /* of sampling: 2^20 times those seen */
 #define HTH_AVG_STEP_MAX         (UINT64_C(1) << 48) /* that a note may say: steps, rounds */

@@ -434,6 +434,8 @@ enum hth_err hth_batch_start(struct hth_trainer *t)
         return HTH_E_NO_MEMORY;
     memset(b->sum, 0, bytes);
     b->timer = hth_timer_new(t->env, on_timer, t);
+    if (o->roster != NULL)
+        hth_roster_need_all(o->roster);
     return HTH_OK;
 }
 

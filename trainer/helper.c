@@ -212,6 +212,8 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->share = opts->share;
     if (h->share.mode == HTH_SHARE_BATCH)
         h->stats.step = UINT64_MAX; /* none yet: also 0 is news */
+    if (h->share.mode == HTH_SHARE_BATCH)
+        hth_roster_need_all(h->roster);
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
     h->parts = hth_share_parts(h->model, h->share.states);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));

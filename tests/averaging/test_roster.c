@@ -812,6 +812,50 @@ static void test_notes_believed_are_bounded(void **state)
     swarm_clear(&s);
 }
 
+/* A run that needs all sees all of hundreds, and samples beyond. */
+static void test_all_are_needed(void **state)
+{
+    enum { HUNDREDS = 3 * HTH_AVG_ROSTER_HIGH, TOO_MANY = HTH_AVG_ROSTER_WHOLE + 40 };
+    static struct hth_note *note[TOO_MANY];
+    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct swarm s;
+    struct hth_roster_opts o = defaults(), sampler = defaults();
+    struct hth_topic topic;
+    bool exact;
+
+    (void)state;
+    swarm_init(&s, 18, 2);
+    sampler.flags = HTH_ROSTER_HELPER;
+    add(&s, &o);
+    add(&s, &sampler);
+    hth_topic_init(&topic, hth_node_env(s.node[0])->crypto, "net", HTH_RECORD_PROGRESS, "roster",
+                   6);
+    opts.life_us = 20 * S;
+    for (uint32_t i = 0; i < TOO_MANY; i++) {
+        struct hth_node *n = hth_world_node(s.world, "stranger", NULL);
+
+        if (i == HUNDREDS) {
+            hth_world_run_for(s.world, 3 * S);
+            hth_roster_population(s.roster[0], &exact);
+            assert_false(exact);
+            hth_roster_need_all(s.roster[0]);
+            hth_world_run_for(s.world, 3 * S);
+            assert_int_equal(hth_roster_population(s.roster[0], &exact), HUNDREDS + 1);
+            assert_true(exact);
+            hth_roster_population(s.roster[1], &exact);
+            assert_false(exact);
+        }
+        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
+                               &note[i]));
+    }
+    hth_world_run_for(s.world, 3 * S);
+    assert_close(hth_roster_population(s.roster[0], &exact), TOO_MANY + 1, 0.25, 0);
+    assert_false(exact);
+    for (uint32_t i = 0; i < TOO_MANY; i++)
+        hth_note_free(note[i]);
+    swarm_clear(&s);
+}
+
 /* Two notes of one peer, as anybody can sign them: the first part is its note, others are none. */
 static void test_one_note_of_each(void **state)
 {
@@ -901,6 +945,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_notes),
         cmocka_unit_test(test_limits_of_notes),
         cmocka_unit_test(test_notes_believed_are_bounded),
+        cmocka_unit_test(test_all_are_needed),
         cmocka_unit_test(test_one_note_of_each),
         cmocka_unit_test(test_options),
     };
