@@ -50,6 +50,10 @@ static enum hth_err read_conditions(const struct hth_study *s, const char *text,
             return refuse(s, text, "a parameter, = and one number for each");
         at = end + 1;
     } while (*end == ',');
+    for (size_t i = 0; i < a->count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (a->condition[i].param == a->condition[k].param)
+                return refuse(s, text, "each parameter once");
     return HTH_OK;
 }
 

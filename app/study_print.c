@@ -22,8 +22,11 @@ static void print_json(const struct hth_study *s, const struct hth_study_flags *
                        const struct hth_study_mean *means)
 {
     printf("{\"study\":\"%s\",", s->name);
-    if (against != NULL)
-        printf("\"against\":\"%s\",", against);
+    if (against != NULL) {
+        fputs("\"against\":", stdout);
+        hth_study_json_text(stdout, against);
+        putchar(',');
+    }
     hth_study_json_point(stdout, s, p);
     printf(",\"seed\":%llu,\"seeds\":%llu", (unsigned long long)f->seed,
            (unsigned long long)f->seeds);

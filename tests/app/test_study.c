@@ -529,13 +529,13 @@ static void test_where(void **state)
     hth_free(out);
 }
 
-/* Where nothing can be written nothing is computed. */
 /* ---- differences --------------------------------------------------------------------------- */
 
 static const struct hth_study_column two_params[] = {{"x", "place (m)", 0}, {"y", "height (m)", 0}};
 static const struct hth_study_point field[] = {
     {.part = "one", .series = "low", .param = {1, 5}},
     {.part = "one", .series = "low", .param = {2, 5}},
+    {.part = "one", .series = "low", .param = {3, 5}},
     {.part = "one", .series = "high", .param = {1, 7}},
     {.part = "one", .series = "high", .param = {2, 7}},
     {.part = "one", .series = "other", .param = {2, 7}}, /* is alike, of another series */
@@ -615,13 +615,15 @@ static void test_nothing_to_compare(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "", "x", "z=1", "x=", "x=1x", "x=nan", "x=9", "x=1,,", "x=1,y=5,x=1,y=5", "x=1,y=6", "=1"};
+        "",        "x",  "z=1",    "x=", "x=1x", "x=nan", "x=9", "x=1,,", "x=1,y=5,x=1,y=5",
+        "x=1,y=6", "=1", "x=1,x=2"};
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         if (run_against(bad[i], NULL) != HTH_E_USAGE)
             fail_msg("--against '%s' passes", bad[i]);
     assert_err(HTH_E_USAGE, run_against("x=1", "two"));
 }
 
+/* Where nothing can be written nothing is computed. */
 static void test_no_place_to_write_to(void **state)
 {
     (void)state;
