@@ -62,7 +62,8 @@ static const struct argp_option options[] = {
     {"loss", KEY_LOSS, "P", 0, "Of packets (default 0)", 1},
     {"mbit", KEY_MBIT, "RATE", 0, "Of each line, up and down; 0: no limit (default 100)", 1},
     {"pause", KEY_PAUSE, "S", 0, "Between two rounds (default 3)", 1},
-    {"mend", KEY_MEND, "S", 0, "Cuts end so long before the next round (default 0)", 1},
+    {"mend", KEY_MEND, "S", 0,
+     "With --failure partition: cuts end so long before the next round (default 0)", 1},
     {0},
 };
 
@@ -282,6 +283,17 @@ static error_t parse_what(int key, char *arg, struct argp_state *state, struct h
     return 0;
 }
 
+static void check_world(struct argp_state *state, const struct hth_avg_ask *a)
+{
+    if (a->world != NULL && !a->models[HTH_AVG_PROTOCOL] && !a->compare)
+        argp_error(state, "--%s: is of --model protocol; the pure model has no network and no time",
+                   a->world);
+    if (a->opts.mend_us > 0 && !a->failures[HTH_PURE_PARTITION])
+        argp_error(state, "--mend: is of --failure partition, which has cuts");
+    if (a->opts.mend_us > a->opts.pause_us)
+        argp_error(state, "--mend: a cut can't end before the round does: at most the --pause");
+}
+
 /* What fits together can be said only at the end. */
 static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
 {
@@ -289,9 +301,7 @@ static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
         (a->request.out == NULL || (!a->models[HTH_AVG_PROTOCOL] && !a->compare)))
         argp_error(state, "--events: needs --out DIR, and --model protocol: the pure model has no "
                           "events");
-    if (a->world != NULL && !a->models[HTH_AVG_PROTOCOL] && !a->compare)
-        argp_error(state, "--%s: is of --model protocol; the pure model has no network and no time",
-                   a->world);
+    check_world(state, a);
     if (a->table && (a->compare || a->models[HTH_AVG_PROTOCOL]))
         argp_error(state, "--table: is of --model pure; see --compare");
     if ((a->table || a->compare) && a->population != NULL)
@@ -378,10 +388,10 @@ static enum hth_err run_all(struct hth_avg_request *r, bool *agrees)
     hth_sim_progress_begin(&r->progress);
     for (size_t i = 0; i < r->count; i++) {
         HTH_TRY(hth_avg_study_run(r, i));
+        print_study(r, i);
         if (r->count > 1)
             hth_sim_progress_say(&r->progress, "%zu of %zu, about %.0f s left", i + 1, r->count,
                                  hth_sim_progress_left_s(&r->progress, i + 1, r->count));
-        print_study(r, i);
     }
     hth_sim_progress_wipe(&r->progress);
     if (r->golden)
