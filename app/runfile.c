@@ -326,8 +326,8 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
     return false;
 }
 
-enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
-                               char error[HTH_RUNFILE_ERROR_MAX])
+static enum hth_err check(const struct hth_runfile *run, const char *name,
+                          char error[HTH_RUNFILE_ERROR_MAX])
 {
     const struct range ranges[] = {
         {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
@@ -357,7 +357,7 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
     *out = NULL;
     HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_RUNFILE_ERROR_MAX));
     fill_defaults(value);
-    enum hth_err err = hth_runfile_check(value, name, error);
+    enum hth_err err = check(value, name, error);
     if (err != HTH_OK)
         hth_yaml_free(&kind, value);
     else

@@ -140,8 +140,5 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
 void hth_runfile_free(struct hth_runfile *run);
 /* The type that rows travel as: train.wire, or what `auto` means. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);
-/* Looks at the numbers again, after flags changed some. Errors: E_CONFIG with text. */
-enum hth_err hth_runfile_check(const struct hth_runfile *run, const char *name,
-                               char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 
 #endif

@@ -7,9 +7,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hth_runfile *run;
-    char error[HTH_RUNFILE_ERROR_MAX], again[HTH_RUNFILE_ERROR_MAX];
+    char error[HTH_RUNFILE_ERROR_MAX];
     if (hth_runfile_parse("fuzz", data, size, &run, error) == HTH_OK) {
-        HTH_ASSERT(hth_runfile_check(run, "fuzz", again) == HTH_OK);
         HTH_ASSERT(strlen(run->run) <= HTH_NAME_LEN_MAX);
         hth_runfile_free(run);
     } else {
