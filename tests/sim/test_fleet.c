@@ -354,13 +354,19 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
     assert_int_equal(broken, 2);
     give(&fakes[1], NAN, 0);
     assert_int_equal(broken, 3);
-    /* What was offered long ago does not count. */
-    hth_world_run_for(w, 200 * HTH_US_PER_S);
+    /* However much is offered afterwards, what was counts for two minutes... */
     const struct hth_avg_offer late = {.values = offered[1], .count = 2, .weight = 1};
-    assert_ok(hth_averager_offer(&watched[1], &late));
+    for (uint32_t i = 0; i < 2000; i++) {
+        hth_world_run_for(w, HTH_US_PER_S / 20);
+        assert_ok(hth_averager_offer(&watched[1], &late));
+    }
+    give(&fakes[1], 1, -1);
+    assert_int_equal(broken, 3);
+    /* ...and no longer. */
+    hth_world_run_for(w, 100 * HTH_US_PER_S);
     give(&fakes[1], 1.5f, 2);
     assert_int_equal(broken, 4);
-    assert_int_equal(hth_hull_checked(hull), 6);
+    assert_int_equal(hth_hull_checked(hull), 7);
     hth_hull_free(hull);
     for (uint32_t i = 0; i < 2; i++)
         hth_blob_unref(offered[i]);
