@@ -33,7 +33,8 @@ plot out."/curve-1.dat" using 1:2 with lines lw 1.5 lc rgb "#2980b9" title "loss
      out."/eval-1.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#d35400" title "test, trainer 1", \
      out."/eval-2.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#f0b27a" title "test, trainer 2"
 
-# Below: how far apart the two trainers' shared layers are.
+# Below: how far apart the two trainers' shared layers are, at the same times.
+set xrange [0:GPVAL_X_MAX]
 set origin 0, 0
 set size 1, 0.3
 set bmargin 4
