@@ -287,6 +287,7 @@ static void note_failure(struct hunt *h, uint64_t seed, const char *line)
 {
     if (h->failed++ == 0 || seed < h->first_failed)
         h->first_failed = seed;
+    hth_sim_progress_wipe(&h->progress);
     printf("%s\n", line);
     fflush(stdout);
 }
