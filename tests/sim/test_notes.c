@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_notes.c: trainers of one run beside keys that only write notes: with a step or a round that
- * nobody can have reached, or with a grid that suits nobody. One key ends nothing and holds nobody
- * up for long, nor do as many keys as there are trainers.
+ * test_notes.c: trainers of one run beside keys that only write notes: with a step that nobody can
+ * have reached, or with samples that nobody brings. One key ends nothing and holds nobody up for
+ * long; as many as there are trainers do while they are there, and end nothing.
  */
 #include "averaging/roster.h"
 #include "core/mem.h"
@@ -11,12 +11,11 @@
 #include "support/test.h"
 
 #define S       HTH_US_PER_S
-#define FAR     (UINT64_C(1) << 40)
 #define COMES_S 3
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
-enum lie { STEP, ROUND, FIRST_ROUND, GRID, GENERATION, SAMPLES, SPEED };
+enum lie { STEP, SAMPLES, SPEED };
 
 struct writer {
     struct hth_malice_place place;
@@ -43,8 +42,6 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 /* As the first trainer that it sees, but for the lie. */
 static void invent(struct writer *n, const struct hth_roster_note *like)
 {
-    uint32_t generation = HTH_MAX(n->text.generation, like->generation);
-
     n->text = *like;
     n->text.addr = n->place.addr;
     n->text.samples = 10;
@@ -55,14 +52,6 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
         n->text.samples = number;
     if (what == SPEED)
         n->text.samples_per_s = HTH_AVG_RATE_MAX;
-    if (what == ROUND)
-        n->text.round = number;
-    if (what == GRID && like->generation > 0) {
-        n->text.shape = (struct hth_avg_shape){8, {8, 8, 8, 8, 8, 8, 8, 8}};
-        n->text.cell = (struct hth_avg_cell){{0}};
-    }
-    if ((what == GRID || what == GENERATION) && like->generation > 0)
-        n->text.generation = generation + (uint32_t)number;
 }
 
 static void on_timer(void *arg)
