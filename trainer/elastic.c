@@ -245,7 +245,7 @@ static void forget_goes(struct hth_batch *b)
     b->lines = 0;
     b->brought = 0;
     b->need = 0;
-    b->missed_since_us = 0;
+    b->missed_us = b->asked_us = 0;
 }
 
 void hth_batch_next(struct hth_trainer *t)

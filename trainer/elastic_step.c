@@ -188,7 +188,7 @@ static bool is_quorum(const struct hth_trainer *t, const struct hth_avg_result *
 }
 
 /* Notes are only words, of the dead and of strangers too: for a time a quorum of them is asked for,
- * and then those who came have it, for nobody else did. */
+ * and then those who came have it, for nobody else did. While more is gathered nobody is asked. */
 static bool is_enough(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
@@ -196,9 +196,10 @@ static bool is_enough(struct hth_trainer *t, const struct hth_avg_result *r)
 
     if (is_quorum(t, r))
         return true;
-    if (b->missed_since_us == 0)
-        b->missed_since_us = now;
-    return now - b->missed_since_us >= PATIENCE_US;
+    if (b->missed_us != 0)
+        b->asked_us += now - HTH_MAX(b->missed_us, b->taken_us);
+    b->missed_us = now;
+    return b->asked_us >= PATIENCE_US;
 }
 
 /* The batch was closed by an estimate. Judged by what the group brought, dropped members included,

@@ -118,7 +118,8 @@ struct hth_batch {
     uint32_t lines;          /* as many times others are looked for in new lines */
     double brought;          /* samples that its group had in the last of them */
     uint64_t need;           /* of our own before the next */
-    int64_t missed_since_us; /* that averages of this step had no quorum; 0: they had */
+    int64_t missed_us;       /* when an average of this step had no quorum last; 0: all had */
+    int64_t asked_us;        /* for how long others were asked since the first of those */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */

@@ -359,6 +359,34 @@ static void test_a_few_gather_on(void **state)
     end(f);
 }
 
+/* Time in which it gathers on is none in which others could have come. */
+static void test_gathering_is_no_patience(void **state)
+{
+    struct fixture *f = begin(16, "8");
+    struct hth_device slow = crew_slow;
+    struct hth_avg_result r;
+    int64_t from_us;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        next_offer(f);
+        r = good(f);
+        r.contributors = 2;
+        r.weight_met = r.weight = TARGET / 3.0;
+        answer(f, &r);
+    }
+    assert_int_equal(stats(f).short_of, 1);
+    slow.job_overhead_us = 2 * S;
+    hth_node_set_device(hth_crew_node(f->crew, 0), &slow);
+    from_us = hth_world_now_us(f->world);
+    assert_true(hth_world_run_until_true(f->world, does_wait, f, 200 * S));
+    assert_true(hth_world_now_us(f->world) - from_us > 10 * S);
+    answer_of(f, 2, 1);
+    assert_int_equal(stats(f).below_quorum, 5);
+    assert_int_equal(stats(f).steps_shared, 0);
+    end(f);
+}
+
 /* The average of a step that the others left behind is of a few, however much it says. */
 static void test_others_are_past_it(void **state)
 {
@@ -576,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_quorum_of_who_is_there),
         cmocka_unit_test(test_quorum_has_an_end),
         cmocka_unit_test(test_a_few_gather_on),
+        cmocka_unit_test(test_gathering_is_no_patience),
         cmocka_unit_test(test_others_are_past_it),
         cmocka_unit_test(test_gathers_the_rest),
         cmocka_unit_test(test_a_sample_is_missing),
