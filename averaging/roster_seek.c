@@ -5,7 +5,7 @@
  * Notes that were put while the network was cut reached one side of it, and each side goes on with
  * the other's old ones until they are renewed, which is rounds later. Who could not meet those who
  * should have come may be such a one: it asks the DHT for their notes and puts its own again. A few
- * times, as it does not know when the cut ends, with growing pauses, for the DHT pays for each.
+ * times, as it does not know when the cut ends, and no more, for the DHT pays for each.
  */
 #include "averaging/roster_int.h"
 
