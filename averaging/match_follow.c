@@ -154,7 +154,7 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, int
 static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
 {
     const struct hth_match *m = look->match;
-    int64_t us = m->opts.hold_us + m->opts.silence_us;
+    int64_t us = m->opts.hold_us + hth_look_silence_us(look, &l->id);
 
     if (!hth_look_connected(look, &l->id))
         us += m->opts.dial_us;
@@ -251,10 +251,9 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by)
  * others were not, and do not. */
 static int64_t given_up_at(const struct hth_look *look, const struct looker *l)
 {
-    const struct hth_match_opts *o = &look->match->opts;
+    int64_t end_us = look->asked_us + look->match->opts.hold_us + hth_look_silence_us(look, &l->id);
 
-    return l->doubted ? HTH_MIN(look->answer_us, look->asked_us + o->hold_us + o->silence_us)
-                      : INT64_MAX;
+    return l->doubted ? HTH_MIN(look->answer_us, end_us) : INT64_MAX;
 }
 
 /* Returns when to look again. */

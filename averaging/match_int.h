@@ -179,6 +179,10 @@ void hth_look_forget(struct hth_look *look, struct looker *l);
 void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
 /* That peer lives: its declaration counts, unless it was found out here that it is of no use. */
 void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id);
+/* What means that it is not there: the options' silence, or two round trips where these take
+ * longer.
+ */
+int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id);
 bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id);
 /* Who should lead as far as this look knows; NULL: itself. */
 struct looker *hth_look_leader(struct hth_look *look);

@@ -55,7 +55,7 @@ static void on_cancel(void *arg)
     if (l->ready)
         let_go(l);
     else /* perhaps to say that it is */
-        l->until_us = hth_now_us(look->match->env) + look->match->opts.silence_us;
+        l->until_us = hth_now_us(look->match->env) + hth_look_silence_us(look, &l->id);
     hth_look_poke(look);
 }
 
@@ -183,7 +183,8 @@ static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
 static int64_t patience(const struct hth_look *look, const struct looker *l)
 {
     const struct hth_match_opts *o = &look->match->opts;
-    int64_t since_us = HTH_MAX(l->seen_us, look->since_us), wait_us = o->patience_us, until_us;
+    int64_t since_us = HTH_MAX(l->seen_us, look->since_us), until_us;
+    int64_t wait_us = HTH_MAX(o->patience_us, hth_look_silence_us(look, &l->id));
 
     if (!hth_look_connected(look, &l->id))
         wait_us = HTH_MAX(wait_us, o->dial_us);
@@ -372,7 +373,7 @@ static int64_t hold_turn(struct hth_look *look)
         }
         if (l->held != NULL && l->until_us <= now_us) {
             answer_reason(l, HTH_AVG_WAIT);
-            l->until_us = now_us + look->match->opts.silence_us;
+            l->until_us = now_us + hth_look_silence_us(look, &l->id);
         }
         next_us = HTH_MIN(next_us, l->until_us + (l->held == NULL ? busy_us : 0));
     }
@@ -385,7 +386,7 @@ static bool is_silent(const struct hth_look *look, const struct hth_peer_id *id)
     struct hth_rpc_peer_info info;
 
     return hth_rpc_peer_info(m->rpc, id, &info) != HTH_OK ||
-           hth_now_us(m->env) - info.heard_us > m->opts.hold_us + m->opts.silence_us;
+           hth_now_us(m->env) - info.heard_us > m->opts.hold_us + hth_look_silence_us(look, id);
 }
 
 /* Who declared, did not join as long as it was waited for, and does not speak elsewhere, is not

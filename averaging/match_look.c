@@ -154,6 +154,16 @@ bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *i
     return hth_rpc_peer_info(look->match->rpc, id, &info) == HTH_OK && info.connected;
 }
 
+int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id)
+{
+    const struct hth_match_opts *o = &look->match->opts;
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(look->match->rpc, id, &info) != HTH_OK)
+        return o->silence_us;
+    return HTH_MAX(o->silence_us, HTH_MIN(2 * info.rtt_us, o->dial_us));
+}
+
 struct looker *hth_look_leader(struct hth_look *look)
 {
     struct looker *slow = NULL;

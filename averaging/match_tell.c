@@ -234,9 +234,11 @@ static void tell_one(struct telling *t)
     int64_t now_us = hth_now_us(m->env);
 
     if (t->answer_us == 0) {
-        t->answer_us = now_us + m->opts.silence_us;
+        int64_t silence_us = hth_look_silence_us(look, &t->to.id);
+
+        t->answer_us = now_us + silence_us;
         if (t->again_us == 0)
-            t->answer_us = now_us + m->opts.silence_us * TELL_SILENCES;
+            t->answer_us = now_us + silence_us * TELL_SILENCES;
         t->slow_us = INT64_MAX;
         if (!hth_look_connected(look, &t->to.id)) {
             t->slow_us = now_us + m->opts.silence_us;

@@ -62,7 +62,8 @@ struct hth_reducer_opts {
     int64_t silence_min_us; /* floor and ceiling of the silence that means dead */
     int64_t silence_max_us;
     int64_t silence_new_us;    /* the same of who is connected and of which nothing of this round
-                                * came, and a round trip more; within the two above */
+                                * came, and a round trip more, or as reduce_watch.c says
+                                * where all are silent; within the two above */
     int64_t patience_us;       /* without a part from a peer that lives */
     int64_t early_us;          /* parts of rounds not begun yet are held so long */
     int64_t linger_us;         /* ended rounds answer stragglers so long */

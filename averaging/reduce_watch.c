@@ -6,12 +6,13 @@
  *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
  *
  * A peer that nothing of this round came from gets silence_new and a round trip, at most
- * silence_max: it has just been in a group, over a connection that is there, and its line is not
- * full of what it owes. While a connection to it is being made it gets silence_max and as long
- * again as it took to hear the first of the others, or a second when nobody was heard; but one that
- * fell silent in a round before, and was not heard since, gets silence_min. Members that live but
- * have sent nothing for half the limit are asked what they are doing; the answer is a sign of life,
- * or says that they never began or have ended.
+ * silence_max: it has just been in a group, over a connection that is there. It gets twice as long
+ * as the others (their median) were silent so far, where that is more: a slow line is full of first
+ * parts to everybody, or all began late. While a connection to it is being made it gets silence_max
+ * and as long again as it took to hear the first of the others, or a second when nobody was heard;
+ * but one that fell silent in a round before, and was not heard since, gets silence_min. Members
+ * that live but have sent nothing for half the limit are asked what they are doing; the answer is a
+ * sign of life, or says that they never began or have ended.
  *
  * On a slow line that question waits behind parts, at both ends. So every member also speaks
  * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
@@ -275,6 +276,23 @@ static int64_t way_to(const struct hth_reduce_round *r, uint32_t i)
     return HTH_MIN(info.rtt_us, DIAL_US);
 }
 
+/* Of one of which nothing came: for how long it may be so. */
+static int64_t limit_of_new(const struct hth_reduce_round *r, uint32_t i)
+{
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    int64_t silent[HTH_AVG_MEMBERS_MAX], limit = o->silence_new_us + way_to(r, i);
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < r->member_count; k++)
+        if (k != i && k != r->self)
+            silent[n++] = HTH_MAX(r->members[k].pause_us, r->members[k].silent_us);
+    if (n > 0) {
+        qsort(silent, n, sizeof(silent[0]), by_size);
+        limit = HTH_MAX(limit, 2 * silent[n / 2]);
+    }
+    return HTH_MAX(HTH_MIN(limit, o->silence_max_us), o->silence_min_us);
+}
+
 static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
@@ -292,9 +310,7 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     if (m->dialing)
         return o->silence_max_us + dial_time(r) + busy;
     if (n == 0 || !m->took_part)
-        return HTH_MAX(HTH_MIN(o->silence_new_us + way_to(r, i), o->silence_max_us),
-                       o->silence_min_us) +
-               busy;
+        return limit_of_new(r, i) + busy;
     qsort(pauses, n, sizeof(pauses[0]), by_size);
     double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
     limit = HTH_MAX(limit, (double)o->silence_min_us);

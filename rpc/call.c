@@ -417,6 +417,13 @@ static void give_credit(struct conn *c, uint32_t body_len)
     c->reply_owed = 0;
 }
 
+/* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
+static void note_rtt(struct peer *p, int64_t took_us)
+{
+    if (p->rtt_us == 0 || took_us < p->rtt_us)
+        p->rtt_us = took_us;
+}
+
 static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum hth_err body_err)
 {
     struct hth_rpc_result result = {
@@ -443,6 +450,7 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
             hth_deadline_observe(&deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline,
                                  now, result.rtt_us);
     }
+    note_rtt(call->peer, result.rtt_us);
     hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
     call_finish(call, &result);
 }

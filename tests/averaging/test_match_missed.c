@@ -264,6 +264,38 @@ static void who_was_late_itself(void **state)
     }
 }
 
+/* Far from each other, on thin lines, and one of them comes a second later: a JOIN is held all the
+ * while, and its answer needs a round trip beside; nobody is taken for dead for that. */
+static void far_away(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
+        struct crowd c;
+
+        o.link.latency_us = 200 * HTH_US_PER_MS;
+        o.link.jitter = HTH_JITTER_EXPONENTIAL;
+        o.link.jitter_us = 10 * HTH_US_PER_MS;
+        o.device.up_bytes_per_s = o.device.down_bytes_per_s = 1.25e6;
+        crowd_start(&c, 700 + seed, 8, &o);
+        c.due_known = true;
+        c.look.known = all_others;
+        c.look.window_us = 10 * HTH_US_PER_S;
+        for (uint32_t round = 0; round < 5; round++) {
+            c.look.line.round++;
+            for (uint32_t i = 0; i + 1 < c.count; i++)
+                crowd_look(&c.mate[i]);
+            hth_world_run_for(c.world, HTH_US_PER_S);
+            crowd_look(&c.mate[c.count - 1]);
+            assert_true(crowd_run(&c, 15 * HTH_US_PER_S));
+            for (uint32_t i = 0; round > 1 && i < c.count; i++) /* all are connected */
+                assert_true(c.mate[i].group != NULL && c.mate[i].group->count == c.count);
+            hth_world_run_for(c.world, 12 * HTH_US_PER_S);
+        }
+        crowd_stop(&c);
+    }
+}
+
 /* Who all know each other put nothing into the DHT and ask it for nothing, round after round. */
 static void known_need_no_board(void **state)
 {
@@ -333,7 +365,7 @@ int main(void)
         cmocka_unit_test(notes_of_the_dead),           cmocka_unit_test(missed_by_mistake),
         cmocka_unit_test(handshake_with_the_dead),     cmocka_unit_test(known_need_no_board),
         cmocka_unit_test(strangers_meet_on_the_board), cmocka_unit_test(who_finds_out_later),
-        cmocka_unit_test(who_was_late_itself),
+        cmocka_unit_test(who_was_late_itself),         cmocka_unit_test(far_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -390,13 +390,51 @@ static void test_one_puts_off(void **state)
     check_one_puts_off(true);
 }
 
+/* 10 Mbit/s and 300 ms: before the first byte of somebody is here its line has had turns for all
+ * others. Nobody is taken for dead for that. */
+static void test_far_and_thin(void **state)
+{
+    const int64_t way_us = 150 * HTH_US_PER_MS;
+
+    (void)state;
+    for (uint64_t seed = 5; seed < 8; seed++) {
+        struct swarm s;
+
+        swarm_defaults(&s);
+        s.world_opts.device.up_bytes_per_s = s.world_opts.device.down_bytes_per_s = 1.25e6;
+        s.world_opts.link.latency_us = way_us;
+        s.world_opts.link.jitter = HTH_JITTER_EXPONENTIAL;
+        s.world_opts.link.jitter_us = way_us / 20;
+        swarm_new(&s, seed, 4, 1u << 18);
+        for (uint32_t round = 0; round < 3; round++) {
+            if (round > 0)
+                swarm_next(&s);
+            peer_start(&s.peer[0]); /* it led, the others hear of it later */
+            hth_world_run_for(s.world, way_us);
+            for (uint32_t i = 1; i < s.n; i++)
+                peer_start(&s.peer[i]);
+            swarm_run(&s);
+            for (uint32_t i = 0; i < s.n; i++) {
+                assert_ok(s.peer[i].result.err);
+                assert_int_equal(s.peer[i].result.dropped, 0);
+            }
+        }
+        swarm_free(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_slow_line), cmocka_unit_test(test_one_reducer),
-        cmocka_unit_test(test_frozen),        cmocka_unit_test(test_far),
-        cmocka_unit_test(test_far_newcomer),  cmocka_unit_test(test_dead_stranger),
-        cmocka_unit_test(test_two_rounds),    cmocka_unit_test(test_line_is_learnt),
+        cmocka_unit_test(test_far_and_thin),
+        cmocka_unit_test(test_one_slow_line),
+        cmocka_unit_test(test_one_reducer),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_far),
+        cmocka_unit_test(test_far_newcomer),
+        cmocka_unit_test(test_dead_stranger),
+        cmocka_unit_test(test_two_rounds),
+        cmocka_unit_test(test_line_is_learnt),
         cmocka_unit_test(test_one_puts_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
