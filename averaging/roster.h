@@ -192,7 +192,7 @@ void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It spoke to us over its own connection; at which step it is, 0: not said. Its note may be late:
  * the later step counts, and for a note's life it is not lost from sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
-/* Who met nobody that should have come asks for notes, and renews its own, for 5 s or until: */
+/* Who met nobody that should have come asks for notes and renews its own, 5 s long or until: */
 void hth_roster_seek(struct hth_roster *roster);
 void hth_roster_sought(struct hth_roster *roster);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this

@@ -46,7 +46,8 @@ struct hth_roster {
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
     int64_t seek_at_us;   /* 0: not due */
-    uint32_t seeks;       /* done */
+    int64_t seek_pause_us;
+    uint32_t seeks; /* done */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;

@@ -591,6 +591,41 @@ static void test_words_are_bounded(void **state)
     swarm_clear(&s);
 }
 
+static uint64_t seeks_of(const struct swarm *s, uint32_t i)
+{
+    struct hth_roster_stats stats;
+
+    hth_roster_stats(s->roster[i], &stats);
+    return stats.seeks;
+}
+
+/* Who finds nobody again and again, as somebody is due who never comes, asks the DHT ever less. */
+static void test_in_vain(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+
+    (void)state;
+    swarm_init(&s, 22, 2);
+    for (int i = 0; i < 2; i++)
+        add(&s, &o);
+    for (int i = 0; i < 60; i++) {
+        hth_roster_seek(s.roster[0]);
+        hth_world_run_for(s.world, S);
+        if (i == 4)
+            assert_int_equal(seeks_of(&s, 0), 12);
+    }
+    /* 12 in 5 s, in 10 s, in 20 s and in 20 s, and what is left for 5 s */
+    assert_int_equal(seeks_of(&s, 0), 4 * 12 + 3);
+    hth_roster_sought(s.roster[0]);
+    hth_world_run_for(s.world, 5 * S);
+    assert_int_equal(seeks_of(&s, 0), 4 * 12 + 3);
+    hth_roster_seek(s.roster[0]); /* who met somebody begins anew */
+    hth_world_run_for(s.world, 5 * S);
+    assert_int_equal(seeks_of(&s, 0), 5 * 12 + 3);
+    swarm_clear(&s);
+}
+
 /* Steady progress is told now and then, and estimated in between. */
 static void test_progress_is_told_seldom(void **state)
 {
@@ -940,6 +975,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_given_cells_and_rounds),
         cmocka_unit_test(test_batch_and_its_time),
         cmocka_unit_test(test_words_are_bounded),
+        cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_progress_is_told_seldom),
         cmocka_unit_test(test_clock_skew),
         cmocka_unit_test(test_notes),
