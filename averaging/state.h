@@ -146,6 +146,7 @@ struct hth_state_fetch_opts {
     uint64_t schema;
     uint64_t bytes;    /* of a state of this schema: any other is refused */
     uint64_t step_min; /* older ones are refused */
+    uint64_t near;     /* steps that honest ones may be apart; a 64th of all is no distance */
     /* Whether that peer's state would do; NULL: everybody's. */
     bool (*will_do)(void *arg, const struct hth_roster_peer *peer);
     uint32_t donors;             /* asked at once for what they have */
@@ -160,7 +161,7 @@ struct hth_state_fetch_opts {
 };
 #define HTH_STATE_FETCH_OPTS_INIT                                                                  \
     {                                                                                              \
-        .donors = 4, .parts_in_flight = 4, .part_timeout_min_us = 500 * HTH_US_PER_MS,             \
+        .near = 8, .donors = 4, .parts_in_flight = 4, .part_timeout_min_us = 500 * HTH_US_PER_MS,  \
         .part_timeout_max_us = 20 * HTH_US_PER_S                                                   \
     }
 

@@ -9,7 +9,6 @@
 #define DESCRIBE_US  (10 * HTH_US_PER_S) /* a snapshot has to be made */
 #define GRACE_MAX_US (300 * HTH_US_PER_MS)
 #define ALONE_US     (2 * HTH_US_PER_S) /* ... when the only answer so far is of a step alone */
-#define NEAR_STEPS   UINT64_C(8)        /* two steps that far apart are near each other */
 #define ASKED_TIMES  4                  /* as many at once, of those wanted, when they are silent */
 
 static enum hth_err judge(const struct hth_state_fetch *f, const struct hth_state_desc *d)
@@ -119,9 +118,10 @@ static struct donor *donor_of(const struct hth_state_fetch *f, const struct hth_
 
 /* ---- which steps are believed ---------------------------------------------------------------- */
 
-static uint64_t near(uint64_t step)
+/* Two steps that far apart are near each other. */
+static uint64_t near(const struct hth_state_fetch *f, uint64_t step)
 {
-    return HTH_MAX(step / 64, NEAR_STEPS);
+    return HTH_MAX(step / 64, f->opts.near);
 }
 
 /* By its word, or the state that it described since. */
@@ -160,14 +160,14 @@ static uint64_t step_reached(const struct hth_state_fetch *f)
 
 static bool is_alone(const struct hth_state_fetch *f, uint64_t step)
 {
-    return step > f->reached && step - f->reached > near(f->reached);
+    return step > f->reached && step - f->reached > near(f, f->reached);
 }
 
 void hth_fetch_list_unshown(struct hth_state_fetch *f)
 {
     struct hth_state_peers *out = &f->unshown;
     const struct hth_roster_peer *p;
-    uint64_t known = f->desc.step + near(f->desc.step);
+    uint64_t known = f->desc.step + near(f, f->desc.step);
 
     f->reached = step_reached(f);
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {

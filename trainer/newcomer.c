@@ -214,6 +214,8 @@ static void fetch(struct hth_trainer *t)
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
     o.bytes = hth_run_state_bytes(t);
     o.step_min = step_wanted(t);
+    if (t->opts.share.mode == HTH_SHARE_LOCAL)
+        o.near = HTH_SHARE_LAG_LOCAL;
     o.will_do = n->yields_to.step != 0 ? is_winner : NULL;
     o.budget = t->opts.budget;
     o.on_done = on_fetched;

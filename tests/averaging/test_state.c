@@ -504,6 +504,27 @@ static void test_a_step_alone(void **state)
     tear_down(&f);
 }
 
+/* Where each steps by itself the fastest is ahead of all others, and is no liar for that. */
+static void test_who_is_faster_is_believed(void **state)
+{
+    struct fixture f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 35, false);
+    add(&f, 100, 5, false);
+    add(&f, 160, 6, false);
+    add(&f, 110, 7, false);
+    o = fetch_opts(&f);
+    o.near = 64;
+    start(&f, &o);
+    finish(&f, 10 * S);
+    assert_int_equal(f.result.step, 160);
+    check_values(&f, &f.peer[1]);
+    assert_int_equal(f.unshown.count, 0);
+    tear_down(&f);
+}
+
 /* The only one who has a state, however far ahead. And with another, who says that it is as far,
  * and does not answer: that one is named. */
 static void test_who_shows_it_is_believed(void **state)
@@ -865,6 +886,7 @@ int main(void)
         cmocka_unit_test(test_other_states_are_refused),
         cmocka_unit_test(test_a_step_that_nobody_can_show),
         cmocka_unit_test(test_a_step_alone),
+        cmocka_unit_test(test_who_is_faster_is_believed),
         cmocka_unit_test(test_who_shows_it_is_believed),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_waiters_are_bounded),
