@@ -14,7 +14,13 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 
-#define STEPS_LATE 4 /* that a note may be behind its owner */
+#define STEPS_LATE      4 /* that a note may be behind its owner */
+
+#define ROUNDS_NEAR     64                     /* that peers who meet may be apart */
+#define ROUND_BELIEVED  (HTH_AVG_STEP_MAX / 2) /* nobody gets there; beyond, counting would end */
+#define FAR_AGAIN_US    (2 * HTH_US_PER_S) /* after the first vain look; twice as long each time */
+#define FAR_DOUBLES_MAX 8                  /* ... up to 8.5 minutes */
+#define VAIN_MAX        3                  /* looks, then one goes back to the others */
 
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
 {
@@ -331,21 +337,25 @@ static uint64_t round_of(const struct sweep *s, const struct hth_roster_peer *p,
     return p->moved_us > at_us ? HTH_MIN(round, s->round) : round;
 }
 
-/* The lower median, of those with values. */
-static uint64_t middle_round(const struct sweep *s, int64_t at_us)
+/* The lower median, of those with values; up to `most` where there are any, else of all. */
+static uint64_t middle_round(const struct sweep *s, int64_t at_us, uint64_t most)
 {
     struct moshpit *mp = s->mp;
     uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
     const struct hth_roster_peer *p;
-    size_t count = 0;
+    size_t count = 0, near = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
-        if (!has_values(mp, p) || hth_moshpit_suspected(mp, p))
+        if (!has_values(mp, p) || hth_moshpit_suspected(mp, p) ||
+            round_of(s, p, at_us) > ROUND_BELIEVED)
             continue;
         HTH_ASSERT(count < HTH_AVG_ROSTER_MAX);
         rounds[count++] = round_of(s, p, at_us);
     }
     qsort(rounds, count, sizeof(*rounds), by_number);
+    while (near < count && rounds[near] <= most)
+        near++;
+    count = near > 0 ? near : count;
     middle = count > 0 ? rounds[(count - 1) / 2] : s->round;
     hth_free(rounds);
     return middle;
@@ -368,14 +378,38 @@ static bool is_awaited(const struct sweep *s, int64_t since_us)
  * would go on looking for it with the others who did, a round behind all the rest for good. So one
  * goes with the middle. Who is only late has not missed its round yet: its line waits for it while
  * the other lines, which are complete, go on. That lasts as long as a look does, less what it takes
- * to be found. */
-uint64_t hth_moshpit_round(const struct sweep *s)
+ * to be found.
+ *
+ * Keys cost nothing, so the middle may be a lie. A round far ahead is looked for; when nobody comes
+ * there, one goes with those who are near for a while, longer each time. And who is ahead of the
+ * others and meets nobody there goes back to them. */
+uint64_t hth_moshpit_round(struct sweep *s)
 {
-    uint64_t middle = middle_round(s, INT64_MAX);
-    int64_t late_us = s->mp->opts.window_us - s->mp->opts.match.patience_us;
-    int64_t since_us = HTH_MAX(hth_now_us(s->env) - late_us, (int64_t)0);
+    struct moshpit *mp = s->mp;
+    int64_t now_us = hth_now_us(s->env), late_us = mp->opts.window_us - mp->opts.match.patience_us;
+    uint64_t most = now_us >= mp->far_at_us ? ROUND_BELIEVED : s->round + ROUNDS_NEAR;
+    uint64_t middle = middle_round(s, INT64_MAX, most);
+    int64_t since_us = HTH_MAX(now_us - late_us, (int64_t)0);
 
-    if (middle > s->round && middle_round(s, since_us) <= s->round && is_awaited(s, since_us))
+    s->far = middle > s->round + ROUNDS_NEAR;
+    if (middle < s->round && s->round == mp->round_met && mp->vain >= VAIN_MAX)
+        return mp->round_met = middle;
+    if (middle > s->round && middle_round(s, since_us, most) <= s->round && is_awaited(s, since_us))
         return s->round;
     return HTH_MAX(middle, s->round);
+}
+
+void hth_moshpit_looked(struct sweep *s, bool met)
+{
+    struct moshpit *mp = s->mp;
+
+    if (s->offer.sweep != HTH_AVG_SWEEP_AUTO || s->stands_in || (!met && !s->offered))
+        return;
+    mp->vain = met ? 0 : mp->vain + 1;
+    if (!s->far)
+        return;
+    s->far = false;
+    mp->far_vain = met ? 0 : mp->far_vain + 1;
+    mp->far_at_us =
+        met ? 0 : hth_now_us(s->env) + (FAR_AGAIN_US << HTH_MIN(mp->far_vain - 1, FAR_DOUBLES_MAX));
 }

@@ -259,6 +259,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     enum hth_err err;
 
     s->look = NULL;
+    hth_moshpit_looked(s, r->err == HTH_OK);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
     info->axis = hth_avg_axis(&s->shape, s->round);

@@ -42,6 +42,7 @@ struct sweep {
     uint64_t base;        /* of a stand-in: the first round of its sweep */
     struct sweep *source; /* of a stand-in that has no values yet: the sweep whose they will be */
     uint64_t round;       /* of the look: the one being looked for, or the next */
+    bool far;             /* it began in a round that only others' words speak for */
     uint32_t rounds, done_rounds;
     struct hth_look *look;
     struct hth_reduce_round *reduce;
@@ -84,6 +85,9 @@ struct moshpit {
     struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
     struct sweep *kept[HTH_AVG_KEPT_MAX];
     uint64_t round_met; /* after the last one in which somebody was met */
+    uint32_t vain;      /* looks since then */
+    uint32_t far_vain;  /* of them, in rounds far ahead of it */
+    int64_t far_at_us;  /* when one of these may be looked for again */
     struct hth_map *suspects;
     struct hth_refusers refusers;
     struct hth_averager_stats stats;
@@ -160,7 +164,9 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
 /* The round in which the middle one of those seen is, and not before that of s; that of s itself
  * while somebody may wait for us in its line. Helpers are not looked at. Going with the highest
  * number would leave behind those who end the same round a moment later. */
-uint64_t hth_moshpit_round(const struct sweep *s);
+uint64_t hth_moshpit_round(struct sweep *s);
+/* A look of s has ended; met: with somebody. */
+void hth_moshpit_looked(struct sweep *s, bool met);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 /* The same of somebody whose connection was lost; and whether one was since then, and it has not
  * spoken again. */
