@@ -114,6 +114,7 @@ static void adjust(struct hth_roster *r)
     hth_roster_adjust_doubts(r);
     hth_roster_adjust_level(r);
     adjust_speaking(r);
+    hth_roster_follow_strays(r);
     hth_roster_review(r);
     hth_roster_adjust_seek(r);
 }

@@ -22,11 +22,12 @@
  * all is exact. Peers with rare marks post first (`slot_us` per bit): thousands learn L in time.
  *
  * The shape. A note carries (generation, shape). The latest generation counts, and of two with the
- * same number the one whose shape has the larger text. Generations go round: b is later than a when
- * it comes within 2^31 after it, so that nobody can end their line by saying the last of them. When
- * the fill has left the bounds of hth_avg_shape_review for `patience_us` (and a random part of it
- * more), a peer that posts proposes generation + 1. `shape` in the options fixes it: such peers
- * never propose and follow nobody.
+ * same number the one whose shape has the larger text; but what a single peer says moves nobody
+ * into a grid that does not suit the population, nor often into one that does (roster_grid.c).
+ * Generations go round: b is later than a when it comes within 2^31 after it, so that nobody can
+ * end their line by saying the last of them. When the fill has left the bounds of
+ * hth_avg_shape_review for `patience_us` (and a random part of it more), a peer that posts proposes
+ * generation + 1. `shape` in the options fixes it: such peers never propose and follow nobody.
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
  * that take part, so that M^d peers fill the grid exactly; else from its id. It is placed when it
@@ -198,9 +199,8 @@ void hth_roster_sought(struct hth_roster *roster);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
-/* The highest step that one in `one_in` of those that take part, this peer among them, and at least
- * `least` others have reached, if it is above `above`, where this peer is; else `above`. What fewer
- * say moves it nowhere: a maximum would be whatever one liar says. Of those seen. */
+/* The highest step that one in `one_in` of those seen that take part, this peer among them, and at
+ * least `least` others have reached, if above `above`; else `above`: fewer move nothing. */
 uint64_t hth_roster_reached(const struct hth_roster *roster, uint64_t above, uint32_t one_in,
                             uint32_t least);
 /* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */

@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which grid the peers stand in, and where this one stands: agreed on by the highest generation. */
+/*
+ * Which grid the peers stand in, and where this one stands: agreed on by the highest generation.
+ *
+ * Keys cost nothing, and a generation is but a number: were the highest always followed, one key
+ * with a grid that suits nobody would end all averaging. So another shape is taken
+ *
+ *   newer, most hold it                               at once
+ *   newer, suits what is counted here, ours does not  at once
+ *   newer, both do                                    three times, then one every LONE_US
+ *   older, most hold it                               at once if ours does not suit, else after
+ *                                                     `patience_us`: nobody followed us
+ *
+ * and looked at again while somebody holds it. "Most" are more than half of those seen that take
+ * part and have a shape.
+ */
 #include <string.h>
 
 #include "averaging/roster_int.h"
 
-#define HALF_WAY (UINT32_C(1) << 31)
+#define HALF_WAY   (UINT32_C(1) << 31)
+#define LONE_US    (30 * HTH_US_PER_S)
+#define LONE_AHEAD 3
 
 static bool is_fixed(const struct hth_roster *r)
 {
@@ -19,7 +35,7 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
     r->self.shape = *shape;
     memset(&r->self.cell, 0, sizeof(r->self.cell));
     r->placed = false;
-    r->review_at_us = 0;
+    r->review_at_us = r->few_since_us = 0;
     r->stats.generation = generation;
     HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s, generation %u",
             hth_avg_shape_text(shape, text), generation);
@@ -43,10 +59,102 @@ static bool is_newer(const struct hth_roster *r, const struct hth_roster_note *n
                                           hth_avg_shape_text(&r->self.shape, ours)) > 0;
 }
 
+static bool is_same(const struct hth_roster_note *a, const struct hth_roster_note *b)
+{
+    return a->generation == b->generation && hth_avg_shape_eq(&a->shape, &b->shape);
+}
+
+static bool is_other(const struct hth_roster *r, const struct hth_roster_note *note)
+{
+    return note->schema == r->opts.schema && note->generation > 0 && !is_same(note, &r->self);
+}
+
+static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_note *note)
+{
+    uint32_t all = 0, hold = 0;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_note *n = &r->peers[i]->note;
+
+        if (!hth_roster_counts(r, r->peers[i]) || n->generation == 0)
+            continue;
+        all++;
+        hold += is_same(n, note);
+    }
+    return 2 * hold > all;
+}
+
+/* A grid that somebody might have proposed for about as many as are counted here. */
+static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
+{
+    uint32_t population = hth_roster_population(r, NULL);
+    struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
+    uint32_t longest = r->opts.group_max;
+
+    if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
+        return false;
+    for (uint32_t i = 0; i < own.dims; i++)
+        longest = HTH_MAX(longest, own.size[i]);
+    for (uint32_t i = 0; i < shape->dims; i++)
+        if (shape->size[i] > longest)
+            return false;
+    return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
+}
+
+/* A single one proposes it, and ours would do. */
+static bool is_not_too_often(struct hth_roster *r)
+{
+    int64_t now = hth_now_us(r->env);
+
+    if (r->lone_at_us > now + (LONE_AHEAD - 1) * LONE_US)
+        return false;
+    r->lone_at_us = HTH_MAX(r->lone_at_us, now) + LONE_US;
+    return true;
+}
+
+static bool may_follow(struct hth_roster *r, const struct hth_roster_note *note)
+{
+    bool most = do_most_hold(r, note);
+    int64_t now = hth_now_us(r->env);
+
+    if (is_newer(r, note))
+        return most ||
+               (suits(r, &note->shape) && (!suits(r, &r->self.shape) || is_not_too_often(r)));
+    if (!most)
+        return false;
+    if (r->few_since_us == 0)
+        r->few_since_us = now;
+    return !suits(r, &r->self.shape) || now - r->few_since_us >= r->opts.patience_us;
+}
+
 void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note)
 {
-    if (!is_fixed(r) && note->schema == r->opts.schema && is_newer(r, note))
+    int64_t again_us = hth_now_us(r->env) + r->opts.patience_us / 4 + 1;
+
+    if (is_fixed(r) || !is_other(r, note))
+        return;
+    if (may_follow(r, note))
         take(r, note->generation, &note->shape);
+    if (r->stray_at_us == 0) {
+        r->stray_at_us = again_us;
+        hth_roster_tick_at(r, again_us);
+    }
+}
+
+void hth_roster_follow_strays(struct hth_roster *r)
+{
+    if (r->stray_at_us == 0)
+        return;
+    if (hth_now_us(r->env) < r->stray_at_us) {
+        hth_roster_tick_at(r, r->stray_at_us);
+        return;
+    }
+    r->stray_at_us = 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        if (hth_roster_counts(r, r->peers[i]))
+            hth_roster_follow(r, &r->peers[i]->note);
+    if (r->stray_at_us == 0)
+        r->few_since_us = 0;
 }
 
 static bool fits(const struct hth_roster *r, uint32_t population, struct hth_avg_shape *next)

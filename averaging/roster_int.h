@@ -47,7 +47,10 @@ struct hth_roster {
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
     int64_t seek_at_us;   /* 0: not due */
     int64_t seek_pause_us;
-    uint32_t seeks; /* done */
+    uint32_t seeks;       /* done */
+    int64_t stray_at_us;  /* when other shapes are looked at again; 0: nobody holds another */
+    int64_t few_since_us; /* since when most hold another, older one; 0: they don't */
+    int64_t lone_at_us;   /* until when what single ones propose was followed in advance */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;
@@ -79,8 +82,10 @@ void hth_roster_adjust_doubts(struct hth_roster *r);
 void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
 
 /* ---- roster_grid.c ---- */
-/* Somebody's shape: followed when its generation is newer. */
+/* Somebody's shape: followed when its generation is newer and enough speaks for it. */
 void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note);
+/* Those that were not followed when they came. */
+void hth_roster_follow_strays(struct hth_roster *r);
 /* Before a note is said: whoever follows a new shape stands somewhere in it. */
 void hth_roster_place(struct hth_roster *r);
 /* Proposes a shape when the present one has not fitted for long enough. */

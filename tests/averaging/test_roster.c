@@ -361,16 +361,17 @@ static void test_order_of_generations(void **state)
 
 static enum hth_err fill_generation(void *arg, struct hth_writer *w)
 {
+    const struct hth_roster_note *grid = arg;
     struct hth_roster_note note = {.addr = {.family = 4, .port = 1},
                                    .schema = 7,
-                                   .generation = *(uint32_t *)arg,
-                                   .shape = {.dims = 2, .size = {50, 50}}};
+                                   .generation = grid->generation,
+                                   .shape = grid->shape};
 
     return hth_roster_note_write(&note, w);
 }
 
-/* Somebody says a grid that fits nobody, of the latest generation that there is: it is followed,
- * and the next one comes after it. */
+/* Somebody says a grid of the latest generation that there is. One that fits nobody moves nobody;
+ * one that does is followed, and the next one comes after it. */
 static void test_latest_generation(void **state)
 {
     struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
@@ -379,7 +380,8 @@ static void test_latest_generation(void **state)
     struct hth_topic topic;
     struct hth_node *node;
     struct hth_note *note;
-    uint32_t g, forged;
+    struct hth_roster_note forged = {.shape = {.dims = 2, .size = {50, 50}}};
+    uint32_t g, before;
 
     (void)state;
     o.group_max = 4;
@@ -387,26 +389,35 @@ static void test_latest_generation(void **state)
     for (int i = 0; i < 12; i++)
         add(&s, &o);
     hth_world_run_for(s.world, 8 * S);
-    check_one_shape(&s, 12, &g);
-    forged = g + (1u << 31) - 1;
+    check_one_shape(&s, 12, &before);
+    forged.generation = before + (1u << 31) - 1;
     node = hth_world_node(s.world, "liar", NULL);
     hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_PROGRESS, "roster", 6);
     opts.life_us = 20 * S;
     assert_ok(hth_note_new(hth_node_env(node), hth_node_dht(node), &topic, &opts, fill_generation,
                            &forged, &note));
-    hth_world_run_for(s.world, S);
-    hth_roster_shape(s.roster[0], &g);
-    assert_int_equal(g, forged);
     hth_world_run_for(s.world, 15 * S);
     check_one_shape(&s, 12, &g);
-    assert_in_range(g, forged + 1, forged + 5);
-    /* From here the highest number there is lies behind. */
-    forged = g + (1u << 31) + 7;
+    assert_int_equal(g, before);
+    forged.shape = *hth_roster_shape(s.roster[0], NULL);
     hth_note_update(note, 0);
     hth_world_run_for(s.world, S);
-    check_one_shape(&s, 12, &forged);
-    assert_int_equal(forged, g);
+    check_one_shape(&s, 12, &g);
+    assert_int_equal(g, forged.generation);
+    /* From here the highest number there is lies behind. */
+    forged.generation = before + 7;
+    hth_note_update(note, 0);
+    hth_world_run_for(s.world, S);
+    check_one_shape(&s, 12, &before);
+    assert_int_equal(before, g);
     hth_note_free(note);
+    for (int i = 4; i < 12; i++) {
+        hth_roster_free(s.roster[i]);
+        s.roster[i] = NULL;
+    }
+    hth_world_run_for(s.world, 40 * S);
+    check_one_shape(&s, 4, &g);
+    assert_in_range(g, before + 1, before + 5);
     swarm_clear(&s);
 }
 

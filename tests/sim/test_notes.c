@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_notes.c: trainers of one run beside keys that only write notes: with a step that nobody can
- * have reached, or with samples that nobody brings. One key ends nothing and holds nobody up for
- * long; as many as there are trainers do while they are there, and end nothing.
+ * test_notes.c: trainers of one run beside keys that only write notes: with a step or a round that
+ * nobody can have reached, or with a grid that suits nobody. One key ends nothing and holds nobody
+ * up for long, nor do as many keys as there are trainers.
  */
 #include "averaging/roster.h"
 #include "core/mem.h"
@@ -11,11 +11,12 @@
 #include "support/test.h"
 
 #define S       HTH_US_PER_S
+#define FAR     (UINT64_C(1) << 40)
 #define COMES_S 3
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
-enum lie { STEP, SAMPLES, SPEED };
+enum lie { STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED };
 
 struct writer {
     struct hth_malice_place place;
@@ -42,6 +43,8 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 /* As the first trainer that it sees, but for the lie. */
 static void invent(struct writer *n, const struct hth_roster_note *like)
 {
+    uint32_t generation = HTH_MAX(n->text.generation, like->generation);
+
     n->text = *like;
     n->text.addr = n->place.addr;
     n->text.samples = 10;
@@ -52,6 +55,14 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
         n->text.samples = number;
     if (what == SPEED)
         n->text.samples_per_s = HTH_AVG_RATE_MAX;
+    if (what == ROUND)
+        n->text.round = number;
+    if (what == GRID && like->generation > 0) {
+        n->text.shape = (struct hth_avg_shape){8, {8, 8, 8, 8, 8, 8, 8, 8}};
+        n->text.cell = (struct hth_avg_cell){{0}};
+    }
+    if ((what == GRID || what == GENERATION) && like->generation > 0)
+        n->text.generation = generation + (uint32_t)number;
 }
 
 static void on_timer(void *arg)
@@ -220,11 +231,55 @@ static void samples_of_nobody(void **state)
     }
 }
 
+static void no_round_is_the_last(void **state)
+{
+    static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
+    static const uint32_t trainers[] = {2, 4};
+    uint64_t with[2], after[2];
+
+    (void)state;
+    what = ROUND;
+    for (int j = 0; j < 2; j++) {
+        uint64_t usual = alone(HTH_SHARE_LOCAL, trainers[j], 1);
+
+        for (int i = 0; i < 2; i++) {
+            number = rounds[i];
+            live(4, HTH_SHARE_LOCAL, trainers[j], 1, with, after);
+            assert_true(with[1] > usual * 3 / 4 && after[1] > usual * 3 / 4);
+            live(4, HTH_SHARE_LOCAL, trainers[j], trainers[j], with, after);
+            assert_true(with[1] > usual / 2 && after[1] > usual * 3 / 4);
+        }
+    }
+}
+
+static void one_grid_moves_nobody(void **state)
+{
+    static const enum lie lies[] = {GRID, GENERATION};
+    uint64_t with[2], after[2], rounds = alone(HTH_SHARE_LOCAL, 4, 1);
+    uint64_t updates = alone(HTH_SHARE_BATCH, 4, 0);
+
+    (void)state;
+    number = 1;
+    for (int i = 0; i < 2; i++) {
+        what = lies[i];
+        live(4, HTH_SHARE_LOCAL, 4, 1, with, after);
+        assert_true(with[1] > rounds * 3 / 4 && after[1] > rounds * 3 / 4);
+        live(4, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > updates * 3 / 4 && after[0] > updates * 3 / 4);
+    }
+    /* As many as there are trainers end it while they are there, and no longer. */
+    what = GRID;
+    live(4, HTH_SHARE_LOCAL, 4, 4, with, after);
+    assert_true(after[1] > rounds / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_step_moves_nobody),
         cmocka_unit_test(samples_of_nobody),
+        cmocka_unit_test(no_round_is_the_last),
+        cmocka_unit_test(one_grid_moves_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
