@@ -24,7 +24,6 @@
 
 #define POLL_US      (100 * HTH_US_PER_MS) /* others' progress */
 #define BEHIND_US    (1 * HTH_US_PER_S)    /* others end a round a little earlier */
-#define OVERSHOOT    1.25
 #define SPEED_FACTOR 0.1
 
 static void pump_batch(struct hth_trainer *t);
@@ -176,10 +175,11 @@ static void take_done(struct hth_work *work, enum hth_err err)
 }
 
 /* What all have together. The estimate counts those whose notes are late, but goes on for as long
- * as this peer itself was busy elsewhere: nobody gathers much more than the target. */
+ * as this peer itself was busy elsewhere: beyond the target, which closes a batch, counts only what
+ * was said. */
 static double known_samples(const struct hth_trainer *t, const struct hth_roster_batch *all)
 {
-    double known = HTH_MIN(all->samples, OVERSHOOT * (double)t->opts.share.target);
+    double known = HTH_MIN(all->samples, (double)t->opts.share.target);
 
     return HTH_MAX(known, HTH_MAX(all->samples_said, (double)t->batch.taken));
 }
