@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moshpit_sweep.c: one offer on its way through the axes. */
-#include <math.h>
 #include <string.h>
 
 #include "averaging/moshpit_int.h"
@@ -86,13 +85,8 @@ static void change_run(struct hth_job *job)
 {
     struct sweep *s = HTH_CONTAINER(job, struct sweep, job);
     const float *a = (const float *)s->offer.values->data, *b = (const float *)s->values->data;
-    double sum = 0;
 
-    for (size_t i = 0; i < s->offer.count; i++) {
-        double d = (double)b[i] - (double)a[i];
-        sum += d * d;
-    }
-    s->change = sqrt(sum);
+    s->change = hth_reduce_distance(b, a, s->offer.count);
 }
 
 static void change_done(struct hth_job *job, enum hth_err err)

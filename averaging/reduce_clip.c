@@ -48,10 +48,10 @@ static double lower_median(double *sorted, uint32_t n)
     return sorted[(n - 1) / 2];
 }
 
-CLONES static double distance(const float *restrict x, const float *restrict v, uint32_t n)
+CLONES static double distance(const float *restrict x, const float *restrict v, size_t n)
 {
     double lane[LANES] = {0}, sum = 0;
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
         for (uint32_t k = 0; k < LANES; k++) {
@@ -63,6 +63,11 @@ CLONES static double distance(const float *restrict x, const float *restrict v, 
     for (uint32_t k = 0; k < LANES; k++)
         sum += lane[k];
     return sqrt(sum);
+}
+
+double hth_reduce_distance(const float *x, const float *v, size_t n)
+{
+    return distance(x, v, n);
 }
 
 /* Distances of all from c->v and their lower median. Errors: a decoder's. */
