@@ -348,7 +348,6 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
         return err;
     }
     watch_begin(r);
-    line_begin(r);
     r->timer = hth_timer_new(red->env, on_round_timer, r);
     r->look_us = r->start_us + HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us);
     hth_timer_set(red->env, r->timer, r->look_us - r->start_us);

@@ -266,8 +266,9 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     struct member *m = reducer_of(s);
     s->call = NULL;
     m->in_flight_bytes -= s->bytes;
+    m->line_out_bytes -= s->bytes;
     if (result->err == HTH_OK) {
-        line_answered(r, m, s->bytes);
+        line_answered(r, s);
         on_reply(s, result);
     } else if (result->err == HTH_E_BUSY && result->remote) {
         on_put_off(s, result->retry_after_us);
@@ -375,7 +376,8 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
         return;
     }
     s->bytes = (uint32_t)bytes;
-    line_sent(r, m, s->bytes);
+    m->in_flight_bytes += s->bytes;
+    line_sent(r, s);
     r->bytes_out += bytes;
     r->reducer->stats.bytes_out += bytes;
     r->reducer->stats.parts_sent++;
@@ -418,7 +420,7 @@ static void encode(struct send *s, struct encode *e)
         err = hth_job_submit(env_of(r), &e->job);
     if (err == HTH_OK) {
         s->bytes = (uint32_t)bytes;
-        line_sent(r, reducer_of(s), s->bytes);
+        reducer_of(s)->in_flight_bytes += s->bytes;
         return;
     }
     encode_free(e);

@@ -73,6 +73,8 @@ struct send {
     bool tried_again;
     bool put_off;   /* the last answer was to come back */
     uint32_t bytes; /* in flight */
+    int64_t sent_us;
+    uint64_t line_out_bytes; /* under way when it left, itself included */
     int64_t retry_us;
     struct hth_rpc_call *call;
 };
@@ -127,10 +129,10 @@ struct member {
     uint32_t again;          /* of the begun ones: wait for another try */
     int64_t put_off_us;      /* since when it puts parts off and answers none; 0: it does not */
     uint64_t in_flight_bytes;
-    /* its line: bytes of answered parts, and how long any were under way */
-    uint64_t line_bytes;
-    int64_t line_busy_us, line_since_us;
-    double line_bytes_per_s; /* 0: not known */
+    /* its line (reduce_line.c): bytes under way, bytes of answered parts, the best rate */
+    uint64_t line_out_bytes, line_bytes;
+    double line_best;
+    bool line_known; /* enough came back to tell */
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing, parts_kept, parts_clipped;
     /* life */
@@ -219,7 +221,7 @@ struct suspect {
     int64_t since_us;
 };
 
-/* Both ways between this node and another, as of the last round. */
+/* Both ways between this node and another: at least so fast. */
 struct line {
     struct hth_peer_id id;
     double bytes_per_s;
@@ -286,11 +288,9 @@ void give_end(struct hth_reduce_round *r);
 
 /* ---- reduce_line.c ------------------------------------------------------------------------- */
 
-/* What is known of the reducers' lines. */
-void line_begin(struct hth_reduce_round *r);
-/* Bytes for that reducer are in flight now; and were answered. */
-void line_sent(struct hth_reduce_round *r, struct member *m, uint32_t bytes);
-void line_answered(struct hth_reduce_round *r, struct member *m, uint32_t bytes);
+/* A part is under way now; and was answered. */
+void line_sent(struct hth_reduce_round *r, struct send *s);
+void line_answered(struct hth_reduce_round *r, const struct send *s);
 /* Whether packing this format pays on the way to it. */
 bool line_packs(const struct hth_reduce_round *r, const struct member *m,
                 enum hth_quant_format format);

@@ -3,18 +3,24 @@
  * reduce_line.c: how fast parts get to a reducer and back: what decides whether packing them pays
  * where the operator has not said how fast the line is.
  *
- *     rate = bytes of parts that were answered / time in which any were under way
+ * When a part is answered all that was under way when it left, itself included, has gone over both
+ * lines: so neither is slower than
  *
- * That is the slower of the two lines, or less when the reducer waits for others; then this node
- * has time to pack. All pairs of a round share this node's line and its workers, so it is the sum
- * over all reducers that is held against what packing is worth; and a quarter of that, for a
- * machine that is short of processor time looks like one on a slow line, and packing would not
- * help it.
+ *     rate = bytes under way when it left / time until its answer
+ *
+ * and the largest of these is what counts; those of earlier rounds by half in each that follows. On
+ * a slow line every part says the truth. Where machines are short of processor time most parts look
+ * slow and some do not, and packing, which takes still more of that time, is no help. A reducer that
+ * waits for others looks slow as well; then this node has time to pack.
+ *
+ * All pairs of a round share this node's line and its workers, so it is the sum over all reducers
+ * that is held against what packing is worth; and a quarter of that, for where no part was lucky
+ * nobody knows.
  */
 #include "averaging/reduce_int.h"
 
 #define SURE      4            /* lines have to be so many times slower than said ones */
-#define BYTES_MIN (256u << 10) /* less tells of round trips, not of lines */
+#define BYTES_MIN (256u << 10) /* fewer of a round tell of round trips, not of lines */
 
 static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
 {
@@ -25,41 +31,45 @@ static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
     return NULL;
 }
 
-void line_begin(struct hth_reduce_round *r)
+void line_sent(struct hth_reduce_round *r, struct send *s)
 {
-    for (uint32_t k = 0; k < r->reducer_count; k++) {
-        struct member *m = &r->members[r->reducers[k]];
-        const struct line *known = find(r->reducer, &m->is.id);
-        m->line_bytes_per_s = known != NULL ? known->bytes_per_s : 0;
-    }
+    struct member *m = &r->members[s->to];
+    m->line_out_bytes += s->bytes;
+    s->line_out_bytes = m->line_out_bytes;
+    s->sent_us = hth_now_us(r->reducer->env);
 }
 
-void line_sent(struct hth_reduce_round *r, struct member *m, uint32_t bytes)
-{
-    if (m->in_flight_bytes == 0)
-        m->line_since_us = hth_now_us(r->reducer->env);
-    m->in_flight_bytes += bytes;
-}
-
-void line_answered(struct hth_reduce_round *r, struct member *m, uint32_t bytes)
+void line_answered(struct hth_reduce_round *r, const struct send *s)
 {
     struct hth_reducer *red = r->reducer;
-    int64_t now = hth_now_us(red->env);
-    m->line_busy_us += now - m->line_since_us;
-    m->line_since_us = now;
-    m->line_bytes += bytes;
-    if (m->line_bytes < BYTES_MIN || m->line_busy_us <= 0)
+    struct member *m = &r->members[s->to];
+    int64_t took_us = HTH_MAX(hth_now_us(red->env) - s->sent_us, (int64_t)1);
+    double rate = (double)s->line_out_bytes * HTH_US_PER_S / (double)took_us;
+    m->line_best = HTH_MAX(m->line_best, rate);
+    m->line_bytes += s->bytes;
+    if (m->line_bytes < BYTES_MIN)
         return;
-    m->line_bytes_per_s = (double)m->line_bytes * HTH_US_PER_S / (double)m->line_busy_us;
     struct line *known = find(red, &m->is.id);
-    if (known == NULL)
+    if (known == NULL) {
         known = &red->lines[red->line_count++ % LINES_MAX];
-    *known = (struct line){m->is.id, m->line_bytes_per_s};
+        *known = (struct line){.id = m->is.id};
+    }
+    if (!m->line_known)
+        known->bytes_per_s /= 2;
+    m->line_known = true;
+    known->bytes_per_s = HTH_MAX(known->bytes_per_s, m->line_best);
+}
+
+/* Of its line, as far as it is known; else 0. */
+static double rate_of(const struct hth_reduce_round *r, const struct member *m)
+{
+    const struct line *known = find(r->reducer, &m->is.id);
+    return known != NULL ? known->bytes_per_s : 0;
 }
 
 bool line_packs(const struct hth_reduce_round *r, const struct member *m,
                 enum hth_quant_format format)
 {
     double said = r->reducer->opts.link_bytes_per_s;
-    return hth_codec_packs(format, said > 0 ? said : SURE * m->line_bytes_per_s * r->reducer_count);
+    return hth_codec_packs(format, said > 0 ? said : SURE * rate_of(r, m) * r->reducer_count);
 }

@@ -249,6 +249,38 @@ static void test_line_is_learnt(void **state)
     }
 }
 
+/* On fast lines a round in which all machines are busy with something else makes nobody pack. */
+static void test_busy_is_not_slow(void **state)
+{
+    enum { COUNT = 400000, BUSY = 1 };
+    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
+    struct hth_device calm, busy;
+    struct swarm s;
+    uint64_t bytes[4];
+    int64_t took_us[4];
+    (void)state;
+    swarm_defaults(&s);
+    s.spans = &span;
+    s.span_count = 1;
+    line_swarm(&s, 83, 3, COUNT, 10000);
+    calm = busy = s.world_opts.device;
+    busy.bytes_per_s = 3e7;
+    for (size_t round = 0; round < HTH_ARRAY_LEN(bytes); round++) {
+        for (uint32_t i = 0; i < s.n; i++)
+            hth_node_set_device(s.peer[i].node, round == BUSY ? &busy : &calm);
+        swarm_start(&s);
+        swarm_run(&s);
+        check_whole(&s);
+        bytes[round] = s.peer[0].result.bytes_out;
+        took_us[round] = s.peer[0].result.took_us;
+        swarm_next(&s);
+    }
+    assert_true(took_us[BUSY] > 10 * took_us[0]);
+    for (size_t round = 1; round < HTH_ARRAY_LEN(bytes); round++)
+        assert_true(bytes[round] == bytes[0]);
+    swarm_free(&s);
+}
+
 /* ---- one line far slower than the others ------------------------------------------------------
  */
 
@@ -435,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_dead_stranger),
         cmocka_unit_test(test_two_rounds),
         cmocka_unit_test(test_line_is_learnt),
+        cmocka_unit_test(test_busy_is_not_slow),
         cmocka_unit_test(test_one_puts_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
