@@ -338,7 +338,7 @@ void hth_aligned_free(void *p)
 #define BLOCK_SHIFT_MIN 16
 #define BLOCK_SHIFT_MAX 27
 #define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)
-#define BLOCK_SLOTS     16
+#define BLOCK_SLOTS     64 /* a round of averaging in large groups frees so many at once */
 
 static void *block_slot[BLOCK_CLASSES][BLOCK_SLOTS];
 static size_t block_bytes_kept;
@@ -373,6 +373,8 @@ void *hth_try_block(size_t bytes)
     if (injected_failure())
         return NULL;
     for (int i = 0; i < BLOCK_SLOTS; i++) {
+        if (__atomic_load_n(&block_slot[class][i], __ATOMIC_RELAXED) == NULL)
+            continue;
         void *p = __atomic_exchange_n(&block_slot[class][i], NULL, __ATOMIC_ACQUIRE);
         if (p != NULL) {
             __atomic_fetch_sub(&block_bytes_kept, size, __ATOMIC_RELAXED);

@@ -220,7 +220,7 @@ static void test_try_allocations_can_fail(void **state)
 static void test_blocks_come_and_go(void **state)
 {
     (void)state;
-    enum { HELD = 24 };
+    enum { HELD = 80 };
     static const size_t sizes[] = {1,       (256u << 10) - 1, 256u << 10, (256u << 10) + 1,
                                    3000000, 8u << 20,         48u << 20,  (128u << 20) + 1};
     for (int round = 0; round < 2; round++) {
