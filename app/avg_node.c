@@ -25,12 +25,19 @@ void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
+static void take(struct hth_avg_node *n, struct hth_blob *values)
+{
+    hth_blob_unref(n->offers);
+    n->offers = values;
+    n->values = (const float *)(const void *)values->data;
+}
+
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct hth_avg_node *n = arg;
 
     if (r->average != NULL)
-        memcpy(n->values, r->average->data, n->opts.count * sizeof(*n->values));
+        take(n, hth_blob_ref(r->average));
     if (n->opts.on_sweep != NULL)
         n->opts.on_sweep(n->opts.arg, r);
 }
@@ -104,10 +111,11 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts, struct hth_
 {
     memset(n, 0, sizeof(*n));
     n->opts = *opts;
-    n->values = hth_try_calloc(opts->count, sizeof(*n->values));
-    if (n->values == NULL)
+    struct hth_blob *values = hth_blob_try_new(opts->count * sizeof(*n->values));
+    if (values == NULL)
         return HTH_E_NO_MEMORY;
-    hth_avg_node_values(opts->seed, opts->rank, n->values, opts->count);
+    hth_avg_node_values(opts->seed, opts->rank, (float *)(void *)values->data, opts->count);
+    take(n, values);
     n->span = (struct hth_avg_span){.count = opts->count, .format = opts->format};
     HTH_TRY(open_net(n));
     HTH_TRY(open_averager(n));
@@ -122,27 +130,34 @@ enum hth_err hth_avg_node_run(struct hth_avg_node *n)
     return hth_net_run(n->env);
 }
 
+enum hth_err hth_avg_node_set(struct hth_avg_node *n, const float *values)
+{
+    size_t bytes = n->opts.count * sizeof(*values);
+    struct hth_blob *blob = hth_blob_try_new(bytes);
+
+    if (blob == NULL)
+        return HTH_E_NO_MEMORY;
+    memcpy(blob->data, values, bytes);
+    take(n, blob);
+    return HTH_OK;
+}
+
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
 {
-    struct hth_avg_offer o = {.count = n->opts.count,
+    struct hth_avg_offer o = {.values = n->offers,
+                              .count = n->opts.count,
                               .weight = 1,
                               .schema = HTH_AVG_NODE_SCHEMA,
                               .sweep = HTH_AVG_SWEEP_AUTO,
                               .rounds = rounds,
                               .spans = &n->span,
                               .span_count = 1};
-    size_t bytes = n->opts.count * sizeof(*n->values);
-    enum hth_err err;
 
     if (n->opts.mode == HTH_AVG_HELPER) {
         o.weight = 0;
-        return hth_averager_offer(&n->avg.averager, &o);
+        o.values = NULL;
     }
-    HTH_TRY(hth_env_blob_new(n->env, bytes, NULL, &o.values));
-    memcpy(o.values->data, n->values, bytes);
-    err = hth_averager_offer(&n->avg.averager, &o);
-    hth_blob_unref(o.values);
-    return err;
+    return hth_averager_offer(&n->avg.averager, &o);
 }
 
 void hth_avg_node_close(struct hth_avg_node *n)
@@ -155,6 +170,6 @@ void hth_avg_node_close(struct hth_avg_node *n)
     hth_rpc_free(n->rpc);
     hth_opendht_free(n->opendht);
     hth_net_free(n->env);
-    hth_free(n->values);
+    hth_blob_unref(n->offers);
     memset(n, 0, sizeof(*n));
 }

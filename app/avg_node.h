@@ -57,7 +57,8 @@ struct hth_avg_node {
     struct hth_timer *timer;
     struct hth_avg_span span;
     bool ready;
-    float *values; /* what the next sweep offers */
+    const float *values;     /* what the next sweep offers */
+    struct hth_blob *offers; /* where they lie */
 };
 
 /* The values that peer `rank` begins with. */
@@ -67,8 +68,10 @@ void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
 enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
                                struct hth_avg_node *node) HTH_MUST;
 enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
-/* Offers the values with weight 1; the average replaces them. A helper only takes part. Errors:
- * those of an offer. */
+/* Other values, copied. Not while a sweep is under way. Errors: E_NO_MEMORY. */
+enum hth_err hth_avg_node_set(struct hth_avg_node *node, const float *values) HTH_MUST;
+/* Offers the values with weight 1; the average takes their place, as it lies. A helper only takes
+ * part. Errors: those of an offer. */
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
 void hth_avg_node_close(struct hth_avg_node *node);
 

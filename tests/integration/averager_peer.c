@@ -213,8 +213,12 @@ static void on_go_anew(void *arg)
 {
     struct peer *p = arg;
 
-    memcpy(p->node.values, p->drawn, p->opts.count * sizeof(*p->drawn));
-    on_go(p);
+    enum hth_err err = hth_avg_node_set(&p->node, p->drawn);
+
+    if (err == HTH_OK)
+        on_go(p);
+    else
+        printf("offer failed: %s\n", hth_err_text(err));
 }
 
 static void write_values(struct peer *p)
