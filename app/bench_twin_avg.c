@@ -46,15 +46,25 @@ struct swarm {
     uint32_t up, ended, failed; /* nodes */
     enum hth_err err;
     int64_t begin_us, end_us;
+    double begin_cpu_s, end_cpu_s; /* processor time of the process */
 };
 
 /* ---- one node's thread ---------------------------------------------------------------------- */
+
+static double cpu_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
 
 static void count(struct swarm *s, uint32_t *counter)
 {
     pthread_mutex_lock(&s->lock);
     (*counter)++;
     s->end_us = hth_bench_now_us(NULL);
+    s->end_cpu_s = cpu_s();
     pthread_cond_broadcast(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
@@ -222,7 +232,7 @@ static enum hth_err deviation(const struct swarm *s, double *out)
 }
 
 struct figures {
-    struct hth_bench_samples seconds, wait, match, reduce, steps;
+    struct hth_bench_samples seconds, wait, match, reduce, steps, cpu;
 };
 
 static enum hth_err measure(const struct hth_bench *b, size_t floats, struct figures *f)
@@ -237,6 +247,7 @@ static enum hth_err measure(const struct hth_bench *b, size_t floats, struct fig
     pthread_cond_init(&s->wake, NULL);
     HTH_GOTO(out, swarm_start(s));
     s->begin_us = hth_bench_now_us(NULL);
+    s->begin_cpu_s = cpu_s();
     for (uint32_t i = 0; i < NODES; i++)
         hth_post(s->one[i].node.env, step, &s->one[i]);
     HTH_GOTO(out, wait_for(s, &s->ended, ROUNDS * ROUND_S));
@@ -258,6 +269,7 @@ static enum hth_err measure(const struct hth_bench *b, size_t floats, struct fig
     hth_bench_add(&f->match, match);
     hth_bench_add(&f->reduce, reduce);
     hth_bench_add(&f->steps, good);
+    hth_bench_add(&f->cpu, s->end_cpu_s - s->begin_cpu_s);
 out:
     swarm_stop(s);
     return err;
@@ -285,6 +297,7 @@ enum hth_err hth_bench_twin_averagers(struct hth_bench *b, const struct hth_benc
         emit(b, "begin", "s/step", &f->match);  /* of that: after the last mate had come */
         emit(b, "reduce", "s/step", &f->reduce);
         emit(b, "steps", "of 80", &f->steps);
+        emit(b, "processor", "s", &f->cpu); /* of all, while the steps are under way */
     }
     hth_free(f);
     return err;

@@ -165,7 +165,8 @@ static void test_twin_averagers(void **state)
     row = twin_row(proc, 4, "C-steps", "of 80");
     print_message("%g of 80 steps\n", number(row, "value"));
     json_decref(row);
-    assert_null(row_of(proc, 5));
+    json_decref(twin_row(proc, 5, "C-processor", "s"));
+    assert_null(row_of(proc, 6));
     place_end(p);
 }
 
