@@ -13,6 +13,9 @@
  * slow and some do not, and packing, which takes still more of that time, is no help. A reducer that
  * waits for others looks slow as well; then this node has time to pack.
  *
+ * Where this node's own timers come late it is short of processor time itself, and packs nothing
+ * whatever the lines look like.
+ *
  * All pairs of a round share this node's line and its workers, so it is the sum over all reducers
  * that is held against what packing is worth; and a quarter of that, for where no part was lucky
  * nobody knows.
@@ -21,6 +24,7 @@
 
 #define SURE      4            /* lines have to be so many times slower than said ones */
 #define BYTES_MIN (256u << 10) /* fewer of a round tell of round trips, not of lines */
+#define LATE_US   (5 * HTH_US_PER_MS)
 
 static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
 {
@@ -71,5 +75,7 @@ bool line_packs(const struct hth_reduce_round *r, const struct member *m,
                 enum hth_quant_format format)
 {
     double said = r->reducer->opts.link_bytes_per_s;
+    if (said == 0 && r->reducer->late_us > LATE_US)
+        return false;
     return hth_codec_packs(format, said > 0 ? said : SURE * rate_of(r, m) * r->reducer_count);
 }

@@ -451,8 +451,10 @@ static int64_t next_look(const struct hth_reduce_round *r, int64_t now)
  * and nobody is silent for that. */
 static void forgive(struct hth_reduce_round *r, int64_t now)
 {
+    struct hth_reducer *red = r->reducer;
     int64_t late = now - r->look_us;
     r->late_us = HTH_MAX(r->late_us, late);
+    red->late_us = HTH_MAX(late, red->late_us / 8 * 7);
     for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
         struct member *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);

@@ -249,6 +249,44 @@ static void test_line_is_learnt(void **state)
     }
 }
 
+static const struct hth_env_ops *calm_ops;
+
+static void set_late(struct hth_timer *t, int64_t delay_us)
+{
+    calm_ops->timer_set(t, delay_us + 10 * HTH_US_PER_MS);
+}
+
+/* Nor does a node whose own timers come late, on a line on which it would pay. */
+static void test_late_packs_nothing(void **state)
+{
+    enum { COUNT = 400000, ROUNDS = 3 };
+    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
+    struct hth_env_ops late_ops;
+    struct swarm s;
+    uint64_t late[ROUNDS], calm[ROUNDS];
+    (void)state;
+    swarm_defaults(&s);
+    s.spans = &span;
+    s.span_count = 1;
+    line_swarm(&s, 80, 3, COUNT, 20);
+    calm_ops = s.peer[0].env->ops;
+    late_ops = *calm_ops;
+    late_ops.timer_set = set_late;
+    s.peer[0].env->ops = &late_ops;
+    for (size_t round = 0; round < ROUNDS; round++) {
+        swarm_start(&s);
+        swarm_run(&s);
+        check_whole(&s);
+        late[round] = s.peer[0].result.bytes_out;
+        calm[round] = s.peer[1].result.bytes_out;
+        swarm_next(&s);
+    }
+    assert_true(calm[ROUNDS - 1] < calm[0]);
+    /* It answers others in kind. */
+    assert_true(late[ROUNDS - 1] > calm[ROUNDS - 1] + COUNT / 10);
+    swarm_free(&s);
+}
+
 /* On fast lines a round in which all machines are busy with something else makes nobody pack. */
 static void test_busy_is_not_slow(void **state)
 {
@@ -468,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_two_rounds),
         cmocka_unit_test(test_line_is_learnt),
         cmocka_unit_test(test_busy_is_not_slow),
+        cmocka_unit_test(test_late_packs_nothing),
         cmocka_unit_test(test_one_puts_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
