@@ -18,6 +18,7 @@
 #define READY_STEP_US (200 * HTH_US_PER_MS)
 #define RATE_STEP     0.25 /* a speed that others should hear of */
 #define SAMPLES_STEP  0.1  /* ... samples, of those said or estimated */
+#define LANDING_OFF   0.25 /* ... of the time between two landings */
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
@@ -61,13 +62,22 @@ void hth_roster_tell_change(struct hth_roster *r)
 
 /* ---- this peer's note ------------------------------------------------------------------------ */
 
+static uint32_t whole_ms(int64_t us)
+{
+    return (uint32_t)HTH_MIN(HTH_MAX(us, 0) / HTH_US_PER_MS, (int64_t)UINT32_MAX - 1);
+}
+
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
+    int64_t now = hth_now_us(r->env);
 
     hth_roster_place(r);
+    r->self.since_ms = whole_ms(now - r->step_us);
+    r->self.lands_ms =
+        r->lands_us == INT64_MAX ? HTH_ROSTER_NONE_LANDS : whole_ms(r->lands_us - now);
     r->said = r->self;
-    r->said_us = hth_now_us(r->env);
+    r->said_us = now;
     r->stats.puts++;
     return hth_roster_note_write(&r->self, w);
 }
@@ -119,18 +129,29 @@ static void adjust(struct hth_roster *r)
     hth_roster_adjust_seek(r);
 }
 
+/* Samples that come a little sooner or later than was said are not worth a note. */
+static double missed_by(const struct hth_roster *r)
+{
+    const struct hth_roster_note *a = &r->said;
+    double s = (double)(hth_now_us(r->env) - r->said_us) / 1e6, have = (double)r->self.samples;
+    double off_s = a->samples_per_s > 0 ? LANDING_OFF * a->grain / a->samples_per_s : 0;
+    double least = (double)a->samples + hth_roster_landing(a, a->samples_per_s, s - off_s);
+    double most = (double)a->samples + hth_roster_landing(a, a->samples_per_s, s + off_s);
+
+    if (have < least)
+        return (least - have) / least;
+    return have > most ? (have - most) / have : 0;
+}
+
 static bool progress_matters(const struct hth_roster *r)
 {
     const struct hth_roster_note *a = &r->said, *b = &r->self;
-    double seconds = (double)(hth_now_us(r->env) - r->said_us) / 1e6;
-    double guess = (double)a->samples + a->samples_per_s * seconds;
-    double have = (double)b->samples;
 
     if (a->step != b->step || (a->samples_per_s == 0) != (b->samples_per_s == 0))
         return true;
     if (fabs(b->samples_per_s - a->samples_per_s) > RATE_STEP * a->samples_per_s)
         return true;
-    return fabs(have - guess) > SAMPLES_STEP * HTH_MAX(have, guess);
+    return missed_by(r) > SAMPLES_STEP;
 }
 
 void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
@@ -144,6 +165,12 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
         samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
     if (progress_matters(r))
         hth_roster_say(r);
+}
+
+void hth_roster_set_landings(struct hth_roster *r, uint32_t grain, int64_t next_us)
+{
+    r->self.grain = HTH_MIN(grain, HTH_AVG_GRAIN_MAX);
+    r->lands_us = next_us;
 }
 
 void hth_roster_set_marks(struct hth_roster *r, const struct hth_roster_marks *marks)
@@ -408,6 +435,7 @@ void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64
     if (p == NULL)
         return;
     p->spoke_us = hth_now_us(r->env);
+    p->apart = false;
     if (p->missed) {
         p->missed = false;
         hth_roster_judge(r, p);
@@ -416,6 +444,14 @@ void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64
         p->step = HTH_MIN(step, HTH_AVG_STEP_MAX);
         hth_roster_tell_change(r);
     }
+}
+
+void hth_roster_apart(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = hth_roster_get(r, id);
+
+    if (p != NULL)
+        p->apart = true;
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)

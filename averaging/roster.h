@@ -83,14 +83,21 @@ struct hth_roster_marks {
  * tell which settings do. */
 #define HTH_ROSTER_TERMS 5
 
+/* As a note's lands_ms. */
+#define HTH_ROSTER_NONE_LANDS UINT32_MAX
+
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
     uint64_t schema; /* of what it averages */
     uint32_t terms[HTH_ROSTER_TERMS];
-    uint64_t step;        /* that it is gathering samples for */
+    uint64_t step;        /* that it is gathering samples for, */
+    uint32_t since_ms;    /* and for how long when the note was issued */
     uint64_t samples;     /* gathered so far */
     double samples_per_s; /* 0: not known */
+    uint32_t grain;       /* samples that land at once; 0: they come evenly */
+    uint32_t lands_ms;    /* from the note to their next landing, then every grain / samples_per_s;
+                           * HTH_ROSTER_NONE_LANDS: there is none before the step */
     double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
     uint64_t round;       /* that it will look for a group in next */
     uint32_t generation;  /* 0: no shape yet */
@@ -111,7 +118,7 @@ struct hth_roster_peer {
         moved_us; /* when it was first seen to be in its round, on our clock; 0: from the first */
     bool doubted; /* it does not count now: hth_roster_doubt, hth_roster_miss */
     /* private: */
-    bool missed;
+    bool missed, apart;
     uint32_t doubts;
     bool kept; /* its note is over, and it speaks */
     int64_t heard_us, until_us, doubted_until_us;
@@ -159,6 +166,9 @@ void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 /* Published soon: at once when the step changed, else when others would estimate it wrongly. */
 void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t samples,
                              double samples_per_s);
+/* Samples come so many at once, next at a time of the loop's clock (INT64_MAX: not before the
+ * step), then every grain / samples_per_s. Published with the next note. */
+void hth_roster_set_landings(struct hth_roster *roster, uint32_t grain, int64_t next_us);
 /* Published with the next note. */
 void hth_roster_set_marks(struct hth_roster *roster, const struct hth_roster_marks *marks);
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
@@ -193,6 +203,8 @@ void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It spoke to us over its own connection; at which step it is, 0: not said. Its note may be late:
  * the later step counts, and for a note's life it is not lost from sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
+/* Its clock and ours are too far apart to meet: its samples do not count until it is heard. */
+void hth_roster_apart(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Who met nobody that should have come asks for notes and renews its own, 5 s long or until: */
 void hth_roster_seek(struct hth_roster *roster);
 void hth_roster_sought(struct hth_roster *roster);
@@ -217,7 +229,7 @@ uint64_t hth_roster_round(const struct hth_roster *roster);
 struct hth_roster_batch {
     uint32_t peers;         /* with a known speed or samples */
     double samples;         /* towards `step` by now: what they said, of nobody more than `target`,
-                             * and their speed since, for as long as two batches need at most */
+                             * and what landed since, for as long as two batches need at most */
     double samples_said;    /* only what they said, of nobody more than half of `target` */
     double samples_per_s;   /* of all, whatever step they are at; of nobody more than 100 times the
                              * median */

@@ -34,6 +34,7 @@ struct hth_roster {
     struct hth_roster_note said;       /* as last published */
     int64_t said_us;                   /* when */
     int64_t step_us;                   /* when it came to self.step */
+    int64_t lands_us;                  /* self.lands_ms as a time; INT64_MAX: none lands */
     bool placed;                       /* self.cell is of this generation */
     struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
     struct hth_avg_cell placed_cell;
@@ -80,6 +81,10 @@ void hth_roster_adjust_level(struct hth_roster *r);
 void hth_roster_adjust_doubts(struct hth_roster *r);
 /* After its note, or what is thought of it, has changed. */
 void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
+
+/* ---- roster_batch.c ---- */
+/* Samples that land within so many seconds after a note. */
+double hth_roster_landing(const struct hth_roster_note *note, double rate, double s);
 
 /* ---- roster_grid.c ---- */
 /* Somebody's shape: followed when its generation is newer and enough speaks for it. */

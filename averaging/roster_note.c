@@ -2,10 +2,11 @@
 /*
  * A note's bytes, little-endian:
  *
- *   0  version (1)    2  address: family, 16 bytes of ip, port     53 round (8)
- *   1  flags (1)     21  schema (8)     29  step (8)               61 generation (4)
- *                    37  samples (8)    45  rate, bandwidth: 2 x   65 dims (1), then per axis
- *                                           32-bit floats             size (4), at (4)
+ *   0  version (1)    2  address: family, 16 bytes of ip, port     65 round (8)
+ *   1  flags (1)     21  schema (8)     29  step (8)               73 generation (4)
+ *                    37  samples (8)    45  rate (4, a float)      77 dims (1), then per axis
+ *                    49  ms since (4)   53  grain (4)                 size (4), at (4)
+ *                    57  lands in ms (4)   61  bandwidth (4, a float)
  *                                                                   .. ready at (8)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
@@ -17,7 +18,7 @@
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 4
+#define NOTE_VERSION 5
 
 static uint32_t float_bits(double x)
 {
@@ -73,6 +74,9 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     hth_write_u64(w, n->step);
     hth_write_u64(w, n->samples);
     hth_write_u32(w, float_bits(n->samples_per_s));
+    hth_write_u32(w, n->since_ms);
+    hth_write_u32(w, n->grain);
+    hth_write_u32(w, n->lands_ms);
     hth_write_u32(w, float_bits(n->bandwidth));
     hth_write_u64(w, n->round);
     hth_write_u32(w, n->generation);
@@ -96,7 +100,8 @@ static enum hth_err check(const struct hth_roster_note *n)
     if (n->addr.family != 0 && n->addr.family != 4 && n->addr.family != 6)
         return HTH_E_RANGE;
     if (n->step > HTH_AVG_STEP_MAX || n->round > HTH_AVG_STEP_MAX ||
-        n->marks.step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX)
+        n->marks.step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX ||
+        n->grain > HTH_AVG_GRAIN_MAX)
         return HTH_E_RANGE;
     if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
         return HTH_E_RANGE;
@@ -135,6 +140,9 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     n->step = hth_read_u64(&r);
     n->samples = hth_read_u64(&r);
     n->samples_per_s = from_bits(hth_read_u32(&r));
+    n->since_ms = hth_read_u32(&r);
+    n->grain = hth_read_u32(&r);
+    n->lands_ms = hth_read_u32(&r);
     n->bandwidth = from_bits(hth_read_u32(&r));
     n->round = hth_read_u64(&r);
     n->generation = hth_read_u32(&r);

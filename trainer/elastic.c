@@ -25,6 +25,7 @@
 #define POLL_US      (100 * HTH_US_PER_MS) /* others' progress */
 #define BEHIND_US    (1 * HTH_US_PER_S)    /* others end a round a little earlier */
 #define SPEED_FACTOR 0.1
+#define LANDS_LATE   0.5 /* of the time between two landings, and it is as good as in time */
 
 static void pump_batch(struct hth_trainer *t);
 
@@ -48,8 +49,8 @@ uint32_t hth_batch_population(const struct hth_trainer *t)
     return HTH_MAX(hth_roster_population(t->opts.share.roster, NULL), 1u);
 }
 
-/* With how many samples, as estimated, the batch is closed. The estimate goes on during a
- * micro-batch, and where that is not waited for half of one is missing on average. */
+/* With how many samples, as estimated, the batch is closed. With `delayed` nobody waits for what is
+ * in the air: the estimate goes on during a micro-batch, and half of one is missing on average. */
 static uint64_t closes_at(const struct hth_trainer *t)
 {
     uint64_t target = t->opts.share.target;
@@ -63,6 +64,7 @@ static void look(const struct hth_trainer *t, struct hth_roster_batch *out)
 {
     memset(out, 0, sizeof(*out));
     if (t->opts.share.roster != NULL) {
+        hth_share_tell_landings(t);
         hth_roster_batch(t->opts.share.roster, gather_step(t), closes_at(t), out);
         return;
     }
@@ -129,13 +131,16 @@ static bool owes(const struct hth_trainer *t)
     return ours < b->need && (most == 0 || ours + t->opts.micro_batch <= most);
 }
 
-/* Enough together with what is in the air, or all that this trainer brings to a step. */
+/* Only what lands before the batch is full, as it will be if all others go on. Who is alike lands
+ * at the same moment, and all would leave it to the others, but for LANDS_LATE: it errs by half a
+ * micro-batch before that happens, or before everybody makes one too many. */
 bool hth_batch_may_launch(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
     uint64_t most = t->opts.share.step_samples_max;
     uint64_t ours = b->samples + (uint64_t)t->training * t->opts.micro_batch;
     struct hth_roster_batch all;
+    double rate, lands_us;
 
     if (!b->on)
         return true;
@@ -146,7 +151,11 @@ bool hth_batch_may_launch(const struct hth_trainer *t)
     if (most > 0 && ours + t->opts.micro_batch > most)
         return false;
     look(t, &all);
-    return all.samples + (double)t->training * t->opts.micro_batch < (double)closes_at(t);
+    rate = hth_share_rate(b);
+    if (t->opts.share.delayed || rate <= 0)
+        return all.samples + (double)t->training * t->opts.micro_batch < (double)closes_at(t);
+    lands_us = 1e6 * (t->training + 1 - LANDS_LATE) * t->opts.micro_batch / rate;
+    return all.eta_us > 0 && lands_us <= (double)all.eta_us;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 
 #define TELL_STEPS_US (3 * HTH_US_PER_S)
 
-static double gather_rate(const struct hth_batch *b)
+double hth_share_rate(const struct hth_batch *b)
 {
     return b->s_per_sample > 0 ? b->s_weight / b->s_per_sample : 0;
 }
@@ -27,6 +27,22 @@ static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
+/* As far apart as its speed says; what is not in the air yet may be in a moment. With `delayed`
+ * they go on landing through the steps. */
+void hth_share_tell_landings(const struct hth_trainer *t)
+{
+    const struct hth_batch *b = &t->batch;
+    double rate = hth_share_rate(b);
+    int64_t now = hth_now_us(t->env), next_us = INT64_MAX, apart_us;
+
+    if (b->phase == HTH_BATCH_GATHER && rate > 0) {
+        apart_us = (int64_t)(1e6 * t->opts.micro_batch / rate);
+        next_us = t->training > 0 ? HTH_MAX(b->landed_us + apart_us, now) : now + apart_us;
+    }
+    hth_roster_set_landings(t->opts.share.roster, t->opts.share.delayed ? 0 : t->opts.micro_batch,
+                            next_us);
+}
+
 void hth_share_tell(struct hth_trainer *t)
 {
     struct hth_roster *r = t->opts.share.roster;
@@ -40,13 +56,14 @@ void hth_share_tell(struct hth_trainer *t)
 
         hth_lineage_say(&t->lineage, &marks);
         hth_roster_set_marks(r, &marks);
+        hth_share_tell_landings(t);
     }
     if (!b->on)
         tell_steps(t, r);
     else if (next || b->phase == HTH_BATCH_GATHER)
-        hth_roster_set_progress(r, t->stats.updates + next, b->samples, gather_rate(b));
+        hth_roster_set_progress(r, t->stats.updates + next, b->samples, hth_share_rate(b));
     else /* it offers these */
-        hth_roster_set_progress(r, t->stats.updates, b->taken, gather_rate(b));
+        hth_roster_set_progress(r, t->stats.updates, b->taken, hth_share_rate(b));
 }
 
 uint32_t hth_share_parts(const struct hth_model *model, bool states)

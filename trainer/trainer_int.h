@@ -309,6 +309,10 @@ enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 /* share.c */
 /* What others should know of our progress. */
 void hth_share_tell(struct hth_trainer *t);
+/* With a roster: when our samples land. */
+void hth_share_tell_landings(const struct hth_trainer *t);
+/* Samples a second while gathering; 0: not known. */
+double hth_share_rate(const struct hth_batch *batch);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 /* Of an offer of parameters: their values, and the optimiser's states where those are averaged. */
 uint32_t hth_share_parts(const struct hth_model *model, bool states);

@@ -10,7 +10,10 @@ static struct hth_roster_note good_note(void)
                                 .flags = HTH_ROSTER_CLIENT,
                                 .schema = 77,
                                 .step = 12,
+                                .since_ms = 36,
                                 .samples = 13,
+                                .grain = 37,
+                                .lands_ms = 38,
                                 .samples_per_s = 14.5,
                                 .bandwidth = 1e6,
                                 .round = 15,
@@ -52,6 +55,9 @@ static void test_notes(void **state)
     assert_true(hth_addr_eq(&n.addr, &got.addr));
     assert_int_equal(got.samples, 13);
     assert_close(got.samples_per_s, 14.5, 0, 0);
+    assert_int_equal(got.since_ms, 36);
+    assert_int_equal(got.grain, 37);
+    assert_int_equal(got.lands_ms, 38);
     assert_int_equal(got.cell.at[1], 3);
     assert_int_equal(got.ready_at_us, 17);
     assert_int_equal(got.last.bytes, 3);
@@ -84,6 +90,7 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, step, HTH_AVG_STEP_MAX + 1);
     REFUSED(HTH_E_RANGE, round, HTH_AVG_STEP_MAX + 1);
     REFUSED(HTH_E_RANGE, samples, HTH_AVG_SAMPLES_MAX + 1);
+    REFUSED(HTH_E_RANGE, grain, HTH_AVG_GRAIN_MAX + 1);
     REFUSED(HTH_E_RANGE, samples_per_s, 1.001 * HTH_AVG_RATE_MAX);
     REFUSED(HTH_E_RANGE, samples_per_s, -1);
     REFUSED(HTH_E_RANGE, samples_per_s, NAN);
@@ -109,6 +116,8 @@ static void test_limits_of_notes(void **state)
     n.step = HTH_AVG_STEP_MAX;
     n.samples = HTH_AVG_SAMPLES_MAX;
     n.samples_per_s = HTH_AVG_RATE_MAX;
+    n.grain = HTH_AVG_GRAIN_MAX;
+    n.since_ms = n.lands_ms = UINT32_MAX;
     assert_ok(round_trip(&n, &got));
 }
 

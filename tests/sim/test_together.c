@@ -60,7 +60,7 @@ static void test_thirty_three(void **state)
  * step: they take none of their own that these have left behind. */
 static void test_those_left_behind(void **state)
 {
-    struct hth_collab_opts o = opts(17, 40, 22);
+    struct hth_collab_opts o = opts(17, 40, 17);
     struct hth_collab_report r;
 
     (void)state;
@@ -100,10 +100,10 @@ static void test_those_who_split(void **state)
     uint32_t yields = 0;
 
     (void)state;
-    yields += check_split(36, 40, 0);
-    yields += check_split(94, 40, 0);
-    yields += check_split(30, 40, 0);
-    yields += check_split(6, 60, 800 * HTH_US_PER_MS);
+    yields += check_split(15, 40, 0);
+    yields += check_split(26, 40, 0);
+    yields += check_split(24, 40, 800 * HTH_US_PER_MS);
+    yields += check_split(19, 40, 800 * HTH_US_PER_MS);
     yields += check_split(10, 40, 800 * HTH_US_PER_MS);
     assert_true(yields > 0);
 }
