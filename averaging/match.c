@@ -264,6 +264,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
         return;
     }
     if (skewed(m, join.wall_us)) {
+        hth_match_apart(m, hth_rpc_peer(req));
         hth_match_refuse(m, req, HTH_AVG_CLOCK_SKEW);
         return;
     }

@@ -113,6 +113,8 @@ struct hth_match_opts {
     /* A peer said that it looks, and its step (0: not said). May be NULL; may not call the match.
      */
     void (*spoke)(void *arg, const struct hth_peer_id *id, uint64_t step);
+    /* Its clock and ours are too far apart to meet. The same. */
+    void (*apart)(void *arg, const struct hth_peer_id *id);
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */

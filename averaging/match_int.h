@@ -208,8 +208,9 @@ void hth_match_tell_serve(struct hth_match *m);
 void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
                     const struct hth_avg_line *line, int64_t said_us, const uint8_t *record,
                     size_t record_len);
-/* For who counts those that live. */
+/* For who counts those that live, and those that can be met. */
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step);
+void hth_match_apart(struct hth_match *m, const struct hth_peer_id *id);
 /* Signs our declaration, tells it to those known, and takes up what was told to us before. *all:
  * there was room to tell all of them, and somebody to tell. */
 enum hth_err hth_look_tell(struct hth_look *look, bool *all) HTH_MUST;

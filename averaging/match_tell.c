@@ -69,6 +69,12 @@ void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t
         m->opts.spoke(m->opts.arg, id, step);
 }
 
+void hth_match_apart(struct hth_match *m, const struct hth_peer_id *id)
+{
+    if (m->opts.apart != NULL)
+        m->opts.apart(m->opts.arg, id);
+}
+
 const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const struct hth_peer_id *id,
                                            uint64_t schema, int64_t *at_us, int64_t *said_us)
 {
@@ -85,7 +91,7 @@ const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const stru
     return NULL;
 }
 
-/* When a declaration was signed; it is not judged here. */
+/* When a declaration was signed; of all that a board looks at, only clocks are judged here. */
 static int64_t said_us(const struct hth_tell *tell)
 {
     struct hth_record rec;
@@ -99,6 +105,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
     struct hth_join_reply reply = {.reason = HTH_AVG_WAIT};
     struct hth_tell tell;
     struct hth_look *look;
+    int64_t at_us;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_tell_open(payload, len, &tell);
@@ -108,7 +115,13 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         reply.reason = err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
         goto out;
     }
-    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, said_us(&tell), tell.record,
+    at_us = said_us(&tell);
+    if (at_us > hth_wall_us(m->env) + HTH_CLOCK_SKEW_MAX_US) {
+        hth_match_apart(m, hth_rpc_peer(req));
+        reply.reason = HTH_AVG_CLOCK_SKEW;
+        goto out;
+    }
+    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, at_us, tell.record,
                    tell.record_len);
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
@@ -211,6 +224,8 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
         reply.reason == HTH_AVG_WAIT && reply.record_len > 0) {
         (void)!hth_board_offer(t->look->board, reply.record, reply.record_len);
         hth_look_spoke(t->look, &t->to.id);
+    } else if (reply.reason == HTH_AVG_CLOCK_SKEW) {
+        hth_match_apart(m, &t->to.id);
     }
     note_answer(t, reply.reason);
     hth_join_reply_close(&reply);

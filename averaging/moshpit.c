@@ -217,6 +217,13 @@ static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
     hth_roster_heard(mp->roster, id, step);
 }
 
+static void on_apart(void *arg, const struct hth_peer_id *id)
+{
+    const struct moshpit *mp = arg;
+
+    hth_roster_apart(mp->roster, id);
+}
+
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
@@ -249,6 +256,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     match.addr = opts->addr;
     match.called = hth_stand_in_called;
     match.spoke = on_spoke;
+    match.apart = on_apart;
     match.arg = mp;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);
     if (err != HTH_OK) {
