@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define SLOT_BITS 16
-/* How long a peer that never answered is waited for: see rpc.h, hth_rpc_call. */
+/* How long a peer that hardly ever answered is waited for: see rpc.h, hth_rpc_call. */
 #define STRANGER_LOOK_US   (500 * HTH_US_PER_MS)
 #define STRANGER_TIMES     4
 #define STRANGER_TIMES_MAX 32
@@ -205,30 +205,30 @@ static int64_t timeout_of(struct peer *p, const struct hth_rpc_call_opts *opts)
     return HTH_MIN(us, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
 }
 
-/* What others take for a method, with room; 0: nobody answered it yet. */
-static int64_t usual_of(struct hth_rpc *rpc, uint16_t method)
+/* What answers that took so long let expect of the next, with room; 0: there were none. */
+static int64_t expected(const struct hth_rpc *rpc, struct hth_deadline *d)
 {
-    struct hth_deadline *d = &deadline_of(rpc, &rpc->usual, method)->deadline;
-
     if (d->count == 0 || d->count >= HTH_DEADLINE_SAMPLES_MIN)
         return d->count == 0 ? 0 : hth_deadline_get(d);
     return HTH_MAX(2 * hth_deadline_median(d), rpc->opts.timeout_min_us);
 }
 
-/* Until when to wait for a peer that never answered this method, as far as is known now: what
- * others take says more than the first deadline does, but nothing before the call is on its way. */
+/* Until when to wait for a stranger, who hardly ever answered this method, as far as is known now:
+ * what others and its own few answers took says more than the first deadline does, but nothing
+ * before the call is on its way, or while nobody else answered. */
 static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
 {
     struct hth_rpc *rpc = call->rpc;
+    struct hth_deadline *all = &deadline_of(rpc, &rpc->usual, call->method)->deadline;
     struct method_deadline *d = deadline_of(rpc, &call->peer->deadlines, call->method);
-    int64_t usual_us = usual_of(rpc, call->method), tried_us = now - d->since_us;
 
-    if (d->deadline.count > 0 && call->sent)
+    if (d->deadline.count >= HTH_DEADLINE_SAMPLES_MIN && call->sent)
         return call->sent_us + hth_deadline_get(&d->deadline);
-    if (usual_us == 0 || !call->sent)
+    if (all->count <= d->deadline.count || !call->sent)
         return now + STRANGER_LOOK_US;
+    int64_t usual_us = HTH_MAX(expected(rpc, all), expected(rpc, &d->deadline));
     int64_t least = STRANGER_TIMES * usual_us, most = STRANGER_TIMES_MAX * usual_us;
-    int64_t wait_us = HTH_MAX(tried_us / STRANGER_SHARE, least);
+    int64_t wait_us = HTH_MAX((now - d->since_us) / STRANGER_SHARE, least);
     return call->sent_us + (call->probe ? wait_us : HTH_MIN(wait_us, most));
 }
 
@@ -238,8 +238,10 @@ static void call_watch(struct hth_rpc_call *call)
     int64_t at = call->deadline_us;
     struct method_deadline *d =
         call->adaptive ? deadline_of(call->rpc, &call->peer->deadlines, call->method) : NULL;
-    if (d != NULL && d->deadline.count == 0) {
+    if (d != NULL && d->deadline.count < HTH_DEADLINE_SAMPLES_MIN) {
         call->stranger = true;
+        if (d->tries == 0)
+            d->since_us = call->started_us;
         call->probe = ++d->tries % STRANGER_PROBE == 0;
         at = HTH_MIN(at, stranger_until(call, call->started_us));
     }
@@ -445,7 +447,9 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
         result.tensors = f->msg.body.tensors;
         result.tensor_count = f->msg.body.tensor_count;
         int64_t now = hth_now_us(call->rpc->env);
-        hth_deadline_observe(peer_deadline(call->peer, call->method), now, result.rtt_us);
+        struct method_deadline *d = deadline_of(call->rpc, &call->peer->deadlines, call->method);
+        hth_deadline_observe(&d->deadline, now, result.rtt_us);
+        d->tries = 0;
         if (call->adaptive)
             hth_deadline_observe(&deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline,
                                  now, result.rtt_us);

@@ -76,8 +76,8 @@ struct due {
 
 struct method_deadline { /* four lines: a large swarm has one for each peer that was ever called */
     uint16_t method;
-    uint32_t tries;   /* calls that began before the first answer */
-    int64_t since_us; /* when it was first called */
+    uint32_t tries;   /* calls that began since the last answer, while there were few */
+    int64_t since_us; /* when the first of them did */
     struct hth_deadline deadline;
 };
 _Static_assert(sizeof(struct method_deadline) <= 256, "it begins with a line");
@@ -194,7 +194,7 @@ struct hth_rpc_call {
     uint32_t slot;
     bool sent, ended;
     bool adaptive; /* the deadline is what was learnt, */
-    bool stranger; /* ... but this peer had never answered this method, */
+    bool stranger; /* ... but this peer had hardly answered this method yet, */
     bool probe;    /* ... and this call of it may wait for longer than others let expect */
     hth_rpc_done_fn *done;
     void *arg;
@@ -272,7 +272,7 @@ struct hth_rpc {
     int cork;            /* > 0: flush at the end */
     struct node dirty;
     struct node soon_calls, soon_requests, orphans;
-    struct method_deadlines usual; /* over all peers: for those who never answered */
+    struct method_deadlines usual; /* over all peers: for those who hardly answered */
     struct lost_note *lost_first, *lost_last;
     /* drain */
     bool draining;

@@ -160,13 +160,14 @@ struct hth_rpc_target {
 struct hth_rpc_call_opts {
     uint16_t method;
     struct hth_rpc_body body;
-    /* 0: adaptive, from what this peer did for this method (deadline.h). One that never answered
-     * it is waited for as long as others let expect: 4 to 32 times the deadline over all who did,
-     * growing with a sixteenth of the time since it was first called; each eighth call grows beyond
-     * the 32, so that nobody's quick answers shut out who is slow. Never longer than deadline.h
-     * says, and that long while nobody answered it. So one who takes calls and is silent costs a
-     * short wait, not the longest, and one who is slow from the beginning is met by a wait that is
-     * long enough, later. */
+    /* 0: adaptive, from what this peer did for this method (deadline.h). One that answered it less
+     * often than HTH_DEADLINE_SAMPLES_MIN times is waited for as long as others let expect: 4 to 32
+     * times the deadline over all who did, or over its own few answers when they took longer,
+     * growing with a sixteenth of the time for which it was called since its last answer; each
+     * eighth call grows beyond the 32, so that nobody's quick answers shut out who is slow. Never
+     * longer than deadline.h says, and that long while nobody else answered it. So one who takes
+     * calls and is silent costs a short wait, not the longest, and one who is slow from the
+     * beginning is met by a wait that is long enough, later. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
@@ -220,7 +221,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
  * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* The adaptive deadline a call of this method would get now, when it is no probe; of a peer that
- * never answered it, the longest. */
+ * hardly ever answered it, the longest. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
 /* Closes its connections: its calls fail with E_CLOSED. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a peer that never answered is waited for (rpc.h, timeout_us). */
+/* How long a peer that never answered, or hardly ever, is waited for (rpc.h, timeout_us). */
 #include "support/test.h"
 
 #include "rpc/swarm.h"
@@ -40,18 +40,23 @@ static void end(struct scene *s)
     hth_world_free(s->w);
 }
 
-/* One call that b answers after so long. */
-static void answered_after(struct scene *s, int64_t us)
+/* One call that m answers after so long. */
+static void answers_after(struct scene *s, struct member *m, int64_t us)
 {
     struct verdict v = {.count = 0};
-    call_text(&s->a, &s->b, METHOD_HOLD, "x", 0, &v);
-    while (s->b.held_count == 0)
+    call_text(&s->a, m, METHOD_HOLD, "x", 0, &v);
+    while (m->held_count == 0)
         hth_world_run_for(s->w, MS);
     hth_world_run_for(s->w, us);
-    hth_rpc_reply(s->b.held[--s->b.held_count], NULL);
+    hth_rpc_reply(m->held[--m->held_count], NULL);
     await(s->w, &v);
     assert_int_equal(v.err, HTH_OK);
     verdict_clear(&v);
+}
+
+static void answered_after(struct scene *s, int64_t us)
+{
+    answers_after(s, &s->b, us);
 }
 
 /* How long a call to c is waited for, in vain. */
@@ -176,6 +181,66 @@ static void the_wait_has_an_end(void **state)
     end(&s);
 }
 
+/* One to three answers do not make the next wait the longest; and what was waited before them is
+ * past. */
+static void a_few_answers_and_then_silence(void **state)
+{
+    (void)state;
+    for (int answers = 1; answers <= 3; answers++) {
+        struct scene s = {.w = NULL};
+        begin(&s);
+        for (int i = 0; i < 8; i++)
+            answered_after(&s, 10 * MS);
+        for (int i = 0; i < 12; i++)
+            silent_for(&s);
+        for (int i = 0; i < answers; i++)
+            answers_after(&s, &s.c, 10 * MS);
+        hth_world_run_for(s.w, 60 * HTH_US_PER_S); /* nobody waits meanwhile */
+        assert_in_range(silent_for(&s), 800 * MS, 801 * MS);
+        end(&s);
+    }
+}
+
+/* Of one who needs longer than others do its own answers say so. */
+static void its_own_few_answers_count_too(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    for (int i = 0; i < 8; i++)
+        answered_after(&s, 10 * MS);
+    answers_after(&s, &s.c, 700 * MS);
+    answers_after(&s, &s.c, 700 * MS);
+    assert_in_range(silent_for(&s), 4 * 2 * 700 * MS, 4 * 2 * 760 * MS);
+    end(&s);
+}
+
+/* What it answered while others did not says nothing of what others take. */
+static void nobody_else_answered_yet(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    for (int i = 0; i < 3; i++)
+        answers_after(&s, &s.c, 10 * MS);
+    assert_int_equal(silent_for(&s), 20 * HTH_US_PER_S);
+    end(&s);
+}
+
+/* From the fourth answer on it is known by what it did itself. */
+static void its_fourth_answer_makes_it_known(void **state)
+{
+    struct scene s = {.w = NULL};
+    (void)state;
+    begin(&s);
+    for (int i = 0; i < 8; i++)
+        answered_after(&s, 2000 * MS);
+    for (int i = 0; i < 4; i++)
+        answers_after(&s, &s.c, 10 * MS);
+    assert_in_range(silent_for(&s), 200 * MS, 201 * MS);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +250,10 @@ int main(void)
         cmocka_unit_test(who_is_slow_from_the_beginning_is_met),
         cmocka_unit_test(who_is_very_slow_is_met_too),
         cmocka_unit_test(the_wait_has_an_end),
+        cmocka_unit_test(a_few_answers_and_then_silence),
+        cmocka_unit_test(its_own_few_answers_count_too),
+        cmocka_unit_test(nobody_else_answered_yet),
+        cmocka_unit_test(its_fourth_answer_makes_it_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
