@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections between honest peers in the simulator: how they come about, break, are found dead,
+ * drain and end. */
+#include "support/test.h"
+
+#include "rpc/duo.h"
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 10 * HTH_US_PER_S};
+    target.addr.port = 9;
+    v[0].env = v[1].env = a.env;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_REFUSED);
+    /* Fails fast while in back-off, but not inside the call. */
+    int64_t from = hth_world_now_us(w);
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[1], NULL));
+    assert_int_equal(v[1].count, 0);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_REFUSED);
+    assert_int_equal(v[1].at_us, from);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_true(info.retry_in_us > 0);
+    /* After the back-off it is dialled again. */
+    hth_world_run_for(w, info.retry_in_us + 1);
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[2], NULL));
+    await(w, &v[2]);
+    struct hth_rpc_stats stats;
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.dials, 2);
+    /* Known under another address it is tried at once. */
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[3]);
+    await(w, &v[3]);
+    assert_int_equal(v[3].err, HTH_OK);
+    stop();
+}
+
+static void backoff_doubles_up_to_its_maximum(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_rpc_peer_info info;
+    double want = 200000;
+    (void)state;
+    opts.backoff_max_us = 3 * HTH_US_PER_S;
+    start(opts, member_opts());
+    b.addr.port = 9;
+    for (int i = 0; i < 8; i++) {
+        call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[i]);
+        await(w, &v[i]);
+        assert_int_equal(v[i].err, HTH_E_REFUSED);
+        assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+        assert_in_range(info.retry_in_us, (uint64_t)(want * 0.74), (uint64_t)(want * 1.26));
+        want = HTH_MIN(2 * want, 3e6);
+        hth_world_run_for(w, info.retry_in_us + 1);
+    }
+    stop();
+}
+
+static void a_wrong_key_is_not_talked_to(void **state)
+{
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&b);
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S};
+    target.peer.b[0] ^= 1;
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_BAD_PEER_ID);
+    /* Without a key, whoever answers will do. */
+    memset(&target.peer, 0, sizeof(target.peer));
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[1], NULL));
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    /* Neither key nor address: nowhere to go. */
+    memset(&target.addr, 0, sizeof(target.addr));
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[2], NULL));
+    await(w, &v[2]);
+    assert_int_equal(v[2].err, HTH_E_UNREACHABLE);
+    stop();
+}
+
+static void another_network_is_told_apart(void **state)
+{
+    struct hth_rpc_opts other = member_opts();
+    (void)state;
+    other.network = "elsewhere";
+    start(member_opts(), other);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_WRONG_RUN);
+    assert_non_null(strstr(v[0].text, "'elsewhere'"));
+    assert_non_null(strstr(v[0].text, "'test'"));
+    assert_int_equal(b.seen, 0);
+    stop();
+}
+
+static void versions_must_meet(void **state)
+{
+    struct hth_rpc_opts newer = member_opts();
+    (void)state;
+    newer.version_min = 2;
+    newer.version_max = 3;
+    start(member_opts(), newer);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_VERSION);
+    stop();
+    newer.version_min = 1;
+    start(member_opts(), newer);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_int_equal(info.version, 1);
+    stop();
+}
+
+static void a_crash_fails_all_calls_at_once(void **state)
+{
+    (void)state;
+    start_default();
+    for (int i = 0; i < 10; i++)
+        call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[i]);
+    hth_world_run_for(w, 200000);
+    int64_t from = hth_world_now_us(w);
+    hth_node_crash(b.node, HTH_CRASH_RESET);
+    hth_world_run_for(w, 100000);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(v[i].count, 1);
+        assert_int_equal(v[i].err, HTH_E_CLOSED);
+        assert_true(v[i].at_us - from < 50000);
+    }
+    assert_int_equal(a.lost_count, 1);
+    assert_int_equal(a.lost_err, HTH_E_CLOSED);
+    stop();
+}
+
+static void a_silent_peer_is_found_dead_by_ping(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 55 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_node_crash(b.node, HTH_CRASH_SILENT);
+    int64_t from = hth_world_now_us(w);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    /* ping_after 5 s, ping_timeout 5 s, looked at every 2.5 s */
+    assert_in_range(v[0].at_us - from, 9 * HTH_US_PER_S, 16 * HTH_US_PER_S);
+    hth_world_run_for(w, 1000);
+    assert_int_equal(a.lost_err, HTH_E_TIMEOUT);
+    stop();
+}
+
+static void a_quiet_but_living_peer_is_kept(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 90 * HTH_US_PER_S);
+    assert_int_equal(v[0].count, 0);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    struct hth_rpc_peer_info info;
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_in_range(info.rtt_us, 20000, 21000);
+    stop();
+}
+
+/* A nudge is heard unless there was something else to hear; without a connection it does nothing.
+ */
+static void a_nudge_is_a_sign_of_life(void **state)
+{
+    struct hth_rpc_peer_info info;
+    (void)state;
+    start_default();
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 15000);
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_true(info.dialing && !info.connected && info.heard_us == 0);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(!info.dialing && info.connected);
+    int64_t heard_us = info.heard_us;
+    uint64_t moved = info.moved_bytes;
+    /* The call was sent since the last nudge, which there was none of. */
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(info.heard_us == heard_us && info.moved_bytes == moved);
+    hth_rpc_nudge(a.rpc, &b.env->self);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(info.heard_us > heard_us && info.moved_bytes > moved);
+    assert_int_equal(v[0].count, 0);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    stop();
+}
+
+static void idle_connections_are_closed_without_a_fuss(void **state)
+{
+    struct hth_rpc_opts opts = member_opts();
+    struct hth_rpc_stats stats;
+    (void)state;
+    opts.idle_timeout_us = 10 * HTH_US_PER_S;
+    start(opts, opts);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    hth_world_run_for(w, 9 * HTH_US_PER_S);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 1);
+    hth_world_run_for(w, 10 * HTH_US_PER_S);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    assert_int_equal(stats.peers_dropped, 0);
+    hth_rpc_stats(b.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    assert_int_equal(a.lost_count, 1);
+    assert_int_equal(a.lost_err, HTH_OK);
+    /* No back-off: the next call dials at once. */
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_OK);
+    stop();
+}
+
+static void knock_open(struct hth_stream *s, void *arg)
+{
+    hth_stream_close(b.env, s, false);
+    *(struct hth_stream **)arg = NULL;
+}
+
+static void knock_readable(struct hth_stream *s, void *arg)
+{
+    (void)s;
+    (void)arg;
+}
+
+static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    (void)s;
+    (void)arg;
+    fail_msg("nobody opened: %s", hth_err_name(err));
+}
+
+/* b only looks whether a is there, as whoever joins a network does: that is no reason for a to wait
+ * before it dials b. */
+static void who_knocks_and_leaves_can_be_called(void **state)
+{
+    static const struct hth_stream_ops ops = {knock_open, knock_readable, knock_readable,
+                                              knock_closed, NULL};
+    struct hth_rpc_peer_info info;
+    struct hth_stream *s;
+    (void)state;
+    start_default();
+    struct hth_rpc_target target = member_target(&a);
+    for (int i = 0; i < 5; i++) {
+        assert_ok(hth_dial(b.env, &target.addr, &target.peer, &ops, &s, &s));
+        hth_world_run_for(w, 500 * HTH_US_PER_MS);
+        assert_null(s);
+    }
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_int_equal(info.retry_in_us, 0);
+    assert_ok(hth_dial(b.env, &target.addr, &target.peer, &ops, &s, &s));
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    stop();
+}
+
+static void set_flag(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void drain_finishes_what_is_under_way(void **state)
+{
+    bool drained = false;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_drain(b.rpc, 20 * HTH_US_PER_S, set_flag, &drained);
+    call_text(&a, &b, METHOD_ECHO, "crossing", HTH_US_PER_S, &v[1]);
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_DRAINING);
+    call_text(&a, &b, METHOD_ECHO, "later", HTH_US_PER_S, &v[2]);
+    await(w, &v[2]);
+    assert_int_equal(v[2].err, HTH_E_DRAINING);
+    assert_false(drained);
+    hth_rpc_reply(b.held[0], NULL);
+    b.held_count = 0;
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    hth_world_run_for(w, 200000);
+    assert_true(drained);
+    stop();
+}
+
+static void drain_does_not_wait_for_ever(void **state)
+{
+    bool drained = false;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_drain(b.rpc, 2 * HTH_US_PER_S, set_flag, &drained);
+    hth_world_run_for(w, 1900000);
+    assert_false(drained);
+    hth_world_run_for(w, 200000);
+    assert_true(drained);
+    assert_int_equal(b.cancels, 1);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    stop();
+}
+
+static void disconnect_fails_the_calls(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 50 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_disconnect(a.rpc, &b.env->self);
+    assert_int_equal(v[0].count, 0);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(backoff_doubles_up_to_its_maximum),
+        cmocka_unit_test(a_wrong_key_is_not_talked_to),
+        cmocka_unit_test(another_network_is_told_apart),
+        cmocka_unit_test(versions_must_meet),
+        cmocka_unit_test(a_crash_fails_all_calls_at_once),
+        cmocka_unit_test(a_silent_peer_is_found_dead_by_ping),
+        cmocka_unit_test(a_quiet_but_living_peer_is_kept),
+        cmocka_unit_test(a_nudge_is_a_sign_of_life),
+        cmocka_unit_test(idle_connections_are_closed_without_a_fuss),
+        cmocka_unit_test(who_knocks_and_leaves_can_be_called),
+        cmocka_unit_test(drain_finishes_what_is_under_way),
+        cmocka_unit_test(drain_does_not_wait_for_ever),
+        cmocka_unit_test(disconnect_fails_the_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
