@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/crew.h"
 
+#include "core/mem.h"
 #include "support/test.h"
 
 const struct hth_device crew_slow = {.flops_per_s = 50e9,
@@ -59,4 +60,47 @@ void crew_end(struct hth_world *world, struct hth_crew *crew)
     assert_int_equal(hth_open_total(&open), 0);
     hth_world_free(world);
     hth_crew_free(crew);
+}
+
+static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+{
+    ((struct crew_scene *)arg)->stats[i] = *stats;
+}
+
+struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+{
+    struct crew_scene *s = hth_new(struct crew_scene);
+
+    assert_true(opts->members <= CREW_MAX);
+    opts->members_max = CREW_MAX;
+    opts->on_update = on_update;
+    opts->arg = s;
+    s->world = crew_world(seed, &s->files);
+    s->crew = hth_crew_new(s->world, opts);
+    return s;
+}
+
+void crew_scene_free(struct crew_scene *s)
+{
+    crew_end(s->world, s->crew);
+    hth_free(s);
+}
+
+struct goal {
+    const struct hth_train_stats *stats;
+    uint64_t updates;
+};
+
+static bool is_reached(void *arg)
+{
+    const struct goal *g = arg;
+
+    return g->stats->updates >= g->updates;
+}
+
+void crew_scene_run(struct crew_scene *s, uint32_t i, uint64_t updates, int64_t within_us)
+{
+    struct goal g = {&s->stats[i], updates};
+
+    assert_true(hth_world_run_until_true(s->world, is_reached, &g, within_us));
 }

@@ -24,4 +24,20 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
 /* Nothing is left open. */
 void crew_end(struct hth_world *world, struct hth_crew *crew);
 
+#define CREW_MAX 16
+
+/* A crew in its world, and what was seen of each member after its last update. */
+struct crew_scene {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    struct hth_train_stats stats[CREW_MAX];
+};
+
+/* In a world as of crew_world. At most CREW_MAX members; on_update and arg are filled in. */
+struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts);
+void crew_scene_free(struct crew_scene *s);
+/* Until member i has made so many updates; fails the test when that takes longer. */
+void crew_scene_run(struct crew_scene *s, uint32_t i, uint64_t updates, int64_t within_us);
+
 #endif

@@ -12,58 +12,19 @@
 #include "trainer/crew.h"
 #include "trainer/lineage.h"
 
-#define S           HTH_US_PER_S
-#define MEMBERS_MAX 16
-
-struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
-    uint64_t updates[MEMBERS_MAX];
-    struct hth_train_stats stats[MEMBERS_MAX];
-};
-
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
-{
-    struct fixture *f = arg;
-
-    f->updates[i] = stats->updates;
-    f->stats[i] = *stats;
-}
+#define S HTH_US_PER_S
 
 /* Batches of 60 by micro-batches of 6, each of which takes 50 ms. */
-static struct fixture *fixture_new(uint64_t seed, uint32_t members, uint64_t every)
+static struct crew_scene *fixture_new(uint64_t seed, uint32_t members, uint64_t every)
 {
-    struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    f->world = crew_world(seed, &f->files);
     o.trainer.updates_max = 40;
     o.trainer.share.target = 60;
     o.trainer.share.every = every;
     o.members = members;
-    o.members_max = MEMBERS_MAX;
     o.device = &crew_slow;
-    o.on_update = on_update;
-    o.arg = f;
-    f->crew = hth_crew_new(f->world, &o);
-    return f;
-}
-
-static void fixture_free(struct fixture *f)
-{
-    crew_end(f->world, f->crew);
-    hth_free(f);
-}
-
-static bool ten_updates(void *arg)
-{
-    return ((struct fixture *)arg)->updates[0] >= 10;
-}
-
-static void run_ten(struct fixture *f)
-{
-    assert_true(hth_world_run_until_true(f->world, ten_updates, f, 300 * S));
+    return crew_scene_new(seed, &o);
 }
 
 enum lie { NOBODY_THERE, NO_PARTS, NO_SENSE, OTHER_VERSION, NOT_FINITE, BELOW_ZERO, LIES };
@@ -141,7 +102,7 @@ static size_t counters(size_t floats, uint32_t slots, uint8_t *out, size_t size)
 
 /* A state of zeros without the counters that belong to one; or with them, and one number of the
  * last squares is none. */
-static void describe(struct fixture *f, struct hth_env *env)
+static void describe(struct crew_scene *f, struct hth_env *env)
 {
     struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(f->crew, 0)));
     uint32_t slots = hth_params_state_slots(p);
@@ -161,7 +122,7 @@ static void describe(struct fixture *f, struct hth_env *env)
 }
 
 /* It comes to the swarm, and says the last step that can be said. */
-static void liar_comes(struct fixture *f, enum lie lie)
+static void liar_comes(struct crew_scene *f, enum lie lie)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
@@ -195,20 +156,20 @@ static void liar_comes(struct fixture *f, enum lie lie)
  * that state, does not get it, and goes on; of two nobody believes it. */
 static void check_forged_step(uint32_t trainers, enum lie lie)
 {
-    struct fixture *f = fixture_new(13, trainers, 0);
+    struct crew_scene *f = fixture_new(13, trainers, 0);
     int64_t at;
 
-    run_ten(f);
+    crew_scene_run(f, 0, 10, 300 * S);
     liar_comes(f, lie);
     at = hth_world_now_us(f->world);
     assert_true(hth_world_run_until_true(f->world, hth_crew_all_done, f->crew, 1000 * S));
     assert_ok(hth_crew_err(f->crew));
     at = hth_world_now_us(f->world) - at;
     for (uint32_t i = 0; i < trainers; i++)
-        assert_int_equal(f->updates[i], 40);
+        assert_int_equal(f->stats[i].updates, 40);
     print_message("%u and one who lies: 30 more steps after %.1f s\n", trainers, (double)at / 1e6);
     assert_true(at < (trainers > 1 ? 30 : lie == NO_PARTS ? 90 : 60) * S);
-    fixture_free(f);
+    crew_scene_free(f);
 }
 
 static void test_forged_step(void **state)
@@ -221,33 +182,26 @@ static void test_forged_step(void **state)
 
 /* ---- newcomers ------------------------------------------------------------------------------- */
 
-static bool late_has_stepped(void *arg)
-{
-    struct fixture *f = arg;
-
-    return f->updates[hth_crew_count(f->crew) - 1] > 0;
-}
-
 /* Nobody is at a newcomer's step, so it can't tell by its own who lies. */
 static void check_newcomer(uint32_t trainers, enum lie lie, uint64_t every, int64_t within_us)
 {
-    struct fixture *f = fixture_new(17, trainers, every);
+    struct crew_scene *f = fixture_new(17, trainers, every);
     uint32_t late;
     int64_t at;
 
-    run_ten(f);
+    crew_scene_run(f, 0, 10, 300 * S);
     liar_comes(f, lie);
     hth_world_run_for(f->world, S); /* its note is there */
     late = hth_crew_join(f->crew);
     at = hth_world_now_us(f->world);
-    assert_true(hth_world_run_until_true(f->world, late_has_stepped, f, 200 * S));
+    crew_scene_run(f, late, 1, 200 * S);
     at = hth_world_now_us(f->world) - at;
     print_message("a newcomer to %u and one who lies (%d), every %u: its first step after %.1f s\n",
                   trainers, (int)lie, (unsigned)every, (double)at / 1e6);
-    assert_true(f->updates[late] > 10);
-    assert_true(f->updates[late] <= 40);
+    assert_true(f->stats[late].updates > 10);
+    assert_true(f->stats[late].updates <= 40);
     assert_true(at < within_us);
-    fixture_free(f);
+    crew_scene_free(f);
 }
 
 static void test_newcomer_beside_a_liar(void **state)
@@ -271,10 +225,10 @@ static void test_newcomer_to_one_beside_a_liar(void **state)
  * beginning; a state of another version of the program may be that of a run. */
 static void check_nobody_else(enum lie lie)
 {
-    struct fixture *f = fixture_new(19, 1, 0);
+    struct crew_scene *f = fixture_new(19, 1, 0);
     uint32_t late;
 
-    run_ten(f);
+    crew_scene_run(f, 0, 10, 300 * S);
     liar_comes(f, lie);
     hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
     hth_world_run_for(f->world, 30 * S);
@@ -282,8 +236,8 @@ static void check_nobody_else(enum lie lie)
     hth_world_run_for(f->world, 60 * S);
     assert_err(lie == OTHER_VERSION ? HTH_E_VERSION : HTH_OK, hth_crew_err(f->crew));
     assert_int_equal(f->stats[late].share.catch_ups, 0);
-    assert_true((f->updates[late] > 0) == (lie != OTHER_VERSION));
-    fixture_free(f);
+    assert_true((f->stats[late].updates > 0) == (lie != OTHER_VERSION));
+    crew_scene_free(f);
 }
 
 static void test_nobody_but_a_liar(void **state)

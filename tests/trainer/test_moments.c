@@ -7,7 +7,6 @@
 #include "averaging/roster.h"
 #include "averaging/state.h"
 #include "averaging/state_msg.h"
-#include "core/mem.h"
 #include "rpc/rpc.h"
 #include "support/test.h"
 #include "trainer/crew.h"
@@ -19,31 +18,14 @@
 #define BACK      3       /* that of who goes and is back */
 #define CREW_PORT 7000
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
-    uint64_t updates[MEMBERS + 1];
-    struct hth_train_stats stats[MEMBERS + 1];
-};
-
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
-{
-    struct fixture *f = arg;
-
-    f->updates[i] = stats->updates;
-    f->stats[i] = *stats;
-}
-
 static void hold_back(void *arg, uint32_t i, struct hth_trainer_opts *t);
 
 /* On crew_slow a step of four takes a fifth of a second. */
-static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct hth_device *device)
+static struct crew_scene *fixture_new(uint64_t seed, uint64_t every,
+                                      const struct hth_device *device)
 {
-    struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    f->world = crew_world(seed, &f->files);
     o.trainer.updates_max = 200;
     o.trainer.checkpoint_path = "trunk.safetensors";
     o.trainer.checkpoint_every = device == &crew_slow ? 0 : 1;
@@ -51,26 +33,16 @@ static struct fixture *fixture_new(uint64_t seed, uint64_t every, const struct h
     o.trainer.share.target = 60;
     o.trainer.share.every = every;
     o.members = MEMBERS;
-    o.members_max = MEMBERS + 1;
     o.device = device;
-    o.on_update = on_update;
     o.edit = hold_back;
-    o.arg = f;
-    f->crew = hth_crew_new(f->world, &o);
-    return f;
-}
-
-static void fixture_free(struct fixture *f)
-{
-    crew_end(f->world, f->crew);
-    hth_free(f);
+    return crew_scene_new(seed, &o);
 }
 
 /* ---- the first grid -------------------------------------------------------------------------- */
 
 static bool have_grid(void *arg)
 {
-    struct fixture *f = arg;
+    struct crew_scene *f = arg;
     uint32_t generation;
 
     for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -83,25 +55,20 @@ static bool have_grid(void *arg)
     return true;
 }
 
-static bool have_stepped(void *arg)
-{
-    return ((struct fixture *)arg)->updates[0] > 0;
-}
-
 static void test_first_grid_is_used_at_once(void **state)
 {
     int64_t sum_us = 0;
 
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        struct fixture *f = fixture_new(seed, 0, &crew_slow);
+        struct crew_scene *f = fixture_new(seed, 0, &crew_slow);
         int64_t at_us;
 
         assert_true(hth_world_run_until_true(f->world, have_grid, f, 60 * S));
         at_us = hth_world_now_us(f->world);
-        assert_true(hth_world_run_until_true(f->world, have_stepped, f, 60 * S));
+        crew_scene_run(f, 0, 1, 60 * S);
         sum_us += hth_world_now_us(f->world) - at_us;
-        fixture_free(f);
+        crew_scene_free(f);
     }
     print_message("the first step came %.0f ms after the grid\n", (double)sum_us / 12 / MS);
     assert_true(sum_us / 12 < 250 * MS);
@@ -136,7 +103,7 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     hth_state_desc_clear(&desc);
 }
 
-static void ask(struct fixture *f)
+static void ask(struct crew_scene *f)
 {
     struct hth_env *late = hth_node_env(hth_crew_node(f->crew, LATE));
     struct hth_rpc_target target = {.peer = late->self,
@@ -154,7 +121,7 @@ static void ask(struct fixture *f)
         hth_rpc_call(asker.rpc, &target, &call, on_described, (void *)late->crypto, &asker.call));
 }
 
-static void asker_comes(struct fixture *f)
+static void asker_comes(struct crew_scene *f)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
@@ -166,24 +133,19 @@ static void asker_comes(struct fixture *f)
         hth_rpc_new(hth_node_env(hth_world_node(f->world, "asker", &node)), &rpc, &asker.rpc));
 }
 
-static bool have_ten(void *arg)
-{
-    return ((struct fixture *)arg)->updates[0] >= 10;
-}
-
 /* Each state comes a step or two too late to somebody, who then takes over the number of
  * the others' step. In that moment it copies its parameters for somebody else, who must not get
  * them under that number. */
 static bool is_asked_in_the_moment(uint64_t seed)
 {
-    struct fixture *f = fixture_new(seed, 60, &crew_slow);
+    struct crew_scene *f = fixture_new(seed, 60, &crew_slow);
     struct hth_device slower = crew_slow;
     struct hth_train_stats s = {0};
     uint64_t clogged = UINT64_MAX, before = 0;
     bool copies = false;
 
     slower.job_overhead_us = 500 * MS;
-    assert_true(hth_world_run_until_true(f->world, have_ten, f, 60 * S));
+    crew_scene_run(f, 0, 10, 60 * S);
     asker_comes(f);
     assert_int_equal(hth_crew_join(f->crew), LATE);
     for (int64_t end = hth_world_now_us(f->world) + 30 * S; hth_world_now_us(f->world) < end;) {
@@ -209,7 +171,7 @@ static bool is_asked_in_the_moment(uint64_t seed)
     print_message("took over %llu from %llu, described %llu\n", (unsigned long long)s.updates,
                   (unsigned long long)before, (unsigned long long)asker.step);
     assert_true(asker.step <= before);
-    fixture_free(f);
+    crew_scene_free(f);
     return s.share.approximate && asker.step > 0;
 }
 
@@ -225,7 +187,7 @@ static void test_copy_keeps_its_number(void **state)
 
 /* ---- a state that is a step too late --------------------------------------------------------- */
 
-static uint64_t states_of_late(struct fixture *f, struct hth_train_stats *s)
+static uint64_t states_of_late(struct crew_scene *f, struct hth_train_stats *s)
 {
     memset(s, 0, sizeof(*s));
     if (hth_crew_trainer(f->crew, LATE) != NULL)
@@ -238,33 +200,33 @@ static void test_next_state_comes_at_once(void **state)
 {
     struct hth_device slower = crew_slow;
     struct hth_train_stats s;
-    struct fixture *f;
+    struct crew_scene *f;
     uint64_t step;
     int64_t at_us;
 
     (void)state;
     slower.job_overhead_us = 100 * MS; /* a step takes some 3 s */
     f = fixture_new(51, 0, &slower);
-    assert_true(hth_world_run_until_true(f->world, have_stepped, f, 600 * S));
+    crew_scene_run(f, 0, 1, 600 * S);
     assert_int_equal(hth_crew_join(f->crew), LATE);
     while (states_of_late(f, &s) == 0 && s.share.parts == 0)
         hth_world_run_for(f->world, MS);
     assert_int_equal(states_of_late(f, &s), 0);
-    step = f->updates[0];
+    step = f->stats[0].updates;
     for (uint32_t i = 0; i < LATE; i++)
         hth_world_clog(f->world, hth_crew_node(f->crew, i), hth_crew_node(f->crew, LATE),
                        hth_world_now_us(f->world) + 3 * S);
     while (states_of_late(f, &s) == 0)
         hth_world_run_for(f->world, MS);
     assert_int_equal(s.updates, step);
-    assert_int_equal(f->updates[0], step + 1);
+    assert_int_equal(f->stats[0].updates, step + 1);
     at_us = hth_world_now_us(f->world);
     while (states_of_late(f, &s) == 1 && hth_world_now_us(f->world) - at_us < 5 * S)
         hth_world_run_for(f->world, MS);
     print_message("the next state is there %.0f ms after the late one\n",
                   (double)(hth_world_now_us(f->world) - at_us) / MS);
     assert_true(hth_world_now_us(f->world) - at_us < 800 * MS);
-    fixture_free(f);
+    crew_scene_free(f);
 }
 
 /* ---- an average under way -------------------------------------------------------------------- */
@@ -319,7 +281,7 @@ static bool is_held(void *arg)
     return held.values != NULL;
 }
 
-static struct hth_train_stats stats_of_back(struct fixture *f)
+static struct hth_train_stats stats_of_back(struct crew_scene *f)
 {
     struct hth_train_stats s;
 
@@ -360,11 +322,11 @@ static void let_it_go(void)
  * those it had is for nothing, and those that come later are not. */
 static void test_average_of_what_is_no_more(void **state)
 {
-    struct fixture *f = fixture_new(41, 4, &crew_slow);
+    struct crew_scene *f = fixture_new(41, 4, &crew_slow);
     struct hth_train_stats before, after;
 
     (void)state;
-    assert_true(hth_world_run_until_true(f->world, have_ten, f, 60 * S));
+    crew_scene_run(f, 0, 10, 60 * S);
     held.armed = true;
     assert_true(hth_world_run_until_true(f->world, is_held, f, 60 * S));
     hth_node_set_side(hth_crew_node(f->crew, BACK), 1);
@@ -378,14 +340,14 @@ static void test_average_of_what_is_no_more(void **state)
     assert_int_equal(after.rounds + after.rounds_failed, before.rounds + before.rounds_failed);
     assert_true(hth_world_run_until_true(f->world, has_had_four, f, 60 * S));
     assert_int_equal(stats_of_back(f).share.catch_ups, before.share.catch_ups);
-    fixture_free(f);
+    crew_scene_free(f);
 }
 
 /* ---- a restart within a step ----------------------------------------------------------------- */
 
 static bool has_saved_six(void *arg)
 {
-    struct fixture *f = arg;
+    struct crew_scene *f = arg;
     struct hth_train_stats s;
 
     if (hth_crew_trainer(f->crew, BACK) == NULL)
@@ -396,10 +358,10 @@ static bool has_saved_six(void *arg)
 
 static bool have_sixteen(void *arg)
 {
-    struct fixture *f = arg;
+    struct crew_scene *f = arg;
 
     for (uint32_t i = 0; i < MEMBERS; i++)
-        if (f->updates[i] < 16)
+        if (f->stats[i].updates < 16)
             return false;
     return true;
 }
@@ -408,7 +370,7 @@ static bool have_sixteen(void *arg)
 static void test_back_before_the_next_step(void **state)
 {
     struct hth_device slower = crew_slow;
-    struct fixture *f;
+    struct crew_scene *f;
 
     (void)state;
     slower.job_overhead_us = 250 * MS; /* a step takes some 8 s */
@@ -424,7 +386,7 @@ static void test_back_before_the_next_step(void **state)
     }
     assert_int_equal(f->stats[BACK].share.steps_shared, 10);
     assert_true(hth_crew_spread(f->crew) < 1e-6);
-    fixture_free(f);
+    crew_scene_free(f);
 }
 
 int main(void)
