@@ -159,7 +159,7 @@ static void parse_peers(struct argp_state *state, char *text, struct hth_avg_ask
     for (char *word; (word = next_word(state, "--peers", text, &save, a->peers_count)) != NULL;
          text = NULL)
         a->peers[a->peers_count++] =
-            (uint32_t)hth_cli_number(state, "--peers", word, 1, HTH_PURE_PEERS_MAX);
+            (uint32_t)hth_cli_number(state, "--peers", word, 2, HTH_PURE_PEERS_MAX);
 }
 
 static void parse_grids(struct argp_state *state, char *text, struct hth_avg_ask *a)
@@ -328,11 +328,15 @@ static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
                        "--method '%s': is a model only (--model pure). The production averager "
                        "plays moshpit and allreduce",
                        hth_pure_method_name((enum hth_pure_method)m));
-    for (size_t n = 0; n < a->peers_count && a->models[HTH_AVG_PROTOCOL]; n++)
+    for (size_t n = 0; n < a->peers_count && a->models[HTH_AVG_PROTOCOL]; n++) {
         if (a->methods[HTH_PURE_ALLREDUCE] && a->peers[n] > HTH_AVG_MEMBERS_MAX / 2)
             argp_error(state,
                        "--method allreduce: as a protocol one group of all, of up to %u --peers",
                        HTH_AVG_MEMBERS_MAX / 2);
+        if (a->peers[n] > HTH_AVERAGE_PEERS_MAX)
+            argp_error(state, "--peers '%u': a protocol is played by up to %u; more are a model's",
+                       a->peers[n], HTH_AVERAGE_PEERS_MAX);
+    }
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -411,8 +415,7 @@ static void say_error(enum hth_err err)
 {
     if (err == HTH_E_CONFIG)
         hth_cli_say_error("sim averaging: moshpit needs a cell for each peer: choose a larger "
-                          "--grid; a protocol needs from 2 to %u peers",
-                          HTH_AVERAGE_PEERS_MAX);
+                          "--grid");
     else if (err == HTH_E_TOO_LARGE)
         hth_cli_say_error("sim averaging: fewer --seeds or --rounds, please");
     else if (err != HTH_OK)

@@ -181,6 +181,7 @@ static enum hth_err write_report(const struct hth_avg_request *r, const char *pi
 
 enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
 {
+    HTH_TRY(hth_sim_forget(r->out));
     HTH_TRY(write_config(r));
     HTH_TRY(write_metrics(r));
     HTH_TRY(write_rounds(r));

@@ -211,6 +211,22 @@ enum hth_err hth_sim_finish(FILE *file, const char *name)
     return HTH_E_IO;
 }
 
+enum hth_err hth_sim_forget(const char *dir)
+{
+    static const char *const names[] = {"differences.csv", "events.csv", "rounds.csv", "runs.csv"};
+    enum hth_err err = HTH_OK;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names) && err == HTH_OK; i++) {
+        char *path = hth_asprintf("%s/%s", dir, names[i]);
+        if (unlink(path) != 0 && errno != ENOENT) {
+            hth_cli_say_error("%s is of an earlier run and can't be removed: %s", path,
+                              strerror(errno));
+            err = HTH_E_IO;
+        }
+        hth_free(path);
+    }
+    return err;
+}
+
 bool hth_sim_draw(const char *dir, const char *script)
 {
     char *change = hth_asprintf("cd '%s'", dir);

@@ -529,6 +529,7 @@ enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_f
                              const struct hth_study_mean *means,
                              const struct hth_study_mean *differences)
 {
+    HTH_TRY(hth_sim_forget(flags->out));
     HTH_TRY(write_config(s, flags));
     HTH_TRY(write_means(s, flags, "metrics.csv", means, true));
     if (differences != NULL)

@@ -599,6 +599,33 @@ static void test_differences_seed_by_seed(void **state)
     hth_free(csv);
 }
 
+static bool is_there(const char *sub, const char *name)
+{
+    char *path = hth_asprintf("%s/%s/%s", dir, sub, name);
+    bool there = access(path, F_OK) == 0;
+    hth_free(path);
+    return there;
+}
+
+/* A run that writes no differences or events leaves none of an earlier one beside its own files. */
+static void test_nothing_of_an_earlier_run_stays(void **state)
+{
+    (void)state;
+    assert_ok(run_against("x=1", NULL));
+    assert_true(is_there("k", "differences.csv"));
+    assert_ok(run_against(NULL, NULL));
+    assert_false(is_there("k", "differences.csv"));
+    assert_true(is_there("k", "runs.csv"));
+    assert_ok(run_into("e", 1, "two", NULL));
+    assert_true(is_there("e", "events.csv"));
+    char *with = hth_asprintf("%s/e", dir);
+    assert_ok(hth_sim_forget(with));
+    assert_false(is_there("e", "events.csv"));
+    assert_false(is_there("e", "runs.csv"));
+    assert_true(is_there("e", "metrics.csv"));
+    hth_free(with);
+}
+
 static void test_differences_of_differences(void **state)
 {
     (void)state;
@@ -744,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_differences_seed_by_seed),
+        cmocka_unit_test(test_nothing_of_an_earlier_run_stays),
         cmocka_unit_test(test_differences_of_differences),
         cmocka_unit_test(test_nothing_to_compare),
         cmocka_unit_test(test_no_place_to_write_to),

@@ -529,6 +529,7 @@ static void test_refusals(void **state)
         {"averaging", "--p-fail", "0,2", "--p-fail '2'"},
         {"averaging", "--p-fail", "0,0,0,0,0,0,0,0,0", "--p-fail: at most 8"},
         {"averaging", "--peers", ",", "--peers: none is given"},
+        {"averaging", "--peers", "1", "--peers '1': it must be a whole number from 2 to 65536"},
         {"averaging", "--p-fail", "0.1,", "--p-fail '0.1,': nothing stands at one side"},
         {"averaging", "--failure", ",absent", "--failure ',absent': nothing stands at one side"},
         {"averaging", "--peers", "2,,4", "--peers '2,,4': nothing stands at one side"},
@@ -556,6 +557,10 @@ static void test_refusals(void **state)
     struct proc *proc = START(p, "cells", "sim", "averaging", "--peers", "1025");
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "choose a larger --grid");
+    proc = START(p, "many", "sim", "averaging", "--model", "protocol", "--grid", "65x65", "--peers",
+                 "4097");
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "--peers '4097': a protocol is played by up to 4096");
     proc = START(p, "gossip", "sim", "averaging", "--model", "protocol", "--method", "gossip");
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "is a model only");
