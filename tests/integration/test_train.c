@@ -113,7 +113,7 @@ static void finish_trainer(struct toy *t, double steps_then)
 static void start_long_run(struct toy *t)
 {
     toy_start_trainer(t, "trainer",
-                      (const char *const[]){"--steps", "2000", "--rows", "128", NULL});
+                      (const char *const[]){"--steps", "1000", "--rows", "128", NULL});
     wait_for_step(t, "trainer", 100);
 }
 

@@ -348,11 +348,18 @@ static void test_team_changes_no_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest alone[] = {
         cmocka_unit_test(test_same_gradient), cmocka_unit_test(test_filled_to_the_end),
         cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scaled_and_dropped),
         cmocka_unit_test(test_same_step),     cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_cancelled),     cmocka_unit_test(test_team_changes_no_bit),
+        cmocka_unit_test(test_cancelled),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    const struct CMUnitTest threads[] = {
+        cmocka_unit_test(test_team_changes_no_bit),
+    };
+    int failed = cmocka_run_group_tests(threads, setup, NULL);
+
+    if (!HTH_TEST_ONLY_THREADS)
+        failed += cmocka_run_group_tests(alone, setup, NULL);
+    return failed;
 }

@@ -717,19 +717,21 @@ static void test_wide_gradient(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_images_follow_values),
-        cmocka_unit_test(test_emitted_images),
+    const struct CMUnitTest alone[] = {
+        cmocka_unit_test(test_choice),         cmocka_unit_test(test_images_follow_values),
+        cmocka_unit_test(test_emitted_images), cmocka_unit_test(test_one_image),
+        cmocka_unit_test(test_large_gradient), cmocka_unit_test(test_wide_gradient),
+        cmocka_unit_test(test_walls),          cmocka_unit_test(test_walls_elsewhere),
+    };
+    const struct CMUnitTest threads[] = {
         cmocka_unit_test(test_turned_images),
-        cmocka_unit_test(test_one_image),
         cmocka_unit_test(test_many_builders),
         cmocka_unit_test(test_team_changes_no_bit),
         cmocka_unit_test(test_team_changes_no_bit_elsewhere),
-        cmocka_unit_test(test_large_gradient),
-        cmocka_unit_test(test_wide_gradient),
-        cmocka_unit_test(test_walls),
-        cmocka_unit_test(test_walls_elsewhere),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    int failed = cmocka_run_group_tests(threads, setup, NULL);
+
+    if (!HTH_TEST_ONLY_THREADS)
+        failed += cmocka_run_group_tests(alone, setup, NULL);
+    return failed;
 }

@@ -18,6 +18,14 @@
 
 #include "core/base.h"
 
+/* ThreadSanitizer looks for races, and a case of one thread has none: there only those with threads
+ * are run. */
+#ifdef __SANITIZE_THREAD__
+#define HTH_TEST_ONLY_THREADS 1
+#else
+#define HTH_TEST_ONLY_THREADS 0
+#endif
+
 #define assert_ok(expr)                                                                            \
     do {                                                                                           \
         enum hth_err hth_e = (expr);                                                               \
