@@ -46,6 +46,9 @@ endif()
 # ctest --test-dir build-asan -R 'kernels_(shim|cuda)$'
 hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_host hth_cuda_shim
     LABELS unit kernels long TIMEOUT 300)
+if(TEST test_kernels_shim)
+    set_tests_properties(test_kernels_shim PROPERTIES COST 400) # long, and one thread
+endif()
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
     LINK hth_kernel_cases hth_cuda_host hth_cuda_shim LABELS unit kernels)
 if(TARGET test_kernels_shim_plant)
