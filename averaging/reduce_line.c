@@ -10,8 +10,8 @@
  *
  * and the largest of these is what counts; those of earlier rounds by half in each that follows. On
  * a slow line every part says the truth. Where machines are short of processor time most parts look
- * slow and some do not, and packing, which takes still more of that time, is no help. A reducer that
- * waits for others looks slow as well; then this node has time to pack.
+ * slow and some do not, and packing, which takes still more of that time, is no help. A reducer
+ * that waits for others looks slow as well; then this node has time to pack.
  *
  * Where this node's own timers come late it is short of processor time itself, and packs nothing
  * whatever the lines look like.
