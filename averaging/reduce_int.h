@@ -241,7 +241,7 @@ struct hth_reducer {
     uint32_t suspect_count;
     struct line lines[LINES_MAX]; /* a ring */
     uint32_t line_count;
-    int64_t late_us; /* by how much looks were late lately */
+    int64_t late_us;         /* by how much looks were late lately */
     struct hth_timer *timer; /* for early parts and lingering rounds */
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
