@@ -55,9 +55,10 @@ struct hth_run_optimizer {
     double momentum;  /* sgd */
     double trust_max; /* lamb: bound of the trust ratio; 0: none */
     enum hth_run_schedule schedule;
-    uint32_t warmup; /* steps */
-    uint32_t total;  /* steps until the schedule ends; 0 = train.steps */
-    double clip;     /* global norm; 0 = off */
+    uint32_t warmup;   /* steps */
+    uint32_t total;    /* steps until the schedule ends; 0 = train.steps */
+    double *clip_told; /* as in the file; NULL: not there */
+    double clip;       /* global norm; 0 = off */
 };
 
 struct hth_run_model {

@@ -25,6 +25,10 @@ static void test_defaults(void **state)
     assert_int_equal(run->model.grid[1], 4);
     assert_int_equal(run->optimizer.total, run->train.steps);
     assert_close(run->optimizer.rate, 0.001, 0, 0);
+    assert_close(run->optimizer.clip, 1, 0, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\noptimizer: {clip: 0}\n", &run, error));
+    assert_close(run->optimizer.clip, 0, 0, 0); /* who says so has none */
     hth_runfile_free(run);
 }
 
