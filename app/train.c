@@ -173,6 +173,11 @@ static void print_summary(struct train *t)
            hth_cli_bytes_text(
                (double)(s.bytes_in + s.bytes_out) / (double)HTH_MAX(s.samples, UINT64_C(1)), bytes),
            (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
+    if (s.answers_bad + s.parts_refused > 0)
+        printf("%llu answers in %llu parts were not used, being not finite or too large; hosts "
+               "refused %llu parts\n",
+               (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
+               (unsigned long long)s.parts_refused);
     print_standing(&s.share);
     if (t->last_eval.samples > 0 && t->run->model.kind == HTH_RUN_LM)
         printf("test: %.3f bits per byte\n", t->last_eval.bits_per_byte);

@@ -58,6 +58,9 @@ void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *to
     hth_json_count(o, "bytes", s->bytes_in + s->bytes_out);
     hth_json_count(o, "rows_lost", s->rows_without_expert);
     hth_json_count(o, "not_finite", s->flights_not_finite);
+    hth_json_count(o, "answers_bad", s->answers_bad);
+    hth_json_count(o, "parts_bad", s->parts_bad);
+    hth_json_count(o, "parts_refused", s->parts_refused);
     hth_json_count(o, "experts_live", s->live_experts);
     hth_json_real(o, "staleness_mean", s->staleness_mean);
     hth_json_count(o, "trainers", hth_together_trainers(together));

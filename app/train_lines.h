@@ -4,11 +4,10 @@
  * Unix time in seconds:
  *
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
- *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "experts_live",
- *    "staleness_mean", "trainers", "rounds", "rounds_failed", "distance", "codec_error",
- *    "weight_fraction", "phase"}                         every half second; rounds are all of them,
- *                                                        of gradients and of parameters, as on the
- *                                                        status page; of the last one, what
+ *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "answers_bad",
+ *    "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers", "rounds",
+ * "rounds_failed", "distance", "codec_error", "weight_fraction", "phase"} every half second; rounds
+ * are all of them, of gradients and of parameters, as on the status page; of the last one, what
  *                                                        encoding lost and how much of the weight
  *                                                        was averaged; the distance is to the last
  *                                                        mean of parameters, over its norm

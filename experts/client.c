@@ -211,6 +211,7 @@ static struct hth_expert_batch *batch_new(struct hth_expert_client *client,
     b->started_us = hth_now_us(b->env);
     b->deadline_us = b->started_us + (c->timeout_us > 0 ? c->timeout_us : o->timeout_us);
     b->grace_us = c->grace_us > 0 ? c->grace_us : o->grace_us;
+    b->gain_max = c->gain_max;
     b->trace_id = c->trace_id;
     b->deadline_timer = hth_timer_new(b->env, on_deadline, b);
     b->grace_timer = hth_timer_new(b->env, on_deadline, b);

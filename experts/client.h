@@ -22,8 +22,21 @@
  * applied twice. Deadlines of single calls adapt to the host (rpc/deadline.h), up to timeout_us.
  *
  * After the callback the caller looks at the verdicts (loop thread) and reads the rows in a job
- * with hth_expert_batch_unpack, which also finds rows that are not finite. The batch holds
- * references on the replies until hth_expert_batch_free.
+ * with hth_expert_batch_unpack, which also finds rows that nobody should add up. Then it may ask,
+ * on the loop again, what became of each part (hth_expert_batch_judge). The batch holds references
+ * on the replies until hth_expert_batch_free.
+ *
+ * A host is a stranger, and one number of 3e38 makes a sum infinite. So the *gain* of a pair is
+ * looked at, in root mean squares over its rows:
+ *
+ *   forward    |y| / max(|x|, 1)    x is a LayerNorm's output: about 1 for each number
+ *   backward   |dx| / |dy|          linear in dy: of any size, the expert's slope
+ *
+ * A pair is refused, which costs its row that expert, if it is not finite, its norm is above
+ * HTH_EXPERT_NUMBER_MAX, or its gain is above `gain_max`. Honest gains lie between 0.01 and 10
+ * (docs/protocol.md has them), and no host decides alone what is usual: that is the lower quartile
+ * over the pairs of a batch, and what is smaller than 1 counts as 1, so that small numbers of one
+ * host refuse nobody else's.
  *
  * Threads: the loop thread, but for hth_expert_batch_unpack. The client must outlive its batches.
  */
@@ -40,9 +53,15 @@ struct hth_expert_client;
 struct hth_expert_batch;
 
 /* What a host did with one request: HTH_OK, or the error it ended with. For breakers and
- * directories; called before the batch's own callback. rtt_us is 0 when nothing was sent. */
+ * directories; called before the batch's own callback. rtt_us is 0 when nothing was sent. Whether
+ * the answer was of use is told later, by hth_expert_batch_judge. */
 typedef void hth_expert_host_fn(void *arg, const struct hth_peer_id *host, enum hth_err err,
                                 int64_t rtt_us);
+/* What came of the rows of one expert that a host answered for: HTH_OK, what it refused them with,
+ * E_NOT_FINITE, or E_RANGE where they were too large; the largest gain of those that were finite,
+ * 0 where none was looked at. */
+typedef void hth_expert_part_fn(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
+                                enum hth_err err, double gain);
 
 struct hth_expert_client_opts {
     int64_t timeout_us;          /* of a batch, when the call says 0 */
@@ -97,6 +116,7 @@ struct hth_expert_call {
     int64_t grace_us;    /* 0: the client's */
     int64_t timeout_us;  /* 0: the client's */
     enum hth_dtype wire; /* type of rows on the wire (experts/rows.h); 0: F32 */
+    double gain_max;     /* 0: HTH_EXPERT_GAIN_FACTOR over what is usual in this very batch */
     uint64_t trace_id;
 };
 
@@ -132,11 +152,21 @@ struct hth_expert_batch_info {
 
 void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expert_batch_info *out);
 
-/* For a job: writes the rows of pair i to out + i * stride (stride in floats, at least block_rows *
- * d) as fp32 and sets ok[i] to 1; pairs without an answer, and pairs whose rows are not finite,
- * become zeros and ok[i] = 0. Returns how many pairs were not finite. */
-uint32_t hth_expert_batch_unpack(const struct hth_expert_batch *batch, float *out, size_t stride,
+/* For a job, once: writes the rows of pair i to out + i * stride (stride in floats, at least
+ * block_rows * d) as fp32 and sets ok[i] to 1; pairs without an answer, and pairs that are refused
+ * for their numbers, become zeros and ok[i] = 0. Returns how many pairs were refused. */
+uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, size_t stride,
                                  uint8_t *ok);
+/* On the loop, after the callback and, where that was to be, the unpacking; once, later calls do
+ * nothing: tells each part of the requests that were answered, and then each such request: HTH_OK,
+ * or what was wrong with its last bad part, if most of them were bad. Both may be NULL. A part's
+ * error that the host may well give, as it judges by rules of its own (E_NORM in backward) or had
+ * to refuse our rows, is not told. */
+void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
+                            hth_expert_part_fn *on_part, void *arg);
+/* What is usual in this batch, after the unpacking: the lower quartile of its finite gains; 0 when
+ * there was none. */
+double hth_expert_batch_gain(const struct hth_expert_batch *batch);
 
 /* ---- what a host has ----------------------------------------------------------------------- */
 

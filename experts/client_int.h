@@ -26,11 +26,14 @@ struct cl_group {
     uint32_t *pairs; /* in the order of their rows */
     uint32_t pairs_count;
     uint32_t *coord, *rows; /* of the parts */
-    enum hth_err *status;   /* of the parts, from the reply */
+    enum hth_err *status;   /* of the parts, from the reply, and then from their numbers */
+    float *gain;            /* of the parts: the largest finite one */
     uint32_t parts;
     uint32_t rows_total;
     bool on_replica;
     bool settled;
+    bool answered; /* to be judged */
+    int64_t rtt_us;
     enum hth_err err;
     struct hth_tensor x, dy, reply; /* blobs referenced; NULL while there are none */
     bool x_direct, dy_direct;       /* the caller's own bytes: nothing to gather */
@@ -71,6 +74,7 @@ struct hth_expert_batch {
     struct hth_timer *deadline_timer, *grace_timer, *finish_timer;
     bool grace_armed;
     int64_t started_us, deadline_us, grace_us;
+    double gain_max, gain_usual;
     uint64_t trace_id;
     struct hth_expert_batch_info info;
     hth_expert_batch_fn *done;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_pack.c: who gets which rows, gathering them into requests, and spreading the answers out.
+ * client_pack.c: who gets which rows, and gathering them into requests.
  */
 #include "experts/client_int.h"
 
@@ -73,6 +73,7 @@ void hth_cl_group_free(struct cl_group *g)
     hth_free(g->coord);
     hth_free(g->rows);
     hth_free(g->status);
+    hth_free(g->gain);
     hth_free(g);
 }
 
@@ -109,6 +110,7 @@ static struct cl_group *group_new(struct hth_expert_batch *b, const struct deal 
     g->coord = hth_new_array(uint32_t, (size_t)n * b->ndim);
     g->rows = hth_new_array(uint32_t, n);
     g->status = hth_new_array(enum hth_err, n);
+    g->gain = hth_new_array(float, n);
     g->pairs_count = n;
     for (uint32_t i = 0; i < n; i++) {
         if (i == 0 || deals[i].target != deals[i - 1].target) {
@@ -303,31 +305,4 @@ void hth_cl_pack(struct hth_expert_batch *b, uint32_t first)
     err = hth_job_submit(b->env, &p->job);
     if (err != HTH_OK)
         pack_done(&p->job, err);
-}
-
-/* ---- spreading ----------------------------------------------------------------------------- */
-
-uint32_t hth_expert_batch_unpack(const struct hth_expert_batch *batch, float *out, size_t stride,
-                                 uint8_t *ok)
-{
-    size_t n = (size_t)batch->block_rows * batch->d;
-    uint32_t not_finite = 0;
-
-    for (uint32_t i = 0; i < batch->pairs_count; i++) {
-        const struct cl_place *at = &batch->places[i];
-        float *to = out + i * stride;
-        ok[i] = batch->verdicts[i] == HTH_OK;
-        if (ok[i]) {
-            const struct hth_tensor *t = &batch->groups[at->group]->reply;
-            hth_rows_to_f32(t->blob->data + t->offset +
-                                at->row * hth_rows_bytes(batch->wire, batch->d),
-                            batch->wire, batch->block_rows, batch->d, to);
-            if (hth_rows_finite(to, n))
-                continue;
-            ok[i] = 0;
-            not_finite++;
-        }
-        memset(to, 0, n * sizeof(float));
-    }
-    return not_finite;
 }

@@ -192,6 +192,8 @@ static void on_result(void *arg, const struct hth_rpc_result *r)
     g->call = NULL;
     if (err == HTH_OK)
         err = read_reply(g, r);
+    g->answered = err == HTH_OK;
+    g->rtt_us = r->rtt_us;
     tell_host(g, err, r->rtt_us);
     if (err != HTH_OK && r->err != HTH_OK && try_again(g, r))
         return;

@@ -181,7 +181,7 @@ void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stat
     sums->rounds += s->rounds + s->share.steps_shared;
     sums->rounds_failed += s->rounds_failed;
     sums->catch_ups += s->share.catch_ups;
-    sums->not_finite += s->not_finite_answers;
+    sums->not_finite += s->answers_bad;
     sums->updates += s->flights_landed;
     sums->rows_alone += s->rows_without_expert;
 }

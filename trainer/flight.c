@@ -23,6 +23,10 @@ static void drop(struct hth_flight *f, enum hth_err err)
 {
     struct hth_trainer *t = f->trainer;
 
+    for (uint32_t l = 0; l < t->model->opts.layers; l++) {
+        hth_port_judge(f->pass->layer[l].batch);
+        hth_port_judge(f->pass->layer[l].back_batch);
+    }
     if (err == HTH_E_NOT_FINITE)
         t->stats.flights_not_finite++;
     else
@@ -194,6 +198,8 @@ static void forward_done(struct hth_work *work, enum hth_err err)
         drop(f, err);
         return;
     }
+    if (f->layer > 0)
+        hth_port_judge(p->layer[f->layer - 1].batch);
     if (!work->ran) {
         if (f->layer > 0)
             hth_pass_ok_from_verdicts(p, f->layer - 1);
@@ -224,6 +230,12 @@ static void forward(struct hth_flight *f, uint32_t l)
 
 /* ---- loss ------------------------------------------------------------------------------------ */
 
+static void count_bad(struct hth_flight *f, uint32_t answers)
+{
+    f->trainer->stats.answers_bad += answers;
+    hth_metric_add(f->trainer->metrics.bad, answers);
+}
+
 static void count_mixtures(struct hth_flight *f)
 {
     struct hth_train_stats *stats = &f->trainer->stats;
@@ -236,7 +248,7 @@ static void count_mixtures(struct hth_flight *f)
         stats->rows_below_k_min += layer->mixed.rows_below_k_min;
         stats->rows_short += layer->mixed.rows_short;
         stats->rows_mixed += f->pass->units;
-        stats->not_finite_answers += layer->not_finite;
+        count_bad(f, layer->bad);
     }
 }
 
@@ -258,6 +270,7 @@ static void head_done(struct hth_work *work, enum hth_err err)
         hth_pass_ok_from_verdicts(f->pass, last);
         hth_pass_pick_back(f->pass, last);
     }
+    hth_port_judge(f->pass->layer[last].batch);
     count_mixtures(f);
     if (err != HTH_OK) {
         drop(f, err);
@@ -342,6 +355,8 @@ static void backward_done(struct hth_work *work, enum hth_err err)
         drop(f, err);
         return;
     }
+    hth_port_judge(f->pass->layer[f->layer].back_batch);
+    count_bad(f, f->pass->layer[f->layer].bad_back);
     if (!work->ran && f->layer > 0)
         hth_pass_pick_back(f->pass, f->layer - 1);
     if (f->layer > 0)

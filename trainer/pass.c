@@ -157,7 +157,7 @@ void hth_pass_reset(struct hth_pass *p)
         layer->pairs_count = 0;
         layer->targets_count = 0;
         layer->back_count = 0;
-        layer->not_finite = 0;
+        layer->bad = layer->bad_back = 0;
         layer->mixed = (struct hth_mixture_stats){0};
     }
     p->err = HTH_OK;

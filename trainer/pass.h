@@ -58,7 +58,7 @@ struct hth_pass_layer {
     uint8_t *ok;
     const float **yptr; /* [U, k] into y, or NULL */
     struct hth_mixture_stats mixed;
-    uint32_t not_finite;
+    uint32_t bad, bad_back; /* answers refused for their numbers */
     /* the backward's: those of the pairs that answered */
     struct hth_expert_pair *back_pairs;
     uint32_t *back_slot;

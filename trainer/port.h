@@ -44,6 +44,11 @@ struct hth_port_stats {
     uint64_t requests, requests_failed, retries;
     uint64_t answers, missing; /* pairs by verdict, forward */
     uint64_t backward_missing;
+    uint64_t parts_bad;     /* of requests, both ways: their numbers were refused here, */
+    uint64_t parts_refused; /* or the host refused ours, or had no such expert */
+    /* The largest gain (experts/client.h) that was let in since the trainer wiped it, and whose. */
+    double top_gain;
+    struct hth_peer_id top_host;
     uint64_t bytes_out, bytes_in;
     uint32_t live_experts, hosts, hosts_dead;
 };
@@ -68,7 +73,8 @@ struct hth_port {
 struct hth_port_batch_ops {
     const enum hth_err *(*verdicts)(const struct hth_port_batch *batch);
     void (*host)(const struct hth_port_batch *batch, uint32_t target, struct hth_expert_target *io);
-    uint32_t (*unpack)(const struct hth_port_batch *batch, float *out, size_t stride, uint8_t *ok);
+    uint32_t (*unpack)(struct hth_port_batch *batch, float *out, size_t stride, uint8_t *ok);
+    void (*judge)(struct hth_port_batch *batch);
     void (*free)(struct hth_port_batch *batch);
 };
 
@@ -160,10 +166,16 @@ static inline void hth_port_host(const struct hth_port_batch *batch, uint32_t ta
     batch->ops->host(batch, target, io);
 }
 /* As hth_expert_batch_unpack. */
-static inline uint32_t hth_port_unpack(const struct hth_port_batch *batch, float *out,
-                                       size_t stride, uint8_t *ok)
+static inline uint32_t hth_port_unpack(struct hth_port_batch *batch, float *out, size_t stride,
+                                       uint8_t *ok)
 {
     return batch->ops->unpack(batch, out, stride, ok);
+}
+/* When the job that unpacked it is done: who answered badly is chosen less. Once; NULL is fine. */
+static inline void hth_port_judge(struct hth_port_batch *batch)
+{
+    if (batch != NULL)
+        batch->ops->judge(batch);
 }
 /* Before done: cancels. NULL is fine. */
 static inline void hth_port_batch_free(struct hth_port_batch *batch)

@@ -216,8 +216,7 @@ static void local_host(const struct hth_port_batch *base, uint32_t target,
     (void)io;
 }
 
-static uint32_t local_unpack(const struct hth_port_batch *base, float *out, size_t stride,
-                             uint8_t *ok)
+static uint32_t local_unpack(struct hth_port_batch *base, float *out, size_t stride, uint8_t *ok)
 {
     const struct local_batch *b = HTH_CONTAINER(base, struct local_batch, base);
     size_t unit = (size_t)b->port->block_rows * b->port->d;
@@ -239,6 +238,12 @@ static uint32_t local_unpack(const struct hth_port_batch *base, float *out, size
     return not_finite;
 }
 
+/* It trusts itself. */
+static void local_judge(struct hth_port_batch *base)
+{
+    (void)base;
+}
+
 /* A job that waits or runs can't be taken back: it then frees the batch. */
 static void local_batch_free(struct hth_port_batch *base)
 {
@@ -254,6 +259,7 @@ static const struct hth_port_batch_ops local_batch_ops = {
     .verdicts = local_verdicts,
     .host = local_host,
     .unpack = local_unpack,
+    .judge = local_judge,
     .free = local_batch_free,
 };
 

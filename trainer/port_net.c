@@ -2,26 +2,36 @@
 /*
  * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides
  * the host until the breaker would let a probe through, so that the beam search of the next step
- * does not see its experts at all.
+ * does not see its experts at all. Who answers badly for some experts only is judged by them
+ * (port_trust.c), and where an expert has several hosts, this peer's own experience says whom.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "gating/breaker.h"
 #include "trainer/port.h"
+#include "trainer/port_trust.h"
 
-#define HOSTS_PER_EXPERT_MAX 4
 /* Calls of a host cut short, one after the other, without an answer between. */
 #define CUTS_MAX 8
+/* What a host was measured at is believed so long; calls that differ by less than this are alike.
+ */
+#define MEASURED_US  (10 * HTH_US_PER_S)
+#define COST_STEP_US (16 * HTH_US_PER_MS)
 
 /* The breaker's answer for one host, asked once per routing: asking takes the probe. */
 struct decision {
+    struct hth_peer_id id; /* of the host that has the slot */
     uint64_t route;
     bool allowed;
     bool tripped; /* its breaker opened, at that time */
     int64_t opened_us;
     uint32_t cuts; /* since its last answer; */
     bool forgiven; /* too */
+    bool warned;   /* of its answers */
+    bool suspect;  /* the last that were judged were bad: that it answers at all is no success */
+    int64_t call_us, call_at_us; /* how long its forwards take, and when that was learned; 0: no */
 };
 
 struct net_port {
@@ -29,6 +39,7 @@ struct net_port {
     struct hth_env *env;
     struct hth_directory *directory;
     struct hth_breaker *breaker;
+    struct hth_trust *trust;
     struct hth_expert_client *client;
     uint32_t layers;
     uint32_t layer_no[HTH_MODEL_LAYERS_MAX]; /* number in the directory */
@@ -37,16 +48,22 @@ struct net_port {
     size_t decisions_count;
     enum hth_dtype wire;
     int64_t grace_us, timeout_us;
+    struct hth_metric *m_bad, *m_refused;
 };
 
 struct net_batch {
     struct hth_port_batch base;
     struct hth_expert_batch *batch;
+    uint32_t layer;
+    bool judged;
 };
 
 /* By the directory's number of the host. */
-static struct decision *decision_of(struct net_port *port, uint32_t slot)
+static struct decision *decision_of(struct net_port *port, uint32_t slot,
+                                    const struct hth_peer_id *id)
 {
+    struct decision *decision;
+
     if (slot >= port->decisions_count) {
         size_t count = HTH_MAX((size_t)slot + 1, 2 * port->decisions_count);
 
@@ -55,7 +72,10 @@ static struct decision *decision_of(struct net_port *port, uint32_t slot)
                (count - port->decisions_count) * sizeof(*port->decisions));
         port->decisions_count = count;
     }
-    return &port->decisions[slot];
+    decision = &port->decisions[slot];
+    if (hth_peer_id_cmp(&decision->id, id) != 0)
+        *decision = (struct decision){.id = *id};
+    return decision;
 }
 
 /* NULL: the directory does not know it any more. */
@@ -65,7 +85,7 @@ static struct decision *decision_for(struct net_port *port, const struct hth_pee
 
     if (!hth_directory_host_find(port->directory, host, &status))
         return NULL;
-    return decision_of(port, status.ref.slot);
+    return decision_of(port, status.ref.slot, host);
 }
 
 /* That a call was cut short, as enough of the others had answered, says nothing about a host, but
@@ -93,6 +113,8 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
 
     (void)rtt_us;
     err = judge_cut(decision, err);
+    if (err == HTH_OK && decision != NULL && decision->suspect)
+        return;
     if (hth_breaker_report(port->breaker, host, err, now)) {
         int64_t retry_us = hth_breaker_retry_at(port->breaker, host) - now;
 
@@ -144,7 +166,7 @@ static void hide(struct net_port *port, const struct hth_peer_id *host)
 
 static bool allowed(struct net_port *port, const struct hth_host_ref *host)
 {
-    struct decision *decision = decision_of(port, host->slot);
+    struct decision *decision = decision_of(port, host->slot, &host->id);
     int64_t now = hth_now_us(port->env);
 
     if (decision->route == port->base.route)
@@ -162,36 +184,94 @@ static bool allowed(struct net_port *port, const struct hth_host_ref *host)
     return decision->allowed;
 }
 
+/* What a call of it costs, in steps of four: what this peer measured a short while ago goes before
+ * what the host says of itself, which costs a liar nothing. */
+static uint32_t cost_of(struct net_port *port, const struct hth_host_ref *host)
+{
+    const struct decision *decision = decision_of(port, host->slot, &host->id);
+    int64_t us = (int64_t)host->queue_ms * HTH_US_PER_MS;
+    uint32_t steps = 0;
+
+    if (decision->call_us > 0 && hth_now_us(port->env) - decision->call_at_us < MEASURED_US)
+        us = decision->call_us;
+    for (; us >= COST_STEP_US; us /= 4)
+        steps++;
+    return steps;
+}
+
+/* The cheapest first. Those that cost alike are ordered by who asks, so that trainers use different
+ * copies and no host is the first of all by its name. */
+static void order_hosts(struct net_port *port, struct hth_host_ref *hosts, size_t n)
+{
+    struct rank {
+        uint32_t cost;
+        uint64_t hash;
+    } rank[HTH_DIR_REPLICAS_MAX];
+
+    for (size_t i = 0; i < n; i++) {
+        struct hth_host_ref host = hosts[i];
+        struct rank r = {cost_of(port, &host), hth_trust_spread(&port->env->self, &host.id)};
+        size_t at = i;
+
+        for (; at > 0 && (rank[at - 1].cost > r.cost ||
+                          (rank[at - 1].cost == r.cost && rank[at - 1].hash > r.hash));
+             at--) {
+            hosts[at] = hosts[at - 1];
+            rank[at] = rank[at - 1];
+        }
+        hosts[at] = host;
+        rank[at] = r;
+    }
+}
+
+/* The first that may be asked. Copies that answered badly are left to the second round: who sees
+ * only experts that nobody may be asked for would go on without any, and fast. */
+static size_t pick_host(struct net_port *port, uint32_t layer, uint32_t expert,
+                        const struct hth_host_ref *hosts, size_t n)
+{
+    int64_t now = hth_now_us(port->env);
+
+    for (size_t i = 0; i < n; i++)
+        if (hth_trust_peek(port->trust, &hosts[i].id, layer, expert, false, now) &&
+            allowed(port, &hosts[i])) {
+            hth_trust_take(port->trust, &hosts[i].id, layer, expert, now);
+            return i;
+        }
+    for (size_t i = 0; i < n; i++)
+        if (allowed(port, &hosts[i]))
+            return i;
+    return n;
+}
+
 static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
                      struct hth_expert_target *out)
 {
     struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
-    struct hth_host_ref hosts[HOSTS_PER_EXPERT_MAX];
-    bool found = false;
-    size_t n;
+    struct hth_host_ref hosts[HTH_DIR_REPLICAS_MAX];
+    size_t n, first;
 
     memset(out, 0, sizeof(*out));
     n = hth_directory_hosts_of(port->directory, port->layer_no[layer], expert, hosts,
                                HTH_ARRAY_LEN(hosts));
+    order_hosts(port, hosts, n);
     hth_grid_coords(&port->grid[layer], expert, out->coord);
     for (uint32_t i = port->grid[layer].ndim; i < HTH_GRID_DIMS_MAX; i++)
         out->coord[i] = 0;
-    for (size_t i = 0; i < n && !out->has_replica; i++) {
-        /* A probe is for who is asked, not for who stands by. */
-        if (found ? hth_breaker_state(port->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED
-                  : !allowed(port, &hosts[i]))
+    first = pick_host(port, layer, expert, hosts, n);
+    if (first == n)
+        return false;
+    out->host = hosts[first].id;
+    out->addr = hosts[first].addr;
+    /* A probe is for who is asked, not for who stands by. */
+    for (size_t i = first + 1; i < n && !out->has_replica; i++) {
+        if (!hth_trust_peek(port->trust, &hosts[i].id, layer, expert, true, 0) ||
+            hth_breaker_state(port->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED)
             continue;
-        if (!found) {
-            out->host = hosts[i].id;
-            out->addr = hosts[i].addr;
-            found = true;
-        } else {
-            out->replica_host = hosts[i].id;
-            out->replica_addr = hosts[i].addr;
-            out->has_replica = true;
-        }
+        out->replica_host = hosts[i].id;
+        out->replica_addr = hosts[i].addr;
+        out->has_replica = true;
     }
-    return found;
+    return true;
 }
 
 static void count_batch(struct hth_port *port, const struct net_batch *b)
@@ -238,12 +318,92 @@ static void net_host(const struct hth_port_batch *base, uint32_t target,
     io->has_replica = false;
 }
 
-static uint32_t net_unpack(const struct hth_port_batch *base, float *out, size_t stride,
-                           uint8_t *ok)
+static uint32_t net_unpack(struct hth_port_batch *base, float *out, size_t stride, uint8_t *ok)
 {
     const struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
 
     return hth_expert_batch_unpack(b->batch, out, stride, ok);
+}
+
+/* ---- judging ------------------------------------------------------------------------------- */
+
+/* Once for each host, with numbers; the rest is counted. */
+static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, uint32_t expert,
+                    enum hth_err err, double gain)
+{
+    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
+    const struct hth_grid *grid = &port->grid[b->layer];
+    struct decision *decision = decision_for(port, host);
+    char id[HTH_PEER_SHORT_LEN], uid[HTH_UID_TEXT_MAX], much[96] = "";
+    const char *what = b->base.backward ? "gradients" : "answers";
+
+    if (decision == NULL || decision->warned)
+        return;
+    decision->warned = true;
+    if (gain > 0)
+        snprintf(much, sizeof(much), "; they were %.3g times as large as what they answer", gain);
+    HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN,
+            "host %s: no use of its %s for expert %s: %s%s; left out, and other copies go first",
+            hth_peer_id_short(host, id), what, hth_grid_uid_text(grid, expert, uid),
+            hth_err_text(err), much);
+}
+
+static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
+                       enum hth_err err, double gain)
+{
+    struct net_batch *b = arg;
+    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
+    struct hth_port_stats *stats = &b->base.port->stats;
+    uint32_t full[HTH_GRID_DIMS_MAX] = {0}, expert;
+
+    memcpy(full, coord, port->grid[b->layer].ndim * sizeof(full[0]));
+    expert = hth_grid_index(&port->grid[b->layer], full);
+    hth_trust_report(port->trust, host, b->layer, expert, b->base.backward, err,
+                     hth_now_us(port->env));
+    if (err == HTH_OK) {
+        if (gain > stats->top_gain) {
+            stats->top_gain = gain;
+            stats->top_host = *host;
+        }
+        return;
+    }
+    if (gain > 0 || err == HTH_E_NOT_FINITE) {
+        stats->parts_bad++;
+        hth_metric_add(port->m_bad, 1);
+    } else {
+        stats->parts_refused++;
+        hth_metric_add(port->m_refused, 1);
+    }
+    warn_of(b, host, expert, err, gain);
+}
+
+static void judge_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+{
+    struct net_batch *b = arg;
+    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
+    struct decision *decision = decision_for(port, host);
+
+    if (decision != NULL && rtt_us > 0 && !b->base.backward) {
+        decision->call_us += (rtt_us - decision->call_us) / (decision->call_us > 0 ? 8 : 1);
+        decision->call_at_us = hth_now_us(port->env);
+    }
+    if (decision == NULL || (err == HTH_OK && !decision->suspect))
+        return; /* that it answered was told */
+    decision->suspect = err != HTH_OK;
+    /* Whatever it says of its parts, it is its fault, and not of this machine. */
+    on_host(port, host, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, rtt_us);
+}
+
+static void net_judge(struct hth_port_batch *base)
+{
+    struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
+    struct net_port *port = HTH_CONTAINER(base->port, struct net_port, base);
+
+    if (b->batch == NULL || b->judged)
+        return;
+    b->judged = true;
+    hth_trust_learn(port->trust, b->layer, base->backward, hth_expert_batch_gain(b->batch));
+    hth_expert_batch_judge(b->batch, judge_host, judge_part, b);
 }
 
 static void net_batch_free(struct hth_port_batch *base)
@@ -258,6 +418,7 @@ static const struct hth_port_batch_ops net_batch_ops = {
     .verdicts = net_verdicts,
     .host = net_host,
     .unpack = net_unpack,
+    .judge = net_judge,
     .free = net_batch_free,
 };
 
@@ -291,6 +452,7 @@ static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *
         .grace_us = port->grace_us,
         .timeout_us = port->timeout_us,
         .wire = port->wire,
+        .gain_max = hth_trust_gain_max(port->trust, call->layer, call->dy != NULL),
         .trace_id = call->trace_id,
     };
     enum hth_err err;
@@ -310,6 +472,7 @@ static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *
         .done = done,
         .arg = arg,
     };
+    b->layer = call->layer;
     err = hth_experts_call(port->client, &c, net_done, b, &b->batch);
     if (err != HTH_OK) {
         hth_free(b);
@@ -348,6 +511,7 @@ static void net_free(struct hth_port *base)
 
     hth_expert_client_free(port->client);
     hth_breaker_free(port->breaker);
+    hth_trust_free(port->trust);
     hth_free(port->decisions);
     hth_free(port);
 }
@@ -393,12 +557,18 @@ enum hth_err hth_port_net_new(const struct hth_port_opts *opts, struct hth_port 
     port->wire = opts->wire;
     port->grace_us = opts->grace_us;
     port->timeout_us = opts->timeout_us;
+    port->m_bad = hth_counter(opts->env->metrics, "hearth_train_parts_bad_total",
+                              "Experts of a request with answers that were not used");
+    port->m_refused = hth_counter(opts->env->metrics, "hearth_train_parts_refused_total",
+                                  "Experts of a request that the host refused");
     client.budget = opts->budget;
     client.on_host = on_host;
     client.arg = port;
     rng = hth_rng_split(&opts->env->rng, "breaker", 0);
     HTH_GOTO(fail, open_layers(port, opts));
     HTH_GOTO(fail, hth_breaker_new(&breaker, &rng, &port->breaker));
+    rng = hth_rng_split(&opts->env->rng, "trust", 0);
+    HTH_GOTO(fail, hth_trust_new(&rng, &port->trust));
     HTH_GOTO(fail, hth_expert_client_new(opts->env, opts->rpc, &client, &port->client));
     *out = &port->base;
     return HTH_OK;

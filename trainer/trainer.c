@@ -171,6 +171,14 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
     /* A canceled job means that the program ends: no error, and nobody to tell. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,
             "training stops: %s", hth_err_text(err));
+    if (err == HTH_E_NOT_FINITE && t->port->stats.top_gain > 0) {
+        char id[HTH_PEER_SHORT_LEN];
+
+        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
+                "the largest answers since the last update, %.3g times what was asked, came from "
+                "host %s",
+                t->port->stats.top_gain, hth_peer_id_short(&t->port->stats.top_host, id));
+    }
     hth_trainer_pump_soon(t);
 }
 
@@ -349,6 +357,8 @@ static void make_metrics(struct hth_trainer *t)
                                "Micro-batches that gave no update"),
         .lost_rows = hth_counter(m, "hearth_train_rows_without_expert_total",
                                  "Rows that took the residual path for want of an answer"),
+        .bad = hth_counter(m, "hearth_train_answers_bad_total",
+                           "Answers not used, being not finite or too large"),
         .loss = hth_gauge(m, "hearth_train_loss", "Moving average of the loss, in nats per row"),
         .staleness = hth_histogram(m, "hearth_train_staleness_updates",
                                    "Updates between a micro-batch's start and its gradient", 1),
@@ -439,6 +449,8 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     out->answers = p->answers;
     out->answers_missing = p->missing;
     out->backward_missing = p->backward_missing;
+    out->parts_bad = p->parts_bad;
+    out->parts_refused = p->parts_refused;
     out->bytes_out = p->bytes_out;
     out->bytes_in = p->bytes_in;
     out->live_experts = p->live_experts;

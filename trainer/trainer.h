@@ -66,7 +66,9 @@ struct hth_train_stats {
     uint64_t bytes_out, bytes_in;      /* of tensors */
     /* units, in training and evaluation; short: with fewer than top_k answers; of those mixed */
     uint64_t rows_without_expert, rows_below_k_min, rows_short, rows_mixed;
-    uint64_t not_finite_answers;
+    uint64_t answers_bad;        /* of pairs, both ways: not finite or too large, and not used */
+    uint64_t parts_bad;          /* experts of a request for which there were such, */
+    uint64_t parts_refused;      /* and for which the host had an error */
     uint64_t flights_not_finite; /* dropped for their loss or gradient */
     uint64_t flights_failed;     /* dropped for an error of this machine */
     uint64_t flights_landed;     /* with a gradient */

@@ -169,7 +169,7 @@ struct hth_newcomer {
 
 /* What the node's metrics show of a trainer. */
 struct hth_train_metrics {
-    struct hth_metric *updates, *samples, *dropped, *lost_rows, *loss, *staleness;
+    struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness;
 };
 
 struct hth_trainer {

@@ -295,6 +295,97 @@ static void infinite_answers_are_found(void **state)
     scene_end(&s);
 }
 
+struct judged {
+    uint32_t parts, bad, hosts, hosts_bad;
+    enum hth_err err;
+    double gain;
+};
+
+static void on_part(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
+                    enum hth_err err, double gain)
+{
+    struct judged *j = arg;
+
+    (void)host;
+    j->parts++;
+    j->gain = fmax(j->gain, gain);
+    if (err == HTH_OK)
+        return;
+    j->bad++;
+    j->err = err;
+    assert_int_equal(coord[0], 1); /* the second expert */
+}
+
+static void on_judged(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+{
+    struct judged *j = arg;
+
+    (void)host;
+    assert_true(rtt_us > 0);
+    j->hosts++;
+    j->hosts_bad += err != HTH_OK;
+}
+
+/* The second of four experts has its output's bias at `value`: what becomes of its answers. */
+static struct judged answers_of(float value, double gain_max, uint32_t *refused)
+{
+    enum { N = 4 };
+    struct hth_expert_pair pairs[N] = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};
+    float *x = normals(1, D), out[N * D];
+    struct judged j = {0};
+    struct hth_expert_call call;
+    struct hth_params *p;
+    struct hth_tensor tx;
+    struct outcome o;
+    uint8_t ok[N];
+    struct scene s;
+
+    scene_start(&s, NULL, 1, N, NULL);
+    p = hth_expert_params((struct hth_expert *)(uintptr_t)host_expert(&s.host[0], 1));
+    for (int i = 0; i < D; i++) /* the last tensor is b2 [D] */
+        hth_params_flat(p, HTH_PART_VALUE)[hth_params_flat_len(p) - 1 - (size_t)i] = value;
+    hth_params_touched(p);
+    tx = tensor_of(x, 1);
+    call = call_of(&s, &tx, pairs, N);
+    call.gain_max = gain_max;
+    run_call(&s, &call, &o);
+    assert_int_equal(hth_expert_batch_ok_count(o.batch), N);
+    *refused = hth_expert_batch_unpack(o.batch, out, D, ok);
+    assert_int_equal(*refused, !ok[1]);
+    assert_true(ok[0] && ok[2] && ok[3]);
+    for (int i = 0; i < D && !ok[1]; i++)
+        assert_close(out[D + i], 0, 0, 0);
+    assert_true(hth_expert_batch_gain(o.batch) < 10);
+    hth_expert_batch_judge(o.batch, on_judged, on_part, &j);
+    hth_expert_batch_judge(o.batch, on_judged, on_part, &j); /* tells nothing twice */
+    assert_int_equal(j.parts, N);
+    assert_int_equal(j.hosts, 1);
+    assert_int_equal(j.hosts_bad, 0); /* most of its parts are good */
+    assert_int_equal(j.bad, *refused);
+    hth_expert_batch_free(o.batch);
+    hth_blob_unref(tx.blob);
+    hth_aligned_free(x);
+    scene_end(&s);
+    return j;
+}
+
+/* Numbers that are finite and yet of no use are left out, beyond 1e15 in any case. */
+static void large_answers_are_left_out(void **state)
+{
+    uint32_t refused;
+
+    (void)state;
+    (void)answers_of(10, 0, &refused);
+    assert_int_equal(refused, 0);
+    assert_true(answers_of(80, 0, &refused).gain > 50 && refused == 0);
+    assert_int_equal(answers_of(200, 0, &refused).err, HTH_E_RANGE);
+    assert_int_equal(answers_of(200, 300, &refused).err, HTH_OK);
+    assert_int_equal(answers_of(1e14f, 1e30, &refused).err, HTH_OK);
+    assert_int_equal(answers_of(2e15f, 1e30, &refused).err, HTH_E_RANGE);
+    assert_int_equal(answers_of(3e38f, 1e30, &refused).err, HTH_E_RANGE);
+    assert_int_equal(answers_of(NAN, 0, &refused).err, HTH_E_NOT_FINITE);
+}
+
 /* ---- failures ------------------------------------------------------------------------------ */
 
 static void a_dead_host_costs_only_its_pairs(void **state)
@@ -804,6 +895,7 @@ int main(void)
         cmocka_unit_test(sequences_travel_whole),
         cmocka_unit_test(narrow_wire_is_close),
         cmocka_unit_test(infinite_answers_are_found),
+        cmocka_unit_test(large_answers_are_left_out),
         cmocka_unit_test(a_dead_host_costs_only_its_pairs),
         cmocka_unit_test(grace_ends_the_wait),
         cmocka_unit_test(replicas_step_in),

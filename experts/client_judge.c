@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client_judge.c: the answers, spread out, and whether their numbers may be used (client.h has the
+ * equations). A job looks at them; the loop then tells what was found of whom.
+ */
+#include "experts/client_int.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So many gains, evenly apart, tell what is usual in a batch. */
+#define SAMPLE_MAX 256
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static const float *rows_of(const struct hth_tensor *t, size_t first)
+{
+    return (const float *)(const void *)(t->blob->data + t->offset) + first;
+}
+
+/* The squares that pair i's answer is held against; n numbers. */
+static double asked(const struct hth_expert_batch *b, uint32_t i, size_t n)
+{
+    if (b->backward)
+        return hth_rows_sumsq(rows_of(&b->dy, i * n), n);
+    return fmax(hth_rows_sumsq(rows_of(&b->x, b->pairs[i].unit * n), n), (double)n);
+}
+
+/* sqrt of the ratio; of nothing to nothing 0. */
+static double gain_of(double out, double in)
+{
+    return out > 0 ? sqrt(out / in) : 0;
+}
+
+static int gain_cmp(const void *pa, const void *pb)
+{
+    const float *a = pa, *b = pb;
+
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* The lower quartile: who has less than three quarters of the pairs can't raise it beyond what
+ * others have. */
+static double usual(const float *gains, uint32_t count)
+{
+    float sample[SAMPLE_MAX];
+    uint32_t n = 0, step = count / SAMPLE_MAX + 1;
+
+    for (uint32_t i = 0; i < count; i += step)
+        if (gains[i] >= 0)
+            sample[n++] = gains[i];
+    if (n == 0)
+        return 0;
+    qsort(sample, n, sizeof(sample[0]), gain_cmp);
+    return sample[(n - 1) / 4];
+}
+
+/* Whether our own rows were such that a host may refuse them. */
+static bool are_ours_bad(const struct hth_expert_batch *b, uint32_t i, size_t n)
+{
+    return !hth_rows_below(rows_of(&b->x, b->pairs[i].unit * n), n, HTH_EXPERT_NUMBER_MAX) ||
+           (b->backward && !hth_rows_below(rows_of(&b->dy, i * n), n, HTH_EXPERT_NUMBER_MAX));
+}
+
+/* The answer's rows to `to`; its gain, or -1 if it is not finite or beyond all bounds. */
+static float take(struct hth_expert_batch *b, uint32_t i, size_t n, float *to)
+{
+    const double most = (double)HTH_EXPERT_NUMBER_MAX * (double)HTH_EXPERT_NUMBER_MAX;
+    const struct cl_place *at = &b->places[i];
+    struct cl_group *g = b->groups[at->group];
+    const uint8_t *from =
+        g->reply.blob->data + g->reply.offset + at->row * hth_rows_bytes(b->wire, b->d);
+    double out, gain;
+
+    hth_rows_to_f32(from, b->wire, b->block_rows, b->d, to);
+    out = hth_rows_sumsq(to, n);
+    if (!isfinite(out)) {
+        g->status[at->part] = HTH_E_NOT_FINITE;
+        return -1;
+    }
+    gain = fmin(gain_of(out, asked(b, i, n)), FLT_MAX);
+    g->gain[at->part] = fmaxf(g->gain[at->part], (float)gain);
+    if (out <= most)
+        return (float)gain;
+    g->status[at->part] = HTH_E_RANGE;
+    return -1;
+}
+
+/* ---- a job --------------------------------------------------------------------------------- */
+
+/* Gains of pairs, or -1 where there is none. */
+static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, uint8_t *ok,
+                         float *gains)
+{
+    size_t n = (size_t)b->block_rows * b->d;
+    uint32_t refused = 0;
+
+    for (uint32_t i = 0; i < b->pairs_count; i++) {
+        const struct cl_place *at = &b->places[i];
+        enum hth_err *status = &b->groups[at->group]->status[at->part];
+
+        gains[i] = -1;
+        if (b->verdicts[i] == HTH_OK) {
+            gains[i] = take(b, i, n, out + i * stride);
+            refused += gains[i] < 0;
+        } else if ((*status == HTH_E_NOT_FINITE || *status == HTH_E_RANGE) &&
+                   are_ours_bad(b, i, n)) {
+            *status = HTH_E_CANCELED; /* says nothing of the host */
+        }
+        ok[i] = gains[i] >= 0;
+        if (!ok[i])
+            memset(out + i * stride, 0, n * sizeof(float));
+    }
+    return refused;
+}
+
+uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, size_t stride,
+                                 uint8_t *ok)
+{
+    size_t n = (size_t)batch->block_rows * batch->d;
+    float *gains = hth_new_array(float, batch->pairs_count);
+    uint32_t refused = take_all(batch, out, stride, ok, gains);
+    double most = batch->gain_max;
+
+    batch->gain_usual = usual(gains, batch->pairs_count);
+    if (most <= 0)
+        most = HTH_EXPERT_GAIN_FACTOR * fmax(batch->gain_usual, 1);
+    for (uint32_t i = 0; i < batch->pairs_count; i++) {
+        const struct cl_place *at = &batch->places[i];
+
+        if (!(gains[i] > most))
+            continue;
+        batch->groups[at->group]->status[at->part] = HTH_E_RANGE;
+        memset(out + i * stride, 0, n * sizeof(float));
+        ok[i] = 0;
+        refused++;
+    }
+    hth_free(gains);
+    return refused;
+}
+
+double hth_expert_batch_gain(const struct hth_expert_batch *batch)
+{
+    return batch->gain_usual;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+/* E_NORM is a host's own rule for gradients; a canceled part says nothing. */
+static bool is_told(const struct hth_expert_batch *b, enum hth_err status)
+{
+    return status != HTH_E_CANCELED && !(status == HTH_E_NORM && b->backward);
+}
+
+static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
+                        hth_expert_part_fn *on_part, void *arg)
+{
+    const struct hth_expert_batch *b = g->batch;
+    enum hth_err worst = HTH_OK;
+    uint32_t bad = 0;
+
+    for (uint32_t i = 0; i < g->parts; i++) {
+        if (!is_told(b, g->status[i]))
+            continue;
+        bad += g->status[i] != HTH_OK;
+        if (g->status[i] != HTH_OK)
+            worst = g->status[i];
+        if (on_part != NULL)
+            on_part(arg, &g->to.peer, g->coord + (size_t)i * b->ndim, g->status[i],
+                    (double)g->gain[i]);
+    }
+    if (on_host != NULL)
+        on_host(arg, &g->to.peer, 2 * bad > g->parts ? worst : HTH_OK, g->rtt_us);
+}
+
+void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
+                            hth_expert_part_fn *on_part, void *arg)
+{
+    for (uint32_t i = 0; batch->finished && i < batch->groups_count; i++) {
+        struct cl_group *g = batch->groups[i];
+
+        if (!g->answered)
+            continue;
+        g->answered = false;
+        judge_group(g, on_host, on_part, arg);
+    }
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_trust.c: copies that answered badly, what gains are usual, and who goes first. */
+#include "support/test.h"
+
+#include "core/limits.h"
+#include "trainer/port_trust.h"
+
+#define S HTH_US_PER_S
+
+static struct hth_trust *trust_new(void)
+{
+    struct hth_trust *trust;
+    struct hth_rng rng;
+
+    hth_rng_init(&rng, 1);
+    assert_ok(hth_trust_new(&rng, &trust));
+    return trust;
+}
+
+static void a_copy_is_judged_by_itself(void **state)
+{
+    static const struct {
+        enum hth_err err;
+        uint32_t times;
+    } bad[] = {{HTH_E_NOT_FINITE, 1},
+               {HTH_E_RANGE, 1},
+               {HTH_E_NO_SUCH_EXPERT, 1},
+               {HTH_E_BUSY, 2},
+               {HTH_E_NO_MEMORY, 2}}; /* theirs, whatever it says */
+    const struct hth_peer_id host = {{1, 2, 3}}, other = {{1, 2, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        for (int backward = 0; backward < 2; backward++) {
+            struct hth_trust *t = trust_new();
+
+            for (uint32_t n = 0; n < bad[i].times; n++) {
+                assert_true(hth_trust_peek(t, &host, 1, 5, false, 0));
+                hth_trust_report(t, &host, 1, 5, backward, bad[i].err, 0);
+            }
+            assert_false(hth_trust_peek(t, &host, 1, 5, false, 0));
+            assert_true(hth_trust_peek(t, &host, 1, 4, true, 0));
+            assert_true(hth_trust_peek(t, &host, 0, 5, true, 0));
+            assert_true(hth_trust_peek(t, &other, 1, 5, true, 0));
+            /* One probe after the back-off; who stands by has to be in no trouble. */
+            assert_true(hth_trust_peek(t, &host, 1, 5, false, 2 * S));
+            assert_false(hth_trust_peek(t, &host, 1, 5, true, 2 * S));
+            hth_trust_take(t, &host, 1, 5, 2 * S);
+            assert_false(hth_trust_peek(t, &host, 1, 5, false, 2 * S));
+            hth_trust_report(t, &host, 1, 5, backward, HTH_OK, 2 * S);
+            assert_true(hth_trust_peek(t, &host, 1, 5, true, 2 * S));
+            hth_trust_free(t);
+        }
+    }
+}
+
+/* However often it was found lying, it is tried again within 8 s and a quarter. */
+static void back_off_is_short(void **state)
+{
+    const struct hth_peer_id host = {{9}};
+    struct hth_trust *t = trust_new();
+    int64_t now = 0, from = 0;
+
+    (void)state;
+    for (int i = 0; i < 8; i++, from = now) {
+        hth_trust_report(t, &host, 0, 0, false, HTH_E_RANGE, now);
+        while (!hth_trust_peek(t, &host, 0, 0, false, now))
+            now += S / 100;
+        assert_true(now - from <= 10 * S);
+        hth_trust_take(t, &host, 0, 0, now);
+    }
+    assert_true(now > 20 * S);
+    hth_trust_free(t);
+}
+
+static void what_is_usual_decides(void **state)
+{
+    static const double gains[] = {0.5, 7, 1e6, 3, 0, 5}; /* 0 is none; the median is 5 */
+    struct hth_trust *t = trust_new();
+
+    (void)state;
+    assert_true(hth_trust_gain_max(t, 0, false) == 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(gains); i++)
+        hth_trust_learn(t, 0, false, gains[i]);
+    assert_close(hth_trust_gain_max(t, 0, false), 5 * HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    assert_true(hth_trust_gain_max(t, 0, true) == 0 && hth_trust_gain_max(t, 1, false) == 0);
+    /* Small ones never make the limit smaller than what is usual anyway. */
+    for (int i = 0; i < 100; i++)
+        hth_trust_learn(t, 0, false, 1e-9);
+    assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    /* Seven of fifteen are not enough to raise it, eight are. */
+    for (int i = 0; i < 7; i++)
+        hth_trust_learn(t, 0, false, 50);
+    assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    hth_trust_learn(t, 0, false, 50);
+    assert_close(hth_trust_gain_max(t, 0, false), 50 * HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    hth_trust_free(t);
+}
+
+/* Of 100 peers each of two hosts is the first of about half. */
+static void trainers_use_different_copies(void **state)
+{
+    const struct hth_peer_id a = {{0}}, b = {{0xff}};
+    uint32_t first = 0;
+
+    (void)state;
+    for (uint8_t i = 0; i < 100; i++) {
+        const struct hth_peer_id self = {{i, 77}};
+
+        first += hth_trust_spread(&self, &a) < hth_trust_spread(&self, &b);
+    }
+    assert_true(first > 30 && first < 70);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_is_judged_by_itself),
+        cmocka_unit_test(back_off_is_short),
+        cmocka_unit_test(what_is_usual_decides),
+        cmocka_unit_test(trainers_use_different_copies),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* port_trust.c: breakers of copies, and what gains are usual. */
+#include "trainer/port_trust.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/limits.h"
+#include "core/mem.h"
+#include "gating/breaker.h"
+#include "trainer/model.h"
+
+#define GAINS_KEPT 15
+#define GAINS_MIN  4
+/* Short: a probe costs some rows one expert, and a host that was started again has to read its
+ * experts before it has them. */
+#define COPY_BACKOFF_MAX_US (8 * HTH_US_PER_S)
+#define COPY_PROBE_US       (5 * HTH_US_PER_S)
+
+struct gains {
+    float last[GAINS_KEPT]; /* a ring */
+    uint64_t count;         /* ever */
+};
+
+struct hth_trust {
+    struct hth_breaker *copies;
+    struct gains gains[HTH_MODEL_LAYERS_MAX][2];
+};
+
+enum hth_err hth_trust_new(const struct hth_rng *rng, struct hth_trust **out)
+{
+    struct hth_breaker_opts opts = HTH_BREAKER_OPTS_INIT;
+    opts.backoff_max_us = COPY_BACKOFF_MAX_US;
+    opts.probe_timeout_us = COPY_PROBE_US;
+    struct hth_trust *trust = hth_new(struct hth_trust);
+    enum hth_err err = hth_breaker_new(&opts, rng, &trust->copies);
+
+    *out = err == HTH_OK ? trust : NULL;
+    if (err != HTH_OK)
+        hth_free(trust);
+    return err;
+}
+
+void hth_trust_free(struct hth_trust *trust)
+{
+    if (trust == NULL)
+        return;
+    hth_breaker_free(trust->copies);
+    hth_free(trust);
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+/* A name of its own for each direction of a copy: ids are hashes, so that nobody has one that
+ * differs from another's in these bytes alone. */
+static struct hth_peer_id copy_id(const struct hth_peer_id *host, uint32_t layer, uint32_t expert,
+                                  bool backward)
+{
+    struct hth_peer_id id = *host;
+    uint32_t what[2] = {layer << 1 | backward, expert};
+
+    for (uint32_t i = 0; i < sizeof(what); i++)
+        id.b[i] ^= (uint8_t)(what[i / 4] >> (i % 4 * 8));
+    return id;
+}
+
+bool hth_trust_peek(const struct hth_trust *trust, const struct hth_peer_id *host, uint32_t layer,
+                    uint32_t expert, bool closed, int64_t now_us)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        struct hth_peer_id id = copy_id(host, layer, expert, backward);
+
+        if (closed ? hth_breaker_state(trust->copies, &id) != HTH_BREAKER_CLOSED
+                   : !hth_breaker_peek(trust->copies, &id, now_us))
+            return false;
+    }
+    return true;
+}
+
+void hth_trust_take(struct hth_trust *trust, const struct hth_peer_id *host, uint32_t layer,
+                    uint32_t expert, int64_t now_us)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        struct hth_peer_id id = copy_id(host, layer, expert, backward);
+        bool yes = hth_breaker_allow(trust->copies, &id, now_us);
+
+        HTH_ASSERT(yes);
+    }
+}
+
+void hth_trust_report(struct hth_trust *trust, const struct hth_peer_id *host, uint32_t layer,
+                      uint32_t expert, bool backward, enum hth_err err, int64_t now_us)
+{
+    struct hth_peer_id id = copy_id(host, layer, expert, backward);
+    bool at_once = err == HTH_E_NOT_FINITE || err == HTH_E_RANGE || err == HTH_E_NO_SUCH_EXPERT;
+    /* In the breaker's words: a hard failure, or a soft one. */
+    enum hth_err verdict = at_once ? HTH_E_PROTOCOL : HTH_E_NOT_FINITE;
+
+    hth_breaker_report(trust->copies, &id, err == HTH_OK ? HTH_OK : verdict, now_us);
+}
+
+/* ---- gains --------------------------------------------------------------------------------- */
+
+void hth_trust_learn(struct hth_trust *trust, uint32_t layer, bool backward, double gain)
+{
+    struct gains *g = &trust->gains[layer][backward];
+
+    if (gain > 0)
+        g->last[g->count++ % GAINS_KEPT] = (float)gain;
+}
+
+double hth_trust_gain_max(const struct hth_trust *trust, uint32_t layer, bool backward)
+{
+    const struct gains *g = &trust->gains[layer][backward];
+    uint32_t n = (uint32_t)HTH_MIN(g->count, (uint64_t)GAINS_KEPT), below;
+
+    if (n < GAINS_MIN)
+        return 0;
+    /* The lower median is the one that exactly (n - 1) / 2 of the others come before. */
+    for (uint32_t i = 0; i < n; i++) {
+        below = 0;
+        for (uint32_t j = 0; j < n; j++)
+            below += g->last[j] < g->last[i] || (g->last[j] == g->last[i] && j < i);
+        if (below == (n - 1) / 2)
+            return HTH_EXPERT_GAIN_FACTOR * fmax((double)g->last[i], 1);
+    }
+    return 0;
+}
+
+/* ---- order --------------------------------------------------------------------------------- */
+
+uint64_t hth_trust_spread(const struct hth_peer_id *self, const struct hth_peer_id *host)
+{
+    uint64_t a = 0, b = 0;
+
+    for (int i = 0; i < 8; i++) {
+        a = a << 8 | self->b[i];
+        b = b << 8 | host->b[i];
+    }
+    return hth_mix64(hth_mix64(a) ^ b);
+}
