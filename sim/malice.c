@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* malice.c: hosts that answer wrongly or never: the liar and the mute. */
+/* malice.c: hosts that answer wrongly or never. */
 #include "sim/malice.h"
 
 #include <math.h>
@@ -231,3 +231,87 @@ static enum hth_err liar_start(const struct hth_malice_place *place, void **self
 }
 
 const struct hth_malice hth_malice_liar = {.name = "liar", .start = liar_start, .stop = host_stop};
+
+/* ---- those who lie always alike -------------------------------------------------------------- */
+
+static void answer_with(struct host *h, struct hth_rpc_request *req, float value)
+{
+    size_t count;
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+
+    if (count > 0)
+        reply_rows(h, req, t[0].dim[0], t[0].dim[1], value);
+    else
+        hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
+}
+
+static void deafen(void *arg, struct hth_rpc_request *req)
+{
+    answer_with(arg, req, 3e38f);
+}
+
+static enum hth_err deafening_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, deafen, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_deafening = {
+    .name = "deafening", .start = deafening_start, .stop = host_stop};
+
+static void shout(void *arg, struct hth_rpc_request *req)
+{
+    answer_with(arg, req, 1e9f);
+}
+
+static enum hth_err loud_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, shout, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_loud = {.name = "loud", .start = loud_start, .stop = host_stop};
+
+/* A reply like a host's that has dropped its experts: every part by itself is refused. */
+static void deny(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_work work;
+    struct hth_rpc_body body = {0};
+    enum hth_err *status;
+    size_t len;
+    const uint8_t *asked = hth_rpc_payload(req, &len);
+    uint8_t *payload = NULL;
+
+    (void)arg;
+    if (hth_work_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
+        hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
+        return;
+    }
+    status = hth_new_array(enum hth_err, work.parts);
+    for (uint32_t i = 0; i < work.parts; i++)
+        status[i] = HTH_E_NO_SUCH_EXPERT;
+    hth_work_reply_pack(status, work.parts, &payload, &body.payload_len);
+    body.payload = payload;
+    hth_rpc_reply(req, &body);
+    hth_free(payload);
+    hth_free(status);
+    hth_work_close(&work);
+}
+
+static enum hth_err naysayer_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, deny, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_naysayer = {
+    .name = "naysayer", .start = naysayer_start, .stop = host_stop};

@@ -12,6 +12,10 @@
  *   liar      a host whose answers have wrong shapes, NaN or too few rows, in turns; as a caller it
  *             sends gradients that are not finite, lists that do not fit, and keys used before
  *   mute      a host that takes every request and never answers
+ *   deafening a host that announces itself likewise and answers 3e38 to everything, both ways: two
+ *             of them are infinite
+ *   loud      the same with 1e9, which no sum minds
+ *   naysayer  has none of the experts that it announces
  *   forger    fills the layers' keys with records that others seem to have signed, with its own
  *             that claim what is not there, with old and future ones, and with noise
  *
@@ -74,7 +78,10 @@ struct hth_malice {
     X(usurper)                                                                                     \
     X(equivocator)                                                                                 \
     X(deserter)                                                                                    \
-    X(replayer)
+    X(replayer)                                                                                    \
+    X(deafening)                                                                                   \
+    X(loud)                                                                                        \
+    X(naysayer)
 
 #define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
 HTH_MALICE_MAP(HTH_MALICE_EXTERN)

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_values.c: trainers of whom one host of eight wants nothing good: numbers that make sums
+ * infinite, numbers that no sum minds, and experts that are not there. It announces a copy of every
+ * expert. No run ends, and each learns like one without it.
+ */
+#include "support/test.h"
+
+#include "kernels/params.h"
+#include "sim/fleet.h"
+#include "sim/fleet_int.h"
+
+#include <inttypes.h>
+
+#define HOSTS    7
+#define TRAINERS 2
+
+struct outcome {
+    uint64_t updates, bad, refused, mixed, alone;
+    double loss;
+};
+
+static struct outcome live(const struct hth_malice *kind, uint64_t seed)
+{
+    const struct hth_fleet_malice malice = {kind, 1};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct outcome out = {0};
+    struct hth_fleet *f;
+
+    o.hosts = HOSTS;
+    o.trainers = TRAINERS;
+    o.average = false;
+    o.checkpoint_us = 0;
+    o.malice = &malice;
+    o.malice_count = kind != NULL;
+    struct hth_world *world = hth_world_new(seed, &w);
+    assert_ok(hth_fleet_new(world, &o, &f));
+    hth_fleet_end_faults(f);
+    hth_world_run_for(world, 15 * HTH_US_PER_S);
+    hth_fleet_expect_recovery(f);
+    hth_world_run_for(world, 5 * HTH_US_PER_S);
+    hth_fleet_check_recovery(f);
+    for (uint32_t i = 0; i < TRAINERS; i++) {
+        struct hth_train_stats s;
+
+        hth_trainer_stats(hth_swarm_trainer_at(f->swarm, i), &s);
+        assert_int_equal(s.flights_not_finite, 0);
+        out.updates += s.updates;
+        out.bad += s.answers_bad;
+        out.refused += s.parts_refused;
+        out.mixed += s.rows_mixed;
+        out.alone += s.rows_short;
+        out.loss += s.loss_ema / TRAINERS;
+    }
+    hth_fleet_stop(f);
+    assert_true(hth_world_run_until_true(world, hth_fleet_all_stopped, f, 20 * HTH_US_PER_S));
+    hth_fleet_check_end(f);
+    assert_string_equal(hth_fleet_why(f), "");
+    hth_world_free(world);
+    hth_fleet_free(f);
+    print_message("%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64
+                  " answers bad, %" PRIu64 " parts refused; %" PRIu64 " of %" PRIu64
+                  " rows short\n",
+                  kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad,
+                  out.refused, out.alone, out.mixed);
+    return out;
+}
+
+static void one_host_of_eight(void **state)
+{
+    static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud,
+                                                     &hth_malice_naysayer};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed);
+
+        assert_true(calm.updates > 400);
+        assert_int_equal(calm.bad + calm.refused, 0);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+            struct outcome r = live(kinds[i], seed);
+
+            assert_true(r.updates * 20 > calm.updates * 19);
+            assert_true(r.loss < 1.1 * calm.loss + 0.02);
+            assert_true(r.alone * 20 < r.mixed); /* who has other copies misses next to nothing */
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_host_of_eight)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
