@@ -33,8 +33,8 @@
  *   backward   |dx| / |dy|          linear in dy: of any size, the expert's slope
  *
  * A pair is refused, which costs its row that expert, if it is not finite, its norm is above
- * HTH_EXPERT_NUMBER_MAX, or its gain is above `gain_max`. Honest gains lie between 0.01 and 10
- * (docs/protocol.md has them), and no host decides alone what is usual: that is the lower quartile
+ * HTH_EXPERT_NUMBER_MAX, or its gain is above `gain_max`. Honest gains lie between 0.1 and 10
+ * (docs/operations.md, Safety), and no host decides alone what is usual: that is the lower quartile
  * over the pairs of a batch, and what is smaller than 1 counts as 1, so that small numbers of one
  * host refuse nobody else's.
  *
