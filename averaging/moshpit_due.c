@@ -15,6 +15,7 @@
 #include "core/mem.h"
 
 #define STEPS_LATE      4 /* that a note may be behind its owner */
+#define STEPS_AHEAD     1 /* that one may be who gathers for the next step during this one */
 
 #define ROUNDS_NEAR     64                     /* that peers who meet may be apart */
 #define ROUND_BELIEVED  (HTH_AVG_STEP_MAX / 2) /* nobody gets there; beyond, counting would end */
@@ -109,6 +110,11 @@ static bool is_before(const struct sweep *s, const struct hth_avg_line *line,
            hth_avg_shape_eq(&line->shape, &s->shape) && hth_avg_line_eq(&theirs, ours);
 }
 
+bool hth_moshpit_has_passed(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    return s->offer.sweep != HTH_AVG_SWEEP_AUTO && p->step > s->offer.sweep + STEPS_AHEAD;
+}
+
 /* What a peer told us itself is newer than its note, unless that says since that it went on: by
  * that peer's clock, as what it told us comes late when the network was cut. */
 static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
@@ -146,7 +152,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
     enum where heard;
 
-    if (n->flags & HTH_ROSTER_BOOTSTRAPPING)
+    if ((n->flags & HTH_ROSTER_BOOTSTRAPPING) || hth_moshpit_has_passed(s, p))
         return NOT_DUE;
     if (where_heard(s, p, &ours, &heard))
         return heard;

@@ -159,6 +159,10 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
 
 /* moshpit_due.c */
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p);
+/* It has taken the step of this sweep, and another: it comes to none of its lines any more,
+ * whatever was heard of it before, nor does it stand in there. Who waited for it would be late to
+ * the others' next steps as well. */
+bool hth_moshpit_has_passed(const struct sweep *s, const struct hth_roster_peer *p);
 uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
 /* The round in which the middle one of those seen is, and not before that of s; that of s itself

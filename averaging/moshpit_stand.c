@@ -147,8 +147,11 @@ struct hole {
 
 static bool can_come(const struct sweep *s, const struct hth_peer_id *id, const struct hole *hole)
 {
+    const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
     enum hth_avg_reason said = hth_look_called(s->look, id, hole->at);
 
+    if (p != NULL && hth_moshpit_has_passed(s, p))
+        return false;
     return said != HTH_AVG_NO_VALUES && (!hole->soon || said == HTH_AVG_OK || said == HTH_AVG_WAIT);
 }
 
