@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c: a registry in order of registration; counts are counters (counter.h), values are
- * relaxed atomics. */
+ * relaxed atomics. Names are looked for one after the other: a process has a few dozen, and asks
+ * when a part of it starts. */
 #include "core/metrics.h"
 
 #include "core/counter.h"
-#include "core/map.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -40,15 +40,12 @@ struct shelf {
 };
 
 struct hth_metrics {
-    struct hth_map *by_name;
-    struct shelf *shelves; /* the newest first */
+    struct shelf *shelves, *last;
 };
 
 struct hth_metrics *hth_metrics_new(void)
 {
-    struct hth_metrics *m = hth_new(struct hth_metrics);
-    m->by_name = hth_map_new();
-    return m;
+    return hth_new(struct hth_metrics);
 }
 
 void hth_metrics_free(struct hth_metrics *m)
@@ -62,24 +59,46 @@ void hth_metrics_free(struct hth_metrics *m)
             hth_free(shelf->metric[i].info);
         hth_free(shelf);
     }
-    hth_map_free(m->by_name);
     hth_free(m);
+}
+
+/* In order of registration; *shelf begins with the first one, *i with 0. */
+static struct hth_metric *next_of(struct shelf **shelf, size_t *i)
+{
+    while (*shelf != NULL && *i == (*shelf)->used) {
+        *shelf = (*shelf)->next;
+        *i = 0;
+    }
+    return *shelf != NULL ? &(*shelf)->metric[(*i)++] : NULL;
+}
+
+static struct hth_metric *find(const struct hth_metrics *m, const char *name)
+{
+    struct shelf *shelf = m->shelves;
+    struct hth_metric *metric;
+    for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;)
+        if (strcmp(metric->info->name, name) == 0)
+            return metric;
+    return NULL;
 }
 
 static struct hth_metric *take_place(struct hth_metrics *m)
 {
-    if (m->shelves == NULL || m->shelves->used == SHELF_METRICS) {
+    if (m->last == NULL || m->last->used == SHELF_METRICS) {
         struct shelf *shelf = hth_new(struct shelf);
-        shelf->next = m->shelves;
-        m->shelves = shelf;
+        if (m->last != NULL)
+            m->last->next = shelf;
+        else
+            m->shelves = shelf;
+        m->last = shelf;
     }
-    return &m->shelves->metric[m->shelves->used++];
+    return &m->last->metric[m->last->used++];
 }
 
 static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, const char *help,
                                       enum metric_kind kind)
 {
-    struct hth_metric *metric = hth_map_get(m->by_name, name, strlen(name));
+    struct hth_metric *metric = find(m, name);
     if (metric != NULL) {
         HTH_ASSERT(metric->info->kind == kind);
         return metric;
@@ -90,7 +109,6 @@ static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, c
     metric->info->name = name;
     metric->info->help = help;
     metric->info->kind = kind;
-    hth_map_put(m->by_name, name, strlen(name), metric);
     return metric;
 }
 
@@ -185,7 +203,7 @@ double hth_metric_quantile(const struct hth_metric *metric, double q)
 
 double hth_metrics_get(const struct hth_metrics *m, const char *name)
 {
-    const struct hth_metric *metric = hth_map_get(m->by_name, name, strlen(name));
+    const struct hth_metric *metric = find(m, name);
     return metric != NULL ? hth_metric_value(metric) : 0;
 }
 
@@ -235,8 +253,9 @@ char *hth_metrics_prometheus(const struct hth_metrics *m)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
     struct text t = text_new();
+    struct shelf *shelf = m->shelves;
     const struct hth_metric *metric;
-    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
+    for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;) {
         put(&t, "# HELP %s %s\n# TYPE %s %s\n", metric->info->name, metric->info->help,
             metric->info->name, kinds[metric->info->kind]);
         if (metric->info->kind == HISTOGRAM)
@@ -258,10 +277,11 @@ static double finite(double value)
 char *hth_metrics_json(const struct hth_metrics *m)
 {
     struct text t = text_new();
+    struct shelf *shelf = m->shelves;
     const struct hth_metric *metric;
     const char *comma = "";
     put(&t, "{");
-    for (size_t it = 0; (metric = hth_map_next(m->by_name, &it, NULL, NULL)) != NULL;) {
+    for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;) {
         if (metric->info->kind == HISTOGRAM)
             put(&t, "%s\"%s\":{\"count\":%lld,\"sum\":%.9g,\"p50\":%.9g,\"p95\":%.9g,\"p99\":%.9g}",
                 comma, metric->info->name, (long long)load_count(&metric->count),
