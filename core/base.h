@@ -17,7 +17,8 @@
 #define HTH_MUST               __attribute__((warn_unused_result))
 #define HTH_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define HTH_NORETURN           __attribute__((noreturn))
-#define HTH_COLD               __attribute__((cold)) /* and so is what leads to it */
+#define HTH_COLD               __attribute__((cold))       /* and so is what leads to it */
+#define HTH_SELDOM(cond)       __builtin_expect((cond), 0) /* what follows lies out of the way */
 
 #define HTH_ARRAY_LEN(a)       (sizeof(a) / sizeof((a)[0]))
 #define HTH_MIN(a, b)          ((a) < (b) ? (a) : (b))
@@ -37,14 +38,14 @@ static inline double hth_worse(double a, double b)
 #define HTH_TRY(expr)                                                                              \
     do {                                                                                           \
         enum hth_err hth_try_err = (expr);                                                         \
-        if (hth_try_err != HTH_OK)                                                                 \
+        if (HTH_SELDOM(hth_try_err != HTH_OK))                                                     \
             return hth_try_err;                                                                    \
     } while (0)
 
 #define HTH_GOTO(label, expr)                                                                      \
     do {                                                                                           \
         err = (expr);                                                                              \
-        if (err != HTH_OK)                                                                         \
+        if (HTH_SELDOM(err != HTH_OK))                                                             \
             goto label;                                                                            \
     } while (0)
 
