@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c: a dense array of entries in insertion order, and an open-addressing table of indices into
- * it. Removed entries stay as holes until the next rebuild.
+ * map.c: a dense array of entries in insertion order, and an open-addressing table of values with
+ * their places in it. Removed entries stay as holes until the next rebuild.
  *
- *   slots:   [ . 2 . 0 . . 1 . ]        entries: [ (k0,v0) (k1,v1) (k2,v2) ]
+ *   slots:   [ . v2 . v0 . . v1 . ]     entries: [ (v0,k0) (v1,k1) (v2,k2) ]
+ *
+ * Where values hold their keys an entry is the value alone, which only iterations look at.
  */
 #include "core/map.h"
 
@@ -12,8 +14,6 @@
 
 #include <string.h>
 
-#define SLOT_EMPTY   UINT32_MAX
-#define SLOT_DELETED (UINT32_MAX - 1)
 /* Peer ids and keys of records too: a key elsewhere is a cache line more for each look. */
 #define KEY_INLINE 48
 
@@ -28,24 +28,49 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == 64, "an entry is a cache line");
 
-/* The hash stands beside the index so that only the right entry is looked at. */
+/* The hash stands beside the value so that only the right one is looked at. */
 struct slot {
+    void *value; /* NULL: empty */
     uint32_t index;
     uint32_t hash;
 };
 
+static const char deleted; /* the value of a slot that had one */
+
 struct hth_map {
-    struct entry *entries;
     struct slot *slots;
-    size_t entries_used; /* holes included */
+    size_t key_offset, key_len; /* of values that hold their keys; else the length is 0 */
+    uint8_t *entries;           /* struct entry, or void * */
+    size_t entries_used;        /* holes included */
     size_t entries_capacity;
     size_t slots_count; /* a power of two */
     size_t live;
 };
 
-static const uint8_t *key_of(const struct entry *e)
+static size_t entry_bytes(const struct hth_map *map)
+{
+    return map->key_len > 0 ? sizeof(void *) : sizeof(struct entry);
+}
+
+/* Either kind begins with its value. */
+static void **value_at(const struct hth_map *map, size_t i)
+{
+    return (void **)(void *)(map->entries + i * entry_bytes(map));
+}
+
+static struct entry *entry_at(const struct hth_map *map, size_t i)
+{
+    return (struct entry *)(void *)map->entries + i;
+}
+
+static const uint8_t *copied_key(const struct entry *e)
 {
     return e->key_len <= KEY_INLINE ? e->key.bytes : e->key.heap;
+}
+
+static const uint8_t *held_key(const struct hth_map *map, const void *value)
+{
+    return (const uint8_t *)value + map->key_offset;
 }
 
 struct hth_map *hth_map_new(void)
@@ -53,13 +78,23 @@ struct hth_map *hth_map_new(void)
     return hth_new(struct hth_map);
 }
 
+struct hth_map *hth_map_new_held(size_t key_offset, size_t key_len)
+{
+    struct hth_map *map = hth_map_new();
+    HTH_ASSERT(key_len > 0);
+    map->key_offset = key_offset;
+    map->key_len = key_len;
+    return map;
+}
+
 void hth_map_free(struct hth_map *map)
 {
     if (map == NULL)
         return;
-    for (size_t i = 0; i < map->entries_used; i++) {
-        if (map->entries[i].value != NULL && map->entries[i].key_len > KEY_INLINE)
-            hth_free(map->entries[i].key.heap);
+    for (size_t i = 0; map->key_len == 0 && i < map->entries_used; i++) {
+        const struct entry *e = entry_at(map, i);
+        if (e->value != NULL && e->key_len > KEY_INLINE)
+            hth_free(e->key.heap);
     }
     hth_free(map->entries);
     hth_free(map->slots);
@@ -71,55 +106,39 @@ size_t hth_map_count(const struct hth_map *map)
     return map->live;
 }
 
-/* The slot that holds the key, or SIZE_MAX. */
-static size_t find_slot(const struct hth_map *map, uint32_t hash, const void *key, size_t key_len)
+static bool has_key(const struct hth_map *map, const struct slot *s, const void *key,
+                    size_t key_len)
 {
+    if (map->key_len > 0)
+        return memcmp(held_key(map, s->value), key, map->key_len) == 0;
+    const struct entry *e = entry_at(map, s->index);
+    return e->key_len == key_len && memcmp(copied_key(e), key, key_len) == 0;
+}
+
+/* The slot that holds the key, or NULL. */
+static struct slot *find_slot(const struct hth_map *map, uint32_t hash, const void *key,
+                              size_t key_len)
+{
+    HTH_ASSERT(map->key_len == 0 || map->key_len == key_len);
     if (map->slots_count == 0)
-        return SIZE_MAX;
+        return NULL;
     size_t mask = map->slots_count - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
-        const struct slot *s = &map->slots[i];
-        if (s->index == SLOT_EMPTY)
-            return SIZE_MAX;
-        if (s->index == SLOT_DELETED || s->hash != hash)
-            continue;
-        const struct entry *e = &map->entries[s->index];
-        if (e->key_len == key_len && memcmp(key_of(e), key, key_len) == 0)
-            return i;
+        struct slot *s = &map->slots[i];
+        if (s->value == NULL)
+            return NULL;
+        if (s->hash == hash && s->value != &deleted && has_key(map, s, key, key_len))
+            return s;
     }
 }
 
-static void slot_insert(struct hth_map *map, uint32_t hash, uint32_t index)
+static void slot_insert(struct hth_map *map, struct slot slot)
 {
     size_t mask = map->slots_count - 1;
-    size_t i = hash & mask;
-    while (map->slots[i].index != SLOT_EMPTY && map->slots[i].index != SLOT_DELETED)
+    size_t i = slot.hash & mask;
+    while (map->slots[i].value != NULL && map->slots[i].value != &deleted)
         i = (i + 1) & mask;
-    map->slots[i] = (struct slot){index, hash};
-}
-
-/* Squeezes the holes out and makes room for half as many entries again; from 8 to 32 at once, as
- * whoever has more than a few mostly has dozens, and what a map leaves behind, maps that grow in
- * step with it don't need. */
-static void rebuild(struct hth_map *map)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < map->entries_used; i++) {
-        if (map->entries[i].value != NULL)
-            map->entries[used++] = map->entries[i];
-    }
-    map->entries_used = used;
-    size_t more = map->live < 8 ? 8 : 24;
-    map->entries_capacity = map->live + HTH_MAX(more, map->live / 2);
-    map->entries = hth_realloc(map->entries, map->entries_capacity, sizeof(*map->entries));
-    map->slots_count = 16;
-    while (map->slots_count * 2 < map->entries_capacity * 3)
-        map->slots_count *= 2;
-    HTH_ASSERT(map->slots_count < SLOT_DELETED);
-    map->slots = hth_realloc(map->slots, map->slots_count, sizeof(*map->slots));
-    memset(map->slots, 0xff, map->slots_count * sizeof(*map->slots));
-    for (size_t i = 0; i < used; i++)
-        slot_insert(map, map->entries[i].hash, (uint32_t)i);
+    map->slots[i] = slot;
 }
 
 __extension__ typedef unsigned __int128 u128;
@@ -162,51 +181,82 @@ static uint32_t hash_of(const void *key, size_t key_len)
     return (uint32_t)fold(rest ^ h, UINT64_C(0xe7037ed1a0b428db));
 }
 
+/* Squeezes the holes out and makes room for half as many entries again; from 8 to 32 at once, as
+ * whoever has more than a few mostly has dozens, and what a map leaves behind, maps that grow in
+ * step with it don't need. */
+static void rebuild(struct hth_map *map)
+{
+    size_t used = 0, bytes = entry_bytes(map);
+    for (size_t i = 0; i < map->entries_used; i++) {
+        if (*value_at(map, i) != NULL)
+            memmove(map->entries + used++ * bytes, map->entries + i * bytes, bytes);
+    }
+    map->entries_used = used;
+    size_t more = map->live < 8 ? 8 : 24;
+    map->entries_capacity = map->live + HTH_MAX(more, map->live / 2);
+    map->entries = hth_realloc(map->entries, map->entries_capacity, bytes);
+    map->slots_count = 16;
+    while (map->slots_count * 2 < map->entries_capacity * 3)
+        map->slots_count *= 2;
+    HTH_ASSERT(map->slots_count < UINT32_MAX);
+    hth_free(map->slots);
+    map->slots = hth_new_array(struct slot, map->slots_count);
+    for (size_t i = 0; i < used; i++) {
+        void *value = *value_at(map, i);
+        uint32_t hash =
+            map->key_len > 0 ? hash_of(held_key(map, value), map->key_len) : entry_at(map, i)->hash;
+        slot_insert(map, (struct slot){value, (uint32_t)i, hash});
+    }
+}
+
 void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
 {
-    size_t slot = find_slot(map, hash_of(key, key_len), key, key_len);
-    return slot != SIZE_MAX ? map->entries[map->slots[slot].index].value : NULL;
+    const struct slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
+    return s != NULL ? s->value : NULL;
+}
+
+static void copy_key(struct entry *e, uint32_t hash, const void *key, size_t key_len)
+{
+    e->hash = hash;
+    e->key_len = (uint32_t)key_len;
+    if (key_len > KEY_INLINE)
+        e->key.heap = hth_calloc(key_len, 1);
+    memcpy(key_len > KEY_INLINE ? e->key.heap : e->key.bytes, key, key_len);
 }
 
 void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value)
 {
     HTH_ASSERT(value != NULL && key_len <= UINT32_MAX);
     uint32_t hash = hash_of(key, key_len);
-    size_t slot = find_slot(map, hash, key, key_len);
-    if (slot != SIZE_MAX) {
-        struct entry *e = &map->entries[map->slots[slot].index];
-        void *old = e->value;
-        e->value = value;
+    struct slot *s = find_slot(map, hash, key, key_len);
+    if (s != NULL) {
+        void *old = s->value;
+        s->value = *value_at(map, s->index) = value;
         return old;
     }
     if (map->entries_used == map->entries_capacity)
         rebuild(map);
-    struct entry *e = &map->entries[map->entries_used];
-    memset(e, 0, sizeof(*e));
-    e->value = value;
-    e->hash = hash;
-    e->key_len = (uint32_t)key_len;
-    if (key_len > KEY_INLINE)
-        e->key.heap = hth_calloc(key_len, 1);
-    memcpy(key_len > KEY_INLINE ? e->key.heap : e->key.bytes, key, key_len);
-    slot_insert(map, hash, (uint32_t)map->entries_used);
-    map->entries_used++;
+    size_t i = map->entries_used++;
+    memset(map->entries + i * entry_bytes(map), 0, entry_bytes(map));
+    *value_at(map, i) = value;
+    if (map->key_len == 0)
+        copy_key(entry_at(map, i), hash, key, key_len);
+    slot_insert(map, (struct slot){value, (uint32_t)i, hash});
     map->live++;
     return NULL;
 }
 
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len)
 {
-    size_t slot = find_slot(map, hash_of(key, key_len), key, key_len);
-    if (slot == SIZE_MAX)
+    struct slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
+    if (s == NULL)
         return NULL;
-    struct entry *e = &map->entries[map->slots[slot].index];
-    void *value = e->value;
-    if (e->key_len > KEY_INLINE)
+    void *value = s->value;
+    struct entry *e = map->key_len == 0 ? entry_at(map, s->index) : NULL;
+    if (e != NULL && e->key_len > KEY_INLINE)
         hth_free(e->key.heap);
-    e->value = NULL;
-    e->key_len = 0;
-    map->slots[slot].index = SLOT_DELETED;
+    *value_at(map, s->index) = NULL;
+    s->value = (void *)&deleted;
     map->live--;
     return value;
 }
@@ -214,14 +264,16 @@ void *hth_map_del(struct hth_map *map, const void *key, size_t key_len)
 void *hth_map_next(const struct hth_map *map, size_t *it, const void **key, size_t *key_len)
 {
     while (*it < map->entries_used) {
-        const struct entry *e = &map->entries[(*it)++];
-        if (e->value == NULL)
+        size_t i = (*it)++;
+        void *value = *value_at(map, i);
+        if (value == NULL)
             continue;
+        bool held = map->key_len > 0;
         if (key != NULL)
-            *key = key_of(e);
+            *key = held ? held_key(map, value) : copied_key(entry_at(map, i));
         if (key_len != NULL)
-            *key_len = e->key_len;
-        return e->value;
+            *key_len = held ? map->key_len : entry_at(map, i)->key_len;
+        return value;
     }
     return NULL;
 }

@@ -2,9 +2,10 @@
 /*
  * map.h: a hash map from short byte keys to pointers, iterated in insertion order.
  *
- * Keys are copied; values are borrowed. Iteration order depends only on the calls made, never on
- * addresses, so that a simulation replays. Entries may be removed during an iteration (they are
- * then skipped); adding one during an iteration is not allowed.
+ * Keys are copied, or lie in the values (hth_map_new_held); values are borrowed. Iteration order
+ * depends only on the calls made, never on addresses, so that a simulation replays. Entries may be
+ * removed during an iteration (they are then skipped); adding one during an iteration is not
+ * allowed.
  *
  * Strangers choose some of the keys. Whoever knows the hash can choose keys that all fall on one
  * place, so a program that listens to strangers gives it a secret first; nothing that can be seen
@@ -21,12 +22,17 @@ struct hth_map;
 void hth_map_secret(const uint64_t secret[2]);
 
 struct hth_map *hth_map_new(void);
+/* Of values that hold their own keys, key_len bytes at key_offset, which stay as they are while the
+ * value is in the map: it keeps no copies, and a look touches one line less of memory that is cold.
+ * Every key_len below is this one. */
+struct hth_map *hth_map_new_held(size_t key_offset, size_t key_len);
 /* Values are not freed. NULL is fine. */
 void hth_map_free(struct hth_map *map);
 size_t hth_map_count(const struct hth_map *map);
 /* The value, or NULL. */
 void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len);
-/* Stores value (not NULL); returns the one it replaces, or NULL. */
+/* Stores value (not NULL); returns the one it replaces, or NULL. Where values hold their keys,
+ * `key` is the same as the value's. */
 void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value);
 /* Removes and returns the value, or NULL. */
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len);

@@ -77,6 +77,71 @@ static void test_map_iterates_in_insertion_order(void **state)
     hth_map_free(map);
 }
 
+struct holder {
+    uint32_t before;
+    uint8_t key[41];
+    uint64_t put_at; /* 0: not in the map */
+};
+
+static void holder_set(struct holder *h, uint64_t n)
+{
+    memset(h->key, 7, sizeof(h->key));
+    memcpy(h->key + 20, &n, sizeof(n));
+}
+
+/* In the order in which they were put, and with their own keys. */
+static void check_holders(const struct hth_map *map, size_t count)
+{
+    const void *key;
+    size_t seen = 0, key_len;
+    uint64_t last = 0;
+    const struct holder *h;
+    for (size_t it = 0; (h = hth_map_next(map, &it, &key, &key_len)) != NULL; seen++) {
+        assert_ptr_equal(key, h->key);
+        assert_int_equal(key_len, sizeof(h->key));
+        assert_true(h->put_at > last);
+        last = h->put_at;
+    }
+    assert_int_equal(seen, count);
+    assert_int_equal(hth_map_count(map), count);
+}
+
+/* Of two values with the same key one at a time is in the map; what was taken out of it is not
+ * looked at any more. */
+static void test_map_of_holders_against_array(void **state)
+{
+    (void)state;
+    struct hth_rng rng;
+    static struct holder of[KEYS][2];
+    struct holder *present[KEYS] = {NULL};
+    struct hth_map *map = hth_map_new_held(offsetof(struct holder, key), sizeof(present[0]->key));
+    size_t count = 0;
+    hth_rng_init(&rng, 17);
+    for (uint64_t step = 1; step <= 20000; step++) {
+        size_t n = hth_rng_below(&rng, KEYS), i = hth_rng_below(&rng, 2);
+        struct holder *old = present[n], wanted = {.put_at = 0};
+        holder_set(&wanted, n);
+        assert_ptr_equal(hth_map_get(map, wanted.key, sizeof(wanted.key)), old);
+        if (hth_rng_chance(&rng, 0.6)) {
+            uint64_t put_at = old != NULL ? old->put_at : step; /* it takes the old one's place */
+            holder_set(&of[n][i], n);
+            assert_ptr_equal(hth_map_put(map, wanted.key, sizeof(wanted.key), &of[n][i]), old);
+            present[n] = &of[n][i];
+            present[n]->put_at = put_at;
+            count += old == NULL;
+        } else {
+            assert_ptr_equal(hth_map_del(map, wanted.key, sizeof(wanted.key)), old);
+            present[n] = NULL;
+            count -= old != NULL;
+        }
+        if (old != NULL && old != present[n])
+            holder_set(old, hth_rng_below(&rng, KEYS));
+        if (step % 500 == 0)
+            check_holders(map, count);
+    }
+    hth_map_free(map);
+}
+
 /* Whatever the secret is, the same is seen: that of a process, and the worst. */
 static void test_map_with_a_secret(void **state)
 {
@@ -85,6 +150,7 @@ static void test_map_with_a_secret(void **state)
         hth_map_secret(secrets[i]);
         test_map_against_array(state);
         test_map_iterates_in_insertion_order(state);
+        test_map_of_holders_against_array(state);
     }
 }
 
@@ -149,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map_against_array),
         cmocka_unit_test(test_map_iterates_in_insertion_order),
+        cmocka_unit_test(test_map_of_holders_against_array),
         cmocka_unit_test(test_map_with_a_secret),
         cmocka_unit_test(test_heap_against_scan),
     };
