@@ -28,7 +28,7 @@ enum hth_err hth_directory_new(struct hth_env *env, struct hth_dht *dht,
     dir->layers = dir->few;
     dir->layer_capacity = HTH_ARRAY_LEN(dir->few);
     dir->cache = hth_record_cache_new();
-    dir->by_id = hth_map_new();
+    dir->by_id = hth_map_new_held(offsetof(struct hth_dir_host, id), sizeof(struct hth_peer_id));
     dir->down_timer = hth_timer_new(env, hth_dir_on_down_timer, dir);
     dir->notify = hth_timer_new(env, hth_dir_on_notify, dir);
     *out = dir;

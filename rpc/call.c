@@ -271,6 +271,8 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     HTH_TRY(check_call(rpc, opts, &body_len));
     HTH_TRY(peer_get(rpc, &target->peer, &target->addr, &p));
     struct conn *c = peer_conn(p);
+    if (c != NULL)
+        conn_fetch(c);
     struct hth_rpc_call *call = call_new(rpc);
     call->peer = peer_ref(p);
     call->done = done;

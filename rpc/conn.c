@@ -147,23 +147,11 @@ enum hth_err conn_dial(struct peer *p)
 
 static void say_hello(struct conn *c)
 {
-    const struct hth_rpc_opts *o = &c->rpc->opts;
-    struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
-    msg.u.hello.version_min = o->version_min;
-    msg.u.hello.version_max = o->version_max;
-    msg.u.hello.network = o->network;
-    msg.u.hello.features = o->features;
-    msg.u.hello.requests_max = o->requests_max;
-    msg.u.hello.body_bytes_max = o->body_bytes_max;
-    msg.u.hello.request_credit_bytes = o->request_credit_bytes;
-    msg.u.hello.reply_credit_bytes = o->reply_credit_bytes;
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
     conn_settle(c);
-    enum hth_err err = tx_frame(c, &msg);
-    if (err != HTH_OK)
-        conn_kill(c, err, NULL, false);
+    tx_hello(c);
 }
 
 static void on_open(struct hth_stream *s, void *arg)
@@ -545,16 +533,21 @@ static void on_drained(struct hth_stream *s, void *arg)
     rpc_leave(rpc);
 }
 
+void conn_fetch(const struct conn *c)
+{
+    __builtin_prefetch(c->slots);
+    for (size_t at = 64; at < offsetof(struct conn, version); at += 64)
+        __builtin_prefetch((const char *)c + at);
+}
+
 static void ahead(const void *arg)
 {
     const struct conn *c = arg;
-    for (size_t at = 0; at < sizeof(struct hth_rpc); at += 64)
+    for (size_t at = 0; at < offsetof(struct hth_rpc, anonymous); at += 64)
         __builtin_prefetch((const char *)c->rpc + at);
     for (size_t at = 0; at < sizeof(struct peer); at += 64)
         __builtin_prefetch((const char *)c->peer + at);
-    __builtin_prefetch(c->slots);
-    for (size_t at = 128; at < offsetof(struct conn, version); at += 64)
-        __builtin_prefetch((const char *)c + at);
+    conn_fetch(c);
 }
 
 static const struct hth_stream_ops stream_ops = {

@@ -88,28 +88,26 @@ struct method_deadlines {
     struct method_deadline *of; /* of the methods called so far */
     uint32_t count;             /* at most METHOD_DEADLINES_MAX */
 };
-#define PEER_KEY_MAX 40
 
-struct peer {            /* three lines; what each call touches first */
+struct peer {            /* three lines, in the order of use */
     struct node conns;   /* newest last */
     struct node waiting; /* calls to be sent */
     struct hth_addr addr;
     int refs;
     uint32_t failures; /* in a row: the back-off */
     uint32_t conn_count;
-    struct hth_rpc *rpc; /* NULL once the endpoint is gone */
+    struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
+    struct hth_rpc *rpc;   /* NULL once the endpoint is gone */
     struct method_deadlines deadlines;
-    uint32_t waiting_count;
+    int64_t retry_at_us; /* back-off */
     /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
      * budget, because a handler may keep one longer than this peer is remembered. */
     struct hth_budget held;
-    int64_t retry_at_us; /* back-off */
-    /* seldom */
-    bool anonymous;        /* known by its address: whoever answers there */
-    struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
+    uint32_t waiting_count;
     enum hth_err last_err; /* of the back-off */
     char *last_text;       /* NULL: none */
     int64_t rtt_us;
+    bool anonymous; /* known by its address: whoever answers there */
 };
 _Static_assert(sizeof(struct peer) <= 192, "it begins with a line");
 
@@ -250,37 +248,41 @@ struct rpc_metrics {
         *rtt, *dropped;
 };
 
-struct hth_rpc {
+struct hth_rpc { /* in the order of use: in a large swarm each turn finds it cold */
     struct hth_env *env;
-    struct hth_rpc_opts opts;
-    char network[HTH_NAME_LEN_MAX + 1];
-    struct hth_listener *listener;
-    struct hth_addr addr;
-    struct hth_blob *pad;                /* zeros between tensors */
-    struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
-    struct handler *handlers;            /* few: looked through from the first */
-    uint32_t handler_count;
-    struct hth_map *peers;
-    struct node conns;
-    uint32_t conn_count;
-    struct node busy; /* the connections to be looked at soon */
-    struct due busy_check, sweep;
-    struct hth_heap due;
-    uint64_t due_seq;
     struct hth_timer *timer;
     int64_t timer_at_us; /* INT64_MAX: not armed */
     int cork;            /* > 0: flush at the end */
+    uint32_t conn_count;
+    struct hth_heap due;
+    uint64_t due_seq;
     struct node dirty;
-    struct node soon_calls, soon_requests, orphans;
-    struct method_deadlines usual; /* over all peers: for those who hardly answered */
+    struct node busy; /* the connections to be looked at soon */
+    struct node soon_calls, soon_requests;
     struct lost_note *lost_first, *lost_last;
-    /* drain */
+    struct due busy_check, sweep;
     bool draining;
+    uint32_t handler_count;
+    struct handler *handlers;            /* few: looked through from the first */
+    struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
+    struct hth_map *peers;               /* by id */
+    struct rpc_metrics metrics;
+    struct hth_rpc_stats stats;
+    struct method_deadlines usual; /* over all peers: for those who hardly answered */
+    struct hth_blob *pad;          /* zeros between tensors */
+    struct hth_rpc_opts opts;
+    /* when a connection or a peer begins or ends */
+    struct hth_map *anonymous; /* peers by address */
+    struct node conns;
+    struct hth_blob *hello; /* the frame that every connection begins with, */
+    size_t hello_len;       /* ... so long */
+    struct node orphans;
+    struct hth_listener *listener;
+    struct hth_addr addr;
+    char network[HTH_NAME_LEN_MAX + 1];
     int64_t drain_until_us;
     hth_fn *drain_fn;
     void *drain_arg;
-    struct hth_rpc_stats stats;
-    struct rpc_metrics metrics;
 };
 
 /* ---- rpc.c --------------------------------------------------------------------------------- */
@@ -303,6 +305,7 @@ void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth
 
 /* ---- peer.c -------------------------------------------------------------------------------- */
 
+uint32_t peers_count(const struct hth_rpc *rpc);
 /* Finds or makes. Errors: E_BUDGET (HTH_RPC_PEERS_MAX are in use). */
 enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
                       const struct hth_addr *addr, struct peer **out) HTH_MUST;
@@ -327,6 +330,8 @@ struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines
 
 enum hth_err conn_dial(struct peer *p) HTH_MUST;
 void conn_accept(void *arg, struct hth_stream *s);
+/* Has the lines that a frame touches come from memory side by side, not one after the other. */
+void conn_fetch(const struct conn *c);
 /* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
  * is told to the other side in a GOODBYE when tell is set. */
 void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell);
@@ -347,6 +352,9 @@ void conn_goodbye(struct conn *c, enum hth_err err, const char *text);
 
 /* Queues a frame and its tensors. Errors: those of hth_frame_pack; E_QUEUE_FULL. */
 enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg) HTH_MUST;
+/* Packs what tx_hello sends, once. Errors: those of hth_frame_pack. */
+enum hth_err tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
+void tx_hello(struct conn *c);
 /* A frame without payload: these always fit. */
 void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id);
 void tx_flush(struct conn *c);

@@ -13,33 +13,45 @@
 /* Broke the protocol, or is not who we want: trying again soon is no use. */
 #define FAILURES_FOR_CAUSE 4
 
-static size_t make_key(const struct hth_peer_id *id, const struct hth_addr *addr,
-                       uint8_t key[PEER_KEY_MAX])
+#define ADDR_KEY_BYTES     19
+
+static bool is_anonymous(const struct hth_peer_id *id)
 {
-    if (id != NULL && !hth_peer_id_is_zero(id)) {
-        memcpy(key, id->b, sizeof(id->b));
-        return sizeof(id->b);
-    }
+    return id == NULL || hth_peer_id_is_zero(id);
+}
+
+static void addr_key(const struct hth_addr *addr, uint8_t key[ADDR_KEY_BYTES])
+{
     key[0] = addr->family;
     memcpy(key + 1, addr->ip, sizeof(addr->ip));
     key[17] = (uint8_t)(addr->port & 0xff);
     key[18] = (uint8_t)(addr->port >> 8);
-    return 19;
-}
-
-/* The address of an anonymous one never changes: it would be another. */
-static size_t key_of(const struct peer *p, uint8_t key[PEER_KEY_MAX])
-{
-    return make_key(p->anonymous ? NULL : &p->id, &p->addr, key);
 }
 
 struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
                        const struct hth_addr *addr)
 {
     static const struct hth_addr none;
-    uint8_t key[PEER_KEY_MAX];
-    size_t len = make_key(id, addr != NULL ? addr : &none, key);
-    return hth_map_get(rpc->peers, key, len);
+    uint8_t key[ADDR_KEY_BYTES];
+    if (!is_anonymous(id))
+        return hth_map_get(rpc->peers, id->b, sizeof(id->b));
+    addr_key(addr != NULL ? addr : &none, key);
+    return hth_map_get(rpc->anonymous, key, sizeof(key));
+}
+
+uint32_t peers_count(const struct hth_rpc *rpc)
+{
+    return (uint32_t)(hth_map_count(rpc->peers) + hth_map_count(rpc->anonymous));
+}
+
+static void put(struct hth_rpc *rpc, struct peer *p)
+{
+    uint8_t key[ADDR_KEY_BYTES];
+    addr_key(&p->addr, key);
+    if (p->anonymous)
+        hth_map_put(rpc->anonymous, key, sizeof(key), p);
+    else
+        hth_map_put(rpc->peers, p->id.b, sizeof(p->id.b), p);
 }
 
 static bool peer_unused(const struct peer *p)
@@ -48,19 +60,20 @@ static bool peer_unused(const struct peer *p)
 }
 
 /* Forgets everyone we have no business with. */
-static void sweep(struct hth_rpc *rpc)
+static void sweep(struct hth_map *peers)
 {
-    uint8_t key[PEER_KEY_MAX];
+    const void *key;
+    size_t key_len;
     struct peer *p;
-    for (size_t it = 0; (p = hth_map_next(rpc->peers, &it, NULL, NULL)) != NULL;) {
+    for (size_t it = 0; (p = hth_map_next(peers, &it, &key, &key_len)) != NULL;) {
         if (!peer_unused(p))
             continue;
-        hth_map_del(rpc->peers, key, key_of(p, key));
+        hth_map_del(peers, key, key_len);
         peer_unref(p);
     }
 }
 
-/* A peer that moved deserves a fresh try. */
+/* A peer that moved deserves a fresh try. An anonymous one never moves: it would be another. */
 static void note_addr(struct peer *p, const struct hth_addr *addr)
 {
     if (addr == NULL || addr->family == 0 || hth_addr_eq(&p->addr, addr))
@@ -76,15 +89,16 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
     struct peer *p = peer_find(rpc, id, addr);
     *out = p;
     if (p == NULL) {
-        if (hth_map_count(rpc->peers) >= HTH_RPC_PEERS_MAX)
-            sweep(rpc);
-        if (hth_map_count(rpc->peers) >= HTH_RPC_PEERS_MAX)
+        if (peers_count(rpc) >= HTH_RPC_PEERS_MAX) {
+            sweep(rpc->peers);
+            sweep(rpc->anonymous);
+        }
+        if (peers_count(rpc) >= HTH_RPC_PEERS_MAX)
             return HTH_E_BUDGET;
-        uint8_t key[PEER_KEY_MAX];
         p = hth_new(struct peer);
         p->rpc = rpc;
         p->refs = 1;
-        p->anonymous = id == NULL || hth_peer_id_is_zero(id);
+        p->anonymous = is_anonymous(id);
         if (addr != NULL)
             p->addr = *addr;
         if (!p->anonymous)
@@ -92,7 +106,7 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
         hth_budget_init(&p->held, (int64_t)rpc->opts.peer_bytes_max, NULL);
         list_init(&p->conns);
         list_init(&p->waiting);
-        hth_map_put(rpc->peers, key, key_of(p, key), p);
+        put(rpc, p);
         *out = p;
     }
     note_addr(p, addr);

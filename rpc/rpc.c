@@ -171,20 +171,20 @@ static enum hth_err check_opts(const struct hth_rpc_opts *o)
     return ok ? HTH_OK : HTH_E_CONFIG;
 }
 
+/* What each message counts first: metrics lie side by side as they are registered. */
 static void register_metrics(struct hth_rpc *rpc)
 {
     struct hth_metrics *m = rpc->env->metrics;
-    rpc->metrics = (struct rpc_metrics){
-        .calls = hth_counter(m, "hearth_rpc_calls_total", "calls made"),
-        .calls_failed = hth_counter(m, "hearth_rpc_calls_failed_total", "calls without a reply"),
-        .requests = hth_counter(m, "hearth_rpc_requests_total", "requests received"),
-        .refused = hth_counter(m, "hearth_rpc_refused_total", "requests refused"),
-        .bytes_in = hth_counter(m, "hearth_rpc_received_bytes", "bytes of frames received"),
-        .bytes_out = hth_counter(m, "hearth_rpc_sent_bytes", "bytes of frames sent"),
-        .conns = hth_gauge(m, "hearth_rpc_connections", "open connections"),
-        .rtt = hth_histogram(m, "hearth_rpc_call_seconds", "from sent to verdict", 1e-6),
-        .dropped = hth_counter(m, "hearth_rpc_peers_dropped_total", "connections closed for cause"),
-    };
+    struct rpc_metrics *to = &rpc->metrics;
+    to->bytes_in = hth_counter(m, "hearth_rpc_received_bytes", "bytes of frames received");
+    to->bytes_out = hth_counter(m, "hearth_rpc_sent_bytes", "bytes of frames sent");
+    to->calls = hth_counter(m, "hearth_rpc_calls_total", "calls made");
+    to->requests = hth_counter(m, "hearth_rpc_requests_total", "requests received");
+    to->rtt = hth_histogram(m, "hearth_rpc_call_seconds", "from sent to verdict", 1e-6);
+    to->conns = hth_gauge(m, "hearth_rpc_connections", "open connections");
+    to->calls_failed = hth_counter(m, "hearth_rpc_calls_failed_total", "calls without a reply");
+    to->refused = hth_counter(m, "hearth_rpc_refused_total", "requests refused");
+    to->dropped = hth_counter(m, "hearth_rpc_peers_dropped_total", "connections closed for cause");
 }
 
 enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, struct hth_rpc **out)
@@ -197,7 +197,8 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
     rpc->opts.network = rpc->network;
     rpc->opts.listen = NULL;
-    rpc->peers = hth_map_new();
+    rpc->peers = hth_map_new_held(offsetof(struct peer, id), sizeof(struct hth_peer_id));
+    rpc->anonymous = hth_map_new();
     static const uint8_t zeros[HTH_FRAME_ALIGN];
     rpc->pad = hth_blob_copy(zeros, sizeof(zeros));
     list_init(&rpc->conns);
@@ -212,14 +213,15 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc->timer = hth_timer_new(env, rpc_tick, rpc);
     rpc->timer_at_us = INT64_MAX;
     register_metrics(rpc);
-    if (opts->listen != NULL) {
-        enum hth_err err = hth_listen(env, opts->listen, conn_accept, rpc, &rpc->listener);
-        if (err != HTH_OK) {
-            hth_rpc_free(rpc);
-            return err;
-        }
-        hth_listener_addr(env, rpc->listener, &rpc->addr);
+    enum hth_err err = tx_hello_pack(rpc);
+    if (err == HTH_OK && opts->listen != NULL)
+        err = hth_listen(env, opts->listen, conn_accept, rpc, &rpc->listener);
+    if (err != HTH_OK) {
+        hth_rpc_free(rpc);
+        return err;
     }
+    if (rpc->listener != NULL)
+        hth_listener_addr(env, rpc->listener, &rpc->addr);
     *out = rpc;
     return HTH_OK;
 }
@@ -234,15 +236,15 @@ static void drop_calls(struct node *list)
     }
 }
 
-static void drop_peers(struct hth_rpc *rpc)
+static void drop_peers(struct hth_map *peers)
 {
     struct peer *p;
-    for (size_t it = 0; (p = hth_map_next(rpc->peers, &it, NULL, NULL)) != NULL;) {
+    for (size_t it = 0; (p = hth_map_next(peers, &it, NULL, NULL)) != NULL;) {
         drop_calls(&p->waiting);
         p->rpc = NULL;
         peer_unref(p);
     }
-    hth_map_free(rpc->peers);
+    hth_map_free(peers);
 }
 
 static void drop_notes(struct hth_rpc *rpc)
@@ -273,13 +275,15 @@ void hth_rpc_free(struct hth_rpc *rpc)
         list_del(&req->soon);
         req->rpc = NULL;
     }
-    drop_peers(rpc);
+    drop_peers(rpc->peers);
+    drop_peers(rpc->anonymous);
     hth_free(rpc->handlers);
     hth_free(rpc->usual.of);
     drop_notes(rpc);
     hth_heap_clear(&rpc->due);
     hth_timer_free(rpc->env, rpc->timer);
     hth_blob_unref(rpc->pad);
+    hth_blob_unref(rpc->hello);
     hth_free(rpc);
 }
 
@@ -350,5 +354,5 @@ void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out)
 {
     *out = rpc->stats;
     out->conns = rpc->conn_count;
-    out->peers = (uint32_t)hth_map_count(rpc->peers);
+    out->peers = peers_count(rpc);
 }

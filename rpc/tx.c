@@ -91,6 +91,38 @@ static enum hth_err reserve(struct conn *c, size_t bound)
     return HTH_OK;
 }
 
+enum hth_err tx_hello_pack(struct hth_rpc *rpc)
+{
+    const struct hth_rpc_opts *o = &rpc->opts;
+    struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
+    msg.u.hello.version_min = o->version_min;
+    msg.u.hello.version_max = o->version_max;
+    msg.u.hello.network = o->network;
+    msg.u.hello.features = o->features;
+    msg.u.hello.requests_max = o->requests_max;
+    msg.u.hello.body_bytes_max = o->body_bytes_max;
+    msg.u.hello.request_credit_bytes = o->request_credit_bytes;
+    msg.u.hello.reply_credit_bytes = o->reply_credit_bytes;
+    rpc->hello = hth_blob_try_new(hth_frame_pack_bound(&msg));
+    if (rpc->hello == NULL)
+        return HTH_E_NO_MEMORY;
+    return hth_frame_pack(&msg, rpc->hello->data, rpc->hello->size, &rpc->hello_len);
+}
+
+/* The queue has grown. */
+static void count_out(struct conn *c, uint64_t bytes)
+{
+    c->rpc->stats.bytes_out += bytes;
+    hth_metric_add(c->rpc->metrics.bytes_out, (int64_t)bytes);
+    mark_dirty(c);
+}
+
+void tx_hello(struct conn *c)
+{
+    push(c, c->rpc->hello, 0, c->rpc->hello_len);
+    count_out(c, c->rpc->hello_len);
+}
+
 enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg)
 {
     size_t len;
@@ -107,9 +139,7 @@ enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg)
     push(c, c->tx_blob, c->tx_blob_used, len);
     c->tx_blob_used += len;
     push_tensors(c, msg->body.tensors, msg->body.tensor_count);
-    c->rpc->stats.bytes_out += c->tx_bytes - before;
-    hth_metric_add(c->rpc->metrics.bytes_out, (int64_t)(c->tx_bytes - before));
-    mark_dirty(c);
+    count_out(c, c->tx_bytes - before);
     return HTH_OK;
 }
 
