@@ -35,18 +35,19 @@ struct window {
 /* What is known of one (owner, part, network); most boards have one network. A husk is not believed
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
-struct entry {                 /* what each copy of a record looks at first: a line */
-    struct hth_heap_node heap; /* its key: deadline_us, or an earlier one (entry_due) */
+struct entry { /* two lines: what finds it and refuses copies, then what a newer record moves */
+    uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
+    bool live;
+    uint32_t bytes;
     uint64_t seq;
     void *user;
-    int64_t deadline_us; /* when it turns from live to husk, or from husk to nothing */
-    int64_t husk_us;     /* how long it stays a husk after that */
-    uint32_t bytes;
-    bool live;
-    uint64_t payload_hash; /* of the record that is believed */
-    struct hth_peer_id owner;
-    uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
+    struct hth_heap_node heap; /* its key: deadline_us, or an earlier one (entry_due) */
+    int64_t deadline_us;       /* when it turns from live to husk, or from husk to nothing */
+    int64_t husk_us;           /* how long it stays a husk after that */
+    uint64_t payload_hash;     /* of the record that is believed */
+    uint8_t none[24];          /* so that it begins with a line */
 };
+_Static_assert(offsetof(struct entry, heap) == 64 && sizeof(struct entry) == 128, "two lines");
 
 struct hth_board { /* what each value that arrives touches first */
     struct window window[WINDOWS];
@@ -97,7 +98,10 @@ static void entry_end(struct hth_board *b, struct entry *e)
     e->live = false;
     e->user = NULL;
     b->stats.live--;
-    b->ops->on_gone(b->arg, &e->owner, e->key[HTH_PUBKEY_LEN], user);
+    struct hth_pubkey owner;
+    memcpy(owner.b, e->key, sizeof(owner.b));
+    struct hth_peer_id id = hth_peer_id_of(b->env->crypto, &owner);
+    b->ops->on_gone(b->arg, &id, e->key[HTH_PUBKEY_LEN], user);
 }
 
 /* A deadline that moves away leaves the heap as it is: most do, with each renewal, and each change
@@ -139,12 +143,10 @@ static void entry_time(struct hth_board *b, struct entry *e, const struct hth_re
     entry_due(b, e, hth_now_us(b->env) + until_us + !e->live);
 }
 
-static struct entry *entry_new(struct hth_board *b, const struct hth_record *rec,
-                               const uint8_t *key)
+static struct entry *entry_new(struct hth_board *b, const uint8_t *key)
 {
     struct entry *e = hth_new(struct entry);
     memcpy(e->key, key, sizeof(e->key));
-    e->owner = rec->owner_id;
     e->bytes = (uint32_t)sizeof(*e);
     b->stats.bytes += e->bytes;
     hth_map_put(b->entries, e->key, sizeof(e->key), e);
@@ -201,7 +203,7 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
 {
     if (rec->flags & HTH_RECORD_GOODBYE) {
         if (e == NULL)
-            e = entry_new(b, rec, key);
+            e = entry_new(b, key);
         else
             entry_end(b, e);
     } else {
@@ -210,10 +212,11 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
         /* Most records say again what the last one said. (Whoever makes two payloads with the same
          * hash only keeps its own news from its readers.) */
         bool same = e != NULL && e->live && hash == e->payload_hash;
-        if (!same || b->opts.on_renewed == NULL || !b->opts.on_renewed(b->arg, rec, user))
+        if (!same || b->opts.on_renewed == NULL ||
+            !b->opts.on_renewed(b->arg, rec, hth_now_us(b->env), user))
             HTH_TRY(b->ops->on_record(b->arg, rec, &user));
         if (e == NULL)
-            e = entry_new(b, rec, key);
+            e = entry_new(b, key);
         if (!e->live)
             b->stats.live++;
         e->live = true;
@@ -244,13 +247,11 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     entry_key[HTH_PUBKEY_LEN] = rec->part;
     hth_store_u64le(entry_key + HTH_PUBKEY_LEN + 1, rec->network);
     struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
-    if (e != NULL)
-        __builtin_prefetch(&e->owner);
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
-    if (e != NULL) {
-        rec->owner_id = e->owner;    /* the key is the same: no hash of it */
-        __builtin_prefetch(e->user); /* comes while the signature is checked */
+    if (e != NULL) { /* they come while the signature is checked */
+        __builtin_prefetch(e->user);
+        __builtin_prefetch(&e->heap);
     }
     size_t need = sizeof(*e) + len;
     if (e == NULL && hth_map_count(b->entries) >= b->opts.records_max)
@@ -358,7 +359,7 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
     b->opts = opts != NULL ? *opts : defaults;
     b->ops = ops;
     b->arg = arg;
-    b->entries = hth_map_new();
+    b->entries = hth_map_new_held(offsetof(struct entry, key), ENTRY_KEY_BYTES);
     b->verify_left = HTH_BOARD_VERIFY_PER_S_MAX;
     b->verify_second_us = hth_now_us(env);
     b->negative_until_us = INT64_MIN;

@@ -44,7 +44,7 @@ struct hth_board_opts {
     bool unwatched;                 /* only judges what it is offered, until hth_board_watch */
     /* The record of `user` was renewed and its payload says what it said before. Returns false when
      * on_record shall be called nevertheless; NULL: always. */
-    bool (*on_renewed)(void *arg, const struct hth_record *rec, void *user);
+    bool (*on_renewed)(void *arg, const struct hth_record *rec, int64_t now_us, void *user);
 };
 #define HTH_BOARD_OPTS_INIT                                                                        \
     {                                                                                              \

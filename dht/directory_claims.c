@@ -81,9 +81,11 @@ void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bo
         return;
     h->down = down;
     dir->down_count += down ? 1 : UINT32_MAX; /* minus one */
-    for (struct hth_dir_claim *c = h->claims; c != NULL; c = c->next)
+    for (struct hth_dir_claim *c = h->claims; c != NULL; c = c->next) {
+        c->down = down;
         if (c->posted != NULL)
             hth_postings_owner_moved(c->layer->postings, c->posted);
+    }
     hth_dir_notify(dir);
 }
 
@@ -108,16 +110,19 @@ void hth_dir_on_down_timer(void *arg)
 
 /* News about the host itself; info NULL: as before. A record issued after the mark proves that it
  * lives. */
-void hth_dir_host_hear(struct hth_directory *dir, const struct hth_dir_claim *c,
+void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_claim *c,
                        const struct hth_host_info *info, int64_t issued_us)
 {
     struct hth_dir_host *h = c->host;
-    if (issued_us < h->issued_us)
+    if (issued_us < hth_dir_host_issued_us(h))
         return;
-    h->issued_us = issued_us;
+    if (h->heard != NULL)
+        h->heard->heard = false;
+    h->heard = c;
+    c->heard = true;
+    c->issued_us = issued_us;
     if (info != NULL)
         h->info = *info;
-    h->heard = c;
     if (h->down && issued_us > h->down_wall_us)
         hth_dir_host_set_down(dir, h, false);
 }
@@ -125,7 +130,7 @@ void hth_dir_host_hear(struct hth_directory *dir, const struct hth_dir_claim *c,
 /* ---- branches ------------------------------------------------------------------------------ */
 
 static const struct hth_board_ops BRANCH_OPS;
-static bool on_renewed(void *arg, const struct hth_record *rec, void *user);
+static bool on_renewed(void *arg, const struct hth_record *rec, int64_t now_us, void *user);
 
 enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kind kind, uint32_t c0,
                                 const struct hth_board_ops *ops, void *arg, struct hth_board **out)
@@ -233,8 +238,10 @@ void hth_dir_claim_free(struct hth_dir_claim *c)
     struct hth_directory *dir = c->layer->dir;
     struct hth_dir_host *h = c->host;
     claim_release(c);
-    if (h->heard == c)
+    if (h->heard == c) {
+        h->issued_us = c->issued_us;
         h->heard = NULL;
+    }
     hth_timer_free(dir->env, c->timer);
     *c->link = c->next;
     if (c->next != NULL)
@@ -249,6 +256,7 @@ struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_l
     struct hth_dir_claim *c = hth_new(struct hth_dir_claim);
     c->host = h;
     c->layer = layer;
+    c->down = h->down;
     c->next = h->claims;
     c->link = &h->claims;
     if (c->next != NULL)
@@ -289,7 +297,7 @@ enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l)
     c->firsts = firsts;
     if (firsts) {
         c->runs = l->runs;
-        c->run_count = l->run_count;
+        c->run_count = (uint32_t)l->run_count;
     }
     l->runs = NULL;
     hth_dir_notify(c->layer->dir);
@@ -373,17 +381,19 @@ static enum hth_err on_branch_record(void *arg, const struct hth_record *rec, vo
     return err;
 }
 
-/* As on_record with the same listing, without reading that again. */
-static bool on_renewed(void *arg, const struct hth_record *rec, void *user)
+/* As on_record with the same listing, without reading that again, nor anything of the host but what
+ * the claim holds: most records are renewals, and in a large swarm each finds its host cold. */
+static bool on_renewed(void *arg, const struct hth_record *rec, int64_t now_us, void *user)
 {
     struct hth_dir_claim *c = user;
-    struct hth_dir_host *h = c->host;
-    struct hth_directory *dir = c->layer->dir;
     (void)arg;
-    if (h->heard != c || rec->issued_us < h->issued_us)
+    if (!c->heard || rec->issued_us < c->issued_us)
         return false;
-    c->until_us = hth_now_us(dir->env) + (int64_t)rec->life_ms * HTH_US_PER_MS;
-    hth_dir_host_hear(dir, c, NULL, rec->issued_us);
+    c->until_us = now_us + (int64_t)rec->life_ms * HTH_US_PER_MS;
+    if (c->down)
+        hth_dir_host_hear(c->layer->dir, c, NULL, rec->issued_us);
+    else
+        c->issued_us = rec->issued_us;
     return true;
 }
 

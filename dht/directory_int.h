@@ -22,26 +22,30 @@
 struct hth_map;
 
 struct hth_dir_host {
-    int64_t issued_us; /* wall clock of its newest record */
-    bool down;         /* marked dead */
+    int64_t
+        issued_us; /* wall clock of its newest record, while `heard` is NULL; else that has it */
+    bool down;     /* marked dead */
     uint32_t slot;
-    const struct hth_dir_claim *heard; /* whose record the info is from; NULL: gone */
-    struct hth_dir_claim *claims;      /* list */
+    struct hth_dir_claim *heard;  /* whose record the info is from; NULL: gone */
+    struct hth_dir_claim *claims; /* list */
     struct hth_peer_id id;
     struct hth_host_info info;
     int64_t down_wall_us;
     int64_t down_until_us;
 };
 
-/* One believed record. */
+/* One believed record. Renewing it touches the first line alone. */
 struct hth_dir_claim {
+    int64_t issued_us; /* of its newest record, while the host's info is from it */
+    int64_t until_us;
+    bool heard;  /* it is */
+    bool down;   /* as the host is */
+    bool firsts; /* the runs are first coordinates, held here; else in `posted` */
+    uint32_t run_count;
     struct hth_dir_host *host;
     struct hth_dir_layer *layer;
-    int64_t until_us;
     struct hth_dir_claim *next, **link; /* in host->claims */
-    bool firsts; /* the runs are first coordinates, held here; else in `posted` */
     struct hth_run *runs;
-    size_t run_count;
     struct hth_claim *posted;
     struct hth_timer *timer; /* of a claim that hth_directory_load made */
 };
@@ -66,23 +70,23 @@ struct hth_dir_layer {
     struct hth_layer_shape shape;
 };
 
-struct hth_directory {
+struct hth_directory { /* what each question and each record needs is the first line */
     struct hth_env *env;
-    struct hth_dht *dht;
-    struct hth_map *by_id;       /* peer id -> host */
-    struct hth_dir_host **order; /* in order of arrival */
-    struct hth_dir_host **slots; /* by slot number; NULL: free */
-    uint32_t host_count, host_capacity;
-    uint32_t down_count;
-    struct hth_timer *down_timer;
-    struct hth_timer *notify;
-    bool notify_set;
-    hth_fn *change;
-    void *change_arg;
-    struct hth_directory_stats stats;
-    uint32_t layer_count, layer_capacity;
     struct hth_dir_layer **layers; /* `few`, or when there are more, a block */
     struct hth_dir_layer *few[2];
+    hth_fn *change;
+    struct hth_map *by_id; /* peer id -> host */
+    uint32_t layer_count, layer_capacity;
+    uint32_t host_count, down_count;
+    struct hth_dir_host **order; /* in order of arrival */
+    struct hth_dir_host **slots; /* by slot number; NULL: free */
+    uint32_t host_capacity;
+    bool notify_set;
+    void *change_arg;
+    struct hth_dht *dht;
+    struct hth_timer *down_timer;
+    struct hth_timer *notify;
+    struct hth_directory_stats stats;
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_directory_opts opts;
     struct hth_record_cache *cache;
@@ -100,8 +104,12 @@ enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_
 void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down);
 void hth_dir_arm_down_timer(struct hth_directory *dir);
 void hth_dir_on_down_timer(void *arg);
-void hth_dir_host_hear(struct hth_directory *dir, const struct hth_dir_claim *c,
+void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_claim *c,
                        const struct hth_host_info *info, int64_t issued_us);
+static inline int64_t hth_dir_host_issued_us(const struct hth_dir_host *h)
+{
+    return h->heard != NULL ? h->heard->issued_us : h->issued_us;
+}
 
 /* A board of the layer's root (c0 is not looked at) or of a prefix. Errors: those of a watch. */
 enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kind kind, uint32_t c0,

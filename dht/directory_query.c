@@ -94,7 +94,7 @@ static void status_of(const struct hth_directory *dir, const struct hth_dir_host
     ref_of(h, &out->ref);
     out->info = h->info;
     out->dead = h->down;
-    out->age_us = HTH_MAX(hth_wall_us(dir->env) - h->issued_us, 0);
+    out->age_us = HTH_MAX(hth_wall_us(dir->env) - hth_dir_host_issued_us(h), 0);
     out->left_us = INT64_MAX;
     for (const struct hth_dir_claim *c = h->claims; c != NULL; c = c->next) {
         out->left_us = HTH_MIN(out->left_us, c->until_us - hth_now_us(dir->env));
