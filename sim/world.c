@@ -155,8 +155,9 @@ static void dispatch(struct hth_world *w, struct sim_event *event)
 }
 
 /* What an event's part touches behind the event itself. */
-static void fetch_parts(const struct sim_event *e)
+static void fetch_parts(const struct hth_world *w, const struct sim_event *e)
 {
+    (void)w;
     if (e->node != NULL) {
         __builtin_prefetch(e->node);
         __builtin_prefetch(&e->node->world);
@@ -164,8 +165,8 @@ static void fetch_parts(const struct sim_event *e)
     }
     if (e->kind == SIM_TIMER) {
         const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
-        __builtin_prefetch(timer->arg);
-        __builtin_prefetch((const char *)timer->arg + 64);
+        for (size_t at = 0; at < 4 * 64; at += 64)
+            __builtin_prefetch((const char *)timer->arg + at);
     } else if (e->kind == SIM_ARRIVE) {
         const struct sim_pipe *pipe = HTH_CONTAINER(e, const struct sim_pipe, arrive);
         const struct hth_stream *s = HTH_CONTAINER(pipe, const struct hth_stream, out);
@@ -189,15 +190,20 @@ static const struct hth_stream *reader_of(const struct sim_event *arrival)
     return sim_stream_other(HTH_CONTAINER(pipe, const struct hth_stream, out));
 }
 
-static void fetch_far(const struct sim_event *e)
+static void fetch_far(const struct hth_world *w, const struct sim_event *e)
 {
+    (void)w;
     __builtin_prefetch(e);
     __builtin_prefetch((const char *)e + 64);
 }
 
-static void fetch_arg(const struct sim_event *e)
+static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
 {
-    if (e->kind == SIM_ARRIVE) {
+    if (e->kind == SIM_TIMER) {
+        const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
+        if (timer->fn == w->ahead_of)
+            w->timer_ahead(timer->arg);
+    } else if (e->kind == SIM_ARRIVE) {
         const char *arg = reader_of(e)->arg;
         __builtin_prefetch(arg);
         __builtin_prefetch(arg + 64);
@@ -223,32 +229,36 @@ static const struct hth_stream *called_by(const struct sim_event *e)
     return conn->stage == SIM_HELLO_REPLY ? &conn->end[0] : NULL;
 }
 
-static void fetch_behind_arg(const struct sim_event *e)
+static void fetch_behind_arg(const struct hth_world *w, const struct sim_event *e)
 {
+    (void)w;
     const struct hth_stream *reader = called_by(e);
     if (reader != NULL && reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
         reader->ops->ahead(reader->arg);
 }
 
-static void for_each(const struct sim_bucket *b, void (*fetch)(const struct sim_event *e))
+typedef void fetch_fn(const struct hth_world *w, const struct sim_event *e);
+
+static void for_each(const struct hth_world *w, const struct sim_bucket *b, fetch_fn *fetch)
 {
     for (uint32_t k = 0; b != NULL && k < b->count; k++)
-        fetch(b->slots[k].event);
+        fetch(w, b->slots[k].event);
 }
 
 /* Fetches what the next stretches' events will touch while those of this one are handled: in a
  * large world all of it lies in memory, behind one pointer after the other, so that each of them is
  * followed in its turn: the events that are some way off, then what these point to, then what that
  * points to. Nothing depends on it but time. */
-static void look_ahead(struct sim_queue *q)
+static void look_ahead(struct hth_world *w)
 {
+    struct sim_queue *q = &w->queue;
     q->opened = false;
     if (q->ahead[4] != NULL)
         __builtin_prefetch(q->ahead[4]->slots);
-    for_each(q->ahead[3], fetch_far);
-    for_each(q->ahead[2], fetch_parts);
-    for_each(q->ahead[1], fetch_arg);
-    for_each(q->ahead[0], fetch_behind_arg);
+    for_each(w, q->ahead[3], fetch_far);
+    for_each(w, q->ahead[2], fetch_parts);
+    for_each(w, q->ahead[1], fetch_arg);
+    for_each(w, q->ahead[0], fetch_behind_arg);
 }
 
 /* Handles the first event of the queue. */
@@ -256,7 +266,7 @@ static void step(struct hth_world *w, struct sim_slot slot)
 {
     sim_queue_remove(&w->queue, slot.event);
     if (w->queue.opened)
-        look_ahead(&w->queue);
+        look_ahead(w);
     w->same_instant = slot.at_us > w->now_us ? 0 : w->same_instant + 1;
     HTH_ASSERT(w->same_instant < SAME_INSTANT_MAX);
     w->now_us = slot.at_us;
@@ -332,6 +342,12 @@ void hth_world_at(struct hth_world *w, int64_t at_us, hth_fn *fn, void *arg)
     at->arg = arg;
     sim_list_append(&w->ats, &at->in_world);
     sim_schedule(w, &at->event, at_us);
+}
+
+void hth_world_timer_ahead(struct hth_world *w, hth_fn *fn, void (*ahead)(const void *arg))
+{
+    w->ahead_of = fn;
+    w->timer_ahead = ahead;
 }
 
 /* ---- the world ----------------------------------------------------------------------------- */
