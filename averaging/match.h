@@ -110,10 +110,8 @@ typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer
 
 struct hth_match_opts {
     const char *network; /* the run's name */
-    /* A peer said that it looks, and its step (0: not said). May be NULL; may not call the match.
-     */
+    /* A peer looks, at that step (0: not said); its clock is too far from ours. May be NULL. */
     void (*spoke)(void *arg, const struct hth_peer_id *id, uint64_t step);
-    /* Its clock and ours are too far apart to meet. The same. */
     void (*apart)(void *arg, const struct hth_peer_id *id);
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */

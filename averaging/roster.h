@@ -45,68 +45,12 @@
 #ifndef HTH_AVERAGING_ROSTER_H
 #define HTH_AVERAGING_ROSTER_H
 
-#include "averaging/grid.h"
-#include "core/bytes.h"
+#include "averaging/roster_note.h"
 #include "core/env.h"
 #include "core/limits.h"
 
 struct hth_dht;
 struct hth_roster;
-
-/* flags of a note */
-#define HTH_ROSTER_CLIENT        1u /* can't be dialled: reduces nothing */
-#define HTH_ROSTER_HELPER        2u /* has no values: only reduces */
-#define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
-#define HTH_ROSTER_FLAGS         7u
-
-/* How a peer's last round went, for people. */
-struct hth_roster_last {
-    uint32_t group; /* the first bytes of its id, as a number; 0: there was no group */
-    uint32_t members, drops;
-    uint32_t reason; /* enum hth_avg_reason */
-    uint32_t wait_ms, match_ms, reduce_ms;
-    uint64_t bytes;         /* of values, both ways */
-    double change;          /* norm of average - its own values: how far it was from the others */
-    double norm;            /* of the average */
-    double weight_fraction; /* of the groups' weight that was averaged */
-};
-
-/* What parameters were at the last steps of a kind that their owner chooses (trainer/lineage.h):
- * `mark[i]` at the i-th of them before `step`, that one included; 0: not known, or not said. */
-#define HTH_ROSTER_MARKS 4
-struct hth_roster_marks {
-    uint64_t step;
-    uint64_t mark[HTH_ROSTER_MARKS];
-};
-
-/* Hashes of groups of settings, chosen by their owner (trainer/terms.h): where schemas differ they
- * tell which settings do. */
-#define HTH_ROSTER_TERMS 5
-
-/* As a note's lands_ms. */
-#define HTH_ROSTER_NONE_LANDS UINT32_MAX
-
-struct hth_roster_note {
-    struct hth_addr addr; /* family 0: can't be dialled */
-    uint32_t flags;
-    uint64_t schema; /* of what it averages */
-    uint32_t terms[HTH_ROSTER_TERMS];
-    uint64_t step;        /* that it is gathering samples for, */
-    uint32_t since_ms;    /* and for how long when the note was issued */
-    uint64_t samples;     /* gathered so far */
-    double samples_per_s; /* 0: not known */
-    uint32_t grain;       /* samples that land at once; 0: they come evenly */
-    uint32_t lands_ms;    /* from the note to their next landing, then every grain / samples_per_s;
-                           * HTH_ROSTER_NONE_LANDS: there is none before the step */
-    double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
-    uint64_t round;       /* that it will look for a group in next */
-    uint32_t generation;  /* 0: no shape yet */
-    struct hth_avg_shape shape;
-    struct hth_avg_cell cell;
-    int64_t ready_at_us; /* wall clock: when it expects to look for a group; 0: not known */
-    struct hth_roster_last last;
-    struct hth_roster_marks marks;
-};
 
 struct hth_roster_peer {
     struct hth_peer_id id;
@@ -251,12 +195,5 @@ struct hth_roster_stats {
     char refusal[200];              /* the latest in words */
 };
 void hth_roster_stats(const struct hth_roster *roster, struct hth_roster_stats *out);
-
-/* ---- the bytes of a note, for tests and the fuzzer ------------------------------------------- */
-
-enum hth_err hth_roster_note_write(const struct hth_roster_note *note, struct hth_writer *w);
-/* Errors: E_TRUNCATED, E_MALFORMED (bytes left over, unknown flags), E_RANGE, E_VERSION. */
-enum hth_err hth_roster_note_read(const uint8_t *data, size_t len,
-                                  struct hth_roster_note *out) HTH_MUST;
 
 #endif
