@@ -154,6 +154,10 @@ void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *ou
     out->step_rows = run->experts.step_rows;
     out->step_age_us = (int64_t)(run->experts.step_age_s * 1e6);
     out->grad_norm_max = run->experts.norm_max;
+    /* `hearth train --rows` may ask for more than the run file's micro-batch, not for more than
+     * this. */
+    out->microbatch_rows_max = (uint32_t)HTH_MIN((uint64_t)HTH_MICRO_BATCH_MAX * block_rows(run),
+                                                 (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
     out->result_bytes_max = RESULT_BYTES_MAX;
 }
 

@@ -99,7 +99,7 @@ struct hth_run_experts {
     uint32_t step_rows;
     double step_age_s;
     uint32_t batch_rows_max;
-    double norm_max; /* of a gradient that arrives, per row; 0 = off */
+    double norm_max; /* of each row's gradient of its own loss (M dy); 0 = off */
 };
 
 /* How trainers keep their trunks together (trainer/share.h). Wire formats are numbered as in

@@ -52,8 +52,8 @@ static enum hth_err check_opts(const struct hth_server_opts *o)
     bool ok = o->batch_rows_max > 0 && o->request_rows_max > 0 && o->batch_age_us >= 0 &&
               o->job_flops_min >= 0 && o->split_flops >= 0 && o->queue_bytes_max > 0 &&
               o->queue_us_max > 0 && o->step_rows > 0 && o->step_age_us > 0 &&
-              o->grad_norm_max >= 0 && o->result_bytes_max >= 0 && o->result_age_us > 0 &&
-              (o->checkpoint_dir == NULL || o->checkpoint_period_us > 0);
+              o->grad_norm_max >= 0 && o->microbatch_rows_max > 0 && o->result_bytes_max >= 0 &&
+              o->result_age_us > 0 && (o->checkpoint_dir == NULL || o->checkpoint_period_us > 0);
 
     return ok ? HTH_OK : HTH_E_CONFIG;
 }

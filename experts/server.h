@@ -71,9 +71,10 @@ struct hth_server_opts {
     int64_t queue_us_max;      /* longest estimated wait that is admitted */
     uint64_t step_rows;        /* an expert steps when this many rows are pending; 1: each batch */
     int64_t step_age_us;       /* or when the oldest pending one is that old */
-    double grad_norm_max;      /* of one part's gradient, as sent; 0: no limit */
-    bool check_finite;         /* of what arrives */
-    int64_t result_bytes_max;  /* kept answers of backwards */
+    double grad_norm_max;      /* of M dy of each row, M as in store.h; 0: no limit */
+    uint32_t microbatch_rows_max; /* the largest M that a backward may declare */
+    bool check_finite;            /* of what arrives */
+    int64_t result_bytes_max;     /* kept answers of backwards */
     int64_t result_age_us;
     const char *checkpoint_dir;        /* NULL: no checkpoints */
     int64_t checkpoint_period_us;      /* how often a changed expert is written */
@@ -87,9 +88,9 @@ struct hth_server_opts {
         .batch_rows_max = 8192, .request_rows_max = 65536, .batch_age_us = 0, .batch_rows_min = 1, \
         .job_flops_min = 2e8, .job_us_min = 2 * HTH_US_PER_MS, .split_flops = 8e9,                 \
         .queue_bytes_max = INT64_C(1) << 30, .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256,  \
-        .step_age_us = 2 * HTH_US_PER_S, .check_finite = true,                                     \
-        .result_bytes_max = INT64_C(256) << 20, .result_age_us = 60 * HTH_US_PER_S,                \
-        .checkpoint_period_us = 30 * HTH_US_PER_S,                                                 \
+        .step_age_us = 2 * HTH_US_PER_S, .microbatch_rows_max = HTH_EXPERT_MICROBATCH_ROWS_MAX,    \
+        .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
+        .result_age_us = 60 * HTH_US_PER_S, .checkpoint_period_us = 30 * HTH_US_PER_S,             \
     }
 
 /* Copies opts, the folder's name too. Errors: E_CONFIG. */

@@ -426,10 +426,12 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
         return;
     }
     err = check_tensors(req, backward, w.rows_total, &t);
-    if (err == HTH_OK && backward && w.rows_in_microbatch == 0)
-        err = HTH_E_RANGE;
     if (err != HTH_OK)
         refuse(s, req, err, "the tensors do not fit the list of experts");
+    else if (backward &&
+             (w.rows_in_microbatch == 0 || w.rows_in_microbatch > s->opts.microbatch_rows_max))
+        refuse(s, req, w.rows_in_microbatch == 0 ? HTH_E_RANGE : HTH_E_TOO_LARGE,
+               "rows_in_microbatch is 0 or above what this host's run allows");
     else
         on_checked_work(s, req, &w, t, backward);
     hth_work_close(&w);

@@ -63,18 +63,32 @@ static enum hth_err judge_numbers(const float *rows, size_t count)
     return hth_rows_finite(rows, count) ? HTH_E_RANGE : HTH_E_NOT_FINITE;
 }
 
-static enum hth_err judge(const struct hth_server_opts *opts, const float *x, const float *dy,
-                          size_t count)
+/* What a row adds to the step is M dy (store.h), and M is the sender's word: so that is judged, and
+ * row by row, or a part of many rows could hide one. */
+static enum hth_err judge_norms(double norm_max, const struct srv_segment *seg, const float *dy)
 {
+    const struct srv_request *r = seg->part->request;
+
+    for (uint32_t i = 0; i < seg->rows; i++)
+        if (!(r->rows_in_microbatch * sqrt(hth_rows_sumsq(dy + (size_t)i * r->d, r->d)) <=
+              norm_max))
+            return HTH_E_NORM;
+    return HTH_OK;
+}
+
+/* dy is NULL in a forward. */
+static enum hth_err judge(const struct hth_server_opts *opts, const struct srv_segment *seg,
+                          const float *x, const float *dy)
+{
+    size_t count = (size_t)seg->rows * seg->part->request->d;
+
     if (opts->check_finite)
         HTH_TRY(judge_numbers(x, count));
     if (dy == NULL)
         return HTH_OK;
     if (opts->check_finite)
         HTH_TRY(judge_numbers(dy, count));
-    if (opts->grad_norm_max > 0 && !(sqrt(hth_rows_sumsq(dy, count)) <= opts->grad_norm_max))
-        return HTH_E_NORM;
-    return HTH_OK;
+    return opts->grad_norm_max > 0 ? judge_norms(opts->grad_norm_max, seg, dy) : HTH_OK;
 }
 
 /* One fp32 segment: no copies at all. */
@@ -86,7 +100,7 @@ static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool
     rows->x = (float *)(uintptr_t)seg_bytes(seg, r->x, r->x_offset);
     rows->dy = backward ? (float *)(uintptr_t)seg_bytes(seg, r->dy, r->dy_offset) : NULL;
     rows->out = (float *)(uintptr_t)seg_out(seg);
-    seg->status = judge(&job->server->opts, rows->x, rows->dy, (size_t)seg->rows * r->d);
+    seg->status = judge(&job->server->opts, seg, rows->x, rows->dy);
     rows->count = seg->status == HTH_OK ? seg->rows : 0;
     if (rows->count == 0)
         zero_out(seg);
@@ -123,12 +137,12 @@ static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const 
     for (uint32_t i = 0; i < b->segs; i++) {
         struct srv_segment *seg = &job->segs[b->seg0 + i];
         const struct srv_request *r = seg->part->request;
-        size_t at = rows->count * d, n = seg->rows * d;
+        size_t at = rows->count * d;
         float *x = rows->x + at, *dy = backward ? rows->dy + at : NULL;
         hth_rows_to_f32(seg_bytes(seg, r->x, r->x_offset), r->dtype, seg->rows, d, x);
         if (backward)
             hth_rows_to_f32(seg_bytes(seg, r->dy, r->dy_offset), r->dtype, seg->rows, d, dy);
-        seg->status = judge(&job->server->opts, x, dy, n);
+        seg->status = judge(&job->server->opts, seg, x, dy);
         if (seg->status == HTH_OK)
             rows->count += seg->rows;
         else

@@ -338,6 +338,54 @@ static void parts_have_their_own_verdicts(void **state)
     world_end(w, &c);
 }
 
+/* The limit holds for what is added to a step, M dy, whatever M a sender claims, and for each row,
+ * however many others go with it. */
+static void norms_are_those_that_a_step_sees(void **state)
+{
+    static const struct {
+        uint32_t rows, microbatch;
+        float last; /* of the last row's dy, one number; the others have norm 1 / M */
+        enum hth_err want;
+    } cases[] = {
+        {1, 1, 10, HTH_OK},           {1, 1, 10.01f, HTH_E_NORM},
+        {1, 64, 10 / 64.0f, HTH_OK},  {1, 64, 0.157f, HTH_E_NORM},
+        {1, 900, 1, HTH_E_NORM},      {64, 64, 10 / 64.0f, HTH_OK},
+        {64, 64, 0.157f, HTH_E_NORM}, {64, 1, 10.01f, HTH_E_NORM},
+        {1, 1000, 0.01f, HTH_OK},     {1, 1001, 0.01f, HTH_E_TOO_LARGE},
+    };
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, 64 * D), *dy = normals(2, 64 * D);
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    h.opts.grad_norm_max = 10;
+    h.opts.microbatch_rows_max = 1000;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct ask a = {.coord = {0},
+                        .rows = {cases[i].rows},
+                        .parts = 1,
+                        .d = D,
+                        .x = x,
+                        .dy = dy,
+                        .key = i + 1,
+                        .microbatch = cases[i].microbatch};
+        memset(dy, 0, 64 * D * sizeof(float));
+        for (uint32_t r = 0; r < cases[i].rows; r++)
+            dy[r * D + 3] = 1.0f / (float)cases[i].microbatch;
+        dy[(cases[i].rows - 1) * D + 3] = cases[i].last;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_err(cases[i].want, out.err != HTH_OK ? out.err : out.status[0]);
+        answer_clear(&out);
+    }
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+    world_end(w, &c);
+}
+
 static enum hth_err raw_call(struct hth_world *w, struct caller *c, const struct host *h,
                              const struct hth_rpc_call_opts *opts)
 {
@@ -731,6 +779,7 @@ int main(void)
         cmocka_unit_test(int8_rows_learn),
         cmocka_unit_test(nop_gives_back_the_very_bytes),
         cmocka_unit_test(parts_have_their_own_verdicts),
+        cmocka_unit_test(norms_are_those_that_a_step_sees),
         cmocka_unit_test(hostile_requests_are_refused),
         cmocka_unit_test(too_many_parts_and_rows),
         cmocka_unit_test(busy_when_the_queue_is_long),
