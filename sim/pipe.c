@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define PACKET_BYTES     1460u
+#define TURN_S           0.01 /* of a slow line, that a segment takes at most */
 #define RETRY_FIRST_US   INT64_C(200000)
 #define RETRY_MAX_US     (120 * HTH_US_PER_S)
 #define RETRY_GIVE_UP_US (900 * HTH_US_PER_S)
@@ -183,12 +184,23 @@ static void append_segment(struct hth_stream *s, struct sim_segment *seg)
     p->segments_last = seg;
 }
 
+/* A segment arrives as a whole, and streams take turns: as long ones on a slow line nothing would
+ * be heard for seconds of one of many, where packets of all are mixed in earnest. */
+static uint64_t segment_max(const struct hth_node *node)
+{
+    uint64_t most = node->world->opts.segment_bytes;
+    double turn = node->device.up_bytes_per_s * TURN_S;
+    if (turn <= 0 || turn >= (double)most)
+        return most;
+    return HTH_MIN(HTH_MAX((uint64_t)turn, (uint64_t)PACKET_BYTES), most);
+}
+
 /* How many bytes the next segment takes; 0 with bytes waiting: the window is full. */
 static uint32_t segment_length(const struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     const struct sim_pipe *p = &s->out;
-    uint64_t waiting = HTH_MIN(p->written - p->sent, w->opts.segment_bytes);
+    uint64_t waiting = HTH_MIN(p->written - p->sent, segment_max(s->node));
     uint64_t flying = p->sent - p->read;
     uint64_t room = flying < w->opts.window_bytes ? w->opts.window_bytes - flying : 0;
     if (room < waiting && flying > 0)

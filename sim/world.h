@@ -27,9 +27,10 @@
  * and the identity; random numbers go on with another stream. env and dht keep their addresses.
  *
  * Streams model TCP and TLS between two nodes: a dial takes a round trip for each; segments of at
- * most segment_bytes share the access lines in turns; unread bytes fill a window and then the
- * sender's queue; a partition stalls a stream until a retransmission finds it healed (200 ms,
- * doubling). Not modelled: slow start, congestion between nodes, TLS's bytes.
+ * most segment_bytes, and of at most 10 ms of the sender's line, share the access lines in turns;
+ * unread bytes fill a window and then the sender's queue; a partition stalls a stream until a
+ * retransmission finds it healed (200 ms, doubling). Not modelled: slow start, congestion between
+ * nodes, TLS's bytes.
  *
  * Threads: one. A world has no globals, so several worlds may run in several threads.
  */
