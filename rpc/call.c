@@ -97,6 +97,7 @@ static uint32_t slot_take(struct conn *c, struct hth_rpc_call *call)
     s->id = ++c->id_count << SLOT_BITS | index;
     s->call = call;
     s->body_len = call->body_len;
+    s->sent_us = hth_now_us(c->rpc->env);
     c->in_flight++;
     c->request_out += s->body_len;
     return index;
@@ -421,13 +422,6 @@ static void give_credit(struct conn *c, uint32_t body_len)
     c->reply_owed = 0;
 }
 
-/* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
-static void note_rtt(struct peer *p, int64_t took_us)
-{
-    if (p->rtt_us == 0 || took_us < p->rtt_us)
-        p->rtt_us = took_us;
-}
-
 static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum hth_err body_err)
 {
     struct hth_rpc_result result = {
@@ -456,7 +450,6 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
             hth_deadline_observe(&deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline,
                                  now, result.rtt_us);
     }
-    note_rtt(call->peer, result.rtt_us);
     hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
     call_finish(call, &result);
 }
@@ -467,6 +460,8 @@ void call_on_complete(struct conn *c, struct hth_frame *f)
     struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;
     enum hth_err body_err = c->rx_err;
     uint64_t held = c->rx_held;
+    /* That it came too late for the call says how far this peer is, all the more. */
+    peer_note_rtt(c->peer, hth_now_us(rpc->env) - c->slots[c->rx_slot - 1].sent_us);
     c->rx_held = 0;
     slot_give(c, c->rx_slot - 1);
     c->rx_slot = 0;

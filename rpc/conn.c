@@ -341,6 +341,9 @@ static enum hth_err on_hello(struct conn *c, const struct hth_frame_msg *m)
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
     c->state = CONN_READY;
+    /* Who dialed has sent its own HELLO a round trip before this one comes. */
+    if (!c->accepted)
+        peer_note_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
     peer_pump(c->peer);
     if (c->rpc->draining)
         conn_goodbye(c, HTH_E_DRAINING, "shutting down");

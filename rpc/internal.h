@@ -118,6 +118,7 @@ struct slot {
     uint64_t id; /* 0: free */
     struct hth_rpc_call *call;
     uint64_t body_len;
+    int64_t sent_us;
     uint32_t next_free; /* index + 1 */
 };
 
@@ -321,6 +322,8 @@ void peer_pump(struct peer *p);
 /* A connection (attempt) ended. */
 void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
                     bool had_verdict);
+/* It answered something after that time. */
+void peer_note_rtt(struct peer *p, int64_t took_us);
 void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote);
 /* What was learnt of a method, of one peer or of all; made at the first call. */
 struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,

@@ -289,6 +289,13 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
     return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
 }
 
+/* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
+void peer_note_rtt(struct peer *p, int64_t took_us)
+{
+    if (p->rtt_us == 0 || took_us < p->rtt_us)
+        p->rtt_us = took_us;
+}
+
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
     const struct peer *p = peer_find(rpc, peer, NULL);

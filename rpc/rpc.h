@@ -207,7 +207,7 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us;       /* smoothed over PING, or its fastest answer; 0: none yet */
+    int64_t rtt_us;       /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
     int64_t heard_us;     /* when bytes last came, or the handshake ended; 0: no stream is open */
     bool dialing;         /* a stream is being made, and none is open */
     uint64_t moved_bytes; /* that came, or left for the line, over the connections of now */
