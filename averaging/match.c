@@ -15,6 +15,8 @@
 #define LATE_MAX_US (5 * HTH_US_PER_S)
 #define LATE_OLD_US HTH_US_PER_S
 
+#define DIAL_RTTS   4 /* TCP, TLS and HELLO, and the answer */
+
 /* ---- our own lateness ------------------------------------------------------------------------ */
 
 void hth_match_note_late(struct hth_match *m, int64_t due_us)
@@ -35,6 +37,25 @@ bool hth_match_forgives(struct hth_match *m, int64_t due_us, int64_t until_us)
         return false;
     hth_match_note_late(m, due_us);
     return now_us < until_us + hth_match_busy_us(m);
+}
+
+/* Smoothed as TCP does it; the first counts whole. */
+void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id)
+{
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(m->rpc, id, &info) == HTH_OK && info.rtt_us > 0)
+        m->usual_rtt_us += (info.rtt_us - m->usual_rtt_us) / (m->usual_rtt_us > 0 ? 8 : 1);
+}
+
+int64_t hth_match_dial_us(const struct hth_match *m)
+{
+    return HTH_MAX(m->opts.dial_us, HTH_MIN(DIAL_RTTS * m->usual_rtt_us, m->opts.far_us));
+}
+
+int64_t hth_match_patience_us(const struct hth_match *m)
+{
+    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
 }
 
 int64_t hth_match_busy_us(const struct hth_match *m)
@@ -288,7 +309,8 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
     *out = NULL;
     if (opts->network == NULL || opts->network[0] == 0 ||
         strlen(opts->network) > HTH_NAME_LEN_MAX || opts->hold_us <= 0 || opts->silence_us <= 0 ||
-        opts->dial_us < 0 || opts->board_us < 0 || opts->patience_us < 0 || opts->linger_us < 0)
+        opts->dial_us < 0 || opts->far_us < opts->dial_us || opts->board_us < 0 ||
+        opts->patience_us < 0 || opts->linger_us < 0)
         return HTH_E_CONFIG;
     m = hth_new(struct hth_match);
     m->env = env;

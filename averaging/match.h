@@ -25,11 +25,12 @@
  * the board is needed only when no group has begun after board_us: short steps would be a flood of
  * datagrams, in which the notes that all need get lost. A JOIN that is held also tells each side
  * that the other lives: a lost connection ends it at once, and an answer that does not come within
- * hold_us + silence_us (or two round trips) strikes the leader off for the rest of the round, and
- * the next in order takes over. (One to whom there is no connection by then is asked for dial_us
- * more only where nobody else could lead; and who dials, or was late itself and asks again, does so
- * only until one who would lead next asks it, having lost the same.) A leader that learns of a
- * smaller looker follows it, and sends its own followers after it with its note: none is believed.
+ * hold_us + silence_us (or two round trips, at most far_us) strikes the leader off for the rest of
+ * the round, and the next in order takes over. (One to whom there is no connection by then is asked
+ * for dial_us more only where nobody else could lead; and who dials, or was late itself and asks
+ * again, does so only until one who would lead next asks it, having lost the same.) A leader that
+ * learns of a smaller looker follows it, and sends its own followers after it with its note: none
+ * is believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -117,6 +118,7 @@ struct hth_match_opts {
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
     int64_t dial_us;      /* and that much more while there is no connection yet */
+    int64_t far_us;       /* no round trip, and no handshake, is believed to take longer */
     int64_t board_us;     /* a look of which all who may come were told goes to the board then */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
     int64_t linger_us;    /* begun groups are remembered, and what was told, for who is late */
@@ -126,9 +128,13 @@ struct hth_match_opts {
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
         .hold_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,                         \
-        .dial_us = HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,                                  \
+        .dial_us = HTH_US_PER_S, .far_us = 4 * HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,      \
         .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
     }
+
+/* How long who is due, or may come, is waited for beyond its time: patience_us, or two round trips
+ * to those who answered, where these are far. */
+int64_t hth_match_patience_us(const struct hth_match *match);
 
 /* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
 enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,

@@ -157,7 +157,7 @@ static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
     int64_t us = m->opts.hold_us + hth_look_silence_us(look, &l->id);
 
     if (!hth_look_connected(look, &l->id))
-        us += m->opts.dial_us;
+        us += hth_match_dial_us(m);
     return us;
 }
 

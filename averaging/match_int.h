@@ -138,6 +138,7 @@ struct hth_match {
     struct begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
     struct heard heard[HTH_AVG_HEARD_MAX];
+    int64_t usual_rtt_us;        /* of those who were told; 0: of none it is known */
     int64_t late_us, late_at_us; /* how late something of ours ran lately, at most */
     struct hth_match_stats stats;
 };
@@ -148,6 +149,9 @@ void hth_match_note_late(struct hth_match *m, int64_t due_us);
 /* How much longer than usual others are waited for: a machine on which we ourselves do not get to
  * run may have others of the line on it, and what came meanwhile is not read yet. */
 int64_t hth_match_busy_us(const struct hth_match *m);
+/* How long a handshake may take, by how far those are who answered. */
+int64_t hth_match_dial_us(const struct hth_match *m);
+void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id);
 /* Whether a call that was due then and has timed out may be made again, because of that; until_us
  * is the end of our usual patience. One that fails sooner tells of a connection, and may not. */
 bool hth_match_forgives(struct hth_match *m, int64_t due_us, int64_t until_us);

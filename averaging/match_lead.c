@@ -184,10 +184,11 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
 {
     const struct hth_match_opts *o = &look->match->opts;
     int64_t since_us = HTH_MAX(l->seen_us, look->since_us), until_us;
-    int64_t wait_us = HTH_MAX(o->patience_us, hth_look_silence_us(look, &l->id));
+    int64_t wait_us =
+        HTH_MAX(hth_match_patience_us(look->match), hth_look_silence_us(look, &l->id));
 
     if (!hth_look_connected(look, &l->id))
-        wait_us = HTH_MAX(wait_us, o->dial_us);
+        wait_us = HTH_MAX(wait_us, hth_match_dial_us(look->match));
     wait_us += hth_match_busy_us(look->match);
     until_us = HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
     return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
@@ -419,7 +420,8 @@ static void end_without(struct hth_look *look, const struct census *c)
 int64_t hth_lead_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look);
-    int64_t end_us = hth_look_until(look), soon_us, patience_us = look->match->opts.patience_us;
+    int64_t end_us = hth_look_until(look), soon_us,
+            patience_us = hth_match_patience_us(look->match);
     struct census c = {.last_us = look->ready_us,
                        .deadline_us = end_us,
                        .pending_us = INT64_MIN,

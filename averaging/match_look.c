@@ -161,7 +161,7 @@ int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_i
 
     if (hth_rpc_peer_info(look->match->rpc, id, &info) != HTH_OK)
         return o->silence_us;
-    return HTH_MAX(o->silence_us, HTH_MIN(2 * info.rtt_us, o->dial_us));
+    return HTH_MAX(o->silence_us, HTH_MIN(2 * info.rtt_us, o->far_us));
 }
 
 struct looker *hth_look_leader(struct hth_look *look)

@@ -248,6 +248,7 @@ static void tell_one(struct telling *t)
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL};
     int64_t now_us = hth_now_us(m->env);
 
+    hth_match_note_rtt(m, &t->to.id);
     if (t->answer_us == 0) {
         int64_t silence_us = hth_look_silence_us(look, &t->to.id);
 
@@ -257,7 +258,7 @@ static void tell_one(struct telling *t)
         t->slow_us = INT64_MAX;
         if (!hth_look_connected(look, &t->to.id)) {
             t->slow_us = now_us + m->opts.silence_us;
-            t->answer_us += m->opts.dial_us;
+            t->answer_us += hth_match_dial_us(m);
         }
         t->due_us = t->answer_us;
     } else {

@@ -227,9 +227,8 @@ static int64_t on_its_way(const struct sweep *s, const struct hth_roster_peer *p
 static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enum where where)
 {
     struct hth_env *env = s->mp->env;
-    const struct hth_moshpit_opts *o = &s->mp->opts;
     const struct hth_roster_note *n = &p->note;
-    int64_t now_us = hth_now_us(env), patience_us = o->match.patience_us;
+    int64_t now_us = hth_now_us(env), patience_us = hth_match_patience_us(s->mp->match);
     int64_t end_us = s->look_us + hth_sweep_window_us(s), at_us;
 
     if (where == MAY_COME) {

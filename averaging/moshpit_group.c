@@ -160,7 +160,7 @@ static enum hth_err reduce(struct sweep *s)
                                 .spans = s->spans,
                                 .span_count = s->spans != NULL ? s->offer.span_count : 0,
                                 .share_max = s->mp->opts.share_max,
-                                .timeout_us = s->mp->opts.round_us,
+                                .timeout_us = hth_sweep_round_us(s),
                                 .done = on_reduced,
                                 .arg = s};
     double usual = usual_bandwidth(g);

@@ -120,6 +120,8 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us) HTH_M
 /* A sweep of that offer without place or look. NULL: no memory. */
 struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer);
 int64_t hth_sweep_time_us(const struct sweep *s);
+/* That a round of its vector reduces at most. */
+int64_t hth_sweep_round_us(const struct sweep *s);
 /* How long it looks for a group after its values are ready. */
 int64_t hth_sweep_window_us(const struct sweep *s);
 

@@ -293,12 +293,12 @@ static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
     in->values = ready ? hth_blob_ref(s->values) : NULL;
     in->weight = s->weight;
     in->origin = s->origin;
-    if (hth_sweep_look(in, ready, mp->opts.round_us) !=
+    if (hth_sweep_look(in, ready, hth_sweep_round_us(in)) !=
         HTH_OK) { /* it is our own line, or there is no room */
         hth_sweep_cancel(in);
         return false;
     }
-    hth_timer_set(in->env, in->timer, hth_sweep_time_us(in) + mp->opts.round_us);
+    hth_timer_set(in->env, in->timer, hth_sweep_time_us(in) + hth_sweep_round_us(in));
     mp->stand_ins[slot] = in;
     mp->stats.stood_in++;
     return true;

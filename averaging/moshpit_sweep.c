@@ -5,6 +5,9 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 
+#define THIN_BIT_S  2e6 /* a home's line, the worst that is worth it */
+#define WINDOW_WAYS 4   /* a look that is far from others: so often what they are farther */
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void sweep_free(struct sweep *s)
@@ -233,13 +236,26 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 }
 
 /* A line waits for members whose own line waited for somebody as long as it could: so each axis has
- * a little more time than the one before. */
+ * a little more time than the one before, and all have more where the others are far. */
 int64_t hth_sweep_window_us(const struct sweep *s)
 {
     const struct hth_moshpit_opts *o = &s->mp->opts;
     uint32_t axis = s->moves ? 0 : hth_avg_axis(&s->shape, s->round);
+    int64_t far_us = hth_match_patience_us(s->mp->match) - o->match.patience_us;
 
-    return HTH_MIN(o->window_us + axis * o->match.patience_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
+    return HTH_MIN(o->window_us + WINDOW_WAYS * far_us + axis * o->match.patience_us,
+                   HTH_AVG_WINDOW_MAX_US - o->round_us);
+}
+
+/* Groups on lines of THIN_BIT_S take twice what they need at best. Who is lost, silent, or slower
+ * than the others is given up long before. */
+int64_t hth_sweep_round_us(const struct sweep *s)
+{
+    double bits = 2.0 * 8 * sizeof(float) * (double)s->offer.count;
+    double time_us = 2 * bits / THIN_BIT_S * HTH_US_PER_S;
+    int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - hth_sweep_window_us(s);
+
+    return HTH_MAX(s->mp->opts.round_us, (int64_t)HTH_MIN(time_us, (double)most_us));
 }
 
 /* A look for the present round; while the last one is still reduced it is not ready. */
@@ -278,7 +294,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
 void hth_sweep_look_on(struct sweep *s)
 {
     bool ready = s->reduce == NULL;
-    enum hth_err err = hth_sweep_look(s, ready, s->mp->opts.round_us);
+    enum hth_err err = hth_sweep_look(s, ready, hth_sweep_round_us(s));
 
     if (err == HTH_OK || !ready)
         return; /* what could not be looked for ahead is looked for later */
@@ -375,11 +391,11 @@ struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *of
 
 int64_t hth_sweep_time_us(const struct sweep *s)
 {
-    const struct hth_moshpit_opts *o = &s->mp->opts;
+    int64_t spare_us = HTH_US_PER_S + s->mp->opts.match.patience_us;
 
     if (s->offer.timeout_us > 0)
         return s->offer.timeout_us;
-    return s->rounds * (o->window_us + o->round_us + HTH_US_PER_S + o->match.patience_us);
+    return s->rounds * (hth_sweep_window_us(s) + hth_sweep_round_us(s) + spare_us);
 }
 
 enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
