@@ -29,13 +29,14 @@
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
  *   a sender lies with finite numbers                 believed; drawn in with `clip`
  * Silence means that not a byte came from that peer for k times the median of the longest pauses of
- * the others, within [silence_min_us, silence_max_us], while something is due from it; after half
- * of that it is asked for a sign of life, so that a busy peer is not taken for a dead one; and all
- * members give such signs unasked, as questions wait behind data on slow lines. A peer that lives
- * but sends no part for patience_us, while its line moves nothing else either, is slow; and so is
- * one that holds up most others for several times what a round takes over usual lines. Reducers
- * give up on whoever is missing at 0.8 of the round's time, so that the answers still come within
- * it. A round always ends by its timeout.
+ * the others, within [silence_min_us, silence_max_us] (silence_thin_us where most of those who live
+ * pause so long), while something is due from it; after half of that it is asked for a sign of
+ * life, so that a busy peer is not taken for a dead one; and all members give such signs unasked,
+ * as questions wait behind data on slow lines. A peer that lives but sends no part for patience_us,
+ * while its line moves nothing else either, is slow; and so is one that holds up most others for
+ * several times what a round takes over usual lines. Reducers give up on whoever is missing at 0.8
+ * of the round's time, so that the answers still come within it. A round always ends by its
+ * timeout.
  *
  * Parts of a round that has not begun here are held a while, bounded; a round that has ended
  * answers stragglers for a while. Repeats are recognised by (group, sender, part).
@@ -61,6 +62,7 @@ struct hth_reducer_opts {
     double silence_k;       /* times the median of longest pauses */
     int64_t silence_min_us; /* floor and ceiling of the silence that means dead */
     int64_t silence_max_us;
+    int64_t silence_thin_us;   /* the ceiling where most of those who live pause long */
     int64_t silence_new_us;    /* the same of who is connected and of which nothing of this round
                                 * came, and a round trip more, or as reduce_watch.c says
                                 * where all are silent; within the two above */
@@ -76,9 +78,10 @@ struct hth_reducer_opts {
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
         .lane = HTH_LANE_COMPUTE, .silence_k = 8.0, .silence_min_us = 200 * HTH_US_PER_MS,         \
-        .silence_max_us = 700 * HTH_US_PER_MS, .silence_new_us = 500 * HTH_US_PER_MS,              \
-        .patience_us = 5 * HTH_US_PER_S, .early_us = 2 * HTH_US_PER_S,                             \
-        .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, .window_bytes_max = 4u << 20  \
+        .silence_max_us = 700 * HTH_US_PER_MS, .silence_thin_us = 3 * HTH_US_PER_S,                \
+        .silence_new_us = 500 * HTH_US_PER_MS, .patience_us = 5 * HTH_US_PER_S,                    \
+        .early_us = 2 * HTH_US_PER_S, .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, \
+        .window_bytes_max = 4u << 20                                                               \
     }
 
 /* Serves HTH_REDUCE_METHOD on the endpoint, which must outlive it. opts may be NULL.

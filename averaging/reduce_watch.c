@@ -3,16 +3,22 @@
  * reduce_watch.c: who is lost, silent, slow or absent. A look at all members every quarter of the
  * shortest silence that counts; rounds that go well end before the first one.
  *
- *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, silence_max)
+ *   limit = clamp(k * max(median of the others' longest pauses, its own), silence_min, max) + rtt
+ *   max   = clamp(3 * median of the longest pauses of those that were heard, silence_max, thin)
  *
- * A peer that nothing of this round came from gets silence_new and a round trip, at most
- * silence_max: it has just been in a group, over a connection that is there. It gets twice as long
- * as the others (their median) were silent so far, where that is more: a slow line is full of first
- * parts to everybody, or all began late. While a connection to it is being made it gets silence_max
- * and as long again as it took to hear the first of the others, or a second when nobody was heard;
- * but one that fell silent in a round before, and was not heard since, gets silence_min. Members
- * that live but have sent nothing for half the limit are asked what they are doing; the answer is a
- * sign of life, or says that they never began or have ended.
+ * A thin line has something for each of many in turn, and the router in front of it may hold a
+ * second of it: where most are heard so seldom nobody is dead for that, and who is is noticed
+ * later.
+ *
+ * A peer that nothing of this round came from gets silence_new and two round trips: it has just
+ * been in a group, over a connection that is there. It gets twice as long as the others (their
+ * median) were silent so far, at most max and these, where that is more: a slow line is full of
+ * first parts to everybody, or all began late. While a connection to it is being made it gets max
+ * and as long again as it took to hear the first of the others, a second when nobody was heard, or
+ * four round trips to the others (their median) where these are far; but one that fell silent in a
+ * round before, and was not heard since, gets silence_min. Members that live but have sent nothing
+ * for half the limit are asked what they are doing; the answer is a sign of life, or says that they
+ * never began or have ended.
  *
  * On a slow line that question waits behind parts, at both ends. So every member also speaks
  * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
@@ -21,14 +27,16 @@
  * peer its line is what is waited for; but few do not hold up many for ever. Who is behind most of
  * the others, one or up to a quarter of them, for longer than
  *
- *   held = max(patience, 4 * time of the round with equal shares over the median of the lines),
+ *   held = max(patience, 5 * time of the round with equal shares over the median of the lines),
  *
- * twice the patience where nobody said how fast a line is, is given up in both roles, and keeps
- * getting the mean. So a line of a fifth is waited for, whatever the size of the vector, and one of
- * a hundredth not. Who owes answers when most of the others have given theirs is given up as a
- * reducer after half as long again: it may put off some parts, whose bytes move all the time. Where
- * many are slow nobody is, until the round's time is over. Who puts off every part it is sent is
- * given up as a reducer, however many others there are (reduce_give.c: on_put_off).
+ * twice the patience where nobody said how fast a line is, and a quarter of what the round has
+ * taken so far, is given up in both roles, and keeps getting the mean; and after two of those times
+ * who would need more than ten by what it has sent. So a line of a fifth is waited for, whatever
+ * the size of the vector and whatever it says, and one of a hundredth not. Who owes answers when
+ * most of the others have given theirs is given up as a reducer after half as long again: it may
+ * put off some parts, whose bytes move all the time. Where many are slow nobody is, until the
+ * round's time is over. Who puts off every part it is sent is given up as a reducer, however many
+ * others there are (reduce_give.c: on_put_off).
  */
 #include <stdlib.h>
 
@@ -258,39 +266,68 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How much longer a connection may take that is being made: as long as it took until the first of
- * the others was heard, which says how far they are. */
-static int64_t dial_time(const struct hth_reduce_round *r)
+static int64_t median(int64_t *x, uint32_t n)
 {
-    return r->first_heard_us > 0 ? HTH_MIN(r->first_heard_us - r->start_us, DIAL_US) : DIAL_US;
+    if (n == 0)
+        return 0;
+    qsort(x, n, sizeof(x[0]), by_size);
+    return x[n / 2];
 }
 
-/* It may hear that the round has begun half a round trip later than we, and we of it as much later.
- */
+/* It may hear that the round has begun half a round trip later than we, or one more where its JOIN
+ * missed the group by a moment, and we of it half a one later. */
 static int64_t way_to(const struct hth_reduce_round *r, uint32_t i)
 {
     struct hth_rpc_peer_info info;
 
     if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) != HTH_OK)
         return 0;
-    return HTH_MIN(info.rtt_us, DIAL_US);
+    return HTH_MIN(info.rtt_us, FAR_US);
+}
+
+/* How much longer a connection may take that is being made: as long as it took until the first of
+ * the others was heard, or by the ways to those with whom there is one, which say how far they are.
+ */
+static int64_t dial_time(const struct hth_reduce_round *r)
+{
+    int64_t way[HTH_AVG_MEMBERS_MAX], heard_us = DIAL_US;
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < r->member_count; k++) {
+        way[n] = k != r->self ? way_to(r, k) : 0;
+        n += way[n] > 0;
+    }
+    if (r->first_heard_us > 0)
+        heard_us = HTH_MIN(r->first_heard_us - r->start_us, DIAL_US);
+    return HTH_MAX(heard_us, HTH_MIN(DIAL_RTTS * median(way, n), FAR_US));
+}
+
+/* The most that it may be silent. Where most of those who live pause that long lines are thin, and
+ * full of what all others are sent. */
+static int64_t silence_max(const struct hth_reduce_round *r, uint32_t i)
+{
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    int64_t pauses[HTH_AVG_MEMBERS_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < r->member_count; k++)
+        if (k != i && k != r->self && r->members[k].ever_heard)
+            pauses[n++] = r->members[k].pause_us;
+    return HTH_MAX(o->silence_max_us, HTH_MIN(THIN_K * median(pauses, n), o->silence_thin_us));
 }
 
 /* Of one of which nothing came: for how long it may be so. */
 static int64_t limit_of_new(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
-    int64_t silent[HTH_AVG_MEMBERS_MAX], limit = o->silence_new_us + way_to(r, i);
+    int64_t silent[HTH_AVG_MEMBERS_MAX], limit;
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < r->member_count; k++)
         if (k != i && k != r->self)
             silent[n++] = HTH_MAX(r->members[k].pause_us, r->members[k].silent_us);
-    if (n > 0) {
-        qsort(silent, n, sizeof(silent[0]), by_size);
-        limit = HTH_MAX(limit, 2 * silent[n / 2]);
-    }
-    return HTH_MAX(HTH_MIN(limit, o->silence_max_us), o->silence_min_us);
+    limit = HTH_MAX(o->silence_new_us, 2 * median(silent, n));
+    return HTH_MAX(HTH_MIN(limit, silence_max(r, i)), o->silence_min_us) + 2 * way_to(r, i);
 }
 
 static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
@@ -308,13 +345,13 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     if (m->suspect && !m->ever_heard)
         return o->silence_min_us + busy;
     if (m->dialing)
-        return o->silence_max_us + dial_time(r) + busy;
+        return silence_max(r, i) + dial_time(r) + busy;
     if (n == 0 || !m->took_part)
         return limit_of_new(r, i) + busy;
-    qsort(pauses, n, sizeof(pauses[0]), by_size);
-    double limit = o->silence_k * (double)HTH_MAX(pauses[n / 2], m->pause_us);
+    double limit = o->silence_k * (double)HTH_MAX(median(pauses, n), m->pause_us);
     limit = HTH_MAX(limit, (double)o->silence_min_us);
-    return (int64_t)HTH_MIN(limit, (double)o->silence_max_us) + busy;
+    /* What is far away comes with more jitter. */
+    return (int64_t)HTH_MIN(limit, (double)silence_max(r, i)) + way_to(r, i) + busy;
 }
 
 static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
@@ -327,7 +364,8 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         drop_silent(r, i);
         return;
     }
-    if (m->absent && now - r->start_us >= o->silence_max_us) {
+    /* A JOIN may have missed the BEGIN of a far leader, and the next was answered with it. */
+    if (m->absent && now - r->start_us >= o->silence_max_us + 3 * way_to(r, i)) {
         drop(r, i, HTH_REDUCE_DROP_ABSENT);
         return;
     }
@@ -373,7 +411,17 @@ static bool are_few(uint32_t behind, uint32_t all)
     return behind > 0 && behind <= HTH_MAX(all / 4, 1u);
 }
 
-static void weigh_senders(struct hth_reduce_round *r, int64_t passed)
+/* At the pace of its parts it would take far longer than anybody is waited for. */
+static bool is_hopeless(const struct hth_reduce_round *r, const struct member *m, int64_t max_us)
+{
+    double passed_us = (double)(hth_now_us(env_of(r)) - r->start_us);
+    int64_t enough_us = HTH_MAX(HOPELESS * max_us / HELD_ROUNDS, r->reducer->opts.patience_us);
+
+    return m->held_us >= enough_us &&
+           passed_us * r->own_count > HOPELESS * (double)max_us * (m->got + 1);
+}
+
+static void weigh_senders(struct hth_reduce_round *r, int64_t passed, int64_t max_us)
 {
     uint32_t senders, behind = 0, usual = usual_got(r, &senders);
     for (uint32_t i = 0; i < r->member_count; i++)
@@ -383,13 +431,13 @@ static void weigh_senders(struct hth_reduce_round *r, int64_t passed)
         if (!lags(r, i, usual))
             continue;
         m->held_us += passed;
-        if (m->held_us >= r->held_max_us)
+        if (m->held_us >= max_us || is_hopeless(r, m, max_us))
             drop(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }
 
 /* Who has not answered all parts when the others have. It may have to give up a sender first. */
-static void weigh_reducers(struct hth_reduce_round *r, int64_t passed)
+static void weigh_reducers(struct hth_reduce_round *r, int64_t passed, int64_t max_us)
 {
     uint32_t reducers = 0, behind = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
@@ -404,7 +452,7 @@ static void weigh_reducers(struct hth_reduce_round *r, int64_t passed)
         if (!watch_due_as_reducer(r, i))
             continue;
         m->owing_us += passed;
-        if (m->owing_us >= r->held_max_us + r->held_max_us / 2)
+        if (m->owing_us >= max_us + max_us / 2)
             watch_fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }
@@ -413,9 +461,10 @@ static void weigh_reducers(struct hth_reduce_round *r, int64_t passed)
 static void weigh(struct hth_reduce_round *r, int64_t now)
 {
     int64_t passed = HTH_MIN(now - r->weighed_us, r->reducer->opts.silence_min_us / 4);
+    int64_t max_us = HTH_MAX(r->held_max_us, (now - r->start_us) / HELD_PART);
     r->weighed_us = now;
-    weigh_senders(r, passed);
-    weigh_reducers(r, passed);
+    weigh_senders(r, passed, max_us);
+    weigh_reducers(r, passed, max_us);
 }
 
 static void keep_time(struct hth_reduce_round *r, int64_t now)

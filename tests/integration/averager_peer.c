@@ -7,6 +7,7 @@
  *   listen=ADDR [join=ADDR] shape=4x4 rank=N population=N count=N [format=fp16] out=FILE
  *   [patience=S]        a peer may be late or silent for so long
  *   [helper=BITS/S]     has no values and reduces with a line so wide
+ *   [up=BITS/S]         what it says of its line
  *   [state=BYTES]       hands out such a state; with fetch=1 it is a newcomer that fetches it
  *   [die=HOW role=ROLE phase=PHASE calm=CALM]
  *
@@ -385,7 +386,9 @@ static enum hth_err parse_one(struct peer *p, const char *key, size_t len, const
     else if (IS("helper")) {
         o->mode = HTH_AVG_HELPER;
         o->bandwidth = number;
-    } else if (IS("state"))
+    } else if (IS("up"))
+        o->bandwidth = number;
+    else if (IS("state"))
         p->state_bytes = (uint64_t)number;
     else if (IS("fetch")) {
         p->fetches = true;
