@@ -25,12 +25,11 @@
  * the board is needed only when no group has begun after board_us: short steps would be a flood of
  * datagrams, in which the notes that all need get lost. A JOIN that is held also tells each side
  * that the other lives: a lost connection ends it at once, and an answer that does not come within
- * hold_us + silence_us (or two round trips, at most far_us) strikes the leader off for the rest of
- * the round, and the next in order takes over. (One to whom there is no connection by then is asked
- * for dial_us more only where nobody else could lead; and who dials, or was late itself and asks
- * again, does so only until one who would lead next asks it, having lost the same.) A leader that
- * learns of a smaller looker follows it, and sends its own followers after it with its note: none
- * is believed.
+ * hold_us + silence_us (or two round trips) strikes the leader off for the rest of the round, and
+ * the next in order takes over. (One to whom there is no connection by then is asked for dial_us
+ * more only where nobody else could lead; and who dials, or was late itself and asks again, does so
+ * only until one who would lead next asks it, having lost the same.) A leader that learns of a
+ * smaller looker follows it, and sends its own followers after it with its note: none is believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
@@ -132,27 +131,23 @@ struct hth_match_opts {
         .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
     }
 
-/* How long who is due, or may come, is waited for beyond its time: patience_us, or two round trips
- * to those who answered, where these are far. */
-int64_t hth_match_patience_us(const struct hth_match *match);
-
 /* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
 enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                            const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
 /* Ends all looks without callbacks. NULL is fine. */
 void hth_match_free(struct hth_match *match);
-/* A connection was lost: who was waited for over it is not any more, until it declares anew. Call
- * it from the endpoint's on_peer_lost. */
+/* For on_peer_lost: who was waited for over that connection is not, until it declares anew. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
 /* Who is due may have changed: leaders judge anew. */
 void hth_match_nudge(struct hth_match *match);
+/* patience_us, or two round trips to those who answered, where these are far. */
+int64_t hth_match_patience_us(const struct hth_match *match);
 
 struct hth_match_stats {
     uint64_t looks, begun, alone;
     uint64_t boards; /* looks that went to the board */
     uint64_t led;    /* groups begun here as leader */
-    uint64_t joins_out, joins_in;
-    uint64_t tells_out, tells_in;
+    uint64_t joins_out, joins_in, tells_out, tells_in;
     uint64_t takeovers;                  /* leaders struck off */
     uint64_t notes_refused;              /* declarations: forged, expired, from the future, ... */
     uint64_t said[HTH_AVG_REASONS_MAX];  /* answers to others' JOINs, by reason */
@@ -236,8 +231,8 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line), E_DUPLICATE
- * (this line and schema are looked for already), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
+/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line), E_DUPLICATE (of
+ * this line and schema there is a look), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* The values are there: the window begins. */
@@ -246,8 +241,7 @@ void hth_look_ready(struct hth_look *look, double weight, uint64_t origin);
 bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
 /* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */
 bool hth_look_covers(const struct hth_look *look, uint32_t at);
-/* What a peer that was called to stand in at that place said last: NO_VALUES, NOT_LOOKING (it will
- * be asked again), or OK: nothing yet. */
+/* The last answer of who was called there: NO_VALUES, NOT_LOOKING (asked again); OK: none. */
 enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
                                     uint32_t at);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
