@@ -142,9 +142,10 @@ static const struct hth_yaml_kind kind = {
 
 /* ---- defaults and limits ------------------------------------------------------------------- */
 
-/* Nobody vouches for the gradients that come back from strangers' experts: one of 1e15 would leave
- * Adam's second moments at 1e30 for good. */
-#define TRUNK_CLIP 1.0
+/* Nobody vouches for gradients that strangers send, a trainer's from experts or an expert's from
+ * trainers: one of 1e14 would leave Adam's second moments at 1e28, and no step would show for tens
+ * of thousands of steps. */
+#define CLIP 1.0
 
 static void default_u32(uint32_t *value, uint32_t fallback)
 {
@@ -158,9 +159,9 @@ static void default_real(double *value, double fallback)
         *value = fallback;
 }
 
-static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps, double clip)
+static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
 {
-    o->clip = o->clip_told != NULL ? *o->clip_told : clip;
+    o->clip = o->clip_told != NULL ? *o->clip_told : CLIP;
     default_real(&o->rate, o->kind == HTH_RUN_SGD ? 0.01 : 0.001);
     default_u32(&o->total, steps);
 }
@@ -204,9 +205,9 @@ static void fill_defaults(struct hth_runfile *run)
     default_u32(&run->experts.step_rows, 64);
     default_real(&run->experts.step_age_s, 1.0);
     default_u32(&run->experts.batch_rows_max, 4096);
-    default_optimizer(&run->optimizer, run->train.steps, TRUNK_CLIP);
+    default_optimizer(&run->optimizer, run->train.steps);
     /* An expert's own steps are not the trainers': without a total its schedule does not decay. */
-    default_optimizer(&run->experts.optimizer, 0, 0);
+    default_optimizer(&run->experts.optimizer, 0);
     default_averaging(&run->averaging, &run->train);
 }
 

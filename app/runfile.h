@@ -29,7 +29,8 @@
  *
  * Strict: an unknown key, a value of the wrong kind, a missing `run` or a number out of range is
  * E_CONFIG, and the text names the file, the line, the key and (for an unknown one) the nearest key
- * that exists. A value left out takes the default; 0 means the default, too.
+ * that exists. A value left out takes the default; 0 means the default, too, but for the two `clip`
+ * of optimisers, where it means none.
  */
 #ifndef HTH_APP_RUNFILE_H
 #define HTH_APP_RUNFILE_H
@@ -58,7 +59,7 @@ struct hth_run_optimizer {
     uint32_t warmup;   /* steps */
     uint32_t total;    /* steps until the schedule ends; 0 = train.steps */
     double *clip_told; /* as in the file; NULL: not there */
-    double clip;       /* global norm; 0 = off */
+    double clip;       /* global norm; left out: 1; 0 = off */
 };
 
 struct hth_run_model {

@@ -450,6 +450,10 @@ static enum hth_err build(struct serve *s)
 {
     struct hth_env *env = s->peer.env;
     s->layers = hth_new_array(struct layer_list, s->run->model.layers);
+    if (s->run->experts.optimizer.clip == 0)
+        HTH_LOG(env, HTH_WARN, HTH_SUB_APP,
+                "the run file says experts.optimizer.clip: 0: one large gradient from a stranger "
+                "can stop these experts from learning for good; leave clip out to have 1.0");
     s->look_timer = hth_timer_new(env, pick_free, s);
     s->load_timer = hth_timer_new(env, on_load_timer, s);
     HTH_TRY(make_announcer(s));

@@ -178,6 +178,11 @@ void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
         forget(e);
     } else {
         e->steps = restored ? hth_expert_steps(e->expert) : 0;
+        if (hth_expert_moments_renewed(e->expert))
+            HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT,
+                    "%s: the optimiser's moments in its checkpoint are larger than clipped "
+                    "gradients can make them: they begin anew, the weights stay",
+                    hth_expert_uid_text(e->expert));
         hth_srv_pool_update(&e->pool[0]);
         hth_srv_pool_update(&e->pool[1]);
     }

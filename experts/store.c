@@ -22,6 +22,8 @@
 #include <string.h>
 
 #define FORMAT "hearth-expert-1"
+/* Over what exact sums would be: moments are rounded at each step. */
+#define MOMENTS_SLACK 1.01
 
 /* Gradients that wait for a step: the sums of store.h's equation. */
 struct pending {
@@ -37,6 +39,7 @@ struct hth_expert {
     struct hth_params *params; /* of the module; NULL for kinds without */
     char uid_text[HTH_UID_TEXT_MAX];
     struct pending pending;
+    bool moments_renewed; /* by the last load */
 };
 
 static const char *const state_suffix[] = {".m", ".v"};
@@ -97,6 +100,7 @@ static void drop_module(struct hth_expert *expert)
     expert->module = NULL;
     expert->params = NULL;
     expert->pending.rows = 0;
+    expert->moments_renewed = false;
 }
 
 void hth_expert_free(struct hth_expert *expert)
@@ -414,8 +418,80 @@ static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
     return HTH_OK;
 }
 
-static enum hth_err load_params(struct hth_params *p, const struct hth_st_reader *r)
+/* Sum over all of a state's tensors, of the numbers or of their squares. load_part has checked
+ * them.
+ */
+static double state_sum(const struct hth_expert *expert, const struct hth_st_reader *r,
+                        const char *suffix, bool squared)
 {
+    char name[HTH_ST_NAME_MAX + 1];
+    double sum = 0;
+
+    for (uint32_t i = 0; i < hth_params_count(expert->params); i++) {
+        const struct hth_st_entry *e;
+        snprintf(name, sizeof(name), "%s%s", hth_weight_name(hth_params_at(expert->params, i)),
+                 suffix);
+        e = hth_st_find(r, name);
+        for (uint64_t k = 0; k < e->bytes / sizeof(float); k++) {
+            double v = ((const float *)e->data)[k];
+            sum += squared ? v * v : v;
+        }
+    }
+    return sum;
+}
+
+/* See store.h: whether steps of norm clip_norm at most can have left these moments. */
+static bool moments_are_clipped(const struct hth_expert *expert, const struct hth_st_reader *r)
+{
+    const struct hth_optim *o = &expert->opts.optim;
+    double c = expert->opts.clip_norm, most = c * c * MOMENTS_SLACK;
+
+    if (c <= 0 || hth_params_state_slots(expert->params) < 2 ||
+        (o->kind == HTH_OPTIM_ADAM && o->weight_decay > 0))
+        return true;
+    return state_sum(expert, r, state_suffix[0], true) <= most &&
+           state_sum(expert, r, state_suffix[1], false) <= most;
+}
+
+static enum hth_err fill_state(struct hth_params *p, struct hth_exec *ex, enum hth_part part,
+                               float value)
+{
+    enum hth_err err = HTH_OK;
+
+    for (uint32_t i = 0; i < hth_params_count(p) && err == HTH_OK; i++) {
+        struct hth_weight *w = hth_params_at(p, i);
+        size_t count = (size_t)hth_weight_rows(w) * hth_weight_cols(w);
+        float *all = hth_try_aligned(count * sizeof(float));
+        if (all == NULL)
+            return HTH_E_NO_MEMORY;
+        for (size_t k = 0; k < count; k++)
+            all[k] = value;
+        err = hth_weight_import(ex, w, part, all);
+        if (err == HTH_OK)
+            err = hth_exec_sync(ex);
+        hth_aligned_free(all);
+    }
+    return err;
+}
+
+/* Moments as after many gradients of the clipped norm, alike in all weights, that cancel out. Zeros
+ * would not do: with the bias long gone, the next steps would be too large. */
+static enum hth_err renew_moments(struct hth_expert *expert, struct hth_exec *ex)
+{
+    double c = expert->opts.clip_norm, weights = 0;
+
+    for (uint32_t i = 0; i < hth_params_count(expert->params); i++) {
+        struct hth_weight *w = hth_params_at(expert->params, i);
+        weights += (double)hth_weight_rows(w) * hth_weight_cols(w);
+    }
+    expert->moments_renewed = true;
+    HTH_TRY(fill_state(expert->params, ex, state_part[0], 0));
+    return fill_state(expert->params, ex, state_part[1], (float)(c * c / weights));
+}
+
+static enum hth_err load_params(struct hth_expert *expert, const struct hth_st_reader *r)
+{
+    struct hth_params *p = expert->params;
     struct hth_exec *ex = NULL;
     uint64_t steps;
     enum hth_err err = HTH_E_CORRUPT;
@@ -429,6 +505,8 @@ static enum hth_err load_params(struct hth_params *p, const struct hth_st_reader
     HTH_GOTO(out, load_part(p, ex, r, HTH_PART_VALUE, ""));
     for (uint32_t s = 0; s < hth_params_state_slots(p); s++)
         HTH_GOTO(out, load_part(p, ex, r, state_part[s], state_suffix[s]));
+    if (!moments_are_clipped(expert, r))
+        HTH_GOTO(out, renew_moments(expert, ex));
     HTH_GOTO(out, hth_exec_sync(ex));
     hth_params_set_steps(p, steps);
     hth_params_touched(p);
@@ -449,12 +527,17 @@ enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, s
     HTH_GOTO(out, check_meta(expert, r));
     HTH_GOTO(out, hth_expert_init(expert));
     if (expert->params != NULL)
-        HTH_GOTO(out, load_params(expert->params, r));
+        HTH_GOTO(out, load_params(expert, r));
 out:
     hth_st_close(r);
     if (err != HTH_OK)
         drop_module(expert);
     return err;
+}
+
+bool hth_expert_moments_renewed(const struct hth_expert *expert)
+{
+    return expert->moments_renewed;
 }
 
 char *hth_expert_path(const char *dir, const struct hth_expert *expert)

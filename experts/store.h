@@ -111,6 +111,14 @@ enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blo
  * (squares below 0, more than HTH_EXPERT_STEPS_MAX steps), E_NO_MEMORY. */
 enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, size_t len) HTH_MUST;
 
+/* Whether the last load took the weights and not the moments. With clipping to c all gradients had
+ * a norm of c at most, and Adam's moments are weighted means of them and of their squares, begun at
+ * 0: so |m| <= c and sum(v) <= c^2. Moments beyond that come from steps without clipping, where one
+ * stranger's gradient of 1e14 leaves 1e29 in v and the expert learns nothing for some 80,000 steps;
+ * they begin anew, with m = 0 and v = c^2 / weights. Not told: SGD, and Adam with weight decay,
+ * where the weights are part of what is averaged. */
+bool hth_expert_moments_renewed(const struct hth_expert *expert);
+
 /* "<dir>/<uid>.safetensors"; heap string. */
 char *hth_expert_path(const char *dir, const struct hth_expert *expert);
 /* From a file, which is left alone whatever it holds. Errors: those above, and those of the env's

@@ -26,9 +26,15 @@ static void test_defaults(void **state)
     assert_int_equal(run->optimizer.total, run->train.steps);
     assert_close(run->optimizer.rate, 0.001, 0, 0);
     assert_close(run->optimizer.clip, 1, 0, 0);
+    assert_close(run->experts.optimizer.clip, 1, 0, 0);
     hth_runfile_free(run);
     assert_ok(parse("run: a\noptimizer: {clip: 0}\n", &run, error));
     assert_close(run->optimizer.clip, 0, 0, 0); /* who says so has none */
+    assert_close(run->experts.optimizer.clip, 1, 0, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\nexperts: {optimizer: {clip: 0}}\n", &run, error));
+    assert_close(run->optimizer.clip, 1, 0, 0);
+    assert_close(run->experts.optimizer.clip, 0, 0, 0);
     hth_runfile_free(run);
 }
 

@@ -487,6 +487,74 @@ static void forged_checkpoints_are_refused(void **state)
     reference_stop(&r);
 }
 
+static void train_huge(struct reference *r, float factor)
+{
+    float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), dx[8 * D];
+
+    for (size_t i = 0; i < (size_t)8 * D; i++)
+        dy[i] *= factor;
+    reference_backward(r, 8, 8, x, dy, dx);
+    assert_ok(hth_expert_step(r->expert, r->ex));
+    hth_aligned_free(x);
+    hth_aligned_free(dy);
+}
+
+/* The largest difference of two experts' weights. */
+static double weights_moved(struct hth_expert *a, struct hth_expert *b)
+{
+    struct hth_params *p = hth_expert_params(a), *q = hth_expert_params(b);
+    const float *v = hth_params_flat(p, HTH_PART_VALUE), *w = hth_params_flat(q, HTH_PART_VALUE);
+    double most = 0;
+
+    for (size_t i = 0; i < hth_params_flat_len(p); i++)
+        most = fmax(most, fabs((double)v[i] - w[i]));
+    return most;
+}
+
+/* The moments of steps that were clipped to 1 come back as they are, those that one huge gradient
+ * has left don't, and then the expert learns again. */
+static void moments_beyond_the_clip_begin_anew(void **state)
+{
+    static const enum hth_optim_kind kinds[] = {HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW, HTH_OPTIM_LAMB};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+        struct hth_expert_opts o = opts_of("ffn"), clipped;
+        struct reference free_one, back;
+        struct hth_blob *blob, *before, *after;
+        o.optim.kind = kinds[i];
+        o.clip_norm = 0;
+        clipped = o;
+        clipped.clip_norm = 1;
+        reference_start(&free_one, &o);
+        train_huge(&free_one, 1e14f);
+        assert_ok(hth_expert_snapshot(free_one.expert, &blob));
+        reference_start(&back, &o); /* who does not clip takes them, as before */
+        assert_ok(hth_expert_load_blob(back.expert, blob->data, blob->size));
+        assert_false(hth_expert_moments_renewed(back.expert));
+        assert_true(experts_equal(free_one.expert, back.expert));
+        reference_stop(&back);
+        reference_start(&back, &clipped);
+        assert_ok(hth_expert_load_blob(back.expert, blob->data, blob->size));
+        assert_true(hth_expert_moments_renewed(back.expert));
+        assert_int_equal(hth_expert_steps(back.expert), 1);
+        assert_true(weights_moved(back.expert, free_one.expert) == 0);
+        train_huge(&back, 1e14f); /* now clipped */
+        assert_true(weights_moved(back.expert, free_one.expert) > 1e-6);
+        assert_ok(hth_expert_snapshot(back.expert, &before));
+        assert_ok(hth_expert_load_blob(back.expert, before->data, before->size));
+        assert_false(hth_expert_moments_renewed(back.expert));
+        assert_ok(hth_expert_snapshot(back.expert, &after));
+        assert_int_equal(before->size, after->size);
+        assert_memory_equal(before->data, after->data, before->size);
+        hth_blob_unref(blob);
+        hth_blob_unref(before);
+        hth_blob_unref(after);
+        reference_stop(&free_one);
+        reference_stop(&back);
+    }
+}
+
 static void halves_convert(void **state)
 {
     static const float exact[] = {0, -0.0f, 1, -2, 0.5f, 65504, 6.103515625e-05f, 5.9604645e-08f};
@@ -668,6 +736,7 @@ int main(void)
         cmocka_unit_test(checkpoint_goes_on_exactly),
         cmocka_unit_test(wrong_checkpoints_are_named),
         cmocka_unit_test(forged_checkpoints_are_refused),
+        cmocka_unit_test(moments_beyond_the_clip_begin_anew),
         cmocka_unit_test(halves_convert),
         cmocka_unit_test(long_rows_convert_as_single_numbers),
         cmocka_unit_test(int8_rows_keep_their_bound),
