@@ -62,6 +62,7 @@ struct telling {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
     struct hth_match_known to;
+    int64_t told_us;
     int64_t due_us; /* as of a look's JOIN */
     int64_t answer_us;
     uint32_t missing;           /* as of hth_tell; 0: no call */
@@ -90,9 +91,10 @@ struct hth_look {
     struct looker **lookers; /* in the order */
     uint32_t count, capacity;
     int64_t made_us, ready_us, end_us;
-    struct hth_peer_id leader; /* as this look knew last; itself when it leads */
-    int64_t since_us;          /* when it came to know that */
-    int64_t lost_us;           /* when it last found out that somebody is not there */
+    struct hth_peer_id leader;    /* as this look knew last; itself when it leads */
+    int64_t since_us;             /* when it came to know that */
+    struct hth_peer_id waits_for; /* as leader, the longest: for the log */
+    int64_t lost_us;              /* when it last found out that somebody is not there */
     /* as a follower */
     struct hth_rpc_call *call;
     struct hth_peer_id asked; /* whom the call goes to */

@@ -153,14 +153,21 @@ void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const str
 
 /* ---- who is there ---------------------------------------------------------------------------- */
 
+/* For whom the longest, and why. */
+struct waiting {
+    int64_t until_us; /* INT64_MIN: nobody */
+    struct hth_peer_id id;
+    const char *why;
+};
+
 struct census {
     uint32_t members, contributors; /* this peer and its ready followers */
     uint32_t trainers;
-    int64_t last_us;     /* when the last of them had come */
-    int64_t deadline_us; /* the earliest of their windows */
-    int64_t pending_us;  /* somebody is waited for until then; INT64_MIN: nobody */
-    int64_t maybe_us;    /* the same for those who only may come */
-    int64_t ask_us;      /* somebody who is waited for is to be asked then */
+    int64_t last_us;        /* when the last of them had come */
+    int64_t deadline_us;    /* the earliest of their windows */
+    struct waiting pending; /* for somebody */
+    struct waiting maybe;   /* for those who only may come */
+    int64_t ask_us;         /* somebody who is waited for is to be asked then */
     bool due_known;
 };
 
@@ -171,10 +178,11 @@ static void count_member(struct census *c, enum hth_avg_mode mode)
     c->trainers += mode == HTH_AVG_TRAINER;
 }
 
-static void wait_for(int64_t *pending_us, int64_t until_us, int64_t now_us)
+static void wait_for(struct waiting *w, const struct hth_peer_id *id, int64_t until_us,
+                     int64_t now_us, const char *why)
 {
-    if (until_us > now_us)
-        *pending_us = HTH_MAX(*pending_us, until_us);
+    if (until_us > now_us && until_us > w->until_us)
+        *w = (struct waiting){until_us, *id, why};
 }
 
 /* Until when a looker that has not joined is waited for. Those who followed somebody that died find
@@ -204,9 +212,9 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         if (!l->joined && hth_look_shuns(look, &l->id))
             continue;
         if (!l->joined) {
-            wait_for(&c->pending_us, patience(look, l), now_us);
+            wait_for(&c->pending, &l->id, patience(look, l), now_us, "it declared");
         } else if (!l->ready) {
-            wait_for(&c->pending_us, l->left_us, now_us);
+            wait_for(&c->pending, &l->id, l->left_us, now_us, "it is not ready");
         } else { /* between two JOINs too: its next one is answered with the group */
             count_member(c, l->self.mode); /* as it joined, whatever it declares since */
             c->last_us = HTH_MAX(c->last_us, l->ready_us);
@@ -239,7 +247,8 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
             c->ask_us = HTH_MIN(c->ask_us, ask_declared(look, l, &due[i]));
         if (l != NULL && !(l->struck && l->early))
             continue;
-        wait_for(due[i].maybe ? &c->maybe_us : &c->pending_us, due[i].until_us, now_us);
+        wait_for(due[i].maybe ? &c->maybe : &c->pending, &due[i].id, due[i].until_us, now_us,
+                 due[i].stands_at > 0 ? "it stands in" : "it is due");
         if (due[i].until_us > now_us)
             c->ask_us = HTH_MIN(c->ask_us, hth_look_ask(look, &due[i]));
     }
@@ -417,6 +426,20 @@ static void end_without(struct hth_look *look, const struct census *c)
     hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
 }
 
+/* Whoever holds up a group is named in the log. */
+static void note_waiting(struct hth_look *look, const struct waiting *w)
+{
+    char text[HTH_PEER_SHORT_LEN];
+
+    if (w->until_us == INT64_MIN || hth_peer_id_eq(&w->id, &look->waits_for))
+        return;
+    look->waits_for = w->id;
+    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG,
+            "look in round %llu waits for %s: %s, %lld ms at most",
+            (unsigned long long)look->opts.line.round, hth_peer_id_short(&w->id, text), w->why,
+            (long long)((w->until_us - hth_now_us(look->match->env)) / HTH_US_PER_MS));
+}
+
 int64_t hth_lead_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look);
@@ -424,8 +447,8 @@ int64_t hth_lead_turn(struct hth_look *look)
             patience_us = hth_match_patience_us(look->match);
     struct census c = {.last_us = look->ready_us,
                        .deadline_us = end_us,
-                       .pending_us = INT64_MIN,
-                       .maybe_us = INT64_MIN,
+                       .pending = {.until_us = INT64_MIN},
+                       .maybe = {.until_us = INT64_MIN},
                        .ask_us = INT64_MAX};
     bool enough, full, complete;
 
@@ -436,8 +459,10 @@ int64_t hth_lead_turn(struct hth_look *look)
     enough = look->opts.ready && look->opts.mode != HTH_AVG_CLIENT &&
              c.contributors >= look->opts.group_min;
     full = c.contributors >= look->opts.group_full;
-    c.pending_us = full ? c.pending_us : HTH_MAX(c.pending_us, c.maybe_us);
-    complete = c.pending_us == INT64_MIN && (c.due_known || full);
+    if (!full && c.maybe.until_us > c.pending.until_us)
+        c.pending = c.maybe;
+    complete = c.pending.until_us == INT64_MIN && (c.due_known || full);
+    note_waiting(look, &c.pending);
     if (enough && (complete || now_us >= c.deadline_us)) {
         begin(look, &c);
         return now_us;
@@ -450,8 +475,8 @@ int64_t hth_lead_turn(struct hth_look *look)
         end_without(look, &c);
         return now_us;
     }
-    if (c.pending_us != INT64_MIN)
-        next_us = HTH_MIN(next_us, c.pending_us);
+    if (c.pending.until_us != INT64_MIN)
+        next_us = HTH_MIN(next_us, c.pending.until_us);
     next_us = HTH_MIN(next_us, c.ask_us);
     if (enough)
         next_us = HTH_MIN(next_us, c.deadline_us);

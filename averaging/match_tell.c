@@ -198,6 +198,18 @@ static void lose(const struct hth_look *look, const struct hth_peer_id *id)
     l->early = false;
 }
 
+static void note_deaf(const struct telling *t, enum hth_err err)
+{
+    const struct hth_match *m = t->look->match;
+    char text[HTH_PEER_SHORT_LEN];
+
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG,
+            "look in round %llu: %s does not answer after %lld ms (%lld ms as we were late): %s",
+            (unsigned long long)t->look->opts.line.round, hth_peer_id_short(&t->to.id, text),
+            (long long)((hth_now_us(m->env) - t->told_us) / HTH_US_PER_MS),
+            (long long)((t->due_us - t->answer_us) / HTH_US_PER_MS), hth_err_text(err));
+}
+
 static void on_told(void *arg, const struct hth_rpc_result *r)
 {
     struct telling *t = arg;
@@ -211,6 +223,7 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     }
     if (r->err != HTH_OK) {
         if (!r->remote && (t->to.addr.family != 0 || t->missing > 0)) {
+            note_deaf(t, r->err);
             if (t->missing == 0)
                 lose(t->look, &t->to.id);
             t->look->lost_us = hth_now_us(m->env);
@@ -252,6 +265,7 @@ static void tell_one(struct telling *t)
     if (t->answer_us == 0) {
         int64_t silence_us = hth_look_silence_us(look, &t->to.id);
 
+        t->told_us = now_us;
         t->answer_us = now_us + silence_us;
         if (t->again_us == 0)
             t->answer_us = now_us + silence_us * TELL_SILENCES;

@@ -79,11 +79,14 @@ static void say(const struct hth_reduce_round *r, uint32_t i, const char *role,
 {
     char text[HTH_PEER_SHORT_LEN];
     HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
-            "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s", r->group.b[0],
-            r->group.b[1], r->group.b[2], r->group.b[3],
+            "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s (heard %lld ms "
+            "ago, we were %lld ms late)",
+            r->group.b[0], r->group.b[1], r->group.b[2], r->group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
             (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
-            hth_reduce_drop_text(why));
+            hth_reduce_drop_text(why),
+            (long long)((hth_now_us(env_of(r)) - r->members[i].heard_us) / HTH_US_PER_MS),
+            (long long)(r->late_us / HTH_US_PER_MS));
 }
 
 void watch_drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
