@@ -272,6 +272,7 @@ struct hth_node {       /* in the order of use: each event touches the first lin
     bool crash_wanted;
     bool booted; /* halt has something to free */
     enum hth_crash crash_how;
+    int64_t stalled_until_us;
     uint64_t life; /* counts boots */
     int64_t up_free_ns, down_free_ns;
     struct sim_event uplink;

@@ -261,6 +261,20 @@ static void look_ahead(struct hth_world *w)
     for_each(w, q->ahead[0], fetch_behind_arg);
 }
 
+/* Its process would have to run for it; what leaves its sockets does not. */
+static bool is_held_up(const struct hth_world *w, const struct sim_event *event)
+{
+    const struct hth_node *node = event->node;
+
+    return node != NULL && w->now_us < node->stalled_until_us && node->live &&
+           event->kind != SIM_UPLINK && event->kind != SIM_BOOT;
+}
+
+void hth_node_stall(struct hth_node *node, int64_t for_us)
+{
+    node->stalled_until_us = HTH_MAX(node->stalled_until_us, node->world->now_us + for_us);
+}
+
 /* Handles the first event of the queue. */
 static void step(struct hth_world *w, struct sim_slot slot)
 {
@@ -272,6 +286,10 @@ static void step(struct hth_world *w, struct sim_slot slot)
     w->now_us = slot.at_us;
     w->stats.events++;
     struct hth_node *node = slot.event->node;
+    if (is_held_up(w, slot.event)) {
+        sim_schedule(w, slot.event, node->stalled_until_us);
+        return;
+    }
     w->current = node;
     if (node != NULL)
         node->env.now_us = w->now_us + node->clock_offset_us;

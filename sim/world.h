@@ -143,6 +143,10 @@ enum hth_crash {
 void hth_node_crash(struct hth_node *node, enum hth_crash how);
 /* Up again with its disk and identity; calls boot. Does nothing when it is up. */
 void hth_node_restart(struct hth_node *node);
+/* Its process does not get to run for so long, as on a machine short of cores, or stopped and woken
+ * again: whatever happens to it waits until then (bytes on their way still come, up to a window). A
+ * later call may make it longer, not shorter. */
+void hth_node_stall(struct hth_node *node, int64_t for_us);
 /* A step of its wall clock; or to so much ahead. */
 void hth_node_wall_step(struct hth_node *node, int64_t delta_us);
 void hth_node_wall_set(struct hth_node *node, int64_t skew_us);

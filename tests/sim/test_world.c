@@ -68,6 +68,33 @@ static void timers_fire_when_due(void **state)
     hth_world_free(w);
 }
 
+/* What happens to a process that does not run waits until it does; to others it does not. */
+static void who_stands_still_is_late(void **state)
+{
+    (void)state;
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct hth_node *node[2];
+    struct tick t[2] = {{.count = 0}};
+    for (int i = 0; i < 2; i++) {
+        node[i] = hth_world_node(w, i == 0 ? "a" : "b", NULL);
+        t[i].env = hth_node_env(node[i]);
+        t[i].timer = hth_timer_new(t[i].env, on_tick, &t[i]);
+        hth_timer_set(t[i].env, t[i].timer, 1000);
+    }
+    hth_world_run_for(w, 500);
+    hth_node_stall(node[0], 2000);
+    hth_node_stall(node[0], 100); /* not shorter */
+    hth_world_run_for(w, 1900);
+    assert_int_equal(t[0].count, 0);
+    assert_int_equal(t[1].fired_us, 1000);
+    hth_world_run_for(w, 5000);
+    assert_int_equal(t[0].count, 1);
+    assert_int_equal(t[0].fired_us, 2500);
+    for (int i = 0; i < 2; i++)
+        hth_timer_free(t[i].env, t[i].timer);
+    hth_world_free(w);
+}
+
 /* Sixteen timers due at the same instant: the order they fire in under this seed. */
 static void tie_order(uint64_t seed, char order[32])
 {
@@ -377,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timers_fire_when_due),
+        cmocka_unit_test(who_stands_still_is_late),
         cmocka_unit_test(ties_are_shuffled_by_the_seed),
         cmocka_unit_test(timers_may_free_themselves),
         cmocka_unit_test(posts_keep_their_order),
