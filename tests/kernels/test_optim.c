@@ -403,10 +403,11 @@ int main(void)
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(test_lamb_golden),     cmocka_unit_test(test_lamb_twin),
         cmocka_unit_test(test_lamb_zero_norms), cmocka_unit_test(test_lamb_numbers_are_checked),
-        cmocka_unit_test(test_images_follow),   cmocka_unit_test(test_grad_norm),
+        cmocka_unit_test(test_images_follow),
     };
     const struct CMUnitTest threads[] = {
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_grad_norm),
     };
     int failed = cmocka_run_group_tests(threads, setup, NULL);
 
