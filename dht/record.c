@@ -296,8 +296,7 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
     }
     if (!good)
         return HTH_E_BAD_SIGNATURE;
-    if (hth_peer_id_is_zero(&rec->owner_id))
-        rec->owner_id = hth_peer_id_of(env->crypto, &rec->owner);
+    rec->owner_id = hth_peer_id_of(env->crypto, &rec->owner);
     return HTH_OK;
 }
 

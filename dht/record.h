@@ -108,9 +108,9 @@ uint64_t hth_record_cache_verified(const struct hth_record_cache *cache);
 void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
                            const struct hth_dht_key *key, const uint8_t *data, size_t len);
 
-/* The signature only; fills rec->owner_id unless the caller, who knew the owner's key, did that.
- * `rec` came from hth_record_peek on the same bytes; cache may be NULL. *checked (may be NULL) says
- * whether a signature was computed. Errors: E_BAD_SIGNATURE. */
+/* The signature only; fills rec->owner_id. `rec` came from hth_record_peek on the same bytes; cache
+ * may be NULL. *checked (may be NULL) says whether a signature was computed.
+ * Errors: E_BAD_SIGNATURE. */
 enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cache,
                                const struct hth_dht_key *key, const uint8_t *data, size_t len,
                                struct hth_record *rec, bool *checked) HTH_MUST;
