@@ -227,6 +227,7 @@ static void copy_key(struct entry *e, uint32_t hash, const void *key, size_t key
 void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *value)
 {
     HTH_ASSERT(value != NULL && key_len <= UINT32_MAX);
+    HTH_ASSERT(map->key_len == 0 || memcmp(held_key(map, value), key, key_len) == 0);
     uint32_t hash = hash_of(key, key_len);
     struct slot *s = find_slot(map, hash, key, key_len);
     if (s != NULL) {

@@ -142,6 +142,39 @@ static void test_map_of_holders_against_array(void **state)
     hth_map_free(map);
 }
 
+/* Values that are freed as soon as they are taken out, by their own keys and in the middle of an
+ * iteration, are not looked at when the map grows again. */
+static void test_map_of_holders_that_go(void **state)
+{
+    (void)state;
+    enum { TURNS = 6 };
+    const void *key;
+    size_t key_len, held = 0;
+    struct holder *h;
+    struct hth_map *map = hth_map_new_held(offsetof(struct holder, key), sizeof(h->key));
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        for (uint64_t n = turn * KEYS; n < (turn + 1) * KEYS; n++) {
+            h = hth_new(struct holder);
+            holder_set(h, n);
+            h->put_at = n + 1;
+            assert_null(hth_map_put(map, h->key, sizeof(h->key), h));
+        }
+        check_holders(map, held += KEYS);
+        for (size_t it = 0; (h = hth_map_next(map, &it, &key, &key_len)) != NULL;) {
+            if (h->put_at % TURNS == turn)
+                continue;
+            assert_ptr_equal(hth_map_del(map, key, key_len), h);
+            hth_free(h);
+            held--;
+        }
+        check_holders(map, held);
+    }
+    for (size_t it = 0; (h = hth_map_next(map, &it, NULL, NULL)) != NULL; held--)
+        hth_free(h);
+    assert_int_equal(held, 0);
+    hth_map_free(map);
+}
+
 /* Whatever the secret is, the same is seen: that of a process, and the worst. */
 static void test_map_with_a_secret(void **state)
 {
@@ -151,6 +184,7 @@ static void test_map_with_a_secret(void **state)
         test_map_against_array(state);
         test_map_iterates_in_insertion_order(state);
         test_map_of_holders_against_array(state);
+        test_map_of_holders_that_go(state);
     }
 }
 
@@ -216,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_map_against_array),
         cmocka_unit_test(test_map_iterates_in_insertion_order),
         cmocka_unit_test(test_map_of_holders_against_array),
+        cmocka_unit_test(test_map_of_holders_that_go),
         cmocka_unit_test(test_map_with_a_secret),
         cmocka_unit_test(test_heap_against_scan),
     };
