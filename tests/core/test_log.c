@@ -131,6 +131,35 @@ static void test_metrics_export(void **state)
     hth_metrics_free(m);
 }
 
+/* Far more than lie side by side: each is found by its name, and all come out as they came in. */
+static void test_many_metrics(void **state)
+{
+    (void)state;
+    enum { MANY = 47 };
+    static char name[MANY][16];
+    struct hth_metrics *m = hth_metrics_new();
+    struct hth_metric *metric[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        snprintf(name[i], sizeof(name[i]), "hearth_%02u", i * 5 % MANY);
+        metric[i] = hth_gauge(m, name[i], "a number");
+        hth_metric_set(metric[i], i + 1);
+    }
+    char *text = hth_metrics_prometheus(m), *json = hth_metrics_json(m);
+    const char *in_text = text, *in_json = json;
+    for (uint32_t i = 0; i < MANY; i++) {
+        char want[48];
+        assert_ptr_equal(hth_gauge(m, name[i], "a number"), metric[i]);
+        assert_close(hth_metrics_get(m, name[i]), i + 1, 0, 0);
+        snprintf(want, sizeof(want), "\n%s %u\n", name[i], i + 1);
+        assert_non_null(in_text = strstr(in_text, want));
+        snprintf(want, sizeof(want), "\"%s\":%u", name[i], i + 1);
+        assert_non_null(in_json = strstr(in_json, want));
+    }
+    hth_free(text);
+    hth_free(json);
+    hth_metrics_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +168,7 @@ int main(void)
         cmocka_unit_test(test_repeats_are_counted),
         cmocka_unit_test(test_a_long_line_is_cut),
         cmocka_unit_test(test_metrics_export),
+        cmocka_unit_test(test_many_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
