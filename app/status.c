@@ -5,6 +5,8 @@
  *
  * Without a name it takes the beacons of all runs: of one it shows everything, of several a list.
  *
+ * Hosts that mean another layer by the same name (status_layers.h) are named, and not counted.
+ *
  * It ends when the answers are complete, not after a fixed time: when every expert that a beacon
  * counts was found in its host's records, and no beacon has come for SETTLE_US. --wait bounds it.
  */
@@ -12,6 +14,7 @@
 #include "app/json.h"
 #include "app/config.h"
 #include "app/peer.h"
+#include "app/status_layers.h"
 #include "app/status_trainers.h"
 #include "averaging/roster.h"
 #include "core/mem.h"
@@ -27,6 +30,8 @@
 #define SETTLE_US (2 * HTH_US_PER_S)
 /* A datagram of a watch may be lost: what is missing is asked for again this often. */
 #define ASK_US HTH_US_PER_S
+/* Hosts with other layers that a table names; --json has all. */
+#define OTHERS_SHOWN 20
 
 struct status {
     struct hth_cli_net net;
@@ -38,7 +43,9 @@ struct status {
     struct hth_runfile *run;
     struct hth_peer peer;
     struct hth_directory *directory;
-    struct hth_roster *roster; /* what the trainers say */
+    struct hth_beacon_layer shown[HTH_DIR_LAYERS_MAX]; /* the directory's layers, in its order */
+    struct hth_status_layers claims; /* of the run's hosts, at the last look; not with --run */
+    struct hth_roster *roster;       /* what the trainers say */
     struct hth_timer *timer;
     char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none was chosen yet */
     int64_t end_us, asked_us, changed_us;
@@ -96,12 +103,15 @@ static const struct argp argp = {
 
 /* ---- collecting ---------------------------------------------------------------------------- */
 
-static void open_layer(struct status *s, const struct hth_grid *grid)
+/* A stranger may name more layers than a directory follows: the first ones are shown. */
+static void open_layer(struct status *s, const struct hth_beacon_layer *layer)
 {
     uint32_t number;
-    enum hth_err err = hth_directory_open_layer(s->directory, grid, NULL, &number);
-    if (err != HTH_OK && err != HTH_E_CONFIG)
-        hth_cli_say_error("layer %s: %s", grid->name, hth_err_text(err));
+    enum hth_err err = hth_directory_open_layer(s->directory, &layer->grid, &layer->shape, &number);
+    if (err == HTH_OK)
+        s->shown[number] = *layer;
+    else if (err != HTH_E_BUDGET)
+        hth_cli_say_error("layer %s: %s", layer->grid.name, hth_err_text(err));
 }
 
 /* The next node of the run that is shown, from *i on. */
@@ -113,24 +123,82 @@ static bool next_node(const struct status *s, uint32_t *i, struct hth_census_nod
     return false;
 }
 
-/* Without a run file the layers are those that the beacons name. */
-static void open_announced_layers(struct status *s)
+static enum hth_err new_directory(struct status *s)
+{
+    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
+    opts.network = s->network;
+    opts.negative_us = ASK_US;
+    hth_directory_free(s->directory);
+    s->directory = NULL;
+    return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
+}
+
+/* Whether more hosts have come for another layer of the same name. */
+static bool is_outdated(const struct status *s)
+{
+    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++) {
+        const struct hth_beacon_layer *best =
+            hth_status_layers_best(&s->claims, s->shown[l].grid.name);
+        if (best != NULL && !hth_status_layer_eq(best, &s->shown[l]))
+            return true;
+    }
+    return false;
+}
+
+/* Without a run file the layers are those that the beacons name, and of one name those of most
+ * hosts. */
+static enum hth_err open_announced_layers(struct status *s)
 {
     struct hth_census_node node;
+    s->claims.count = 0;
     for (uint32_t i = 0; next_node(s, &i, &node);)
         for (size_t l = 0; l < node.layer_count; l++)
-            open_layer(s, &node.layers[l].grid);
+            hth_status_layers_add(&s->claims, &node.layers[l]);
+    if (is_outdated(s)) {
+        HTH_TRY(new_directory(s));
+        s->changed_us = hth_now_us(s->peer.env);
+    }
+    for (uint32_t i = 0; i < s->claims.count; i++) {
+        const struct hth_beacon_layer *layer = &s->claims.claim[i].layer;
+        if (hth_status_layers_best(&s->claims, layer->grid.name) == layer)
+            open_layer(s, layer);
+    }
+    return HTH_OK;
+}
+
+/* The number of the layer that is shown under this name; false: none. */
+static bool find_shown(const struct status *s, const char *name, uint32_t *number)
+{
+    uint32_t count = s->directory != NULL ? hth_directory_layer_count(s->directory) : 0;
+    for (*number = 0; *number < count; ++*number)
+        if (strcmp(s->shown[*number].grid.name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The next layer, from *i and *l on, that its host means differently than it is shown. */
+static bool next_other(const struct status *s, uint32_t *i, size_t *l, struct hth_census_node *node,
+                       const struct hth_beacon_layer **layer, uint32_t *number)
+{
+    for (uint32_t at = *i; next_node(s, &at, node); *i = at, *l = 0)
+        while (*l < node->layer_count) {
+            *layer = &node->layers[(*l)++];
+            if (find_shown(s, (*layer)->grid.name, number) &&
+                !hth_status_layer_eq(&s->shown[*number], *layer))
+                return true;
+        }
+    return false;
 }
 
 /* Whether the records of this layer that its host's beacon promises have come. A layer that is not
- * open (another grid than the run file's) has none to wait for. */
+ * shown (another one than the run file's) has none to wait for. */
 static bool layer_has_come(const struct status *s, const struct hth_peer_id *host,
                            const struct hth_beacon_layer *layer)
 {
-    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
-        if (hth_grid_eq(hth_directory_grid(s->directory, l), &layer->grid))
-            return hth_directory_host_experts(s->directory, host, l, NULL, 0) >= layer->experts;
-    return true;
+    uint32_t l;
+    if (!find_shown(s, layer->grid.name, &l) || !hth_status_layer_eq(&s->shown[l], layer))
+        return true;
+    return hth_directory_host_experts(s->directory, host, l, NULL, 0) >= layer->experts;
 }
 
 static bool all_has_come(const struct status *s)
@@ -159,18 +227,13 @@ static void ask_again(struct status *s, int64_t now)
 /* Starts to follow a run's layers in place of those of another. */
 static enum hth_err follow(struct status *s, const char *network)
 {
-    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
     if (s->directory != NULL && strcmp(s->network, network) == 0)
         return HTH_OK;
-    hth_directory_free(s->directory);
     hth_roster_free(s->roster);
-    s->directory = NULL;
     s->roster = NULL;
     snprintf(s->network, sizeof(s->network), "%s", network);
-    opts.network = s->network;
-    opts.negative_us = ASK_US;
     HTH_TRY(hth_status_trainers_new(s->peer.env, s->peer.dht, s->network, &s->roster));
-    return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
+    return new_directory(s);
 }
 
 /* The runs seen: networks with a host or a trainer, or when there is none those of nodes that only
@@ -229,6 +292,37 @@ static void count_replicas(struct status *s, uint32_t layer, uint32_t *served, u
         *twice += hth_directory_hosts_of(s->directory, layer, view->expert[i], hosts, 2) == 2;
 }
 
+/* "4x4 of ffn, width 128" */
+static const char *meaning(const struct hth_beacon_layer *layer, char *text, size_t size)
+{
+    char grid[48] = "";
+    size_t len = 0;
+    for (uint32_t i = 0; i < layer->grid.ndim; i++)
+        len += (size_t)snprintf(grid + len, sizeof(grid) - len, "%s%u", i > 0 ? "x" : "",
+                                layer->grid.dim[i]);
+    snprintf(text, size, "%s of %s, width %u", grid, layer->shape.kind, layer->shape.d);
+    return text;
+}
+
+static void print_others(const struct status *s)
+{
+    struct hth_census_node node;
+    const struct hth_beacon_layer *layer;
+    uint32_t i = 0, number, others = 0;
+    size_t l = 0;
+    char id[HTH_PEER_SHORT_LEN], theirs[128], shown[128];
+    for (; next_other(s, &i, &l, &node, &layer, &number); others++) {
+        if (others == 0)
+            printf("\nhosts of another run file, which are not counted:\n");
+        if (others < OTHERS_SHOWN)
+            printf("  %-10s %s is %s there, not %s\n", hth_peer_id_short(&node.id, id),
+                   layer->grid.name, meaning(layer, theirs, sizeof(theirs)),
+                   meaning(&s->shown[number], shown, sizeof(shown)));
+    }
+    if (others > OTHERS_SHOWN)
+        printf("  and %u more\n", others - OTHERS_SHOWN);
+}
+
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
@@ -250,10 +344,46 @@ static void print_table(struct status *s)
                hth_grid_text(grid, text) + strlen(grid->name) + 1, size, served, twice,
                100.0 * served / size);
     }
+    print_others(s);
     hth_status_trainers_print(s->roster);
     if (seen.clock_ahead + seen.version + seen.damaged > 0)
         printf("\n%u records refused, the last one: %s\n",
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
+}
+
+static json_t *grid_json(const struct hth_grid *grid)
+{
+    json_t *dims = json_array();
+    for (uint32_t i = 0; i < grid->ndim; i++)
+        json_array_append_new(dims, json_integer(grid->dim[i]));
+    return dims;
+}
+
+static void id_text(const struct hth_peer_id *peer, char id[2 * HTH_HASH_LEN + 1])
+{
+    for (size_t i = 0; i < HTH_HASH_LEN; i++)
+        snprintf(id + 2 * i, 3, "%02x", peer->b[i]);
+}
+
+static json_t *others_json(const struct status *s)
+{
+    struct hth_census_node node;
+    const struct hth_beacon_layer *layer;
+    uint32_t i = 0, number;
+    size_t l = 0;
+    char id[2 * HTH_HASH_LEN + 1];
+    json_t *all = json_array();
+    while (next_other(s, &i, &l, &node, &layer, &number)) {
+        json_t *o = json_object();
+        id_text(&node.id, id);
+        hth_json_text(o, "id", id);
+        hth_json_text(o, "layer", layer->grid.name);
+        hth_json_take(o, "grid", grid_json(&layer->grid));
+        hth_json_text(o, "kind", layer->shape.kind);
+        hth_json_count(o, "d", layer->shape.d);
+        json_array_append_new(all, o);
+    }
+    return all;
 }
 
 static json_t *node_json(struct status *s, const struct hth_census_node *node)
@@ -263,8 +393,7 @@ static json_t *node_json(struct status *s, const struct hth_census_node *node)
     bool found = hth_directory_host_find(s->directory, &node->id, &host);
     const struct hth_host_info *info = found ? &host.info : &node->info;
     bool serves = node->role == HTH_ROLE_HOST; /* others compute for nobody */
-    for (size_t i = 0; i < HTH_HASH_LEN; i++)
-        snprintf(id + 2 * i, 3, "%02x", node->id.b[i]);
+    id_text(&node->id, id);
     json_t *o = json_object();
     hth_json_text(o, "id", id);
     hth_json_text(o, "role", role_name(node->role));
@@ -281,13 +410,10 @@ static json_t *layer_json(struct status *s, uint32_t layer)
 {
     const struct hth_grid *grid = hth_directory_grid(s->directory, layer);
     uint32_t served, twice;
-    json_t *dims = json_array();
     count_replicas(s, layer, &served, &twice);
-    for (uint32_t i = 0; i < grid->ndim; i++)
-        json_array_append_new(dims, json_integer(grid->dim[i]));
     json_t *o = json_object();
     hth_json_text(o, "name", grid->name);
-    hth_json_take(o, "grid", dims);
+    hth_json_take(o, "grid", grid_json(grid));
     hth_json_count(o, "places", hth_grid_size(grid));
     hth_json_count(o, "served", served);
     hth_json_count(o, "twice", twice);
@@ -313,6 +439,7 @@ static void print_json(struct status *s)
     hth_json_text(all, "run", s->network);
     hth_json_take(all, "nodes", nodes);
     hth_json_take(all, "layers", layers);
+    hth_json_take(all, "others", others_json(s));
     hth_json_take(all, "trainers", hth_status_trainers_json(s->roster));
     print_object_take(all);
 }
@@ -389,16 +516,16 @@ static void on_look(void *arg)
 {
     struct status *s = arg;
     int64_t now = hth_now_us(s->peer.env);
-    if (s->run == NULL && s->net.network == NULL) {
-        enum hth_err err = choose_run(s);
-        if (err != HTH_OK) {
-            hth_cli_say_error("status: %s", hth_err_text(err));
-            hth_peer_stop(&s->peer, hth_exit_of(err));
-            return;
-        }
+    enum hth_err err = HTH_OK;
+    if (s->run == NULL && s->net.network == NULL)
+        err = choose_run(s);
+    if (err == HTH_OK && s->run == NULL && s->directory != NULL)
+        err = open_announced_layers(s);
+    if (err != HTH_OK) {
+        hth_cli_say_error("status: %s", hth_err_text(err));
+        hth_peer_stop(&s->peer, hth_exit_of(err));
+        return;
     }
-    if (s->run == NULL && s->directory != NULL)
-        open_announced_layers(s);
     bool settled = is_settled(s, now) && all_has_come(s);
     if (now >= s->end_us || settled) {
         on_collected(s);
@@ -423,9 +550,9 @@ static enum hth_err build(struct status *s)
         return HTH_OK;
     HTH_TRY(follow(s, s->peer.network));
     for (uint32_t l = 0; s->run != NULL && l < s->run->model.layers; l++) {
-        struct hth_grid grid;
-        HTH_TRY(hth_config_grid(s->run, l, &grid));
-        open_layer(s, &grid);
+        struct hth_beacon_layer layer = {.shape = hth_config_shape(s->run)};
+        HTH_TRY(hth_config_grid(s->run, l, &layer.grid));
+        open_layer(s, &layer);
     }
     return HTH_OK;
 }

@@ -67,6 +67,7 @@
 #define HTH_ANNOUNCE_LOAD_STEP_MS       20
 #define HTH_ANNOUNCE_GOODBYE_US         (2 * 1000000)
 #define HTH_DIR_LAYERS_MAX              256
+#define HTH_STATUS_CLAIMS_MAX           1024 /* different layers of a run that status tells apart */
 #define HTH_DIR_HOSTS_MAX               16384
 #define HTH_DIR_BRANCHES_MAX            1024 /* prefixes of one layer watched besides its root */
 #define HTH_DIR_REPLICAS_MAX            64   /* claims looked at when an expert's hosts are asked */

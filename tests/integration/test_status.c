@@ -120,6 +120,16 @@ static void check_layer(const json_t *layer, double served)
     assert_close(toy_number(layer, "coverage"), served / 8, 0, 1e-6);
 }
 
+/* All experts of the same names, of another width. Waits for nothing. */
+static void start_other_host(struct toy *t)
+{
+    static const char text[] = "run: toy\nmodel: {dim: 16, layers: 1, grid: [2, 4], top_k: 4}\n";
+    place_write(t->place, "other.yaml", text, sizeof(text) - 1);
+    START(t->place, "other", "serve", "--run", place_path(t->place, "other.yaml"), "--join",
+          t->addr[1], "--listen", place_addr(t->place), "--dir", place_path(t->place, "other"),
+          "--threads", "1", "--experts", "ffn0.[0:2].[0:4]");
+}
+
 static void test_hosts_roles_and_coverage(void **state)
 {
     struct place *p = *state;
@@ -145,21 +155,22 @@ static void test_hosts_roles_and_coverage(void **state)
     assert_int_equal(toy_status_count(status, "trainer"), 1);
     check_layer(json_array_get(json_object_get(status, "layers"), 0), 8);
     json_decref(status);
-    /* Without a run file the layers are those that the hosts name. */
+    /* Without a run file the layers are those that most hosts name. */
+    start_other_host(&t);
     struct wait w = {0};
     struct proc *table = NULL;
-    while (table == NULL || !proc_said(table, "100%")) {
+    while (table == NULL || !proc_said(table, "100%") || !proc_said(table, "another run file")) {
         if (table != NULL)
             wait_step(&w, "a table of the whole grid");
         table = START(p, "table", "status", "--network", "toy", "--join", t.addr[1]);
         assert_int_equal(proc_wait(table), 0);
     }
-    proc_must_say(table, "run 'toy': 4 nodes");
-    proc_must_say(table, "ffn0");
+    proc_must_say(table, "run 'toy': 5 nodes");
+    proc_must_say(table, "ffn0 is 2x4 of ffn, width 16 there, not 2x4 of ffn, width 32");
     /* Nor is the run's name needed where there is one run. */
     table = START(p, "table", "status", "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
-    proc_must_say(table, "run 'toy': 4 nodes");
+    proc_must_say(table, "run 'toy': 5 nodes");
     proc_must_say(table, "100%");
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
