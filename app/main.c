@@ -23,7 +23,7 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"node", hth_verb_node, "help others find each other: a DHT node and nothing else"},
+    {"node", hth_verb_node, "help others find each other; with --reduce, compute averages"},
     {"serve", hth_verb_serve, "host experts for a run"},
     {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},

@@ -305,7 +305,8 @@ static void pick_free(void *arg)
     }
     hth_free(dir);
     if (s->added == 0) {
-        hth_cli_say_error("every place of the grid is taken; name a pattern to host replicas");
+        hth_cli_say_error("every place of the grid is taken; name a pattern to host a second copy "
+                          "of some, which learns by itself");
         hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
     } else if (left > 0) {
         hth_cli_say_error("only %u places were free", s->added);
