@@ -374,11 +374,16 @@ static struct telling *place_to_ask(struct hth_look *look)
 
 int64_t hth_look_asked_until(const struct hth_look *look, const struct hth_peer_id *id)
 {
-    uint32_t i = find_telling(look, id, 0);
+    int64_t soon_us = hth_now_us(look->match->env) + HTH_US_PER_MS, until_us = INT64_MIN;
 
-    if (i == HTH_AVG_TELL_MAX || look->telling[i].call == NULL || !hth_look_connected(look, id))
-        return INT64_MIN;
-    return look->telling[i].due_us;
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX && hth_look_connected(look, id); i++) {
+        const struct telling *t = &look->telling[i];
+
+        /* That it does not answer is known when the call ends, of which this may be the moment. */
+        if (t->call != NULL && hth_peer_id_eq(&t->to.id, id))
+            until_us = HTH_MAX(until_us, HTH_MAX(t->due_us, soon_us));
+    }
+    return until_us;
 }
 
 int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
