@@ -88,7 +88,7 @@ struct hth_rpc_opts {
         .timeout_min_us = 200 * HTH_US_PER_MS, .timeout_max_us = 60 * HTH_US_PER_S,                \
     }
 
-/* Errors: E_CONFIG (an option makes no sense), and those of hth_listen. */
+/* Errors: E_CONFIG (an option makes no sense), E_NO_MEMORY, and those of hth_listen. */
 enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts,
                          struct hth_rpc **out) HTH_MUST;
 /* Closes everything; no callback comes any more. Outstanding calls are gone; requests that handlers

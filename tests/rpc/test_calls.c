@@ -502,6 +502,11 @@ static void arguments_are_checked_at_once(void **state)
     bad = member_opts();
     bad.network = "a name that is a good deal longer than the sixty-three characters allowed";
     assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
+    bad = member_opts(); /* that are not bad, but there is no room for what it says of itself */
+    hth_mem_fail_at(2);  /* the first is zeros */
+    enum hth_err err = hth_rpc_new(a.env, &bad, &none);
+    hth_mem_fail_at(0);
+    assert_err(HTH_E_NO_MEMORY, err);
     assert_null(none);
     stop();
 }
