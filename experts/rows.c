@@ -185,7 +185,9 @@ bool hth_rows_below(const float *src, size_t count, float limit)
     return (bad & 0x80000000) == 0;
 }
 
-double hth_rows_sumsq(const float *src, size_t count)
+/* The square of a float is exact in a double: however a clone multiplies and adds, the same bits.
+ */
+ROWS_CLONES double hth_rows_sumsq(const float *src, size_t count)
 {
     double lane[8] = {0}, sum = 0;
     size_t i = 0;
