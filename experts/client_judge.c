@@ -12,6 +12,7 @@
 
 /* So many gains, evenly apart, tell what is usual in a batch. */
 #define SAMPLE_MAX 256
+#define F16_MAX    65504.0f
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
@@ -57,11 +58,14 @@ static double usual(const float *gains, uint32_t count)
     return sample[(n - 1) / 4];
 }
 
-/* Whether our own rows were such that a host may refuse them. */
+/* Whether our own rows were such that a host may refuse them: as they were sent, what fp16 does not
+ * hold was infinite. */
 static bool are_ours_bad(const struct hth_expert_batch *b, uint32_t i, size_t n)
 {
-    return !hth_rows_below(rows_of(&b->x, b->pairs[i].unit * n), n, HTH_EXPERT_NUMBER_MAX) ||
-           (b->backward && !hth_rows_below(rows_of(&b->dy, i * n), n, HTH_EXPERT_NUMBER_MAX));
+    float most = b->wire == HTH_F16 ? F16_MAX : HTH_EXPERT_NUMBER_MAX;
+
+    return !hth_rows_below(rows_of(&b->x, b->pairs[i].unit * n), n, most) ||
+           (b->backward && !hth_rows_below(rows_of(&b->dy, i * n), n, most));
 }
 
 /* The answer's rows to `to`; its gain, or -1 if it is not finite or beyond all bounds. */

@@ -171,8 +171,11 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
 
     if (hth_work_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
         return HTH_E_PROTOCOL;
-    for (uint32_t i = 0; i < g->parts; i++)
+    for (uint32_t i = 0; i < g->parts; i++) {
+        if (g->status[i] == HTH_E_CANCELED) /* ours to say, and it would excuse the host */
+            g->status[i] = HTH_E_PROTOCOL;
         any = any || g->status[i] == HTH_OK;
+    }
     if (!any)
         return HTH_OK;
     if (r->tensor_count != 1 || r->tensors[0].dtype != b->wire ||

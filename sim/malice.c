@@ -278,7 +278,17 @@ static enum hth_err loud_start(const struct hth_malice_place *place, void **self
 
 const struct hth_malice hth_malice_loud = {.name = "loud", .start = loud_start, .stop = host_stop};
 
-/* A reply like a host's that has dropped its experts: every part by itself is refused. */
+/* By the first coordinate: every second expert is not there, though nobody should believe each of
+ * its reasons, and the others give back what they are asked. */
+static enum hth_err nay(const struct hth_work *work, uint32_t part)
+{
+    const uint32_t *coord = work->coord + (size_t)part * work->ndim;
+
+    if (coord[0] % 2 == 1)
+        return HTH_OK;
+    return coord[work->ndim - 1] % 2 == 1 ? HTH_E_CANCELED : HTH_E_NO_SUCH_EXPERT;
+}
+
 static void deny(void *arg, struct hth_rpc_request *req)
 {
     struct hth_work work;
@@ -286,18 +296,22 @@ static void deny(void *arg, struct hth_rpc_request *req)
     enum hth_err *status;
     size_t len;
     const uint8_t *asked = hth_rpc_payload(req, &len);
+    const struct hth_tensor *t = hth_rpc_tensors(req, &body.tensor_count);
     uint8_t *payload = NULL;
 
     (void)arg;
-    if (hth_work_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
+    if (body.tensor_count == 0 ||
+        hth_work_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
         return;
     }
     status = hth_new_array(enum hth_err, work.parts);
     for (uint32_t i = 0; i < work.parts; i++)
-        status[i] = HTH_E_NO_SUCH_EXPERT;
+        status[i] = nay(&work, i);
     hth_work_reply_pack(status, work.parts, &payload, &body.payload_len);
     body.payload = payload;
+    body.tensors = &t[body.tensor_count - 1]; /* x, or dy */
+    body.tensor_count = 1;
     hth_rpc_reply(req, &body);
     hth_free(payload);
     hth_free(status);

@@ -15,7 +15,8 @@
  *   deafening a host that announces itself likewise and answers 3e38 to everything, both ways: two
  *             of them are infinite
  *   loud      the same with 1e9, which no sum minds
- *   naysayer  has none of the experts that it announces
+ *   naysayer  lacks half of the experts that it announces, says so in two ways, and gives back
+ *             what it is asked for the others
  *   forger    fills the layers' keys with records that others seem to have signed, with its own
  *             that claim what is not there, with old and future ones, and with noise
  *

@@ -386,6 +386,50 @@ static void large_answers_are_left_out(void **state)
     assert_int_equal(answers_of(NAN, 0, &refused).err, HTH_E_NOT_FINITE);
 }
 
+/* What was sent in x or dy had to be refused: that is told of nobody. */
+static void our_own_numbers_blame_nobody(void **state)
+{
+    static const struct {
+        enum hth_dtype wire;
+        float x, dy;
+    } bad[] = {{HTH_F32, 2e15f, 1},  {HTH_F32, 1, NAN},    {HTH_F16, 70000, 1},
+               {HTH_F16, 1, -65520}, {HTH_BF16, 2e15f, 1}, {HTH_I8, 1, 2e15f}};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        struct hth_expert_pair pair = {0, 0};
+        float *x = normals(1, D), *dy = normals(2, D), out[D];
+        struct hth_expert_call call;
+        struct hth_tensor tx, tdy;
+        struct judged j = {0};
+        struct outcome o;
+        struct scene s;
+        uint8_t ok;
+
+        dy[3] = bad[i].dy;
+        x[3] = bad[i].x > 1 ? bad[i].x : x[3];
+        scene_start(&s, NULL, 1, 1, NULL);
+        tx = tensor_of(x, 1);
+        tdy = tensor_of(dy, 1);
+        call = call_of(&s, &tx, &pair, 1);
+        call.dy = tdy;
+        call.wire = bad[i].wire;
+        run_call(&s, &call, &o);
+        assert_int_equal(hth_expert_batch_ok_count(o.batch), 0);
+        assert_int_equal(hth_expert_batch_unpack(o.batch, out, D, &ok), 0);
+        hth_expert_batch_judge(o.batch, on_judged, on_part, &j);
+        assert_int_equal(j.parts, 0);
+        assert_int_equal(j.hosts, 1);
+        assert_int_equal(j.hosts_bad, 0);
+        hth_expert_batch_free(o.batch);
+        hth_blob_unref(tx.blob);
+        hth_blob_unref(tdy.blob);
+        hth_aligned_free(x);
+        hth_aligned_free(dy);
+        scene_end(&s);
+    }
+}
+
 /* ---- failures ------------------------------------------------------------------------------ */
 
 static void a_dead_host_costs_only_its_pairs(void **state)
@@ -896,6 +940,7 @@ int main(void)
         cmocka_unit_test(narrow_wire_is_close),
         cmocka_unit_test(infinite_answers_are_found),
         cmocka_unit_test(large_answers_are_left_out),
+        cmocka_unit_test(our_own_numbers_blame_nobody),
         cmocka_unit_test(a_dead_host_costs_only_its_pairs),
         cmocka_unit_test(grace_ends_the_wait),
         cmocka_unit_test(replicas_step_in),

@@ -83,7 +83,8 @@ static void one_host_of_eight(void **state)
 
             assert_true(r.updates * 20 > calm.updates * 19);
             assert_true(r.loss < 1.1 * calm.loss + 0.02);
-            assert_true(r.alone * 20 < r.mixed); /* who has other copies misses next to nothing */
+            assert_true(r.bad + r.refused > 0);  /* it was asked, */
+            assert_true(r.alone * 50 < r.mixed); /* and nearly all went to the other copies */
         }
     }
 }
