@@ -86,6 +86,41 @@ static void test_thin(void **state)
     check_thin(4, 2, 4, true); /* longer than round_us */
 }
 
+/* One falls silent when a third of the bytes have gone: it is noticed within silence_thin_us, and
+ * nobody else is given up for it. The others have less to send then. */
+static void test_thin_death(void **state)
+{
+    enum { PEERS = 8, DEAD = 3 };
+    static const double up_mbit[] = {10, 5, 2};
+    struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
+
+    (void)state;
+    for (uint32_t k = 0; k < HTH_ARRAY_LEN(up_mbit); k++) {
+        double floats = 1 << 17, floor_s, took_s = 0;
+
+        floor_s = 2.0 * (PEERS - 1) / PEERS * floats * 32 / (up_mbit[k] * MBIT);
+        begin(20 + k, PEERS, up_mbit[k], true, floats, 40 * HTH_US_PER_MS, 0.2);
+        pit_offer_all(&pit, 1, HTH_AVG_ALL_AXES);
+        hth_world_run_for(pit.world, (int64_t)(floor_s / 3 * 1e6));
+        hth_node_crash(pit.peer[DEAD].node, HTH_CRASH_SILENT);
+        pit.peer[DEAD].up = false;
+        assert_true(pit_run(&pit, 100 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < PEERS; i++) {
+            const struct hth_avg_result *r = &pit.peer[i].result;
+
+            if (i == DEAD)
+                continue;
+            took_s = HTH_MAX(took_s, (double)r->reduce_us / HTH_US_PER_S);
+            assert_ok(r->err);
+            assert_int_equal(r->drops, 1);
+        }
+        print_message("%4g Mbit/s up, one dies: %.2f s, %.2f s more than the line's least\n",
+                      up_mbit[k], took_s, took_s - floor_s);
+        assert_true(took_s < floor_s + (double)o.silence_thin_us / HTH_US_PER_S);
+        pit_stop(&pit);
+    }
+}
+
 static void test_thin_all(void **state)
 {
     static const double up_mbit[] = {20, 10, 5, 2}, mib[] = {1, 4, 16};
@@ -153,7 +188,8 @@ static void test_far_all(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest some[] = {cmocka_unit_test(test_thin), cmocka_unit_test(test_far)};
+    const struct CMUnitTest some[] = {
+        cmocka_unit_test(test_thin), cmocka_unit_test(test_thin_death), cmocka_unit_test(test_far)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_thin_all),
                                      cmocka_unit_test(test_far_all)};
 

@@ -16,7 +16,7 @@
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
-enum lie { STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED };
+enum lie { STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED, LANDINGS };
 
 struct writer {
     struct hth_malice_place place;
@@ -55,6 +55,11 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
         n->text.samples = number;
     if (what == SPEED)
         n->text.samples_per_s = HTH_AVG_RATE_MAX;
+    if (what == LANDINGS) {
+        n->text.grain = HTH_AVG_GRAIN_MAX;
+        n->text.lands_ms = 0;
+        n->text.since_ms = UINT32_MAX;
+    }
     if (what == ROUND)
         n->text.round = number;
     if (what == GRID && like->generation > 0) {
@@ -231,7 +236,7 @@ static void samples_of_nobody(void **state)
 
     (void)state;
     number = HTH_AVG_SAMPLES_MAX;
-    for (what = SAMPLES; what <= SPEED; what++) {
+    for (what = SAMPLES; what <= LANDINGS; what++) {
         live(4, HTH_SHARE_BATCH, 4, 1, with, after);
         assert_true(with[0] > usual / 8 && after[0] > usual / 2);
     }
