@@ -89,14 +89,35 @@ static bool served_by_others(const struct hth_env *env, const struct hth_directo
     return false;
 }
 
+/* Sorted; the caller frees the list. */
+static struct places places_had(const struct hth_env *env, const struct hth_directory *directory,
+                                uint32_t layer, const char *checkpoint_dir)
+{
+    struct places had = {0};
+    add_checkpoints(hth_directory_grid(directory, layer), checkpoint_dir, &had);
+    add_own_records(env, directory, layer, &had);
+    sort_unique(&had);
+    return had;
+}
+
+bool hth_places_in_the_way(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
+                           const char *checkpoint_dir, uint32_t want)
+{
+    struct places had = places_had(env, directory, layer, checkpoint_dir);
+    uint32_t *out = hth_new_array(uint32_t, HTH_MAX(want, 1u));
+    bool yes = false;
+    for (size_t i = 0; i < had.count && want > 0; i++)
+        yes = yes || served_by_others(env, directory, layer, had.index[i]);
+    yes = yes || hth_places_choose(env, directory, layer, checkpoint_dir, want, out) < want;
+    hth_free(out);
+    hth_free(had.index);
+    return yes;
+}
+
 size_t hth_places_choose(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
                          const char *checkpoint_dir, uint32_t want, uint32_t *out)
 {
-    const struct hth_grid *grid = hth_directory_grid(directory, layer);
-    struct places had = {0}, chosen = {0};
-    add_checkpoints(grid, checkpoint_dir, &had);
-    add_own_records(env, directory, layer, &had);
-    sort_unique(&had);
+    struct places had = places_had(env, directory, layer, checkpoint_dir), chosen = {0};
     for (size_t i = 0; i < had.count && chosen.count < want; i++) {
         if (!served_by_others(env, directory, layer, had.index[i]))
             add(&chosen, had.index[i]);

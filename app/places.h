@@ -8,6 +8,9 @@
  * place that somebody else serves by now is left to them. What is still missing is taken from the
  * places that nobody serves.
  *
+ * Who serves what is read off the directory, in which anybody may claim anything. Where a claim
+ * stands in the way (hth_places_in_the_way) the caller asks the claimants first (app/claims.h).
+ *
  * Loop thread, at the start of a host: it reads a folder, which may block for a moment.
  */
 #ifndef HTH_APP_PLACES_H
@@ -22,5 +25,8 @@ struct hth_env;
  * taken. checkpoint_dir need not exist. */
 size_t hth_places_choose(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
                          const char *checkpoint_dir, uint32_t want, uint32_t *out);
+/* Whether others' claims keep this host from places it had, or from finding `want` at all. */
+bool hth_places_in_the_way(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
+                           const char *checkpoint_dir, uint32_t want);
 
 #endif

@@ -2,10 +2,12 @@
 /*
  * serve.c: hearth serve: hosts experts of a run.
  *
- *   start: key, loop, DHT, rpc -> choose experts (patterns, or free ones from the directory)
+ *   start: key, loop, DHT, rpc -> choose experts (patterns, or free ones from the directory; those
+ *          who claim places that are wanted are asked whether they are there)
  *          -> weights from checkpoints or seeds, in jobs -> announce
  *   end:   goodbye records -> server drains and saves -> rpc says goodbye -> exit
  */
+#include "app/claims.h"
 #include "app/cli.h"
 #include "app/config.h"
 #include "app/device.h"
@@ -50,6 +52,7 @@ struct serve {
     struct hth_announcer *announcer;
     struct hth_directory *directory; /* only while free coordinates are looked for */
     struct hth_timer *look_timer;
+    struct hth_claims *claims; /* once somebody's claim stood in the way */
     struct hth_timer *load_timer;
     struct layer_list *layers;
     uint32_t added, ready, restored, failed;
@@ -282,7 +285,7 @@ static enum hth_err add_pattern(struct serve *s, const char *text)
 }
 
 /* Takes places, the same number in each layer as far as it divides. */
-static void pick_free(void *arg)
+static void take_places(void *arg)
 {
     struct serve *s = arg;
     uint32_t layers = s->run->model.layers, left = s->free_count;
@@ -313,6 +316,35 @@ static void pick_free(void *arg)
     }
 }
 
+static bool claims_in_the_way(struct serve *s)
+{
+    uint32_t layers = s->run->model.layers, left = s->free_count;
+    char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
+    bool yes = false;
+    for (uint32_t l = 0; l < layers && !yes; l++) {
+        uint32_t want = left / (layers - l);
+        yes = hth_places_in_the_way(s->peer.env, s->directory, l, dir, want);
+        left -= want;
+    }
+    hth_free(dir);
+    return yes;
+}
+
+static void pick_free(void *arg)
+{
+    struct serve *s = arg;
+    if (!claims_in_the_way(s)) {
+        take_places(s);
+        return;
+    }
+    enum hth_err err =
+        hth_claims_ask(s->peer.env, s->peer.rpc, s->directory, take_places, s, &s->claims);
+    if (err != HTH_OK) {
+        hth_cli_say_error("serve: %s", hth_err_text(err));
+        hth_peer_stop(&s->peer, hth_exit_of(err));
+    }
+}
+
 static enum hth_err look_around(struct serve *s)
 {
     struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
@@ -331,7 +363,7 @@ static enum hth_err look_around(struct serve *s)
 static void on_joined(void *arg)
 {
     struct serve *s = arg;
-    if (s->free_count > 0 && s->added == 0)
+    if (s->free_count > 0 && s->added == 0 && s->claims == NULL)
         hth_timer_set(s->peer.env, s->look_timer, LOOK_AROUND_US);
 }
 
@@ -371,6 +403,9 @@ static void on_drain(void *arg)
         "draining: goodbye to the swarm, finishing what runs, saving (Ctrl-C again quits at once)");
     fflush(stdout);
     hth_timer_cancel(s->peer.env, s->load_timer);
+    hth_timer_cancel(s->peer.env, s->look_timer);
+    hth_claims_free(s->claims);
+    s->claims = NULL;
     hth_announcer_withdraw(s->announcer, withdrawn, s);
 }
 
@@ -472,6 +507,7 @@ static void destroy(struct serve *s)
     hth_peer_jobs_end(&s->peer);
     hth_timer_free(s->peer.env, s->look_timer);
     hth_timer_free(s->peer.env, s->load_timer);
+    hth_claims_free(s->claims);
     hth_directory_free(s->directory);
     hth_announcer_free(s->announcer);
     hth_server_free(s->server);

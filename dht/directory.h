@@ -162,7 +162,7 @@ bool hth_directory_host_find(const struct hth_directory *dir, const struct hth_p
 /* Expert indices of a host in a layer, ascending; returns how many it has (may exceed max). */
 size_t hth_directory_host_experts(const struct hth_directory *dir, const struct hth_peer_id *id,
                                   uint32_t layer, uint32_t *out, size_t max);
-/* Picks `want` experts that nobody serves, as one run after a random start where possible so that
+/* Picks `want` experts that are not live, as one run after a random start where possible so that
  * the record stays small; returns how many there were, ascending in out. Uses the env's rng. */
 size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32_t want,
                                uint32_t *out);

@@ -159,6 +159,11 @@ size_t hth_directory_host_experts(const struct hth_directory *dir, const struct 
     return n;
 }
 
+static bool is_live(const struct hth_dir_layer *l, uint32_t e)
+{
+    return (hth_postings_live(l->postings)[e >> 6] >> (e & 63) & 1) != 0;
+}
+
 size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32_t want,
                                uint32_t *out)
 {
@@ -171,7 +176,7 @@ size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32
         uint32_t e = (start + i) % size;
         if (e == 0)
             run = 0;
-        run = hth_postings_any(l->postings, e) ? 0 : run + 1;
+        run = is_live(l, e) ? 0 : run + 1;
         if (run == want)
             first = e - want + 1;
     }
@@ -179,7 +184,7 @@ size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32
     uint32_t *found = hth_new_array(uint32_t, (size_t)want + 1);
     for (uint32_t i = 0; i < size && n < want; i++) {
         uint32_t e = (first + i) % size;
-        if (!hth_postings_any(l->postings, e))
+        if (!is_live(l, e))
             found[n++] = e;
     }
     size_t wrapped = 0;

@@ -170,11 +170,6 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
     }
 }
 
-bool hth_postings_any(const struct hth_postings *p, uint32_t expert)
-{
-    return p->head[expert] != NONE;
-}
-
 const uint64_t *hth_postings_live(const struct hth_postings *p)
 {
     return p->live;

@@ -141,6 +141,31 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
     place_end(p);
 }
 
+/* A host that stands still claims its places for a minute, as a stranger's record would: who looks
+ * for places asks it, has no answer, and takes them. One that is there keeps its own. */
+static void test_places_of_a_host_that_stands_still(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_host(&t, 1);
+    json_decref(toy_status(&t, 2, 1.0));
+    const char *dir = place_path(p, "third");
+    struct proc *third = START(p, "third", "serve", "--run", t.run, "--join", t.addr[1], "--listen",
+                               t.addr[4], "--dir", dir, "--experts", "4");
+    assert_int_equal(proc_wait(third), 75);
+    proc_must_say(third, "every place of the grid is taken");
+    proc_signal(t.host[1], SIGSTOP);
+    third = START(p, "third", "serve", "--run", t.run, "--join", t.addr[1], "--listen", t.addr[4],
+                  "--dir", dir, "--experts", "8");
+    proc_wait_text(third, "serving 4 experts");
+    proc_must_say(third, "only 4 places were free");
+    proc_signal(t.host[1], SIGCONT);
+    place_end(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +178,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_waiting_trainer_is_interrupted, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_places_of_a_host_that_stands_still, place_setup,
                                         place_teardown),
     };
     return PLACE_RUN_AT_ONCE(tests);
