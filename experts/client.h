@@ -59,7 +59,7 @@ typedef void hth_expert_host_fn(void *arg, const struct hth_peer_id *host, enum 
                                 int64_t rtt_us);
 /* What came of the rows of one expert that a host answered for: HTH_OK, what it refused them with,
  * E_NOT_FINITE, or E_RANGE where they were too large; the largest gain of those that were finite,
- * 0 where none was looked at. */
+ * 0 where none was looked at. E_BUSY: it refused the request, however often it was asked. */
 typedef void hth_expert_part_fn(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
                                 enum hth_err err, double gain);
 
@@ -158,10 +158,10 @@ void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expe
 uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, size_t stride,
                                  uint8_t *ok);
 /* On the loop, after the callback and, where that was to be, the unpacking; once, later calls do
- * nothing: tells each part of the requests that were answered, and then each such request: HTH_OK,
- * or what was wrong with its last bad part, if most of them were bad. Both may be NULL. A part's
- * error that the host may well give, as it judges by rules of its own (E_NORM in backward) or had
- * to refuse our rows, is not told. */
+ * nothing: tells each part of the requests that were answered or refused as BUSY, and then each
+ * that was answered: HTH_OK, or what was wrong with its last bad part, if most were bad. Both may
+ * be NULL. A part's error that the host may well give, as it judges by rules of its own (E_NORM in
+ * backward) or had to refuse our rows, is not told. */
 void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
                             hth_expert_part_fn *on_part, void *arg);
 /* What is usual in this batch, after the unpacking: the lower quartile of its finite gains; 0 when

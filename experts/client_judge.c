@@ -179,15 +179,25 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
         on_host(arg, &g->to.peer, 2 * bad > g->parts ? worst : HTH_OK, g->rtt_us);
 }
 
+/* BUSY, and it was not asked again, or never said anything else. */
+static void tell_refused(const struct cl_group *g, hth_expert_part_fn *on_part, void *arg)
+{
+    const struct hth_expert_batch *b = g->batch;
+
+    for (uint32_t i = 0; i < g->parts; i++)
+        on_part(arg, &g->to.peer, g->coord + (size_t)i * b->ndim, HTH_E_BUSY, 0);
+}
+
 void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
                             hth_expert_part_fn *on_part, void *arg)
 {
     for (uint32_t i = 0; batch->finished && i < batch->groups_count; i++) {
         struct cl_group *g = batch->groups[i];
 
-        if (!g->answered)
-            continue;
-        g->answered = false;
-        judge_group(g, on_host, on_part, arg);
+        if (g->answered)
+            judge_group(g, on_host, on_part, arg);
+        else if (g->refused && on_part != NULL)
+            tell_refused(g, on_part, arg);
+        g->answered = g->refused = false;
     }
 }

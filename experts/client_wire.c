@@ -172,7 +172,8 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
     if (hth_work_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
         return HTH_E_PROTOCOL;
     for (uint32_t i = 0; i < g->parts; i++) {
-        if (g->status[i] == HTH_E_CANCELED) /* ours to say, and it would excuse the host */
+        /* Not a part's to say, and they would excuse the host. */
+        if (g->status[i] == HTH_E_CANCELED || g->status[i] == HTH_E_BUSY)
             g->status[i] = HTH_E_PROTOCOL;
         any = any || g->status[i] == HTH_OK;
     }
@@ -196,6 +197,7 @@ static void on_result(void *arg, const struct hth_rpc_result *r)
     if (err == HTH_OK)
         err = read_reply(g, r);
     g->answered = err == HTH_OK;
+    g->refused = err == HTH_E_BUSY;
     g->rtt_us = r->rtt_us;
     tell_host(g, err, r->rtt_us);
     if (err != HTH_OK && r->err != HTH_OK && try_again(g, r))

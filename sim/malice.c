@@ -329,3 +329,21 @@ static enum hth_err naysayer_start(const struct hth_malice_place *place, void **
 
 const struct hth_malice hth_malice_naysayer = {
     .name = "naysayer", .start = naysayer_start, .stop = host_stop};
+
+static void put_off(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_refuse(req, HTH_E_BUSY, 0, "soon, soon");
+}
+
+static enum hth_err postponer_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, put_off, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_postponer = {
+    .name = "postponer", .start = postponer_start, .stop = host_stop};

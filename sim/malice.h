@@ -15,6 +15,7 @@
  *   deafening a host that announces itself likewise and answers 3e38 to everything, both ways: two
  *             of them are infinite
  *   loud      the same with 1e9, which no sum minds
+ *   postponer a host that takes nothing: BUSY, it says, come back at once
  *   naysayer  lacks half of the experts that it announces, says so in two ways, and gives back
  *             what it is asked for the others
  *   forger    fills the layers' keys with records that others seem to have signed, with its own
@@ -82,7 +83,8 @@ struct hth_malice {
     X(replayer)                                                                                    \
     X(deafening)                                                                                   \
     X(loud)                                                                                        \
-    X(naysayer)
+    X(naysayer)                                                                                    \
+    X(postponer)
 
 #define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
 HTH_MALICE_MAP(HTH_MALICE_EXTERN)

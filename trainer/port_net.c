@@ -367,6 +367,8 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
         }
         return;
     }
+    if (err == HTH_E_BUSY)
+        return; /* nothing is wrong with it */
     if (gain > 0 || err == HTH_E_NOT_FINITE) {
         stats->parts_bad++;
         hth_metric_add(port->m_bad, 1);

@@ -5,9 +5,10 @@
  * A host is a stranger, and what one copy of an expert answers may be wrong while the host's other
  * experts are as they should be. So each *copy*, an expert at a host, has a breaker of its own in
  * each direction (gating/breaker.h, same back-off): numbers that were refused, and an expert that
- * is not there, open it at once; two refusals for another reason, one after the other, do too. A
- * copy that is open is asked only where its expert has no other. A host most of whose parts were
- * bad is moreover judged as a host, by the caller.
+ * is not there, open it at once; two refusals for another reason, one after the other, do too, BUSY
+ * among them, which says nothing against a host but that others should be asked meanwhile. A copy
+ * that is open is asked only where its expert has no other. A host most of whose parts were bad is
+ * moreover judged as a host, by the caller.
  *
  * The limit for gains (experts/client.h) comes from what was usual lately, for each layer and
  * direction: HTH_EXPERT_GAIN_FACTOR times the lower median of the quartiles of the last batches,

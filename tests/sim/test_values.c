@@ -16,7 +16,7 @@
 #define TRAINERS 2
 
 struct outcome {
-    uint64_t updates, bad, refused, mixed, alone;
+    uint64_t updates, bad, refused, mixed, alone, requests, unanswered;
     double loss;
 };
 
@@ -51,6 +51,8 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
         out.refused += s.parts_refused;
         out.mixed += s.rows_mixed;
         out.alone += s.rows_short;
+        out.requests += s.requests;
+        out.unanswered += s.requests_failed;
         out.loss += s.loss_ema / TRAINERS;
     }
     hth_fleet_stop(f);
@@ -61,9 +63,9 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     hth_fleet_free(f);
     print_message("%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64
                   " answers bad, %" PRIu64 " parts refused; %" PRIu64 " of %" PRIu64
-                  " rows short\n",
+                  " rows short; %" PRIu64 " of %" PRIu64 " requests unanswered\n",
                   kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad,
-                  out.refused, out.alone, out.mixed);
+                  out.refused, out.alone, out.mixed, out.unanswered, out.requests);
     return out;
 }
 
@@ -89,9 +91,25 @@ static void one_host_of_eight(void **state)
     }
 }
 
+/* BUSY is no fault, but who never says anything else is asked only now and then. */
+static void one_that_is_always_busy(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_postponer, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad + r.refused, 0);
+        assert_true(r.unanswered > 0 && r.unanswered * 50 < r.requests);
+        assert_true(r.alone * 50 < r.mixed);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_host_of_eight)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_host_of_eight),
+                                       cmocka_unit_test(one_that_is_always_busy)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
