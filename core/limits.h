@@ -171,6 +171,7 @@
 #define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24)  /* declared by a backward */
 #define HTH_EXPERT_NUMBER_MAX          1e15f       /* in rows that arrive: squares still add up */
 #define HTH_EXPERT_GAIN_FACTOR         100.0       /* of an answer over what is usual */
+#define HTH_EXPERT_GAIN_FIRST_MAX      10.0        /* usual on a first word: honest ones are less */
 #define HTH_SERVER_EXPERTS_MAX         65536       /* hosted by one server */
 #define HTH_SERVER_BATCH_PARTS_MAX     1024        /* parts merged into one batch */
 #define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */

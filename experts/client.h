@@ -160,8 +160,8 @@ uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, siz
 /* On the loop, after the callback and, where that was to be, the unpacking; once, later calls do
  * nothing: tells each part of the requests that were answered or refused as BUSY, and then each
  * that was answered: HTH_OK, or what was wrong with its last bad part, if most were bad. Both may
- * be NULL. A part's error that the host may well give, as it judges by rules of its own (E_NORM in
- * backward) or had to refuse our rows, is not told. */
+ * be NULL. An error that the host had to give for our rows is not told, and E_NORM of a backward,
+ * its own rule for gradients, does not make a part bad. */
 void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
                             hth_expert_part_fn *on_part, void *arg);
 /* What is usual in this batch, after the unpacking: the lower quartile of its finite gains; 0 when

@@ -130,7 +130,7 @@ uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, siz
 
     batch->gain_usual = usual(gains, batch->pairs_count);
     if (most <= 0)
-        most = HTH_EXPERT_GAIN_FACTOR * fmax(batch->gain_usual, 1);
+        most = HTH_EXPERT_GAIN_FACTOR * fmin(fmax(batch->gain_usual, 1), HTH_EXPERT_GAIN_FIRST_MAX);
     for (uint32_t i = 0; i < batch->pairs_count; i++) {
         const struct cl_place *at = &batch->places[i];
 
@@ -152,12 +152,6 @@ double hth_expert_batch_gain(const struct hth_expert_batch *batch)
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* E_NORM is a host's own rule for gradients; a canceled part says nothing. */
-static bool is_told(const struct hth_expert_batch *b, enum hth_err status)
-{
-    return status != HTH_E_CANCELED && !(status == HTH_E_NORM && b->backward);
-}
-
 static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
                         hth_expert_part_fn *on_part, void *arg)
 {
@@ -166,14 +160,17 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
     uint32_t bad = 0;
 
     for (uint32_t i = 0; i < g->parts; i++) {
-        if (!is_told(b, g->status[i]))
+        enum hth_err status = g->status[i];
+
+        if (status == HTH_E_CANCELED) /* says nothing */
             continue;
-        bad += g->status[i] != HTH_OK;
-        if (g->status[i] != HTH_OK)
-            worst = g->status[i];
+        /* A host's own rule for gradients is nothing that it has done wrong. */
+        if (status != HTH_OK && !(status == HTH_E_NORM && b->backward)) {
+            bad++;
+            worst = status;
+        }
         if (on_part != NULL)
-            on_part(arg, &g->to.peer, g->coord + (size_t)i * b->ndim, g->status[i],
-                    (double)g->gain[i]);
+            on_part(arg, &g->to.peer, g->coord + (size_t)i * b->ndim, status, (double)g->gain[i]);
     }
     if (on_host != NULL)
         on_host(arg, &g->to.peer, 2 * bad > g->parts ? worst : HTH_OK, g->rtt_us);

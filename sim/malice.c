@@ -278,10 +278,13 @@ static enum hth_err loud_start(const struct hth_malice_place *place, void **self
 
 const struct hth_malice hth_malice_loud = {.name = "loud", .start = loud_start, .stop = host_stop};
 
+typedef enum hth_err part_fn(const struct hth_work *work, uint32_t part, bool backward);
+
 /* By the first coordinate: every second expert is not there, though nobody should believe each of
  * its reasons, and the others give back what they are asked. */
-static enum hth_err nay(const struct hth_work *work, uint32_t part)
+static enum hth_err nay(const struct hth_work *work, uint32_t part, bool backward)
 {
+    (void)backward;
     const uint32_t *coord = work->coord + (size_t)part * work->ndim;
 
     if (coord[0] % 2 == 1)
@@ -289,7 +292,8 @@ static enum hth_err nay(const struct hth_work *work, uint32_t part)
     return coord[work->ndim - 1] % 2 == 1 ? HTH_E_CANCELED : HTH_E_NO_SUCH_EXPERT;
 }
 
-static void deny(void *arg, struct hth_rpc_request *req)
+/* Gives back what it is asked, but for parts that are refused. */
+static void refuse_parts(struct hth_rpc_request *req, part_fn *verdict)
 {
     struct hth_work work;
     struct hth_rpc_body body = {0};
@@ -299,7 +303,6 @@ static void deny(void *arg, struct hth_rpc_request *req)
     const struct hth_tensor *t = hth_rpc_tensors(req, &body.tensor_count);
     uint8_t *payload = NULL;
 
-    (void)arg;
     if (body.tensor_count == 0 ||
         hth_work_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
@@ -307,7 +310,7 @@ static void deny(void *arg, struct hth_rpc_request *req)
     }
     status = hth_new_array(enum hth_err, work.parts);
     for (uint32_t i = 0; i < work.parts; i++)
-        status[i] = nay(&work, i);
+        status[i] = verdict(&work, i, hth_rpc_method(req) == HTH_METHOD_EXPERT_BACKWARD);
     hth_work_reply_pack(status, work.parts, &payload, &body.payload_len);
     body.payload = payload;
     body.tensors = &t[body.tensor_count - 1]; /* x, or dy */
@@ -316,6 +319,12 @@ static void deny(void *arg, struct hth_rpc_request *req)
     hth_free(payload);
     hth_free(status);
     hth_work_close(&work);
+}
+
+static void deny(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    refuse_parts(req, nay);
 }
 
 static enum hth_err naysayer_start(const struct hth_malice_place *place, void **self)
@@ -347,3 +356,28 @@ static enum hth_err postponer_start(const struct hth_malice_place *place, void *
 
 const struct hth_malice hth_malice_postponer = {
     .name = "postponer", .start = postponer_start, .stop = host_stop};
+
+static enum hth_err too_large(const struct hth_work *work, uint32_t part, bool backward)
+{
+    (void)work;
+    (void)part;
+    return backward ? HTH_E_NORM : HTH_OK;
+}
+
+static void take_no_gradient(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    refuse_parts(req, too_large);
+}
+
+static enum hth_err prude_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, take_no_gradient, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_prude = {
+    .name = "prude", .start = prude_start, .stop = host_stop};

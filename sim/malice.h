@@ -16,6 +16,7 @@
  *             of them are infinite
  *   loud      the same with 1e9, which no sum minds
  *   postponer a host that takes nothing: BUSY, it says, come back at once
+ *   prude     gives back what it is asked, and takes no gradient: too large, it says of each
  *   naysayer  lacks half of the experts that it announces, says so in two ways, and gives back
  *             what it is asked for the others
  *   forger    fills the layers' keys with records that others seem to have signed, with its own
@@ -84,7 +85,8 @@ struct hth_malice {
     X(deafening)                                                                                   \
     X(loud)                                                                                        \
     X(naysayer)                                                                                    \
-    X(postponer)
+    X(postponer)                                                                                   \
+    X(prude)
 
 #define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
 HTH_MALICE_MAP(HTH_MALICE_EXTERN)

@@ -367,7 +367,7 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
         }
         return;
     }
-    if (err == HTH_E_BUSY)
+    if (err == HTH_E_BUSY || (err == HTH_E_NORM && b->base.backward))
         return; /* nothing is wrong with it */
     if (gain > 0 || err == HTH_E_NOT_FINITE) {
         stats->parts_bad++;

@@ -12,6 +12,7 @@
 
 #define GAINS_KEPT 15
 #define GAINS_MIN  4
+#define GAINS_GROW 2
 /* Short: a probe costs some rows one expert, and a host that was started again has to read its
  * experts before it has them. */
 #define COPY_BACKOFF_MAX_US (8 * HTH_US_PER_S)
@@ -101,17 +102,9 @@ void hth_trust_report(struct hth_trust *trust, const struct hth_peer_id *host, u
 
 /* ---- gains --------------------------------------------------------------------------------- */
 
-void hth_trust_learn(struct hth_trust *trust, uint32_t layer, bool backward, double gain)
+/* The lower median of the last; 0: too few are known. */
+static double usual(const struct gains *g)
 {
-    struct gains *g = &trust->gains[layer][backward];
-
-    if (gain > 0)
-        g->last[g->count++ % GAINS_KEPT] = (float)gain;
-}
-
-double hth_trust_gain_max(const struct hth_trust *trust, uint32_t layer, bool backward)
-{
-    const struct gains *g = &trust->gains[layer][backward];
     uint32_t n = (uint32_t)HTH_MIN(g->count, (uint64_t)GAINS_KEPT), below;
 
     if (n < GAINS_MIN)
@@ -122,9 +115,27 @@ double hth_trust_gain_max(const struct hth_trust *trust, uint32_t layer, bool ba
         for (uint32_t j = 0; j < n; j++)
             below += g->last[j] < g->last[i] || (g->last[j] == g->last[i] && j < i);
         if (below == (n - 1) / 2)
-            return HTH_EXPERT_GAIN_FACTOR * fmax((double)g->last[i], 1);
+            return (double)g->last[i];
     }
     return 0;
+}
+
+/* What was usual grows twofold at most in a batch, or whoever is the only one to be asked for some
+ * time says what that is. */
+void hth_trust_learn(struct hth_trust *trust, uint32_t layer, bool backward, double gain)
+{
+    struct gains *g = &trust->gains[layer][backward];
+    double most = fmax(GAINS_GROW * usual(g), HTH_EXPERT_GAIN_FIRST_MAX);
+
+    if (gain > 0)
+        g->last[g->count++ % GAINS_KEPT] = (float)fmin(gain, most);
+}
+
+double hth_trust_gain_max(const struct hth_trust *trust, uint32_t layer, bool backward)
+{
+    const struct gains *g = &trust->gains[layer][backward];
+
+    return g->count < GAINS_MIN ? 0 : HTH_EXPERT_GAIN_FACTOR * fmax(usual(g), 1);
 }
 
 /* ---- order --------------------------------------------------------------------------------- */

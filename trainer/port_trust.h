@@ -6,13 +6,17 @@
  * experts are as they should be. So each *copy*, an expert at a host, has a breaker of its own in
  * each direction (gating/breaker.h, same back-off): numbers that were refused, and an expert that
  * is not there, open it at once; two refusals for another reason, one after the other, do too, BUSY
- * among them, which says nothing against a host but that others should be asked meanwhile. A copy
+ * and E_NORM of a gradient among them, which say nothing against a host but that others should be
+ * asked meanwhile. A copy
  * that is open is asked only where its expert has no other. A host most of whose parts were bad is
  * moreover judged as a host, by the caller.
  *
  * The limit for gains (experts/client.h) comes from what was usual lately, for each layer and
  * direction: HTH_EXPERT_GAIN_FACTOR times the lower median of the quartiles of the last batches,
- * and never of less than 1. Until GAINS_MIN of them are known each batch goes by itself.
+ * and never of less than 1. Until GAINS_MIN of them are known each batch goes by itself, but by no
+ * more than HTH_EXPERT_GAIN_FIRST_MAX: the first who answers is a stranger, too. What a batch says
+ * is counted as twice the median at most (or as that first bound), so that who has a layer to
+ * itself can't make a large number usual but slowly, batch after batch that was refused.
  *
  * Loop thread. No I/O; time is passed in.
  */

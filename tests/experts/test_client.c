@@ -386,6 +386,44 @@ static void large_answers_are_left_out(void **state)
     assert_int_equal(answers_of(NAN, 0, &refused).err, HTH_E_NOT_FINITE);
 }
 
+/* The only one who answers, before anything is known of what is usual, does not say what that is.
+ */
+static void the_first_word_is_a_strangers(void **state)
+{
+    static const struct {
+        float bias;
+        bool good;
+    } first[] = {{800, true}, {2000, false}, {1e9f, false}};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(first); i++) {
+        struct hth_expert_pair pair = {0, 0};
+        float *x = normals(1, D), out[D];
+        struct hth_expert_call call;
+        struct hth_params *p;
+        struct hth_tensor tx;
+        struct outcome o;
+        struct scene s;
+        uint8_t ok;
+
+        scene_start(&s, NULL, 1, 1, NULL);
+        p = hth_expert_params((struct hth_expert *)(uintptr_t)host_expert(&s.host[0], 0));
+        for (int j = 0; j < D; j++)
+            hth_params_flat(p, HTH_PART_VALUE)[hth_params_flat_len(p) - 1 - (size_t)j] =
+                first[i].bias;
+        hth_params_touched(p);
+        tx = tensor_of(x, 1);
+        call = call_of(&s, &tx, &pair, 1);
+        run_call(&s, &call, &o);
+        assert_int_equal(hth_expert_batch_unpack(o.batch, out, D, &ok), !first[i].good);
+        assert_int_equal(ok, first[i].good);
+        hth_expert_batch_free(o.batch);
+        hth_blob_unref(tx.blob);
+        hth_aligned_free(x);
+        scene_end(&s);
+    }
+}
+
 /* What was sent in x or dy had to be refused: that is told of nobody. */
 static void our_own_numbers_blame_nobody(void **state)
 {
@@ -940,6 +978,7 @@ int main(void)
         cmocka_unit_test(narrow_wire_is_close),
         cmocka_unit_test(infinite_answers_are_found),
         cmocka_unit_test(large_answers_are_left_out),
+        cmocka_unit_test(the_first_word_is_a_strangers),
         cmocka_unit_test(our_own_numbers_blame_nobody),
         cmocka_unit_test(a_dead_host_costs_only_its_pairs),
         cmocka_unit_test(grace_ends_the_wait),

@@ -16,7 +16,7 @@
 #define TRAINERS 2
 
 struct outcome {
-    uint64_t updates, bad, refused, mixed, alone, requests, unanswered;
+    uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
     double loss;
 };
 
@@ -53,6 +53,7 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
         out.alone += s.rows_short;
         out.requests += s.requests;
         out.unanswered += s.requests_failed;
+        out.untaught += s.backward_missing;
         out.loss += s.loss_ema / TRAINERS;
     }
     hth_fleet_stop(f);
@@ -63,9 +64,10 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     hth_fleet_free(f);
     print_message("%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64
                   " answers bad, %" PRIu64 " parts refused; %" PRIu64 " of %" PRIu64
-                  " rows short; %" PRIu64 " of %" PRIu64 " requests unanswered\n",
+                  " rows short; %" PRIu64 " of %" PRIu64 " requests unanswered; %" PRIu64
+                  " pairs without a gradient\n",
                   kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad,
-                  out.refused, out.alone, out.mixed, out.unanswered, out.requests);
+                  out.refused, out.alone, out.mixed, out.unanswered, out.requests, out.untaught);
     return out;
 }
 
@@ -106,10 +108,26 @@ static void one_that_is_always_busy(void **state)
     }
 }
 
+/* A limit for gradients is a host's right, but one that none can meet gets few rows. */
+static void one_that_takes_no_gradient(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_prude, seed);
+
+        assert_int_equal(calm.untaught, 0);
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad + r.refused, 0);
+        assert_true(r.untaught > 0 && r.untaught * 50 < r.mixed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_host_of_eight),
-                                       cmocka_unit_test(one_that_is_always_busy)};
+                                       cmocka_unit_test(one_that_is_always_busy),
+                                       cmocka_unit_test(one_that_takes_no_gradient)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include "core/limits.h"
 #include "trainer/port_trust.h"
 
+#include <math.h>
+
 #define S HTH_US_PER_S
 
 static struct hth_trust *trust_new(void)
@@ -90,10 +92,34 @@ static void what_is_usual_decides(void **state)
     assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
     /* Seven of fifteen are not enough to raise it, eight are. */
     for (int i = 0; i < 7; i++)
-        hth_trust_learn(t, 0, false, 50);
+        hth_trust_learn(t, 0, false, 8);
     assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
-    hth_trust_learn(t, 0, false, 50);
-    assert_close(hth_trust_gain_max(t, 0, false), 50 * HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    hth_trust_learn(t, 0, false, 8);
+    assert_close(hth_trust_gain_max(t, 0, false), 8 * HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
+    hth_trust_free(t);
+}
+
+/* Whoever is the only one to answer says something large, from the first batch on: it is counted as
+ * what honest ones may have at most, and then grows twofold in eight batches that are refused. */
+static void a_lie_becomes_usual_slowly(void **state)
+{
+    struct hth_trust *t = trust_new();
+    double before = HTH_EXPERT_GAIN_FIRST_MAX;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        assert_true(hth_trust_gain_max(t, 2, true) == 0);
+        hth_trust_learn(t, 2, true, 1e9);
+    }
+    for (int i = 4; i < 60; i++) {
+        double most = hth_trust_gain_max(t, 2, true) / HTH_EXPERT_GAIN_FACTOR;
+
+        assert_true(most >= before && most <= 2.001 * before);
+        assert_true(most <= HTH_EXPERT_GAIN_FIRST_MAX * exp2((double)i / 7));
+        before = most;
+        hth_trust_learn(t, 2, true, 1e9);
+    }
+    assert_true(before >= 100); /* what is honest and large is taken up in the end */
     hth_trust_free(t);
 }
 
@@ -118,6 +144,7 @@ int main(void)
         cmocka_unit_test(a_copy_is_judged_by_itself),
         cmocka_unit_test(back_off_is_short),
         cmocka_unit_test(what_is_usual_decides),
+        cmocka_unit_test(a_lie_becomes_usual_slowly),
         cmocka_unit_test(trainers_use_different_copies),
     };
 
