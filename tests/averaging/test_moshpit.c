@@ -130,29 +130,50 @@ static void one_cell_spreads(void **state)
     pit_stop(&p);
 }
 
-/* Who missed a round goes with the others in the next, not with those who missed it too. */
+/* How many stand in that peer's line of round 1, itself included. */
+static uint32_t line_of(const struct pit *p, uint32_t i)
+{
+    uint32_t n = 0;
+
+    for (uint32_t j = 0; j < p->peers; j++)
+        n += hth_roster_self(p->peer[j].avg.roster)->cell.at[0] ==
+             hth_roster_self(p->peer[i].avg.roster)->cell.at[0];
+    return n;
+}
+
+/* Who missed a round goes with the others in the next, not with those who missed it too. They have
+ * not moved, so that lines are of any length: one of more than five is two groups, and who stands
+ * in one alone meets nobody. */
 static void the_late_catch_up(void **state)
 {
-    struct pit p;
-    uint64_t round;
-
     (void)state;
-    pit_init(&p, 89, 16, 64, NULL);
-    assert_ok(hth_avg_shape_parse("4x4", &p.shape));
-    p.has_cells = true;
-    pit_start(&p, 3 * HTH_US_PER_S);
-    for (uint32_t i = 4; i < p.peers; i++) /* four are busy */
-        pit_offer(&p.peer[i], HTH_AVG_SWEEP_AUTO, 1);
-    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    hth_world_run_for(p.world, 2 * HTH_US_PER_S);
-    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
-    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    round = hth_roster_self(p.peer[15].avg.roster)->round;
-    for (uint32_t i = 0; i < p.peers; i++) {
-        assert_ok(p.peer[i].result.err);
-        assert_true(hth_roster_self(p.peer[i].avg.roster)->round == round);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct pit p;
+        uint32_t line[16];
+
+        pit_init(&p, seed, 16, 64, NULL);
+        assert_ok(hth_avg_shape_parse("4x4", &p.shape));
+        p.has_cells = true;
+        pit_start(&p, 3 * HTH_US_PER_S);
+        for (uint32_t i = 4; i < p.peers; i++) /* four are busy */
+            pit_offer(&p.peer[i], HTH_AVG_SWEEP_AUTO, 1);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+        for (uint32_t i = 0; i < p.peers; i++)
+            line[i] = line_of(&p, i);
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < p.peers; i++) {
+            const struct peer *q = &p.peer[i];
+            uint32_t met = line[i] > 5 ? line[i] / 2 : line[i];
+
+            assert_int_equal(hth_roster_self(q->avg.roster)->round, 2);
+            assert_int_equal(q->result.reason, line[i] == 1 ? HTH_AVG_ALONE : HTH_AVG_OK);
+            if (line[i] > 1)
+                assert_in_range(q->result.members, met, met + (line[i] > 5 && line[i] % 2 > 0));
+        }
+        pit_stop(&p);
     }
-    pit_stop(&p);
 }
 
 /* Everybody goes on with its next step by itself: some at once, some when most of the others have
