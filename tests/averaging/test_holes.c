@@ -124,6 +124,40 @@ static void one_comes_late(void **state)
     pit_stop(&p);
 }
 
+/* Who comes to a step two steps late heard the others look there, and in the lines where they would
+ * have stood in. It waits for none of them: it would be as late to the next step, and the one after
+ * it. */
+static void others_have_passed(void **state)
+{
+    struct pit p;
+    const uint32_t late = 4;
+    int64_t took_us;
+
+    (void)state;
+    pit_init(&p, 39, 9, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 39);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    for (uint64_t step = 6; step <= 9; step++) {
+        for (uint32_t i = 0; i < p.peers; i++)
+            if (i != late || step <= 7)
+                hth_roster_set_progress(p.peer[i].avg.roster, step, 0, 0);
+        hth_world_run_for(p.world, HTH_US_PER_S);
+        for (uint32_t i = 0; i < p.peers && step <= 8; i++)
+            if (i != late || step == 6)
+                pit_offer(&p.peer[i], step, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    }
+    pit_offer(&p.peer[late], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    took_us = p.peer[late].ended_us - p.peer[late].offered_us;
+    print_message("two steps late: alone after %.2f s\n", (double)took_us / 1e6);
+    assert_int_equal(p.peer[late].result.err, HTH_E_NOT_FOUND);
+    assert_true(took_us <= 2 * HTH_US_PER_S);
+    pit_stop(&p);
+}
+
 /* Who looked when nobody else did is with the others the next time, and not ahead of them for good.
  */
 static void one_was_early(void **state)
@@ -422,12 +456,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),        cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late),      cmocka_unit_test(one_was_early),
-        cmocka_unit_test(tried_again),         cmocka_unit_test(once_more),
-        cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
-        cmocka_unit_test(one_after_the_other), cmocka_unit_test(kill_matrix),
-        cmocka_unit_test(dies_at_any_moment),
+        cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late), cmocka_unit_test(others_have_passed),
+        cmocka_unit_test(one_was_early),  cmocka_unit_test(tried_again),
+        cmocka_unit_test(once_more),      cmocka_unit_test(limit_is_kept),
+        cmocka_unit_test(large_grids),    cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(kill_matrix),    cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {
