@@ -335,7 +335,7 @@ static uint64_t step_of(const struct hth_roster *r, const struct hth_roster_peer
     int64_t age_us = hth_wall_us(r->env) - issued_us + HTH_CLOCK_SKEW_MAX_US;
     bool newer = p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= age_us;
 
-    return newer ? HTH_MAX(p->step, note->step) : note->step;
+    return newer ? HTH_MAX(p->step, hth_roster_taken(note)) : hth_roster_taken(note);
 }
 
 /* As the board has it. */

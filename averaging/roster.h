@@ -55,7 +55,7 @@ struct hth_roster;
 struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
-    uint64_t step;     /* the note's, or a later one that it told us itself since */
+    uint64_t step;     /* taken so far, by the note or what it told us itself since */
     int64_t issued_us; /* the note, by its owner's wall clock */
     int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
     int64_t

@@ -121,7 +121,7 @@ static struct word word_of(const struct hth_roster *r, const struct hth_roster_p
     bool silent = HTH_MIN(age_us, still_us) > r->opts.life_us / 2;
 
     return (struct word){.step = p->note.step,
-                         .at = p->step,
+                         .at = HTH_MAX(p->step, p->note.step),
                          .samples = (double)p->note.samples,
                          .grain = p->note.grain,
                          .lands_s = lands_s(&p->note),

@@ -19,7 +19,8 @@
 #define HTH_ROSTER_CLIENT        1u /* can't be dialled: reduces nothing */
 #define HTH_ROSTER_HELPER        2u /* has no values: only reduces */
 #define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
-#define HTH_ROSTER_FLAGS         7u
+#define HTH_ROSTER_OVERLAPS      8u /* averages the step before the one that it gathers for */
+#define HTH_ROSTER_FLAGS         15u
 
 /* How a peer's last round went, for people. */
 struct hth_roster_last {
@@ -69,6 +70,12 @@ struct hth_roster_note {
     struct hth_roster_last last;
     struct hth_roster_marks marks;
 };
+
+/* The steps that it has taken. */
+static inline uint64_t hth_roster_taken(const struct hth_roster_note *n)
+{
+    return n->step - ((n->flags & HTH_ROSTER_OVERLAPS) != 0 && n->step > 0);
+}
 
 /* For the roster, tests and the fuzzer. */
 enum hth_err hth_roster_note_write(const struct hth_roster_note *note, struct hth_writer *w);

@@ -299,7 +299,7 @@ void hth_batch_put_back(struct hth_trainer *t)
 static uint64_t steps_behind(const struct hth_trainer *t)
 {
     const struct hth_roster *r = t->opts.share.roster;
-    uint64_t ours = t->stats.updates + (t->opts.share.delayed ? 1 : 0), step;
+    uint64_t ours = t->stats.updates, step;
 
     if (r == NULL)
         return 0;
@@ -319,9 +319,11 @@ bool hth_batch_is_passed(const struct hth_trainer *t)
 static bool is_left_out(const struct hth_trainer *t, const struct hth_roster_batch *all)
 {
     double step_us = 1e6 * (double)t->opts.share.target / HTH_MAX(all->samples_per_s, 1.0);
+    uint64_t ours = t->stats.updates;
 
     return t->newcomer.overtaken > 0 && t->batch.phase == HTH_BATCH_GATHER &&
-           2 * all->ahead >= hth_batch_population(t) && 2 * step_us > (double)BEHIND_US;
+           hth_roster_reached(t->opts.share.roster, ours, 2, 1) > ours &&
+           2 * step_us > (double)BEHIND_US;
 }
 
 /* True when the others have gone on without us. */

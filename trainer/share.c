@@ -48,9 +48,12 @@ void hth_share_tell(struct hth_trainer *t)
     struct hth_roster *r = t->opts.share.roster;
     const struct hth_batch *b = &t->batch;
     bool next = t->opts.share.delayed && b->phase != HTH_BATCH_GATHER;
+    uint32_t flags;
 
     if (r == NULL)
         return;
+    flags = hth_roster_self(r)->flags & ~HTH_ROSTER_OVERLAPS;
+    hth_roster_set_flags(r, flags | (b->on && next ? HTH_ROSTER_OVERLAPS : 0));
     if (b->on) {
         struct hth_roster_marks marks;
 

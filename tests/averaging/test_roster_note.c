@@ -121,11 +121,29 @@ static void test_limits_of_notes(void **state)
     assert_ok(round_trip(&n, &got));
 }
 
+/* Samples may be of the step after the one that is averaged: that one was not taken yet. */
+static void test_steps_taken(void **state)
+{
+    struct hth_roster_note n = good_note(), got;
+
+    (void)state;
+    n.step = 7;
+    assert_ok(round_trip(&n, &got));
+    assert_int_equal(hth_roster_taken(&got), 7);
+    n.flags |= HTH_ROSTER_OVERLAPS;
+    assert_ok(round_trip(&n, &got));
+    assert_int_equal(got.step, 7);
+    assert_int_equal(hth_roster_taken(&got), 6);
+    n.step = 0; /* nonsense, and no step far away */
+    assert_int_equal(hth_roster_taken(&n), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_notes),
         cmocka_unit_test(test_limits_of_notes),
+        cmocka_unit_test(test_steps_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
