@@ -74,8 +74,8 @@ enum hth_err hth_sim_check_out(const char *dir) HTH_MUST;
 FILE *hth_sim_create(const char *dir, const char *name);
 /* Closes it. Errors, said: E_IO, when not all of it was written. */
 enum hth_err hth_sim_finish(FILE *file, const char *name) HTH_MUST;
-/* Removes what an earlier run left in DIR of the files that not every run writes: beside new ones
- * they would be taken for theirs. Errors, said: E_IO. */
+/* Removes what an earlier run left in DIR of the files that not every run writes, its pictures too:
+ * beside new ones they would be taken for theirs. Errors, said: E_IO. */
 enum hth_err hth_sim_forget(const char *dir) HTH_MUST;
 /* Draws DIR/script with gnuplot, in DIR. Says what to do if there is no gnuplot: the data are there
  * anyway. False if there is no picture. */

@@ -211,19 +211,51 @@ enum hth_err hth_sim_finish(FILE *file, const char *name)
     return HTH_E_IO;
 }
 
+static enum hth_err forget(const char *dir, const char *name)
+{
+    char *path = hth_asprintf("%s/%s", dir, name);
+    enum hth_err err = HTH_OK;
+    if (unlink(path) != 0 && errno != ENOENT) {
+        hth_cli_say_error("%s is of an earlier run and can't be removed: %s", path,
+                          strerror(errno));
+        err = HTH_E_IO;
+    }
+    hth_free(path);
+    return err;
+}
+
+/* Its script says which pictures an earlier run drew; not all of them need be drawn again. */
+static enum hth_err forget_pictures(const char *dir)
+{
+    static const char before[] = "set output '";
+    char *path = hth_asprintf("%s/plot.gp", dir), *line = NULL;
+    FILE *script = fopen(path, "r");
+    enum hth_err err = HTH_OK;
+    size_t room = 0;
+    hth_free(path);
+    while (script != NULL && err == HTH_OK && getline(&line, &room, script) >= 0) {
+        char *name = strstr(line, before), *end = NULL;
+        if (name != NULL)
+            end = strchr(name += strlen(before), '\'');
+        if (end == NULL || end - name < 4)
+            continue;
+        *end = '\0';
+        if (strchr(name, '/') == NULL &&
+            (strcmp(end - 4, ".png") == 0 || strcmp(end - 4, ".svg") == 0))
+            err = forget(dir, name);
+    }
+    free(line);
+    if (script != NULL)
+        fclose(script);
+    return err;
+}
+
 enum hth_err hth_sim_forget(const char *dir)
 {
     static const char *const names[] = {"differences.csv", "events.csv", "rounds.csv", "runs.csv"};
-    enum hth_err err = HTH_OK;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(names) && err == HTH_OK; i++) {
-        char *path = hth_asprintf("%s/%s", dir, names[i]);
-        if (unlink(path) != 0 && errno != ENOENT) {
-            hth_cli_say_error("%s is of an earlier run and can't be removed: %s", path,
-                              strerror(errno));
-            err = HTH_E_IO;
-        }
-        hth_free(path);
-    }
+    enum hth_err err = forget_pictures(dir);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names) && err == HTH_OK; i++)
+        err = forget(dir, names[i]);
     return err;
 }
 

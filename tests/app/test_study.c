@@ -626,6 +626,44 @@ static void test_nothing_of_an_earlier_run_stays(void **state)
     hth_free(with);
 }
 
+static void touch(const char *sub, const char *name, const char *text)
+{
+    char *path = hth_asprintf("%s/%s/%s", dir, sub, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    hth_free(path);
+}
+
+/* Nor does it leave the picture of a part that it did not run; others' pictures it does. */
+static void test_no_picture_of_an_earlier_run_stays(void **state)
+{
+    (void)state;
+    static const char *const pictures[] = {"one.png", "one.svg", "two.png", "two.svg"};
+    assert_ok(run_into("d", 1, NULL, NULL));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(pictures); i++)
+        touch("d", pictures[i], "old"); /* where there is no gnuplot, too */
+    touch("d", "t.csv", "one.svg");
+    touch("b", "one.svg", "beside it");
+    assert_ok(run_into("d", 1, "two", NULL));
+    assert_false(is_there("d", "one.png"));
+    assert_false(is_there("d", "one.svg"));
+    assert_true(is_there("d", "t.csv"));
+    touch("d", "one.svg", "somebody's own");
+    assert_ok(run_into("d", 1, "two", NULL));
+    assert_true(is_there("d", "one.svg"));
+    /* A script of somebody else: only pictures, and only of this folder. */
+    touch("d", "plot.gp",
+          "set output '../b/one.svg'\nset output 't.csv'\nset output 'x\n"
+          "if (t == 1) { set terminal png; set output 'one.svg' }\n");
+    char *with = hth_asprintf("%s/d", dir);
+    assert_ok(hth_sim_forget(with));
+    hth_free(with);
+    assert_true(is_there("b", "one.svg") && is_there("d", "t.csv"));
+    assert_false(is_there("d", "one.svg"));
+}
+
 static void test_differences_of_differences(void **state)
 {
     (void)state;
@@ -772,6 +810,7 @@ int main(void)
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_differences_seed_by_seed),
         cmocka_unit_test(test_nothing_of_an_earlier_run_stays),
+        cmocka_unit_test(test_no_picture_of_an_earlier_run_stays),
         cmocka_unit_test(test_differences_of_differences),
         cmocka_unit_test(test_nothing_to_compare),
         cmocka_unit_test(test_no_place_to_write_to),
