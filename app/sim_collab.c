@@ -13,11 +13,13 @@
  * worst, mean and last are relative differences of the test loss from the calm run at equal
  * samples, over the second half and at the end. "again" is a calm run over the same samples in
  * another order: by how much two runs differ to which nothing happened.
+ *
+ * With --seeds it is a study: sim_collab_study.c.
  */
-#include "app/json.h"
 #include "app/cli.h"
-#include "app/sim.h"
-#include "sim/scenario_collab.h"
+#include "app/json.h"
+#include "app/sim_collab.h"
+#include "core/mem.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -25,31 +27,42 @@
 
 struct collab {
     struct hth_collab_opts opts;
-    bool json;
-    const char *only; /* "churn" or "newcomer"; NULL: both */
+    struct hth_study_flags flags; /* seeds 0: no study; then `only` is "churn" or "newcomer" */
 };
 
-enum { KEY_SEED = 0x5000, KEY_TRAINERS, KEY_STEPS, KEY_DIE, KEY_JOIN, KEY_MODE, KEY_JSON };
-enum { KEY_ONLY = 0x5080 };
+enum { KEY_TRAINERS = 0x5000, KEY_STEPS, KEY_DIE, KEY_JOIN, KEY_MODE };
 
 static const struct argp_option options[] = {
-    {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"trainers", KEY_TRAINERS, "N", 0, "At the start (default 8)", 0},
     {"steps", KEY_STEPS, "N", 0, "Of the run (default 500)", 0},
     {"die", KEY_DIE, "N", 0, "Trainers that die (default 2)", 0},
     {"join", KEY_JOIN, "N", 0, "Trainers that join (default 3)", 0},
     {"mode", KEY_MODE, "MODE", 0, "batch (default) or local", 0},
-    {"only", KEY_ONLY, "PART", 0, "churn (beside a calm run) or newcomer", 0},
-    {"json", KEY_JSON, NULL, 0, "One JSON object per case", 0},
     {0},
 };
+
+static bool is_part(const char *only, const char *part)
+{
+    return only == NULL || strcmp(only, part) == 0;
+}
+
+/* What one seed has none of. */
+static void check_one_seed(struct argp_state *state, const struct hth_study_flags *f)
+{
+    if (f->seeds > 0)
+        return;
+    if (f->out != NULL || f->where != NULL || f->against != NULL || f->threads != 0)
+        argp_error(state, "--out, --where, --against, --threads: need --seeds N");
+    if (!is_part(f->only, "churn") && !is_part(f->only, "newcomer"))
+        argp_error(state, "--only '%s': it is churn or newcomer", f->only);
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct collab *c = state->input;
     switch (key) {
-    case KEY_SEED:
-        c->opts.seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &c->flags;
         break;
     case KEY_TRAINERS:
         c->opts.trainers = (uint32_t)hth_cli_number(state, "--trainers", arg, 2, 32);
@@ -68,15 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--mode '%s': it is batch or local", arg);
         c->opts.mode = arg[0] == 'b' ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
         break;
-    case KEY_ONLY:
-        if (strcmp(arg, "churn") != 0 && strcmp(arg, "newcomer") != 0)
-            argp_error(state, "--only '%s': it is churn or newcomer", arg);
-        c->only = arg;
-        break;
-    case KEY_JSON:
-        c->json = true;
-        break;
     case ARGP_KEY_END:
+        check_one_seed(state, &c->flags);
         if (c->opts.die >= c->opts.trainers)
             argp_error(state, "--die %u of --trainers %u: one at least has to stay", c->opts.die,
                        c->opts.trainers);
@@ -117,7 +123,7 @@ static void print_run(const struct collab *c, const char *name, const struct hth
     double loss = r->points > 0 ? r->loss[r->points - 1] : 0;
     struct hth_collab_difference d;
     hth_collab_compare(r, calm, &d);
-    if (c->json) {
+    if (c->flags.json) {
         json_t *o = row_of(c, name);
         hth_json_count(o, "died", r->died);
         hth_json_count(o, "joined", r->joined);
@@ -142,7 +148,7 @@ static void print_run(const struct collab *c, const char *name, const struct hth
 
 static void print_newcomer(const struct collab *c, const struct hth_collab_report *r, bool killed)
 {
-    if (c->json) {
+    if (c->flags.json) {
         json_t *o = row_of(c, "newcomer");
         hth_json_flag(o, "donor_killed", killed);
         hth_json_count(o, "state_bytes", r->state_bytes);
@@ -169,7 +175,7 @@ static enum hth_err run_churn(struct collab *c)
     struct hth_collab_opts o = c->opts;
     o.what = HTH_COLLAB_CALM;
     HTH_TRY(hth_sim_collab(&o, &calm));
-    if (!c->json)
+    if (!c->flags.json)
         printf("%-9s %4s %6s %9s %9s %10s %10s %9s %10s %9s %11s\n", "case", "died", "joined",
                "samples", "test loss", "right", "off calm", "worst", "spread", "catch-ups", "time");
     print_run(c, "calm", &calm, &calm);
@@ -200,24 +206,40 @@ static enum hth_err run_newcomers(struct collab *c)
     return HTH_OK;
 }
 
+static int run_one_seed(struct collab *c)
+{
+    enum hth_err err = HTH_OK;
+    c->opts.seed = c->flags.seed;
+    if (is_part(c->flags.only, "churn"))
+        err = run_churn(c);
+    if (err == HTH_OK && is_part(c->flags.only, "newcomer"))
+        err = run_newcomers(c);
+    if (err != HTH_OK)
+        hth_cli_say_error("sim collab: %s", hth_err_text(err));
+    return hth_exit_of(err);
+}
+
 int hth_sim_collab_verb(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&hth_study_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
+        .children = children,
         .doc = "Trainers of one model come and go: the loss beside that of a calm run, and what a "
-               "newcomer takes to join in.",
+               "newcomer takes to join in. Parts: churn, newcomer. With --seeds the first of them "
+               "as a study, each seed with a calm run, one with deaths and joins, and a calm one "
+               "with the samples in another order: are the differences within 2 %? Exit code 1 if "
+               "that is not shown. Its parts: churn, curve.",
     };
-    struct collab c = {.opts = HTH_COLLAB_OPTS_INIT};
+    struct collab c = {.opts = HTH_COLLAB_OPTS_INIT, .flags = HTH_STUDY_FLAGS_INIT};
     c.opts.mode = HTH_SHARE_BATCH;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
-        return HTH_EXIT_USAGE;
-    enum hth_err err = HTH_OK;
-    if (c.only == NULL || strcmp(c.only, "churn") == 0)
-        err = run_churn(&c);
-    if (err == HTH_OK && (c.only == NULL || strcmp(c.only, "newcomer") == 0))
-        err = run_newcomers(&c);
-    if (err != HTH_OK)
-        hth_cli_say_error("sim collab: %s", hth_err_text(err));
-    return err == HTH_OK ? HTH_EXIT_OK : hth_exit_of(err);
+    c.flags.seeds = 0;
+    char *command = hth_study_command(argc, argv);
+    c.flags.command = command;
+    int code = HTH_EXIT_USAGE;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &c) == 0)
+        code = c.flags.seeds > 0 ? hth_sim_collab_study(&c.opts, &c.flags) : run_one_seed(&c);
+    hth_free(command);
+    return code;
 }

@@ -72,6 +72,13 @@ struct hth_study_watch {
     void *arg;
 };
 
+/* Mean, standard error and half of the 95 % interval of those values that are finite. With one of
+ * them the last two are NaN, with none all three. */
+struct hth_study_mean {
+    double mean, se, half;
+    uint64_t count;
+};
+
 /* Everything is borrowed. Names and labels hold no quotes, commas or line ends. */
 struct hth_study {
     const char *name;  /* "throughput" */
@@ -81,12 +88,17 @@ struct hth_study {
     size_t param_count, metric_count;
     const struct hth_study_panel *panels;
     size_t panel_count;
+    size_t aimed;  /* the metric that has an aim: to be `within` so much of 0. Its panels show */
+    double within; /* lines there and both signs of it. 0: none has */
     const struct hth_study_point *points;
     size_t point_count;
     /* Measures the group that begins with `point` with one seed into `values`, for each of its
      * points one of each metric. */
     enum hth_err (*run)(void *arg, const struct hth_study_point *point, uint64_t seed,
                         const struct hth_study_watch *watch, double *values);
+    /* What the means say together, a sentence: below the tables, over the report. `shown` has the
+     * points that were asked for. NULL, or a heap string. May be NULL. */
+    char *(*verdict)(void *arg, const struct hth_study *shown, const struct hth_study_mean *means);
     void *arg;
 };
 
@@ -113,12 +125,6 @@ extern const struct argp hth_study_argp;
  * called before argp_parse, which reorders them. Heap string. */
 char *hth_study_command(int argc, char **argv);
 
-/* Mean, standard error and half of the 95 % interval of those values that are finite. With one of
- * them the last two are NaN, with none all three. */
-struct hth_study_mean {
-    double mean, se, half;
-    uint64_t count;
-};
 struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what

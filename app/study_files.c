@@ -245,6 +245,11 @@ struct extent {
     double low, high, least, most;
 };
 
+static bool has_aim(const struct hth_study *s, const struct hth_study_panel *p)
+{
+    return s->within > 0 && p->y == s->aimed;
+}
+
 /* A range that just holds everything; a linear y begins at 0 unless a mean lies below it. No share
  * or time is negative, and no share beyond 100 %, however wide the interval of two seeds. Within a
  * factor of ten a logarithmic y would have one mark or none. */
@@ -252,6 +257,11 @@ static void write_y_range(FILE *f, const struct hth_study *s, const struct hth_s
                           const struct extent *y)
 {
     double pad = 0.06 * (y->high - y->low), low = y->low - pad, high = y->high + pad;
+    if (has_aim(s, p)) {
+        fprintf(f, "set yrange [%.9g:%.9g]\n", HTH_MIN(low, -1.2 * s->within),
+                HTH_MAX(high, 1.2 * s->within));
+        return;
+    }
     if (p->log_y && y->high > 10 * y->low) {
         fprintf(f, "set logscale y\nset yrange [%.9g:%.9g]\n", y->low / 1.5, y->high * 1.5);
         return;
@@ -339,6 +349,11 @@ static void write_panel(FILE *f, const struct hth_study *s, const struct hth_stu
     }
     if (count == 0) /* nothing at all: an empty frame */
         fputs("plot NaN notitle", f);
+    if (has_aim(s, p))
+        fprintf(f,
+                ", 0 with lines lw 1 lc rgb '#555555' notitle, %.9g with lines dt 2 lw 1.6 lc rgb "
+                "'#555555' title 'aim', -%.9g with lines dt 2 lw 1.6 lc rgb '#555555' notitle",
+                s->within, s->within);
     fputc('\n', f);
 }
 
@@ -507,6 +522,17 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
     report_table(f, s, differences, first);
 }
 
+static void report_verdict(FILE *f, const struct hth_study *s, const struct hth_study_mean *means)
+{
+    char *verdict = s->verdict != NULL ? s->verdict(s->arg, s, means) : NULL;
+    if (verdict == NULL)
+        return;
+    fputs("<p><b>", f);
+    hth_report_text(f, verdict);
+    fputs("</b></p>\n", f);
+    hth_free(verdict);
+}
+
 static enum hth_err write_report(const struct hth_study *s, const struct hth_study_flags *flags,
                                  const struct hth_study_mean *means,
                                  const struct hth_study_mean *differences)
@@ -519,6 +545,7 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
     else
         fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
                 (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
+    report_verdict(f, s, means);
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
             report_part(f, s, flags, means, differences, i);

@@ -3,6 +3,7 @@
 #include "app/study.h"
 
 #include "app/sim.h"
+#include "core/mem.h"
 
 #include <math.h>
 #include <string.h>
@@ -136,11 +137,27 @@ static void print_objects(const struct hth_study *s, const struct hth_study_flag
             print_json(s, f, f->against, &s->points[i], differences + i * s->metric_count);
 }
 
+static void print_verdict(const struct hth_study *s, const struct hth_study_flags *f,
+                          const char *verdict)
+{
+    if (!f->json) {
+        printf("\n%s\n", verdict);
+        return;
+    }
+    printf("{\"study\":\"%s\",\"verdict\":", s->name);
+    hth_study_json_text(stdout, verdict);
+    puts("}");
+}
+
 void hth_study_print(const struct hth_study *s, const struct hth_study_flags *f,
                      const struct hth_study_mean *means, const struct hth_study_mean *differences)
 {
+    char *verdict = s->verdict != NULL ? s->verdict(s->arg, s, means) : NULL;
     if (f->json)
         print_objects(s, f, means, differences);
     else
         print_all(s, f, means, differences);
+    if (verdict != NULL)
+        print_verdict(s, f, verdict);
+    hth_free(verdict);
 }

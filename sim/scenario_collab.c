@@ -407,6 +407,8 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
     c->newcomer = UINT32_MAX;
     hth_rng_init(&c->rng, o->seed);
     world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    world.trace = o->on_event;
+    world.trace_arg = o->arg;
     c->world = hth_world_new(o->seed, &world);
     mount(c);
     crew = crew_opts(c);
@@ -428,13 +430,20 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
+double hth_collab_samples(const struct hth_collab_opts *o)
+{
+    return (double)o->steps * (double)(o->mode == HTH_SHARE_BATCH ? o->target : o->rows);
+}
+
 double hth_collab_loss_at(const struct hth_collab_report *r, double samples)
 {
+    if (r->points == 0 || samples < r->at[0] || samples > r->at[r->points - 1])
+        return NAN;
     for (uint32_t i = 1; i < r->points; i++)
         if (r->at[i] >= samples && r->at[i] > r->at[i - 1])
             return r->loss[i - 1] + (r->loss[i] - r->loss[i - 1]) * (samples - r->at[i - 1]) /
                                         (r->at[i] - r->at[i - 1]);
-    return r->points > 0 ? r->loss[r->points - 1] : NAN;
+    return r->loss[r->points - 1];
 }
 
 void hth_collab_compare(const struct hth_collab_report *r, const struct hth_collab_report *calm,

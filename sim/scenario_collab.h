@@ -18,7 +18,7 @@
 #ifndef HTH_SIM_SCENARIO_COLLAB_H
 #define HTH_SIM_SCENARIO_COLLAB_H
 
-#include "core/base.h"
+#include "sim/world.h"
 #include "trainer/share.h"
 
 #define HTH_COLLAB_POINTS_MAX 256
@@ -40,6 +40,8 @@ struct hth_collab_opts {
                          * the middle of a sweep, or of its averages */
     bool kill_donor;    /* NEWCOMER */
     uint32_t dim, side; /* width of the trunk; pictures have side * side pixels */
+    hth_trace_fn *on_event; /* NULL: none */
+    void *arg;
 };
 #define HTH_COLLAB_OPTS_INIT                                                                       \
     {                                                                                              \
@@ -74,7 +76,9 @@ struct hth_collab_report {
  * kill), a boot's. */
 enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
                             struct hth_collab_report *out) HTH_MUST;
-/* Loss of a report at so many samples, between its points. */
+/* Samples that all trainers together are meant to take (LOCAL: that the first one takes). */
+double hth_collab_samples(const struct hth_collab_opts *opts);
+/* Loss of a report at so many samples, between its points; NAN where it has none. */
 double hth_collab_loss_at(const struct hth_collab_report *r, double samples);
 /* Relative differences of r's loss from a calm run's at equal samples. */
 struct hth_collab_difference {

@@ -382,6 +382,37 @@ static void test_frames_end_where_numbers_do(void **state)
     }
 }
 
+static char *say_a_sum(void *arg, const struct hth_study *shown, const struct hth_study_mean *means)
+{
+    (void)arg;
+    return hth_asprintf("%zu <points>, the last %g", shown->point_count,
+                        means[(shown->point_count - 1) * shown->metric_count].mean);
+}
+
+/* The metric that is to be near 0 has lines there, and both sides of 0; the verdict is of the
+ * points that were asked for. */
+static void test_an_aim_and_a_verdict(void **state)
+{
+    (void)state;
+    struct hth_study s = study();
+    struct hth_study_flags f = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/i", dir);
+    s.verdict = say_a_sum;
+    s.within = 50;
+    f.seeds = 2;
+    f.out = out;
+    f.only = "one";
+    f.quiet = true;
+    assert_ok(hth_study_run(&s, &f));
+    hth_free(out);
+    char *script = read_file("i", "plot.gp"), *html = read_file("i", "report.html");
+    assert_non_null(strstr(script, "set yrange [-60:60]\n"));
+    assert_non_null(strstr(script, "50 with lines dt 2 lw 1.6 lc rgb '#555555' title 'aim', -50"));
+    assert_non_null(strstr(html, "<p><b>3 &lt;points&gt;, the last 3.5</b></p>"));
+    hth_free(script);
+    hth_free(html);
+}
+
 /* What is the same in a whole part is said once; what is nowhere there is not said. */
 static void test_what_does_not_vary_is_said_once(void **state)
 {
@@ -804,6 +835,7 @@ int main(void)
         cmocka_unit_test(test_a_part_is_a_chapter),
         cmocka_unit_test(test_what_a_picture_leaves_out),
         cmocka_unit_test(test_frames_end_where_numbers_do),
+        cmocka_unit_test(test_an_aim_and_a_verdict),
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
         cmocka_unit_test(test_groups),

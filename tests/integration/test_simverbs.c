@@ -309,6 +309,106 @@ static void collab(void **state)
     place_end(p);
 }
 
+/* Rows of runs.csv: the loss of each case, seed and place, and how far off it is said to be. */
+struct run_row {
+    char series[16];
+    double samples, seed, off_pct, loss;
+};
+
+static size_t read_curves(struct place *p, struct run_row *rows, size_t max)
+{
+    size_t len, count = 0;
+    char *text = place_read(place_path(p, "out/runs.csv"), &len);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "part,series,samples,seed,off_pct,loss,"));
+    for (char *line = text; line != NULL; line = strchr(line + 1, '\n')) {
+        struct run_row *r = &rows[count];
+        r->off_pct = 0;
+        if (sscanf(line, "\ncurve,%15[a-z],%lf,%lf,%lf,%lf,", r->series, &r->samples, &r->seed,
+                   &r->off_pct, &r->loss) != 5 &&
+            sscanf(line, "\ncurve,%15[a-z],%lf,%lf,,%lf,", r->series, &r->samples, &r->seed,
+                   &r->loss) != 4)
+            continue;
+        assert_true(++count < max);
+    }
+    free(text);
+    return count;
+}
+
+/* Each difference is taken from the calm run of the same seed at the same samples. */
+static void check_curves(struct place *p)
+{
+    struct run_row rows[200];
+    size_t count = read_curves(p, rows, HTH_ARRAY_LEN(rows)), calm = count / 3;
+    double most[2] = {0};
+    assert_true(count > 3 * 10 * 2 && count % 3 == 0);
+    for (size_t i = 0; i < count; i++) {
+        const struct run_row *r = &rows[i], *beside = &rows[i % calm];
+        assert_string_equal(r->series, i < calm ? "calm" : i < 2 * calm ? "again" : "churn");
+        assert_true(r->samples == beside->samples && r->seed == beside->seed);
+        assert_close(r->off_pct, 100 * (r->loss / beside->loss - 1), 0, 1e-5);
+        if (i >= calm && fabs(r->off_pct) > most[i / calm - 1])
+            most[i / calm - 1] = fabs(r->off_pct);
+    }
+    assert_true(most[0] > 0 && most[1] > 0);
+    /* Two seeds have no order of samples in common. */
+    assert_true(rows[0].seed != rows[1].seed && rows[0].samples == rows[1].samples);
+    assert_true(rows[0].loss != rows[1].loss && rows[0].loss != rows[calm + 1].loss);
+}
+
+struct verdict {
+    char text[512];
+    double end[3]; /* calm, again, churn */
+    size_t ends;
+};
+
+static void look_for_verdict(const json_t *root, size_t line, void *arg)
+{
+    struct verdict *v = arg;
+    const char *text = json_string_value(json_object_get(root, "verdict"));
+    const char *part = json_string_value(json_object_get(root, "part"));
+    (void)line;
+    assert_string_equal(json_string_value(json_object_get(root, "study")), "collab");
+    if (text != NULL)
+        snprintf(v->text, sizeof(v->text), "%s", text);
+    if (part == NULL || strcmp(part, "churn") != 0)
+        return;
+    if (v->ends > 0) /* the calm run has no difference from itself */
+        v->end[v->ends] = number(root, "end_pct");
+    v->ends++;
+}
+
+/* Where nobody dies or joins there is no difference: that is within any aim, and the exit code says
+ * so. Where three of four die, two seeds show nothing, and it says that. */
+static void collab_of_many_seeds(void **state)
+{
+    static const char *const calm[] = {"collab",     "--seeds", "2",     "--steps", "20",
+                                       "--trainers", "2",       "--die", "0",       "--join",
+                                       "0",          "--json",  NULL};
+    struct place *p = *state;
+    struct verdict v = {.ends = 0};
+    struct proc *proc = run_sim(p, "a", calm, MORE("--threads", "2"));
+    each_line(proc, look_for_verdict, &v);
+    assert_int_equal(v.ends, 3);
+    assert_true(v.end[1] != 0 && v.end[2] == 0);
+    assert_non_null(strstr(v.text, "PASS: "));
+    assert_non_null(strstr(v.text, ": end +0.00 +- 0.00 %, mean +0.00 +- 0.00 %,"));
+    proc = START(p, "b", "sim", "collab", "--seeds", "2", "--steps", "20", "--trainers", "4",
+                 "--die", "3", "--join", "3", "--out", place_path(p, "out"));
+    assert_int_equal(proc_wait(proc), 1);
+    char *text = said(proc);
+    assert_non_null(strstr(text, "\nFAIL: with deaths and joins the loss is not shown to be"));
+    free(text);
+    check_curves(p);
+    proc = START(p, "c", "sim", "collab", "--out", place_path(p, "x"));
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "need --seeds N");
+    proc = START(p, "d", "sim", "collab", "--seeds", "2", "--only", "newcomer");
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "there are churn, curve");
+    place_end(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +418,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(latency, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(smoke, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(collab, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(collab_of_many_seeds, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,18 @@ static struct hth_collab_opts small(enum hth_collab_case what)
     return o;
 }
 
+static void count_boots(void *arg, int64_t now_us, const char *node, const char *event,
+                        uint64_t detail)
+{
+    (void)now_us;
+    (void)node;
+    (void)detail;
+    *(uint32_t *)arg += strcmp(event, "boot") == 0;
+}
+
 static void test_calm_and_churn(void **state)
 {
+    uint32_t boots = 0;
     struct hth_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report calm, churn, again;
     struct hth_collab_difference d;
@@ -44,8 +54,12 @@ static void test_calm_and_churn(void **state)
     assert_true(churn.spread < 1e-4);
     hth_collab_compare(&churn, &calm, &d);
     assert_true(d.last < 0.02 && fabs(d.mean) < 0.02);
+    o.on_event = count_boots;
+    o.arg = &boots;
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash == churn.hash);
+    assert_int_equal(boots, 5);
+    o.on_event = NULL;
     o.seed = 2;
     assert_ok(hth_sim_collab(&o, &again));
     assert_true(again.hash != churn.hash);
@@ -168,10 +182,18 @@ static void test_curves(void **state)
 {
     struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
     struct hth_collab_difference d;
+    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
 
     (void)state;
     assert_close(hth_collab_loss_at(&a, 5), 3, 1e-12, 0);
     assert_close(hth_collab_loss_at(&a, 20), 1, 1e-12, 0);
+    a.at[0] = 4;
+    assert_true(hth_collab_loss_at(&a, 4) == 4);
+    assert_true(isnan(hth_collab_loss_at(&a, 3.9)) && isnan(hth_collab_loss_at(&a, 20.1)));
+    a.at[0] = 0;
+    assert_true(hth_collab_samples(&o) == 40 * 96);
+    o.mode = HTH_SHARE_LOCAL;
+    assert_true(hth_collab_samples(&o) == 40 * 8);
     b.loss[1] = 2.2;
     hth_collab_compare(&b, &a, &d);
     assert_close(d.worst, 0.1, 1e-9, 0);
