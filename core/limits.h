@@ -13,7 +13,7 @@
 #define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20)   /* waiting to be sent on one stream */
 #define HTH_STREAM_LOW_BYTES       (256u << 10)   /* on_drained below this */
 #define HTH_STREAMS_MAX            4096           /* open at once in one environment */
-#define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address */
+#define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address, or IPv6 /64 */
 #define HTH_LANE_JOBS_MAX          16384          /* jobs that wait in one lane */
 #define HTH_CARDS_MAX              16             /* of one process */
 #define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000) /* hth_net_opts.handshake_timeout_us */

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,12 +28,25 @@ struct addr_count {
     uint32_t streams;
 };
 
+/* Whom an address is counted with: IPv4 by itself, IPv6 by its /64, of which a home has all. */
+struct origin {
+    uint8_t family, net[8];
+};
+
+static struct origin origin_of(const struct hth_addr *addr)
+{
+    struct origin o = {.family = addr->family};
+    memcpy(o.net, addr->ip, sizeof(o.net)); /* of IPv4 the rest is zero */
+    return o;
+}
+
 bool hth_net_addr_take(struct hth_net *net, const struct hth_addr *addr)
 {
-    struct addr_count *c = hth_map_get(net->per_addr, addr->ip, sizeof(addr->ip));
+    const struct origin o = origin_of(addr);
+    struct addr_count *c = hth_map_get(net->per_addr, &o, sizeof(o));
     if (c == NULL) {
         c = hth_new(struct addr_count);
-        hth_map_put(net->per_addr, addr->ip, sizeof(addr->ip), c);
+        hth_map_put(net->per_addr, &o, sizeof(o), c);
     }
     if (c->streams >= net->opts.streams_per_addr_max)
         return false;
@@ -42,10 +56,11 @@ bool hth_net_addr_take(struct hth_net *net, const struct hth_addr *addr)
 
 void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr)
 {
-    struct addr_count *c = hth_map_get(net->per_addr, addr->ip, sizeof(addr->ip));
+    const struct origin o = origin_of(addr);
+    struct addr_count *c = hth_map_get(net->per_addr, &o, sizeof(o));
     HTH_ASSERT(c != NULL && c->streams > 0);
     if (--c->streams == 0)
-        hth_free(hth_map_del(net->per_addr, addr->ip, sizeof(addr->ip)));
+        hth_free(hth_map_del(net->per_addr, &o, sizeof(o)));
 }
 
 /* Strangers who have not said who they are give way, the oldest first: else whoever opens enough

@@ -94,14 +94,14 @@ struct hth_net {
     struct event inbox_event;
 
     struct hth_net_lane lane[HTH_LANES_MAX]; /* by enum hth_lane */
-    uint32_t job_count;          /* submitted, done not called yet; loop thread */
+    uint32_t job_count;                      /* submitted, done not called yet; loop thread */
     bool jobs_ended;
 
     struct hth_net_signal *signals;
     struct hth_listener *listeners;
     struct hth_stream *streams; /* all that are not in the grave */
     uint32_t stream_count;
-    struct hth_map *per_addr; /* ip -> struct addr_count, of accepted streams */
+    struct hth_map *per_addr; /* origin -> struct addr_count, of accepted streams */
 
     const struct hth_net_codec *codec;
     struct ssl_ctx_st *ctx;

@@ -11,7 +11,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/ipv6.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -490,6 +494,83 @@ static void identity_is_the_key(void **state)
     pair_close(&p);
 }
 
+/* ---- IPv6 ---------------------------------------------------------------------------------- */
+
+/* A network of this process alone, whose loopback has these addresses too. */
+static bool own_network(const char *const *addrs, size_t count)
+{
+    struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
+    bool good = unshare(CLONE_NEWNET) == 0;
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    good = good && fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &up) == 0;
+    for (size_t i = 0; i < count && good; i++) {
+        struct in6_ifreq one = {.ifr6_prefixlen = 128, .ifr6_ifindex = 1};
+        good =
+            inet_pton(AF_INET6, addrs[i], &one.ifr6_addr) == 1 && ioctl(fd, SIOCSIFADDR, &one) == 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+
+static bool a_stream(struct pair *p)
+{
+    return hth_net_stream_count(p->env) == 1;
+}
+
+static int connect_from(const char *from, uint16_t port)
+{
+    struct sockaddr_in6 sin = {.sin6_family = AF_INET6}, to = {.sin6_family = AF_INET6};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(inet_pton(AF_INET6, from, &sin.sin6_addr), 1);
+    /* The kernel looks at a new address in a work of its own, before it may be used. */
+    int err = bind(fd, (struct sockaddr *)&sin, sizeof(sin));
+    for (int i = 0; err != 0 && errno == EADDRNOTAVAIL && i < 500; i++) {
+        usleep(10000);
+        err = bind(fd, (struct sockaddr *)&sin, sizeof(sin));
+    }
+    assert_int_equal(err, 0);
+    to.sin6_port = htons(port);
+    to.sin6_addr = in6addr_loopback;
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* A home has 2^64 addresses, and is counted as one. The last of the tests: it leaves this network.
+ */
+static void limit_per_network(void **state)
+{
+    static const char *const from[] = {"fd00:0:0:7::1", "fd00:0:0:7::2", "fd00:0:0:7:8000::3",
+                                       "fd00:0:0:7::4", "fd00:0:0:8::1", "fd00:0:0:8::2"};
+    enum { COUNT = HTH_ARRAY_LEN(from) };
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = COUNT};
+    struct pair p;
+    (void)state;
+    if (!own_network(from, COUNT)) {
+        print_message("this user can't make a network of its own, or there is no IPv6\n");
+        skip();
+    }
+    opts.streams_per_addr_max = 2;
+    pair_open_at(&p, &opts, "[::1]:0");
+    p.user = &r;
+    for (int i = 0; i < COUNT; i++)
+        r.fd[i] = connect_from(from[i], p.addr.port);
+    pair_run(&p, all_seen);
+    assert_int_equal(hth_net_stream_count(p.env), 4);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(raw_is_closed(r.fd[i]), i == 2 || i == 3);
+        close(r.fd[i]);
+    }
+    pair_run(&p, no_streams);
+    r.fd[0] = connect_from(from[3], p.addr.port); /* others may come then */
+    pair_run(&p, a_stream);
+    close(r.fd[0]);
+    pair_run(&p, no_streams);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +581,7 @@ int main(void)
         cmocka_unit_test(flipped_bit),          cmocka_unit_test(slow_handshake),
         cmocka_unit_test(limit_per_address),    cmocka_unit_test(limit_of_streams),
         cmocka_unit_test(silent_ones_give_way), cmocka_unit_test(listener_goes),
+        cmocka_unit_test(limit_per_network),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
 }
