@@ -6,10 +6,7 @@
 #include "app/study.h"
 #include "core/mem.h"
 
-#include <math.h>
-
 #define VALUES_MAX (64u << 20) /* kept until the end: seeds times what one gives */
-#define Z95        1.959964    /* half a 95 % interval in standard errors */
 
 const char *hth_avg_study_method(const struct hth_avg_study *s)
 {
@@ -99,21 +96,11 @@ static void close_seeds(void *local)
     hth_pure_free(local);
 }
 
-/* Of few seeds the interval is Student's; of many pure ones the sums are those of hth_pure_summary,
- * whose figures are in the documentation to the last digit. */
 static void sum_up(struct hth_avg_study *study, const struct seeds *s)
 {
     study->mean = hth_new_array(double, s->len);
     study->se = hth_new_array(double, s->len);
     study->half = hth_new_array(double, s->len);
-    if (!study->protocol) {
-        hth_pure_summary(s->rows, study->seeds, s->len, study->mean, study->se);
-        for (size_t i = 0; i < s->len; i++) {
-            study->se[i] = study->seeds > 1 ? study->se[i] : NAN; /* nobody knows */
-            study->half[i] = Z95 * study->se[i];
-        }
-        return;
-    }
     for (size_t i = 0; i < s->len; i++) {
         struct hth_study_mean m = hth_study_mean_of(s->rows + i, study->seeds, s->len);
         study->mean[i] = m.mean;

@@ -12,7 +12,6 @@
 
 #define BLOCKS     64
 #define TRIALS_MAX 1000000000
-#define Z95        1.959964
 
 struct mixing {
     struct hth_mixing_opts opts;
@@ -168,7 +167,8 @@ static void fill_points(const struct mixing *m, const double *measured, const do
             (struct hth_study_point){.part = "mixing", .series = names[series], .param = {t + 1}};
         means[i] = (struct hth_study_mean){value, NAN, NAN, 1};
         if (series == MEASURED)
-            means[i] = (struct hth_study_mean){value, error[t], Z95 * error[t], m->trials};
+            means[i] = (struct hth_study_mean){value, error[t], hth_study_half(error[t], m->trials),
+                                               m->trials};
     }
 }
 
@@ -186,8 +186,8 @@ static enum hth_err write_files(const struct mixing *m, const double *measured, 
         .title = "How random groups mix",
         .about = "N peers with values of variance 1 are divided into R groups at random, and each "
                  "group takes its mean, round by round. Measured: the mean of the variance that "
-                 "is left over many trials, all from one seed; its interval is 1.96 standard "
-                 "errors. Exact: ((R-1)/(N-1)) to the number of rounds. Printed: the bound of the "
+                 "is left over many trials, all from one seed; its interval is Student's. "
+                 "Exact: ((R-1)/(N-1)) to the number of rounds. Printed: the bound of the "
                  "paper, ((R-1)/N + R/N^2) to the number of rounds.",
         .params = params,
         .metrics = metrics,

@@ -134,6 +134,11 @@ static double student(uint64_t df)
     return z + (z * z * z + z) / (4 * n) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
 }
 
+double hth_study_half(double se, uint64_t count)
+{
+    return count > 1 ? student(count - 1) * se : NAN;
+}
+
 struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride)
 {
     struct hth_study_mean m = {NAN, NAN, NAN, 0};
@@ -152,7 +157,7 @@ struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size
         if (isfinite(values[i * stride]))
             squares += (values[i * stride] - m.mean) * (values[i * stride] - m.mean);
     m.se = sqrt(squares / (double)(m.count - 1) / (double)m.count);
-    m.half = student(m.count - 1) * m.se;
+    m.half = hth_study_half(m.se, m.count);
     return m;
 }
 

@@ -126,6 +126,8 @@ extern const struct argp hth_study_argp;
 char *hth_study_command(int argc, char **argv);
 
 struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
+/* Half of the 95 % interval of a mean of `count` values: Student's. Below two: NaN. */
+double hth_study_half(double se, uint64_t count);
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
  * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only`, `where`, `against`),

@@ -271,22 +271,7 @@ void hth_pure_run(struct hth_pure *p, uint64_t index, double *row)
     }
 }
 
-/* ---- statistics ---------------------------------------------------------------------------- */
-
-void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean, double *se)
-{
-    for (size_t i = 0; i < len; i++) {
-        double sum = 0, square = 0;
-        for (size_t s = 0; s < seeds; s++)
-            sum += rows[s * len + i];
-        mean[i] = sum / (double)seeds;
-        for (size_t s = 0; s < seeds; s++) {
-            double off = rows[s * len + i] - mean[i];
-            square += off * off;
-        }
-        se[i] = seeds > 1 ? sqrt(square / (double)(seeds - 1) / (double)seeds) : 0;
-    }
-}
+/* ---- all-reduce ---------------------------------------------------------------------------- */
 
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *o)
 {

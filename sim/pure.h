@@ -135,9 +135,6 @@ void hth_pure_run(struct hth_pure *pure, uint64_t index, double *row);
 /* Errors: E_CONFIG, as hth_pure_new. */
 enum hth_err hth_pure_check(const struct hth_pure_opts *opts) HTH_MUST;
 
-/* Means over `seeds` rows and their standard errors (0 for a single one), `len` of each. */
-void hth_pure_summary(const double *rows, size_t seeds, size_t len, double *mean, double *se);
-
 /* The rounds that an all-reduce with restarts needs on average, with hold 1: 1 / (1 - p)^N, and of
  * partitions 1 / ((1 - p)^N + p^N). */
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);

@@ -68,6 +68,30 @@ static void test_averaging(void **state)
     place_end(p);
 }
 
+/* Of two seeds the interval is Student's with one degree of freedom, in the pure model too: 12.706
+ * standard errors. The picture is logarithmic: its bars end at mean * exp(+-half / mean). */
+static void test_two_seeds_say_little(void **state)
+{
+    struct place *p = *state;
+    const char *out = place_path(p, "two");
+    assert_int_equal(
+        RUN(p, "a", "sim", "averaging", "--p-fail", "0.01", "--seeds", "2", "--json", "--out", out),
+        0);
+    json_t *root = object_of(&p->proc[0]);
+    double mean = element(root, "mse", 0), se = element(root, "mse_se", 0), low, high;
+    size_t len;
+    char *script = place_read(place_path(p, "two/plot.gp"), &len);
+    const char *row = strstr(script, "$c0 << EOD\n");
+    assert_non_null(row);
+    /* round, three other abscissae, error, ends of its bar */
+    assert_int_equal(sscanf(row, "$c0 << EOD\n%*s %*s %*s %*s %*s %lf %lf", &low, &high), 2);
+    assert_close(log(high / mean) * mean / se, 12.706, 1e-3, 0);
+    assert_close(log(mean / low) * mean / se, 12.706, 1e-3, 0);
+    free(script);
+    json_decref(root);
+    place_end(p);
+}
+
 /* Two seeds are too few to agree; every figure is there nevertheless, and the fields fit together.
  * (That 200 seeds agree: tests/sim/test_published.c.) */
 static void test_golden(void **state)
@@ -571,6 +595,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_two_seeds_say_little, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_golden, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_sweep, place_setup, place_teardown),
