@@ -337,7 +337,8 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
     if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error("no text at '%s'; any file will do: give --data FILE", o->data.text);
     else if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("no pictures at '%s'; install dataset-fashion-mnist, or give --data DIR",
+        hth_cli_say_error("not all pictures and labels are at '%s' and beside it; install "
+                          "dataset-fashion-mnist, or give --data DIR",
                           o->data.images);
     else if (o->why[0] != '\0')
         hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/env.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "trainer/reader.h"
 
@@ -32,6 +33,7 @@ struct hth_data {
     uint32_t capacity;
     uint8_t *buffer; /* capacity records */
     uint8_t *record; /* the one delivered last */
+    char why[HTH_DATA_WHY_MAX];
 };
 
 static enum hth_err file_pread(void *arg, uint64_t offset, void *buf, size_t len, size_t *got)
@@ -60,9 +62,10 @@ static enum hth_err open_file(struct hth_data *data, int i, struct hth_env *env,
 {
     data->file[i].env = env;
     data->file[i].path = hth_strdup(path);
-    out->pread = file_pread;
-    out->arg = &data->file[i];
-    return hth_file_size(env, path, &out->size);
+    *out = (struct hth_file_bytes){
+        .pread = file_pread, .arg = &data->file[i], .name = data->file[i].path, .why = data->why};
+    enum hth_err err = hth_file_size(env, path, &out->size);
+    return err == HTH_OK ? err : hth_file_blame(out, err, "%s", hth_err_text(err));
 }
 
 static enum hth_err open_reader(struct hth_data *data, struct hth_env *env)
@@ -106,8 +109,16 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
     *out = data;
     return HTH_OK;
 fail:
+    if (data->why[0] != '\0')
+        HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN, "%s; put a good copy there, or name another",
+                data->why);
     hth_data_free(data);
     return err;
+}
+
+const char *hth_data_why(const struct hth_data *data)
+{
+    return data->why;
 }
 
 void hth_data_free(struct hth_data *data)

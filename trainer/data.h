@@ -54,7 +54,8 @@ struct hth_data_info {
     uint32_t labels;   /* per sample: 1 or seq_len */
 };
 
-/* Errors: E_CONFIG, E_NO_FILE and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT,
+/* What is wrong with a file is logged, by its name and with what to do. Errors: E_CONFIG, E_NO_FILE
+ * and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT,
  * E_BAD_SHAPE (images and labels differ in number, or nothing is in the file), E_NO_MEMORY. */
 enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts,
                            struct hth_data **out) HTH_MUST;
@@ -67,10 +68,15 @@ void hth_data_info(const struct hth_data *data, struct hth_data_info *out);
  *   TEXT:   x NULL, tokens int32 [count, seq_len], labels int32 [count, seq_len]
  * The next position in turn is cheap; another one replays the shuffle of its epoch.
  * Errors: E_CORRUPT (also a label out of range), E_TRUNCATED, E_IO and its like. After an error the
- * reader may be asked again.
+ * reader may be asked again, and hth_data_why tells more of the first one.
  */
 enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t count, float *x,
                            int32_t *tokens, int32_t *labels) HTH_MUST;
+
+/* The file that was at fault and what is wrong with it; "" while nothing was. On the loop, once the
+ * job that got the error has ended. */
+const char *hth_data_why(const struct hth_data *data);
+#define HTH_DATA_WHY_MAX 512
 
 /* ---- idx files ------------------------------------------------------------------------------ */
 

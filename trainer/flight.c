@@ -90,6 +90,12 @@ static void read_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK)
         err = f->pass->err;
     if (err != HTH_OK) {
+        const struct hth_trainer *t = f->trainer;
+        const char *why = hth_data_why(f->eval ? t->eval_data : t->data);
+
+        if (why[0] != '\0' && !t->fatal)
+            HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
+                    "%s; put a good copy there: --resume goes on from the last checkpoint", why);
         hth_trainer_fatal(f->trainer, err);
         hth_trainer_landed(f->trainer, f);
         return;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* idx files: the format of MNIST and its successors, as image and label streams side by side. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -40,47 +43,80 @@ enum hth_err hth_idx_parse(const uint8_t *bytes, size_t len, uint32_t dims, stru
     return HTH_OK;
 }
 
+enum hth_err hth_file_blame(const struct hth_file_bytes *file, enum hth_err err, const char *fmt,
+                            ...)
+{
+    char what[HTH_DATA_WHY_MAX / 2];
+    va_list args;
+
+    if (file->why == NULL || file->why[0] != '\0')
+        return err;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof(what), fmt, args);
+    va_end(args);
+    snprintf(file->why, HTH_DATA_WHY_MAX, "%s: %s", file->name, what);
+    return err;
+}
+
 struct idx_reader {
+    struct hth_file_bytes image_file, label_file;
     struct hth_source *images, *labels;
     struct hth_idx image_head, label_head;
     uint32_t classes;
     uint64_t index; /* the next record */
 };
 
+static enum hth_err read_blame(const struct hth_file_bytes *file, enum hth_err err, uint64_t index)
+{
+    return hth_file_blame(file, err, "item %" PRIu64 ": %s", index, hth_err_text(err));
+}
+
 static enum hth_err idx_seek(void *self, uint64_t index, uint32_t phase)
 {
     struct idx_reader *r = self;
+    enum hth_err err;
 
     (void)phase;
-    HTH_TRY(
-        hth_source_seek(r->images, r->image_head.header_bytes + index * r->image_head.item_bytes));
-    HTH_TRY(hth_source_seek(r->labels, r->label_head.header_bytes + index));
+    err = hth_source_seek(r->images, r->image_head.header_bytes + index * r->image_head.item_bytes);
+    if (err != HTH_OK)
+        return read_blame(&r->image_file, err, index);
+    err = hth_source_seek(r->labels, r->label_head.header_bytes + index);
+    if (err != HTH_OK)
+        return read_blame(&r->label_file, err, index);
     r->index = index;
     return HTH_OK;
 }
 
 /* Bytes beyond the declared items mean that the header lies; reading on also checks gzip's sums. */
-static enum hth_err expect_end(struct hth_source *source)
+static enum hth_err expect_end(const struct hth_file_bytes *file, struct hth_source *source)
 {
     uint8_t byte;
-    size_t got;
+    size_t got = 0;
+    enum hth_err err = hth_source_read(source, &byte, 1, &got);
 
-    HTH_TRY(hth_source_read(source, &byte, 1, &got));
-    return got == 0 ? HTH_OK : HTH_E_CORRUPT;
+    if (err == HTH_OK && got > 0)
+        return hth_file_blame(file, HTH_E_CORRUPT, "it goes on behind its last item");
+    return err == HTH_OK ? err : hth_file_blame(file, err, "at its end: %s", hth_err_text(err));
 }
 
 static enum hth_err idx_next(void *self, uint8_t *record)
 {
     struct idx_reader *r = self;
     uint32_t pixels = r->image_head.item_bytes;
+    enum hth_err err = hth_source_read_all(r->images, record, pixels);
 
-    HTH_TRY(hth_source_read_all(r->images, record, pixels));
-    HTH_TRY(hth_source_read_all(r->labels, record + pixels, 1));
+    if (err != HTH_OK)
+        return read_blame(&r->image_file, err, r->index);
+    err = hth_source_read_all(r->labels, record + pixels, 1);
+    if (err != HTH_OK)
+        return read_blame(&r->label_file, err, r->index);
     if (record[pixels] >= r->classes)
-        return HTH_E_CORRUPT;
+        return hth_file_blame(&r->label_file, HTH_E_CORRUPT,
+                              "item %" PRIu64 " is of class %u, beyond the %u there are", r->index,
+                              record[pixels], r->classes);
     if (++r->index == r->image_head.items) {
-        HTH_TRY(expect_end(r->images));
-        HTH_TRY(expect_end(r->labels));
+        HTH_TRY(expect_end(&r->image_file, r->images));
+        HTH_TRY(expect_end(&r->label_file, r->labels));
     }
     return HTH_OK;
 }
@@ -97,11 +133,40 @@ static void idx_free(void *self)
 static enum hth_err read_header(const struct hth_file_bytes *file, uint32_t dims,
                                 struct hth_source **source, struct hth_idx *head)
 {
-    uint8_t bytes[HTH_IDX_HEADER_MAX];
+    uint8_t bytes[HTH_IDX_HEADER_MAX] = {0};
+    enum hth_err err = hth_source_new(file->pread, file->arg, source);
 
-    HTH_TRY(hth_source_new(file->pread, file->arg, source));
-    HTH_TRY(hth_source_read_all(*source, bytes, 4 + 4 * (size_t)dims));
-    return hth_idx_parse(bytes, sizeof(bytes), dims, head);
+    if (err == HTH_OK)
+        err = hth_source_read_all(*source, bytes, 4 + 4 * (size_t)dims);
+    if (err == HTH_OK)
+        err = hth_idx_parse(bytes, sizeof(bytes), dims, head);
+    if (err == HTH_E_BAD_MAGIC)
+        return hth_file_blame(file, err, "it is no idx file of bytes in %u dimensions", dims);
+    if (err == HTH_E_BAD_SHAPE || err == HTH_E_TOO_LARGE)
+        return hth_file_blame(file, err, "its header has a size that is %s",
+                              err == HTH_E_BAD_SHAPE ? "0" : "beyond all limits");
+    return err == HTH_OK ? err : hth_file_blame(file, err, "its header: %s", hth_err_text(err));
+}
+
+/* Holds what the header says against what is there. A compressed file is read for that only where
+ * its last bytes speak against it, which those of a file of several members do. */
+static enum hth_err check_length(const struct hth_file_bytes *file, struct hth_source *source,
+                                 const struct hth_idx *head)
+{
+    uint64_t want = head->header_bytes + (uint64_t)head->items * head->item_bytes, is = want;
+    uint32_t hint;
+    enum hth_err err = hth_source_length_hint(source, file->size, &hint);
+
+    if (err == HTH_OK && hint != (uint32_t)want)
+        err = hth_source_length(source, file->size, &is);
+    if (err != HTH_OK)
+        return hth_file_blame(file, err, "%s", hth_err_text(err));
+    if (is == want)
+        return HTH_OK;
+    return hth_file_blame(file, is < want ? HTH_E_TRUNCATED : HTH_E_CORRUPT,
+                          "its header says %u items of %u bytes, %" PRIu64
+                          " bytes in all, but it has %" PRIu64,
+                          head->items, head->item_bytes, want, is);
 }
 
 enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
@@ -113,12 +178,17 @@ enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
 
     memset(out, 0, sizeof(*out));
     r->classes = classes;
+    r->image_file = *images;
+    r->label_file = *labels;
     HTH_GOTO(fail, read_header(images, 3, &r->images, &r->image_head));
     HTH_GOTO(fail, read_header(labels, 1, &r->labels, &r->label_head));
     if (r->image_head.items != r->label_head.items) {
-        err = HTH_E_BAD_SHAPE;
+        err = hth_file_blame(labels, HTH_E_BAD_SHAPE, "it has %u labels for %u images",
+                             r->label_head.items, r->image_head.items);
         goto fail;
     }
+    HTH_GOTO(fail, check_length(images, r->images, &r->image_head));
+    HTH_GOTO(fail, check_length(labels, r->labels, &r->label_head));
     *out = (struct hth_record_reader){
         .count = r->image_head.items,
         .record_bytes = r->image_head.item_bytes + 1,

@@ -27,7 +27,13 @@ struct hth_file_bytes {
     hth_pread_fn *pread;
     void *arg;
     uint64_t size; /* of the file as stored */
+    const char *name;
+    char *why; /* HTH_DATA_WHY_MAX bytes, or NULL: the first thing that was wrong */
 };
+
+/* Says of which file, and what; returns err. */
+enum hth_err hth_file_blame(const struct hth_file_bytes *file, enum hth_err err, const char *fmt,
+                            ...) HTH_PRINTF(3, 4);
 
 enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
                             const struct hth_file_bytes *labels, uint32_t classes,

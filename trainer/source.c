@@ -146,3 +146,36 @@ enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset)
         HTH_TRY(hth_source_read_all(source, waste, HTH_MIN(offset - source->pos, sizeof(waste))));
     return HTH_OK;
 }
+
+enum hth_err hth_source_length(struct hth_source *source, uint64_t file_bytes, uint64_t *out)
+{
+    uint8_t *piece;
+    enum hth_err err;
+    size_t got;
+
+    *out = file_bytes;
+    if (!source->gzip)
+        return HTH_OK;
+    HTH_TRY(hth_source_seek(source, 0));
+    piece = hth_calloc(1, SOURCE_PIECE_BYTES);
+    do
+        err = hth_source_read(source, piece, SOURCE_PIECE_BYTES, &got);
+    while (err == HTH_OK && got == SOURCE_PIECE_BYTES);
+    hth_free(piece);
+    *out = source->pos;
+    return err;
+}
+
+enum hth_err hth_source_length_hint(struct hth_source *source, uint64_t file_bytes, uint32_t *out)
+{
+    uint8_t tail[4] = {0};
+    size_t got;
+
+    *out = (uint32_t)file_bytes;
+    if (!source->gzip || file_bytes < sizeof(tail))
+        return HTH_OK;
+    HTH_TRY(source->pread(source->arg, file_bytes - sizeof(tail), tail, sizeof(tail), &got));
+    *out = (uint32_t)tail[0] | (uint32_t)tail[1] << 8 | (uint32_t)tail[2] << 16 |
+           (uint32_t)tail[3] << 24;
+    return HTH_OK;
+}

@@ -28,6 +28,13 @@ enum hth_err hth_source_read(struct hth_source *source, void *buf, size_t len,
                              size_t *got) HTH_MUST;
 /* Exactly len bytes. Errors: also E_TRUNCATED. */
 enum hth_err hth_source_read_all(struct hth_source *source, void *buf, size_t len) HTH_MUST;
+/* How long the content is; a compressed one is read to its end for that. */
+enum hth_err hth_source_length(struct hth_source *source, uint64_t file_bytes,
+                               uint64_t *out) HTH_MUST;
+/* The same of the least significant 32 bits, as the last member of a compressed file says: no more
+ * than a hint. */
+enum hth_err hth_source_length_hint(struct hth_source *source, uint64_t file_bytes,
+                                    uint32_t *out) HTH_MUST;
 /* Moves to byte `offset` of the content: at once in a plain file, by inflating in a compressed one.
  */
 enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset) HTH_MUST;

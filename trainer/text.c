@@ -4,32 +4,47 @@
  * epoch, so that a byte is not always at the same place of its window; the number of windows leaves
  * room for the largest phase, so that every epoch has as many.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "trainer/reader.h"
 
 struct text_reader {
+    struct hth_file_bytes file;
     struct hth_source *source;
     uint32_t seq_len;
     uint64_t begin; /* the first byte of the part that is used */
     uint8_t carry;  /* last byte of the window before = first of the next */
 };
 
+static enum hth_err read_blame(const struct text_reader *r, enum hth_err err)
+{
+    return hth_file_blame(&r->file, err, "%s", hth_err_text(err));
+}
+
 static enum hth_err text_seek(void *self, uint64_t index, uint32_t phase)
 {
     struct text_reader *r = self;
 
-    HTH_TRY(hth_source_seek(r->source, r->begin + phase + index * r->seq_len));
-    return hth_source_read_all(r->source, &r->carry, 1);
+    uint64_t at = r->begin + phase + index * r->seq_len;
+    enum hth_err err = hth_source_seek(r->source, at);
+
+    if (err == HTH_OK)
+        err = hth_source_read_all(r->source, &r->carry, 1);
+    return err == HTH_OK ? err : read_blame(r, err);
 }
 
 static enum hth_err text_next(void *self, uint8_t *record)
 {
     struct text_reader *r = self;
 
+    enum hth_err err;
+
     record[0] = r->carry;
-    HTH_TRY(hth_source_read_all(r->source, record + 1, r->seq_len));
+    err = hth_source_read_all(r->source, record + 1, r->seq_len);
+    if (err != HTH_OK)
+        return read_blame(r, err);
     r->carry = record[r->seq_len];
     return HTH_OK;
 }
@@ -42,44 +57,30 @@ static void text_free(void *self)
     hth_free(r);
 }
 
-/* Reads a compressed text once to learn its length; the walk is in bounded memory. */
-static enum hth_err content_bytes(struct hth_source *source, uint64_t *bytes)
-{
-    uint8_t *piece = hth_calloc(1, 64u << 10);
-    enum hth_err err = HTH_OK;
-    size_t got;
-
-    *bytes = 0;
-    do {
-        HTH_GOTO(out, hth_source_read(source, piece, 64u << 10, &got));
-        *bytes += got;
-    } while (got == 64u << 10);
-out:
-    hth_free(piece);
-    return err;
-}
-
 enum hth_err hth_reader_text(const struct hth_file_bytes *text, uint32_t seq_len, double begin,
                              double end, struct hth_record_reader *out)
 {
     struct text_reader *r = hth_new(struct text_reader);
     uint64_t bytes, last;
-    uint8_t magic[2];
-    size_t got;
     enum hth_err err;
 
     memset(out, 0, sizeof(*out));
-    HTH_GOTO(fail, hth_source_new(text->pread, text->arg, &r->source));
-    HTH_GOTO(fail, text->pread(text->arg, 0, magic, sizeof(magic), &got));
-    if (got == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
-        HTH_GOTO(fail, content_bytes(r->source, &bytes));
-    else
-        bytes = text->size;
+    r->file = *text;
+    err = hth_source_new(text->pread, text->arg, &r->source);
+    if (err == HTH_OK)
+        err = hth_source_length(r->source, text->size, &bytes);
+    if (err != HTH_OK) {
+        hth_file_blame(text, err, "%s", hth_err_text(err));
+        goto fail;
+    }
     r->seq_len = seq_len;
     r->begin = (uint64_t)((double)bytes * begin);
     last = HTH_MIN(bytes, (uint64_t)((double)bytes * end));
     if (last < r->begin || last - r->begin < 2 * (uint64_t)seq_len) {
-        err = HTH_E_BAD_SHAPE;
+        err =
+            hth_file_blame(text, HTH_E_BAD_SHAPE,
+                           "of its %" PRIu64 " bytes %g to %g are used, too few for samples of %u",
+                           bytes, begin, end, seq_len);
         goto fail;
     }
     *out = (struct hth_record_reader){

@@ -52,7 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     split = (size_t)data[0] * (size - 1) / 255;
     struct bytes a = {data + 1, split};
     struct bytes b = {data + 1 + split, size - 1 - split};
-    struct hth_file_bytes images = {bytes_pread, &a, a.size}, labels = {bytes_pread, &b, b.size};
+    char why[HTH_DATA_WHY_MAX] = "";
+    struct hth_file_bytes images = {bytes_pread, &a, a.size, "images", why};
+    struct hth_file_bytes labels = {bytes_pread, &b, b.size, "labels", why};
 
     if (hth_idx_parse(data, size, 1 + data[0] % 3u, &idx) == HTH_OK && idx.item_bytes == 0)
         __builtin_trap();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can
  * be reached again, hostile files are refused by name. */
+#include <stdio.h>
 #include <zlib.h>
 
 #include "core/mem.h"
@@ -303,14 +304,17 @@ static void test_bad_content(void **state)
     o.shuffle_rows = 0;
     put_files(f, false);
     n = make_images(bytes);
+    assert_ok(hth_data_open(f->env, &o, &data)); /* it becomes shorter, and longer, later */
     hth_node_disk_put(f->node, "images", bytes, n - 1);
-    assert_ok(hth_data_open(f->env, &o, &data));
     assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    assert_string_equal(hth_data_why(data), "images: item 52: the data ends too early");
     hth_data_free(data);
 
-    hth_node_disk_put(f->node, "images", bytes, n + 1); /* a byte too many */
+    hth_node_disk_put(f->node, "images", bytes, n);
     assert_ok(hth_data_open(f->env, &o, &data));
+    hth_node_disk_put(f->node, "images", bytes, n + 1);
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
+    assert_string_equal(hth_data_why(data), "images: it goes on behind its last item");
     hth_data_free(data);
 
     hth_node_disk_put(f->node, "images", bytes, n);
@@ -319,7 +323,10 @@ static void test_bad_content(void **state)
     hth_node_disk_put(f->node, "labels", bytes, m);
     assert_ok(hth_data_open(f->env, &o, &data));
     assert_ok(hth_data_read(data, 0, 4, x, NULL, y));
+    assert_string_equal(hth_data_why(data), "");
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 4, 4, x, NULL, y));
+    assert_string_equal(hth_data_why(data),
+                        "labels: item 5 is of class 10, beyond the 10 there are");
     hth_data_free(data);
 
     put_files(f, true); /* gzip: its checksum is wrong, then it ends too early */
@@ -331,8 +338,66 @@ static void test_bad_content(void **state)
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
     hth_data_free(data);
     hth_node_disk_put(f->node, "images", packed, m - 9);
+    assert_err(HTH_E_TRUNCATED, hth_data_open(f->env, &o, &data));
+}
+
+struct said {
+    char text[2048];
+};
+
+static void on_log(void *arg, const char *line, size_t len)
+{
+    struct said *s = arg;
+    size_t at = strlen(s->text);
+
+    snprintf(s->text + at, sizeof(s->text) - at, "%.*s\n", (int)len, line);
+}
+
+/* Opens these pictures and the good labels, and looks for the words in what is said of it. */
+static void is_refused(struct fixture *f, const uint8_t *images, size_t len, enum hth_err want,
+                       const char *words)
+{
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    struct said said = {""};
+
+    hth_node_disk_put(f->node, "images", images, len);
+    hth_world_run_for(f->world, 10 * HTH_US_PER_S); /* repeats are counted, not said */
+    f->env->log.sink = on_log;
+    f->env->log.sink_arg = &said;
+    assert_err(want, hth_data_open(f->env, &o, &data));
+    if (strstr(said.text, words) == NULL || strstr(said.text, "put a good copy there") == NULL)
+        fail_msg("'%s' is not in '%s'", words, said.text);
+}
+
+/* A file whose length is not the header's is named at once, and not when its end is reached. */
+static void test_lengths(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    uint8_t bytes[1024], packed[2048];
+    size_t n, m;
+
+    put_files(f, false);
+    n = make_images(bytes);
+    is_refused(f, bytes, n - 1, HTH_E_TRUNCATED,
+               "images: its header says 53 items of 9 bytes, 493 bytes in all, but it has 492");
+    is_refused(f, bytes, n + 1, HTH_E_CORRUPT, "493 bytes in all, but it has 494");
+    is_refused(f, bytes, 15, HTH_E_TRUNCATED, "images: its header: ");
+    is_refused(f, (const uint8_t *)"no pictures at all", 18, HTH_E_BAD_MAGIC,
+               "images: it is no idx file of bytes in 3 dimensions");
+
+    m = gzip(bytes, n - 1, packed, sizeof(packed));
+    is_refused(f, packed, m, HTH_E_TRUNCATED, "493 bytes in all, but it has 492");
+    m = gzip(bytes, n, packed, sizeof(packed));
+    is_refused(f, packed, m / 2, HTH_E_TRUNCATED, "images: the data ends too early");
+
+    /* Two members are one file, though neither says its length. */
+    m = gzip(bytes, 100, packed, sizeof(packed));
+    m += gzip(bytes + 100, n - 100, packed + m, sizeof(packed) - m);
+    hth_node_disk_put(f->node, "images", packed, m);
     assert_ok(hth_data_open(f->env, &o, &data));
-    assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
     hth_data_free(data);
 }
 
@@ -341,7 +406,7 @@ static void test_bad_options(void **state)
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
     struct hth_data *data;
-    uint8_t big[64];
+    uint8_t big[8 + 4096], packed[256];
 
     put_files(f, false);
     o.labels = NULL;
@@ -367,9 +432,10 @@ static void test_bad_options(void **state)
     be32(big + 4, 4096);
     be32(big + 8, 1024);
     be32(big + 12, 1024);
-    hth_node_disk_put(f->node, "images", big, sizeof(big));
+    /* 2^32 + 16 bytes, as far as its compressed header tells. */
+    hth_node_disk_put(f->node, "images", packed, gzip(big, 16, packed, sizeof(packed)));
     be32(big, 0x801);
-    hth_node_disk_put(f->node, "labels", big, sizeof(big));
+    hth_node_disk_put(f->node, "labels", big, 8 + 4096);
     o = image_opts();
     o.shuffle_rows = 4096;
     assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o, &data));
@@ -384,6 +450,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_text_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_headers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_content, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lengths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
     };
 
