@@ -243,6 +243,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
+    mp->rpc = rpc;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;

@@ -13,6 +13,7 @@
 
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
+#include "rpc/rpc.h"
 
 #define STEPS_LATE      4 /* that a note may be behind its owner */
 #define STEPS_AHEAD     1 /* that one may be who gathers for the next step during this one */
@@ -37,6 +38,28 @@ void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
     s->issued_us = p->issued_us;
     s->at_us = hth_now_us(mp->env);
     hth_roster_miss(mp->roster, id);
+}
+
+/* One of ours that brings some. */
+static bool has_values(const struct moshpit *mp, const struct hth_roster_peer *p)
+{
+    return p->note.schema == hth_roster_self(mp->roster)->schema &&
+           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+/* Or may be soon. */
+static bool is_connected(const struct moshpit *mp, const struct hth_peer_id *id)
+{
+    struct hth_rpc_peer_info info;
+
+    return hth_rpc_peer_info(mp->rpc, id, &info) == HTH_OK && (info.connected || info.dialing);
+}
+
+void hth_moshpit_deaf(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    hth_moshpit_suspect(mp, id);
+    if (!is_connected(mp, id))
+        hth_roster_deaf(mp->roster, id);
 }
 
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id)
@@ -87,13 +110,6 @@ void hth_moshpit_forget(struct moshpit *mp)
         hth_map_del(mp->suspects, id.b, sizeof(id.b));
         hth_free(s);
     }
-}
-
-/* One of ours that brings some. */
-static bool has_values(const struct moshpit *mp, const struct hth_roster_peer *p)
-{
-    return p->note.schema == hth_roster_self(mp->roster)->schema &&
-           (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
 }
 
 enum where { NOT_DUE, MAY_COME, DUE };
@@ -152,7 +168,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
     enum where heard;
 
-    if ((n->flags & HTH_ROSTER_BOOTSTRAPPING) || hth_moshpit_has_passed(s, p))
+    if (p->doubted || (n->flags & HTH_ROSTER_BOOTSTRAPPING) || hth_moshpit_has_passed(s, p))
         return NOT_DUE;
     if (where_heard(s, p, &ours, &heard))
         return heard;
@@ -237,6 +253,9 @@ static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enu
         if (end_us <= s->look_us + patience_us)
             return s->look_us + patience_us;
     }
+    if (s->shape.dims == 1 && n->addr.family == 0 && s->mp->opts.addr.family != 0 &&
+        p->spoke_us == 0 && !is_connected(s->mp, &p->id))
+        return HTH_MIN(end_us, s->look_us + 2 * patience_us); /* who looks would dial */
     if (n->ready_at_us == 0)
         return end_us;
     at_us = n->ready_at_us - hth_wall_us(env) + now_us;
@@ -293,7 +312,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
                 !s->stands_in)
-                hth_moshpit_suspect(mp, &p->id);
+                hth_moshpit_deaf(mp, &p->id);
             continue;
         }
         out[count++] = (struct hth_match_due){
@@ -303,22 +322,22 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
 }
 
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for
- * us perhaps; for the last no connection is made. Where peers are sampled only the first: all would
- * tell the same few. */
+ * us perhaps; for the last no connection is made, but where there is only one. Where peers are
+ * sampled only the first: all would tell the same few. */
 uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max)
 {
     const struct hth_roster_peer *p;
     uint32_t count = 0;
-    bool exact;
+    bool exact, few;
 
-    (void)hth_roster_population(s->mp->roster, &exact);
+    few = hth_roster_population(s->mp->roster, &exact) <= 2;
     for (int want = DUE; want >= (exact && !s->stands_in ? NOT_DUE : DUE); want--)
         for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL && count < max; i++) {
             if (p->note.schema != hth_roster_self(s->mp->roster)->schema ||
                 (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || where(s, p) != (enum where)want)
                 continue;
             out[count] = (struct hth_match_known){.id = p->id};
-            if (want != NOT_DUE)
+            if (want != NOT_DUE || few)
                 out[count].addr = p->note.addr;
             count++;
         }
@@ -330,6 +349,19 @@ static int by_number(const void *a, const void *b)
     const uint64_t *x = a, *y = b;
 
     return (*x > *y) - (*x < *y);
+}
+
+/* Who looks tells those whom it knows, and a client dials for that. Of two, besides, the other is
+ * all that keeps this one from going on alone, and it may be a word of nobody, due in some line or
+ * in none. */
+void hth_moshpit_look_over(struct moshpit *mp, bool alone)
+{
+    const struct hth_roster_peer *p;
+    bool all = alone && hth_roster_population(mp->roster, NULL) <= 2;
+
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++)
+        if (has_values(mp, p) && !is_connected(mp, &p->id) && (all || p->note.addr.family == 0))
+            hth_roster_deaf(mp->roster, &p->id);
 }
 
 /* In which round that peer is; or was at that time, if it was one of ours then. */

@@ -233,6 +233,7 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
         s->result.contributors += g->member[i].mode != HTH_AVG_HELPER;
         s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
+        hth_roster_heard(s->mp->roster, &g->member[i].id, 0);
     }
 }
 
@@ -260,6 +261,8 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
 
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
+    if (s->offered && !s->stands_in)
+        hth_moshpit_look_over(s->mp, r->reason == HTH_AVG_ALONE);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
     info->axis = hth_avg_axis(&s->shape, s->round);

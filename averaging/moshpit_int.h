@@ -73,6 +73,7 @@ struct suspect {
 
 struct moshpit {
     struct hth_env *env;
+    struct hth_rpc *rpc;
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_match *match;
@@ -174,6 +175,10 @@ uint64_t hth_moshpit_round(struct sweep *s);
 /* A look of s has ended; met: with somebody. */
 void hth_moshpit_looked(struct sweep *s, bool met);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
+/* The same of somebody who did not answer, or did not come and may not be there at all. */
+void hth_moshpit_deaf(struct moshpit *mp, const struct hth_peer_id *id);
+/* A look has ended: who should have come and never spoke may be a word of nobody. */
+void hth_moshpit_look_over(struct moshpit *mp, bool alone);
 /* The same of somebody whose connection was lost; and whether one was since then, and it has not
  * spoken again. */
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id);

@@ -196,7 +196,7 @@ static bool shuns(void *arg, const struct hth_peer_id *id)
 
 static void deaf(void *arg, const struct hth_peer_id *id)
 {
-    hth_moshpit_suspect(((struct sweep *)arg)->mp, id);
+    hth_moshpit_deaf(((struct sweep *)arg)->mp, id);
 }
 
 static bool missed(void *arg, const struct hth_peer_id *id)

@@ -436,8 +436,10 @@ void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64
         return;
     p->spoke_us = hth_now_us(r->env);
     p->apart = false;
-    if (p->missed) {
-        p->missed = false;
+    if (p->mute)
+        p->doubted_until_us = 0;
+    if (p->missed || p->mute) {
+        p->missed = p->mute = false;
         hth_roster_judge(r, p);
     }
     if (step > p->step) {

@@ -60,13 +60,13 @@ struct hth_roster_peer {
     int64_t skew_us;   /* how far that clock seems to be ahead of ours, at most 3 s either way */
     int64_t
         moved_us; /* when it was first seen to be in its round, on our clock; 0: from the first */
-    bool doubted; /* it does not count now: hth_roster_doubt, hth_roster_miss */
+    bool doubted; /* it does not count now: hth_roster_doubt, _miss, _deaf */
+    int64_t spoke_us; /* last, over its own connection; 0: never, there are only its notes */
     /* private: */
-    bool missed, apart;
+    bool missed, apart, mute;
     uint32_t doubts;
     bool kept; /* its note is over, and it speaks */
     int64_t heard_us, until_us, doubted_until_us;
-    int64_t spoke_us; /* 0: never */
 };
 
 struct hth_roster_opts {
@@ -144,8 +144,13 @@ void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It was not there when it should have been: when half of its note's life is over and it was not
  * renewed, it does not count until it is. */
 void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
-/* It spoke to us over its own connection; at which step it is, 0: not said. Its note may be late:
- * the later step counts, and for a note's life it is not lost from sight, nor missed. */
+/* It should have come, and there is no connection to it. Who never spoke to us is only a word then,
+ * however often that is renewed: it is doubted, until it speaks. On a grid nobody is, as those of
+ * other lines do not speak to us. */
+void hth_roster_deaf(struct hth_roster *roster, const struct hth_peer_id *id);
+/* It spoke to us over its own connection, or is in a group with us; at which step it is, 0: not
+ * said. Its note may be late: the later step counts, and for a note's life it is not lost from
+ * sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
 /* Its clock and ours are too far apart to meet: its samples do not count until it is heard. */
 void hth_roster_apart(struct hth_roster *roster, const struct hth_peer_id *id);

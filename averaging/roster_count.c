@@ -137,6 +137,27 @@ void hth_roster_miss(struct hth_roster *r, const struct hth_peer_id *id)
     hth_roster_judge(r, p);
 }
 
+/* In one line everybody tells all others that it looks. On a grid only those of its own lines; and
+ * of two clients neither can dial the other. */
+static bool could_speak(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return r->self.shape.dims <= 1 && (p->note.addr.family != 0 || r->opts.addr.family != 0);
+}
+
+void hth_roster_deaf(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = hth_roster_get(r, id);
+    char text[HTH_PEER_SHORT_LEN];
+
+    if (p == NULL || p->spoke_us > 0 || p->doubted || !could_speak(r, p))
+        return;
+    HTH_LOG(r->env, HTH_INFO, HTH_SUB_AVG,
+            "%s says that it takes part, never spoke and is not there: goes on without it for now",
+            hth_peer_id_short(id, text));
+    p->mute = true;
+    hth_roster_doubt(r, id);
+}
+
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
 static int later_first(const void *a, const void *b)
@@ -144,6 +165,13 @@ static int later_first(const void *a, const void *b)
     const uint64_t *x = a, *y = b;
 
     return (*x < *y) - (*x > *y);
+}
+
+/* Who can't be asked has to speak first. */
+static bool is_ahead(const struct hth_roster *r, const struct hth_roster_peer *p, uint64_t above)
+{
+    return hth_roster_counts(r, p) && p->step > above &&
+           (p->note.addr.family != 0 || p->spoke_us > 0 || !could_speak(r, p));
 }
 
 uint64_t hth_roster_reached(const struct hth_roster *r, uint64_t above, uint32_t one_in,
@@ -154,14 +182,14 @@ uint64_t hth_roster_reached(const struct hth_roster *r, uint64_t above, uint32_t
 
     for (uint32_t i = 0; i < r->count; i++) {
         all += hth_roster_counts(r, r->peers[i]);
-        ahead += hth_roster_counts(r, r->peers[i]) && r->peers[i]->step > above;
+        ahead += is_ahead(r, r->peers[i], above);
     }
     needed = HTH_MAX(HTH_MAX((all + one_in - 1) / one_in, least), 1u);
     if (ahead < needed)
         return above;
     steps = hth_new_array(uint64_t, ahead);
     for (uint32_t i = 0; i < r->count; i++)
-        if (hth_roster_counts(r, r->peers[i]) && r->peers[i]->step > above)
+        if (is_ahead(r, r->peers[i], above))
             steps[n++] = r->peers[i]->step;
     qsort(steps, n, sizeof(*steps), later_first);
     reached = steps[needed - 1];

@@ -113,6 +113,30 @@ static void who_is_missed_and_speaks(void **state)
     stop(&s);
 }
 
+/* Who never spoke, and is not there, is nobody until it speaks, however often its note is renewed;
+ * who did speak may come back. */
+static void who_never_spoke_and_is_deaf(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 6);
+    listen(&s, 1);
+    hth_roster_deaf(s.roster[0], id_of(&s, 1));
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_roster_deaf(s.roster[0], id_of(&s, 2));
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    hth_world_run_for(s.world, 30 * S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    hth_roster_heard(s.roster[0], id_of(&s, 2), 0);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    /* What it said was not true is another matter. */
+    hth_roster_doubt(s.roster[0], id_of(&s, 2));
+    hth_roster_heard(s.roster[0], id_of(&s, 2), 0);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    stop(&s);
+}
+
 /* Its note comes back: it is one and the same. */
 static void a_late_note(void **state)
 {
@@ -250,9 +274,13 @@ static void kept_ones_are_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_speaks_stays),      cmocka_unit_test(who_is_missed_and_speaks),
-        cmocka_unit_test(a_late_note),           cmocka_unit_test(a_goodbye_counts),
-        cmocka_unit_test(the_later_step_counts), cmocka_unit_test(kept_ones_are_bounded),
+        cmocka_unit_test(who_speaks_stays),
+        cmocka_unit_test(who_is_missed_and_speaks),
+        cmocka_unit_test(who_never_spoke_and_is_deaf),
+        cmocka_unit_test(a_late_note),
+        cmocka_unit_test(a_goodbye_counts),
+        cmocka_unit_test(the_later_step_counts),
+        cmocka_unit_test(kept_ones_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
