@@ -248,8 +248,12 @@ static void gather_again(struct hth_trainer *t)
     hth_trainer_pump_soon(t);
 }
 
-static void forget_goes(struct hth_batch *b)
+static void forget_goes(struct hth_trainer *t)
 {
+    struct hth_batch *b = &t->batch;
+
+    b->at_us = hth_now_us(t->env);
+    b->tries = 0;
     b->goes = 0;
     b->lines = 0;
     b->brought = 0;
@@ -259,13 +263,13 @@ static void forget_goes(struct hth_batch *b)
 
 void hth_batch_next(struct hth_trainer *t)
 {
-    forget_goes(&t->batch);
+    forget_goes(t);
     gather_again(t);
 }
 
 void hth_batch_renumber(struct hth_trainer *t)
 {
-    forget_goes(&t->batch);
+    forget_goes(t);
     if (t->batch.phase == HTH_BATCH_AGAIN)
         hth_batch_put_back(t);
     else
@@ -294,6 +298,29 @@ void hth_batch_put_back(struct hth_trainer *t)
 
 /* ---- together with others -------------------------------------------------------------------- */
 
+static bool is_anybody_with_us(const struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        if (!p->doubted && p->note.schema == hth_roster_self(r)->schema &&
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && p->step == t->stats.updates)
+            return true;
+    return false;
+}
+
+/* A single one takes a step without us when we were left out of its average, and know it by ours;
+ * when it asked for us in vain for as long as it is asked for a quorum; or when the state that we
+ * took was late. Else it says what is not true. */
+static bool may_one_be_ahead(const struct hth_trainer *t)
+{
+    int64_t here_us = hth_now_us(t->env) - t->batch.at_us;
+
+    return t->batch.tries > 0 || t->newcomer.overtaken > 0 ||
+           (here_us > HTH_BATCH_PATIENCE_US && !is_anybody_with_us(t));
+}
+
 /* How many steps the others are ahead, if enough of them say so. A single one can't have gone far,
  * for it has no quorum: beside others it does not even lengthen the way to where those are. */
 static uint64_t steps_behind(const struct hth_trainer *t)
@@ -304,7 +331,8 @@ static uint64_t steps_behind(const struct hth_trainer *t)
     if (r == NULL)
         return 0;
     step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 1);
-    if (step - ours > HTH_BATCH_AHEAD_ALONE && hth_batch_population(t) > 2)
+    if (!may_one_be_ahead(t) ||
+        (step - ours > HTH_BATCH_AHEAD_ALONE && hth_batch_population(t) > 2))
         step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 2);
     return step - ours;
 }
@@ -445,6 +473,7 @@ enum hth_err hth_batch_start(struct hth_trainer *t)
         return HTH_E_NO_MEMORY;
     memset(b->sum, 0, bytes);
     b->timer = hth_timer_new(t->env, on_timer, t);
+    b->at_us = hth_now_us(t->env);
     if (o->roster != NULL)
         hth_roster_need_all(o->roster);
     return HTH_OK;

@@ -18,9 +18,6 @@
 #define WHOLE_TRIES 2 /* for an average without parts that kept local values */
 #define GOES_MAX    8 /* averages of one step that may be short of the target */
 #define FEW_TRIES   3 /* of a few, with what they have, before they gather on */
-/* Then whoever is there is the batch. As long as half a note's life, after which who died does not
- * count either (roster.h): of two halves that are parted for a moment one waits. */
-#define PATIENCE_US (10 * HTH_US_PER_S)
 
 /* ---- stepping -------------------------------------------------------------------------------- */
 
@@ -199,7 +196,7 @@ static bool is_enough(struct hth_trainer *t, const struct hth_avg_result *r)
     if (b->missed_us != 0)
         b->asked_us += now - HTH_MAX(b->missed_us, b->taken_us);
     b->missed_us = now;
-    return b->asked_us >= PATIENCE_US;
+    return b->asked_us >= HTH_BATCH_PATIENCE_US;
 }
 
 /* The batch was closed by an estimate. Judged by what the group brought, dropped members included,

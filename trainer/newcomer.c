@@ -15,7 +15,9 @@
 #include "trainer/trainer_int.h"
 
 #define POLL_US (100 * HTH_US_PER_MS)
-/* Then who says a later step is doubted: no state of one was described; no part of it came. */
+/* Then who says a later step is doubted: there is no connection to it; no state of one was
+ * described; no part of it came. */
+#define DEAF_US    (1 * HTH_US_PER_S)
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
 /* States in a row that came too late: then the run is faster than its state can be fetched. One
@@ -279,6 +281,20 @@ static void look(struct hth_trainer *t)
         ready(t);
 }
 
+/* Who was in step needs no second run to go on: who is ahead and not there is a word of nobody. */
+static void doubt_the_deaf(struct hth_trainer *t)
+{
+    struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    struct hth_rpc_peer_info info;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p) && p->step > t->stats.updates &&
+            !(hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK &&
+              (info.connected || info.dialing)))
+            hth_roster_deaf(r, &p->id);
+}
+
 static void doubt_the_unshown(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
@@ -290,6 +306,8 @@ static void doubt_the_unshown(struct hth_trainer *t)
         n->moved_us = hth_now_us(t->env);
     n->parts_done = progress.parts_done;
     still_us = hth_now_us(t->env) - n->moved_us;
+    if (progress.step == 0 && still_us >= DEAF_US && n->was_ready)
+        doubt_the_deaf(t);
     if (progress.step == 0 && still_us >= UNSHOWN_US)
         doubt_who_is_ahead(t, "nobody shows it");
     if (progress.step != 0 && still_us >= STALLED_US)
@@ -315,7 +333,7 @@ static void wait_for_state(struct hth_trainer *t)
     }
     if (n->alone_since_us == 0)
         n->alone_since_us = now;
-    if (now - n->alone_since_us < t->opts.share.look_us)
+    if (!n->was_ready && now - n->alone_since_us < t->opts.share.look_us)
         return;
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;

@@ -123,6 +123,7 @@ struct hth_batch {
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
+    int64_t at_us;    /* since when it is at this step */
     int64_t taken_us, retry_at_us, behind_since_us;
     uint32_t tries;
     bool prepared;
@@ -240,6 +241,10 @@ uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 /* elastic.c */
 /* Steps that a few can be ahead of all others: they have no quorum. */
 #define HTH_BATCH_AHEAD_ALONE 8
+/* As long a quorum is asked for: half a note's life, after which who died does not count either
+ * (roster.h). Then whoever is there is the batch: of two halves that are parted for a moment one
+ * waits. */
+#define HTH_BATCH_PATIENCE_US (10 * HTH_US_PER_S)
 /* A step is believed when a quarter of those that train are there. */
 #define HTH_BATCH_AHEAD_ONE_IN 4
 enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
