@@ -332,7 +332,8 @@ static void write_panel(FILE *f, const struct hth_study *s, const struct hth_stu
     size_t panel = (size_t)(p - s->panels), count = 0, nth = 0;
     const char *separator = "plot ";
     double x[2];
-    fprintf(f, "set title '%s'\nset xlabel '%s' offset 0,0.6\nset ylabel '%s'\n", p->title,
+    /* An empty line below the label is room that gnuplot would not leave before the key. */
+    fprintf(f, "set title '%s'\nset xlabel '%s'.\"\\n \" offset 0,0.3\nset ylabel '%s'\n", p->title,
             s->params[p->x].label, s->metrics[p->y].label);
     write_axes(f, s, p, means, x);
     for (size_t k = 0; k < series->count; k++)

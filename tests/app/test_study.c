@@ -295,6 +295,43 @@ static void test_a_part_is_a_chapter(void **state)
     hth_free(script);
 }
 
+static bool is_there(const char *sub, const char *name)
+{
+    char *path = hth_asprintf("%s/%s/%s", dir, sub, name);
+    bool there = access(path, F_OK) == 0;
+    hth_free(path);
+    return there;
+}
+
+/* How far down a picture the first of these texts stands, and below `from` in it; 0: nowhere. */
+static double depth_of(const char *svg, const char *text, const char **from)
+{
+    static const char before[] = "translate(";
+    const char *at = strstr(*from, text), *place = NULL;
+    if (at == NULL)
+        return 0;
+    *from = at;
+    for (const char *s = svg; (s = strstr(s, before)) != NULL && s < at; s++)
+        place = s;
+    return place != NULL ? strtod(strchr(place, ',') + 1, NULL) : 0;
+}
+
+/* The key stands clear of the lower axis' label, by more than a line's height. */
+static void test_the_key_has_room(void **state)
+{
+    (void)state;
+    assert_ok(run_into("c", 1, NULL, NULL));
+    if (!is_there("c", "one.svg"))
+        skip(); /* no gnuplot here */
+    char *svg = read_file("c", "one.svg");
+    const char *at = svg;
+    double label = depth_of(svg, "<text>place (m)</text>", &at),
+           key = depth_of(svg, "<text>a</text>", &at);
+    assert_true(label > 0);
+    assert_true(key - label > 20 && key - label < 50);
+    hth_free(svg);
+}
+
 /* Place 9 has one seed of four. */
 static enum hth_err run_fading(void *arg, const struct hth_study_point *point, uint64_t seed,
                                const struct hth_study_watch *watch, double *values)
@@ -630,14 +667,6 @@ static void test_differences_seed_by_seed(void **state)
     hth_free(csv);
 }
 
-static bool is_there(const char *sub, const char *name)
-{
-    char *path = hth_asprintf("%s/%s/%s", dir, sub, name);
-    bool there = access(path, F_OK) == 0;
-    hth_free(path);
-    return there;
-}
-
 /* A run that writes no differences or events leaves none of an earlier one beside its own files. */
 static void test_nothing_of_an_earlier_run_stays(void **state)
 {
@@ -833,6 +862,7 @@ int main(void)
         cmocka_unit_test(test_numbers_in_files),
         cmocka_unit_test(test_events_of_the_first_seed),
         cmocka_unit_test(test_a_part_is_a_chapter),
+        cmocka_unit_test(test_the_key_has_room),
         cmocka_unit_test(test_what_a_picture_leaves_out),
         cmocka_unit_test(test_frames_end_where_numbers_do),
         cmocka_unit_test(test_an_aim_and_a_verdict),
