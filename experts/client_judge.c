@@ -7,7 +7,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* So many gains, evenly apart, tell what is usual in a batch. */
@@ -21,12 +20,16 @@ static const float *rows_of(const struct hth_tensor *t, size_t first)
     return (const float *)(const void *)(t->blob->data + t->offset) + first;
 }
 
-/* The squares that pair i's answer is held against; n numbers. */
-static double asked(const struct hth_expert_batch *b, uint32_t i, size_t n)
+/* The squares that pair i's answer is held against; n numbers. Those of x are summed once for all
+ * pairs of a unit: `units` holds them, or 0. */
+static double asked(const struct hth_expert_batch *b, uint32_t i, size_t n, double *units)
 {
     if (b->backward)
         return hth_rows_sumsq(rows_of(&b->dy, i * n), n);
-    return fmax(hth_rows_sumsq(rows_of(&b->x, b->pairs[i].unit * n), n), (double)n);
+    double *sum = &units[b->pairs[i].unit];
+    if (*sum == 0)
+        *sum = fmax(hth_rows_sumsq(rows_of(&b->x, b->pairs[i].unit * n), n), (double)n);
+    return *sum;
 }
 
 /* sqrt of the ratio; of nothing to nothing 0. */
@@ -35,11 +38,31 @@ static double gain_of(double out, double in)
     return out > 0 ? sqrt(out / in) : 0;
 }
 
-static int gain_cmp(const void *pa, const void *pb)
+/* The k-th smallest, from 0 (Hoare's quickselect); moves the values, of which none is a NaN. */
+static float kth(float *v, uint32_t count, uint32_t k)
 {
-    const float *a = pa, *b = pb;
+    int64_t low = 0, high = (int64_t)count - 1, at = k;
 
-    return *a < *b ? -1 : *a > *b;
+    while (low < high) {
+        float pivot = v[at];
+        int64_t i = low, j = high;
+        do {
+            while (v[i] < pivot)
+                i++;
+            while (pivot < v[j])
+                j--;
+            if (i <= j) {
+                float swap = v[i];
+                v[i++] = v[j];
+                v[j--] = swap;
+            }
+        } while (i <= j);
+        if (j < at)
+            low = i;
+        if (at < i)
+            high = j;
+    }
+    return v[at];
 }
 
 /* The lower quartile: who has less than three quarters of the pairs can't raise it beyond what
@@ -54,8 +77,7 @@ static double usual(const float *gains, uint32_t count)
             sample[n++] = gains[i];
     if (n == 0)
         return 0;
-    qsort(sample, n, sizeof(sample[0]), gain_cmp);
-    return sample[(n - 1) / 4];
+    return kth(sample, n, (n - 1) / 4);
 }
 
 /* Whether our own rows were such that a host may refuse them: as they were sent, what fp16 does not
@@ -69,7 +91,7 @@ static bool are_ours_bad(const struct hth_expert_batch *b, uint32_t i, size_t n)
 }
 
 /* The answer's rows to `to`; its gain, or -1 if it is not finite or beyond all bounds. */
-static float take(struct hth_expert_batch *b, uint32_t i, size_t n, float *to)
+static float take(struct hth_expert_batch *b, uint32_t i, size_t n, double *units, float *to)
 {
     const double most = (double)HTH_EXPERT_NUMBER_MAX * (double)HTH_EXPERT_NUMBER_MAX;
     const struct cl_place *at = &b->places[i];
@@ -84,7 +106,7 @@ static float take(struct hth_expert_batch *b, uint32_t i, size_t n, float *to)
         g->status[at->part] = HTH_E_NOT_FINITE;
         return -1;
     }
-    gain = fmin(gain_of(out, asked(b, i, n)), FLT_MAX);
+    gain = fmin(gain_of(out, asked(b, i, n, units)), FLT_MAX);
     g->gain[at->part] = fmaxf(g->gain[at->part], (float)gain);
     if (out <= most)
         return (float)gain;
@@ -99,6 +121,7 @@ static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, 
                          float *gains)
 {
     size_t n = (size_t)b->block_rows * b->d;
+    double *units = hth_new_array(double, b->units);
     uint32_t refused = 0;
 
     for (uint32_t i = 0; i < b->pairs_count; i++) {
@@ -107,7 +130,7 @@ static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, 
 
         gains[i] = -1;
         if (b->verdicts[i] == HTH_OK) {
-            gains[i] = take(b, i, n, out + i * stride);
+            gains[i] = take(b, i, n, units, out + i * stride);
             refused += gains[i] < 0;
         } else if ((*status == HTH_E_NOT_FINITE || *status == HTH_E_RANGE) &&
                    are_ours_bad(b, i, n)) {
@@ -117,6 +140,7 @@ static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, 
         if (!ok[i])
             memset(out + i * stride, 0, n * sizeof(float));
     }
+    hth_free(units);
     return refused;
 }
 
