@@ -236,7 +236,8 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
                           size_t len, struct hth_record *rec)
 {
     uint8_t entry_key[ENTRY_KEY_BYTES];
-    __builtin_prefetch(b->opts.cache); /* comes while the rest is looked at */
+    __builtin_prefetch(b->opts.cache); /* these come while the rest is looked at */
+    __builtin_prefetch(b->entries);
     HTH_TRY(hth_record_peek(data, len, rec));
     if (rec->kind != b->topic.kind)
         return HTH_E_MALFORMED;

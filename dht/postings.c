@@ -10,6 +10,8 @@
 
 struct node {
     struct hth_claim *claim;
+    void *owner; /* the claim's, and its `down`: to choose among owners looks at no claim */
+    const bool *down;
     uint32_t next; /* of the expert, or free */
 };
 
@@ -69,7 +71,7 @@ static void set_live(struct hth_postings *p, uint32_t e, bool live)
 static bool any_up(const struct hth_postings *p, uint32_t e)
 {
     for (uint32_t n = p->head[e]; n != NONE; n = p->nodes[n].next)
-        if (!*p->nodes[n].claim->down)
+        if (!*p->nodes[n].down)
             return true;
     return false;
 }
@@ -111,7 +113,7 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i, n = take_node(p);
-            p->nodes[n] = (struct node){c, p->head[e]};
+            p->nodes[n] = (struct node){c, c->owner, c->down, p->head[e]};
             p->head[e] = n;
             if (!*c->down)
                 set_live(p, e, true);
@@ -160,13 +162,13 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
     /* A crowd of made-up hosts on one expert must not cost more than a few replicas do. */
     uint32_t left = HTH_DIR_REPLICAS_MAX;
     for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->nodes[n].next, left--) {
-        const struct hth_claim *c = p->nodes[n].claim;
-        bool seen = *c->down;
+        void *owner = p->nodes[n].owner;
+        bool seen = *p->nodes[n].down;
         /* One owner may name an expert in two records while it rearranges them. */
         for (uint32_t m = p->head[expert]; m != n && !seen; m = p->nodes[m].next)
-            seen = p->nodes[m].claim->owner == c->owner;
+            seen = p->nodes[m].owner == owner;
         if (!seen)
-            fn(arg, c->owner);
+            fn(arg, owner);
     }
 }
 

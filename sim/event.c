@@ -169,12 +169,17 @@ static void open_next(struct sim_queue *q)
 /* The next buckets of level 0, for whoever wants to prepare for them. */
 static void look_on(struct sim_queue *q)
 {
-    uint32_t i = digit(q->open, 0);
+    const struct sim_level *l = q->level[0];
+    uint32_t i = digit(q->open, 0) + 1, n = 0;
     q->opened = true;
-    for (uint32_t k = 0; k < SIM_QUEUE_AHEAD; k++) {
-        i = i != NO_BUCKET ? next_used(q->level[0], i + 1) : NO_BUCKET;
-        q->ahead[k] = i != NO_BUCKET ? &q->level[0]->bucket[i] : NULL;
+    for (uint32_t word = i / 64; l != NULL && word < WORDS && n < SIM_QUEUE_AHEAD; word++) {
+        uint64_t bits = l->used[word] >> (i % 64) << (i % 64);
+        for (; bits != 0 && n < SIM_QUEUE_AHEAD; bits &= bits - 1)
+            q->ahead[n++] = &l->bucket[64 * word + (uint32_t)__builtin_ctzll(bits)];
+        i = 0;
     }
+    while (n < SIM_QUEUE_AHEAD)
+        q->ahead[n++] = NULL;
 }
 
 /* ---- the queue ----------------------------------------------------------------------------- */
