@@ -52,6 +52,16 @@ static double sum_updates(const struct learn *run)
     return sum;
 }
 
+/* The time for training so far: an evaluation takes some of the flights, and so their time. */
+static double training_s(const struct learn *run)
+{
+    double eval_us = 0;
+
+    for (uint32_t i = 0; i < run->opts->trainers; i++)
+        eval_us += (double)run->learner[i].last.eval_us;
+    return now_s(run) - eval_us / 1e6 / run->opts->flights / run->opts->trainers;
+}
+
 /* All misfortune ends but slowness, which is the host's own. */
 static void make_calm(void *arg)
 {
@@ -88,7 +98,7 @@ static void on_update(void *arg, const struct hth_train_stats *s)
         return;
     run->calm = true;
     run->calm_samples = sum_updates(run) * run->opts->micro_batch;
-    run->calm_s = now_s(run);
+    run->calm_s = training_s(run);
     hth_world_at(run->world, hth_world_now_us(run->world), make_calm, run);
 }
 

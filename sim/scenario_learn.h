@@ -95,14 +95,14 @@ struct hth_learn_eval {
 struct hth_learn_report {
     uint32_t evals;
     struct hth_learn_eval eval[HTH_LEARN_EVALS_MAX]; /* the last one in a calm world */
-    double samples_per_s;                            /* virtual, until the calm */
-    double answered; /* of the (row, expert) pairs asked in forward, the share that answered */
-    double learned;  /* ... whose gradient the expert applied, too; of the training rows */
-    double
-        short_rows; /* share of the (row, layer) with fewer than k answers, evaluation included */
-    double empty_rows;                 /* ... without any */
-    double dropped;                    /* share of the samples whose micro-batch gave no update */
-    double staleness;                  /* mean, in updates of the same trunk */
+    /* Of training alone, without what evaluations asked for and the time of flights they took: */
+    double samples_per_s; /* virtual, until the calm */
+    double answered;      /* of the (row, expert) pairs asked in forward, the share that answered */
+    double learned;       /* ... whose gradient the expert applied, too */
+    double short_rows;    /* share of the (row, layer) with fewer than k answers */
+    double empty_rows;    /* ... without any */
+    double dropped;       /* share of the samples whose micro-batch gave no update */
+    double staleness;     /* mean, in updates of the same trunk */
     double stale[HTH_LEARN_STALE_MAX]; /* shares; the last bucket has no end */
     double used;    /* entropy of the experts' rows / ln(experts), mean over layers */
     double busiest; /* rows of the busiest expert / mean, mean over layers */

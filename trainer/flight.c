@@ -107,15 +107,32 @@ void hth_flight_start(struct hth_flight *f)
 {
     f->pass->train = !f->eval;
     f->born = f->trainer->stats.updates;
+    f->begun_us = hth_now_us(f->trainer->env);
     submit(f, &f->trainer->io, read_run, read_done, 0);
 }
 
 /* ---- asking the experts ---------------------------------------------------------------------- */
 
+static void count_pairs(struct hth_flight *f, const struct hth_port_batch *batch)
+{
+    struct hth_train_stats *stats = &f->trainer->stats;
+    const enum hth_err *verdicts = hth_port_verdicts(batch);
+
+    for (uint32_t i = 0; !f->eval && i < batch->pairs; i++) {
+        if (batch->backward)
+            stats->backward_missing += verdicts[i] != HTH_OK;
+        else if (verdicts[i] == HTH_OK)
+            stats->answers++;
+        else
+            stats->answers_missing++;
+    }
+}
+
 static void answered(void *arg, struct hth_port_batch *batch)
 {
     struct hth_flight *f = arg;
 
+    count_pairs(f, batch);
     f->pass->layer[f->layer].batch = batch;
     if (f->layer + 1 < f->trainer->model->opts.layers)
         forward(f, f->layer + 1);
@@ -127,6 +144,7 @@ static void answered_back(void *arg, struct hth_port_batch *batch)
 {
     struct hth_flight *f = arg;
 
+    count_pairs(f, batch);
     f->pass->layer[f->layer].back_batch = batch;
     backward(f, f->layer);
 }
@@ -249,12 +267,14 @@ static void count_mixtures(struct hth_flight *f)
     for (uint32_t l = 0; l < f->pass->model->opts.layers; l++) {
         const struct hth_pass_layer *layer = &f->pass->layer[l];
 
+        count_bad(f, layer->bad);
+        if (f->eval)
+            continue;
         stats->rows_without_expert += layer->mixed.rows_empty;
         hth_metric_add(f->trainer->metrics.lost_rows, (int64_t)layer->mixed.rows_empty);
         stats->rows_below_k_min += layer->mixed.rows_below_k_min;
         stats->rows_short += layer->mixed.rows_short;
         stats->rows_mixed += f->pass->units;
-        count_bad(f, layer->bad);
     }
 }
 

@@ -42,8 +42,6 @@ typedef void hth_port_done_fn(void *arg, struct hth_port_batch *batch);
 
 struct hth_port_stats {
     uint64_t requests, requests_failed, retries;
-    uint64_t answers, missing; /* pairs by verdict, forward */
-    uint64_t backward_missing;
     uint64_t parts_bad;     /* of requests, both ways: their numbers were refused here, */
     uint64_t parts_refused; /* or the host refused ours, or had no such expert */
     /* The largest gain (experts/client.h) that was let in since the trainer wiped it, and whose. */

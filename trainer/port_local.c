@@ -183,23 +183,14 @@ static void batch_release(struct local_batch *b)
 static void batch_done(struct hth_work *work, enum hth_err err)
 {
     struct local_batch *b = HTH_CONTAINER(work, struct local_batch, work);
-    struct hth_port_stats *stats = &b->port->base.stats;
 
     b->finished = true;
     if (b->abandoned) {
         batch_release(b);
         return;
     }
-    for (uint32_t i = 0; i < b->base.pairs; i++) {
-        if (err != HTH_OK)
-            b->verdicts[i] = err;
-        if (b->base.backward)
-            stats->backward_missing += b->verdicts[i] != HTH_OK;
-        else if (b->verdicts[i] == HTH_OK)
-            stats->answers++;
-        else
-            stats->missing++;
-    }
+    for (uint32_t i = 0; err != HTH_OK && i < b->base.pairs; i++)
+        b->verdicts[i] = err;
     b->base.done(b->base.arg, &b->base);
 }
 

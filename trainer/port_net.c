@@ -276,7 +276,6 @@ static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
 
 static void count_batch(struct hth_port *port, const struct net_batch *b)
 {
-    const enum hth_err *verdicts = hth_expert_batch_verdicts(b->batch);
     struct hth_expert_batch_info info;
 
     hth_expert_batch_info(b->batch, &info);
@@ -285,14 +284,6 @@ static void count_batch(struct hth_port *port, const struct net_batch *b)
     port->stats.retries += info.retries;
     port->stats.bytes_out += info.bytes_out;
     port->stats.bytes_in += info.bytes_in;
-    for (uint32_t i = 0; i < b->base.pairs; i++) {
-        if (b->base.backward)
-            port->stats.backward_missing += verdicts[i] != HTH_OK;
-        else if (verdicts[i] == HTH_OK)
-            port->stats.answers++;
-        else
-            port->stats.missing++;
-    }
 }
 
 static void net_done(void *arg, struct hth_expert_batch *batch)

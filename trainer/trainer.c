@@ -187,7 +187,9 @@ void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f)
     hth_pass_reset(f->pass);
     f->busy = false;
     t->in_air--;
-    if (!f->eval)
+    if (f->eval)
+        t->stats.eval_us += hth_now_us(t->env) - f->begun_us;
+    else
         t->training--;
     hth_trainer_pump_soon(t);
 }
@@ -446,9 +448,6 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     out->requests = p->requests;
     out->requests_failed = p->requests_failed;
     out->retries = p->retries;
-    out->answers = p->answers;
-    out->answers_missing = p->missing;
-    out->backward_missing = p->backward_missing;
     out->parts_bad = p->parts_bad;
     out->parts_refused = p->parts_refused;
     out->bytes_out = p->bytes_out;

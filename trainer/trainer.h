@@ -61,10 +61,11 @@ struct hth_train_stats {
     uint64_t requests;        /* sent to hosts, retries included */
     uint64_t requests_failed; /* (batch, host) pairs that ended without an answer */
     uint64_t retries;
+    uint64_t bytes_out, bytes_in; /* of tensors */
+    /* Of training alone; what an evaluation went without is in its own result: */
     uint64_t answers, answers_missing; /* (unit, expert) pairs asked in forward, by verdict */
     uint64_t backward_missing;         /* of those asked in backward */
-    uint64_t bytes_out, bytes_in;      /* of tensors */
-    /* units, in training and evaluation; short: with fewer than top_k answers; of those mixed */
+    /* units; short: with fewer than top_k answers; of those mixed */
     uint64_t rows_without_expert, rows_below_k_min, rows_short, rows_mixed;
     uint64_t answers_bad;        /* of pairs, both ways: not finite or too large, and not used */
     uint64_t parts_bad;          /* experts of a request for which there were such, */
@@ -82,6 +83,7 @@ struct hth_train_stats {
     bool waiting;       /* for experts to appear */
     int64_t waiting_us; /* how long, in all */
     uint64_t checkpoints, evals;
+    int64_t eval_us; /* that micro-batches of evaluations were in the air, summed over them */
 };
 
 struct hth_eval_result {

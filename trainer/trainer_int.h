@@ -48,7 +48,8 @@ struct hth_flight {
     uint64_t position; /* of its first sample in the data */
     uint32_t valid;    /* samples of the data; the rest of the pass is padding */
     uint64_t born;     /* updates when it started: for staleness */
-    double grad_norm;  /* found when applied */
+    int64_t begun_us;
+    double grad_norm; /* found when applied */
     float lr;
 };
 

@@ -182,6 +182,28 @@ static void test_text(void **state)
     assert_true(r.eval[r.evals - 1].loss < 0.5 * log(256));
 }
 
+/* How much is evaluated on the way is no property of the training. */
+static void test_evaluations_are_no_training(void **state)
+{
+    struct hth_learn_opts o = small();
+    struct hth_learn_report few, many;
+
+    (void)state;
+    o.lost = 0.3;
+    o.updates = 400;
+    o.evals = 1;
+    few = run(&o);
+    o.evals = 8;
+    o.eval_samples = 256;
+    many = run(&o);
+    assert_true(many.evals > few.evals);
+    assert_true(few.learned < 0.95 * few.answered);
+    assert_float_equal(many.learned, few.learned, 0.02);
+    assert_float_equal(many.answered, few.answered, 0.02);
+    assert_float_equal(many.short_rows, few.short_rows, 0.03);
+    assert_float_equal(many.samples_per_s / few.samples_per_s, 1, 0.05);
+}
+
 static void test_numbers_that_make_no_run(void **state)
 {
     struct hth_learn_report r;
@@ -212,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_hosts_down_replaced_and_slow),
         cmocka_unit_test(test_dense_and_several_trainers),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_evaluations_are_no_training),
         cmocka_unit_test(test_numbers_that_make_no_run),
     };
 
