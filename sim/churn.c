@@ -185,6 +185,10 @@ void hth_churn_add(struct hth_churn *churn, struct hth_node *node)
     uint32_t number = churn->member_count;
     struct member *m = member_new(churn, node);
     m->provider = &churn->providers[number % churn->opts.providers];
+    if (churn->opts.under_way && churn->opts.peer.kind != HTH_LIFE_ALWAYS) {
+        const struct hth_life *l = &churn->opts.peer;
+        m->away = hth_rng_chance(&m->rng, (double)l->down_us / (double)(l->up_us + l->down_us));
+    }
     settle(m);
     member_next(m);
 }

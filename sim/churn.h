@@ -34,6 +34,9 @@ struct hth_churn_opts {
     struct hth_life provider; /* ALWAYS: nodes die alone */
     uint32_t providers;       /* nodes are dealt to them in turns */
     double silent;
+    /* Each node begins as if it had lived like this for long: down with the chance of its share of
+     * time down. (Its first stretch is drawn whole, which is exact where nothing is remembered.) */
+    bool under_way;
 };
 #define HTH_CHURN_OPTS_INIT                                                                        \
     {                                                                                              \
@@ -50,7 +53,7 @@ struct hth_churn *hth_churn_new(struct hth_world *world, const struct hth_churn_
                                 uint64_t seed);
 /* NULL is fine. */
 void hth_churn_free(struct hth_churn *churn);
-/* The node is up now; its first stretch begins. */
+/* The node is up now; its first stretch begins, which `under_way` may be one down. */
 void hth_churn_add(struct hth_churn *churn, struct hth_node *node);
 /* The node follows the rows, counted from now: up, line and speed. `rows` is borrowed until the
  * churn is freed. `base` is the device that `speed` multiplies. Providers do not touch it. */

@@ -267,6 +267,7 @@ static void start_misfortune(struct learn *run)
         return;
     c.peer.kind = HTH_LIFE_POISSON;
     c.provider.kind = HTH_LIFE_ALWAYS;
+    c.under_way = o->down > 0;
     c.peer.down_us = o->down > 0 ? o->down_us : BACK_US;
     c.peer.up_us = o->down > 0 ? (int64_t)((double)o->down_us * (1 - o->down) / o->down)
                                : (int64_t)(60e6 / o->replaced);

@@ -175,6 +175,34 @@ static void churn_keeps_the_balance(void **state)
     hth_churn_free(churn);
 }
 
+/* Who begins under way begins as it will go on, and who does not begins up. */
+static void churn_under_way_is_in_balance_at_once(void **state)
+{
+    (void)state;
+    enum { NODES = 1200 };
+    for (int under_way = 0; under_way < 2; under_way++) {
+        struct hth_world *w = hth_world_new(1, NULL);
+        struct hth_churn_opts o = HTH_CHURN_OPTS_INIT;
+        struct hth_churn_stats stats;
+        o.peer.kind = HTH_LIFE_POISSON;
+        o.peer.up_us = 30 * HTH_US_PER_S;
+        o.peer.down_us = 10 * HTH_US_PER_S;
+        o.under_way = under_way;
+        struct hth_churn *churn = hth_churn_new(w, &o, 7);
+        for (int i = 0; i < NODES; i++)
+            hth_churn_add(churn, hth_world_node(w, "n", NULL));
+        hth_churn_stats(churn, &stats);
+        double sigma = sqrt(0.25 * 0.75 * NODES);
+        assert_true(fabs(stats.down - (under_way ? 0.25 * NODES : 0)) < 4 * sigma * under_way + 1);
+        hth_world_run_for(w, 10 * HTH_US_PER_S);
+        hth_churn_stats(churn, &stats);
+        if (under_way)
+            assert_true(fabs(stats.down - 0.25 * NODES) < 4 * sigma);
+        hth_world_free(w);
+        hth_churn_free(churn);
+    }
+}
+
 static void providers_fail_as_one(void **state)
 {
     (void)state;
@@ -364,6 +392,7 @@ int main(void)
         cmocka_unit_test(diurnal_lives_follow_the_day),
         cmocka_unit_test(lives_are_checked),
         cmocka_unit_test(churn_keeps_the_balance),
+        cmocka_unit_test(churn_under_way_is_in_balance_at_once),
         cmocka_unit_test(providers_fail_as_one),
         cmocka_unit_test(churn_depends_on_its_seed_only),
         cmocka_unit_test(traces_are_read),
