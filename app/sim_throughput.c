@@ -23,7 +23,7 @@ static const struct hth_study_column params[] = {{"delay_ms", "mean delay of a c
                                                  {"down_pct", "hosts that are down (%)", 0}};
 static const struct hth_study_column metrics[] = {
     {"samples_per_s", "samples/s (virtual)", 1},
-    {"useful_per_s", "samples/s times answers that came", 1},
+    {"useful_per_s", "samples/s times experts that learned", 1},
     {"lost_pct", "answers lost (%)", 2},
     {"staleness", "staleness (updates)", 1},
     {"deaths", "deaths of hosts", 0}};
@@ -80,8 +80,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- points -------------------------------------------------------------------------------- */
 
-enum way { ASYNCHRONOUS, PIPELINED, MODEL_PARALLEL, WAYS };
-static const char *const way_names[WAYS] = {"asynchronous", "pipelined", "model-parallel"};
+enum way { ASYNCHRONOUS, DEEP, PIPELINED, MODEL_PARALLEL, WAYS };
+static const char *const way_names[WAYS] = {"asynchronous", "deep pipeline", "pipelined",
+                                            "model-parallel"};
 
 static void add(struct throughput *t, const char *part, const char *series, enum way way,
                 const struct hth_study_point *at)
@@ -141,9 +142,10 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
     const struct throughput *t = arg;
     struct hth_latency_opts o = t->opts;
     struct hth_latency_row row;
-    bool dense = strcmp(point->series, way_names[PIPELINED]) == 0 ||
-                 strcmp(point->series, way_names[MODEL_PARALLEL]) == 0;
+    bool dense = false;
     bool failures = strcmp(point->part, "failures") == 0;
+    for (int way = DEEP; way < WAYS; way++)
+        dense |= strcmp(point->series, way_names[way]) == 0;
     o.seed = seed;
     o.on_event = watch->event;
     o.arg = watch->arg;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/scenario_latency.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -103,8 +104,8 @@ static enum hth_err run_to(struct latency_run *run, uint64_t goal, int64_t limit
 
 /* What all trainers did so far. */
 struct totals {
-    uint64_t samples, answers, missing;
-    double staleness;
+    uint64_t samples, answers, missing, backward_missing;
+    double landed, stale; /* flights, and updates that they were late, summed */
 };
 
 static struct totals totals(struct latency_run *run)
@@ -117,16 +118,33 @@ static struct totals totals(struct latency_run *run)
         sum.samples += s.samples;
         sum.answers += s.answers;
         sum.missing += s.answers_missing;
-        sum.staleness += s.staleness_mean / run->trainers;
+        sum.backward_missing += s.backward_missing;
+        sum.landed += (double)s.flights_landed;
+        sum.stale += s.staleness_mean * (double)s.flights_landed;
     }
     return sum;
+}
+
+static void tell(const struct totals *from, const struct totals *to, double seconds,
+                 struct hth_latency_row *row)
+{
+    uint64_t missing = to->missing - from->missing;
+    double asked = (double)(to->answers - from->answers + missing);
+    double unlearned = (double)(missing + to->backward_missing - from->backward_missing);
+
+    row->samples_per_s = (double)(to->samples - from->samples) / seconds;
+    row->staleness_mean = (to->stale - from->stale) / fmax(to->landed - from->landed, 1);
+    row->answers_missing = (double)missing / fmax(asked, 1);
+    row->useful_per_s = row->samples_per_s * (1 - unlearned / fmax(asked, 1));
 }
 
 static enum hth_err measure(struct latency_run *run, const struct hth_latency_opts *opts,
                             struct hth_latency_row *row)
 {
+    /* Flights land in bunches that come round once in a turn of all flights. */
+    uint64_t turns = ((uint64_t)opts->updates + opts->flights - 1) / opts->flights;
     uint64_t warm = 2 * (uint64_t)opts->flights * opts->trainers;
-    uint64_t goal = warm + (uint64_t)opts->updates * opts->trainers;
+    uint64_t goal = warm + turns * opts->flights * opts->trainers;
     struct hth_churn_stats churn = {.deaths = 0};
 
     HTH_TRY(run_to(run, warm, 3600 * HTH_US_PER_S));
@@ -138,16 +156,12 @@ static enum hth_err measure(struct latency_run *run, const struct hth_latency_op
         HTH_TRY(run_to(run, goal, 3600 * HTH_US_PER_S));
     int64_t end_us = hth_world_now_us(run->world);
     struct totals to = totals(run);
-    uint64_t missing = to.missing - from.missing, asked = to.answers - from.answers + missing;
     if (run->churn != NULL)
         hth_churn_stats(run->churn, &churn);
     row->delay_ms = opts->delay_ms;
     row->flights = opts->flights;
     row->virtual_s = (double)end_us / 1e6;
-    row->samples_per_s = (double)(to.samples - from.samples) / ((double)(end_us - begin_us) / 1e6);
-    row->staleness_mean = to.staleness;
-    row->answers_missing = (double)missing / (double)HTH_MAX(asked, (uint64_t)1);
-    row->useful_per_s = row->samples_per_s * (1 - row->answers_missing);
+    tell(&from, &to, (double)(end_us - begin_us) / 1e6, row);
     row->deaths = churn.deaths;
     row->trace = hth_world_trace_hash(run->world);
     return HTH_OK;
@@ -163,6 +177,7 @@ static void start_failures(struct latency_run *run, const struct hth_latency_opt
     o.peer.down_us = opts->down_us;
     o.peer.up_us = (int64_t)((double)opts->down_us * (1 - opts->down) / opts->down);
     o.provider.kind = HTH_LIFE_ALWAYS;
+    o.under_way = true;
     run->churn = hth_churn_new(run->world, &o, opts->seed);
     for (uint32_t i = 0; i < opts->hosts; i++)
         hth_churn_add(run->churn, hth_swarm_host(run->swarm, i));

@@ -13,13 +13,15 @@
  * How the work is arranged is a matter of options:
  *
  *   asynchronous    many flights, a grid of experts, a few of them for each row
- *   pipelined       as many flights as there are stages, forward and backward: 2 * layers; one
- *                   expert a layer, each layer on another host
+ *   deep pipeline   as many flights, one expert a layer, each layer on another host
+ *   pipelined       the same with as many flights as there are stages, forward and backward:
+ *                   2 * layers
  *   model-parallel  the same with one flight: a batch must be through before the next begins
  *
  * Hosts may fail: each is up and down for exponential times, so that `down` of them are down on
- * average; half of the deaths are silent. With `patient` every answer is waited for: right where
- * delays are to be hidden and nobody dies. Without, the production deadlines and grace apply.
+ * average, from the beginning on; half of the deaths are silent. With `patient` every answer is
+ * waited for: right where delays are to be hidden and nobody dies. Without, the production
+ * deadlines and grace apply.
  *
  * Payloads are ghosts and jobs are charged, not run; everything else is the production code. A row
  * is a pure function of its options.
@@ -42,8 +44,10 @@ struct hth_latency_opts {
     uint32_t k;    /* experts of a row */
     uint32_t hosts;
     uint32_t micro_batch; /* samples */
-    uint32_t updates;     /* measured, of each trainer, after as many as there are flights, twice */
-    int64_t measure_us;   /* above 0: measure for so long instead */
+    /* Measured, of each trainer, after two turns of all flights; rounded up to whole turns, as
+     * flights land in bunches. */
+    uint32_t updates;
+    int64_t measure_us; /* above 0: measure for so long instead */
     bool patient;
     double down;            /* 0..0.9: the share of the time that a host is down */
     int64_t down_us;        /* how long at a time, on average */
@@ -60,7 +64,7 @@ struct hth_latency_row {
     double delay_ms;
     uint32_t flights;
     double samples_per_s;   /* virtual; all trainers */
-    double useful_per_s;    /* of these the share of the (unit, expert) pairs that had an answer */
+    double useful_per_s;    /* times the share of the (unit, expert) pairs that learned from it */
     double staleness_mean;  /* updates between a flight's start and its gradient */
     double answers_missing; /* fraction of the (unit, expert) pairs asked */
     double virtual_s;

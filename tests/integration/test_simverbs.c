@@ -164,7 +164,7 @@ static void throughput(void **state)
         .axis = "trainers",
         .fields = {"samples_per_s", "useful_per_s", "lost_pct", "staleness", "deaths"},
         .values = {1, 2, 4, 8, -1},
-        .series = 3,
+        .series = 4,
         .event = ",boot,",
         .holds = is_more,
         .held = "samples_per_s"};
