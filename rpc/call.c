@@ -362,10 +362,22 @@ void call_run_soon(struct hth_rpc_call *call)
     call_finish(call, &result);
 }
 
+/* What came while this process did not run is read after its timers: an answer to this call may be
+ * in it. So much more time, once, is as much as the others had for it. */
+static bool call_is_excused(struct hth_rpc_call *call, int64_t now)
+{
+    int64_t late = rpc_lateness(call->rpc, call->due.heap.key);
+    if (late == 0 || call->excused || !call->sent)
+        return false;
+    call->excused = true;
+    due_set(call->rpc, &call->due, now + late);
+    return true;
+}
+
 void call_expired(struct hth_rpc_call *call)
 {
     int64_t now = hth_now_us(call->rpc->env);
-    if (call_goes_on(call, now))
+    if (call_goes_on(call, now) || call_is_excused(call, now))
         return;
     struct hth_rpc_result result = {
         .err = HTH_E_TIMEOUT,

@@ -195,6 +195,7 @@ struct hth_rpc_call {
     bool adaptive; /* the deadline is what was learnt, */
     bool stranger; /* ... but this peer had hardly answered this method yet, */
     bool probe;    /* ... and this call of it may wait for longer than others let expect */
+    bool excused;  /* it had more time once, as this process did not run */
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;
@@ -253,7 +254,8 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
     struct hth_env *env;
     struct hth_timer *timer;
     int64_t timer_at_us; /* INT64_MAX: not armed */
-    int cork;            /* > 0: flush at the end */
+    int64_t late_us, late_at_us;
+    int cork; /* > 0: flush at the end */
     uint32_t conn_count;
     struct hth_heap due;
     uint64_t due_seq;
@@ -294,6 +296,8 @@ void rpc_leave(struct hth_rpc *rpc);
 /* Moves or sets; at_us on our clock. */
 void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us);
 void due_cancel(struct hth_rpc *rpc, struct due *due);
+/* By how much what was due then runs late, as far as that was nobody else's doing; else 0. */
+int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
 /* Have rpc_tick run in the next turn. */
 void rpc_soon(struct hth_rpc *rpc);
 /* NULL when memory is gone. */

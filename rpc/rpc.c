@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+#define LATE_US     (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
+#define LATE_MAX_US (5 * HTH_US_PER_S)
+#define LATE_OLD_US (10 * HTH_US_PER_S) /* a machine short of cores is late again and again */
+
 /* ---- time ---------------------------------------------------------------------------------- */
 
 static struct due *due_of(const struct hth_heap_node *n)
@@ -42,6 +46,26 @@ void due_cancel(struct hth_rpc *rpc, struct due *due)
 void rpc_soon(struct hth_rpc *rpc)
 {
     arm(rpc, hth_now_us(rpc->env));
+}
+
+int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us)
+{
+    int64_t late_us = hth_now_us(rpc->env) - due_us;
+    return late_us > LATE_US ? HTH_MIN(late_us, LATE_MAX_US) : 0;
+}
+
+void hth_rpc_note_late(struct hth_rpc *rpc, int64_t due_us)
+{
+    int64_t late_us = rpc_lateness(rpc, due_us);
+    if (late_us < hth_rpc_late_us(rpc) || late_us == 0)
+        return;
+    rpc->late_us = late_us;
+    rpc->late_at_us = hth_now_us(rpc->env);
+}
+
+int64_t hth_rpc_late_us(const struct hth_rpc *rpc)
+{
+    return hth_now_us(rpc->env) < rpc->late_at_us + LATE_OLD_US ? rpc->late_us : 0;
 }
 
 static void run_due(struct hth_rpc *rpc)
@@ -95,6 +119,7 @@ static void run_soon(struct hth_rpc *rpc)
 static void rpc_tick(void *arg)
 {
     struct hth_rpc *rpc = arg;
+    hth_rpc_note_late(rpc, rpc->timer_at_us);
     rpc->timer_at_us = INT64_MAX;
     rpc_enter(rpc);
     run_soon(rpc);

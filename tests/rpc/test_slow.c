@@ -164,12 +164,46 @@ static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
     end(&s);
 }
 
+/* What comes while a process does not run is read after its timers: a call that ended meanwhile has
+ * as much more time as was lost, once. Who is silent is known then, and the lateness is for 10 s.
+ */
+static void what_came_while_it_did_not_run_counts(void **state)
+{
+    enum { WAIT_US = 100000, STALL_US = 300000 };
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct scene s = {.w = hth_world_new(seed, NULL)};
+        member_start(&s.a, s.w, "a", member_opts());
+        member_start(&s.b, s.w, "b", member_opts());
+        call_text(&s.a, &s.b, METHOD_ECHO, "x", 5 * HTH_US_PER_S, &s.v[0]);
+        await(s.w, &s.v[0]);
+        assert_int_equal(hth_rpc_late_us(s.a.rpc), 0);
+        for (int i = 1; i <= 2; i++) {
+            int64_t begin_us = hth_world_now_us(s.w);
+            if (i == 2)
+                hth_node_crash(s.b.node, HTH_CRASH_SILENT);
+            call_text(&s.a, &s.b, METHOD_ECHO, "x", WAIT_US, &s.v[i]);
+            hth_world_run_for(s.w, 1000);
+            hth_node_stall(s.a.node, STALL_US - 1000);
+            await(s.w, &s.v[i]);
+            hth_world_run_for(s.w, 1000);
+            assert_int_equal(s.v[i].err, i == 1 ? HTH_OK : HTH_E_TIMEOUT);
+            assert_in_range(s.v[i].at_us - begin_us, STALL_US, 2 * STALL_US - WAIT_US + 1000);
+            assert_in_range(hth_rpc_late_us(s.a.rpc), STALL_US - WAIT_US, STALL_US);
+        }
+        hth_world_run_for(s.w, 11 * HTH_US_PER_S);
+        assert_int_equal(hth_rpc_late_us(s.a.rpc), 0);
+        end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_is_slow_with_a_third_is_followed),
         cmocka_unit_test(a_caller_limits_adaptive_deadlines),
         cmocka_unit_test(a_call_that_waited_to_be_sent_counts_from_then),
+        cmocka_unit_test(what_came_while_it_did_not_run_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
