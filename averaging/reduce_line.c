@@ -3,15 +3,19 @@
  * reduce_line.c: how fast parts get to a reducer and back: what decides whether packing them pays
  * where the operator has not said how fast the line is.
  *
- * When a part is answered all that was under way when it left, itself included, has gone over both
- * lines: so neither is slower than
+ * When a part is answered all that was under way to that reducer when it left, itself included, has
+ * gone over this node's line out and the reducer's line in, which keep their order. So as long as
+ * what is under way waits for lines,
  *
  *     rate = bytes under way when it left / time until its answer
  *
- * and the largest of these is what counts; those of earlier rounds by half in each that follows. On
- * a slow line every part says the truth. Where machines are short of processor time most parts look
- * slow and some do not, and packing, which takes still more of that time, is no help. A reducer
- * that waits for others looks slow as well; then this node has time to pack.
+ * is what both move at least, and the largest of these is what counts; those of earlier rounds by
+ * half in each that follows. It is too much where parts had arrived when this one left, and waited
+ * for other senders or for their answers' way back: then packing is left away where it would have
+ * paid. On a slow line every part says the truth but for that. Where machines are short of
+ * processor time most parts look slow and some do not, and packing, which takes still more of that
+ * time, is no help. A reducer that waits for others looks slow as well; then this node has time to
+ * pack.
  *
  * Where this node's own timers come late it is short of processor time itself, and packs nothing
  * whatever the lines look like.

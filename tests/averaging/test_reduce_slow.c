@@ -139,6 +139,51 @@ static void test_far_newcomer(void **state)
     swarm_free(&s);
 }
 
+static void cut_all(struct swarm *s, int64_t us)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        hth_node_set_side(s->peer[i].node, i);
+    hth_world_run_for(s->world, us);
+    for (uint32_t i = 0; i < s->n; i++)
+        hth_node_set_side(s->peer[i].node, 0);
+}
+
+/* All pause longer and longer, and nobody is given up for it; but nobody's silence may take three
+ * times the longest pause where that is more than silence_thin_us, and a round trip. */
+static void test_longest_silence(void **state)
+{
+    static const int64_t pauses_ms[] = {100, 400, 900, 1500};
+    struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
+    struct hth_reducer_stats stats;
+    struct hth_rpc_peer_info info;
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    s.world_opts.ghost = true;
+    s.timeout_us = 120 * HTH_US_PER_S;
+    line_swarm(&s, 75, 4, 1 << 21, 5);
+    swarm_start(&s);
+    for (size_t k = 0; k < HTH_ARRAY_LEN(pauses_ms); k++) {
+        swarm_for(&s, HTH_US_PER_S);
+        cut_all(&s, pauses_ms[k] * HTH_US_PER_MS);
+    }
+    swarm_for(&s, HTH_US_PER_S);
+    for (uint32_t i = 0; i < s.n; i++) {
+        hth_reducer_stats(s.peer[i].reducer, &stats);
+        assert_int_equal(stats.senders_dropped + stats.reducers_failed, 0);
+    }
+    hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
+    do {
+        swarm_for(&s, HTH_US_PER_MS);
+        hth_reducer_stats(s.peer[0].reducer, &stats);
+    } while (stats.senders_dropped == 0);
+    assert_ok(hth_rpc_peer_info(s.peer[0].rpc, &s.member[VICTIM].id, &info));
+    int64_t silent_us = hth_world_now_us(s.world) - info.heard_us - info.rtt_us;
+    assert_in_range(silent_us, 3 * HTH_US_PER_S, 3 * HTH_US_PER_S + o.silence_min_us / 2);
+    swarm_run(&s);
+    swarm_free(&s);
+}
+
 /* Dead before anybody was connected, and nobody else to compare with: a second more, no longer. */
 static void test_dead_stranger(void **state)
 {
@@ -503,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_far),
         cmocka_unit_test(test_far_newcomer),
+        cmocka_unit_test(test_longest_silence),
         cmocka_unit_test(test_dead_stranger),
         cmocka_unit_test(test_two_rounds),
         cmocka_unit_test(test_line_is_learnt),
