@@ -7,37 +7,9 @@
 
 #define MEMBER_BYTES 96 /* of what is sealed of each */
 
-/* As in a round (reduce_int.h): later than LATE_US was not the doing of others, and limits grow by
- * LATE_K times as much. A machine that is short of cores is late again and again; what was late
- * once, a while ago, says nothing of how long others take to answer now. */
-#define LATE_US     (20 * HTH_US_PER_MS)
-#define LATE_K      4
-#define LATE_MAX_US (5 * HTH_US_PER_S)
-#define LATE_OLD_US HTH_US_PER_S
+#define DIAL_RTTS    4 /* TCP, TLS and HELLO, and the answer */
 
-#define DIAL_RTTS   4 /* TCP, TLS and HELLO, and the answer */
-
-/* ---- our own lateness ------------------------------------------------------------------------ */
-
-void hth_match_note_late(struct hth_match *m, int64_t due_us)
-{
-    int64_t now_us = hth_now_us(m->env), late_us = now_us - due_us;
-
-    if (late_us < m->late_us && now_us < m->late_at_us + LATE_OLD_US)
-        return;
-    m->late_us = late_us;
-    m->late_at_us = now_us;
-}
-
-bool hth_match_forgives(struct hth_match *m, int64_t due_us, int64_t until_us)
-{
-    int64_t now_us = hth_now_us(m->env);
-
-    if (now_us < due_us)
-        return false;
-    hth_match_note_late(m, due_us);
-    return now_us < until_us + hth_match_busy_us(m);
-}
+/* ---- how far others are ---------------------------------------------------------------------- */
 
 /* Smoothed as TCP does it; the first counts whole. */
 void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id)
@@ -56,13 +28,6 @@ int64_t hth_match_dial_us(const struct hth_match *m)
 int64_t hth_match_patience_us(const struct hth_match *m)
 {
     return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
-}
-
-int64_t hth_match_busy_us(const struct hth_match *m)
-{
-    if (m->late_us <= LATE_US || hth_now_us(m->env) >= m->late_at_us + LATE_OLD_US)
-        return 0;
-    return HTH_MIN(LATE_K * m->late_us, LATE_MAX_US);
 }
 
 /* ---- answering ------------------------------------------------------------------------------ */

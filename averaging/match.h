@@ -27,8 +27,8 @@
  * that the other lives: a lost connection ends it at once, and an answer that does not come within
  * hold_us + silence_us (or two round trips) strikes the leader off for the rest of the round, and
  * the next in order takes over. (One to whom there is no connection by then is asked for dial_us
- * more only where nobody else could lead; and who dials, or was late itself and asks again, does so
- * only until one who would lead next asks it, having lost the same.) A leader that learns of a
+ * more only where nobody else could lead; and who dials, or was late itself and waits longer, does
+ * so only until one who would lead next asks it, having lost the same.) A leader that learns of a
  * smaller looker follows it, and sends its own followers after it with its note: none is believed.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers

@@ -78,17 +78,6 @@ static void take_reply(struct hth_look *look, struct looker *from,
     }
 }
 
-/* Whether it may be our own doing that no answer was seen in time, and there is time for another
- * JOIN, which is held, too. Not when somebody else has seen none either. */
-static bool is_forgiven(struct hth_look *look, const struct looker *from,
-                        const struct hth_rpc_result *r)
-{
-    struct hth_match *m = look->match;
-
-    return r->err == HTH_E_TIMEOUT && !r->remote && !from->doubted &&
-           hth_match_forgives(m, look->due_us, look->answer_us - m->opts.hold_us);
-}
-
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
     struct hth_look *look = arg;
@@ -98,9 +87,6 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     look->call = NULL;
     hth_look_poke(look);
     if (from == NULL || look->done)
-        return;
-    look->asks_again = is_forgiven(look, from, r);
-    if (look->asks_again)
         return;
     if (r->err != HTH_OK) {
         look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
@@ -163,19 +149,14 @@ static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
 
 static void ask(struct hth_look *look, struct looker *l)
 {
-    int64_t now_us = hth_now_us(look->match->env);
+    int64_t now_us = hth_now_us(look->match->env), wait_us = timeout_of(look, l);
 
-    if (look->asks_again && hth_peer_id_eq(&look->asked, &l->id)) {
-        look->due_us = look->answer_us + hth_match_busy_us(look->match);
-        look->due_us = HTH_MAX(look->due_us, now_us + look->match->opts.hold_us);
-    } else {
-        look->due_us = look->answer_us = now_us + timeout_of(look, l);
-    }
-    look->asks_again = false;
+    look->answer_us = now_us + wait_us;
     look->asked = l->id;
     look->asked_ready = look->opts.ready;
     look->asked_us = now_us;
-    if (send_join(look, l, look->due_us - now_us, on_answer, look, &look->call) != HTH_OK) {
+    wait_us += hth_rpc_late_us(look->match->rpc);
+    if (send_join(look, l, wait_us, on_answer, look, &look->call) != HTH_OK) {
         look->call = NULL;
         look->last_refusal = HTH_AVG_FAILED;
         hth_look_strike(look, l, true);
@@ -227,7 +208,7 @@ static int64_t slow_at(const struct hth_look *look, const struct looker *l)
 
     if (l->slow || hth_look_connected(look, &l->id))
         return INT64_MAX;
-    return look->asked_us + o->hold_us + o->silence_us + hth_match_busy_us(look->match);
+    return look->asked_us + o->hold_us + o->silence_us + hth_rpc_late_us(look->match->rpc);
 }
 
 void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by)

@@ -63,8 +63,7 @@ struct telling {
     struct hth_rpc_call *call; /* NULL: answered, or none */
     struct hth_match_known to;
     int64_t told_us;
-    int64_t due_us; /* as of a look's JOIN */
-    int64_t answer_us;
+    int64_t due_us;             /* when the answer should be there at the latest */
     uint32_t missing;           /* as of hth_tell; 0: no call */
     enum hth_avg_reason reason; /* its last answer; OK: none yet */
     int64_t again_us;           /* not told again before; 0: it never was */
@@ -100,11 +99,9 @@ struct hth_look {
     struct hth_peer_id asked; /* whom the call goes to */
     bool asked_ready;         /* what it said */
     int64_t asked_us;
-    int64_t due_us;    /* when the answer should be there at the latest; of the first call, where */
-    int64_t answer_us; /* that was not seen in time, perhaps by our own doing, and it asks again */
-    bool asks_again;
-    int64_t pause_us; /* no call before */
-    bool lost;        /* a leader, since the last probes */
+    int64_t answer_us; /* when the answer should be there, if we were not late ourselves */
+    int64_t pause_us;  /* no call before */
+    bool lost;         /* a leader, since the last probes */
     struct probe probe[HTH_LOOK_PROBES];
     enum hth_avg_reason last_refusal;
     /* the end */
@@ -140,23 +137,14 @@ struct hth_match {
     struct begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
     struct heard heard[HTH_AVG_HEARD_MAX];
-    int64_t usual_rtt_us;        /* of those who were told; 0: of none it is known */
-    int64_t late_us, late_at_us; /* how late something of ours ran lately, at most */
+    int64_t usual_rtt_us; /* of those who were told; 0: of none it is known */
     struct hth_match_stats stats;
 };
 
 /* match.c */
-/* Something that was due then runs only now. */
-void hth_match_note_late(struct hth_match *m, int64_t due_us);
-/* How much longer than usual others are waited for: a machine on which we ourselves do not get to
- * run may have others of the line on it, and what came meanwhile is not read yet. */
-int64_t hth_match_busy_us(const struct hth_match *m);
 /* How long a handshake may take, by how far those are who answered. */
 int64_t hth_match_dial_us(const struct hth_match *m);
 void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id);
-/* Whether a call that was due then and has timed out may be made again, because of that; until_us
- * is the end of our usual patience. One that fails sooner tells of a connection, and may not. */
-bool hth_match_forgives(struct hth_match *m, int64_t due_us, int64_t until_us);
 void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
                       const struct hth_join_reply *reply);
 void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason);

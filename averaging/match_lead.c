@@ -197,7 +197,7 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
 
     if (!hth_look_connected(look, &l->id))
         wait_us = HTH_MAX(wait_us, hth_match_dial_us(look->match));
-    wait_us += hth_match_busy_us(look->match);
+    wait_us += hth_rpc_late_us(look->match->rpc);
     until_us = HTH_MAX(since_us + wait_us, look->lost_us + o->hold_us);
     return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
 }
@@ -371,7 +371,7 @@ static void begin(struct hth_look *look, const struct census *c)
 static int64_t hold_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = INT64_MAX;
-    int64_t busy_us = hth_match_busy_us(look->match);
+    int64_t busy_us = hth_rpc_late_us(look->match->rpc);
 
     for (uint32_t i = look->count; i-- > 0;) {
         struct looker *l = look->lookers[i];

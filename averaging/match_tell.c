@@ -175,8 +175,6 @@ static enum hth_err sign(struct hth_look *look)
     return HTH_OK;
 }
 
-static void tell_one(struct telling *t);
-
 /* Who comes is seen looking; who does not yet is asked again as long as it is waited for. */
 static void note_answer(struct telling *t, enum hth_avg_reason reason)
 {
@@ -204,10 +202,10 @@ static void note_deaf(const struct telling *t, enum hth_err err)
     char text[HTH_PEER_SHORT_LEN];
 
     HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG,
-            "look in round %llu: %s does not answer after %lld ms (%lld ms as we were late): %s",
+            "look in round %llu: %s does not answer after %lld ms (we were %lld ms late): %s",
             (unsigned long long)t->look->opts.line.round, hth_peer_id_short(&t->to.id, text),
             (long long)((hth_now_us(m->env) - t->told_us) / HTH_US_PER_MS),
-            (long long)((t->due_us - t->answer_us) / HTH_US_PER_MS), hth_err_text(err));
+            (long long)(hth_rpc_late_us(m->rpc) / HTH_US_PER_MS), hth_err_text(err));
 }
 
 static void on_told(void *arg, const struct hth_rpc_result *r)
@@ -217,10 +215,6 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     struct hth_join_reply reply;
 
     t->call = NULL;
-    if (r->err == HTH_E_TIMEOUT && !r->remote && hth_match_forgives(m, t->due_us, t->answer_us)) {
-        tell_one(t);
-        return;
-    }
     if (r->err != HTH_OK) {
         if (!r->remote && (t->to.addr.family != 0 || t->missing > 0)) {
             note_deaf(t, r->err);
@@ -244,8 +238,7 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
     hth_join_reply_close(&reply);
 }
 
-/* For the first time, or again: then for the rest of the time, if there was no answer, and with a
- * JOIN's patience if there was one. */
+/* For the first time, or again: then with a JOIN's patience. */
 static void tell_one(struct telling *t)
 {
     struct hth_look *look = t->look;
@@ -262,23 +255,17 @@ static void tell_one(struct telling *t)
     int64_t now_us = hth_now_us(m->env);
 
     hth_match_note_rtt(m, &t->to.id);
-    if (t->answer_us == 0) {
-        int64_t silence_us = hth_look_silence_us(look, &t->to.id);
-
-        t->told_us = now_us;
-        t->answer_us = now_us + silence_us;
-        if (t->again_us == 0)
-            t->answer_us = now_us + silence_us * TELL_SILENCES;
-        t->slow_us = INT64_MAX;
-        if (!hth_look_connected(look, &t->to.id)) {
-            t->slow_us = now_us + m->opts.silence_us;
-            t->answer_us += hth_match_dial_us(m);
-        }
-        t->due_us = t->answer_us;
-    } else {
-        t->due_us = t->answer_us + hth_match_busy_us(m);
+    call.timeout_us = hth_look_silence_us(look, &t->to.id);
+    if (t->again_us == 0)
+        call.timeout_us = call.timeout_us * TELL_SILENCES;
+    call.timeout_us += hth_rpc_late_us(m->rpc);
+    t->slow_us = INT64_MAX;
+    if (!hth_look_connected(look, &t->to.id)) {
+        t->slow_us = now_us + m->opts.silence_us;
+        call.timeout_us += hth_match_dial_us(m);
     }
-    call.timeout_us = t->due_us - now_us;
+    t->told_us = now_us;
+    t->due_us = now_us + call.timeout_us;
     call.body.payload = bytes;
     call.body.payload_len = hth_tell_pack(&tell, bytes);
     m->stats.tells_out++;
@@ -408,7 +395,6 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
         return now_us < t->slow_us ? t->slow_us : INT64_MAX;
     if (now_us < t->again_us)
         return t->again_us;
-    t->answer_us = 0;
     tell_one(t);
     return t->call != NULL ? t->slow_us : t->again_us;
 }

@@ -54,7 +54,6 @@
 #define LAG_PARTS       2u          /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */
-#define LATE_K          4 /* limits grow by so many times the lateness of our own looks */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
 #define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
 
@@ -194,7 +193,6 @@ struct hth_reduce_round {
     int64_t look_us;        /* when the next look is due */
     int64_t held_max_us;    /* that few may hold up many */
     int64_t weighed_us;     /* when it was last seen who is behind */
-    int64_t late_us;        /* by how much a look was late at most: how busy this machine is */
     bool gave_up, stopped;
     /* results */
     enum hth_err err;

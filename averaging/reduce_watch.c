@@ -20,6 +20,11 @@
  * for half the limit are asked what they are doing; the answer is a sign of life, or says that they
  * never began or have ended.
  *
+ * Time in which this process did not run is no silence of others: what they sent meanwhile is not
+ * read yet, and where they stand in the same queue for a core they did not run either. Where it was
+ * late in the last 10 s (rpc.h: hth_rpc_late_us), silence_min is not enough to tell: silence_new
+ * takes its place.
+ *
  * On a slow line that question waits behind parts, at both ends. So every member also speaks
  * unasked to whom it has nothing to send, ten times a second: what it owes may wait for others.
  *
@@ -86,7 +91,7 @@ static void say(const struct hth_reduce_round *r, uint32_t i, const char *role,
             (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
             hth_reduce_drop_text(why),
             (long long)((hth_now_us(env_of(r)) - r->members[i].heard_us) / HTH_US_PER_MS),
-            (long long)(r->late_us / HTH_US_PER_MS));
+            (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }
 
 void watch_drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
@@ -338,23 +343,22 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     const struct hth_reducer_opts *o = &r->reducer->opts;
     const struct member *m = &r->members[i];
     int64_t pauses[HTH_AVG_MEMBERS_MAX];
-    /* A machine on which we ourselves do not get to run may have others of the group on it. */
-    int64_t busy = r->late_us > OWN_PAUSE_US ? HTH_MIN(LATE_K * r->late_us, o->patience_us) : 0;
+    int64_t min_us = hth_rpc_late_us(r->reducer->rpc) > 0 ? o->silence_new_us : o->silence_min_us;
     uint32_t n = 0;
     for (uint32_t k = 0; k < r->member_count; k++) {
         if (k != i && k != r->self)
             pauses[n++] = r->members[k].pause_us;
     }
     if (m->suspect && !m->ever_heard)
-        return o->silence_min_us + busy;
+        return min_us;
     if (m->dialing)
-        return silence_max(r, i) + dial_time(r) + busy;
+        return silence_max(r, i) + dial_time(r);
     if (n == 0 || !m->took_part)
-        return limit_of_new(r, i) + busy;
+        return limit_of_new(r, i);
     double limit = o->silence_k * (double)HTH_MAX(median(pauses, n), m->pause_us);
-    limit = HTH_MAX(limit, (double)o->silence_min_us);
+    limit = HTH_MAX(limit, (double)min_us);
     /* What is far away comes with more jitter. */
-    return (int64_t)HTH_MIN(limit, (double)silence_max(r, i)) + way_to(r, i) + busy;
+    return (int64_t)HTH_MIN(limit, (double)silence_max(r, i)) + way_to(r, i);
 }
 
 static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
@@ -505,7 +509,7 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
 {
     struct hth_reducer *red = r->reducer;
     int64_t late = now - r->look_us;
-    r->late_us = HTH_MAX(r->late_us, late);
+    hth_rpc_note_late(red->rpc, r->look_us);
     red->late_us = HTH_MAX(late, red->late_us / 8 * 7);
     for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
         struct member *m = &r->members[i];
