@@ -274,6 +274,66 @@ static void parses_golden_bytes_in_any_pieces(void **state)
     }
 }
 
+static size_t hello(uint32_t version_max, uint64_t features, const char *network, uint8_t *out)
+{
+    struct hth_frame_msg m = {.type = HTH_FRAME_HELLO};
+    size_t len;
+    m.u.hello.version_min = 1;
+    m.u.hello.version_max = version_max;
+    m.u.hello.features = features;
+    m.u.hello.network = network;
+    m.u.hello.requests_max = 7;
+    m.u.hello.body_bytes_max = 1u << 20;
+    m.u.hello.request_credit_bytes = m.u.hello.reply_credit_bytes = 4u << 20;
+    assert_ok(hth_frame_pack(&m, out, BYTES_MAX, &len));
+    return len;
+}
+
+/* What was said before is not read again: it must mean the same, to its own frame, and what is not
+ * the same to the byte, or was refused, must be read. */
+static void a_hello_that_was_said_before_means_the_same(void **state)
+{
+    static const char *const network[] = {"one", "two"};
+    static uint8_t bytes[BYTES_MAX];
+    struct feeder f, kept;
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        uint32_t which = i / 3 % 2;
+        size_t len = hello(1 + i / 3, 40 + i % 2, network[which], bytes);
+        feeder_init(&f, 1 << 20, 100000);
+        assert_ok(feed(&f, bytes, len));
+        assert_string_equal(f.frame.msg.u.hello.network, network[which]);
+        assert_int_equal(f.frame.msg.u.hello.version_min, 1);
+        assert_int_equal(f.frame.msg.u.hello.version_max, 1 + i / 3);
+        assert_int_equal(f.frame.msg.u.hello.features, 40 + i % 2);
+        assert_int_equal(f.frame.msg.u.hello.requests_max, 7);
+        assert_int_equal(f.frame.msg.u.hello.body_bytes_max, 1u << 20);
+        assert_int_equal(f.frame.msg.u.hello.request_credit_bytes, 4u << 20);
+        feeder_clear(&f);
+    }
+    size_t len = hello(3, 1, "mine", bytes);
+    feeder_init(&f, 1 << 20, 100000);
+    assert_ok(feed(&f, bytes, len));
+    feeder_init(&kept, 1 << 20, 100000);
+    assert_ok(feed(&kept, bytes, len)); /* now it was said before */
+    for (int i = 0; i < 2; i++) {       /* versions 1 to 0, twice */
+        struct feeder bad;
+        len = hello(0, 1, "mine", bytes);
+        feeder_init(&bad, 1 << 20, 100000);
+        assert_err(HTH_E_RANGE, feed(&bad, bytes, len));
+        feeder_clear(&bad);
+    }
+    feeder_clear(&f);
+    struct feeder other;
+    len = hello(3, 1, "others", bytes);
+    feeder_init(&other, 1 << 20, 100000);
+    assert_ok(feed(&other, bytes, len));
+    assert_string_equal(other.frame.msg.u.hello.network, "others");
+    assert_string_equal(kept.frame.msg.u.hello.network, "mine");
+    feeder_clear(&other);
+    feeder_clear(&kept);
+}
+
 /* A stream of all frames, with bodies thrown away, comes out as the same stream of heads. */
 static void skipping_a_body_keeps_the_place(void **state)
 {
@@ -608,6 +668,7 @@ int main(void)
         cmocka_unit_test(packs_golden_bytes),
         cmocka_unit_test(the_documentation_shows_the_golden_bytes),
         cmocka_unit_test(parses_golden_bytes_in_any_pieces),
+        cmocka_unit_test(a_hello_that_was_said_before_means_the_same),
         cmocka_unit_test(skipping_a_body_keeps_the_place),
         cmocka_unit_test(header_errors_have_names),
         cmocka_unit_test(tensor_sections_are_checked),
