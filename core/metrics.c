@@ -20,7 +20,6 @@ struct info { /* what is seldom looked at */
     const char *name;
     const char *help;
     enum metric_kind kind;
-    double lowest;
     int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last holds what is above all bounds */
 };
 
@@ -29,6 +28,7 @@ struct hth_metric {
     int64_t count;       /* counter value, or observations */
     uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
     struct info *info;
+    double lowest; /* of a histogram */
 };
 
 #define SHELF_METRICS 10
@@ -126,7 +126,7 @@ struct hth_metric *hth_histogram(struct hth_metrics *m, const char *name, const 
                                  double lowest)
 {
     struct hth_metric *metric = find_or_add(m, name, help, HISTOGRAM);
-    metric->info->lowest = lowest;
+    metric->lowest = lowest;
     return metric;
 }
 
@@ -166,13 +166,13 @@ void hth_metric_set(struct hth_metric *metric, double value)
 
 static double bucket_bound(const struct hth_metric *metric, int bucket)
 {
-    return ldexp(metric->info->lowest, bucket);
+    return ldexp(metric->lowest, bucket);
 }
 
 void hth_metric_observe(struct hth_metric *metric, double value)
 {
     int bucket = 0;
-    for (double bound = metric->info->lowest; bucket < BUCKETS && value > bound; bound *= 2)
+    for (double bound = metric->lowest; bucket < BUCKETS && value > bound; bound *= 2)
         bucket++;
     hth_counter_add(&metric->info->buckets[bucket], 1);
     hth_counter_add(&metric->count, 1);

@@ -269,6 +269,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     uint64_t body_len;
     if (out != NULL)
         *out = NULL;
+    metrics_fetch(rpc);
     HTH_TRY(check_call(rpc, opts, &body_len));
     HTH_TRY(peer_get(rpc, &target->peer, &target->addr, &p));
     struct conn *c = peer_conn(p);

@@ -471,16 +471,18 @@ static void rx_rest(struct conn *c)
 static bool read_some(struct conn *c, size_t *bytes, size_t *cost)
 {
     struct hth_blob *into;
-    size_t offset, max;
-    if (c->parser.frame == NULL)
-        c->parser.frame = frame_new();
-    enum hth_err err = HTH_E_NO_MEMORY;
-    if (c->parser.frame != NULL)
-        err = hth_frame_parser_want(&c->parser, &into, &offset, &max);
+    size_t offset, max, n = 0;
+    enum hth_err err = hth_frame_parser_want(&c->parser, &into, &offset, &max);
     if (err == HTH_OK) {
-        size_t n = hth_stream_read(c->rpc->env, c->stream, into, offset, max);
+        n = hth_stream_read(c->rpc->env, c->stream, into, offset, max);
         if (n == 0)
             return false;
+        if (c->parser.frame == NULL) /* only now: mostly a turn ends between two frames */
+            c->parser.frame = frame_new();
+        if (c->parser.frame == NULL)
+            err = HTH_E_NO_MEMORY;
+    }
+    if (err == HTH_OK) {
         *bytes += n;
         *cost += c->parser.phase == HTH_FRAME_IN_META ? n * META_BYTE_COST : n;
         enum hth_frame_event ev = hth_frame_parser_got(&c->parser, n);
@@ -511,6 +513,7 @@ static void on_readable(struct hth_stream *s, void *arg)
     size_t bytes = 0, cost = 0;
     uint64_t frames = c->rx_frames;
     (void)s;
+    metrics_fetch(rpc);
     rpc_enter(rpc);
     c->pins++;
     while (cost < BYTES_PER_TURN && c->rx_frames - frames < FRAMES_PER_TURN &&
@@ -691,6 +694,10 @@ void conns_check_busy(struct hth_rpc *rpc)
 {
     struct node list;
     list_steal(&rpc->busy, &list);
+    for (const struct node *n = list.next; n != &list; n = n->next) /* side by side from memory */
+        conn_fetch(HTH_CONTAINER(n, const struct conn, busy));
+    for (const struct node *n = list.next; n != &list; n = n->next)
+        __builtin_prefetch((const char *)HTH_CONTAINER(n, const struct conn, busy)->stream + 64);
     while (!list_empty(&list)) {
         struct conn *c = HTH_CONTAINER(list.next, struct conn, busy);
         list_del(&c->busy);

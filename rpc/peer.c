@@ -245,6 +245,12 @@ struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines
     return d;
 }
 
+void hth_rpc_fetch(const struct hth_rpc *rpc)
+{
+    __builtin_prefetch(rpc->peers);
+    metrics_fetch(rpc);
+}
+
 /* ---- looking in ---------------------------------------------------------------------------- */
 
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,

@@ -217,6 +217,8 @@ struct hth_rpc_peer_info {
 /* Errors: E_NOT_FOUND. */
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out) HTH_MUST;
+/* Has fetched from memory what every call looks at; nothing else happens. */
+void hth_rpc_fetch(const struct hth_rpc *rpc);
 /* Lets a connected peer hear of us: a PING, unless anything was sent to it since the last nudge or
  * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
