@@ -182,7 +182,7 @@ static void expire_due(struct hth_board *b)
 /* ---- judging ------------------------------------------------------------------------------- */
 
 static enum hth_err check_signature(struct hth_board *b, const struct hth_dht_key *key,
-                                    const uint8_t *data, size_t len, struct hth_record *rec)
+                                    const uint8_t *data, size_t len, const struct hth_record *rec)
 {
     bool checked;
     if (hth_now_us(b->env) - b->verify_second_us >= HTH_US_PER_S) {
@@ -198,7 +198,7 @@ static enum hth_err check_signature(struct hth_board *b, const struct hth_dht_ke
 }
 
 /* A record that is properly signed and newer than what is known of its owner and part. */
-static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, const uint8_t *key,
+static enum hth_err accept(struct hth_board *b, struct hth_record *rec, const uint8_t *key,
                            size_t len, struct entry *e)
 {
     if (rec->flags & HTH_RECORD_GOODBYE) {
@@ -213,8 +213,10 @@ static enum hth_err accept(struct hth_board *b, const struct hth_record *rec, co
          * hash only keeps its own news from its readers.) */
         bool same = e != NULL && e->live && hash == e->payload_hash;
         if (!same || b->opts.on_renewed == NULL ||
-            !b->opts.on_renewed(b->arg, rec, hth_now_us(b->env), user))
+            !b->opts.on_renewed(b->arg, rec, hth_now_us(b->env), user)) {
+            rec->owner_id = hth_peer_id_of(b->env->crypto, &rec->owner);
             HTH_TRY(b->ops->on_record(b->arg, rec, &user));
+        }
         if (e == NULL)
             e = entry_new(b, key);
         if (!e->live)

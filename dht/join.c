@@ -178,7 +178,7 @@ static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
     bool ours = j->opts.any_network || rec.network == hth_network_tag(j->env->crypto, j->network);
     /* What we said before a restart, and what was said in time just before the epoch changed, are
      * no sign of a wrong clock. */
-    if (hth_peer_id_eq(&rec.owner_id, &j->env->self) || (ours && err == HTH_OK))
+    if (memcmp(rec.owner.b, j->env->pubkey.b, sizeof(rec.owner.b)) == 0 || (ours && err == HTH_OK))
         return true;
     if (!ours)
         j->scanned.wrong_network++;

@@ -270,7 +270,7 @@ void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
 
 enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cache,
                                const struct hth_dht_key *key, const uint8_t *data, size_t len,
-                               struct hth_record *rec, bool *checked)
+                               const struct hth_record *rec, bool *checked)
 {
     uint8_t buf[SIGNED_BYTES_MAX];
     struct hth_hash digest;
@@ -294,10 +294,7 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
             cache_add(cache, &digest, false);
         }
     }
-    if (!good)
-        return HTH_E_BAD_SIGNATURE;
-    rec->owner_id = hth_peer_id_of(env->crypto, &rec->owner);
-    return HTH_OK;
+    return good ? HTH_OK : HTH_E_BAD_SIGNATURE;
 }
 
 enum hth_err hth_record_open(struct hth_env *env, struct hth_record_cache *cache,
@@ -310,7 +307,9 @@ enum hth_err hth_record_open(struct hth_env *env, struct hth_record_cache *cache
     if (out->network != topic->network)
         return HTH_E_WRONG_RUN;
     HTH_TRY(hth_record_check_time(out, hth_wall_us(env)));
-    return hth_record_verify(env, cache, key, data, len, out, NULL);
+    HTH_TRY(hth_record_verify(env, cache, key, data, len, out, NULL));
+    out->owner_id = hth_peer_id_of(env->crypto, &out->owner);
+    return HTH_OK;
 }
 
 static const char *clock_text(int64_t wall_us, char out[32])

@@ -108,12 +108,12 @@ uint64_t hth_record_cache_verified(const struct hth_record_cache *cache);
 void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
                            const struct hth_dht_key *key, const uint8_t *data, size_t len);
 
-/* The signature only; fills rec->owner_id. `rec` came from hth_record_peek on the same bytes; cache
+/* The signature only; owner_id stays zero. `rec` came from hth_record_peek on the same bytes; cache
  * may be NULL. *checked (may be NULL) says whether a signature was computed.
  * Errors: E_BAD_SIGNATURE. */
 enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cache,
                                const struct hth_dht_key *key, const uint8_t *data, size_t len,
-                               struct hth_record *rec, bool *checked) HTH_MUST;
+                               const struct hth_record *rec, bool *checked) HTH_MUST;
 
 /* Everything in the cheap order: format, kind and network (E_WRONG_RUN), time, signature. */
 enum hth_err hth_record_open(struct hth_env *env, struct hth_record_cache *cache,
