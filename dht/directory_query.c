@@ -65,6 +65,11 @@ size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, u
     return found.count;
 }
 
+void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer)
+{
+    __builtin_prefetch(dir->layers[layer]);
+}
+
 void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id *id,
                              int64_t retry_us)
 {

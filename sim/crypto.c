@@ -47,7 +47,11 @@ static uint64_t hash_signed(const void *data, size_t len, uint64_t seed)
         lane[0] = fold(word[0] ^ lane[0], word[1] ^ odd[0]);
         lane[1] = fold(word[2] ^ lane[1], word[3] ^ odd[1]);
     }
-    return hth_mix64(lane[0] ^ hth_mix64(lane[1] ^ hth_hash64(p, left, (uint64_t)len)));
+    memset(word, 0, sizeof(word));
+    memcpy(word, p, left);
+    lane[0] = fold(word[0] ^ lane[0], word[1] ^ odd[0]);
+    lane[1] = fold(word[2] ^ lane[1], word[3] ^ odd[1]);
+    return hth_mix64(lane[0] ^ hth_mix64(lane[1] ^ (uint64_t)len));
 }
 
 static void spread(uint64_t h, uint8_t *out, size_t words)
@@ -78,8 +82,10 @@ static void stand_in_public_of(const struct hth_secret *secret, struct hth_pubke
 static void signature_of(const struct hth_pubkey *key, const void *data, size_t len,
                          uint8_t sig[HTH_SIG_LEN])
 {
-    uint64_t seed = hth_hash64(key->b, sizeof(key->b), UINT64_C(0x5349474e));
-    spread(hash_signed(data, len, seed), sig, HTH_SIG_LEN / 8);
+    uint64_t of_key = hash_signed(key->b, sizeof(key->b), UINT64_C(0x5349474e));
+    uint64_t word = hash_signed(data, len, of_key);
+    for (size_t i = 0; i < HTH_SIG_LEN / 8; i++, word += of_key | 1)
+        memcpy(sig + 8 * i, &word, 8);
 }
 
 static void stand_in_sign(const struct hth_secret *secret, const void *data, size_t len,

@@ -324,7 +324,7 @@ struct hth_world {
     uint64_t same_instant;
     struct hth_node *current; /* whose event is being handled */
     hth_fn *ahead_of;         /* the fn of timers */
-    void (*timer_ahead)(const void *arg);
+    void (*timer_ahead)(const void *arg, uint32_t step);
 
     struct hth_rng root, link_rng, chaos_rng, dht_rng, job_rng;
     struct hth_node **nodes;

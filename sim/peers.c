@@ -324,10 +324,17 @@ static void on_tick(void *arg)
     hth_timer_set(p->env, p->timer, every_us * 9 / 10 + jitter_us);
 }
 
-/* The first lines of what a call goes through. */
-static void tick_ahead(const void *arg)
+/* What a call goes through: the first lines, then what these point to. */
+static void tick_ahead(const void *arg, uint32_t step)
 {
     const struct peer *p = arg;
+    if (step > 0) {
+        if (p->directory != NULL)
+            hth_directory_fetch(p->directory, p->layer);
+        if (p->rpc != NULL)
+            hth_rpc_fetch(p->rpc);
+        return;
+    }
     for (size_t at = 0; at < 12 * 64; at += 64)
         __builtin_prefetch((const char *)p->rpc + at);
     __builtin_prefetch(p->directory);

@@ -197,12 +197,17 @@ static void fetch_far(const struct hth_world *w, const struct sim_event *e)
     __builtin_prefetch((const char *)e + 64);
 }
 
+static void tell_timer(const struct hth_world *w, const struct sim_event *e, uint32_t step)
+{
+    const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
+    if (timer->fn == w->ahead_of)
+        w->timer_ahead(timer->arg, step);
+}
+
 static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
 {
     if (e->kind == SIM_TIMER) {
-        const struct hth_timer *timer = HTH_CONTAINER(e, const struct hth_timer, event);
-        if (timer->fn == w->ahead_of)
-            w->timer_ahead(timer->arg);
+        tell_timer(w, e, 0);
     } else if (e->kind == SIM_ARRIVE) {
         const char *arg = reader_of(e)->arg;
         __builtin_prefetch(arg);
@@ -231,8 +236,9 @@ static const struct hth_stream *called_by(const struct sim_event *e)
 
 static void fetch_behind_arg(const struct hth_world *w, const struct sim_event *e)
 {
-    (void)w;
     const struct hth_stream *reader = called_by(e);
+    if (e->kind == SIM_TIMER)
+        tell_timer(w, e, 1);
     if (reader != NULL && reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
         reader->ops->ahead(reader->arg);
 }
@@ -362,7 +368,8 @@ void hth_world_at(struct hth_world *w, int64_t at_us, hth_fn *fn, void *arg)
     sim_schedule(w, &at->event, at_us);
 }
 
-void hth_world_timer_ahead(struct hth_world *w, hth_fn *fn, void (*ahead)(const void *arg))
+void hth_world_timer_ahead(struct hth_world *w, hth_fn *fn,
+                           void (*ahead)(const void *arg, uint32_t step))
 {
     w->ahead_of = fn;
     w->timer_ahead = ahead;

@@ -96,9 +96,11 @@ bool hth_world_run_until_idle(struct hth_world *world, int64_t duration_us);
 /* Calls fn(arg) once at that time (or at once when it is past), outside any node: for scenarios. */
 void hth_world_at(struct hth_world *world, int64_t at_us, hth_fn *fn, void *arg);
 
-/* Some events before a timer with this fn goes off, ahead(arg) is called with the timer's arg, to
- * have fetched from memory what fn will touch. Of one fn; nothing depends on it but time. */
-void hth_world_timer_ahead(struct hth_world *world, hth_fn *fn, void (*ahead)(const void *arg));
+/* Some events before a timer with this fn goes off, ahead is called with the timer's arg and step
+ * 0, and some later with step 1, to have fetched from memory what fn will touch, and then what lies
+ * behind that. Of one fn; nothing depends on it but time. */
+void hth_world_timer_ahead(struct hth_world *world, hth_fn *fn,
+                           void (*ahead)(const void *arg, uint32_t step));
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
