@@ -161,7 +161,7 @@ static enum hth_err tell_all(struct crew *c, const char *line, char answer[][LIN
 /* Of one round: the slowest member's time; computing and bytes sent of all. */
 struct took {
     double seconds, cpu_seconds;
-    uint64_t bytes;
+    uint64_t bytes, packed;
 };
 
 static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds, struct took *out)
@@ -175,15 +175,16 @@ static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds,
     *out = (struct took){0};
     for (uint32_t i = 0; i < c->n; i++) {
         int64_t ns, cpu;
-        uint64_t bytes;
+        uint64_t bytes, packed;
         unsigned dropped;
-        if (sscanf(answer[i], "done %" SCNd64 " %" SCNd64 " %" SCNu64 " %u", &ns, &cpu, &bytes,
-                   &dropped) != 4)
+        if (sscanf(answer[i], "done %" SCNd64 " %" SCNd64 " %" SCNu64 " %u %*d %" SCNu64, &ns, &cpu,
+                   &bytes, &dropped, &packed) != 5)
             return HTH_E_MALFORMED;
         all_dropped += dropped;
         out->seconds = HTH_MAX(out->seconds, (double)ns * 1e-9 / rounds);
         out->cpu_seconds += (double)cpu * 1e-9 / rounds;
         out->bytes += bytes;
+        out->packed += packed;
     }
     return all_dropped == 0 ? HTH_OK : HTH_E_AGAIN;
 }
@@ -282,7 +283,7 @@ struct samples {
 };
 
 static void emit(struct hth_bench *b, const struct figure *f, const struct samples *s,
-                 uint64_t wire_bytes)
+                 const struct took *last)
 {
     double seconds = hth_bench_median(&s->seconds), least = hth_bench_median(&s->floor);
     json_t *row = json_object();
@@ -290,7 +291,8 @@ static void emit(struct hth_bench *b, const struct figure *f, const struct sampl
     hth_json_count(row, "bytes", f->bytes);
     hth_json_text(row, "format", f->format);
     hth_json_real(row, "seconds", hth_bench_round(seconds));
-    hth_json_count(row, "wire_bytes", wire_bytes);
+    hth_json_count(row, "wire_bytes", last->bytes);
+    hth_json_count(row, "zstd_bytes", last->packed);
     hth_json_real(row, "gb_per_s", hth_bench_round((double)f->bytes / seconds / 1e9));
     hth_json_real(row, "spread", hth_bench_spread(&s->seconds));
     hth_json_real(row, "cpu_seconds", hth_bench_round(hth_bench_median(&s->cpu)));
@@ -335,7 +337,7 @@ static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct fi
         if (mpi_s > 0)
             hth_bench_add(&samples.mpi, mpi_s);
     }
-    emit(b, f, &samples, ours.bytes);
+    emit(b, f, &samples, &ours);
     return HTH_OK;
 }
 

@@ -35,7 +35,7 @@ struct bench_member {
     uint32_t left;
     bool warm;
     int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns, longest_ns;
-    uint64_t bytes_out;
+    uint64_t bytes_out, packed_out;
     uint32_t dropped;
     enum hth_err err;
 };
@@ -78,10 +78,10 @@ static int64_t cpu_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static void say_done(int64_t ns, int64_t cpu, uint64_t bytes, uint32_t dropped, int64_t longest)
+static void say_done(const struct bench_member *m, int64_t ns, int64_t cpu)
 {
-    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u %" PRId64 "\n", ns, cpu, bytes, dropped,
-           longest);
+    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u %" PRId64 " %" PRIu64 "\n", ns, cpu,
+           m->bytes_out, m->dropped, m->longest_ns, m->packed_out);
 }
 
 static void end_rounds(struct bench_member *m)
@@ -89,8 +89,7 @@ static void end_rounds(struct bench_member *m)
     if (m->err != HTH_OK)
         printf("failed %s\n", hth_err_text(m->err));
     else
-        say_done(m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns, m->bytes_out, m->dropped,
-                 m->longest_ns);
+        say_done(m, m->end_ns - m->start_ns, m->end_cpu_ns - m->start_cpu_ns);
 }
 
 static void on_round(void *arg, const struct hth_reduce_result *result)
@@ -108,6 +107,7 @@ static void on_round(void *arg, const struct hth_reduce_result *result)
         m->start_cpu_ns = m->end_cpu_ns;
     }
     m->bytes_out = result->bytes_out;
+    m->packed_out = result->packed_out;
     m->dropped += result->dropped;
     m->warm = false;
     hth_blob_unref(m->average);
@@ -221,7 +221,8 @@ static bool do_floor(struct bench_member *m, const char *line)
         start = hth_bench_now_ns(NULL);
         cpu = cpu_ns();
     }
-    say_done(hth_bench_now_ns(NULL) - start, cpu_ns() - cpu, 0, 0, 0);
+    printf("done %" PRId64 " %" PRId64 " 0 0 0 0\n", hth_bench_now_ns(NULL) - start,
+           cpu_ns() - cpu);
     return true;
 }
 

@@ -148,6 +148,7 @@ struct hth_reduce_result {
     uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
     uint32_t parts_clipped; /* contributions that counted for less, being far from the others */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
+    uint64_t packed_out;          /* of bytes_out, what zstd left (codec.h) */
     int64_t took_us;              /* from start to now */
     int64_t sent_us;              /* until every own part had its answer or was given up */
     int64_t reduced_us;           /* until the own share was reduced */

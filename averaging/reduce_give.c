@@ -376,10 +376,8 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
     s->bytes = (uint32_t)bytes;
     m->in_flight_bytes += s->bytes;
     line_sent(r, s);
-    r->bytes_out += bytes;
-    r->reducer->stats.bytes_out += bytes;
     r->reducer->stats.parts_sent++;
-    hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
+    round_count_out(r, segments, segment_count);
 }
 
 static bool all_plain(const struct hth_segment *segments, uint32_t count)

@@ -198,7 +198,7 @@ struct hth_reduce_round {
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
     uint32_t parts_kept, parts_damaged, parts_clipped;
-    uint64_t bytes_out, bytes_in;
+    uint64_t bytes_out, bytes_in, packed_out;
     int64_t sent_us, reduced_us;
     struct hth_codec_error error;
 };
@@ -259,6 +259,9 @@ void round_check(struct hth_reduce_round *r);
 /* The same, in the next turn. */
 void round_soon(struct hth_reduce_round *r);
 /* Weight `w` is in the mean of `floats` floats. */
+/* Values that left, with a request or an answer. */
+void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments,
+                     uint32_t count);
 void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
 
 /* Forgets what lingered or was held too long, and sets the timer for the next. */

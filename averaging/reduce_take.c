@@ -58,9 +58,7 @@ static void reply(struct contribution *c, struct hth_segment *segments, uint32_t
                                 bytes > 0 ? 1 : 0};
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
-    r->bytes_out += bytes;
-    r->reducer->stats.bytes_out += bytes;
-    hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
+    round_count_out(r, segments, segment_count);
     hth_rpc_reply(req, &body);
 }
 
