@@ -381,3 +381,32 @@ static enum hth_err prude_start(const struct hth_malice_place *place, void **sel
 
 const struct hth_malice hth_malice_prude = {
     .name = "prude", .start = prude_start, .stop = host_stop};
+
+static enum hth_err first_is_gone(const struct hth_work *work, uint32_t part, bool backward)
+{
+    const uint32_t *coord = work->coord + (size_t)part * work->ndim;
+
+    (void)backward;
+    for (uint32_t i = 0; i < work->ndim; i++)
+        if (coord[i] != 0)
+            return HTH_OK;
+    return HTH_E_NO_SUCH_EXPERT;
+}
+
+static void forget(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    refuse_parts(req, first_is_gone);
+}
+
+static enum hth_err forgetful_start(const struct hth_malice_place *place, void **self)
+{
+    struct host *h;
+
+    HTH_TRY(host_start(place, forget, &h));
+    *self = h;
+    return HTH_OK;
+}
+
+const struct hth_malice hth_malice_forgetful = {
+    .name = "forgetful", .start = forgetful_start, .stop = host_stop};

@@ -17,10 +17,12 @@
 
 struct outcome {
     uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
+    uint64_t hidden; /* seconds for which a trainer had left a host out */
     double loss;
 };
 
-static struct outcome live(const struct hth_malice *kind, uint64_t seed)
+/* `clip`: of the trunk's and the experts' steps; below 0: the default. */
+static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed, double clip)
 {
     const struct hth_fleet_malice malice = {kind, 1};
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
@@ -36,8 +38,21 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     o.malice_count = kind != NULL;
     struct hth_world *world = hth_world_new(seed, &w);
     assert_ok(hth_fleet_new(world, &o, &f));
+    if (clip >= 0) {
+        struct hth_swarm_opts *s = hth_swarm_edit(f->swarm);
+
+        s->trainer.optim.clip_norm = s->expert_optim.clip_norm = (float)clip;
+    }
     hth_fleet_end_faults(f);
-    hth_world_run_for(world, 15 * HTH_US_PER_S);
+    for (int second = 0; second < 15; second++) {
+        hth_world_run_for(world, HTH_US_PER_S);
+        for (uint32_t i = 0; i < TRAINERS; i++) {
+            struct hth_train_stats s;
+
+            hth_trainer_stats(hth_swarm_trainer_at(f->swarm, i), &s);
+            out.hidden += s.hosts_dead > 0;
+        }
+    }
     hth_fleet_expect_recovery(f);
     hth_world_run_for(world, 5 * HTH_US_PER_S);
     hth_fleet_check_recovery(f);
@@ -62,13 +77,18 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     assert_string_equal(hth_fleet_why(f), "");
     hth_world_free(world);
     hth_fleet_free(f);
-    print_message("%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64
-                  " answers bad, %" PRIu64 " parts refused; %" PRIu64 " of %" PRIu64
-                  " rows short; %" PRIu64 " of %" PRIu64 " requests unanswered; %" PRIu64
-                  " pairs without a gradient\n",
-                  kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad,
-                  out.refused, out.alone, out.mixed, out.unanswered, out.requests, out.untaught);
+    print_message(
+        "%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64 " answers bad, %" PRIu64
+        " parts refused; %" PRIu64 " of %" PRIu64 " rows short; %" PRIu64 " of %" PRIu64
+        " requests unanswered; %" PRIu64 " pairs without a gradient; left out %" PRIu64 " s\n",
+        kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad, out.refused,
+        out.alone, out.mixed, out.unanswered, out.requests, out.untaught, out.hidden);
     return out;
+}
+
+static struct outcome live(const struct hth_malice *kind, uint64_t seed)
+{
+    return live_clipped(kind, seed, -1);
 }
 
 static void one_host_of_eight(void **state)
@@ -81,7 +101,7 @@ static void one_host_of_eight(void **state)
         struct outcome calm = live(NULL, seed);
 
         assert_true(calm.updates > 400);
-        assert_int_equal(calm.bad + calm.refused, 0);
+        assert_int_equal(calm.bad + calm.refused + calm.hidden, 0);
         for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
             struct outcome r = live(kinds[i], seed);
 
@@ -89,7 +109,46 @@ static void one_host_of_eight(void **state)
             assert_true(r.loss < 1.1 * calm.loss + 0.02);
             assert_true(r.bad + r.refused > 0);  /* it was asked, */
             assert_true(r.alone * 50 < r.mixed); /* and nearly all went to the other copies */
+            /* Who answers nothing that is of use is left out as a host, too. */
+            assert_true(r.hidden > 0 || kinds[i] == &hth_malice_naysayer);
         }
+    }
+}
+
+/* Nothing bounds the steps but that no such number gets that far. */
+static void large_numbers_without_clipping(void **state)
+{
+    static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live_clipped(NULL, seed, 0);
+
+        assert_true(calm.updates > 400);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+            struct outcome r = live_clipped(kinds[i], seed, 0);
+
+            assert_true(r.updates * 20 > calm.updates * 19);
+            assert_true(r.loss < 1.1 * calm.loss + 0.02);
+            assert_true(r.bad > 0);
+        }
+    }
+}
+
+/* A host most of whose answers are good is never judged as a host: that what it lacks is asked of
+ * others is left to the breakers of its copies. */
+static void one_that_lacks_one_expert(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_forgetful, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad, 0);
+        assert_true(r.refused > 0 && r.refused < 100);
+        assert_int_equal(r.hidden, 0);
+        assert_true(r.alone * 100 < r.mixed);
     }
 }
 
@@ -102,7 +161,7 @@ static void one_that_is_always_busy(void **state)
 
         assert_true(r.updates * 20 > calm.updates * 19);
         assert_true(r.loss < 1.1 * calm.loss + 0.02);
-        assert_int_equal(r.bad + r.refused, 0);
+        assert_int_equal(r.bad + r.refused + r.hidden, 0);
         assert_true(r.unanswered > 0 && r.unanswered * 50 < r.requests);
         assert_true(r.alone * 50 < r.mixed);
     }
@@ -118,16 +177,17 @@ static void one_that_takes_no_gradient(void **state)
         assert_int_equal(calm.untaught, 0);
         assert_true(r.updates * 20 > calm.updates * 19);
         assert_true(r.loss < 1.1 * calm.loss + 0.02);
-        assert_int_equal(r.bad + r.refused, 0);
+        assert_int_equal(r.bad + r.refused + r.hidden, 0);
         assert_true(r.untaught > 0 && r.untaught * 50 < r.mixed);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_host_of_eight),
-                                       cmocka_unit_test(one_that_is_always_busy),
-                                       cmocka_unit_test(one_that_takes_no_gradient)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_host_of_eight), cmocka_unit_test(large_numbers_without_clipping),
+        cmocka_unit_test(one_that_lacks_one_expert), cmocka_unit_test(one_that_is_always_busy),
+        cmocka_unit_test(one_that_takes_no_gradient)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
