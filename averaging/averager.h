@@ -69,7 +69,7 @@ struct hth_avg_result {
     double weight_met;      /* that the last group's members brought; alike on all of them */
     uint64_t step_max;      /* the newest among those that were met */
     uint32_t members;       /* of the last group, this peer included */
-    uint32_t contributors;  /* of them, those who are no helpers */
+    uint32_t heads;         /* trainers whose values are in all of it, this one included */
     uint32_t rounds;        /* axes that gave an average */
     uint32_t rounds_failed; /* axes on which nobody was met, or nothing averaged */
     uint32_t drops;         /* members that were dropped on the way */

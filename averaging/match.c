@@ -6,6 +6,7 @@
 #include "core/mem.h"
 
 #define MEMBER_BYTES 96 /* of what is sealed of each */
+#define OTHERS_SHIFT 50 /* beyond HTH_AVG_STEP_MAX; HTH_AVG_ROSTER_MAX of them fit */
 
 #define DIAL_RTTS    4 /* TCP, TLS and HELLO, and the answer */
 
@@ -89,7 +90,7 @@ static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *m
         hth_write_bytes(&w, ip, sizeof(ip));
         hth_write_u64(&w, bits(m->bandwidth));
         hth_write_u64(&w, bits(m->weight));
-        hth_write_u64(&w, m->step);
+        hth_write_u64(&w, m->step | (uint64_t)m->others << OTHERS_SHIFT);
         hth_write_u64(&w, m->origin);
         hth_write_u32(&w, m->at);
         hth_write_u64(&w, m->nonce);
@@ -113,6 +114,8 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < count; i++) {
+        if (members[i].others > hth_avg_others_max(&look->opts.line.shape, look->opts.line.round))
+            return HTH_E_RANGE;
         ids[i] = members[i].id;
         helpers += members[i].mode == HTH_AVG_HELPER;
     }

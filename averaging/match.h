@@ -85,8 +85,9 @@ struct hth_avg_member {
     /* Whose values these are, as the xor of a hash of each peer in them; 0: not said. Members with
      * the same origin bring the same values, and those count once. */
     uint64_t origin;
-    uint32_t at;    /* its coordinate along the round's axis */
-    uint64_t nonce; /* drawn for each look, so that no two groups have the same id */
+    uint32_t at;     /* its coordinate along the round's axis */
+    uint32_t others; /* trainers besides itself whose values it brings, from earlier rounds */
+    uint64_t nonce;  /* drawn for each look, so that no two groups have the same id */
 };
 
 /* Who averages with whom; every member has the same, but for `self`. */
@@ -94,8 +95,7 @@ struct hth_avg_group {
     struct hth_hash id;
     struct hth_avg_line line;
     uint64_t schema;
-    uint32_t count;
-    uint32_t self;
+    uint32_t count, self;
     struct hth_avg_member member[]; /* in the group's order (hth_avg_order) */
 };
 
@@ -201,11 +201,11 @@ struct hth_look_opts {
     struct hth_avg_line line;
     uint64_t schema;
     enum hth_avg_mode mode;
-    double bandwidth;
-    double weight; /* may come with hth_look_ready, as origin may */
+    double bandwidth, weight; /* weight, origin and others may come with hth_look_ready */
     uint64_t step;
     bool says_step; /* to those it tells: they look in steps, too */
     uint64_t origin;
+    uint32_t others;
     bool ready;          /* false: hth_look_ready follows */
     uint32_t group_min;  /* members, helpers not counted */
     uint32_t group_full; /* with these nobody is waited for who only may come */
@@ -236,7 +236,7 @@ struct hth_look_opts {
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* The values are there: the window begins. */
-void hth_look_ready(struct hth_look *look, double weight, uint64_t origin);
+void hth_look_ready(struct hth_look *look, double weight, uint64_t origin, uint32_t others);
 /* Whether that peer was seen looking in this line. */
 bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
 /* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */

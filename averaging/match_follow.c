@@ -30,7 +30,7 @@ static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_grou
     return own->nonce == look->nonce && own->weight == look->opts.weight &&
            own->origin == look->opts.origin && own->mode == look->opts.mode &&
            own->bandwidth == look->opts.bandwidth && own->step == look->opts.step &&
-           own->at == hth_look_at(look);
+           own->at == hth_look_at(look) && own->others == look->opts.others;
 }
 
 static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
@@ -129,6 +129,7 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, int
     join.self.step = look->opts.step;
     join.self.origin = look->opts.origin;
     join.self.at = hth_look_at(look);
+    join.self.others = look->opts.others;
     join.self.nonce = look->nonce;
     join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
     call.body.payload = bytes;

@@ -280,6 +280,7 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
                                          .step = look->opts.step,
                                          .origin = look->opts.origin,
                                          .at = hth_look_at(look),
+                                         .others = look->opts.others,
                                          .nonce = look->nonce};
     from[0] = NULL;
     for (uint32_t i = 0; i < look->count; i++) {

@@ -551,13 +551,14 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     return HTH_OK;
 }
 
-void hth_look_ready(struct hth_look *look, double weight, uint64_t origin)
+void hth_look_ready(struct hth_look *look, double weight, uint64_t origin, uint32_t others)
 {
     if (look->opts.ready)
         return;
     look->opts.ready = true;
     look->opts.weight = weight;
     look->opts.origin = origin;
+    look->opts.others = others;
     look->ready_us = hth_now_us(look->match->env);
     look->end_us = look->ready_us + look->opts.window_us;
     hth_look_poke(look);

@@ -64,6 +64,7 @@ static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out,
     out->step = m->step;
     out->origin = m->origin;
     out->at = m->at;
+    out->others = m->others;
     out->nonce = m->nonce;
 }
 
@@ -75,7 +76,7 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
     HTH_TRY(addr_set(m->ip.data, m->ip.len, m->port, &out->addr));
     HTH_TRY(mode_check(m->mode, &out->addr));
     if (!bandwidth_ok(m->bandwidth, m->mode) || m->step > HTH_AVG_STEP_MAX ||
-        m->at >= HTH_AVG_CELLS_MAX)
+        m->at >= HTH_AVG_CELLS_MAX || m->others >= HTH_AVG_ROSTER_MAX)
         return HTH_E_RANGE;
     if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
         return HTH_E_RANGE;
@@ -87,6 +88,7 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
     out->step = m->step;
     out->origin = m->origin;
     out->at = m->at;
+    out->others = m->others;
     out->nonce = m->nonce;
     return HTH_OK;
 }
@@ -151,6 +153,8 @@ static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join *out)
         return HTH_E_MALFORMED;
     HTH_TRY(line_open(m->line, &out->line));
     HTH_TRY(member_open(m->self, m->ready, &out->self));
+    if (out->self.others > hth_avg_others_max(&out->line.shape, out->line.round))
+        return HTH_E_RANGE;
     if (m->left_ms > HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS)
         return HTH_E_RANGE;
     out->schema = m->schema;

@@ -71,6 +71,23 @@ static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
     }
 }
 
+/* Trainers whose values are in all parts of this round's average. Who was left out of some may be
+ * in another one. */
+static uint32_t heads_of(const struct hth_avg_group *g, const struct hth_reduce_result *r)
+{
+    uint32_t heads = 0;
+
+    for (uint32_t i = 0; i < g->count; i++) {
+        bool counts = g->member[i].weight > 0 && r->fates[i].parts_missing == 0;
+
+        for (uint32_t j = 0; j < i && counts && g->member[i].origin != 0; j++)
+            counts = g->member[j].origin != g->member[i].origin || g->member[j].weight == 0 ||
+                     r->fates[j].parts_missing > 0;
+        heads += counts ? 1 + g->member[i].others : 0;
+    }
+    return heads;
+}
+
 /* Whose values are in the average of this round. Who was left out of some of the parts makes it
  * another one than that of the members, for all of the group; parts that kept local values, for
  * this member alone. */
@@ -117,6 +134,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
             s->values = hth_blob_ref(r->average);
             s->weight = HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX);
             s->origin = origin_of(s, r);
+            s->heads = heads_of(s->group, r);
             s->result.parts_kept += r->parts_kept;
         }
     }
@@ -226,11 +244,9 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
     info->members = g->count;
     info->group = g->id;
     s->result.weight_met = 0;
-    s->result.contributors = 0;
     for (uint32_t i = 0; i < g->count; i++) {
         if (i < HTH_AVG_STATUS_MEMBERS)
             info->member[i] = g->member[i].id;
-        s->result.contributors += g->member[i].mode != HTH_AVG_HELPER;
         s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
         hth_roster_heard(s->mp->roster, &g->member[i].id, 0);

@@ -52,6 +52,7 @@ struct sweep {
     uint32_t lost_count;
     struct hth_blob *values; /* as they are by now */
     double weight;
+    uint32_t heads;              /* trainers whose values are in them; 0 of a helper */
     uint64_t origin, origin_met; /* of the values (match.h), and of what the group will have */
     int64_t start_us, look_us;   /* look_us: when this round's values were, or will be, ready */
     struct hth_timer *timer;     /* its deadline, or its end */
@@ -132,6 +133,8 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r);
 void hth_sweep_count(struct sweep *s);
 /* A peer's own values; never 0. */
 uint64_t hth_sweep_origin(const struct hth_peer_id *id);
+/* Trainers besides this peer whose values it brings, as far as that is believed. */
+uint32_t hth_sweep_others(const struct sweep *s);
 
 /* moshpit_stand.c */
 /* s begins in rounds in which an earlier try at the same may have been: who still stands in for

@@ -292,6 +292,7 @@ static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
     hth_blob_unref(in->values); /* those of the offer */
     in->values = ready ? hth_blob_ref(s->values) : NULL;
     in->weight = s->weight;
+    in->heads = s->heads;
     in->origin = s->origin;
     if (hth_sweep_look(in, ready, hth_sweep_round_us(in)) !=
         HTH_OK) { /* it is our own line, or there is no room */
@@ -397,10 +398,11 @@ void hth_stand_in_values(struct sweep *s, bool there)
         }
         in->values = hth_blob_ref(s->values);
         in->weight = s->weight;
+        in->heads = s->heads;
         in->origin = s->origin;
         in->look_us = hth_now_us(in->env);
         if (in->look != NULL)
-            hth_look_ready(in->look, in->weight, in->origin);
+            hth_look_ready(in->look, in->weight, in->origin, hth_sweep_others(in));
     }
 }
 
@@ -466,6 +468,7 @@ void hth_stand_in_keep(const struct sweep *s)
     k->cell = s->cell;
     k->round = s->round;
     k->weight = s->weight;
+    k->heads = s->heads;
     k->origin = s->origin;
     hth_timer_set(k->env, k->timer, mp->opts.match.linger_us);
     mp->kept[slot] = k;

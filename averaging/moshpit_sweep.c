@@ -67,6 +67,7 @@ static void tell(struct sweep *s)
         r->average = s->values;
         r->weight = s->weight;
         r->origin = s->origin;
+        r->heads = s->heads;
         r->change = s->change;
         if (!s->stands_in) {
             mp->stats.distance = mp->stats.last.change = s->change;
@@ -162,7 +163,7 @@ void hth_sweep_round_over(struct sweep *s)
     }
     if (s->look != NULL) {
         s->look_us = hth_now_us(s->env);
-        hth_look_ready(s->look, s->weight, s->origin);
+        hth_look_ready(s->look, s->weight, s->origin, hth_sweep_others(s));
     } else {
         hth_sweep_look_on(s);
     }
@@ -220,6 +221,13 @@ struct hth_avg_line hth_sweep_line(const struct sweep *s)
                                  .cell = s->cell};
 }
 
+uint32_t hth_sweep_others(const struct sweep *s)
+{
+    uint32_t others = s->heads > 0 ? s->heads - 1 : 0;
+
+    return HTH_MIN(others, hth_avg_others_max(&s->shape, s->round));
+}
+
 /* With one axis everybody belongs into one group, also who has come since it was shaped. Where
  * cells move, a line often holds one or two more than it has cells: cut into halves it would mix
  * less. Where they don't, the line is one mean: two halves of it would end with two. */
@@ -271,6 +279,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .says_step =
                                   s->offer.sweep != HTH_AVG_SWEEP_AUTO && s->shape.dims == 1,
                               .origin = s->origin,
+                              .others = hth_sweep_others(s),
                               .ready = ready,
                               .window_us = hth_sweep_window_us(s),
                               .ahead_us = ready ? 0 : ahead_us,
@@ -381,6 +390,7 @@ struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *of
     s->env = mp->env;
     s->start_us = hth_now_us(mp->env);
     s->result.weight_fraction = 1;
+    s->heads = mp->opts.mode != HTH_AVG_HELPER;
     s->origin = hth_sweep_origin(&mp->env->self);
     s->timer = hth_timer_new(mp->env, on_end, s);
     if (copy_offer(s, offer) == HTH_OK)
@@ -431,7 +441,7 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
     s->offered = true;
     s->start_us = s->look_us = hth_now_us(s->env);
     if (s->look != NULL)
-        hth_look_ready(s->look, s->weight, s->origin);
+        hth_look_ready(s->look, s->weight, s->origin, hth_sweep_others(s));
 }
 
 void hth_sweep_nudge(struct sweep *s)

@@ -24,7 +24,7 @@
  * itself, later than in its note.
  *
  * Words cost nothing, so none counts for more than it can be worth. Speeds are bounded by the
- * median; samples by the target, and those that ask for a quorum by half of it; and nobody is
+ * median; samples by the target, and where only what was said counts by half of it; and nobody is
  * carried on for longer than all together need for two batches: by then it would have said that it
  * has stepped. Who can't meet us, as its clock is wrong, counts for nothing.
  */

@@ -183,17 +183,7 @@ static void take_done(struct hth_work *work, enum hth_err err)
     hth_batch_offer(t);
 }
 
-/* What all have together. The estimate counts those whose notes are late, but goes on for as long
- * as this peer itself was busy elsewhere: beyond the target, which closes a batch, counts only what
- * was said. */
-static double known_samples(const struct hth_trainer *t, const struct hth_roster_batch *all)
-{
-    double known = HTH_MIN(all->samples, (double)t->opts.share.target);
-
-    return HTH_MAX(known, HTH_MAX(all->samples_said, (double)t->batch.taken));
-}
-
-static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
+static void take(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
     size_t bytes = flat_len(t) * sizeof(float);
@@ -205,8 +195,6 @@ static void take(struct hth_trainer *t, const struct hth_roster_batch *all)
     b->phase = HTH_BATCH_TAKE;
     b->taken = b->samples;
     b->samples = 0;
-    b->known = known_samples(t, all);
-    b->said = HTH_MAX(all->samples_said, (double)b->taken);
     b->population = hth_batch_population(t);
     b->tries = 0;
     b->landed_us = t->opts.share.delayed ? b->landed_us : 0;
@@ -405,7 +393,7 @@ static void gather(struct hth_trainer *t, const struct hth_roster_batch *all)
         hth_timer_set(t->env, b->timer, POLL_US);
         return;
     }
-    take(t, all);
+    take(t);
 }
 
 static void pump_batch(struct hth_trainer *t)

@@ -169,19 +169,14 @@ void hth_batch_offer(struct hth_trainer *t)
     }
 }
 
-/* More than the quorum of what all had together when this batch was taken, as far as they are still
- * there. Of two halves that do not meet, at most one may step: in one group heads can be counted,
- * for notes tell samples late; else the estimate of the samples has to do. */
+/* More than the quorum of those who were there when this batch was taken, and are still there. Of
+ * two parts that do not meet, at most one may step: so heads are counted, which all who have an
+ * average count alike; of samples each knows by notes, which come late. */
 static bool is_quorum(const struct hth_trainer *t, const struct hth_avg_result *r)
 {
-    const struct hth_batch *b = &t->batch;
-    uint32_t now = HTH_MIN(hth_batch_population(t), b->population);
-    double left = (double)now / b->population;
-    double quorum = t->opts.share.quorum;
+    uint32_t now = HTH_MIN(hth_batch_population(t), t->batch.population);
 
-    if (hth_roster_shape(t->opts.share.roster, NULL)->dims == 1)
-        return r->contributors > quorum * now && r->weight > quorum * b->said * left;
-    return r->weight > quorum * b->known * left;
+    return r->heads > t->opts.share.quorum * now;
 }
 
 /* Notes are only words, of the dead and of strangers too: for a time a quorum of them is asked for,
@@ -248,9 +243,8 @@ static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
         step(t, r->average, r->weight, r->origin);
     } else {
         HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
-                "step %llu: %.0f samples of %u are too few of %.0f of %u, for now",
-                (unsigned long long)t->stats.updates, r->weight, r->contributors, b->known,
-                b->population);
+                "step %llu: %u trainers of %u are too few, for now: %.0f samples",
+                (unsigned long long)t->stats.updates, r->heads, b->population, r->weight);
         try_again(t);
     }
 }
@@ -270,8 +264,7 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
         return;
     }
     t->stats.share.tries_failed++;
-    HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f of %.0f samples",
-            (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight,
-            b->known);
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f samples",
+            (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight);
     try_again(t);
 }

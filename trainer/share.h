@@ -17,14 +17,15 @@
  *                                                    '--short of target--> GATHER
  *
  *          That all have enough is an estimate: notes say how many samples land at once and when
- * the next do, and nobody begins what would land after the batch is full. What the group really
- * brought is counted: when that is short of the target, everybody gathers its part of the rest and
- * they average again, until they have it or nobody brings more. It is what one machine with that
- * batch would do, whoever is there (DeDLOC, Diskin et al. 2021). With `delayed` the next batch is
- * gathered while this one is averaged, on parameters that are one step old. The group is looked for
- * ahead, from the estimated time. Not more than `quorum` of the samples known: no step, again, with
- * more samples after three times; for ten seconds, for they are known by words only: then whoever
- * is there is the batch. Nobody else there: alone.
+ *          the next do, and nobody begins what would land after the batch is full. What the group
+ *          really brought is counted: when that is short of the target, everybody gathers its part
+ *          of the rest and they average again, until they have it or nobody brings more. It is what
+ *          one machine with that batch would do, whoever is there (DeDLOC, Diskin et al. 2021).
+ *          With `delayed` the next batch is gathered while this one is averaged, on parameters that
+ *          are one step old. The group is looked for ahead, from the estimated time. Not more than
+ *          `quorum` of the trainers known: no step, again, with more samples after three times; for
+ *          ten seconds, for they are known by words only: then whoever is there is the batch.
+ *          Nobody else there: alone.
  *
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
@@ -71,7 +72,7 @@ struct hth_share_opts {
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* that this one brings to a step; 0: no bound */
-    double quorum;             /* 0..1, of trainers and samples: more than that must be averaged */
+    double quorum;             /* 0..1, of the trainers: the values of more must be averaged */
     bool delayed;
     int64_t prepare_us; /* the group is looked for that long ahead; 0: not ahead */
     /* newcomers */

@@ -110,9 +110,7 @@ struct hth_batch {
     struct hth_blob *mean;   /* ours, of `taken` samples */
     struct hth_blob *common; /* of all; NULL: alone */
     uint64_t taken;
-    double said;         /* samples of all that notes told, when it was taken */
-    double known;        /* samples of all when it was taken */
-    uint32_t population; /* and how many they were */
+    uint32_t population; /* of trainers, when it was taken */
     double weight;       /* behind `common` */
     uint64_t origin;     /* whose values are in it (lineage.h) */
     uint32_t goes;       /* averages of this step that were short of the target */

@@ -59,6 +59,7 @@ static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
         assert_int_equal(p.peer[i].result.err, HTH_OK);
         assert_close(p.peer[i].result.weight, total, 1e-9, 0);
         assert_close(p.peer[i].result.weight_met, total, 1e-9, 0);
+        assert_int_equal(p.peer[i].result.heads, peers);
     }
     print_message("%u in %s: deviation %.2g, took %.0f ms, trace %016llx\n", peers, shape,
                   pit_deviation(&p, mean), (double)p.peer[0].longest_us / 1e3,
@@ -113,8 +114,10 @@ static void one_comes_late(void **state)
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     p.peer[4].up = false;
     assert_true(pit_deviation(&p, without) < 1e-6);
-    for (uint32_t i = 0; i < p.peers; i++)
+    for (uint32_t i = 0; i < p.peers; i++) {
         assert_close(p.peer[i].result.weight, i == 4 ? p.peer[i].result.weight : 8, 1e-9, 0);
+        assert_true(p.peer[i].result.heads == 8 || i == 4);
+    }
     p.peer[4].up = true;
     come_to_step(&p, 8);
     /* and one sweep later all have one mean again */
@@ -415,6 +418,42 @@ static void dies_at_any_moment(void **state)
     assert_true(longest_us <= 1600 * HTH_US_PER_MS);
 }
 
+/* Who dies is one of the heads where its values are in all of the average, and else not. */
+static void heads_are_whole(void **state)
+{
+    bool was_in[2] = {false, false};
+
+    (void)state;
+    for (uint32_t moment = 0; moment < 12; moment++) {
+        struct pit p;
+        struct peer *victim;
+
+        pit_init(&p, 700 + moment, 5, 2000, NULL);
+        victim = &p.peer[moment % 5];
+        assert_ok(hth_avg_shape_parse("5", &p.shape));
+        p.has_cells = true;
+        pit_fill(&p, 7);
+        pit_start(&p, 3 * HTH_US_PER_S);
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
+        hth_world_run_for(p.world, moment * 5 * HTH_US_PER_MS);
+        hth_node_crash(victim->node, HTH_CRASH_SILENT);
+        victim->up = false;
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < p.peers; i++) {
+            const struct hth_avg_result *r = &p.peer[i].result;
+
+            if (!p.peer[i].up || r->parts_kept > 0)
+                continue;
+            assert_int_equal(r->heads, (uint32_t)(r->weight + 1e-6));
+            was_in[r->heads == 5] |= r->members == 5;
+        }
+        pit_stop(&p);
+    }
+    assert_true(was_in[0] && was_in[1]);
+}
+
 static uint64_t seeds; /* by hand */
 
 /* Both times: the longest wait of those who live, from the death, and in the sweep after it. */
@@ -456,12 +495,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),   cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late), cmocka_unit_test(others_have_passed),
-        cmocka_unit_test(one_was_early),  cmocka_unit_test(tried_again),
-        cmocka_unit_test(once_more),      cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(large_grids),    cmocka_unit_test(one_after_the_other),
-        cmocka_unit_test(kill_matrix),    cmocka_unit_test(dies_at_any_moment),
+        cmocka_unit_test(sparse_grids),       cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late),     cmocka_unit_test(others_have_passed),
+        cmocka_unit_test(one_was_early),      cmocka_unit_test(tried_again),
+        cmocka_unit_test(once_more),          cmocka_unit_test(limit_is_kept),
+        cmocka_unit_test(large_grids),        cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(heads_are_whole),    cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {

@@ -384,10 +384,10 @@ static void declared_ahead(void **state)
     for (uint32_t i = 0; i < 8; i++)
         assert_non_null(c.mate[i].look);
     for (uint32_t i = 0; i < 7; i++)
-        hth_look_ready(c.mate[i].look, 5, 0);
+        hth_look_ready(c.mate[i].look, 5, 0, 0);
     hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
     at = hth_world_now_us(c.world);
-    hth_look_ready(c.mate[7].look, 7, 0);
+    hth_look_ready(c.mate[7].look, 7, 0, 0);
     assert_true(crowd_run(&c, HTH_US_PER_S));
     assert_true(crowd_agrees(&c));
     for (uint32_t i = 0; i < 8; i++) { /* its word takes a round trip, and the answer none more */

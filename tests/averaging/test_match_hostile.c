@@ -332,8 +332,8 @@ static struct liar {
     struct hth_avg_member member[3];
     uint32_t count;
     double lies[2]; /* its bandwidth, as it tells each of them */
-    enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, LIES } about; /* of mate 1, to both */
-    uint32_t helpers;                                             /* that it invents */
+    enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, HEADS, LIES } about; /* of mate 1, to both */
+    uint32_t helpers;                                                    /* that it invents */
 } liar;
 
 static void answer_lying(uint32_t to)
@@ -354,6 +354,7 @@ static void answer_lying(uint32_t to)
     members[1].bandwidth += liar.about == BANDWIDTH;
     members[1].step += liar.about == STEP;
     members[1].at += liar.about == PLACE;
+    members[1].others += liar.about == HEADS;
     hth_match_answer(liar.self->match, liar.req[to], &reply);
 }
 
@@ -426,7 +427,8 @@ static void lying_leader(void **state)
         lie(&c, 16, &(struct liar){.lies = {5, 5}, .about = about});
         for (uint32_t i = 1; i < 3; i++)
             complete += c.mate[i].group != NULL && c.mate[i].group->count == 3;
-        assert_int_equal(complete, 1); /* the one of whom the list is right */
+        /* the one of whom the list is right; nobody brings others' values along the first axis */
+        assert_int_equal(complete, about != HEADS);
         crowd_stop(&c);
     }
 }
@@ -532,6 +534,29 @@ static void what_a_tell_says_is_in_range(void **state)
     tell.step = HTH_AVG_STEP_MAX + 1;
     assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
     hth_tell_close(&got);
+}
+
+/* Whose values somebody brings besides its own is counted in quorums: not more than can have met in
+ * the lines before. */
+static void what_a_join_says_is_in_range(void **state)
+{
+    static const struct {
+        uint64_t round;
+        uint32_t others;
+    } most[] = {{0, 0}, {1, 2 * 4 - 1}, {2, 2 * 4 * 2 * 5 - 1}, {3, 0}};
+    struct hth_join join = {.line.shape = {.dims = 3, .size = {3, 4, 2}}}, got;
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    (void)state;
+    join.self.addr = (struct hth_addr){.family = 4, .port = 1};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(most); i++) {
+        join.line.round = most[i].round;
+        join.self.others = most[i].others;
+        assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+        assert_int_equal(got.self.others, most[i].others);
+        join.self.others++;
+        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    }
 }
 
 static void send_tell(const struct mate *from, const struct mate *to, uint64_t round,
@@ -798,6 +823,7 @@ int main(void)
         cmocka_unit_test(lying_leader),
         cmocka_unit_test(limits),
         cmocka_unit_test(told_straight),
+        cmocka_unit_test(what_a_join_says_is_in_range),
         cmocka_unit_test(what_a_tell_says_is_in_range),
         cmocka_unit_test(telling_is_bounded),
         cmocka_unit_test(begun_groups_are_bounded),
