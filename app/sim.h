@@ -39,6 +39,11 @@ struct hth_sim_work {
 enum hth_err hth_sim_spread(const struct hth_sim_work *work, uint64_t count,
                             uint32_t threads) HTH_MUST;
 
+/* From here on the first SIGINT makes hth_sim_spread hand out no more indices, so that what is done
+ * can be shown; the second ends the process. */
+void hth_sim_heed_interrupts(void);
+bool hth_sim_interrupted(void);
+
 /* --threads as given, or as many as there are cores. */
 uint32_t hth_sim_threads(uint32_t asked);
 /* Makes malloc serve this process from huge pages and keep what is freed: a large world touches

@@ -11,6 +11,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -91,6 +92,34 @@ void hth_sim_progress_wipe(const struct hth_sim_progress *p)
         fputs("\r\033[K", stderr);
 }
 
+/* ---- interrupts ---------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    static const char text[] = "\nhearth: interrupted: runs under way are ended, what is complete "
+                               "is shown; once more to stop at once\n";
+    int saved = errno;
+    (void)number;
+    interrupted = 1;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+        errno = saved; /* nobody listens */
+    errno = saved;
+}
+
+void hth_sim_heed_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    interrupted = 0;
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool hth_sim_interrupted(void)
+{
+    return interrupted != 0;
+}
+
 /* ---- threads ------------------------------------------------------------------------------- */
 
 struct spread {
@@ -110,6 +139,8 @@ static void *work_on(void *arg)
     struct worker *w = arg;
     struct spread *s = w->spread;
     for (;;) {
+        if (hth_sim_interrupted())
+            return NULL;
         uint64_t index = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED);
         if (index >= s->count)
             return NULL;
@@ -252,7 +283,8 @@ static enum hth_err forget_pictures(const char *dir)
 
 enum hth_err hth_sim_forget(const char *dir)
 {
-    static const char *const names[] = {"differences.csv", "events.csv", "rounds.csv", "runs.csv"};
+    static const char *const names[] = {"differences.csv", "events.csv", "failures.csv",
+                                        "rounds.csv", "runs.csv"};
     enum hth_err err = forget_pictures(dir);
     for (size_t i = 0; i < HTH_ARRAY_LEN(names) && err == HTH_OK; i++)
         err = forget(dir, names[i]);

@@ -4,6 +4,7 @@
 
 #include "app/cli.h"
 #include "app/sim.h"
+#include "app/study_gaps.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -169,7 +170,7 @@ struct runs {
     double *values; /* [point][seed][metric] */
     size_t *groups; /* first points */
     size_t group_count;
-    enum hth_err *errs;   /* [group][seed] */
+    enum hth_err *errs;   /* [group][seed]; E_CANCELED: not run */
     uint64_t done, total; /* done: atomic */
     struct hth_sim_progress progress;
 };
@@ -220,35 +221,95 @@ static void run_one(void *arg, void *local, uint64_t index)
     show_progress(r);
 }
 
-static enum hth_err first_error(const struct runs *r)
+/* ---- what is missing ------------------------------------------------------------------------ */
+
+static enum hth_err err_of(const struct runs *r, size_t group, uint64_t seed)
 {
-    for (uint64_t i = 0; i < r->total; i++) {
-        const struct hth_study_point *p = &r->study->points[r->groups[i / r->flags->seeds]];
-        if (r->errs[i] == HTH_OK)
-            continue;
-        hth_cli_say_error("sim %s: part %s, %s, seed %llu: %s", r->study->name, p->part, p->series,
-                          (unsigned long long)(r->flags->seed + i % r->flags->seeds),
-                          hth_err_text(r->errs[i]));
-        return r->errs[i];
-    }
-    return HTH_OK;
+    return r->errs[group * r->flags->seeds + seed];
 }
 
-static enum hth_err run_all(struct runs *r, struct hth_study_mean *means)
+static bool seed_is_complete(const struct runs *r, uint64_t seed)
+{
+    size_t group = 0;
+    while (group < r->group_count && err_of(r, group, seed) != HTH_E_CANCELED)
+        group++;
+    return group == r->group_count;
+}
+
+/* Numbers that do not count become NaN. */
+static void forget(struct runs *r, size_t group, uint64_t seed)
 {
     const struct hth_study *s = r->study;
+    size_t first = r->groups[group];
+    for (size_t i = 0; i < group_size(&s->points[first]) * s->metric_count; i++)
+        r->values[((first + i / s->metric_count) * r->flags->seeds + seed) * s->metric_count +
+                  i % s->metric_count] = NAN;
+}
+
+static void find_gaps(struct runs *r, struct hth_study_failure *failures,
+                      struct hth_study_gaps *out)
+{
+    const struct hth_study *s = r->study;
+    *out = (struct hth_study_gaps){
+        .failures = failures, .runs_asked = r->total, .seeds_asked = r->flags->seeds};
+    for (uint64_t seed = 0; seed < r->flags->seeds; seed++)
+        out->seeds += seed_is_complete(r, seed);
+    for (size_t group = 0; group < r->group_count; group++)
+        for (uint64_t seed = 0; seed < r->flags->seeds; seed++) {
+            enum hth_err err = err_of(r, group, seed);
+            out->runs += err != HTH_E_CANCELED;
+            bool counts = out->seeds == 0 || seed_is_complete(r, seed);
+            if (err != HTH_OK || !counts)
+                forget(r, group, seed);
+            if (err == HTH_OK || err == HTH_E_CANCELED || !counts)
+                continue;
+            failures[out->failure_count++] = (struct hth_study_failure){
+                hth_study_first_chosen(s, &s->points[r->groups[group]], r->flags),
+                r->flags->seed + seed, err};
+        }
+    out->interrupted = out->runs < out->runs_asked;
+}
+
+/* Whether all that was asked for is there. */
+static enum hth_err verdict(const struct hth_study *s)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    if (g->interrupted)
+        return HTH_E_CANCELED;
+    return g->failure_count > 0 ? HTH_E_TRUNCATED : HTH_OK;
+}
+
+/* Where nothing came out there is nothing to show. */
+static enum hth_err say_failure(const struct hth_study *s)
+{
+    const struct hth_study_failure *f = &s->gaps->failures[0];
+    char *name = hth_study_point_name(s, f->point);
+    hth_cli_say_error("sim %s: all %llu runs failed; %s, seed %llu: %s", s->name,
+                      (unsigned long long)s->gaps->runs, name, (unsigned long long)f->seed,
+                      hth_study_why(f->err));
+    hth_free(name);
+    return f->err;
+}
+
+static enum hth_err run_all(struct runs *r)
+{
     struct hth_sim_work work = {open_worker, run_one, close_worker, r};
+    for (uint64_t i = 0; i < r->total; i++)
+        r->errs[i] = HTH_E_CANCELED;
     hth_sim_progress_begin(&r->progress);
     enum hth_err err = hth_sim_spread(&work, r->total, hth_sim_threads(r->flags->threads));
     hth_sim_progress_wipe(&r->progress);
-    if (err == HTH_OK)
-        err = first_error(r);
-    for (size_t p = 0; err == HTH_OK && p < s->point_count; p++)
+    return err;
+}
+
+static void take_means(const struct runs *r, struct hth_study_mean *means)
+{
+    const struct hth_study *s = r->study;
+    for (size_t p = 0; p < s->point_count; p++)
         for (size_t m = 0; m < s->metric_count; m++)
             means[p * s->metric_count + m] =
                 hth_study_mean_of(r->values + p * r->flags->seeds * s->metric_count + m,
                                   r->flags->seeds, s->metric_count);
-    return err;
 }
 
 /* ---- what a table shows -------------------------------------------------------------------- */
@@ -356,10 +417,12 @@ static enum hth_err show_chosen(const struct hth_study *s, const struct hth_stud
     return err;
 }
 
-static enum hth_err compare_and_show(const struct runs *r, const struct hth_study_mean *means)
+static enum hth_err compare_and_show(const struct runs *r, const struct hth_study *s,
+                                     const struct hth_study_mean *means)
 {
-    const struct hth_study *s = r->study;
     const struct hth_study_flags *flags = r->flags;
+    struct hth_study_flags shown = *flags;
+    shown.seeds = s->gaps->interrupted ? HTH_MAX(s->gaps->seeds, (uint64_t)1) : flags->seeds;
     struct hth_study_mean *differences = NULL;
     enum hth_err err = HTH_OK;
     if (flags->against != NULL) {
@@ -367,8 +430,33 @@ static enum hth_err compare_and_show(const struct runs *r, const struct hth_stud
         err = hth_study_differences(s, flags->against, r->values, flags->seeds, differences);
     }
     if (err == HTH_OK)
-        err = show_chosen(s, flags, means, differences);
+        err = show_chosen(s, &shown, means, differences);
     hth_free(differences);
+    return err;
+}
+
+static enum hth_err show_runs(struct runs *r)
+{
+    struct hth_study s = *r->study;
+    struct hth_study_failure *failures = hth_new_array(struct hth_study_failure, r->total);
+    struct hth_study_gaps gaps;
+    find_gaps(r, failures, &gaps);
+    s.gaps = &gaps;
+    if (gaps.failure_count == gaps.runs && gaps.runs > 0) {
+        enum hth_err err = say_failure(&s);
+        hth_free(failures);
+        return err;
+    }
+    struct hth_study_mean *means =
+        hth_new_array(struct hth_study_mean, s.point_count * s.metric_count);
+    take_means(r, means);
+    enum hth_err err = compare_and_show(r, &s, means);
+    if (err == HTH_OK && r->flags->out != NULL)
+        err = hth_study_write_runs(&s, r->flags, r->values);
+    if (err == HTH_OK)
+        err = verdict(&s);
+    hth_free(means);
+    hth_free(failures);
     return err;
 }
 
@@ -384,16 +472,11 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     for (size_t i = 0; i < s->point_count; i += group_size(&s->points[i]))
         r.groups[r.group_count++] = i;
     r.total = r.group_count * flags->seeds;
-    struct hth_study_mean *means =
-        hth_new_array(struct hth_study_mean, s->point_count * s->metric_count);
     r.values = hth_new_array(double, s->point_count * flags->seeds * s->metric_count);
     r.errs = hth_new_array(enum hth_err, r.total);
-    err = run_all(&r, means);
+    err = run_all(&r);
     if (err == HTH_OK)
-        err = compare_and_show(&r, means);
-    if (err == HTH_OK && flags->out != NULL)
-        err = hth_study_write_runs(s, flags, r.values);
-    hth_free(means);
+        err = show_runs(&r);
     hth_free(r.values);
     hth_free(r.errs);
     hth_free(r.groups);
@@ -405,6 +488,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     struct hth_study chosen = *study;
     HTH_ASSERT(study->param_count <= HTH_STUDY_PARAMS_MAX);
     HTH_ASSERT(study->metric_count <= HTH_STUDY_METRICS_MAX);
+    hth_sim_heed_interrupts();
     HTH_TRY(hth_study_check_choice(study, flags));
     if (flags->out != NULL)
         HTH_TRY(hth_sim_check_out(flags->out));
@@ -427,8 +511,10 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
         flags->against != NULL ? hth_study_check_against(&chosen, flags->against) : HTH_OK;
     if (err == HTH_OK)
         err = run_chosen(&chosen, flags);
-    if (err == HTH_OK && flags->events)
-        err = hth_study_write_events(&chosen, flags);
+    if ((err == HTH_OK || err == HTH_E_TRUNCATED) && flags->events) {
+        enum hth_err end = hth_study_write_events(&chosen, flags);
+        err = end != HTH_OK ? end : err;
+    }
     hth_free(points);
     hth_free(panels);
     return err;

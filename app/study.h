@@ -100,6 +100,7 @@ struct hth_study {
      * points that were asked for. NULL, or a heap string. May be NULL. */
     char *(*verdict)(void *arg, const struct hth_study *shown, const struct hth_study_mean *means);
     void *arg;
+    const struct hth_study_gaps *gaps; /* study_gaps.h; set by hth_study_run */
 };
 
 /* Flags of every study, an argp child whose input is this struct. */
@@ -130,8 +131,11 @@ struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size
 double hth_study_half(double se, uint64_t count);
 
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
- * went wrong. Errors: the first of a run, by point and seed; E_USAGE (`only`, `where`, `against`),
- * E_TOO_LARGE (too many runs), E_IO (files; before any run where `out` can't be written to). */
+ * went wrong. Runs that failed are named with what they would have measured, in the table and in
+ * the files, and the others are kept. Errors: E_TRUNCATED (some runs failed), or the first of a run
+ * where all did; E_CANCELED (SIGINT: what was done until then is shown); E_USAGE (`only`, `where`,
+ * `against`), E_TOO_LARGE (too many runs), E_IO (files; before any run where `out` can't be written
+ * to). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
 
@@ -143,6 +147,11 @@ enum hth_err hth_study_check_choice(const struct hth_study *study,
 /* Whether one of `count` points was asked for. */
 bool hth_study_is_chosen(const struct hth_study *study, const struct hth_study_point *points,
                          size_t count, const struct hth_study_flags *flags);
+/* The first of a group that was asked for; it may begin with points of parts that nobody asked for
+ * and no file shows. */
+const struct hth_study_point *hth_study_first_chosen(const struct hth_study *study,
+                                                     const struct hth_study_point *group,
+                                                     const struct hth_study_flags *flags);
 bool hth_study_has_part(const struct hth_study *study, const char *part);
 /* The parameter whose name stands before the `=` of a text; param_count: none. */
 size_t hth_study_param(const struct hth_study *study, const char *text);
@@ -168,7 +177,7 @@ enum hth_err hth_study_differences(const struct hth_study *study, const char *ag
 
 /* ---- for study_events.c -------------------------------------------------------------------- */
 
-/* Errors: E_IO, said; those of a run. */
+/* Errors: E_IO, said. */
 enum hth_err hth_study_write_events(const struct hth_study *study,
                                     const struct hth_study_flags *flags) HTH_MUST;
 

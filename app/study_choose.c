@@ -64,6 +64,16 @@ bool hth_study_is_chosen(const struct hth_study *s, const struct hth_study_point
     return false;
 }
 
+const struct hth_study_point *hth_study_first_chosen(const struct hth_study *s,
+                                                     const struct hth_study_point *group,
+                                                     const struct hth_study_flags *flags)
+{
+    for (size_t i = 0; i < HTH_MAX(group->group, (size_t)1); i++)
+        if (hth_study_is_chosen(s, &group[i], 1, flags))
+            return &group[i];
+    return group;
+}
+
 bool hth_study_has_part(const struct hth_study *s, const char *part)
 {
     return is_part(s, part, strlen(part));

@@ -5,6 +5,7 @@
 
 #include "app/cli.h"
 #include "app/sim.h"
+#include "app/study_gaps.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -44,8 +45,10 @@ static enum hth_err write_config(const struct hth_study *s, const struct hth_stu
         return HTH_E_IO;
     fprintf(f, "{\n\"study\":\"%s\",\"version\":\"%s\",\n\"command\":", s->name, HTH_VERSION);
     hth_study_json_text(f, flags->command);
-    fprintf(f, ",\n\"seed\":%llu,\"seeds\":%llu,\n\"points\":[\n", (unsigned long long)flags->seed,
+    fprintf(f, ",\n\"seed\":%llu,\"seeds\":%llu,\n", (unsigned long long)flags->seed,
             (unsigned long long)flags->seeds);
+    hth_study_config_gaps(f, s);
+    fputs("\"points\":[\n", f);
     for (size_t i = 0; i < s->point_count; i++) {
         fputc('{', f);
         hth_study_json_point(f, s, &s->points[i]);
@@ -546,6 +549,7 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
     else
         fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
                 (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
+    hth_study_report_gaps(f, s);
     report_verdict(f, s, means);
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
@@ -562,6 +566,7 @@ enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_f
     HTH_TRY(write_means(s, flags, "metrics.csv", means, true));
     if (differences != NULL)
         HTH_TRY(write_means(s, flags, "differences.csv", differences, false));
+    HTH_TRY(hth_study_write_gaps(s, flags));
     HTH_TRY(write_script(s, flags, means));
     hth_sim_draw(flags->out, "plot.gp"); /* the data are there without it */
     return write_report(s, flags, means, differences);

@@ -3,6 +3,7 @@
 #include "app/study.h"
 
 #include "app/sim.h"
+#include "app/study_gaps.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -157,6 +158,7 @@ void hth_study_print(const struct hth_study *s, const struct hth_study_flags *f,
         print_objects(s, f, means, differences);
     else
         print_all(s, f, means, differences);
+    hth_study_print_gaps(s, f->json);
     if (verdict != NULL)
         print_verdict(s, f, verdict);
     hth_free(verdict);

@@ -8,6 +8,7 @@
 #include "core/mem.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -483,7 +484,7 @@ static void test_what_does_not_vary_is_said_once(void **state)
 static void test_parts_and_errors(void **state)
 {
     (void)state;
-    uint64_t bad_seed = 3;
+    uint64_t bad_seed;
     assert_ok(run_into("d", 1, "two", NULL));
     char *csv = read_file("d", "metrics.csv");
     assert_null(strstr(csv, "\none,"));
@@ -491,9 +492,98 @@ static void test_parts_and_errors(void **state)
     hth_free(csv);
     assert_err(HTH_E_USAGE, run_into("d", 1, "tw", NULL));
     assert_err(HTH_E_USAGE, run_into("d", 1, "two,", NULL));
-    assert_err(HTH_E_TIMEOUT, run_into("d", 2, NULL, &bad_seed));
     bad_seed = 5;
     assert_ok(run_into("d", 2, "one,two", &bad_seed));
+}
+
+/* Places above 1 fail with seed 3: they are named, and everything else is kept. */
+static void test_a_failed_run_is_named(void **state)
+{
+    (void)state;
+    uint64_t bad_seed = 3;
+    assert_err(HTH_E_TRUNCATED, run_into("d", 2, NULL, &bad_seed));
+    char *csv = read_file("d", "failures.csv");
+    assert_string_equal(csv, "part,series,x,seed,reason\n"
+                             "one,a,2,3,\"no progress within its limit of virtual time\"\n"
+                             "two,a,10,3,\"no progress within its limit of virtual time\"\n"
+                             "two,a,20,3,\"no progress within its limit of virtual time\"\n");
+    hth_free(csv);
+    csv = read_file("d", "metrics.csv");
+    assert_non_null(strstr(csv, "\none,a,1,3.5,0.645497224,2.05423037,4,")); /* all four */
+    assert_non_null(strstr(csv, "\none,a,2,4.33333333,"));                   /* (3 + 4 + 6) / 3 */
+    hth_free(csv);
+    csv = read_file("d", "runs.csv");
+    assert_non_null(strstr(csv, "\none,a,1,3,4,,\n"));
+    assert_null(strstr(csv, "\none,a,2,3,"));
+    hth_free(csv);
+    char *html = read_file("d", "report.html");
+    assert_non_null(strstr(html, "<li>one: a, x 2, seed 3: no progress within its limit"));
+    assert_null(strstr(html, "Partial"));
+    hth_free(html);
+    /* Where no run succeeds there is nothing to show. */
+    struct hth_study s = study();
+    struct hth_study_flags flags = HTH_STUDY_FLAGS_INIT;
+    flags.seed = bad_seed;
+    flags.seeds = 1;
+    flags.where = "x=2";
+    flags.quiet = true;
+    s.arg = &bad_seed;
+    assert_err(HTH_E_TIMEOUT, hth_study_run(&s, &flags));
+}
+
+/* Somebody interrupts while that seed is at place 2: seeds behind it are not begun. */
+static enum hth_err run_until(void *arg, const struct hth_study_point *point, uint64_t seed,
+                              const struct hth_study_watch *watch, double *values)
+{
+    const uint64_t *last = arg;
+    if (seed == *last && point->param[0] == 2)
+        raise(SIGINT);
+    return run(NULL, point, seed, watch, values);
+}
+
+static enum hth_err interrupt_at(uint64_t seed)
+{
+    struct hth_study s = study();
+    struct hth_study_flags flags = HTH_STUDY_FLAGS_INIT;
+    char *out = hth_asprintf("%s/i", dir);
+    s.run = run_until;
+    s.arg = &seed;
+    flags.out = out;
+    flags.threads = 1;
+    flags.quiet = true;
+    enum hth_err err = hth_study_run(&s, &flags);
+    hth_free(out);
+    return err;
+}
+
+static void test_an_interrupt_keeps_what_is_complete(void **state)
+{
+    (void)state;
+    assert_err(HTH_E_CANCELED, interrupt_at(3));
+    char *csv = read_file("i", "metrics.csv");
+    assert_non_null(strstr(csv, "\none,a,1,2.5,0.5,6.353,2,")); /* seeds 1 and 2 of five */
+    assert_non_null(strstr(csv, "\ntwo,a,20,21.5,0.5,6.353,2,"));
+    hth_free(csv);
+    csv = read_file("i", "runs.csv");
+    assert_non_null(strstr(csv, "\none,a,1,2,3,,\n"));
+    assert_null(strstr(csv, "\none,a,1,3,"));
+    hth_free(csv);
+    char *html = read_file("i", "report.html"), *config = read_file("i", "config.json");
+    assert_non_null(strstr(html, "Partial: interrupted after 13 of 25 runs; shown are 2 of 5"));
+    assert_non_null(strstr(html, "<p>2 seeds from 1;"));
+    assert_non_null(
+        strstr(config, "\"seeds\":2,\n\"interrupted\":{\"runs\":13,\"runs_asked\":25,"));
+    hth_free(html);
+    hth_free(config);
+    /* Before the first seed is through: the points that were run. */
+    assert_err(HTH_E_CANCELED, interrupt_at(1));
+    csv = read_file("i", "metrics.csv");
+    assert_non_null(strstr(csv, "\none,a,2,3,,,1,"));
+    assert_non_null(strstr(csv, "\ntwo,a,10,,,,0,"));
+    hth_free(csv);
+    html = read_file("i", "report.html");
+    assert_non_null(strstr(html, "not even one of 5 seeds is complete"));
+    hth_free(html);
 }
 
 /* A group is measured by one run, wherever its points are shown: as one, when any of them is asked
@@ -838,10 +928,13 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "config.json", "metrics.csv",     "plot.gp", "report.html", "one.png",
-        "one.svg",     "two.png",         "two.svg", "t.csv",       "events.csv",
-        "runs.csv",    "differences.csv", ""};
+    static const char *const names[] = {"config.json",  "metrics.csv",
+                                        "plot.gp",      "report.html",
+                                        "one.png",      "one.svg",
+                                        "two.png",      "two.svg",
+                                        "t.csv",        "events.csv",
+                                        "runs.csv",     "differences.csv",
+                                        "failures.csv", ""};
     for (char sub = 'a'; sub <= 'k'; sub++)
         for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
             char *path = hth_asprintf("%s/%c/%s", dir, sub, names[i]);
@@ -868,6 +961,8 @@ int main(void)
         cmocka_unit_test(test_an_aim_and_a_verdict),
         cmocka_unit_test(test_what_does_not_vary_is_said_once),
         cmocka_unit_test(test_parts_and_errors),
+        cmocka_unit_test(test_a_failed_run_is_named),
+        cmocka_unit_test(test_an_interrupt_keeps_what_is_complete),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_differences_seed_by_seed),
