@@ -90,11 +90,17 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
     return o;
 }
 
-/* Until the goal, or (0) until the time is over. */
+/* Until the goal, while each such time brings an update: how long all of them take is a matter of
+ * how many were asked for. With goal 0: until the time is over. */
 static enum hth_err run_to(struct latency_run *run, uint64_t goal, int64_t limit_us)
 {
     run->goal = goal > 0 ? goal : UINT64_MAX;
+    uint64_t before = run->updates;
     bool there = hth_world_run_until_true(run->world, reached, run, limit_us);
+    while (goal > 0 && !there && run->updates > before && hth_swarm_err(run->swarm) == HTH_OK) {
+        before = run->updates;
+        there = hth_world_run_until_true(run->world, reached, run, limit_us);
+    }
     if (hth_swarm_err(run->swarm) != HTH_OK)
         return hth_swarm_err(run->swarm);
     if (!there)

@@ -72,8 +72,7 @@ struct hth_latency_row {
     uint64_t trace;  /* hash of everything that happened */
 };
 
-/* Errors: E_CONFIG, E_TIMEOUT (the updates did not come within an hour of virtual time), and those
- * of the parts. */
+/* Errors: E_CONFIG, E_TIMEOUT (no update in an hour of virtual time), and those of the parts. */
 enum hth_err hth_sim_latency(const struct hth_latency_opts *opts,
                              struct hth_latency_row *row) HTH_MUST;
 

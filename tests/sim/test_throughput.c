@@ -34,6 +34,15 @@ static void test_model_parallel_is_the_sum_of_its_delays(void **state)
     assert_float_equal(update_s, work_s + 8 * 0.2, 8 * 4 * 0.2 / 1.41421 / 40);
 }
 
+/* A minute and more an update: sixty are longer than the hour in which there must be one. */
+static void test_no_limit_to_how_long_all_updates_take(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = dense(1);
+    o.delay_ms = 10000;
+    assert_true(run(&o).virtual_s > 3600);
+}
+
 static void test_more_flights_hide_more(void **state)
 {
     (void)state;
@@ -116,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model_parallel_is_the_sum_of_its_delays),
+        cmocka_unit_test(test_no_limit_to_how_long_all_updates_take),
         cmocka_unit_test(test_more_flights_hide_more),
         cmocka_unit_test(test_staleness_is_that_of_a_full_pipeline),
         cmocka_unit_test(test_trainers_add_up),
