@@ -33,7 +33,9 @@ static const struct argp_option options[] = {
     {"seeds", KEY_SEEDS, "N", 0, "Repetitions, with seeds that follow each other (default 5)", 1},
     {"only", KEY_ONLY, "PART,...", 0, "Only these parts of the study", 1},
     {"where", KEY_WHERE, "NAME=A,B,...", 0,
-     "Only points at which a parameter, a column of the table, has one of these values", 1},
+     "Only points at which a parameter, a column of the table, has one of these values; given for "
+     "several parameters, points at which each has one of its own",
+     1},
     {"against", KEY_AGAINST, "NAME=A,...", 0,
      "Also the differences, seed by seed, to the points that have this value and are alike "
      "otherwise; with several values differences of differences",
@@ -45,6 +47,17 @@ static const struct argp_option options[] = {
      "With --out: events.csv, the births and deaths of nodes with the first seed", 1},
     {0},
 };
+
+/* Several of them must all hold. */
+static void take_where(struct argp_state *state, struct hth_study_flags *f, const char *arg)
+{
+    size_t len = strlen(f->where_text);
+    size_t more = (size_t)snprintf(f->where_text + len, sizeof(f->where_text) - len, "%s%s",
+                                   len > 0 ? ";" : "", arg);
+    if (more >= sizeof(f->where_text) - len)
+        argp_error(state, "--where '%s': all of them together are too long", arg);
+    f->where = f->where_text;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -69,7 +82,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         f->only = arg;
         break;
     case KEY_WHERE:
-        f->where = arg;
+        take_where(state, f, arg);
         break;
     case KEY_AGAINST:
         f->against = arg;

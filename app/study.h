@@ -108,10 +108,13 @@ struct hth_study_flags {
     uint64_t seed, seeds;
     uint32_t threads; /* 0: cores */
     bool json;
-    bool events;         /* needs `out` */
-    const char *out;     /* NULL: no files */
-    const char *only;    /* NULL: all parts; else their names with commas between */
-    const char *where;   /* NULL: all points; else "flights=16,64": those with such a parameter */
+    bool events;      /* needs `out` */
+    const char *out;  /* NULL: no files */
+    const char *only; /* NULL: all parts; else their names with commas between */
+    /* NULL: all points; else "flights=16,64": those with such a parameter, and with semicolons
+     * between several of these, those that satisfy all. What the flags gave is in where_text. */
+    const char *where;
+    char where_text[256];
     const char *against; /* NULL: none; else "experts=1": see study_against.c below */
     bool quiet;          /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */

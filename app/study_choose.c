@@ -43,15 +43,29 @@ bool hth_study_is_near(double param, double asked)
     return fabs(param - asked) <= NEAR * fabs(asked);
 }
 
-static bool is_where(const struct hth_study *s, const struct hth_study_point *p, const char *where)
+/* The condition behind the one that begins there; NULL: there is none. */
+static const char *next_condition(const char *where)
 {
-    size_t k = hth_study_param(s, where);
-    const char *at = strchr(where, '=');
+    const char *end = strchr(where, ';');
+    return end != NULL ? end + 1 : NULL;
+}
+
+static bool holds(const struct hth_study *s, const struct hth_study_point *p, const char *condition)
+{
+    size_t k = hth_study_param(s, condition);
+    const char *at = strchr(condition, '=');
     for (char *end; at != NULL && k < s->param_count; at = *end == ',' ? end : NULL) {
         if (hth_study_is_near(p->param[k], strtod(at + 1, &end)))
             return true;
     }
     return false;
+}
+
+static bool is_where(const struct hth_study *s, const struct hth_study_point *p, const char *where)
+{
+    while (where != NULL && holds(s, p, where))
+        where = next_condition(where);
+    return where == NULL;
 }
 
 bool hth_study_is_chosen(const struct hth_study *s, const struct hth_study_point *points,
@@ -95,7 +109,7 @@ static const char *parts_text(const struct hth_study *s, char *out, size_t max)
     return out;
 }
 
-/* Numbers with commas between. */
+/* Numbers with commas between, up to the end of a condition. */
 static bool is_list(const char *text)
 {
     char *end = NULL;
@@ -105,22 +119,40 @@ static bool is_list(const char *text)
             return false;
         text = end + 1;
     } while (*end == ',');
-    return *end == '\0';
+    return *end == '\0' || *end == ';';
+}
+
+/* Whether a parameter has no condition before this one. */
+static bool is_first_of(const struct hth_study *s, const char *where, const char *condition)
+{
+    size_t k = hth_study_param(s, condition);
+    while (where != condition && hth_study_param(s, where) != k)
+        where = next_condition(where);
+    return where == condition;
 }
 
 static enum hth_err check_where(const struct hth_study *s, const char *where)
 {
-    const char *equals = strchr(where, '=');
     char params[512] = "";
     for (size_t k = 0, at = 0; k < s->param_count && at < sizeof(params); k++)
         at += (size_t)snprintf(params + at, sizeof(params) - at, "%s%s", k > 0 ? ", " : "",
                                s->params[k].name);
-    if (equals != NULL && hth_study_param(s, where) < s->param_count && is_list(equals + 1))
-        return HTH_OK;
-    hth_cli_say_error("sim %s: --where '%s': a parameter, = and numbers, please, such as %s=1,2; "
-                      "there are %s",
-                      s->name, where, s->params[0].name, params);
-    return HTH_E_USAGE;
+    for (const char *at = where; at != NULL; at = next_condition(at)) {
+        size_t k = hth_study_param(s, at);
+        if (k == s->param_count || !is_list(strchr(at, '=') + 1)) {
+            hth_cli_say_error("sim %s: --where '%s': a parameter, = and numbers, please, such as "
+                              "%s=1,2; there are %s",
+                              s->name, at, s->params[0].name, params);
+            return HTH_E_USAGE;
+        }
+        if (!is_first_of(s, where, at)) {
+            hth_cli_say_error("sim %s: --where for %s twice: all its values in one, please, such "
+                              "as %s=1,2",
+                              s->name, s->params[k].name, s->params[k].name);
+            return HTH_E_USAGE;
+        }
+    }
+    return HTH_OK;
 }
 
 static enum hth_err check_only(const struct hth_study *s, const char *only)

@@ -838,6 +838,46 @@ static void test_nothing_to_compare(void **state)
     assert_err(HTH_E_USAGE, run_against("x=1", "two"));
 }
 
+/* As argp gives them: conditions on two parameters must both hold, one may not have two. */
+static enum hth_err run_where(const char *first, const char *second, char **csv)
+{
+    char *words[] = {hth_strdup("x"), hth_asprintf("--where=%s", first),
+                     hth_asprintf("--where=%s", second)};
+    char *out = hth_asprintf("%s/k", dir);
+    struct hth_study s = study();
+    struct hth_study_flags flags = HTH_STUDY_FLAGS_INIT;
+    s.params = two_params;
+    s.param_count = 2;
+    s.points = field;
+    s.point_count = HTH_ARRAY_LEN(field);
+    s.panel_count = 0;
+    s.run = run_field;
+    assert_int_equal(argp_parse(&hth_study_argp, 3, words, 0, NULL, &flags), 0);
+    flags.quiet = true;
+    flags.out = out;
+    enum hth_err err = hth_study_run(&s, &flags);
+    if (err == HTH_OK)
+        *csv = read_file("k", "metrics.csv");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
+        hth_free(words[i]);
+    hth_free(out);
+    return err;
+}
+
+static void test_two_conditions(void **state)
+{
+    (void)state;
+    char *csv;
+    assert_ok(run_where("x=2,7", "y=7", &csv));
+    assert_non_null(strstr(csv, "\none,high,2,7,"));
+    assert_null(strstr(csv, ",2,5,"));
+    assert_null(strstr(csv, ",1,7,"));
+    hth_free(csv);
+    assert_err(HTH_E_USAGE, run_where("x=2", "x=1", &csv));
+    assert_err(HTH_E_USAGE, run_where("x=2", "z=1", &csv));
+    assert_err(HTH_E_USAGE, run_where("x=2", "y=99", &csv));
+}
+
 /* Where nothing can be written nothing is computed. */
 static void test_no_place_to_write_to(void **state)
 {
@@ -970,6 +1010,7 @@ int main(void)
         cmocka_unit_test(test_no_picture_of_an_earlier_run_stays),
         cmocka_unit_test(test_differences_of_differences),
         cmocka_unit_test(test_nothing_to_compare),
+        cmocka_unit_test(test_two_conditions),
         cmocka_unit_test(test_no_place_to_write_to),
         cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
         cmocka_unit_test(test_text_in_json),
