@@ -42,7 +42,7 @@ void hth_events_row(FILE *f, const char *first, int64_t now_us, const char *node
     fputc('\n', f);
 }
 
-enum hth_err hth_events_end(FILE *f)
+enum hth_err hth_events_end(FILE *f, const char *dir)
 {
-    return hth_sim_finish(f, "events.csv");
+    return hth_sim_finish(f, dir, "events.csv");
 }

@@ -17,6 +17,6 @@ FILE *hth_events_begin(const char *dir, const char *first);
 void hth_events_row(FILE *to, const char *first, int64_t now_us, const char *node,
                     const char *event, const char *detail);
 /* Errors: E_IO, said. */
-enum hth_err hth_events_end(FILE *to) HTH_MUST;
+enum hth_err hth_events_end(FILE *to, const char *dir) HTH_MUST;
 
 #endif

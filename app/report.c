@@ -126,8 +126,8 @@ void hth_report_csv(FILE *f, const char *dir, const char *csv)
     hth_free(text);
 }
 
-enum hth_err hth_report_end(FILE *f)
+enum hth_err hth_report_end(FILE *f, const char *dir)
 {
     fputs("</body>\n</html>\n", f);
-    return hth_sim_finish(f, "report.html");
+    return hth_sim_finish(f, dir, "report.html");
 }

@@ -75,10 +75,11 @@ void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t 
 /* Makes DIR, and whether files can be made in it: to be asked before hours of work. Errors, said:
  * E_IO. */
 enum hth_err hth_sim_check_out(const char *dir) HTH_MUST;
-/* Opens DIR/name for writing, making DIR. Errors are said; NULL then. */
+/* Opens DIR/name.part for writing, making DIR. Errors are said; NULL then. */
 FILE *hth_sim_create(const char *dir, const char *name);
-/* Closes it. Errors, said: E_IO, when not all of it was written. */
-enum hth_err hth_sim_finish(FILE *file, const char *name) HTH_MUST;
+/* Closes it and makes it DIR/name, in place of an earlier one. Errors, said with their reason:
+ * E_IO, when not all of it could be written; then it is gone, and an earlier one is as it was. */
+enum hth_err hth_sim_finish(FILE *file, const char *dir, const char *name) HTH_MUST;
 /* Removes what an earlier run left in DIR of the files that not every run writes, its pictures too:
  * beside new ones they would be taken for theirs. Errors, said: E_IO. */
 enum hth_err hth_sim_forget(const char *dir) HTH_MUST;

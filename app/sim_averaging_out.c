@@ -46,7 +46,7 @@ static enum hth_err write_config(const struct hth_avg_request *r)
         fprintf(f, "}%s\n", i + 1 < r->count ? "," : "");
     }
     fputs("]}\n", f);
-    return hth_sim_finish(f, "config.json");
+    return hth_sim_finish(f, r->out, "config.json");
 }
 
 /* "pure,moshpit,1024,32x32,absent,0.005," */
@@ -82,7 +82,7 @@ static enum hth_err write_metrics(const struct hth_avg_request *r)
                         m < s->lists ? (se ? s->se : s->mean)[m * s->opts.base.rounds + t] : NAN);
             fputc('\n', f);
         }
-    return hth_sim_finish(f, "metrics.csv");
+    return hth_sim_finish(f, r->out, "metrics.csv");
 }
 
 static enum hth_err write_rounds(const struct hth_avg_request *r)
@@ -103,7 +103,7 @@ static enum hth_err write_rounds(const struct hth_avg_request *r)
             hth_study_csv_number(f, s->mean[hth_avg_study_at(s, HTH_PURE_UNREACHED + k)]);
             fputc('\n', f);
         }
-    return hth_sim_finish(f, "rounds.csv");
+    return hth_sim_finish(f, r->out, "rounds.csv");
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static enum hth_err write_events(const struct hth_avg_request *r)
         err = hth_sim_average(&o, 0, row, &report);
         hth_free(row);
     }
-    enum hth_err end = hth_events_end(e.file);
+    enum hth_err end = hth_events_end(e.file, r->out);
     return err != HTH_OK ? err : end;
 }
 
@@ -176,7 +176,7 @@ static enum hth_err write_report(const struct hth_avg_request *r, const char *pi
             hth_report_csv(f, r->out, "metrics.csv");
     }
     hth_free(svg);
-    return f == NULL ? HTH_E_IO : hth_report_end(f);
+    return f == NULL ? HTH_E_IO : hth_report_end(f, r->out);
 }
 
 enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
@@ -191,7 +191,7 @@ enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
     if (f == NULL)
         return HTH_E_IO;
     const char *picture = hth_avg_draw(f, r);
-    HTH_TRY(hth_sim_finish(f, "plot.gp"));
+    HTH_TRY(hth_sim_finish(f, r->out, "plot.gp"));
     hth_sim_draw(r->out, "plot.gp"); /* the data are there without it */
     return write_report(r, picture);
 }

@@ -67,7 +67,7 @@ static enum hth_err write_series(const struct hth_fidelity_series *s, const char
         fprintf(f, "%.3f,%.0f,%.0f,%.0f,%.0f,%u\n", x->t_s - begin_s, x->updates, x->calls,
                 x->failed, x->bytes, x->live);
     }
-    return hth_sim_finish(f, name);
+    return hth_sim_finish(f, dir, name);
 }
 
 /* ---- figures ------------------------------------------------------------------------------- */

@@ -212,7 +212,7 @@ static int run_seeds(struct request *r)
         puts(line);
         fflush(stdout);
     }
-    if (r->to != NULL && hth_events_end(r->to) != HTH_OK)
+    if (r->to != NULL && hth_events_end(r->to, r->out) != HTH_OK)
         code = hth_exit_of(HTH_E_IO);
     return code;
 }

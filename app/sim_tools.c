@@ -223,7 +223,7 @@ enum hth_err hth_sim_check_out(const char *dir)
 
 FILE *hth_sim_create(const char *dir, const char *name)
 {
-    char *path = hth_asprintf("%s/%s", dir, name);
+    char *path = hth_asprintf("%s/%s.part", dir, name);
     FILE *file = NULL;
     if (mkdir(dir, 0777) == 0 || errno == EEXIST)
         file = fopen(path, "w");
@@ -233,13 +233,33 @@ FILE *hth_sim_create(const char *dir, const char *name)
     return file;
 }
 
-enum hth_err hth_sim_finish(FILE *file, const char *name)
+/* Why a file that will be thrown away could not be written: an earlier error has lost its number,
+ * but more bytes fail as the others did. */
+static int write_error(FILE *file)
 {
-    bool bad = ferror(file) != 0;
-    if (fclose(file) == 0 && !bad)
-        return HTH_OK;
-    hth_cli_say_error("%s: writing failed", name);
-    return HTH_E_IO;
+    static const char more[4096];
+    for (int i = 0; i < 256; i++)
+        if (write(fileno(file), more, sizeof(more)) < 0)
+            return errno;
+    return EIO;
+}
+
+enum hth_err hth_sim_finish(FILE *file, const char *dir, const char *name)
+{
+    char *part = hth_asprintf("%s/%s.part", dir, name), *path = hth_asprintf("%s/%s", dir, name);
+    int why = fflush(file) != 0 || ferror(file) != 0 ? write_error(file) : 0;
+    if (fclose(file) != 0 && why == 0)
+        why = errno;
+    if (why == 0 && rename(part, path) != 0)
+        why = errno;
+    if (why != 0) {
+        hth_cli_say_error("%s can't be written: %s; nothing of it is left in %s", path,
+                          strerror(why), dir);
+        (void)unlink(part);
+    }
+    hth_free(part);
+    hth_free(path);
+    return why == 0 ? HTH_OK : HTH_E_IO;
 }
 
 static enum hth_err forget(const char *dir, const char *name)

@@ -238,6 +238,6 @@ void hth_report_csv(FILE *report, const char *dir, const char *csv);
 /* Text with &, <, > and quotes escaped. */
 void hth_report_text(FILE *report, const char *text);
 /* Ends and closes it. Errors: E_IO, said. */
-enum hth_err hth_report_end(FILE *report) HTH_MUST;
+enum hth_err hth_report_end(FILE *report, const char *dir) HTH_MUST;
 
 #endif

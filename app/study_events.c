@@ -45,5 +45,5 @@ enum hth_err hth_study_write_events(const struct hth_study *s, const struct hth_
         hth_free(name);
         hth_free(values);
     }
-    return hth_events_end(e.file);
+    return hth_events_end(e.file, flags->out);
 }

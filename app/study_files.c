@@ -55,7 +55,7 @@ static enum hth_err write_config(const struct hth_study *s, const struct hth_stu
         fprintf(f, "}%s\n", i + 1 < s->point_count ? "," : "");
     }
     fputs("]}\n", f);
-    return hth_sim_finish(f, "config.json");
+    return hth_sim_finish(f, flags->out, "config.json");
 }
 
 void hth_study_csv_number(FILE *to, double value)
@@ -94,7 +94,7 @@ static enum hth_err write_means(const struct hth_study *s, const struct hth_stud
         }
     }
     fputc('\n', f);
-    return hth_sim_finish(f, name);
+    return hth_sim_finish(f, flags->out, name);
 }
 
 static bool is_measured(const double *values, size_t count)
@@ -131,7 +131,7 @@ enum hth_err hth_study_write_runs(const struct hth_study *s, const struct hth_st
             hth_study_csv_number(f, v[k]);
         fputc('\n', f);
     }
-    return hth_sim_finish(f, "runs.csv");
+    return hth_sim_finish(f, flags->out, "runs.csv");
 }
 
 /* ---- the picture --------------------------------------------------------------------------- */
@@ -425,7 +425,7 @@ static enum hth_err write_script(const struct hth_study *s, const struct hth_stu
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i) && has_picture(s, s->points[i].part))
             write_picture(f, s, flags, means, s->points[i].part);
-    return hth_sim_finish(f, "plot.gp");
+    return hth_sim_finish(f, flags->out, "plot.gp");
 }
 
 /* ---- the report ---------------------------------------------------------------------------- */
@@ -554,7 +554,7 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
             report_part(f, s, flags, means, differences, i);
-    return hth_report_end(f);
+    return hth_report_end(f, flags->out);
 }
 
 enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_flags *flags,

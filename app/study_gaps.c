@@ -135,5 +135,5 @@ enum hth_err hth_study_write_gaps(const struct hth_study *s, const struct hth_st
             hth_study_csv_number(f, one->point->param[k]);
         fprintf(f, ",%llu,\"%s\"\n", (unsigned long long)one->seed, hth_study_why(one->err));
     }
-    return hth_sim_finish(f, "failures.csv");
+    return hth_sim_finish(f, flags->out, "failures.csv");
 }

@@ -59,82 +59,6 @@ static void test_only_what_was_measured_counts(void **state)
     assert_true(isnan(m.mean));
 }
 
-/* ---- progress ------------------------------------------------------------------------------ */
-
-/* What `saying` writes to standard error when that is a file. */
-static char *said(void (*saying)(struct hth_sim_progress *p), struct hth_sim_progress *p)
-{
-    char *text = hth_new_array(char, 4096);
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    int kept = dup(STDERR_FILENO);
-    fflush(stderr);
-    assert_true(kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
-    saying(p);
-    fflush(stderr);
-    assert_true(dup2(kept, STDERR_FILENO) >= 0);
-    close(kept);
-    rewind(file);
-    assert_true(fread(text, 1, 4095, file) < 4095);
-    fclose(file);
-    return text;
-}
-
-static void age(struct hth_sim_progress *p, int64_t seconds)
-{
-    p->shown_us = hth_sim_clock_us() - seconds * HTH_US_PER_S;
-}
-
-static void say_in_a_log(struct hth_sim_progress *p)
-{
-    hth_sim_progress_begin(p);
-    assert_false(p->tty);
-    hth_sim_progress_say(p, "too early");
-    for (unsigned i = 1; i <= 3; i++) {
-        age(p, 20); /* and this test may be held up for ten */
-        hth_sim_progress_say(p, "too soon");
-        age(p, 30);
-        hth_sim_progress_say(p, "%u of 3 runs", i);
-        hth_sim_progress_say(p, "too soon");
-    }
-    hth_sim_progress_wipe(p);
-}
-
-static void say_on_a_terminal(struct hth_sim_progress *p)
-{
-    hth_sim_progress_begin(p);
-    p->tty = true;
-    age(p, -20);
-    hth_sim_progress_say(p, "too early");
-    age(p, 1);
-    hth_sim_progress_say(p, "1 of 2");
-    age(p, -20);
-    hth_sim_progress_say(p, "too soon");
-    hth_sim_progress_wipe(p);
-}
-
-/* A log gets whole lines, one in half a minute and no letters for a terminal. */
-static void test_progress_in_a_log(void **state)
-{
-    (void)state;
-    struct hth_sim_progress p;
-    char *text = said(say_in_a_log, &p);
-    assert_string_equal(text, "1 of 3 runs\n2 of 3 runs\n3 of 3 runs\n");
-    hth_free(text);
-}
-
-static void test_progress_on_a_terminal(void **state)
-{
-    (void)state;
-    struct hth_sim_progress p;
-    char *text = said(say_on_a_terminal, &p);
-    assert_string_equal(text, "\r1 of 2 \033[K\r\033[K");
-    hth_free(text);
-    p.begun_us = hth_sim_clock_us() - 60 * HTH_US_PER_S;
-    assert_float_equal(hth_sim_progress_left_s(&p, 15, 20), 20, 1);
-    assert_float_equal(hth_sim_progress_left_s(&p, 0, 20), 0, 0);
-}
-
 /* ---- a study ------------------------------------------------------------------------------- */
 
 static const struct hth_study_column params[] = {{"x", "place (m)", 0}};
@@ -949,7 +873,7 @@ static void test_report_of_a_table(void **state)
     hth_report_csv(f, sub, "t.csv");
     hth_report_csv(f, sub, "none.csv");
     hth_report_picture(f, sub, "none.svg");
-    assert_ok(hth_report_end(f));
+    assert_ok(hth_report_end(f, sub));
     char *html = read_file("e", "report.html");
     assert_non_null(strstr(html, "<tr><th>name</th><th>value</th></tr>\n"
                                  "<tr><td>&lt;b&gt;</td><td>0.12346</td></tr>\n"
@@ -989,8 +913,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_intervals_are_students),
         cmocka_unit_test(test_only_what_was_measured_counts),
-        cmocka_unit_test(test_progress_in_a_log),
-        cmocka_unit_test(test_progress_on_a_terminal),
         cmocka_unit_test(test_files_do_not_depend_on_threads),
         cmocka_unit_test(test_numbers_in_files),
         cmocka_unit_test(test_events_of_the_first_seed),
