@@ -148,8 +148,13 @@ static void parse_p_fails(struct argp_state *state, char *text, struct hth_avg_a
     char *save = NULL;
     a->p_count = 0;
     for (char *word; (word = next_word(state, "--p-fail", text, &save, a->p_count)) != NULL;
-         text = NULL)
-        a->p_fails[a->p_count++] = parse_p(state, "--p-fail", word);
+         text = NULL) {
+        double p = parse_p(state, "--p-fail", word);
+        for (size_t i = 0; i < a->p_count; i++)
+            if (a->p_fails[i] == p)
+                argp_error(state, "--p-fail '%s': twice the same", word);
+        a->p_fails[a->p_count++] = p;
+    }
 }
 
 static void parse_peers(struct argp_state *state, char *text, struct hth_avg_ask *a)
