@@ -13,6 +13,7 @@
 struct parse_log {
     char message[256]; /* what libcyaml says first */
     char where[128];   /* the innermost place of its backtrace */
+    char field[128];   /* the innermost that is a field: with a name */
 };
 
 HTH_PRINTF(3, 0)
@@ -30,6 +31,8 @@ static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args
     if (strncmp(text, "  in ", 5) == 0) {
         if (log->where[0] == '\0')
             snprintf(log->where, sizeof(log->where), "%.127s", text + 2);
+        if (log->field[0] == '\0' && strstr(text, "field '") != NULL)
+            snprintf(log->field, sizeof(log->field), "%.127s", text + 2);
     } else if (log->message[0] == '\0') {
         snprintf(log->message, sizeof(log->message), "%.255s", text);
     }
@@ -119,6 +122,13 @@ static void nearest_word(struct guess *best, const cyaml_schema_value_t *value, 
     }
 }
 
+/* Whether a pair was expected; a schema can't say that one number stands for two. */
+static bool is_no_pair(const char *message)
+{
+    return strncmp(message, "Expecting SEQUENCE_FIXED", 24) == 0 ||
+           strstr(message, " of 2 min)") != NULL || strstr(message, "(2 max)") != NULL;
+}
+
 static void explain(const struct hth_yaml_kind *kind, const struct parse_log *log, cyaml_err_t code,
                     const char *name, char *error, size_t max)
 {
@@ -135,6 +145,10 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
         nearest_word(&g, kind->schema, value, log->where);
         snprintf(error, max, "%s: unknown value '%.64s' %s; did you mean '%s'?", name, value,
                  log->where, g.text);
+    } else if (is_no_pair(message)) {
+        snprintf(error, max,
+                 "%s: two numbers in brackets, please, as in [5, 50], or [50, 50] for 50 alone %s",
+                 name, log->field);
     } else {
         snprintf(error, max, "%s: %s %s", name, message, log->where);
     }

@@ -212,6 +212,8 @@ enum hth_err hth_avail_parse(const void *data, size_t len, struct hth_avail *out
     if (len > HTH_AVAIL_BYTES_MAX)
         return complain(&r, HTH_E_TOO_LARGE, "%zu bytes; a trace has at most %u", len,
                         HTH_AVAIL_BYTES_MAX);
+    if (len >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3; /* a mark of UTF-8 that spreadsheets write */
     r.by_name = hth_map_new();
     while (p < end && err == HTH_OK) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));

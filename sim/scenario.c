@@ -236,6 +236,21 @@ static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
+/* Partitions that happen and part nobody are none, and nobody meant that. */
+static bool check_partitions(const struct hth_scenario *s, char *error, size_t max)
+{
+    if (s->partitions.every_s.high == 0)
+        return true;
+    if (s->partitions.share.high > 0 && s->partitions.share.low < 1 && s->partitions.for_s.high > 0)
+        return true;
+    snprintf(error, max,
+             s->partitions.for_s.high == 0
+                 ? "partitions.for_s is 0: nothing would be cut"
+                 : "partitions.share must lie between 0 and 1: with none or all of the "
+                   "nodes on one side nothing would be cut");
+    return false;
+}
+
 /* The experts of a neighbourhood lie along one axis. */
 static bool check_load(const struct hth_scenario *s, char *error, size_t max)
 {
@@ -273,8 +288,8 @@ enum hth_err hth_scenario_check(const struct hth_scenario *s, char *error, size_
         return HTH_E_RANGE;
     }
     bool good = check_swarm(s, error, error_max) && check_numbers(s, error, error_max) &&
-                check_load(s, error, error_max) && check_zones(s, error, error_max) &&
-                check_devices(s, error, error_max);
+                check_partitions(s, error, error_max) && check_load(s, error, error_max) &&
+                check_zones(s, error, error_max) && check_devices(s, error, error_max);
     return good ? HTH_OK : HTH_E_RANGE;
 }
 

@@ -6,6 +6,7 @@
 #include "core/yaml.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define OPT     CYAML_FLAG_OPTIONAL
 #define OPT_PTR (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
@@ -288,6 +289,28 @@ static void fill_defaults(const struct filling *f)
     FILL(dht.refresh_s);
 }
 
+/* `$up` where a number should be: that is for somebody who brings its value. */
+static void explain_word(char error[HTH_SCENARIO_ERROR_MAX])
+{
+    const char *word = strstr(error, " value: $");
+    size_t len = strlen(error);
+    if (word == NULL)
+        return;
+    word += strlen(" value: $");
+    snprintf(error + len, HTH_SCENARIO_ERROR_MAX - len,
+             "; `hearth sim vary SCENARIO --vary %.*s=A,B` gives it values",
+             (int)HTH_MIN(strcspn(word, " "), (size_t)32), word);
+}
+
+/* A part of which the file names any key. */
+static bool has_any(const struct filling *f, size_t offset, size_t size)
+{
+    for (size_t i = 0; i < f->given.count; i++)
+        if (f->given.offset[i] >= offset && f->given.offset[i] < offset + size)
+            return true;
+    return false;
+}
+
 enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t len,
                                 struct hth_scenario **out, char error[HTH_SCENARIO_ERROR_MAX])
 {
@@ -295,12 +318,22 @@ enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t le
     char why[256];
     struct filling filling;
     *out = NULL;
-    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_SCENARIO_ERROR_MAX));
+    enum hth_err err = hth_yaml_load(&kind, name, data, len, &value, error, HTH_SCENARIO_ERROR_MAX);
+    if (err != HTH_OK) {
+        explain_word(error);
+        return err;
+    }
     filling.s = value;
     hth_scenario_init(&filling.defaults);
     hth_yaml_find_given(&kind, data, len, &filling.given);
     fill_defaults(&filling);
-    if (hth_scenario_check(value, why, sizeof(why)) != HTH_OK) {
+    bool good = hth_scenario_check(value, why, sizeof(why)) == HTH_OK;
+    if (good && filling.s->swarm.trainers == 0 &&
+        has_any(&filling, offsetof(S, swarm), sizeof(filling.s->swarm))) {
+        snprintf(why, sizeof(why), "swarm needs swarm.trainers, at least one");
+        good = false;
+    }
+    if (!good) {
         snprintf(error, HTH_SCENARIO_ERROR_MAX, "%s: %s", name, why);
         hth_yaml_free(&kind, value);
         return HTH_E_CONFIG;

@@ -22,6 +22,8 @@
  *       - { name: mine, share: 1, profile: mine.yaml, up_mbit: 20, down_mbit: 100 }   # profile.h
  *     churn: { kind: weibull, up_s: [20, 100], down_s: [2, 10], shape: [0.5, 1], silent: 0.5,
  *              providers: 4, provider_up_s: [60, 60], provider_down_s: [5, 5] }
+ *                                       # kind: none, poisson, weibull or diurnal (life.h), which
+ *                                       # has swing: [0, 1] and day_s: 86400 instead of shape
  *     partitions: { every_s: [5, 20], for_s: [2, 8], share: [0.1, 0.5], one_way: 0.5 }
  *     clogs: { every_s: [1, 5], for_s: [1, 5], ways: 4 }
  *     clocks: { skew_ms: [0, 1000], step_ms: [0, 2000], every_s: [5, 20] }

@@ -284,6 +284,10 @@ static void traces_are_read(void **state)
     assert_true(a.peers[0].rows[1].speed == 3.5);
     assert_int_equal(a.peers[1].rows[0].off_us, INT64_MAX);
     hth_avail_clear(&a);
+    /* As spreadsheets write UTF-8. */
+    assert_ok(parse("\xEF\xBB\xBFpeer,on,off,up,down,speed\nbob,3,,0,0,1\n", &a, error));
+    assert_string_equal(a.peers[0].name, "bob");
+    hth_avail_clear(&a);
 }
 
 static void bad_traces_are_named(void **state)
