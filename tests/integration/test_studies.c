@@ -428,7 +428,7 @@ static void test_vary(void **state)
     assert_true(place_exists(p, "out/report.html"));
     size_t len;
     char *script = place_read(place_path(p, "out/plot.gp"), &len);
-    assert_non_null(strstr(script, "\nset xlabel 'latency_ms (ms)' "));
+    assert_non_null(strstr(script, "\nset xlabel 'latency_ms (ms)'"));
     free(script);
     struct proc *proc = START(p, "c", "sim", "vary", place_path(p, "bad.yaml"), "--vary", "far=20");
     assert_int_equal(proc_wait(proc), 3);
