@@ -255,6 +255,7 @@ struct hunt {
     uint64_t next[JOBS_MAX]; /* the index of the seed that the child begins with */
     uint64_t doing[JOBS_MAX];
     bool active[JOBS_MAX]; /* in the middle of `doing` */
+    bool interrupted;
     uint64_t done, failed;
     uint64_t first_failed;
 };
@@ -317,7 +318,7 @@ static bool reap(struct hunt *h, uint32_t child)
     int status = 0;
     while (waitpid(h->pid[child], &status, 0) < 0 && errno == EINTR)
         continue;
-    if (!h->active[child])
+    if (!h->active[child] || h->interrupted)
         return false;
     h->active[child] = false;
     h->done++;
@@ -330,6 +331,17 @@ static bool reap(struct hunt *h, uint32_t child)
     note_failure(h, h->doing[child], line);
     h->next[child] = h->doing[child] - h->r->seed + h->r->jobs;
     return true;
+}
+
+/* Seeds under way are given up: to wait for them would be no answer to an interrupt. */
+static void heed_interrupt(struct hunt *h)
+{
+    if (!hth_sim_interrupted() || h->interrupted)
+        return;
+    h->interrupted = true;
+    for (uint32_t c = 0; c < h->r->jobs; c++)
+        if (h->pid[c] > 0)
+            kill(h->pid[c], SIGTERM);
 }
 
 /* Forks the children, listens until the last has ended. Whether some must be forked again. */
@@ -347,6 +359,7 @@ static bool hunt_round(struct hunt *h, const bool *fork_it)
             hth_cli_say_error("sim hunt: no process for every %uth seed: %s", h->r->jobs,
                               strerror(errno));
         if (h->pid[c] == 0) {
+            signal(SIGINT, SIG_IGN); /* it is the parent's to end its children */
             close(fd[0]);
             child_main(h, c, fd[1]);
             _exit(0);
@@ -358,6 +371,7 @@ static bool hunt_round(struct hunt *h, const bool *fork_it)
             take_message(h, &m);
         else if (n < 0 && errno != EINTR)
             break;
+        heed_interrupt(h);
     }
     close(fd[0]);
     for (uint32_t c = 0; c < h->r->jobs; c++)
@@ -390,7 +404,9 @@ static int hunt_all(struct hunt *h)
         printf(" first=%" PRIu64, h->first_failed);
     if (!whole)
         printf(" missing=%" PRIu64, h->r->seeds - h->done);
-    puts("");
+    puts(h->interrupted ? " interrupted=1" : "");
+    if (h->interrupted && h->failed == 0)
+        return HTH_EXIT_INTERRUPTED;
     return good ? HTH_EXIT_OK : HTH_EXIT_FAILURE;
 }
 
@@ -412,6 +428,7 @@ int hth_sim_hunt_verb(int argc, char **argv)
         r.minutes = 10;
     int code = load(&r);
     if (code == HTH_EXIT_OK) {
+        hth_sim_heed_interrupts();
         hth_sim_progress_begin(&h.progress);
         h.end_us = r.minutes > 0 ? h.progress.begun_us + (int64_t)(r.minutes * 60e6) : INT64_MAX;
         code = hunt_all(&h);

@@ -5,7 +5,9 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 static char *said(struct proc *proc)
 {
@@ -447,6 +449,38 @@ static void test_vary(void **state)
     place_end(p);
 }
 
+/* Whether a process has a handler for that signal by now. */
+static bool catches(const struct proc *proc, int signal)
+{
+    char path[64], line[128];
+    unsigned long long mask = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)proc->pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL)
+        if (strncmp(line, "SigCgt:", 7) == 0)
+            mask = strtoull(line + 7, NULL, 16);
+    fclose(f);
+    return (mask >> (signal - 1) & 1) != 0;
+}
+
+/* A hunt that somebody ends says what it has found, and leaves no process behind. */
+static void test_an_interrupted_hunt(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = START(p, "a", "sim", "hunt", "calm", "--minutes", "60", "--jobs", "2");
+    const struct timespec moment = {.tv_nsec = 5000000};
+    while (!catches(proc, SIGINT))
+        nanosleep(&moment, NULL);
+    proc_signal(proc, SIGINT);
+    assert_int_equal(proc_wait(proc), 130);
+    char *text = said(proc);
+    assert_non_null(strstr(text, " hunt scenario=calm seeds="));
+    assert_non_null(strstr(text, " failed=0 "));
+    assert_non_null(strstr(text, " interrupted=1\n"));
+    free(text);
+}
+
 /* One object for each point, the same from one thread and from two. */
 static void test_convergence(void **state)
 {
@@ -608,6 +642,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_seed, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_nowhere_to_write, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_vary, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_an_interrupted_hunt, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_fidelity, place_setup, place_teardown),
