@@ -15,7 +15,9 @@ struct hth_cache {
     struct hth_map *map;
     struct hth_cache_entry *oldest, *newest;
     struct hth_cache_entry *oldest_answer; /* the oldest that still has its answer */
-    int64_t bytes, bytes_max, age_us;
+    int64_t bytes, bytes_max;
+    int64_t answers, answers_max; /* of the bytes */
+    int64_t age_us;
 };
 
 static void make_key(const struct hth_rpc_request *req, uint8_t key[HTH_HASH_LEN + 16])
@@ -27,18 +29,21 @@ static void make_key(const struct hth_rpc_request *req, uint8_t key[HTH_HASH_LEN
     memcpy(key + HTH_HASH_LEN + 8, &idem.lo, 8);
 }
 
-struct hth_cache *hth_cache_new(int64_t bytes_max, int64_t age_us)
+struct hth_cache *hth_cache_new(int64_t bytes_max, int64_t answers_max, int64_t age_us)
 {
     struct hth_cache *c = hth_new(struct hth_cache);
 
     c->map = hth_map_new();
     c->bytes_max = bytes_max;
+    c->answers_max = answers_max;
     c->age_us = age_us;
     return c;
 }
 
 static void answer_free(struct hth_cache_entry *e)
 {
+    if (e->done && !e->spent)
+        e->cache->answers -= e->bytes - ENTRY_BYTES;
     if (e->cache->oldest_answer == e)
         e->cache->oldest_answer = e->next;
     if (e->has_tensor)
@@ -144,16 +149,16 @@ void hth_cache_answer(const struct hth_cache_entry *entry, struct hth_rpc_reques
  * too much. */
 static void make_room(struct hth_cache *c)
 {
-    while (c->bytes > c->bytes_max && c->oldest != NULL) {
-        struct hth_cache_entry *e = c->oldest_answer;
-        if (e == NULL) {
-            entry_free(c->oldest);
-            continue;
-        }
+    struct hth_cache_entry *e;
+
+    while ((e = c->oldest_answer) != NULL &&
+           (c->bytes > c->bytes_max || c->answers > c->answers_max)) {
         answer_free(e);
         c->bytes -= e->bytes - ENTRY_BYTES;
         e->bytes = ENTRY_BYTES;
     }
+    while (c->bytes > c->bytes_max && c->oldest != NULL)
+        entry_free(c->oldest);
 }
 
 void hth_cache_done_take(struct hth_cache_entry *entry, uint8_t *payload, size_t payload_len,
@@ -181,6 +186,7 @@ void hth_cache_done_take(struct hth_cache_entry *entry, uint8_t *payload, size_t
     if (c->oldest_answer == NULL)
         c->oldest_answer = entry;
     c->bytes += entry->bytes;
+    c->answers += entry->bytes - ENTRY_BYTES;
     while (entry->waiters_count > 0)
         hth_cache_answer(entry, entry->waiters[--entry->waiters_count]);
     make_room(c);

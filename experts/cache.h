@@ -35,7 +35,8 @@ struct hth_cache_entry {
     struct hth_cache *cache;
 };
 
-struct hth_cache *hth_cache_new(int64_t bytes_max, int64_t age_us);
+/* `answers_max` of the bytes_max are for answers; the rest is for keys. */
+struct hth_cache *hth_cache_new(int64_t bytes_max, int64_t answers_max, int64_t age_us);
 /* Waiters must have been answered. */
 void hth_cache_free(struct hth_cache *cache);
 /* NULL when it is not there or too old. */

@@ -80,6 +80,16 @@ static void add_metrics(struct hth_server *s)
         hth_counter(m, "hearth_expert_checkpoints_failed_total", "Checkpoints not written");
 }
 
+/* Answers that are kept draw on the process's budget, from which requests have to be taken in and
+ * answered, too: with all of it kept a host would be BUSY until they are too old. */
+static int64_t answers_max(const struct hth_server_opts *opts, struct hth_rpc *rpc)
+{
+    const struct hth_budget *budget = hth_rpc_budget(rpc);
+
+    return budget != NULL ? HTH_MIN(opts->result_bytes_max, budget->limit_bytes / 4)
+                          : opts->result_bytes_max;
+}
+
 enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_server_opts *opts, struct hth_server **out)
 {
@@ -96,7 +106,7 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->opts.checkpoint_dir = s->checkpoint_dir;
     s->by_key = hth_map_new();
     s->peers = hth_map_new();
-    s->cache = hth_cache_new(opts->result_bytes_max, opts->result_age_us);
+    s->cache = hth_cache_new(opts->result_bytes_max, answers_max(opts, rpc), opts->result_age_us);
     hth_heap_init(&s->aging, hth_srv_aging_less);
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);

@@ -74,7 +74,7 @@ struct hth_server_opts {
     double grad_norm_max;      /* of M dy of each row, M as in store.h; 0: no limit */
     uint32_t microbatch_rows_max; /* the largest M that a backward may declare */
     bool check_finite;            /* of what arrives */
-    int64_t result_bytes_max;     /* kept answers of backwards */
+    int64_t result_bytes_max;     /* kept answers of backwards; at most a quarter of rpc's budget */
     int64_t result_age_us;
     const char *checkpoint_dir;        /* NULL: no checkpoints */
     int64_t checkpoint_period_us;      /* how often a changed expert is written */

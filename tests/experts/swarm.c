@@ -48,6 +48,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     h->env = env;
     opts.network = "test";
     opts.listen = &addr;
+    opts.budget = h->budget;
     assert_ok(hth_rpc_new(env, &opts, &h->rpc));
     h->opts.on_expert = on_expert;
     h->opts.arg = h;

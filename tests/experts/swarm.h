@@ -6,6 +6,7 @@
 #ifndef HTH_TESTS_EXPERTS_SWARM_H
 #define HTH_TESTS_EXPERTS_SWARM_H
 
+#include "core/budget.h"
 #include "experts/client.h"
 #include "experts/server.h"
 #include "sim/world.h"
@@ -20,6 +21,7 @@ struct host {
     struct hth_server *server;
     struct hth_server_opts opts;
     struct hth_expert_opts expert;     /* what host_add changes only the uid of */
+    struct hth_budget *budget;         /* of its endpoint; may be NULL */
     uint32_t layer_first, layer_count; /* experts ffn0.first .. on every boot */
     uint32_t loaded, restored, failed;
     enum hth_err failed_err;

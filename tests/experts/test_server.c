@@ -684,6 +684,42 @@ static void answers_are_kept_within_bounds(void **state)
     world_end(w, &c);
 }
 
+/* What is kept for repeats never takes the room of those who come anew. */
+static void kept_answers_leave_room(void **state)
+{
+    enum { ROWS = 256, BYTES = ROWS * D * 4 };
+    struct hth_world *w = world_new(1);
+    struct host h = host_init();
+    float *x = normals(1, ROWS * D);
+    struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dy = x};
+    struct hth_budget budget;
+    struct answer out;
+    struct caller c;
+
+    (void)state;
+    hth_budget_init(&budget, 8 * BYTES, NULL);
+    h.budget = &budget;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    for (a.key = 1; a.key <= 30; a.key++) {
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_ok(out.status[0]);
+        answer_clear(&out);
+    }
+    assert_true(hth_budget_used(&budget) <= 2 * BYTES);
+    a.key = 30;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_ok(out.err); /* the newest is still there */
+    answer_clear(&out);
+    a.key = 1;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_err(HTH_E_REPLAYED, out.err);
+    assert_int_equal(host_stats(&h).rows_backward, 30 * ROWS);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
 /* More repeats than may wait: BUSY, and everyone has an answer in the end. */
 static void repeats_that_wait_are_bounded(void **state)
 {
@@ -786,6 +822,7 @@ int main(void)
         cmocka_unit_test(busy_when_the_bytes_are_used),
         cmocka_unit_test(backward_is_applied_once),
         cmocka_unit_test(answers_are_kept_within_bounds),
+        cmocka_unit_test(kept_answers_leave_room),
         cmocka_unit_test(repeats_that_wait_are_bounded),
         cmocka_unit_test(options_make_sense),
         cmocka_unit_test(rows_wait_for_company),
