@@ -215,6 +215,24 @@ void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
     return s != NULL ? s->value : NULL;
 }
 
+void hth_map_fetch(const struct hth_map *map, const void *key, size_t key_len)
+{
+    if (map->slots_count > 0)
+        __builtin_prefetch(&map->slots[hash_of(key, key_len) & (map->slots_count - 1)]);
+}
+
+const void *hth_map_guess(const struct hth_map *map, const void *key, size_t key_len)
+{
+    if (map->slots_count == 0)
+        return NULL;
+    uint32_t hash = hash_of(key, key_len);
+    size_t mask = map->slots_count - 1;
+    for (size_t i = hash & mask; map->slots[i].value != NULL; i = (i + 1) & mask)
+        if (map->slots[i].hash == hash && map->slots[i].value != &deleted)
+            return map->slots[i].value;
+    return NULL;
+}
+
 static void copy_key(struct entry *e, uint32_t hash, const void *key, size_t key_len)
 {
     e->hash = hash;

@@ -37,6 +37,11 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
 /* Removes and returns the value, or NULL. */
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len);
 
+/* Has the place where the value stands fetched from memory; nothing else happens. */
+void hth_map_fetch(const struct hth_map *map, const void *key, size_t key_len);
+/* The value or, seldom, another, or NULL: what they point to is not looked at. For fetching it. */
+const void *hth_map_guess(const struct hth_map *map, const void *key, size_t key_len);
+
 /* for (size_t it = 0; (v = hth_map_next(map, &it, &key, &key_len)) != NULL;)  key may be NULL. */
 void *hth_map_next(const struct hth_map *map, size_t *it, const void **key, size_t *key_len);
 

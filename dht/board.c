@@ -234,10 +234,17 @@ static enum hth_err accept(struct hth_board *b, struct hth_record *rec, const ui
     return HTH_OK;
 }
 
+static void entry_key(const struct hth_record *rec, uint8_t out[ENTRY_KEY_BYTES])
+{
+    memcpy(out, rec->owner.b, HTH_PUBKEY_LEN);
+    out[HTH_PUBKEY_LEN] = rec->part;
+    hth_store_u64le(out + HTH_PUBKEY_LEN + 1, rec->network);
+}
+
 static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
                           size_t len, struct hth_record *rec)
 {
-    uint8_t entry_key[ENTRY_KEY_BYTES];
+    uint8_t who[ENTRY_KEY_BYTES];
     __builtin_prefetch(b->opts.cache); /* these come while the rest is looked at */
     __builtin_prefetch(b->entries);
     HTH_TRY(hth_record_peek(data, len, rec));
@@ -246,10 +253,8 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     if (!b->opts.any_network && rec->network != b->topic.network)
         return HTH_E_WRONG_RUN;
     HTH_TRY(hth_record_check_time(rec, hth_wall_us(b->env)));
-    memcpy(entry_key, rec->owner.b, HTH_PUBKEY_LEN);
-    entry_key[HTH_PUBKEY_LEN] = rec->part;
-    hth_store_u64le(entry_key + HTH_PUBKEY_LEN + 1, rec->network);
-    struct entry *e = hth_map_get(b->entries, entry_key, sizeof(entry_key));
+    entry_key(rec, who);
+    struct entry *e = hth_map_get(b->entries, who, sizeof(who));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
     if (e != NULL) { /* they come while the signature is checked */
@@ -262,7 +267,7 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     if (b->stats.bytes - (e != NULL ? e->bytes : 0) + need > b->opts.bytes_max)
         return HTH_E_BUDGET;
     HTH_TRY(check_signature(b, key, data, len, rec));
-    enum hth_err err = accept(b, rec, entry_key, len, e);
+    enum hth_err err = accept(b, rec, who, len, e);
     if (err != HTH_OK && b->opts.cache != NULL)
         hth_record_cache_good(b->env, b->opts.cache, key, data, len);
     return err;
@@ -286,11 +291,35 @@ static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, c
     return err;
 }
 
-static bool on_value(void *arg, const uint8_t *data, size_t len)
+bool hth_board_value(void *arg, const uint8_t *data, size_t len)
 {
     struct window *w = arg;
     (void)!ingest(w->board, &w->key, data, len);
     return true;
+}
+
+void hth_board_ahead(const void *arg, const uint8_t *data, size_t len, uint32_t step)
+{
+    const struct window *w = arg;
+    const struct hth_board *b = w->board;
+    struct hth_record rec;
+    uint8_t key[ENTRY_KEY_BYTES];
+    if (step == 0) {
+        __builtin_prefetch(b->entries);
+        return;
+    }
+    if (hth_record_peek(data, len, &rec) != HTH_OK)
+        return;
+    entry_key(&rec, key);
+    if (step == 1) {
+        hth_map_fetch(b->entries, key, sizeof(key));
+        return;
+    }
+    const struct entry *e = hth_map_guess(b->entries, key, sizeof(key));
+    if (e != NULL) {
+        __builtin_prefetch(e);
+        __builtin_prefetch(&e->heap);
+    }
 }
 
 /* ---- windows ------------------------------------------------------------------------------- */
@@ -309,7 +338,7 @@ static enum hth_err window_open(struct hth_board *b, int64_t epoch)
     w->epoch = epoch;
     hth_topic_key(&b->topic, b->env->crypto, epoch, &w->key);
     b->stats.watches++;
-    return hth_dht_watch(b->dht, &w->key, on_value, w, &w->watch);
+    return hth_dht_watch(b->dht, &w->key, hth_board_value, w, &w->watch);
 }
 
 /* Watches the epochs that matter now and forgets the others. */

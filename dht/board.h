@@ -110,4 +110,9 @@ void hth_note_resume(struct hth_note *note);
 void hth_note_free(struct hth_note *note);
 void hth_note_stats(const struct hth_note *note, struct hth_note_stats *out);
 
+/* What a board's watches call; and, for a simulated world that knows before what comes: that has
+ * fetched from memory what it will touch, a link of the chain with each step from 0 to 2. */
+bool hth_board_value(void *arg, const uint8_t *data, size_t len);
+void hth_board_ahead(const void *arg, const uint8_t *data, size_t len, uint32_t step);
+
 #endif

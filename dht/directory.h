@@ -149,8 +149,9 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
 /* The host answered after all. */
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id);
 
-/* Has fetched from memory what a question about the layer looks at first; nothing else happens. */
-void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer);
+/* Has fetched from memory what choosing a host of the layer looks at, a link of the chain with each
+ * step from 0 to 2; nothing else happens. */
+void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer, uint32_t step);
 /* Asks the DHT anew for a layer's records, for when the watch may have missed something and nothing
  * live is known. Within negative_us after an empty answer it does nothing and returns E_NOT_FOUND;
  * E_AGAIN while an ask is under way. Progress shows through the change callback. */

@@ -65,9 +65,20 @@ size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, u
     return found.count;
 }
 
-void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer)
+void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer, uint32_t step)
 {
-    __builtin_prefetch(dir->layers[layer]);
+    const struct hth_dir_layer *l = dir->layers[layer];
+    if (step == 0) {
+        __builtin_prefetch(l);
+    } else if (step == 1) {
+        __builtin_prefetch(l->postings);
+        __builtin_prefetch(l->view);
+        __builtin_prefetch(&l->view->live_count);
+    } else {
+        hth_postings_fetch(l->postings);
+        for (size_t i = 0; i < HTH_MIN(l->view->live_count, 64u); i += 16)
+            __builtin_prefetch(&l->view->expert[i]);
+    }
 }
 
 void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id *id,

@@ -172,6 +172,12 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
     }
 }
 
+void hth_postings_fetch(const struct hth_postings *p)
+{
+    for (size_t e = 0; e < 64 && e < hth_grid_size(&p->grid); e += 16)
+        __builtin_prefetch(&p->head[e]);
+}
+
 const uint64_t *hth_postings_live(const struct hth_postings *p)
 {
     return p->live;

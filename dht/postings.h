@@ -38,6 +38,8 @@ void hth_postings_owner_moved(struct hth_postings *p, struct hth_claim *claim);
 /* Distinct owners of an expert that are up, through fn, in no particular order. */
 void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
                          void (*fn)(void *arg, void *owner), void *arg);
+/* Has fetched from memory what the first experts' owners are found by. */
+void hth_postings_fetch(const struct hth_postings *p);
 const uint64_t *hth_postings_live(const struct hth_postings *p);
 size_t hth_postings_live_count(const struct hth_postings *p);
 /* Moves with each change of the live set. */

@@ -591,11 +591,14 @@ void sim_dht_push_ahead(const struct sim_event *event)
         __builtin_prefetch((const char *)push->value + 64 * i);
 }
 
-void sim_dht_push_next(const struct sim_event *event)
+void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step)
 {
-    const char *arg = HTH_CONTAINER(event, const struct sim_push, event)->watch->arg;
-    for (size_t i = 0; i < 4; i++)
+    const struct sim_push *push = HTH_CONTAINER(event, const struct sim_push, event);
+    const char *arg = push->watch->arg;
+    for (size_t i = 0; step == 0 && i < 4; i++)
         __builtin_prefetch(arg + 64 * i);
+    if (step > 0 && push->watch->value == w->value_ahead_of)
+        w->value_ahead(arg, push->value->data, push->value->len, step - 1);
 }
 
 void sim_dht_push_event(struct sim_event *event)

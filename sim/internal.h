@@ -69,7 +69,7 @@ struct sim_bucket {
 };
 
 #define SIM_QUEUE_LEVELS 6
-#define SIM_QUEUE_AHEAD  5
+#define SIM_QUEUE_AHEAD  7
 
 struct sim_level;
 
@@ -325,6 +325,8 @@ struct hth_world {
     struct hth_node *current; /* whose event is being handled */
     hth_fn *ahead_of;         /* the fn of timers */
     void (*timer_ahead)(const void *arg, uint32_t step);
+    hth_dht_value_fn *value_ahead_of; /* the fn of watches */
+    hth_value_ahead_fn *value_ahead;
 
     struct hth_rng root, link_rng, chaos_rng, dht_rng, job_rng;
     struct hth_node **nodes;
@@ -454,10 +456,10 @@ void sim_dht_put_event(struct hth_dht_put *put);
 void sim_dht_get_event(struct hth_dht_get *get);
 void sim_dht_watch_event(struct hth_dht_watch *watch);
 void sim_dht_push_event(struct sim_event *event);
-/* Fetch what that event will touch, while others are handled; the second what lies behind what the
- * first has fetched. */
+/* Fetch what that event will touch, while others are handled; the second, step by step from 0, what
+ * lies behind what was fetched before. */
 void sim_dht_push_ahead(const struct sim_event *event);
-void sim_dht_push_next(const struct sim_event *event);
+void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step);
 void sim_dht_sweep(struct hth_world *w);
 /* Withdraws and cancels all of a node without callbacks; the handles stay until the sweep. */
 void sim_dht_disconnect(struct hth_node *node);

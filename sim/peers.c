@@ -4,6 +4,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "dht/announce.h"
+#include "dht/board.h"
 #include "dht/directory.h"
 #include "rpc/rpc.h"
 #include "sim/leftovers.h"
@@ -330,8 +331,8 @@ static void tick_ahead(const void *arg, uint32_t step)
     const struct peer *p = arg;
     if (step > 0) {
         if (p->directory != NULL)
-            hth_directory_fetch(p->directory, p->layer);
-        if (p->rpc != NULL)
+            hth_directory_fetch(p->directory, p->layer, step - 1);
+        if (step == 1 && p->rpc != NULL)
             hth_rpc_fetch(p->rpc);
         return;
     }
@@ -450,6 +451,7 @@ enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts 
     s->strict_from_us = INT64_MAX;
     s->peers = hth_new_array(struct peer, opts->count);
     hth_world_timer_ahead(world, on_tick, tick_ahead);
+    hth_world_value_ahead(world, hth_board_value, hth_board_ahead);
     hth_rng_init(&rng, hth_world_trace_hash(world) ^ UINT64_C(0x5045455253));
     for (uint32_t i = 0; i < opts->count; i++)
         make_node(s, i, &rng);

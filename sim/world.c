@@ -219,7 +219,7 @@ static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
         __builtin_prefetch(conn->end[0].arg);
         __builtin_prefetch((const char *)conn->end[0].arg + 64);
     } else if (e->kind == SIM_PUSH) {
-        sim_dht_push_next(e);
+        sim_dht_push_next(w, e, 0);
     }
 }
 
@@ -234,11 +234,29 @@ static const struct hth_stream *called_by(const struct sim_event *e)
     return conn->stage == SIM_HELLO_REPLY ? &conn->end[0] : NULL;
 }
 
+/* The two kinds whose memory lies behind many links: their owners know the way. */
+static void fetch_chain(const struct hth_world *w, const struct sim_event *e, uint32_t step)
+{
+    if (e->kind == SIM_TIMER)
+        tell_timer(w, e, step);
+    else if (e->kind == SIM_PUSH)
+        sim_dht_push_next(w, e, step);
+}
+
+static void fetch_second(const struct hth_world *w, const struct sim_event *e)
+{
+    fetch_chain(w, e, 2);
+}
+
+static void fetch_third(const struct hth_world *w, const struct sim_event *e)
+{
+    fetch_chain(w, e, 3);
+}
+
 static void fetch_behind_arg(const struct hth_world *w, const struct sim_event *e)
 {
     const struct hth_stream *reader = called_by(e);
-    if (e->kind == SIM_TIMER)
-        tell_timer(w, e, 1);
+    fetch_chain(w, e, 1);
     if (reader != NULL && reader->held && reader->ops != NULL && reader->ops->ahead != NULL)
         reader->ops->ahead(reader->arg);
 }
@@ -259,12 +277,14 @@ static void look_ahead(struct hth_world *w)
 {
     struct sim_queue *q = &w->queue;
     q->opened = false;
-    if (q->ahead[4] != NULL)
-        __builtin_prefetch(q->ahead[4]->slots);
-    for_each(w, q->ahead[3], fetch_far);
-    for_each(w, q->ahead[2], fetch_parts);
-    for_each(w, q->ahead[1], fetch_arg);
-    for_each(w, q->ahead[0], fetch_behind_arg);
+    if (q->ahead[6] != NULL)
+        __builtin_prefetch(q->ahead[6]->slots);
+    for_each(w, q->ahead[5], fetch_far);
+    for_each(w, q->ahead[4], fetch_parts);
+    for_each(w, q->ahead[3], fetch_arg);
+    for_each(w, q->ahead[2], fetch_behind_arg);
+    for_each(w, q->ahead[1], fetch_second);
+    for_each(w, q->ahead[0], fetch_third);
 }
 
 /* Its process would have to run for it; what leaves its sockets does not. */
@@ -373,6 +393,12 @@ void hth_world_timer_ahead(struct hth_world *w, hth_fn *fn,
 {
     w->ahead_of = fn;
     w->timer_ahead = ahead;
+}
+
+void hth_world_value_ahead(struct hth_world *w, hth_dht_value_fn *fn, hth_value_ahead_fn *ahead)
+{
+    w->value_ahead_of = fn;
+    w->value_ahead = ahead;
 }
 
 /* ---- the world ----------------------------------------------------------------------------- */

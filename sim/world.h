@@ -97,10 +97,14 @@ bool hth_world_run_until_idle(struct hth_world *world, int64_t duration_us);
 void hth_world_at(struct hth_world *world, int64_t at_us, hth_fn *fn, void *arg);
 
 /* Some events before a timer with this fn goes off, ahead is called with the timer's arg and step
- * 0, and some later with step 1, to have fetched from memory what fn will touch, and then what lies
- * behind that. Of one fn; nothing depends on it but time. */
+ * 0, some later with step 1, and so on to 3, to have fetched from memory what fn will touch, a link
+ * of the chain after the other. Of one fn; nothing depends on it but time. */
 void hth_world_timer_ahead(struct hth_world *world, hth_fn *fn,
                            void (*ahead)(const void *arg, uint32_t step));
+/* The same for the values that watches with this fn are about to be told, with steps 0 to 2. */
+typedef void hth_value_ahead_fn(const void *arg, const uint8_t *data, size_t len, uint32_t step);
+void hth_world_value_ahead(struct hth_world *world, hth_dht_value_fn *fn,
+                           hth_value_ahead_fn *ahead);
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 

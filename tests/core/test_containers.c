@@ -89,6 +89,26 @@ static void holder_set(struct holder *h, uint64_t n)
     memcpy(h->key + 20, &n, sizeof(n));
 }
 
+static void test_map_guesses_what_is_there(void **state)
+{
+    (void)state;
+    struct hth_map *map = hth_map_new();
+    static int values[100];
+    uint64_t key = 1;
+    assert_null(hth_map_guess(map, &key, sizeof(key)));
+    hth_map_fetch(map, &key, sizeof(key));
+    for (key = 0; key < 100; key++)
+        hth_map_put_u64(map, key, &values[key]);
+    for (key = 0; key < 100; key += 2)
+        hth_map_del_u64(map, key);
+    for (key = 0; key < 200; key++) {
+        hth_map_fetch(map, &key, sizeof(key));
+        assert_ptr_equal(hth_map_guess(map, &key, sizeof(key)), hth_map_get_u64(map, key));
+    }
+    assert_int_equal(hth_map_count(map), 50);
+    hth_map_free(map);
+}
+
 /* In the order in which they were put, and with their own keys. */
 static void check_holders(const struct hth_map *map, size_t count)
 {
@@ -249,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map_against_array),
         cmocka_unit_test(test_map_iterates_in_insertion_order),
+        cmocka_unit_test(test_map_guesses_what_is_there),
         cmocka_unit_test(test_map_of_holders_against_array),
         cmocka_unit_test(test_map_of_holders_that_go),
         cmocka_unit_test(test_map_with_a_secret),
