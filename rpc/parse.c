@@ -226,7 +226,7 @@ static bool was_said(struct hth_frame *f, const uint8_t *meta, enum hth_err *err
 /* One that took no memory beyond the arena's first part reads the same whatever the budget is. */
 static void note_said(const struct hth_frame *f, const uint8_t *meta)
 {
-    if (f->header.meta_len > SAID_BYTES_MAX || f->arena.chunks != NULL)
+    if (f->header.meta_len == 0 || f->header.meta_len > SAID_BYTES_MAX || f->arena.chunks != NULL)
         return;
     said.len = f->header.meta_len;
     memcpy(said.meta, meta, said.len);

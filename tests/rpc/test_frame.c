@@ -332,6 +332,14 @@ static void a_hello_that_was_said_before_means_the_same(void **state)
     assert_string_equal(kept.frame.msg.u.hello.network, "mine");
     feeder_clear(&other);
     feeder_clear(&kept);
+    const struct hth_frame_header empty = {.version = 1, .type = HTH_FRAME_HELLO};
+    hth_frame_header_write(&empty, bytes);
+    for (int i = 0; i < 2; i++) {
+        feeder_init(&f, 1 << 20, 100000);
+        assert_ok(feed(&f, bytes, HTH_FRAME_HEADER_BYTES));
+        assert_string_equal(f.frame.msg.u.hello.network, "");
+        feeder_clear(&f);
+    }
 }
 
 /* A stream of all frames, with bodies thrown away, comes out as the same stream of heads. */
