@@ -206,7 +206,8 @@ static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r
 
 /* Everybody brings as much more as it had a part in what there was. Those who are enough meet in
  * other lines: a row that is a moment late would be mixed with who is there again. Others may still
- * meet the rest. */
+ * meet the rest. They do so but once: on a grid rows find different sums after a disturbance, and
+ * those who go on for the second time would wait for those who do for the first, in other lines. */
 static void gather_the_rest(struct hth_trainer *t, double met, bool enough)
 {
     struct hth_batch *b = &t->batch;
@@ -216,7 +217,7 @@ static void gather_the_rest(struct hth_trainer *t, double met, bool enough)
             (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
     t->stats.share.short_of++;
     b->goes++;
-    b->lines = enough ? b->goes : 0;
+    b->lines = enough;
     b->brought = met;
     b->need = (uint64_t)ceil(need); /* more than we had, as the target is more than was met */
     hth_batch_put_back(t);

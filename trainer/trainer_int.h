@@ -114,7 +114,7 @@ struct hth_batch {
     double weight;       /* behind `common` */
     uint64_t origin;     /* whose values are in it (lineage.h) */
     uint32_t goes;       /* averages of this step that were short of the target */
-    uint32_t lines;      /* as many times others are looked for in new lines */
+    uint32_t lines;      /* 1: others are looked for in the lines of those who go on */
     double brought;      /* samples that its group had in the last of them */
     uint64_t need;       /* of our own before the next */
     int64_t missed_us;   /* when an average of this step had no quorum last; 0: all had */

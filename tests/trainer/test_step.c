@@ -468,12 +468,15 @@ static void test_short_again_and_again(void **state)
 {
     struct fixture *f = begin(8, "8");
     uint64_t turns = 0;
+    uint32_t kind = 0;
 
     (void)state;
     for (double met = 40; stats(f).steps_shared == 0; met++) {
         struct hth_avg_result r;
 
         assert_true(next_offer(f) <= MOST);
+        assert_true(turns < 2 || f->offer.kind == kind); /* all who go on meet */
+        kind = f->offer.kind;
         r = good(f);
         r.weight_met = met;
         answer(f, &r);
