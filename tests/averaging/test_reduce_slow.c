@@ -437,7 +437,7 @@ static void test_one_slow_line(void **state)
     enum { COUNT = 1 << 22 };
     static const double waited[][2] = {{100, 100}, {20, 20}, {20, 100}, {100, 1}, {100, 0.01}};
     static const double given_up[][2] = {{10, 10}, {10, 100}};
-    static const double hopeless[][2] = {{4, 4}, {1, 1}, {1, 100}, {1, 1e6}};
+    static const double hopeless[][2] = {{5, 5}, {1, 1}, {1, 100}, {1, 1e6}};
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(waited); i++) {
         struct cost c = with_one_slow(waited[i][0], waited[i][1], COUNT);
