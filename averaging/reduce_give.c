@@ -363,6 +363,8 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
         .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
         .trace_id = s->part,
     };
+    memcpy(&opts.idem.hi, r->group.b, sizeof(opts.idem.hi));
+    opts.idem.lo = s->part;
     s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
     if (err == HTH_E_QUEUE_FULL) {
