@@ -40,7 +40,7 @@ enum hth_err hth_sim_spread(const struct hth_sim_work *work, uint64_t count,
                             uint32_t threads) HTH_MUST;
 
 /* From here on the first SIGINT makes hth_sim_spread hand out no more indices, so that what is done
- * can be shown; the second ends the process. */
+ * can be shown; the second ends the process. Where SIGINT is ignored it stays so. */
 void hth_sim_heed_interrupts(void);
 bool hth_sim_interrupted(void);
 

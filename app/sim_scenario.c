@@ -318,7 +318,8 @@ static bool reap(struct hunt *h, uint32_t child)
     int status = 0;
     while (waitpid(h->pid[child], &status, 0) < 0 && errno == EINTR)
         continue;
-    if (!h->active[child] || h->interrupted)
+    bool given_up = h->interrupted && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+    if (!h->active[child] || given_up)
         return false;
     h->active[child] = false;
     h->done++;
@@ -330,7 +331,7 @@ static bool reap(struct hunt *h, uint32_t child)
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), again);
     note_failure(h, h->doing[child], line);
     h->next[child] = h->doing[child] - h->r->seed + h->r->jobs;
-    return true;
+    return !h->interrupted;
 }
 
 /* Seeds under way are given up: to wait for them would be no answer to an interrupt. */

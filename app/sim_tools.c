@@ -98,8 +98,8 @@ static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
 {
-    static const char text[] = "\nhearth: interrupted: runs under way are ended, what is complete "
-                               "is shown; once more to stop at once\n";
+    static const char text[] = "\nhearth: interrupted: runs under way are waited for, then what is "
+                               "complete is shown; once more to stop at once\n";
     int saved = errno;
     (void)number;
     interrupted = 1;
@@ -110,8 +110,11 @@ static void on_interrupt(int number)
 
 void hth_sim_heed_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
+    /* Who started us in the background of a script, or with nohup, wants no Ctrl-C to reach us. */
+    if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+        return;
     sigaction(SIGINT, &action, NULL);
 }
 

@@ -15,13 +15,14 @@
  *   deafening a host that announces itself likewise and answers 3e38 to everything, both ways: two
  *             of them are infinite
  *   loud      the same with 1e9, which no sum minds
+ *   naysayer  lacks half of the experts that it announces, says so in two ways, and gives back
+ *             what it is asked for the others
  *   forgetful lacks the first expert of each layer, says so, and gives back what it is asked for
- * the others: most of what it answers is good postponer a host that takes nothing: BUSY, it says,
- * come back at once prude     gives back what it is asked, and takes no gradient: too large, it
- * says of each naysayer  lacks half of the experts that it announces, says so in two ways, and
- * gives back what it is asked for the others forger    fills the layers' keys with records that
- * others seem to have signed, with its own that claim what is not there, with old and future ones,
- * and with noise
+ *             the others: most of what it answers is good
+ *   prude     gives back what it is asked, and takes no gradient: too large, it says of each
+ *   postponer a host that takes nothing: BUSY, it says, come back at once
+ *   forger    fills the layers' keys with records that others seem to have signed, with its own
+ *             that claim what is not there, with old and future ones, and with noise
  *
  * And those who lie to the averaging; where nobody averages they do nothing:
  *

@@ -159,12 +159,29 @@ static int remove_dir(void **state)
     return rmdir(dir);
 }
 
+/* As under nohup: Ctrl-C at the terminal is for others. */
+static void test_an_ignored_interrupt_stays_ignored(void **state)
+{
+    (void)state;
+    void (*before)(int) = signal(SIGINT, SIG_IGN);
+    assert_ptr_not_equal(before, SIG_ERR);
+    hth_sim_heed_interrupts();
+    raise(SIGINT);
+    assert_false(hth_sim_interrupted());
+    signal(SIGINT, SIG_DFL);
+    hth_sim_heed_interrupts();
+    raise(SIGINT);
+    assert_true(hth_sim_interrupted());
+    signal(SIGINT, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress_in_a_log),
         cmocka_unit_test(test_progress_on_a_terminal),
         cmocka_unit_test(test_a_file_is_whole_or_as_it_was),
+        cmocka_unit_test(test_an_ignored_interrupt_stays_ignored),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -290,6 +290,8 @@ struct proc *place_start_program(struct place *p, const char *program, const cha
 {
     char *argv[ARGS_MAX] = {(char *)program};
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t heeded;
     assert_true(p->proc_count < PLACE_PROCS_MAX);
     struct proc *proc = &p->proc[p->proc_count];
     *proc = (struct proc){.place = p, .code = STILL_RUNS};
@@ -305,8 +307,15 @@ struct proc *place_start_program(struct place *p, const char *program, const cha
     int bad = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     bad |= posix_spawn_file_actions_addopen(&actions, 1, proc->out, O_WRONLY | O_CREAT, 0600);
     bad |= posix_spawn_file_actions_addopen(&actions, 2, proc->err, O_WRONLY | O_CREAT, 0600);
+    /* Also where whoever runs the tests ignores it, as in the background of a script. */
+    assert_int_equal(posix_spawnattr_init(&attr), 0);
+    sigemptyset(&heeded);
+    sigaddset(&heeded, SIGINT);
+    bad |= posix_spawnattr_setsigdefault(&attr, &heeded);
+    bad |= posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
     if (bad == 0)
-        bad = posix_spawn(&proc->pid, program, &actions, NULL, argv, environ);
+        bad = posix_spawn(&proc->pid, program, &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     if (bad != 0)
         fail_msg("%s can't be started: %s", program, strerror(bad));
