@@ -149,6 +149,7 @@ int hth_scenario_load(const char *scenario, const char *word, const char *value,
     uint8_t *data = hth_scenario_slurp(out->path, HTH_SCENARIO_BYTES_MAX, &len);
     if (data == NULL)
         return HTH_EXIT_CONFIG;
+    out->text = hth_strdup((const char *)data);
     int code = word != NULL ? fill_in(out, word, value, &data, &len) : HTH_EXIT_OK;
     if (code == HTH_EXIT_OK) {
         enum hth_err err = hth_scenario_parse(out->path, data, len, &out->file, error);
@@ -166,4 +167,6 @@ void hth_scenario_unload(struct hth_loaded_scenario *s)
         hth_profile_free((struct hth_profile *)s->file->devices[i].measured);
     hth_scenario_free(s->file);
     s->file = NULL;
+    hth_free(s->text);
+    s->text = NULL;
 }

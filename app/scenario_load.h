@@ -15,6 +15,7 @@
 struct hth_loaded_scenario {
     char path[4096];
     char key[HTH_SCENARIO_KEY_MAX]; /* in whose value the `$word` stands first; or empty */
+    char *text;                     /* as it was read */
     struct hth_scenario *file;
 };
 

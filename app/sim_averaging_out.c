@@ -28,8 +28,7 @@ static enum hth_err write_config(const struct hth_avg_request *r)
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
     if (f == NULL)
         return HTH_E_IO;
-    fprintf(f, "{\n\"study\":\"averaging\",\"version\":\"%s\",\"command\":", HTH_VERSION);
-    hth_study_json_text(f, r->command);
+    hth_study_config_begin(f, "averaging", r->command);
     fprintf(f, ",\n\"seed\":%llu,\"rounds\":%u,\"cap\":%u,\"columns\":%u,\n\"runs\":[\n",
             (unsigned long long)s->opts.base.seed, s->opts.base.rounds, s->opts.base.cap,
             HTH_PURE_COLUMNS);

@@ -216,6 +216,11 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
 
 static int run_study(struct vary *v)
 {
+    const char *sources[2 * SCENARIOS_MAX + 1] = {NULL};
+    for (size_t n = 0; n < v->name_count; n++) {
+        sources[2 * n] = v->loaded[n * v->value_count].path;
+        sources[2 * n + 1] = v->loaded[n * v->value_count].text;
+    }
     char *label = label_of(v);
     const struct hth_study_column param = {v->word, label, decimals_of(v)};
     bool swarm = v->loaded[0].file->swarm.trainers > 0;
@@ -236,6 +241,7 @@ static int run_study(struct vary *v)
         .metric_count = METRICS,
         .panel_count = swarm ? SWARM_PANELS : HTH_ARRAY_LEN(panels) - PEERS_FIRST,
         .point_count = v->count,
+        .sources = sources,
         .run = run};
     int code = hth_exit_of(hth_study_run(&study, &v->flags));
     hth_free(label);

@@ -100,6 +100,8 @@ struct hth_study {
      * points that were asked for. NULL, or a heap string. May be NULL. */
     char *(*verdict)(void *arg, const struct hth_study *shown, const struct hth_study_mean *means);
     void *arg;
+    /* Files that say what was run, for config.json: path, text, path, text, NULL. May be NULL. */
+    const char *const *sources;
     const struct hth_study_gaps *gaps; /* study_gaps.h; set by hth_study_run */
 };
 
@@ -203,6 +205,8 @@ enum hth_err hth_study_write(const struct hth_study *study, const struct hth_stu
 enum hth_err hth_study_write_runs(const struct hth_study *study,
                                   const struct hth_study_flags *flags,
                                   const double *values) HTH_MUST;
+/* What config.json begins with: study, program and command. */
+void hth_study_config_begin(FILE *to, const char *study, const char *command);
 /* A string of JSON, quotes included. */
 void hth_study_json_text(FILE *to, const char *text);
 /* ",1.5" for a CSV file; what is not a number stays empty. */

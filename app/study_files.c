@@ -38,16 +38,37 @@ void hth_study_json_text(FILE *to, const char *text)
     fputc('"', to);
 }
 
+void hth_study_config_begin(FILE *to, const char *study, const char *command)
+{
+    fprintf(to, "{\n\"study\":\"%s\",\"version\":\"%s\",\"build\":\"%s\",\n\"command\":", study,
+            HTH_VERSION, HTH_BUILD);
+    hth_study_json_text(to, command);
+}
+
+static void write_sources(FILE *f, const struct hth_study *s)
+{
+    if (s->sources == NULL)
+        return;
+    for (const char *const *at = s->sources; *at != NULL; at += 2) {
+        fputs(at == s->sources ? "\"sources\":[\n{\"path\":" : ",\n{\"path\":", f);
+        hth_study_json_text(f, at[0]);
+        fputs(",\"text\":", f);
+        hth_study_json_text(f, at[1]);
+        fputc('}', f);
+    }
+    fputs("],\n", f);
+}
+
 static enum hth_err write_config(const struct hth_study *s, const struct hth_study_flags *flags)
 {
     FILE *f = hth_sim_create(flags->out, "config.json");
     if (f == NULL)
         return HTH_E_IO;
-    fprintf(f, "{\n\"study\":\"%s\",\"version\":\"%s\",\n\"command\":", s->name, HTH_VERSION);
-    hth_study_json_text(f, flags->command);
+    hth_study_config_begin(f, s->name, flags->command);
     fprintf(f, ",\n\"seed\":%llu,\"seeds\":%llu,\n", (unsigned long long)flags->seed,
             (unsigned long long)flags->seeds);
     hth_study_config_gaps(f, s);
+    write_sources(f, s);
     fputs("\"points\":[\n", f);
     for (size_t i = 0; i < s->point_count; i++) {
         fputc('{', f);

@@ -428,6 +428,12 @@ static void test_vary(void **state)
     assert_close(ms[1] - ms[0], 2 * 180, 0.1, 0);
     free(one);
     assert_true(place_exists(p, "out/report.html"));
+    json_t *config = json_load_file(place_path(p, "out/config.json"), 0, NULL);
+    json_t *source = json_array_get(json_object_get(config, "sources"), 0);
+    assert_string_equal(json_string_value(json_object_get(source, "path")), path);
+    assert_string_equal(json_string_value(json_object_get(source, "text")), good);
+    assert_non_null(json_object_get(config, "build"));
+    json_decref(config);
     size_t len;
     char *script = place_read(place_path(p, "out/plot.gp"), &len);
     assert_non_null(strstr(script, "\nset xlabel 'latency_ms (ms)'"));
