@@ -245,6 +245,31 @@ static void stand_in_crypto_refuses_what_the_real_one_would(void **state)
     }
 }
 
+/* Every bit counts, in whole blocks of 32 bytes and behind them, and so does the length. */
+static void stand_in_signatures_cover_all_of_a_message(void **state)
+{
+    static const size_t lens[] = {1, 31, 32, 33, 64, 100, 136, 200};
+    (void)state;
+    const struct hth_crypto *c = hth_sim_crypto();
+    struct hth_secret secret = {{1}};
+    struct hth_pubkey key;
+    uint8_t text[200] = {0}, sig[HTH_SIG_LEN];
+    c->public_of(&secret, &key);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(lens); i++) {
+        size_t len = lens[i];
+        c->sign(&secret, text, len, sig);
+        assert_ok(c->verify(&key, text, len, sig));
+        for (size_t bit = 0; bit < 8 * len; bit++) {
+            text[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            assert_err(HTH_E_BAD_SIGNATURE, c->verify(&key, text, len, sig));
+            text[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        for (size_t other = 0; other <= sizeof(text); other++)
+            if (other != len)
+                assert_err(HTH_E_BAD_SIGNATURE, c->verify(&key, text, other, sig));
+    }
+}
+
 /* ---- boot, crash, halt --------------------------------------------------------------------- */
 
 struct app {
@@ -411,6 +436,7 @@ int main(void)
         cmocka_unit_test(scenario_events),
         cmocka_unit_test(clocks_and_identities),
         cmocka_unit_test(stand_in_crypto_refuses_what_the_real_one_would),
+        cmocka_unit_test(stand_in_signatures_cover_all_of_a_message),
         cmocka_unit_test(crash_and_restart),
         cmocka_unit_test(the_end_of_the_world_halts_everyone),
         cmocka_unit_test(fault_sites),
