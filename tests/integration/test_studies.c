@@ -487,6 +487,46 @@ static void test_an_interrupted_hunt(void **state)
     free(text);
 }
 
+/* A child of it that has computed for a while. */
+static int busy_child(const struct proc *proc)
+{
+    const struct timespec moment = {.tv_nsec = 5000000};
+    char path[96];
+    for (unsigned long ticks = 0;; nanosleep(&moment, NULL)) {
+        int child = 0;
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)proc->pid, (int)proc->pid);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        bool known = fscanf(f, "%d", &child) == 1;
+        fclose(f);
+        snprintf(path, sizeof(path), "/proc/%d/stat", child);
+        f = known ? fopen(path, "r") : NULL;
+        if (f != NULL &&
+            fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu", &ticks) != 1)
+            ticks = 0;
+        if (f != NULL)
+            fclose(f);
+        if (ticks >= 5)
+            return child;
+    }
+}
+
+/* What a child died of was found, though somebody ends the hunt before its round is over. A seed of
+ * this scenario takes seconds. */
+static void test_hunt_interrupted_after_a_crash(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = START(p, "a", "sim", "hunt", "grid", "--minutes", "60", "--jobs", "2");
+    assert_int_equal(kill(busy_child(proc), SIGKILL), 0);
+    proc_signal(proc, SIGINT);
+    assert_int_equal(proc_wait(proc), 1);
+    char *text = said(proc);
+    assert_non_null(strstr(text, "why=\"ended by signal 9\""));
+    assert_non_null(strstr(text, "FAIL hunt scenario=grid seeds=1 failed=1 "));
+    assert_non_null(strstr(text, " interrupted=1\n"));
+    free(text);
+}
+
 /* One object for each point, the same from one thread and from two. */
 static void test_convergence(void **state)
 {
@@ -649,6 +689,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nowhere_to_write, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_vary, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_an_interrupted_hunt, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_hunt_interrupted_after_a_crash, place_setup,
+                                        place_teardown),
         cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_fidelity, place_setup, place_teardown),
