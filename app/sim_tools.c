@@ -98,8 +98,8 @@ static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
 {
-    static const char text[] = "\nhearth: interrupted: runs under way are waited for, then what is "
-                               "complete is shown; once more to stop at once\n";
+    static const char text[] = "\nhearth: interrupted: nothing more is begun, and what is complete "
+                               "will be shown; once more to stop at once\n";
     int saved = errno;
     (void)number;
     interrupted = 1;
