@@ -6,7 +6,8 @@
  * come a little late, so where cells move with every round, a peer that is said to be in an earlier
  * one only *may* come: it has moved since. Who was dropped from a group or let others wait is not
  * expected again before it was heard again or a newer note of it was seen: a dead peer's last note
- * lives on for a while.
+ * lives on for a while. And notes cost nothing: for who was not in the average of a step that it
+ * says it is at, or beyond, a newer one is no reason to be expected.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,7 @@ bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
     if (s == NULL)
         return false;
     (void)hth_match_heard(mp->match, &p->id, p->note.schema, &heard_us, NULL);
-    if (s->issued_us == p->issued_us && heard_us <= s->at_us)
+    if ((s->vain || s->issued_us == p->issued_us) && heard_us <= s->at_us)
         return true;
     hth_map_del(mp->suspects, p->id.b, sizeof(p->id.b));
     hth_free(s);
@@ -351,17 +352,45 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < g->count; i++)
+        if (hth_peer_id_eq(&g->member[i].id, id))
+            return true;
+    return false;
+}
+
+/* It says that it is at this step, or beyond, and was not in its average: what it says counts for
+ * nothing until it speaks. Who looks in a line tells all others of it. */
+static void note_absent(struct moshpit *mp, const struct hth_peer_id *id)
+{
+    struct suspect *s;
+
+    hth_moshpit_suspect(mp, id);
+    s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    if (s != NULL)
+        s->vain = true;
+    hth_roster_apart(mp->roster, id);
+}
+
 /* Who looks tells those whom it knows, and a client dials for that. Of two, besides, the other is
  * all that keeps this one from going on alone, and it may be a word of nobody, due in some line or
  * in none. */
-void hth_moshpit_look_over(struct moshpit *mp, bool alone)
+void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *r)
 {
+    struct moshpit *mp = s->mp;
     const struct hth_roster_peer *p;
-    bool all = alone && hth_roster_population(mp->roster, NULL) <= 2;
+    bool all = r->reason == HTH_AVG_ALONE && hth_roster_population(mp->roster, NULL) <= 2;
+    bool line = s->shape.dims == 1 && s->offer.sweep != HTH_AVG_SWEEP_AUTO && r->group != NULL;
 
-    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++)
-        if (has_values(mp, p) && !is_connected(mp, &p->id) && (all || p->note.addr.family == 0))
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
+        if (!has_values(mp, p))
+            continue;
+        if (!is_connected(mp, &p->id) && (all || p->note.addr.family == 0))
             hth_roster_deaf(mp->roster, &p->id);
+        if (line && p->step >= s->offer.sweep && !is_member(r->group, &p->id))
+            note_absent(mp, &p->id);
+    }
 }
 
 /* In which round that peer is; or was at that time, if it was one of ours then. */

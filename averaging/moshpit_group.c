@@ -278,7 +278,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
     if (s->offered && !s->stands_in)
-        hth_moshpit_look_over(s->mp, r->reason == HTH_AVG_ALONE);
+        hth_moshpit_look_over(s, r);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
     info->axis = hth_avg_axis(&s->shape, s->round);

@@ -70,6 +70,7 @@ struct suspect {
     int64_t issued_us; /* of the note that it was known by then */
     int64_t at_us;
     int64_t lost_us; /* its connection; 0: it was not */
+    bool vain;       /* it let us wait in vain: a newer note is no reason to do so again */
 };
 
 struct moshpit {
@@ -180,8 +181,9 @@ void hth_moshpit_looked(struct sweep *s, bool met);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 /* The same of somebody who did not answer, or did not come and may not be there at all. */
 void hth_moshpit_deaf(struct moshpit *mp, const struct hth_peer_id *id);
-/* A look has ended: who should have come and never spoke may be a word of nobody. */
-void hth_moshpit_look_over(struct moshpit *mp, bool alone);
+/* A look of s has ended: who should have come and did not is not counted on any more, and who never
+ * spoke may be a word of nobody. */
+void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *r);
 /* The same of somebody whose connection was lost; and whether one was since then, and it has not
  * spoken again. */
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id);

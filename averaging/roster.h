@@ -152,7 +152,8 @@ void hth_roster_deaf(struct hth_roster *roster, const struct hth_peer_id *id);
  * said. Its note may be late: the later step counts, and for a note's life it is not lost from
  * sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
-/* Its clock and ours are too far apart to meet: its samples do not count until it is heard. */
+/* It does not meet us, as its clock and ours are too far apart, or it did not come to the step that
+ * it says it is at: its samples do not count until it is heard. */
 void hth_roster_apart(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Who met nobody that should have come asks for notes and renews its own, 5 s long or until: */
 void hth_roster_seek(struct hth_roster *roster);
