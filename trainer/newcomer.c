@@ -333,7 +333,9 @@ static void wait_for_state(struct hth_trainer *t)
     }
     if (n->alone_since_us == 0)
         n->alone_since_us = now;
-    if (!n->was_ready && now - n->alone_since_us < t->opts.share.look_us)
+    /* Who yields was in step, and may be ahead of those to whom it does. */
+    if ((!n->was_ready || n->yields_to.step != 0) &&
+        now - n->alone_since_us < t->opts.share.look_us)
         return;
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;

@@ -192,9 +192,46 @@ static void at_any_moment(void **state)
         (void)check_seeds(&(struct cut){parts[k].grid, parts[k].members, parts[k].away, true});
 }
 
+/* Two who were parted for long step each by itself. Who yields then waits for the other, whose
+ * step may be an earlier one, and does not yield ten times a second. */
+static void who_yields_waits(void **state)
+{
+    struct task_files *files = hth_new(struct task_files);
+    struct hth_world *world = crew_world(1, files);
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct run *r = hth_new(struct run);
+    uint64_t yields = 0;
+
+    (void)state;
+    o.members = o.members_max = 2;
+    o.device = &crew_slow;
+    o.edit = crew_own_rows;
+    o.trainer.share.target = 24;
+    o.trainer.share.every = 0;
+    o.trainer.updates_max = STEPS_MAX - 1;
+    r->away[0] = true;
+    r->crew = hth_crew_new(world, &o);
+    hth_world_run_for(world, 10 * S);
+    set_cut(r, true);
+    hth_world_run_for(world, 40 * S);
+    set_cut(r, false);
+    hth_world_run_for(world, 30 * S);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct hth_train_stats stats;
+
+        hth_trainer_stats(hth_crew_trainer(r->crew, i), &stats);
+        yields += stats.share.yields;
+    }
+    assert_int_equal(yields, 1);
+    assert_true(hth_crew_spread(r->crew) < DIFFERENT);
+    end(world, r);
+    hth_free(files);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(between_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(between_steps),
+                                       cmocka_unit_test(who_yields_waits)};
     const struct CMUnitTest more[] = {cmocka_unit_test(between_steps),
                                       cmocka_unit_test(at_any_moment)};
 
