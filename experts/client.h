@@ -158,7 +158,7 @@ void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expe
 uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, size_t stride,
                                  uint8_t *ok);
 /* On the loop, after the callback and, where that was to be, the unpacking; once, later calls do
- * nothing: tells each part of the requests that were answered or refused as BUSY, and then each
+ * nothing: tells each part of the requests that were answered or refused, and then each
  * that was answered: HTH_OK, or what was wrong with its last bad part, if most were bad. Both may
  * be NULL. An error that the host had to give for our rows is not told, and E_NORM of a backward,
  * its own rule for gradients, does not make a part bad. */

@@ -33,7 +33,7 @@ struct cl_group {
     bool on_replica;
     bool settled;
     bool answered; /* to be judged */
-    bool refused;  /* BUSY was the last that was heard */
+    bool refused;  /* in whatever words: the last that was heard */
     int64_t rtt_us;
     enum hth_err err;
     struct hth_tensor x, dy, reply; /* blobs referenced; NULL while there are none */

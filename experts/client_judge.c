@@ -200,7 +200,8 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
         on_host(arg, &g->to.peer, 2 * bad > g->parts ? worst : HTH_OK, g->rtt_us);
 }
 
-/* BUSY, and it was not asked again, or never said anything else. */
+/* It was not asked again, or never said anything else. The breakers of hosts take some words of a
+ * refusal for trouble of this machine; so none is told but BUSY. */
 static void tell_refused(const struct cl_group *g, hth_expert_part_fn *on_part, void *arg)
 {
     const struct hth_expert_batch *b = g->batch;

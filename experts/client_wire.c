@@ -197,7 +197,7 @@ static void on_result(void *arg, const struct hth_rpc_result *r)
     if (err == HTH_OK)
         err = read_reply(g, r);
     g->answered = err == HTH_OK;
-    g->refused = err == HTH_E_BUSY;
+    g->refused = r->remote && !is_lost(err); /* in whatever words */
     g->rtt_us = r->rtt_us;
     tell_host(g, err, r->rtt_us);
     if (err != HTH_OK && r->err != HTH_OK && try_again(g, r))

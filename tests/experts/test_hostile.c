@@ -2,7 +2,7 @@
 /*
  * test_hostile.c: callers that try to harm the server or each other: to read memory that is not
  * theirs, to leave work behind that never ends, to spoil an expert's steps, to have a backward of
- * somebody else applied twice.
+ * somebody else applied twice. And hosts that take nothing.
  */
 #include "experts/swarm.h"
 
@@ -205,6 +205,96 @@ static void a_flood_makes_nobody_step_twice(void **state)
     hth_world_free(w);
 }
 
+struct told {
+    struct hth_expert_batch *batch;
+    uint32_t parts, hosts;
+    enum hth_err err;
+};
+
+static void on_batch(void *arg, struct hth_expert_batch *batch)
+{
+    ((struct told *)arg)->batch = batch;
+}
+
+static bool has_batch(void *arg)
+{
+    return ((struct told *)arg)->batch != NULL;
+}
+
+static void on_part(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
+                    enum hth_err err, double gain)
+{
+    struct told *t = arg;
+
+    (void)host;
+    (void)coord;
+    (void)gain;
+    t->parts++;
+    t->err = err;
+}
+
+static void on_judged(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+{
+    (void)host;
+    (void)err;
+    (void)rtt_us;
+    ((struct told *)arg)->hosts++;
+}
+
+static void put_off(void *arg, struct hth_rpc_request *req)
+{
+    const enum hth_err *word = arg;
+
+    hth_rpc_refuse(req, *word, 0, NULL);
+}
+
+/* BUSY, or what the breakers of hosts take for trouble of this machine or for none: the copy is not
+ * asked first for ever. */
+static void a_refusal_is_told_in_whatever_words(void **state)
+{
+    static enum hth_err words[] = {HTH_E_BUSY,       HTH_E_AGAIN,     HTH_E_CANCELED, HTH_E_BUDGET,
+                                   HTH_E_QUEUE_FULL, HTH_E_NO_MEMORY, HTH_E_DEVICE,   HTH_E_BUG};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++) {
+        struct hth_world *w = hth_world_new(1, NULL);
+        struct host h = host_init();
+        struct hth_rpc_target to;
+        struct hth_expert_target target = {.coord = {0}};
+        struct hth_expert_pair pair = {0, 0};
+        struct hth_expert_call call = {.layer = "ffn0",
+                                       .ndim = 1,
+                                       .targets = &target,
+                                       .targets_count = 1,
+                                       .pairs = &pair,
+                                       .pairs_count = 1};
+        struct hth_expert_batch *b;
+        struct told t = {0};
+        struct caller c;
+
+        host_start(&h, w, "host");
+        caller_start(&c, w, "caller", NULL);
+        hth_rpc_serve(h.rpc, HTH_METHOD_EXPERT_FORWARD, put_off, &words[i]);
+        to = host_target(&h);
+        target.host = to.peer;
+        target.addr = to.addr;
+        call.x = (struct hth_tensor){.dtype = HTH_F32, .ndim = 2, .dim = {1, D}};
+        call.x.blob = hth_blob_try_new(D * sizeof(float));
+        memset(call.x.blob->data, 0, D * sizeof(float));
+        assert_ok(hth_experts_call(c.client, &call, on_batch, &t, &b));
+        assert_true(hth_world_run_until_true(w, has_batch, &t, 120 * HTH_US_PER_S));
+        assert_int_equal(hth_expert_batch_ok_count(b), 0);
+        hth_expert_batch_judge(b, on_judged, on_part, &t);
+        assert_int_equal(t.parts, 1);
+        assert_err(HTH_E_BUSY, t.err);
+        assert_int_equal(t.hosts, 0); /* it did not answer */
+        hth_expert_batch_free(b);
+        hth_blob_unref(call.x.blob);
+        caller_stop(&c);
+        hth_world_free(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +302,7 @@ int main(void)
         cmocka_unit_test(canceled_between_its_batches),
         cmocka_unit_test(huge_numbers_spoil_no_step),
         cmocka_unit_test(a_flood_makes_nobody_step_twice),
+        cmocka_unit_test(a_refusal_is_told_in_whatever_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
