@@ -10,6 +10,7 @@
  */
 #include "app/cli.h"
 #include "app/sim_collab.h"
+#include "app/study_gaps.h"
 #include "core/mem.h"
 #include "sim/trunk.h"
 
@@ -193,7 +194,8 @@ static char *verdict(void *arg, const struct hth_study *shown, const struct hth_
     struct finding churn, again;
     if (!find(shown, means, CHURN, &churn) || !find(shown, means, AGAIN, &again))
         return NULL;
-    bool passed = churn.reach <= AIM;
+    /* A run that broke down is no part of these means. */
+    bool passed = churn.reach <= AIM && shown->gaps->failure_count == 0;
     char *there = say(&churn), *beside = say(&again);
     char *text = hth_asprintf("%s: with deaths and joins the loss is %swithin %.0f %% of the calm "
                               "run's at equal samples: %s. Another order of the samples: %s.",
