@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * idx.h: the heads of idx files, as trainer/data.h reads them, for pictures that a scenario makes
- * up. A world of ghosts needs no more than the heads: no job reads on.
+ * up. A world of ghosts reads no more than the heads, but the length must be what they say.
  */
 #ifndef HTH_SIM_IDX_H
 #define HTH_SIM_IDX_H
