@@ -3,6 +3,7 @@
  * client_judge.c: the answers, spread out, and whether their numbers may be used (client.h has the
  * equations). A job looks at them; the loop then tells what was found of whom.
  */
+#include "core/order.h"
 #include "experts/client_int.h"
 
 #include <float.h>
@@ -38,46 +39,19 @@ static double gain_of(double out, double in)
     return out > 0 ? sqrt(out / in) : 0;
 }
 
-/* The k-th smallest, from 0 (Hoare's quickselect); moves the values, of which none is a NaN. */
-static float kth(float *v, uint32_t count, uint32_t k)
-{
-    int64_t low = 0, high = (int64_t)count - 1, at = k;
-
-    while (low < high) {
-        float pivot = v[at];
-        int64_t i = low, j = high;
-        do {
-            while (v[i] < pivot)
-                i++;
-            while (pivot < v[j])
-                j--;
-            if (i <= j) {
-                float swap = v[i];
-                v[i++] = v[j];
-                v[j--] = swap;
-            }
-        } while (i <= j);
-        if (j < at)
-            low = i;
-        if (at < i)
-            high = j;
-    }
-    return v[at];
-}
-
 /* The lower quartile: who has less than three quarters of the pairs can't raise it beyond what
  * others have. */
 static double usual(const float *gains, uint32_t count)
 {
-    float sample[SAMPLE_MAX];
+    double sample[SAMPLE_MAX];
     uint32_t n = 0, step = count / SAMPLE_MAX + 1;
 
     for (uint32_t i = 0; i < count; i += step)
         if (gains[i] >= 0)
-            sample[n++] = gains[i];
+            sample[n++] = (double)gains[i];
     if (n == 0)
         return 0;
-    return kth(sample, n, (n - 1) / 4);
+    return hth_kth(sample, n, (n - 1) / 4);
 }
 
 /* Whether our own rows were such that a host may refuse them: as they were sent, what fp16 does not

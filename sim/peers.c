@@ -3,6 +3,7 @@
 
 #include "core/limits.h"
 #include "core/mem.h"
+#include "core/order.h"
 #include "dht/announce.h"
 #include "dht/board.h"
 #include "dht/directory.h"
@@ -59,7 +60,7 @@ struct hth_peers {
     struct peer *peers;
     struct hth_peers_stats stats;
     int64_t strict_from_us;
-    int32_t *latency_us;
+    double *latency_us;
     size_t latency_count, latency_room;
     bool ending; /* no new calls */
     char why[HTH_PEERS_WHY_MAX];
@@ -189,9 +190,9 @@ static void keep_latency(struct hth_peers *s, int64_t us)
 {
     if (s->latency_count == s->latency_room) {
         s->latency_room = s->latency_room > 0 ? 2 * s->latency_room : 1024;
-        s->latency_us = hth_realloc(s->latency_us, s->latency_room, sizeof(int32_t));
+        s->latency_us = hth_realloc(s->latency_us, s->latency_room, sizeof(double));
     }
-    s->latency_us[s->latency_count++] = (int32_t)us;
+    s->latency_us[s->latency_count++] = (double)us;
 }
 
 static void on_verdict(void *arg, const struct hth_rpc_result *result);
@@ -532,38 +533,12 @@ void hth_peers_check_end(struct hth_peers *s)
         hth_peers_broken(s, "no call succeeded");
 }
 
-/* The k-th smallest, from 0 (Hoare's quickselect); moves the values. */
-static int32_t kth(int32_t *v, size_t count, size_t k)
-{
-    int64_t low = 0, high = (int64_t)count - 1, at = (int64_t)k;
-    while (low < high) {
-        int32_t pivot = v[at];
-        int64_t i = low, j = high;
-        do {
-            while (v[i] < pivot)
-                i++;
-            while (pivot < v[j])
-                j--;
-            if (i <= j) {
-                int32_t swap = v[i];
-                v[i++] = v[j];
-                v[j--] = swap;
-            }
-        } while (i <= j);
-        if (j < at)
-            low = i;
-        if (at < i)
-            high = j;
-    }
-    return v[at];
-}
-
 void hth_peers_stats(struct hth_peers *s, struct hth_peers_stats *out)
 {
     *out = s->stats;
     if (s->latency_count == 0)
         return;
     size_t n = s->latency_count;
-    out->latency_median_us = (double)kth(s->latency_us, n, n / 2);
-    out->latency_p99_us = (double)kth(s->latency_us, n, n * 99 / 100);
+    out->latency_median_us = hth_kth(s->latency_us, n, n / 2);
+    out->latency_p99_us = hth_kth(s->latency_us, n, n * 99 / 100);
 }

@@ -9,11 +9,13 @@
 #include "core/ident.h"
 #include "core/limits.h"
 #include "core/mem.h"
+#include "core/order.h"
 #include "core/rng.h"
 #include "core/tensor.h"
 
 #include <malloc.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 static void test_error_table(void **state)
 {
@@ -354,6 +356,40 @@ static void test_hoards_take_back(void **state)
     assert_int_equal(hth_mem_hoard_bytes(), before);
 }
 
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Against a sort, at all places: random numbers, few different ones, sorted both ways. */
+static void test_kth_against_a_sort(void **state)
+{
+    struct hth_rng rng;
+
+    (void)state;
+    hth_rng_init(&rng, 5);
+    for (size_t count = 1; count <= 40; count++)
+        for (size_t k = 0; k < count * 4; k++) {
+            double values[40], sorted[40], kth;
+
+            for (size_t i = 0; i < count; i++) {
+                double drawn = hth_rng_unit(&rng) - 0.5;
+                const double kinds[] = {drawn, drawn > 0, (double)i, -(double)i};
+
+                values[i] = sorted[i] = kinds[k % 4];
+            }
+            qsort(sorted, count, sizeof(double), by_size);
+            kth = hth_kth(values, count, k / 4);
+            assert_true(kth == sorted[k / 4]);
+            for (size_t i = 0; i < count; i++)
+                assert_true(i < k / 4 ? values[i] <= kth : values[i] >= kth);
+            qsort(values, count, sizeof(double), by_size);
+            assert_memory_equal(values, sorted, count * sizeof(double));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_hoards_take_back),
         cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
+        cmocka_unit_test(test_kth_against_a_sort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
