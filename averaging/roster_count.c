@@ -109,8 +109,12 @@ void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p)
 
 void hth_roster_adjust_doubts(struct hth_roster *r)
 {
-    if (r->doubts_at_us == 0 || hth_now_us(r->env) < r->doubts_at_us)
+    if (r->doubts_at_us == 0)
         return;
+    if (hth_now_us(r->env) < r->doubts_at_us) {
+        hth_roster_tick_at(r, r->doubts_at_us);
+        return;
+    }
     r->doubts_at_us = 0;
     for (uint32_t i = 0; i < r->count; i++)
         hth_roster_judge(r, r->peers[i]);
@@ -120,8 +124,9 @@ void hth_roster_doubt(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
 
-    if (p == NULL || p->doubted)
+    if (p == NULL || (p->doubted && !p->mute))
         return;
+    p->mute = false;
     p->doubted_until_us = hth_now_us(r->env) + (DOUBT_US << HTH_MIN(p->doubts, DOUBTS_MAX));
     p->doubts++;
     hth_roster_judge(r, p);
@@ -144,18 +149,44 @@ static bool could_speak(const struct hth_roster *r, const struct hth_roster_peer
     return r->self.shape.dims <= 1 && (p->note.addr.family != 0 || r->opts.addr.family != 0);
 }
 
+static void doubt_mute(struct hth_roster *r, struct hth_roster_peer *p)
+{
+    char text[HTH_PEER_SHORT_LEN];
+
+    HTH_LOG(r->env, HTH_INFO, HTH_SUB_AVG,
+            "%s says that it takes part, never spoke and did not come: goes on without it for now",
+            hth_peer_id_short(&p->id, text));
+    hth_roster_doubt(r, &p->id);
+    p->mute = true;
+}
+
 void hth_roster_deaf(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
-    char text[HTH_PEER_SHORT_LEN];
 
-    if (p == NULL || p->spoke_us > 0 || p->doubted || !could_speak(r, p))
-        return;
-    HTH_LOG(r->env, HTH_INFO, HTH_SUB_AVG,
-            "%s says that it takes part, never spoke and is not there: goes on without it for now",
-            hth_peer_id_short(id, text));
-    p->mute = true;
-    hth_roster_doubt(r, id);
+    if (p != NULL && p->spoke_us == 0 && !p->doubted && could_speak(r, p))
+        doubt_mute(r, p);
+}
+
+void hth_roster_doubt_mute(struct hth_roster *r)
+{
+    for (uint32_t i = 0; i < r->count && r->self.shape.dims <= 1; i++)
+        if (r->peers[i]->spoke_us == 0 && hth_roster_counts(r, r->peers[i]))
+            doubt_mute(r, r->peers[i]);
+}
+
+void hth_roster_excuse_mute(struct hth_roster *r)
+{
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct hth_roster_peer *p = r->peers[i];
+
+        p->apart = false;
+        if (p->mute)
+            p->doubted_until_us = 0;
+        p->mute = false;
+    }
+    if (r->doubts_at_us != 0)
+        look_again_at(r, hth_now_us(r->env));
 }
 
 /* ---- who is ahead ---------------------------------------------------------------------------- */

@@ -31,6 +31,8 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
 {
     char text[HTH_AVG_SHAPE_TEXT_MAX];
 
+    if (r->self.shape.dims == 1 && shape->dims > 1)
+        hth_roster_excuse_mute(r);
     r->self.generation = generation;
     r->self.shape = *shape;
     memset(&r->self.cell, 0, sizeof(r->self.cell));

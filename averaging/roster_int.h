@@ -81,6 +81,8 @@ void hth_roster_adjust_level(struct hth_roster *r);
 void hth_roster_adjust_doubts(struct hth_roster *r);
 /* After its note, or what is thought of it, has changed. */
 void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
+/* From a line to a grid: who does not speak to us there may speak to others. */
+void hth_roster_excuse_mute(struct hth_roster *r);
 
 /* ---- roster_batch.c ---- */
 /* Samples that land within so many seconds after a note. */

@@ -250,21 +250,6 @@ static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
     }
 }
 
-/* Who never spoke, and came to no try for as long as a quorum is asked for, is not waited for any
- * more, as who has died is not. (On a grid those of other lines never speak to us.) */
-static void doubt_the_silent(struct hth_trainer *t)
-{
-    struct hth_roster *r = t->opts.share.roster;
-    const struct hth_roster_peer *p;
-
-    if (hth_now_us(t->env) - t->batch.taken_us < HTH_BATCH_PATIENCE_US ||
-        hth_roster_shape(r, NULL)->dims > 1)
-        return;
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        if (p->spoke_us == 0)
-            hth_roster_doubt(r, &p->id);
-}
-
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
@@ -280,8 +265,9 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
         return;
     }
     t->stats.share.tries_failed++;
-    if (r->err != HTH_OK)
-        doubt_the_silent(t);
+    /* Who came to no try for as long as a quorum is asked for is not waited for any more. */
+    if (r->err != HTH_OK && hth_now_us(t->env) - b->taken_us >= HTH_BATCH_PATIENCE_US)
+        hth_roster_doubt_mute(t->opts.share.roster);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f samples",
             (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight);
     try_again(t);

@@ -137,6 +137,89 @@ static void who_never_spoke_and_is_deaf(void **state)
     stop(&s);
 }
 
+/* Who is asked for in vain, and has not spoken yet, comes back with its first word. */
+static void who_was_only_late(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 7);
+    listen(&s, 1);
+    hth_roster_doubt_mute(s.roster[0]);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    hth_roster_heard(s.roster[0], id_of(&s, 2), 0);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_roster_doubt_mute(s.roster[0]);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    stop(&s);
+}
+
+/* What it says is found false later, or while it is mute: to speak does not make that good. */
+static void who_was_mute_and_lies(void **state)
+{
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        struct swarm s;
+
+        start(&s, 8);
+        hth_roster_deaf(s.roster[0], id_of(&s, 1));
+        hth_world_run_for(s.world, later ? 61 * S : S);
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), later ? 3 : 2);
+        hth_roster_doubt(s.roster[0], id_of(&s, 1));
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+        listen(&s, 110);
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+        listen(&s, 11);
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+        stop(&s);
+    }
+}
+
+/* On a grid those of other lines speak to others: what was thought of silence in one line is over,
+ * what was thought of a lie is not. */
+static void of_a_line_that_became_a_grid(void **state)
+{
+    enum { MORE = 30 };
+    struct hth_roster *more[MORE];
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    struct hth_roster_batch b;
+    struct hth_node *node;
+    struct swarm s;
+
+    (void)state;
+    start(&s, 9);
+    assert_int_equal(hth_roster_shape(s.roster[0], NULL)->dims, 1);
+    hth_roster_set_progress(s.roster[1], 5, 40, 30);
+    hth_roster_set_progress(s.roster[2], 5, 40, 30);
+    hth_world_run_for(s.world, 2 * S);
+    o.network = "net";
+    o.schema = 7;
+    for (uint32_t i = 0; i < MORE; i++) {
+        o.addr = (struct hth_addr){.family = 4};
+        node = hth_world_node(s.world, "more", NULL);
+        assert_ok(hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &more[i]));
+        if (i == 0)
+            hth_roster_doubt(s.roster[0], id_of(&s, 2));
+    }
+    hth_world_run_for(s.world, S);
+    hth_roster_deaf(s.roster[0], id_of(&s, 1));
+    hth_roster_apart(s.roster[0], id_of(&s, 1));
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS + MORE - 2);
+    for (int i = 0; i < 40 && hth_roster_shape(s.roster[0], NULL)->dims == 1; i++)
+        hth_world_run_for(s.world, S / 2);
+    assert_int_equal(hth_roster_shape(s.roster[0], NULL)->dims, 2);
+    hth_world_run_for(s.world, S);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS + MORE - 1);
+    hth_roster_batch(s.roster[0], 5, 1000, &b);
+    assert_close(b.samples_per_s, 30, 1e-6, 0);
+    hth_roster_deaf(s.roster[0], id_of(&s, 1));
+    hth_roster_doubt_mute(s.roster[0]);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS + MORE - 1);
+    for (uint32_t i = 0; i < MORE; i++)
+        hth_roster_free(more[i]);
+    stop(&s);
+}
+
 /* Its note comes back: it is one and the same. */
 static void a_late_note(void **state)
 {
@@ -277,6 +360,9 @@ int main(void)
         cmocka_unit_test(who_speaks_stays),
         cmocka_unit_test(who_is_missed_and_speaks),
         cmocka_unit_test(who_never_spoke_and_is_deaf),
+        cmocka_unit_test(who_was_only_late),
+        cmocka_unit_test(who_was_mute_and_lies),
+        cmocka_unit_test(of_a_line_that_became_a_grid),
         cmocka_unit_test(a_late_note),
         cmocka_unit_test(a_goodbye_counts),
         cmocka_unit_test(the_later_step_counts),
