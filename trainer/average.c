@@ -211,8 +211,10 @@ static void on_round(void *arg, const struct hth_avg_result *result)
                         t->stats.share.norm);
     if (result->ticket == HTH_TICKET_GRADIENT)
         hth_batch_result(t, result);
-    else
+    else if (result->ticket == HTH_TICKET_PARAMS)
         round_of_params(t, result);
+    else
+        hth_hear_result(t, result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -249,6 +249,13 @@ static void forget_goes(struct hth_trainer *t)
     b->missed_us = b->asked_us = 0;
 }
 
+void hth_batch_follow(struct hth_trainer *t)
+{
+    forget_goes(t);
+    t->batch.population = hth_batch_population(t);
+    t->batch.taken_us = hth_now_us(t->env);
+}
+
 void hth_batch_next(struct hth_trainer *t)
 {
     forget_goes(t);

@@ -204,25 +204,6 @@ static bool is_short(const struct hth_trainer *t, const struct hth_avg_result *r
            b->goes < GOES_MAX;
 }
 
-/* Everybody brings as much more as it had a part in what there was. Those who are enough meet in
- * other lines: a row that is a moment late would be mixed with who is there again. Others may still
- * meet the rest. They do so but once: on a grid rows find different sums after a disturbance, and
- * those who go on for the second time would wait for those who do for the first, in other lines. */
-static void gather_the_rest(struct hth_trainer *t, double met, bool enough)
-{
-    struct hth_batch *b = &t->batch;
-    double need = (double)b->taken * (double)t->opts.share.target / met;
-
-    HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "step %llu: %.0f of %llu samples, going on",
-            (unsigned long long)t->stats.updates, met, (unsigned long long)t->opts.share.target);
-    t->stats.share.short_of++;
-    b->goes++;
-    b->lines = enough;
-    b->brought = met;
-    b->need = (uint64_t)ceil(need); /* more than we had, as the target is more than was met */
-    hth_batch_put_back(t);
-}
-
 /* Parts of a gradient whose reducer was lost are this peer's own: all would step on other numbers.
  * Without that reducer the next try is whole. */
 static bool is_whole(const struct hth_trainer *t, const struct hth_avg_result *r)
@@ -230,19 +211,44 @@ static bool is_whole(const struct hth_trainer *t, const struct hth_avg_result *r
     return r->parts_kept == 0 || t->batch.tries >= WHOLE_TRIES;
 }
 
-/* An average that all of its group have. */
-static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
+/* Those who are enough meet in other lines: a row that is a moment late would be mixed with who is
+ * there again. Others may still meet the rest. They do so but once: on a grid rows find different
+ * sums after a disturbance, and those who go on for the second time would wait for those who do for
+ * the first, in other lines. */
+enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_result *r)
 {
     struct hth_batch *b = &t->batch;
     bool enough = is_enough(t, r);
 
     t->stats.share.below_quorum += !enough;
     if (is_short(t, r) && (enough || b->tries >= FEW_TRIES)) {
-        gather_the_rest(t, r->weight_met, enough);
-    } else if (enough) {
+        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_TRAIN, "a step's batch: %.0f of %llu samples, going on",
+                r->weight_met, (unsigned long long)t->opts.share.target);
+        t->stats.share.short_of++;
+        b->goes++;
+        b->lines = enough;
+        b->brought = r->weight_met;
+        return HTH_VERDICT_REST;
+    }
+    return enough ? HTH_VERDICT_STEP : HTH_VERDICT_AGAIN;
+}
+
+/* An average that all of its group have. Of the rest everybody brings as much more as it had a part
+ * in what there was. */
+static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
+{
+    struct hth_batch *b = &t->batch;
+
+    switch (hth_batch_judge(t, r)) {
+    case HTH_VERDICT_REST: /* the need is more than we had, as the target is more than was met */
+        b->need = (uint64_t)ceil((double)b->taken * (double)t->opts.share.target / r->weight_met);
+        hth_batch_put_back(t);
+        break;
+    case HTH_VERDICT_STEP:
         t->stats.share.steps_shared++;
         step(t, r->average, r->weight, r->origin);
-    } else {
+        break;
+    default:
         HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
                 "step %llu: %u trainers of %u are too few, for now: %.0f samples",
                 (unsigned long long)t->stats.updates, r->heads, b->population, r->weight);

@@ -76,13 +76,18 @@ static void is_of_no_use(struct hth_trainer *t, enum hth_err err)
     hth_timer_set(t->env, t->newcomer.timer, POLL_US);
 }
 
+static void fetch(struct hth_trainer *t);
+
 /* ---- taking up ------------------------------------------------------------------------------- */
 
 static void apply_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
 
+    t->hearing.err = HTH_OK;
     t->newcomer.err = hth_run_state_take_up(t);
+    if (t->newcomer.err == HTH_OK)
+        t->hearing.err = hth_hear_step(t, t->newcomer.updates);
 }
 
 static void ready(struct hth_trainer *t)
@@ -91,6 +96,7 @@ static void ready(struct hth_trainer *t)
     t->newcomer.was_ready = true;
     t->newcomer.yields_to.step = 0;
     t->told_us = 0;
+    hth_hear_clear(t);
     if (t->opts.share.roster != NULL)
         hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
                                                        ~HTH_ROSTER_BOOTSTRAPPING);
@@ -112,6 +118,8 @@ static void apply_done(struct hth_work *work, enum hth_err err)
         is_of_no_use(t, err);
         return;
     }
+    if (err == HTH_OK && work->ran)
+        err = t->hearing.err;
     if (err != HTH_OK) {
         hth_trainer_fatal(t, err);
         return;
@@ -127,11 +135,22 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->average.samples_at = n->samples;
     t->average.discard = t->average.out;
     t->lineage = n->lineage;
+    hth_hear_count(t);
     doubt_all(t, &n->unshown, "does not show it");
     hth_batch_reset(t);
-    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
-            (unsigned long long)n->updates);
+    HTH_LOG(
+        t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run, %llu of them heard",
+        (unsigned long long)t->stats.updates, (unsigned long long)(t->stats.updates - n->updates));
     ready(t);
+    if (t->stats.updates > n->updates)
+        hth_average_offer(t);
+}
+
+/* A state of that step would be taken up in vain: what was heard goes on from a later one. To whom
+ * states come late again and again, that one takes the last of them. */
+static bool is_late(const struct hth_trainer *t, uint64_t step)
+{
+    return t->newcomer.overtaken < OVERTAKEN && step < hth_hear_since(t);
 }
 
 /* Flights in the air were begun with other weights, and jobs of the batch use its sums. */
@@ -145,8 +164,16 @@ static void land(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
 
-    if (!is_quiet(t)) {
+    hth_hear_pump(t);
+    if (!is_quiet(t) || hth_hear_is_about_to(t, n->updates)) {
         hth_timer_set(t->env, n->timer, POLL_US);
+        return;
+    }
+    if (is_late(t, n->updates)) {
+        n->overtaken++;
+        hth_blob_unref(n->values);
+        n->values = NULL;
+        fetch(t);
         return;
     }
     n->boot = HTH_BOOT_APPLY;
@@ -196,10 +223,13 @@ static bool is_winner(void *arg, const struct hth_roster_peer *p)
     return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
 }
 
-/* Later than ours; where most others have other parameters, not earlier. */
+/* Later than ours; where most others have other parameters, not earlier. What was heard is taken on
+ * top. */
 static uint64_t step_wanted(const struct hth_trainer *t)
 {
-    return t->stats.updates + (t->newcomer.yields_to.step == 0);
+    uint64_t later = t->stats.updates + (t->newcomer.yields_to.step == 0);
+
+    return HTH_MAX(later, hth_hear_since(t));
 }
 
 static void fetch(struct hth_trainer *t)
@@ -314,6 +344,14 @@ static void doubt_the_unshown(struct hth_trainer *t)
         doubt_who_is_ahead(t, "nothing of it comes");
 }
 
+static bool is_fetched_late(const struct hth_trainer *t)
+{
+    struct hth_state_progress progress;
+
+    hth_state_fetch_progress(t->newcomer.fetch, &progress);
+    return progress.step != 0 && is_late(t, progress.step);
+}
+
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */
 static void wait_for_state(struct hth_trainer *t)
 {
@@ -326,6 +364,14 @@ static void wait_for_state(struct hth_trainer *t)
         return;
     }
     hth_timer_set(t->env, n->timer, POLL_US);
+    hth_hear_pump(t);
+    if (is_fetched_late(t)) {
+        n->overtaken++;
+        hth_state_fetch_free(n->fetch);
+        n->fetch = NULL;
+        fetch(t);
+        return;
+    }
     doubt_the_unshown(t);
     if (others(t, &step) > 0 && step >= step_wanted(t)) {
         n->alone_since_us = 0;
@@ -345,6 +391,8 @@ static void wait_for_state(struct hth_trainer *t)
     }
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "nobody who was ahead is left: goes on from step %llu",
             (unsigned long long)t->stats.updates);
+    if (t->batch.on)
+        hth_batch_renumber(t); /* it went along with the others' tries */
     ready(t);
 }
 
@@ -568,6 +616,7 @@ void hth_newcomer_stop(struct hth_trainer *t)
 
 void hth_newcomer_clear(struct hth_trainer *t)
 {
+    hth_hear_clear(t);
     hth_blob_unref(t->newcomer.values);
     hth_blob_unref(t->newcomer.given);
 }

@@ -108,6 +108,7 @@ struct hth_share_stats {
     uint64_t short_of;     /* ... because they were short of the target, and more was gathered */
     uint64_t tries_failed; /* offers that ended without an average */
     uint64_t catch_ups;    /* states fetched, the first one included */
+    uint64_t heard;        /* BATCH: averages of the others kept while a state was fetched */
     uint64_t yields;       /* of them because most others had other parameters */
     uint64_t overtaken;    /* times it went on without the state of its step, which came too late */
     bool approximate;      /* ... and has not averaged parameters since */

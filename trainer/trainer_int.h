@@ -11,6 +11,7 @@
  *   lineage.c     whether its parameters are those of the others
  *   terms.c       what all must have alike, and who has it otherwise
  *   newcomer.c    the state of a run: fetched at the start and when behind
+ *   hear.c        ... going along with the others' steps meanwhile
  *   run_state.c   ... as bytes: handed out and taken up
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
@@ -34,6 +35,11 @@
 struct hth_state_donor;
 struct hth_state_fetch;
 struct hth_state_result;
+
+/* Steps of the others that are kept while the state is on its way, 4 bytes a parameter each. */
+#define HTH_HEARD_MAX 8
+/* Who missed a step's group may still look there when the next one is about to meet. */
+#define HTH_HEARING_LOOKS 2
 
 /* Flights in a row that were dropped before the trainer gives up. */
 #define HTH_DROPS_MAX 100
@@ -141,6 +147,30 @@ enum hth_boot {
     HTH_BOOT_APPLY
 };
 
+/* An average that the others took a step on. */
+struct hth_heard {
+    struct hth_blob *mean;
+    double weight;
+    uint64_t origin;
+    double grad_norm; /* found when it is stepped on; */
+    float lr;
+    bool finite;
+};
+
+/* The others' steps while the state is on its way (hear.c). */
+struct hth_hearing {
+    struct hth_heard log[HTH_HEARD_MAX]; /* of `first` and so on */
+    uint32_t count;
+    uint64_t first;
+    uint64_t step; /* that is listened to */
+    int64_t again_us, heard_us;
+    struct hth_hearing_look {
+        bool out;
+        uint64_t step;
+    } look[HTH_HEARING_LOOKS]; /* offers without values */
+    enum hth_err err;          /* of the job that steps */
+};
+
 /* Where the run stands, from others and for others. */
 struct hth_newcomer {
     enum hth_boot boot;
@@ -198,6 +228,7 @@ struct hth_trainer {
     struct hth_average average;
     struct hth_batch batch;
     struct hth_newcomer newcomer;
+    struct hth_hearing hearing;
     struct hth_lineage lineage; /* of a trainer that shares batches */
     struct hth_terms terms;
     int64_t started_us;
@@ -230,7 +261,8 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
+/* Those of hear.c come last: one for each of its looks. */
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT, HTH_TICKET_HEARD };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
@@ -255,6 +287,8 @@ void hth_batch_pump(struct hth_trainer *t);
 bool hth_batch_may_launch(const struct hth_trainer *t);
 /* The trainer's own sums are void: it takes up another state. */
 void hth_batch_reset(struct hth_trainer *t);
+/* It goes along with the others' tries for a step, and has none of its own. */
+void hth_batch_follow(struct hth_trainer *t);
 /* The step was taken: gathers for the next one. */
 void hth_batch_next(struct hth_trainer *t);
 /* The number of the step is another, the parameters are the same: what was gathered counts. */
@@ -273,6 +307,25 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t);
 void hth_batch_offer(struct hth_trainer *t);
 bool hth_batch_has_grid(const struct hth_trainer *t);
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result);
+/* What those who have this average make of it; counted among the tries for the step. */
+enum hth_verdict { HTH_VERDICT_STEP, HTH_VERDICT_REST, HTH_VERDICT_AGAIN };
+enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_result *result);
+
+/* hear.c */
+/* While a state is fetched, or waits to be taken up: goes on with listening. */
+void hth_hear_pump(struct hth_trainer *t);
+void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *result);
+/* Where a state of that step leads with what was heard, and whether the step there is about to be
+ * heard, too. */
+uint64_t hth_hear_next(const struct hth_trainer *t, uint64_t step);
+bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step);
+/* The first step that was heard; 0: none. */
+uint64_t hth_hear_since(const struct hth_trainer *t);
+/* After a state of `step` was taken up: in a job, what was heard of it and later on top; counted
+ * then, on the loop. Errors: the kernels'. */
+enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step) HTH_MUST;
+void hth_hear_count(struct hth_trainer *t);
+void hth_hear_clear(struct hth_trainer *t);
 
 /* newcomer.c */
 enum hth_err hth_newcomer_start(struct hth_trainer *t) HTH_MUST;

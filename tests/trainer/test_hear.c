@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who fetches a state goes along with the others' steps (trainer/hear.c). What it hears is scripted
+ * here: its averager tells it each average that the first of the others has, as soon as that one
+ * has it, unless the script says otherwise. Four trainers on lines on which a state takes half of a
+ * step, and as much as samples are gathered for: who hears nothing never gets in.
+ */
+#include <string.h>
+
+#include "core/budget.h"
+#include "core/mem.h"
+#include "support/test.h"
+#include "trainer/crew.h"
+
+#define S        HTH_US_PER_S
+#define MS       HTH_US_PER_MS
+#define MEMBERS  4 /* and the newcomer, whose number that is */
+#define LOOKS    4
+#define GRADIENT 1 /* a ticket of the trainer's */
+
+/* Before a trainer's own averager. */
+struct between {
+    struct hth_averager_ops ops;
+    struct hth_averager averager, under;
+    hth_avg_round_fn *fn;
+    void *arg;
+};
+
+static struct {
+    struct between first, late;
+    struct hth_device device;
+    struct crew_scene *scene;
+    struct hth_avg_offer offered; /* the last one of the first member */
+    struct hth_avg_offer look[LOOKS];
+    bool is_out[LOOKS];
+    /* the script */
+    bool deaf;            /* it hears nothing, from now on */
+    uint64_t misses;      /* it does not hear of this many steps, ... */
+    uint64_t missed_from; /* ... from the first that it listens to, or this one, on */
+    uint32_t lies;        /* averages it is told that the others do not have, before the true one */
+    uint32_t told;
+    struct hth_budget *budget;
+} script;
+
+/* ---- the averagers --------------------------------------------------------------------------- */
+
+static enum hth_err first_offer(void *self, const struct hth_avg_offer *offer)
+{
+    if (offer->ticket == GRADIENT)
+        script.offered = *offer;
+    return script.first.under.ops->offer(self, offer);
+}
+
+static void tell(uint32_t i, const struct hth_avg_result *r)
+{
+    struct hth_avg_result out = *r;
+
+    out.ticket = script.look[i].ticket;
+    out.values = NULL;
+    script.is_out[i] = false;
+    script.told += r->err == HTH_OK;
+    script.late.fn(script.late.arg, &out);
+}
+
+static bool is_missed(uint64_t sweep)
+{
+    if (script.misses > 0 && script.missed_from == 0)
+        script.missed_from = sweep;
+    return script.deaf || (script.missed_from > 0 && sweep >= script.missed_from &&
+                           sweep < script.missed_from + script.misses);
+}
+
+static void first_round(void *arg, const struct hth_avg_result *r)
+{
+    const struct hth_avg_result nobody = {.err = HTH_E_NOT_FOUND, .reason = HTH_AVG_NOBODY};
+
+    (void)arg;
+    for (uint32_t i = 0; i < LOOKS && r->ticket == GRADIENT && r->err == HTH_OK; i++) {
+        const struct hth_avg_offer *o = &script.look[i];
+
+        if (!script.is_out[i] || o->sweep > script.offered.sweep)
+            continue;
+        if (o->sweep == script.offered.sweep && o->kind == script.offered.kind &&
+            !is_missed(o->sweep))
+            tell(i, r);
+        else
+            tell(i, &nobody);
+    }
+    script.first.fn(script.first.arg, r);
+}
+
+static enum hth_err late_offer(void *self, const struct hth_avg_offer *offer)
+{
+    uint32_t i = 0;
+
+    if (offer->values != NULL)
+        return script.late.under.ops->offer(self, offer);
+    assert_true(offer->weight == 0 && offer->count > 0);
+    while (i < LOOKS && script.is_out[i])
+        i++;
+    assert_true(i < LOOKS);
+    script.look[i] = *offer;
+    script.is_out[i] = true;
+    return HTH_OK;
+}
+
+static void late_round(void *arg, const struct hth_avg_result *r)
+{
+    (void)arg;
+    script.late.fn(script.late.arg, r);
+}
+
+static enum hth_err first_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    script.first.fn = fn;
+    script.first.arg = arg;
+    return script.first.under.ops->start(self, first_round, NULL);
+}
+
+static enum hth_err late_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    script.late.fn = fn;
+    script.late.arg = arg;
+    return script.late.under.ops->start(self, late_round, NULL);
+}
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    struct between *b = i == 0 ? &script.first : &script.late;
+
+    crew_own_rows(arg, i, t);
+    if (i != 0 && i != MEMBERS)
+        return;
+    b->under = *t->averager;
+    b->ops = *t->averager->ops;
+    b->ops.start = i == 0 ? first_start : late_start;
+    b->ops.offer = i == 0 ? first_offer : late_offer;
+    b->averager = (struct hth_averager){&b->ops, t->averager->self};
+    t->averager = &b->averager;
+    if (i == MEMBERS)
+        t->budget = script.budget;
+}
+
+/* ---- the runs -------------------------------------------------------------------------------- */
+
+static struct crew_scene *scene_new(uint64_t seed, uint32_t members)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+
+    memset(&script, 0, sizeof(script));
+    script.device = crew_slow;
+    script.device.job_overhead_us = 20 * MS;
+    script.device.up_bytes_per_s = script.device.down_bytes_per_s = 5e4;
+    o.device = &script.device;
+    o.members = members;
+    o.edit = edit;
+    o.trainer.model.d = 64;
+    o.trainer.updates_max = 1000;
+    o.trainer.share.target = 24;
+    o.trainer.share.every = 0;
+    script.scene = crew_scene_new(seed, &o);
+    return script.scene;
+}
+
+static struct hth_share_stats late_stats(void)
+{
+    struct hth_train_stats s = {0};
+
+    if (hth_crew_trainer(script.scene->crew, MEMBERS) != NULL)
+        hth_trainer_stats(hth_crew_trainer(script.scene->crew, MEMBERS), &s);
+    return s.share;
+}
+
+static bool is_in(void *arg)
+{
+    return ((const struct crew_scene *)arg)->stats[MEMBERS].share.steps_shared > 0;
+}
+
+/* Within so long it takes steps with the others. */
+static bool joins(int64_t within_us)
+{
+    assert_int_equal(hth_crew_join(script.scene->crew), MEMBERS);
+    return hth_world_run_until_true(script.scene->world, is_in, script.scene, within_us);
+}
+
+static bool are_alike(void *arg)
+{
+    const struct crew_scene *s = arg;
+
+    for (uint32_t i = 1; i <= MEMBERS; i++)
+        if (s->stats[i].updates != s->stats[0].updates)
+            return false;
+    return hth_crew_spread(s->crew) == 0;
+}
+
+static void check_alike(void)
+{
+    assert_true(hth_world_run_until_true(script.scene->world, are_alike, script.scene, 20 * S));
+}
+
+/* What it has then is what they have, to the last bit. */
+static void test_hears(void **state)
+{
+    struct crew_scene *s = scene_new(1, MEMBERS);
+
+    (void)state;
+    crew_scene_run(s, 0, 10, 60 * S);
+    assert_true(joins(10 * S));
+    assert_true(late_stats().heard >= 1);
+    assert_true(late_stats().state_bytes <= 13 * (late_stats().state_bytes / 12));
+    check_alike();
+    crew_scene_free(s);
+}
+
+static void test_deaf(void **state)
+{
+    struct crew_scene *s = scene_new(1, MEMBERS);
+
+    (void)state;
+    script.deaf = true;
+    crew_scene_run(s, 0, 10, 60 * S);
+    assert_false(joins(20 * S));
+    assert_int_equal(late_stats().heard, 0);
+    crew_scene_free(s);
+}
+
+/* What it missed makes a state that is older be of no use: the next one is. */
+static void test_misses(void **state)
+{
+    struct crew_scene *s = scene_new(1, MEMBERS);
+
+    (void)state;
+    script.misses = 1;
+    crew_scene_run(s, 0, 10, 60 * S);
+    assert_true(joins(15 * S));
+    assert_true(late_stats().heard >= 1);
+    check_alike();
+    crew_scene_free(s);
+}
+
+/* There is no room for what it hears. */
+static void test_poor(void **state)
+{
+    struct crew_scene *s = scene_new(1, MEMBERS);
+    struct hth_budget budget;
+
+    (void)state;
+    crew_scene_run(s, 0, 10, 60 * S);
+    hth_budget_init(&budget, 32000, NULL); /* a state has 28 kB */
+    script.budget = &budget;
+    assert_false(joins(10 * S));
+    assert_int_equal(late_stats().heard, 0);
+    assert_true(late_stats().catch_ups >= 1);
+    crew_scene_free(s);
+    assert_int_equal(hth_budget_used(&budget), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hears), cmocka_unit_test(test_deaf),
+                                       cmocka_unit_test(test_misses), cmocka_unit_test(test_poor)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
