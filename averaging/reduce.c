@@ -139,10 +139,10 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     }
     for (uint32_t i = 0; i < r->own_count; i++)
         floats += r->owns[i].count;
-    if (r->values != NULL)
+    if (r->hears)
         floats = r->count;
     res->err = r->err;
-    res->average = r->err == HTH_OK && r->values != NULL ? r->average : NULL;
+    res->average = r->err == HTH_OK && r->hears ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
     res->weight_fraction = res->weight / r->group_weight;
     res->fates = fates;
@@ -183,12 +183,12 @@ void reducer_retire_old(struct hth_reducer *red)
         hth_timer_set(red->env, red->timer, next - now);
 }
 
-/* Somebody who was given up may still send, and is owed the mean. */
+/* Somebody who was given up may still send, or who listens ask: it is owed the mean. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
     for (uint32_t i = 0; i < r->member_count; i++) {
         const struct member *m = &r->members[i];
-        if (i != r->self && m->is.weight > 0 && m->got < r->own_count)
+        if (i != r->self && (m->is.weight > 0 || member_listens(m)) && m->got < r->own_count)
             return true;
     }
     return false;
@@ -317,6 +317,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->count = o->count;
     r->share_max = o->share_max;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
+    r->hears = r->values != NULL || member_listens(&r->members[o->self]);
     r->span_count = o->spans != NULL ? o->span_count : 1;
     r->spans = hth_new_array(struct hth_avg_span, r->span_count);
     if (o->spans != NULL)
@@ -336,9 +337,8 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
     const struct member *self = &r->members[r->self];
-    bool helper = r->values == NULL;
-    uint64_t floats = helper ? HTH_MAX(self->floats, (uint64_t)1) : r->count;
-    r->average_first = helper ? self->first : 0;
+    uint64_t floats = r->hears ? r->count : HTH_MAX(self->floats, (uint64_t)1);
+    r->average_first = r->hears ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))
         return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);

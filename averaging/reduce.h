@@ -18,7 +18,10 @@
  * member adds to its own floats: the error of the encoding is relative to the difference.
  *
  * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
- * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces.
+ * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces;
+ * with bandwidth 0, too, it *listens*: it asks for each part without sending one, is told the mean,
+ * and is not counted by anybody: not in the cut, and nobody waits for it or judges others by it.
+ * What it was told of a part that could not be had is 0, and parts_kept says so.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
@@ -101,7 +104,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight;        /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values */
+    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: listens */
 };
 
 /* Why a member was not fully part of a round. */
@@ -163,7 +166,7 @@ struct hth_reduce_opts {
         *members; /* the same list in the same order everywhere; copied */
     uint32_t member_count;
     uint32_t self;
-    struct hth_blob *values; /* `count` floats, frozen; a reference is taken. NULL: helper */
+    struct hth_blob *values; /* `count` floats, frozen; a reference is taken. NULL: weight 0 */
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;

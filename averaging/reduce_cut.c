@@ -62,36 +62,49 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
 
 /* What counts of the claims. Of a vector so small that slow members would leave their shares to the
  * others nothing does: else it would be the prize of whoever claims most. */
-static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandwidth,
+static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandwidth, uint32_t n,
                                  uint64_t total)
 {
     uint64_t reducers = 0;
-    for (uint32_t i = 0; i < r->member_count; i++)
+    for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
     if (r->share_max == 0 || total >= SHARE_UNITS_SAFE * reducers)
-        return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, r->member_count, r->share_max)
-                                : HTH_OK;
-    for (uint32_t i = 0; i < r->member_count; i++)
+        return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->share_max) : HTH_OK;
+    for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
+    return HTH_OK;
+}
+
+/* Whole units of each member's share, as if those who listen were not there. */
+static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
+                              double *xi)
+{
+    double bandwidth[HTH_AVG_MEMBERS_MAX], weights[HTH_AVG_MEMBERS_MAX];
+    uint64_t counts[HTH_AVG_MEMBERS_MAX];
+    uint32_t n = 0, k = 0;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        if (!member_listens(&r->members[i]))
+            bandwidth[n++] = r->members[i].is.bandwidth;
+    }
+    HTH_TRY(bound_claims(r, bandwidth, n, total));
+    HTH_TRY(hth_avg_shares(bandwidth, n, weights, xi));
+    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_UNITS_MIN, counts));
+    for (uint32_t i = 0; i < r->member_count; i++)
+        units[i] = member_listens(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
 }
 
 /* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
 static enum hth_err cut(struct hth_reduce_round *r)
 {
-    double bandwidth[HTH_AVG_MEMBERS_MAX];
-    double weights[HTH_AVG_MEMBERS_MAX], xi;
+    double xi;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
     uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
-    for (uint32_t i = 0; i < r->member_count; i++)
-        bandwidth[i] = r->members[i].is.bandwidth;
-    HTH_TRY(bound_claims(r, bandwidth, total));
-    HTH_TRY(hth_avg_shares(bandwidth, r->member_count, weights, &xi));
+    HTH_TRY(share_out(r, total, units, &xi));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
     r->held_max_us = held_max(r);
     r->reducers = hth_new_array(uint32_t, r->member_count);
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, r->member_count, total, SHARE_UNITS_MIN, units));
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct member *m = &r->members[i];
         m->first = first;
@@ -121,7 +134,7 @@ static void part_at(const struct member *m, uint32_t k, uint64_t *first, uint32_
 static void lay_out_sends(struct hth_reduce_round *r)
 {
     uint32_t n = 0;
-    if (r->values == NULL)
+    if (!r->hears)
         return;
     r->send_count = r->part_count - r->members[r->self].part_count;
     r->sends = hth_new_array(struct send, HTH_MAX(r->send_count, 1u));

@@ -66,12 +66,26 @@ struct apply {
     bool kept;
 };
 
+/* Who listens has sent nothing, and the difference to that is the mean. */
+static void run_told(struct apply *a, float *y)
+{
+    if (!a->kept)
+        a->kept =
+            hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
+    if (a->kept)
+        memset(y, 0, a->send->count * sizeof(float));
+}
+
 static void run_apply(struct hth_job *job)
 {
     struct apply *a = HTH_CONTAINER(job, struct apply, job);
     const struct send *s = a->send;
-    const float *own = (const float *)(const void *)a->round->values->data + s->first;
     float *y = (float *)(void *)a->round->average->data + s->first;
+    if (a->round->values == NULL) {
+        run_told(a, y);
+        return;
+    }
+    const float *own = (const float *)(const void *)a->round->values->data + s->first;
     if (!a->kept)
         a->kept = hth_codec_answer(a->segments, a->segment_count, a->blob->data + a->offset, own,
                                    y) != HTH_OK;
@@ -375,7 +389,8 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
         keep(s);
         return;
     }
-    s->bytes = (uint32_t)bytes;
+    /* Of who listens the window is one of answers. */
+    s->bytes = r->values != NULL ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
     m->in_flight_bytes += s->bytes;
     line_sent(r, s);
     r->reducer->stats.parts_sent++;
@@ -431,8 +446,12 @@ static void encode(struct send *s, struct encode *e)
 static void begin(struct send *s)
 {
     struct hth_reduce_round *r = s->round;
-    struct encode *e = hth_new(struct encode);
     s->retry_us = 0;
+    if (r->values == NULL) {
+        send_call(s, NULL, 0, NULL, 0);
+        return;
+    }
+    struct encode *e = hth_new(struct encode);
     /* Too many small stretches of different formats: their bytes do not matter. */
     if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,
                       &e->segment_count) != HTH_OK) {

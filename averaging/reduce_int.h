@@ -48,10 +48,11 @@
 #define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max, ... */
 #define DIAL_RTTS       4                     /* ... or so many round trips to the others */
 #define FAR_US          (4 * HTH_US_PER_S)    /* nobody's way is believed to take longer */
-#define HELD_ROUNDS     5           /* ... for so many times what a round takes over usual lines, */
-#define HOPELESS        2           /* ... or twice where it would take more than twice that */
-#define HELD_PART       4           /* ... of what it has taken so far, a quarter at least */
-#define LAG_PARTS       2u          /* so many fewer parts than most have sent: it is waited for */
+#define HELD_ROUNDS     5  /* ... for so many times what a round takes over usual lines, */
+#define HOPELESS        2  /* ... or twice where it would take more than twice that */
+#define HELD_PART       4  /* ... of what it has taken so far, a quarter at least */
+#define ANSWERS_MAX     2u /* of one part to who listens: one may be lost with its connection */
+#define LAG_PARTS       2u /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
@@ -88,7 +89,7 @@ struct send {
 enum give_state {
     GIVE_NONE,
     GIVE_HERE,  /* values that can be added */
-    GIVE_EMPTY, /* it has none, and wants the mean */
+    GIVE_EMPTY, /* it has none, and wants the mean: damaged, or it listens */
     GIVE_LATE,  /* came after the sum was begun */
 };
 
@@ -98,6 +99,7 @@ struct contribution {
     bool in;       /* in the mean */
     bool with_job; /* a job looks at its bytes */
     uint32_t member;
+    uint32_t answers;            /* with the mean, or that there is none */
     struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob;
     size_t offset;
@@ -170,9 +172,10 @@ struct hth_reduce_round {
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
+    bool hears;       /* the mean: it has values, or listens */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
-    struct hth_blob *values;  /* NULL: helper */
+    struct hth_blob *values;  /* NULL: a helper, or who listens */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
     struct hth_avg_span *spans;
@@ -249,6 +252,12 @@ struct hth_reducer {
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
 };
+
+/* It brings nothing and reduces nothing, and is told the mean: nobody waits for it. */
+static inline bool member_listens(const struct member *m)
+{
+    return m->is.weight == 0 && m->is.bandwidth == 0;
+}
 
 /* ---- reduce.c ------------------------------------------------------------------------------ */
 

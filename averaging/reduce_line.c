@@ -53,6 +53,8 @@ void line_answered(struct hth_reduce_round *r, const struct send *s)
     struct member *m = &r->members[s->to];
     int64_t took_us = HTH_MAX(hth_now_us(red->env) - s->sent_us, (int64_t)1);
     double rate = (double)s->line_out_bytes * HTH_US_PER_S / (double)took_us;
+    if (r->values == NULL) /* nothing left this node */
+        return;
     m->line_best = HTH_MAX(m->line_best, rate);
     m->line_bytes += s->bytes;
     if (m->line_bytes < BYTES_MIN)

@@ -58,6 +58,7 @@ static void reply(struct contribution *c, struct hth_segment *segments, uint32_t
                                 bytes > 0 ? 1 : 0};
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
+    c->answers++;
     round_count_out(r, segments, segment_count);
     hth_rpc_reply(req, &body);
 }
@@ -388,10 +389,13 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
     const struct member *self = &r->members[r->self];
+    bool listens = member_listens(&r->members[member]);
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
+    if (part->weight != r->members[member].is.weight || !(part->weight > 0 || listens))
         return "the weight is not the one that the group knows";
+    if (listens && part->segment_count > 0)
+        return "who listens brings nothing";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
     for (uint32_t i = 0; i < part->segment_count; i++)
@@ -415,6 +419,10 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
+    if (c->answers >= ANSWERS_MAX && member_listens(&c->own->round->members[c->member])) {
+        hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was told before");
+        return;
+    }
     if (old != NULL) {
         hth_rpc_on_cancel(old, NULL, NULL);
         c->req = NULL;
@@ -440,7 +448,7 @@ static void take_first(struct contribution *c, struct hth_rpc_request *req,
     c->blob = blob != NULL && c->segment_count > 0 ? hth_blob_ref(blob) : NULL;
     c->offset = offset;
     c->state = o->state != OWN_OPEN ? GIVE_LATE : c->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
-    o->got++;
+    o->got += is_sender(&r->members[c->member]);
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
@@ -468,6 +476,11 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
     struct own *o = &r->owns[part->part - r->members[r->self].first_part];
     struct contribution *c = &o->from[member];
     watch_progress(r, member);
+    /* Who is slow to listen is told the rest as long as it asks, within the round's time. */
+    if (r->state == ROUND_LINGERING && member_listens(&r->members[member]))
+        r->linger_until_us =
+            HTH_MAX(r->linger_until_us,
+                    HTH_MIN(r->end_us, hth_now_us(r->reducer->env) + r->reducer->opts.linger_us));
     if (c->state == GIVE_NONE)
         take_first(c, req, part, blob, offset);
     else

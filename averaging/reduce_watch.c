@@ -61,7 +61,7 @@ bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct member *m = &r->members[i];
-    return i != r->self && r->values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+    return i != r->self && r->hears && m->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
 }
 
@@ -170,6 +170,8 @@ static void note_heard(struct hth_reduce_round *r, struct member *m, int64_t at_
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct member *m = &r->members[i];
+    if (member_listens(m)) /* its questions say nothing of when others should be heard */
+        return;
     m->progress_us = hth_now_us(env_of(r));
     m->took_part = true;
     note_heard(r, m, m->progress_us);
@@ -268,6 +270,12 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
     m->silent_us = now - m->heard_us;
 }
 
+/* One by which i is judged. */
+static bool is_other(const struct hth_reduce_round *r, uint32_t i, uint32_t k)
+{
+    return k != i && k != r->self && !member_listens(&r->members[k]);
+}
+
 static int by_size(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -302,7 +310,7 @@ static int64_t dial_time(const struct hth_reduce_round *r)
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < r->member_count; k++) {
-        way[n] = k != r->self ? way_to(r, k) : 0;
+        way[n] = is_other(r, r->self, k) ? way_to(r, k) : 0;
         n += way[n] > 0;
     }
     if (r->first_heard_us > 0)
@@ -319,7 +327,7 @@ static int64_t silence_max(const struct hth_reduce_round *r, uint32_t i)
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < r->member_count; k++)
-        if (k != i && k != r->self && r->members[k].ever_heard)
+        if (is_other(r, i, k) && r->members[k].ever_heard)
             pauses[n++] = r->members[k].pause_us;
     return HTH_MAX(o->silence_max_us, HTH_MIN(THIN_K * median(pauses, n), o->silence_thin_us));
 }
@@ -332,7 +340,7 @@ static int64_t limit_of_new(const struct hth_reduce_round *r, uint32_t i)
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < r->member_count; k++)
-        if (k != i && k != r->self)
+        if (is_other(r, i, k))
             silent[n++] = HTH_MAX(r->members[k].pause_us, r->members[k].silent_us);
     limit = HTH_MAX(o->silence_new_us, 2 * median(silent, n));
     return HTH_MAX(HTH_MIN(limit, silence_max(r, i)), o->silence_min_us) + 2 * way_to(r, i);
@@ -346,7 +354,7 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
     int64_t min_us = hth_rpc_late_us(r->reducer->rpc) > 0 ? o->silence_new_us : o->silence_min_us;
     uint32_t n = 0;
     for (uint32_t k = 0; k < r->member_count; k++) {
-        if (k != i && k != r->self)
+        if (is_other(r, i, k))
             pauses[n++] = r->members[k].pause_us;
     }
     if (m->suspect && !m->ever_heard)
