@@ -19,6 +19,12 @@
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
  *
+ * Who offers nothing, NULL with weight 0, *listens*: nobody waits for it or counts it, and it is
+ * told what the others of that sweep end with. The result is as theirs but that `values` is NULL;
+ * an average of which parts_kept > 0 has holes of zeros and is of no use. A newcomer may listen
+ * before it has a state; early is well, as nobody waits: when no group has begun within the window
+ * the offer ends ALONE and is made again. `rounds` is HTH_AVG_ALL_AXES, and the sweep has a number.
+ *
  * hth_averager_nobody is the averager of a trainer that is alone: every offer is refused with a
  * reason, and training goes on.
  */
@@ -39,9 +45,9 @@ struct hth_avg_span;
 
 /* What one trainer brings. `values` is borrowed; an averager that accepts refs it. */
 struct hth_avg_offer {
-    struct hth_blob *values; /* `count` floats, frozen; NULL for a helper */
+    struct hth_blob *values; /* `count` floats, frozen; NULL of a helper, and of who listens */
     size_t count;
-    double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 for a helper */
+    double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of those two */
     uint64_t step;   /* trunk updates applied so far */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
     uint64_t sweep;  /* who gives a number meets those with the same one (the global step) */
@@ -69,7 +75,7 @@ struct hth_avg_result {
     double weight_met;      /* that the last group's members brought; alike on all of them */
     uint64_t step_max;      /* the newest among those that were met */
     uint32_t members;       /* of the last group, this peer included */
-    uint32_t heads;         /* trainers whose values are in all of it, this one included */
+    uint32_t heads;         /* trainers whose values are in all of it, this one included if so */
     uint32_t rounds;        /* axes that gave an average */
     uint32_t rounds_failed; /* axes on which nobody was met, or nothing averaged */
     uint32_t drops;         /* members that were dropped on the way */

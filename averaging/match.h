@@ -4,7 +4,7 @@
  *
  * A peer that wants to average *looks* in its line. It declares so in a signed note on the line's
  * board (kind DECLARE, named by the line's key) and reads the notes of the others. All lookers have
- * one place in an order that nobody can choose: trainers before helpers before clients, and within
+ * one place in an order that nobody can choose: trainers, helpers, clients, listeners, and within
  * these by hash(line key, id). Whoever knows of a smaller one follows the smallest it knows; who
  * knows of none leads. So requests only go from larger to smaller, and can't wait for each other in
  * a circle.
@@ -35,11 +35,11 @@
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
  * that the caller says are due. It waits for none of them longer than patience_us after it could
  * have heard of them, and not at all once the earliest window among it and its followers is over.
- * More members than group_max, helpers not counted, are cut into groups of near-equal size, dealt
- * in turn by the order, and every group begins. A group takes at most as many helpers as it has
- * members who average, the first in the order; a list with more is refused. Who is beyond that, or
- * beyond HTH_AVG_MEMBERS_MAX, clients last, hears FULL. Fewer than group_min, at the end of the
- * window: the look ends ALONE or TOO_FEW, with the last refusal as the reason where there was one.
+ * Who listens is not waited for at all. More who average than group_max are cut into groups of
+ * near-equal size, dealt in turn by the order, and every group begins. It takes at most as many
+ * helpers as it has members who average, and half as many listeners, the first in the order; a list
+ * with more is refused. Who is beyond that, or HTH_AVG_MEMBERS_MAX, hears FULL. Fewer than
+ * group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last refusal's reason.
  *
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
@@ -47,9 +47,8 @@
  * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
- * them HTH_AVG_HELPERS_MAX helpers (the first in the order), HTH_AVG_LOOKS_MAX looks,
- * HTH_AVG_BEGUN_MAX groups. Loop thread. Callbacks never run inside a call of this header, and may
- * not free the match.
+ * them HTH_AVG_HELPERS_MAX helpers and HTH_AVG_LISTENERS_MAX listeners, HTH_AVG_LOOKS_MAX looks,
+ * HTH_AVG_BEGUN_MAX groups. Loop thread. No callback runs inside a call of this header or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H
@@ -71,19 +70,20 @@ struct hth_look;
 /* On the wire; in the order in which they lead. */
 enum hth_avg_mode {
     HTH_AVG_TRAINER = 0,
-    HTH_AVG_HELPER = 1, /* has no values: only reduces */
-    HTH_AVG_CLIENT = 2  /* can't be dialled: reduces nothing */
+    HTH_AVG_HELPER = 1,  /* has no values: only reduces */
+    HTH_AVG_CLIENT = 2,  /* can't be dialled: reduces nothing */
+    HTH_AVG_LISTENER = 3 /* neither: is told the average, and nobody waits for it */
 };
 
 struct hth_avg_member {
     struct hth_peer_id id;
-    struct hth_addr addr; /* family 0 of a client */
+    struct hth_addr addr; /* family 0 of who reduces nothing */
     enum hth_avg_mode mode;
-    double bandwidth; /* 0 of a client, or not known */
-    double weight;    /* 0 of a helper */
+    double bandwidth; /* 0 of who reduces nothing, or not known */
+    double weight;    /* 0 of who brings nothing */
     uint64_t step;
-    /* Whose values these are, as the xor of a hash of each peer in them; 0: not said. Members with
-     * the same origin bring the same values, and those count once. */
+    /* Whose values these are: the xor of a hash of each peer in them; 0: not said. Members with the
+     * same origin bring the same values, which count once. */
     uint64_t origin;
     uint32_t at;     /* its coordinate along the round's axis */
     uint32_t others; /* trainers besides itself whose values it brings, from earlier rounds */
@@ -207,9 +207,9 @@ struct hth_look_opts {
     uint64_t origin;
     uint32_t others;
     bool ready;          /* false: hth_look_ready follows */
-    uint32_t group_min;  /* members, helpers not counted */
+    uint32_t group_min;  /* members who average */
     uint32_t group_full; /* with these nobody is waited for who only may come */
-    uint32_t group_max;  /* beyond it the line is cut; helpers not counted */
+    uint32_t group_max;  /* beyond it the line is cut */
     int64_t window_us;   /* after the values are ready */
     int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
     /* Fills in who is due besides this peer, at most `max`, and returns how many; UINT32_MAX when

@@ -123,7 +123,8 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, int
     int64_t left_us = look->end_us - hth_now_us(m->env);
 
     join.self.mode = look->opts.mode;
-    join.self.addr = look->opts.mode != HTH_AVG_CLIENT ? m->opts.addr : (struct hth_addr){0};
+    if (hth_avg_mode_reduces(look->opts.mode))
+        join.self.addr = m->opts.addr;
     join.self.bandwidth = look->opts.bandwidth;
     join.self.weight = look->opts.weight;
     join.self.step = look->opts.step;
@@ -191,7 +192,7 @@ void hth_look_probe(struct hth_look *look)
     for (uint32_t i = 0; i < look->count && n < HTH_LOOK_PROBES; i++) {
         const struct looker *l = look->lookers[i];
         struct probe *p = &look->probe[n];
-        if (!l->declared || l->struck || l->joined || l->mode == HTH_AVG_CLIENT)
+        if (!l->declared || l->struck || l->joined || !hth_avg_mode_reduces(l->mode))
             continue;
         n++;
         p->look = look;

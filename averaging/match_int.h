@@ -120,6 +120,7 @@ struct heard {
     struct hth_peer_id id;
     uint64_t schema;
     struct hth_avg_line line;
+    bool listens;    /* it brings nothing there */
     uint8_t *record; /* signed, not judged yet; NULL after a JOIN */
     size_t record_len;
     int64_t said_us;  /* by its clock */
@@ -142,6 +143,11 @@ struct hth_match {
 };
 
 /* match.c */
+/* How many may listen in a group where so many average. */
+static inline uint32_t hth_match_listeners_max(uint32_t averaging)
+{
+    return (averaging + 1) / 2;
+}
 /* How long a handshake may take, by how far those are who answered. */
 int64_t hth_match_dial_us(const struct hth_match *m);
 void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id);
@@ -152,7 +158,7 @@ void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth
 void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us);
 /* The members in the group's order, its id derived from the line, the schema and all that is said
  * of the members; `self` is count when this peer is not in it. Errors: as hth_avg_group_id, and
- * E_RANGE when more only reduce than average. */
+ * E_RANGE when more only reduce than average, or more than half as many listen. */
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
 
@@ -165,8 +171,9 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
 uint32_t hth_look_at(const struct hth_look *look);
 bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id);
 struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
-/* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX that come
- * before it. Such a one may make room: it is gone then. */
+/* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX, or of those
+ * who listen HTH_AVG_LISTENERS_MAX, that come before it. Such a one may make room: it is gone then.
+ */
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode);
 void hth_look_forget(struct hth_look *look, struct looker *l);
@@ -198,10 +205,8 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by);
 
 /* match_tell.c */
 void hth_match_tell_serve(struct hth_match *m);
-/* Keeps what was said, at said_us by the speaker's clock; record may be NULL. */
-void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
-                    const struct hth_avg_line *line, int64_t said_us, const uint8_t *record,
-                    size_t record_len);
+/* Keeps what was said, at said_us by the speaker's clock. */
+void hth_match_hear_join(struct hth_match *m, const struct hth_join *join);
 /* For who counts those that live, and those that can be met. */
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step);
 void hth_match_apart(struct hth_match *m, const struct hth_peer_id *id);

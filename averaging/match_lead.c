@@ -22,7 +22,7 @@ static void lose(struct looker *l)
 
     l->struck = true;
     l->early = false;
-    if (look->opts.deaf != NULL)
+    if (look->opts.deaf != NULL && l->mode != HTH_AVG_LISTENER)
         look->opts.deaf(look->opts.arg, &l->id);
     let_go(l);
 }
@@ -92,7 +92,7 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
     *out = NULL;
     if (hth_peer_id_eq(&join->self.id, &m->env->self))
         return HTH_AVG_MALFORMED;
-    if (look->opts.mode == HTH_AVG_CLIENT ||
+    if (!hth_avg_mode_reduces(look->opts.mode) ||
         hth_look_precedes_us(look, join->self.mode, &join->self.id)) {
         hth_look_doubt(look, &join->self.id);
         return HTH_AVG_NOT_SMALLER;
@@ -174,7 +174,7 @@ struct census {
 static void count_member(struct census *c, enum hth_avg_mode mode)
 {
     c->members++;
-    c->contributors += mode != HTH_AVG_HELPER;
+    c->contributors += hth_avg_mode_brings(mode);
     c->trainers += mode == HTH_AVG_TRAINER;
 }
 
@@ -202,7 +202,7 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
     return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
 }
 
-/* Followers that are ready, and lookers that may become such. */
+/* Followers that are ready, and lookers that may become such. Nobody waits for who listens. */
 static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
 {
     for (uint32_t i = 0; i < look->count; i++) {
@@ -211,7 +211,10 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
             continue;
         if (!l->joined && hth_look_shuns(look, &l->id))
             continue;
-        if (!l->joined) {
+        if (l->mode == HTH_AVG_LISTENER) {
+            if (l->joined && l->ready)
+                count_member(c, l->mode);
+        } else if (!l->joined) {
             wait_for(&c->pending, &l->id, patience(look, l), now_us, "it declared");
         } else if (!l->ready) {
             wait_for(&c->pending, &l->id, l->left_us, now_us, "it is not ready");
@@ -256,7 +259,7 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-/* Those who only reduce make no group too large. */
+/* Those who bring nothing make no group too large. */
 static uint32_t groups_of(const struct hth_look *look, const struct census *c)
 {
     uint32_t groups = hth_avg_groups(c->contributors, look->opts.group_max);
@@ -294,22 +297,28 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
 }
 
 /* Deals the members to the groups, in turn, which spreads every mode over all of them; to[i] ==
- * groups: there is no room. Clients are last, and of them there may be too many for few trainers.
- * Those who only reduce have the room that is left, and are no more than who averages: peers that
- * cost nothing to make do not push out anybody who brings values, nor have most of the shares. */
+ * groups: there is no room. Clients come after trainers, and of them there may be too many for few
+ * of those. Who brings nothing has the room that is left, helpers first, and there are no more that
+ * reduce than average, and half as many that listen: peers that cost nothing to make do not push
+ * out anybody who brings values, nor have most of the shares, nor make the others send much more.
+ */
 static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint32_t groups,
                      uint32_t contributors, uint32_t *to)
 {
-    uint32_t dealt[2] = {0}, in = 0;
+    uint32_t dealt[HTH_AVG_LISTENER + 1] = {0}, in = 0;
 
     contributors = HTH_MIN(contributors, groups * HTH_AVG_MEMBERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        bool helps = members[i].mode == HTH_AVG_HELPER;
-        uint32_t k = dealt[helps]++, g = k % groups;
+        bool brings = hth_avg_mode_brings(members[i].mode);
+        uint32_t k = dealt[brings ? HTH_AVG_TRAINER : members[i].mode]++, g = k % groups;
         uint32_t most = hth_avg_group_size(contributors, groups, g);
+        uint32_t left = HTH_AVG_MEMBERS_MAX - most, helpers = HTH_MIN(most, left);
 
-        if (helps)
-            most = HTH_MIN(most, HTH_AVG_MEMBERS_MAX - most);
+        if (members[i].mode == HTH_AVG_HELPER)
+            most = helpers;
+        helpers = HTH_MIN(helpers, hth_avg_group_size(dealt[HTH_AVG_HELPER], groups, g));
+        if (members[i].mode == HTH_AVG_LISTENER)
+            most = HTH_MIN(hth_match_listeners_max(most), left - helpers);
         to[i] = k / groups < most ? g : groups;
         in += to[i] < groups;
     }
@@ -407,7 +416,8 @@ static void miss_the_declared(const struct hth_look *look)
     for (uint32_t i = 0; i < look->count && look->opts.deaf != NULL; i++) {
         const struct looker *l = look->lookers[i];
 
-        if (l->declared && !l->joined && !l->struck && is_silent(look, &l->id))
+        if (l->declared && !l->joined && !l->struck && l->mode != HTH_AVG_LISTENER &&
+            is_silent(look, &l->id))
             look->opts.deaf(look->opts.arg, &l->id);
     }
 }
@@ -457,7 +467,7 @@ int64_t hth_lead_turn(struct hth_look *look)
     count_lookers(look, &c, now_us);
     count_due(look, &c, now_us);
     c.deadline_us = HTH_MAX(c.deadline_us, look->since_us + patience_us);
-    enough = look->opts.ready && look->opts.mode != HTH_AVG_CLIENT &&
+    enough = look->opts.ready && hth_avg_mode_reduces(look->opts.mode) &&
              c.contributors >= look->opts.group_min;
     full = c.contributors >= look->opts.group_full;
     if (!full && c.maybe.until_us > c.pending.until_us)

@@ -89,23 +89,23 @@ static void put_in(struct hth_look *look, struct looker *l)
     look->count++;
 }
 
-/* Those who only reduce do not fill the table, and the flood of them does not keep out who came
+/* Those who bring nothing do not fill the table, and the flood of them does not keep out who came
  * later: the first in the order stay, which follows from the round and their keys. */
-static bool make_room_for_helper(struct hth_look *look, const struct hth_hash *mark,
-                                 const struct hth_peer_id *id)
+static bool make_room(struct hth_look *look, enum hth_avg_mode mode, const struct hth_hash *mark,
+                      const struct hth_peer_id *id)
 {
     struct looker *last = NULL;
-    uint32_t helpers = 0;
+    uint32_t alike = 0;
 
     for (uint32_t i = 0; i < look->count; i++) {
-        if (look->lookers[i]->mode != HTH_AVG_HELPER)
+        if (look->lookers[i]->mode != mode)
             continue;
         last = look->lookers[i];
-        helpers++;
+        alike++;
     }
-    if (helpers < HTH_AVG_HELPERS_MAX)
+    if (alike < (mode == HTH_AVG_HELPER ? HTH_AVG_HELPERS_MAX : HTH_AVG_LISTENERS_MAX))
         return true;
-    if (order(HTH_AVG_HELPER, mark, id, HTH_AVG_HELPER, &last->mark, &last->id) > 0)
+    if (order(mode, mark, id, mode, &last->mark, &last->id) > 0)
         return false;
     hth_lead_turn_away(last);
     hth_look_forget(look, last);
@@ -121,7 +121,7 @@ struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
         struct hth_hash mark;
 
         mark_of(look, id, &mark);
-        if (mode == HTH_AVG_HELPER && !make_room_for_helper(look, &mark, id))
+        if (!hth_avg_mode_brings(mode) && !make_room(look, mode, &mark, id))
             return NULL;
         if (look->count >= HTH_AVG_LOOKERS_MAX)
             return NULL;
@@ -170,7 +170,8 @@ struct looker *hth_look_leader(struct hth_look *look)
 
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
-        if (!l->declared || l->struck || l->mode == HTH_AVG_CLIENT || hth_look_shuns(look, &l->id))
+        if (!l->declared || l->struck || !hth_avg_mode_reduces(l->mode) ||
+            hth_look_shuns(look, &l->id))
             continue;
         if (!precedes_us(look, l))
             break;
@@ -281,7 +282,7 @@ enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer
 {
     struct hth_declare d = {.mode = look->opts.mode, .schema = look->opts.schema};
 
-    if (d.mode != HTH_AVG_CLIENT)
+    if (hth_avg_mode_reduces(d.mode))
         d.addr = look->match->opts.addr;
     hth_declare_write(&d, w);
     return w->err;
@@ -485,7 +486,7 @@ static void on_turn(void *arg)
 
 static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
 {
-    if (o->mode > HTH_AVG_CLIENT || (o->mode != HTH_AVG_CLIENT && m->opts.addr.family == 0))
+    if (o->mode > HTH_AVG_LISTENER || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
         return HTH_E_CONFIG;
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
@@ -496,7 +497,7 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     if (o->window_us <= 0 || o->ahead_us < 0 || o->window_us > HTH_AVG_WINDOW_MAX_US ||
         o->ahead_us > HTH_AVG_WINDOW_MAX_US - o->window_us)
         return HTH_E_CONFIG;
-    if (o->mode != HTH_AVG_HELPER && o->ready &&
+    if (hth_avg_mode_brings(o->mode) && o->ready &&
         !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
         return HTH_E_CONFIG;
     return HTH_OK;
@@ -573,7 +574,7 @@ bool hth_look_covers(const struct hth_look *look, uint32_t at)
 {
     for (uint32_t i = 0; i < look->count; i++)
         if (look->lookers[i]->joined && !look->lookers[i]->struck &&
-            look->lookers[i]->self.at == at)
+            look->lookers[i]->self.at == at && look->lookers[i]->mode != HTH_AVG_LISTENER)
             return true;
     return false;
 }

@@ -34,17 +34,17 @@ static enum hth_err addr_set(const uint8_t *ip, size_t len, uint32_t port, struc
 
 static enum hth_err mode_check(uint32_t mode, const struct hth_addr *addr)
 {
-    if (mode > HTH_AVG_CLIENT)
+    if (mode > HTH_AVG_LISTENER)
         return HTH_E_RANGE;
-    return mode != HTH_AVG_CLIENT && addr->family == 0 ? HTH_E_RANGE : HTH_OK;
+    return hth_avg_mode_reduces(mode) && addr->family == 0 ? HTH_E_RANGE : HTH_OK;
 }
 
-/* The bandwidths that shares.h takes; a client has none. */
+/* The bandwidths that shares.h takes; who reduces nothing has none. */
 static bool bandwidth_ok(double b, uint32_t mode)
 {
     if (b == 0)
         return true;
-    return mode != HTH_AVG_CLIENT && isfinite(b) && b >= HTH_AVG_BANDWIDTH_MIN &&
+    return hth_avg_mode_reduces(mode) && isfinite(b) && b >= HTH_AVG_BANDWIDTH_MIN &&
            b <= HTH_AVG_BANDWIDTH_MAX;
 }
 
@@ -80,7 +80,7 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
         return HTH_E_RANGE;
     if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
         return HTH_E_RANGE;
-    if (weighty && (m->weight > 0) == (m->mode == HTH_AVG_HELPER))
+    if (weighty && (m->weight > 0) != hth_avg_mode_brings(m->mode))
         return HTH_E_RANGE;
     out->mode = (enum hth_avg_mode)m->mode;
     out->bandwidth = m->bandwidth;

@@ -11,6 +11,16 @@
 #include "averaging/match.h"
 #include "core/bytes.h"
 
+/* Trainers and clients bring values; trainers and helpers reduce, can be dialled, and may lead. */
+static inline bool hth_avg_mode_brings(uint32_t mode)
+{
+    return mode == HTH_AVG_TRAINER || mode == HTH_AVG_CLIENT;
+}
+static inline bool hth_avg_mode_reduces(uint32_t mode)
+{
+    return mode == HTH_AVG_TRAINER || mode == HTH_AVG_HELPER;
+}
+
 /* A JOIN's bytes: a line of HTH_AVG_DIMS_MAX axes and all else at its longest. */
 #define HTH_JOIN_BYTES_MAX 512
 

@@ -39,28 +39,46 @@ static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, ui
     return count < HTH_AVG_HEARD_EACH_MAX ? oldest : its_oldest;
 }
 
-void hth_match_hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
-                    const struct hth_avg_line *line, int64_t said_us, const uint8_t *record,
-                    size_t record_len)
+static struct heard *hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
+                          const struct hth_avg_line *line, int64_t said_us)
 {
     struct heard *h = place(m, id, schema);
     bool same = h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id) &&
                 hth_avg_line_eq(&h->line, line);
 
-    if (!same || record != NULL) {
+    if (!same) {
         hth_free(h->record);
         h->record = NULL;
-    }
-    if (record != NULL) {
-        h->record = hth_calloc(1, record_len);
-        memcpy(h->record, record, record_len);
-        h->record_len = record_len;
     }
     h->id = *id;
     h->schema = schema;
     h->line = *line;
     h->said_us = said_us;
     h->until_us = hth_now_us(m->env) + m->opts.linger_us;
+    return h;
+}
+
+void hth_match_hear_join(struct hth_match *m, const struct hth_join *join)
+{
+    struct heard *h = hear(m, &join->self.id, join->schema, &join->line, join->wall_us);
+
+    h->listens = join->self.mode == HTH_AVG_LISTENER;
+}
+
+static void hear_tell(struct hth_match *m, const struct hth_peer_id *id,
+                      const struct hth_tell *tell, int64_t at_us)
+{
+    struct heard *h = hear(m, id, tell->schema, &tell->line, at_us);
+    struct hth_record rec;
+    struct hth_declare d;
+
+    hth_free(h->record);
+    h->record = hth_calloc(1, tell->record_len);
+    memcpy(h->record, tell->record, tell->record_len);
+    h->record_len = tell->record_len;
+    h->listens = hth_record_peek(tell->record, tell->record_len, &rec) == HTH_OK &&
+                 hth_declare_read(rec.payload, rec.payload_len, &d) == HTH_OK &&
+                 d.mode == HTH_AVG_LISTENER;
 }
 
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step)
@@ -80,7 +98,8 @@ const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const stru
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         const struct heard *h = &m->heard[i];
-        if (h->until_us < hth_now_us(m->env) || h->schema != schema || !hth_peer_id_eq(&h->id, id))
+        if (h->until_us < hth_now_us(m->env) || h->schema != schema || h->listens ||
+            !hth_peer_id_eq(&h->id, id))
             continue;
         if (at_us != NULL)
             *at_us = h->until_us - m->opts.linger_us;
@@ -121,8 +140,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         reply.reason = HTH_AVG_CLOCK_SKEW;
         goto out;
     }
-    hth_match_hear(m, hth_rpc_peer(req), tell.schema, &tell.line, at_us, tell.record,
-                   tell.record_len);
+    hear_tell(m, hth_rpc_peer(req), &tell, at_us);
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
                                       tell.missing - 1);
@@ -275,14 +293,36 @@ static void tell_one(struct telling *t)
     }
 }
 
+static bool is_heard_here(const struct hth_look *look, const struct heard *h)
+{
+    return h->until_us >= hth_now_us(look->match->env) && h->schema == look->opts.schema &&
+           hth_avg_line_eq(&h->line, &look->opts.line);
+}
+
+/* The caller knows nothing of those who listen. One that looked here before us would hear of us
+ * only when it asks again, and nobody waits for that. */
+static uint32_t add_listeners(const struct hth_look *look, struct hth_match_known *known,
+                              uint32_t count)
+{
+    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX && count < HTH_AVG_TELL_MAX; i++) {
+        const struct heard *h = &look->match->heard[i];
+
+        if (h->listens && hth_avg_mode_reduces(look->opts.mode) && is_heard_here(look, h))
+            known[count++] = (struct hth_match_known){.id = h->id};
+    }
+    return count;
+}
+
 static bool tell_all(struct hth_look *look)
 {
     struct hth_match_known known[HTH_AVG_TELL_MAX];
-    uint32_t count = 0;
+    uint32_t count = 0, all;
 
     if (look->opts.known != NULL)
         count = look->opts.known(look->opts.arg, known, HTH_AVG_TELL_MAX);
-    for (uint32_t i = 0; i < HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX); i++) {
+    count = HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX);
+    all = add_listeners(look, known, count);
+    for (uint32_t i = 0; i < all; i++) {
         look->telling[i] = (struct telling){.look = look, .to = known[i]};
         tell_one(&look->telling[i]);
     }
@@ -296,8 +336,7 @@ enum hth_err hth_look_tell(struct hth_look *look, bool *all)
     HTH_TRY(sign(look));
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         const struct heard *h = &m->heard[i];
-        if (h->record != NULL && h->until_us >= hth_now_us(m->env) &&
-            h->schema == look->opts.schema && hth_avg_line_eq(&h->line, &look->opts.line))
+        if (h->record != NULL && is_heard_here(look, h))
             (void)!hth_board_offer(look->board, h->record, h->record_len);
     }
     *all = tell_all(look);

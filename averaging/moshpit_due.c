@@ -312,7 +312,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
-                !s->stands_in)
+                !s->stands_in && !s->listens)
                 hth_moshpit_deaf(mp, &p->id);
             continue;
         }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "averaging/match_msg.h"
 #include "averaging/moshpit_int.h"
 #include "core/bytes.h"
 #include "core/mem.h"
@@ -126,7 +127,8 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
         info->reason = HTH_AVG_FAILED;
     }
     if (info->err == HTH_OK) {
-        judge_fates(s, r);
+        if (!s->listens)
+            judge_fates(s, r);
         s->result.weight_fraction *= r->weight_fraction;
         s->result.codec_error = HTH_MAX(s->result.codec_error, r->encode_error);
         if (!helper) {
@@ -189,7 +191,7 @@ static enum hth_err reduce(struct sweep *s)
         members[i].addr = g->member[i].addr;
         members[i].weight = g->member[i].weight;
         members[i].bandwidth = g->member[i].bandwidth;
-        if (g->member[i].mode != HTH_AVG_CLIENT && g->member[i].bandwidth == 0)
+        if (hth_avg_mode_reduces(g->member[i].mode) && g->member[i].bandwidth == 0)
             members[i].bandwidth = usual;
     }
     err = hth_reduce_start(s->mp->reducer, &o, &s->reduce);
@@ -247,7 +249,8 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
     for (uint32_t i = 0; i < g->count; i++) {
         if (i < HTH_AVG_STATUS_MEMBERS)
             info->member[i] = g->member[i].id;
-        s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
+        if (g->member[i].weight > 0)
+            s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
         hth_roster_heard(s->mp->roster, &g->member[i].id, 0);
     }
@@ -277,7 +280,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
 
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
-    if (s->offered && !s->stands_in)
+    if (s->offered && !s->stands_in && !s->listens)
         hth_moshpit_look_over(s, r);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
@@ -285,7 +288,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
-        if (s->offered && !s->stands_in && hth_map_count(s->mp->suspects) > 0)
+        if (s->offered && !s->stands_in && !s->listens && hth_map_count(s->mp->suspects) > 0)
             hth_roster_seek(s->mp->roster);
         if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in)
             hth_roster_set_round(s->mp->roster, s->round + 1);

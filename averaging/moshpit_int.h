@@ -38,6 +38,7 @@ struct sweep {
     struct hth_avg_cell cell;
     bool moves;           /* the cell changes with every round, and the roster is told */
     bool stands_in;       /* acts for an empty cell: as a client, and nobody is told how it ended */
+    bool listens;         /* brings nothing: is told the mean, in a line of the last axis */
     bool kept;            /* nothing but the values that a round left, for who stands in later */
     uint64_t base;        /* of a stand-in: the first round of its sweep */
     struct sweep *source; /* of a stand-in that has no values yet: the sweep whose they will be */
@@ -98,6 +99,12 @@ struct moshpit {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce, *distance;
     } metrics;
 };
+
+/* An offer of nothing, from one who could bring something. */
+static inline bool hth_moshpit_listens(const struct moshpit *mp, const struct hth_avg_offer *o)
+{
+    return o->values == NULL && mp->opts.mode != HTH_AVG_HELPER;
+}
 
 /* moshpit_sweep.c */
 /* Begins to look. Not offered: the values come ready_in_us from now. Errors: E_NOT_FOUND (no shape

@@ -124,7 +124,7 @@ static void on_end(void *arg)
         s->result.reason = s->offered ? HTH_AVG_LATE : HTH_AVG_NOT_READY;
     }
     s->ending = true;
-    if (s->result.rounds == 0 || s->values == NULL || s->values == s->offer.values ||
+    if (s->result.rounds == 0 || s->offer.values == NULL || s->values == s->offer.values ||
         s->stands_in) {
         tell(s);
         return;
@@ -244,14 +244,16 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 }
 
 /* A line waits for members whose own line waited for somebody as long as it could: so each axis has
- * a little more time than the one before, and all have more where the others are far. */
+ * a little more time than the one before, and all have more where the others are far. Who listens
+ * has more by what the axes before may take. */
 int64_t hth_sweep_window_us(const struct sweep *s)
 {
     const struct hth_moshpit_opts *o = &s->mp->opts;
     uint32_t axis = s->moves ? 0 : hth_avg_axis(&s->shape, s->round);
     int64_t far_us = hth_match_patience_us(s->mp->match) - o->match.patience_us;
+    int64_t before_us = s->listens ? axis * (o->window_us + o->round_us) : 0;
 
-    return HTH_MIN(o->window_us + WINDOW_WAYS * far_us + axis * o->match.patience_us,
+    return HTH_MIN(o->window_us + WINDOW_WAYS * far_us + axis * o->match.patience_us + before_us,
                    HTH_AVG_WINDOW_MAX_US - o->round_us);
 }
 
@@ -292,8 +294,9 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .arg = s};
 
     group_sizes(s, &o);
-    if (s->stands_in && hth_stand_in_follows(s)) {
-        o.mode = HTH_AVG_CLIENT;
+    if (s->listens || (s->stands_in && hth_stand_in_follows(s))) {
+        o.mode = s->listens ? HTH_AVG_LISTENER : HTH_AVG_CLIENT;
+        o.says_step = o.says_step && !s->listens; /* it has not got there */
         o.bandwidth = 0;
     }
     s->look_us = hth_now_us(s->env) + (ready ? 0 : ahead_us);
@@ -338,6 +341,21 @@ static uint64_t from_first_axis(const struct sweep *s, uint64_t round)
     return s->rounds > 1 ? (round + dims - 1) / dims * dims : round;
 }
 
+/* All lines of the last axis end with the same mean, and listeners spread over them by their ids:
+ * one has no cell of its own. */
+static void listen_in(struct sweep *s)
+{
+    uint64_t mark = hth_sweep_origin(&s->env->self);
+
+    memset(&s->cell, 0, sizeof(s->cell));
+    for (uint32_t i = 0; i < s->shape.dims; i++) {
+        s->cell.at[i] = (uint32_t)(mark % s->shape.size[i]);
+        mark /= s->shape.size[i];
+    }
+    s->rounds = 1;
+    s->round = s->offer.sweep * s->shape.dims + s->shape.dims - 1;
+}
+
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
 static enum hth_err place(struct sweep *s)
 {
@@ -347,6 +365,10 @@ static enum hth_err place(struct sweep *s)
     if (shape->dims == 0)
         return HTH_E_NOT_FOUND;
     s->shape = *shape;
+    if (s->listens) {
+        listen_in(s);
+        return HTH_OK;
+    }
     HTH_TRY(hth_roster_cell(mp->roster, &s->cell));
     s->rounds = s->offer.rounds == HTH_AVG_ALL_AXES ? shape->dims : s->offer.rounds;
     /* Through all axes everybody stands still: one disturbed round would cost the grid its order,
@@ -418,6 +440,8 @@ enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer
     if (s == NULL)
         return HTH_E_NO_MEMORY;
     s->offered = offered;
+    s->listens = offered && hth_moshpit_listens(mp, offer);
+    s->heads = s->listens ? 0 : s->heads;
     HTH_GOTO(fail, place(s));
     hth_stand_in_begin(s);
     HTH_GOTO(fail, hth_sweep_look(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));

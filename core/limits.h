@@ -89,6 +89,7 @@
 /* averaging: looking for a group */
 #define HTH_AVG_LOOKERS_MAX     1024            /* of one line: notes, followers */
 #define HTH_AVG_HELPERS_MAX     256             /* of them, who only reduce */
+#define HTH_AVG_LISTENERS_MAX   64              /* and who only listen */
 #define HTH_AVG_LOOKS_MAX       16              /* of one node at once */
 #define HTH_AVG_TELL_MAX        48              /* peers that are told straight */
 #define HTH_AVG_HEARD_MAX       256             /* such words that are remembered, ... */

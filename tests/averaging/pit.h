@@ -26,6 +26,7 @@ struct peer {
     uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;
     enum hth_avg_mode mode;
+    bool listens;  /* a newcomer without a state yet: offers nothing */
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
     uint32_t kind; /* of its offers */
@@ -63,7 +64,8 @@ void pit_offer(struct peer *peer, uint64_t sweep, uint32_t rounds);
 void pit_offer_all(struct pit *p, uint64_t sweep, uint32_t rounds);
 /* Until nobody that is up has an offer under way. */
 bool pit_run(struct pit *p, int64_t us);
-/* The weighted mean of the values of all that are up, in double. `out` has pit's count. */
+/* The weighted mean of the values of all that are up and bring some, in double. `out` has pit's
+ * count. */
 void pit_mean(const struct pit *p, double *out);
 /* Largest deviation of anybody who is up from `mean`. */
 double pit_deviation(const struct pit *p, const double *mean);
