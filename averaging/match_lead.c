@@ -202,6 +202,15 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
     return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
 }
 
+/* Who listens is in as soon as it is known to: all that a list says of it is who it is, and when it
+ * asks for the group that has begun meanwhile costs nobody anything. */
+static bool is_in(const struct looker *l)
+{
+    if (l->mode == HTH_AVG_LISTENER)
+        return !l->struck && (l->declared || l->joined);
+    return !l->struck && l->joined && l->ready;
+}
+
 /* Followers that are ready, and lookers that may become such. Nobody waits for who listens. */
 static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
 {
@@ -212,7 +221,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         if (!l->joined && hth_look_shuns(look, &l->id))
             continue;
         if (l->mode == HTH_AVG_LISTENER) {
-            if (l->joined && l->ready)
+            if (is_in(l))
                 count_member(c, l->mode);
         } else if (!l->joined) {
             wait_for(&c->pending, &l->id, patience(look, l), now_us, "it declared");
@@ -288,9 +297,11 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
     from[0] = NULL;
     for (uint32_t i = 0; i < look->count; i++) {
         struct looker *l = look->lookers[i];
-        if (l->struck || !l->joined || !l->ready)
+        if (!is_in(l))
             continue;
         members[count] = l->self;
+        if (l->mode == HTH_AVG_LISTENER)
+            members[count] = (struct hth_avg_member){.id = l->id, .mode = l->mode};
         from[count++] = l;
     }
     return count;

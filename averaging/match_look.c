@@ -59,6 +59,8 @@ uint32_t hth_look_at(const struct hth_look *look)
 {
     const struct hth_avg_line *line = &look->opts.line;
 
+    if (look->opts.mode == HTH_AVG_LISTENER)
+        return 0;
     return line->cell.at[hth_avg_axis(&line->shape, line->round)];
 }
 
@@ -239,7 +241,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     l = hth_look_get(look, &rec->owner_id, d.mode);
     if (l == NULL)
         return HTH_E_BUDGET;
-    if (!l->declared && !l->joined && look->opts.missed != NULL)
+    if (!l->declared && !l->joined && look->opts.missed != NULL && d.mode != HTH_AVG_LISTENER)
         l->struck |= look->opts.missed(look->opts.arg, &l->id);
     else if (l->struck && !l->struck_here && rec->seq > l->seq)
         l->struck = false;
@@ -531,7 +533,10 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->match = m;
     look->opts = *opts;
     look->part = (uint8_t)slot;
-    look->nonce = hth_rng_u64(&m->env->rng);
+    if (opts->mode == HTH_AVG_LISTENER) /* nothing is said of who listens but who it is */
+        look->opts.step = look->opts.origin = look->opts.others = 0;
+    else
+        look->nonce = hth_rng_u64(&m->env->rng);
     look->key_len = hth_avg_line_key(&opts->line, look->key);
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);

@@ -68,6 +68,13 @@ static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out,
     out->nonce = m->nonce;
 }
 
+/* Of who listens a list says only who it is. */
+static bool is_bare(const Hth__Match__Member *m)
+{
+    return m->ip.len == 0 && m->bandwidth == 0 && m->weight == 0 && m->step == 0 &&
+           m->origin == 0 && m->at == 0 && m->others == 0 && m->nonce == 0;
+}
+
 /* weighty: its weight must be that of its mode; a JOIN ahead of the values has none yet. */
 static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
                                 struct hth_avg_member *out)
@@ -79,6 +86,8 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
         m->at >= HTH_AVG_CELLS_MAX || m->others >= HTH_AVG_ROSTER_MAX)
         return HTH_E_RANGE;
     if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
+        return HTH_E_RANGE;
+    if (m->mode == HTH_AVG_LISTENER && !is_bare(m))
         return HTH_E_RANGE;
     if (weighty && (m->weight > 0) != hth_avg_mode_brings(m->mode))
         return HTH_E_RANGE;

@@ -64,10 +64,91 @@ static void hears_a_line(void **state)
     pit_stop(&p);
 }
 
+/* Through the axes before the last one nobody tells it anything, and any line of that has the mean.
+ */
+static void hears_grids(void **state)
+{
+    static const char *const shapes[] = {"3x3", "2x2x2", "4x3"};
+    static const uint32_t listeners[] = {2, 1, 2}; /* a line of two takes one */
+    double mean[3000];
+
+    (void)state;
+    for (uint64_t k = 0; k < 6; k++) {
+        struct pit p;
+        uint32_t trainers;
+
+        begin(&p, 210 + k, shapes[k / 2], listeners[k / 2], HTH_ARRAY_LEN(mean));
+        trainers = p.peers - listeners[k / 2];
+        pit_mean(&p, mean);
+        for (uint32_t i = trainers; i < p.peers; i++)
+            pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+        hth_world_run_for(p.world, 250 * HTH_US_PER_MS);
+        for (uint32_t i = 0; i < trainers; i++)
+            pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+        for (uint32_t i = 0; i < p.peers; i++) {
+            struct hth_avg_result r = p.peer[i].result;
+
+            assert_int_equal(r.heads, trainers);
+            assert_int_equal(r.drops, 0);
+            assert_int_equal(r.rounds_failed, 0);
+            assert_int_equal(r.rounds, i < trainers ? p.shape.dims : 1);
+            if (i < trainers)
+                continue;
+            r.members = p.peer[0].result.members; /* its line's */
+            check_alike(&r, &p.peer[0].result);
+        }
+        assert_true(pit_deviation(&p, mean) < 1e-5);
+        pit_stop(&p);
+    }
+}
+
+/* The others meet at once, and it looked lead_us before. How often it was left out. */
+static uint32_t count_left_out(int64_t lead_us)
+{
+    uint32_t left_out = 0;
+
+    for (uint64_t seed = 300; seed < 308; seed++) {
+        struct pit p;
+
+        begin(&p, seed, "8", 2, 100);
+        for (uint64_t sweep = 7; sweep < 12; sweep++) {
+            for (uint32_t i = 8; i < 10; i++)
+                pit_offer(&p.peer[i], sweep, HTH_AVG_ALL_AXES);
+            hth_world_run_for(p.world, lead_us);
+            for (uint32_t i = 0; i < 8; i++)
+                pit_offer(&p.peer[i], sweep, HTH_AVG_ALL_AXES);
+            assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+            for (uint32_t i = 0; i < 10; i++) {
+                left_out += i >= 8 && p.peer[i].result.err != HTH_OK;
+                assert_true(i >= 8 || p.peer[i].result.err == HTH_OK);
+                hth_roster_set_progress(p.peer[i].avg.roster, sweep + 1, 0, 0);
+            }
+            hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+        }
+        pit_stop(&p);
+    }
+    return left_out;
+}
+
+/* Nobody waits for it, and it is in as soon as its word is there. */
+static void is_not_left_out(void **state)
+{
+    (void)state;
+    for (int64_t ms = 0; ms <= 100; ms += 50) {
+        uint32_t left_out = count_left_out(ms * HTH_US_PER_MS);
+
+        print_message("looked %d ms before: left out in %u of 80\n", (int)ms, left_out);
+        assert_int_equal(left_out, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hears_a_line),
+        cmocka_unit_test(hears_grids),
+        cmocka_unit_test(is_not_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
