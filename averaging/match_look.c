@@ -470,6 +470,7 @@ static void on_turn(void *arg)
     if (!look->done && leader != NULL) {
         hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
         next_us = hth_look_follow(look, leader);
+        last_us += hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read yet */
         if (now_us >= last_us)
             give_up(look);
         next_us = HTH_MIN(next_us, last_us);

@@ -284,6 +284,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->trace_id = opts->trace_id;
     call->body_len = body_len;
     call->started_us = hth_now_us(rpc->env);
+    call->stood_us = rpc->stood_us;
     call->deadline_us = call->started_us + timeout_of(p, opts);
     call->adaptive = opts->timeout_us <= 0;
     call_watch(call);
@@ -364,14 +365,15 @@ void call_run_soon(struct hth_rpc_call *call)
 }
 
 /* What came while this process did not run is read after its timers: an answer to this call may be
- * in it. So much more time, once, is as much as the others had for it. */
+ * in it, and who is on the same machine did not run either. So much more time, once, is as much as
+ * the others had for it. */
 static bool call_is_excused(struct hth_rpc_call *call, int64_t now)
 {
-    int64_t late = rpc_lateness(call->rpc, call->due.heap.key);
-    if (late == 0 || call->excused || !call->sent)
+    int64_t stood_us = HTH_MIN(call->rpc->stood_us - call->stood_us, now - call->started_us);
+    if (stood_us == 0 || call->excused || !call->sent)
         return false;
     call->excused = true;
-    due_set(call->rpc, &call->due, now + late);
+    due_set(call->rpc, &call->due, now + HTH_MIN(stood_us, RPC_LATE_MAX_US));
     return true;
 }
 

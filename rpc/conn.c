@@ -690,9 +690,16 @@ static void conn_check(struct hth_rpc *rpc, struct conn *c)
     conn_settle(c);
 }
 
-void conns_check_busy(struct hth_rpc *rpc)
+void conns_check_busy(struct hth_rpc *rpc, bool late)
 {
     struct node list;
+    /* What came while this process did not run is not read yet, and what it waits for may come from
+     * one that did not run either. Once: on a busy machine the next check may be as late. */
+    rpc->checks_late = late && !rpc->checks_late;
+    if (rpc->checks_late) {
+        due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
+        return;
+    }
     list_steal(&rpc->busy, &list);
     for (const struct node *n = list.next; n != &list; n = n->next) /* side by side from memory */
         conn_fetch(HTH_CONTAINER(n, const struct conn, busy));

@@ -201,6 +201,7 @@ struct hth_rpc_call {
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;
+    int64_t stood_us; /* of the endpoint, when it began */
     uint16_t method;
     struct hth_rpc_idem idem;
     uint64_t trace_id;
@@ -247,6 +248,9 @@ struct lost_note {
     enum hth_err err;
 };
 
+/* No stall of this process counts for more. */
+#define RPC_LATE_MAX_US (5 * HTH_US_PER_S)
+
 struct rpc_metrics { /* side by side in memory, as they are registered: from bytes_in on */
     struct hth_metric *calls, *calls_failed, *requests, *refused, *bytes_in, *bytes_out, *conns,
         *rtt, *dropped;
@@ -257,7 +261,10 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
     struct hth_timer *timer;
     int64_t timer_at_us; /* INT64_MAX: not armed */
     int64_t late_us, late_at_us;
-    int cork; /* > 0: flush at the end */
+    int64_t stood_us,
+        stood_to_us;  /* for how long this process stood still in all, and until when */
+    bool checks_late; /* ... when connections were to be checked */
+    int cork;         /* > 0: flush at the end */
     uint32_t conn_count;
     struct hth_heap due;
     uint64_t due_seq;
@@ -357,7 +364,7 @@ enum hth_err conn_take_body(struct conn *c, bool wanted) HTH_MUST;
 /* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
  * which there may be thousands, only by a slow sweep over all. */
 void conn_settle(struct conn *c);
-void conns_check_busy(struct hth_rpc *rpc);
+void conns_check_busy(struct hth_rpc *rpc, bool late);
 void conns_sweep(struct hth_rpc *rpc);
 /* Closes after a goodbye once nothing is under way. */
 void conn_maybe_finish(struct conn *c);

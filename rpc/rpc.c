@@ -5,8 +5,7 @@
 #include <string.h>
 
 #define LATE_US     (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
-#define LATE_MAX_US (5 * HTH_US_PER_S)
-#define LATE_OLD_US (10 * HTH_US_PER_S) /* a machine short of cores is late again and again */
+#define LATE_OLD_US (10 * HTH_US_PER_S)  /* a machine short of cores is late again and again */
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
@@ -51,16 +50,20 @@ void rpc_soon(struct hth_rpc *rpc)
 int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us)
 {
     int64_t late_us = hth_now_us(rpc->env) - due_us;
-    return late_us > LATE_US ? HTH_MIN(late_us, LATE_MAX_US) : 0;
+    return late_us > LATE_US ? HTH_MIN(late_us, RPC_LATE_MAX_US) : 0;
 }
 
 void hth_rpc_note_late(struct hth_rpc *rpc, int64_t due_us)
 {
-    int64_t late_us = rpc_lateness(rpc, due_us);
-    if (late_us < hth_rpc_late_us(rpc) || late_us == 0)
+    int64_t late_us = rpc_lateness(rpc, due_us), now = hth_now_us(rpc->env);
+    if (late_us == 0)
         return;
-    rpc->late_us = late_us;
-    rpc->late_at_us = hth_now_us(rpc->env);
+    rpc->stood_us += now - HTH_MAX(due_us, rpc->stood_to_us);
+    rpc->stood_to_us = now;
+    if (late_us >= hth_rpc_late_us(rpc)) {
+        rpc->late_us = late_us;
+        rpc->late_at_us = now;
+    }
 }
 
 int64_t hth_rpc_late_us(const struct hth_rpc *rpc)
@@ -81,7 +84,7 @@ static void run_due(struct hth_rpc *rpc)
             request_expired(HTH_CONTAINER(due, struct hth_rpc_request, due));
             break;
         case DUE_BUSY:
-            conns_check_busy(rpc);
+            conns_check_busy(rpc, rpc_lateness(rpc, due->heap.key) > 0);
             break;
         case DUE_SWEEP:
             conns_sweep(rpc);

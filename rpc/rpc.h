@@ -167,7 +167,8 @@ struct hth_rpc_call_opts {
      * eighth call grows beyond the 32, so that nobody's quick answers shut out who is slow. Never
      * longer than deadline.h says, and that long while nobody else answered it. So one who takes
      * calls and is silent costs a short wait, not the longest, and one who is slow from the
-     * beginning is met by a wait that is long enough, later. */
+     * beginning is met by a wait that is long enough, later. In any case a call may end later once,
+     * by as long as this process did not run meanwhile, at most 5 s. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;

@@ -158,6 +158,53 @@ static void a_silent_peer_is_found_dead_by_ping(void **state)
     stop();
 }
 
+/* Both stand still while a PING is under way, as when their machine does, or one a second longer.
+ */
+static void who_stood_still_as_we_did_is_kept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct hth_rpc_stats before, now;
+        start_default();
+        call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
+        hth_world_run_for(w, 200000);
+        hth_rpc_stats(a.rpc, &before);
+        do { /* the PING */
+            hth_world_run_for(w, 1000);
+            hth_rpc_stats(a.rpc, &now);
+        } while (now.bytes_out == before.bytes_out);
+        hth_node_stall(a.node, 40 * HTH_US_PER_S);
+        hth_node_stall(b.node, 40 * HTH_US_PER_S + i * HTH_US_PER_S);
+        hth_world_run_for(w, 50 * HTH_US_PER_S);
+        assert_int_equal(v[0].count, 0);
+        assert_int_equal(a.lost_count + b.lost_count, 0);
+        hth_rpc_reply(b.held[0], NULL);
+        b.held_count = 0;
+        await(w, &v[0]);
+        assert_int_equal(v[0].err, HTH_OK);
+        stop();
+    }
+}
+
+/* ... but a machine that is late again and again does not keep who is dead. */
+static void who_is_dead_is_found_on_a_busy_machine(void **state)
+{
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 90 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 200000);
+    hth_node_crash(b.node, HTH_CRASH_SILENT);
+    int64_t from = hth_world_now_us(w);
+    while (v[0].count == 0) {
+        hth_node_stall(a.node, 150000);
+        hth_world_run_for(w, 200000);
+    }
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    assert_in_range(v[0].at_us - from, 9 * HTH_US_PER_S, 2 * 16 * HTH_US_PER_S);
+    hth_world_run_for(w, 200000);
+    stop();
+}
+
 static void a_quiet_but_living_peer_is_kept(void **state)
 {
     (void)state;
@@ -351,6 +398,8 @@ int main(void)
         cmocka_unit_test(versions_must_meet),
         cmocka_unit_test(a_crash_fails_all_calls_at_once),
         cmocka_unit_test(a_silent_peer_is_found_dead_by_ping),
+        cmocka_unit_test(who_stood_still_as_we_did_is_kept),
+        cmocka_unit_test(who_is_dead_is_found_on_a_busy_machine),
         cmocka_unit_test(a_quiet_but_living_peer_is_kept),
         cmocka_unit_test(a_nudge_is_a_sign_of_life),
         cmocka_unit_test(idle_connections_are_closed_without_a_fuss),

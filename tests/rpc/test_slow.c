@@ -197,6 +197,31 @@ static void what_came_while_it_did_not_run_counts(void **state)
     }
 }
 
+/* Whether it is due shortly before this process runs again or shortly after, a call has had no more
+ * of its time. */
+static void a_call_that_is_due_after_a_stall_is_excused(void **state)
+{
+    enum { WAIT_US = 300000, STALL_US = 290000 };
+    (void)state;
+    for (int i = 0; i < 40; i += 10) {
+        struct scene s = {.w = hth_world_new(20, NULL)};
+        member_start(&s.a, s.w, "a", member_opts());
+        member_start(&s.b, s.w, "b", member_opts());
+        call_text(&s.a, &s.b, METHOD_ECHO, "x", 5 * HTH_US_PER_S, &s.v[0]);
+        await(s.w, &s.v[0]);
+        call_text(&s.a, &s.b, METHOD_HOLD, "x", 100000, &s.v[1]); /* by which the stall is seen */
+        call_text(&s.a, &s.b, METHOD_ECHO, "x", WAIT_US, &s.v[2]);
+        hth_world_run_for(s.w, 1000);
+        hth_node_stall(s.a.node, STALL_US + i * 1000);
+        hth_node_stall(s.b.node, STALL_US + i * 1000); /* on the same machine */
+        await(s.w, &s.v[2]);
+        assert_int_equal(s.v[2].err, HTH_OK);
+        await(s.w, &s.v[1]);
+        hth_rpc_refuse(s.b.held[--s.b.held_count], HTH_E_CANCELED, 0, NULL);
+        end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_caller_limits_adaptive_deadlines),
         cmocka_unit_test(a_call_that_waited_to_be_sent_counts_from_then),
         cmocka_unit_test(what_came_while_it_did_not_run_counts),
+        cmocka_unit_test(a_call_that_is_due_after_a_stall_is_excused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
