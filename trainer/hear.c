@@ -56,10 +56,27 @@ static void forget_last(struct hth_trainer *t)
         hth_budget_give(t->opts.budget, mean_bytes(t));
 }
 
-void hth_hear_clear(struct hth_trainer *t)
+static void clear_log(struct hth_trainer *t)
 {
     while (t->hearing.count > 0)
         forget_last(t);
+}
+
+void hth_hear_clear(struct hth_trainer *t)
+{
+    clear_log(t);
+    t->hearing.step = 0;
+}
+
+/* The others went on from that step, and what was heard does not lead there. */
+static void miss(struct hth_trainer *t, uint64_t step)
+{
+    struct hth_hearing *h = &t->hearing;
+
+    h->missed = HTH_MAX(h->missed, step);
+    h->missed_us = hth_now_us(t->env);
+    if (h->count > 0 && next_of(h) <= h->missed)
+        clear_log(t);
 }
 
 /* Not in the place of the state, whose room is taken when it is found. */
@@ -88,7 +105,7 @@ static void keep(struct hth_trainer *t, uint64_t step, const struct hth_avg_resu
     if (h->count > 0 && step < next_of(h))
         return;
     if (h->count > 0 && step > next_of(h))
-        hth_hear_clear(t);
+        clear_log(t);
     if (h->count == HTH_HEARD_MAX || !is_room(t)) {
         HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "no room to keep the average of step %llu",
                 (unsigned long long)step);
@@ -104,7 +121,7 @@ static void keep(struct hth_trainer *t, uint64_t step, const struct hth_avg_resu
 
 uint64_t hth_hear_since(const struct hth_trainer *t)
 {
-    return t->hearing.count > 0 ? t->hearing.first : 0;
+    return t->hearing.count > 0 ? t->hearing.first : t->hearing.missed + 1;
 }
 
 /* ---- listening ------------------------------------------------------------------------------- */
@@ -113,7 +130,7 @@ uint64_t hth_hear_since(const struct hth_trainer *t)
 static uint64_t step_of_run(struct hth_trainer *t)
 {
     struct hth_hearing *h = &t->hearing;
-    uint64_t step = hth_roster_reached(t->opts.share.roster, 0, 2, 1);
+    uint64_t step = hth_roster_reached(t->opts.share.roster, 0, 2, 2);
 
     if (h->count == 0 || step >= next_of(h))
         return step;
@@ -173,24 +190,44 @@ static bool goes_on(const struct hth_trainer *t)
     return t->batch.goes > 0 && t->batch.tries == 0;
 }
 
+static void go_to(struct hth_trainer *t, uint64_t step)
+{
+    struct hth_hearing *h = &t->hearing;
+    bool heard = h->count > 0 && next_of(h) == step;
+
+    if (h->step != 0 && step > h->step && !heard && !is_out(h, step - 1))
+        miss(t, step - 1);
+    h->step = step;
+    h->again_us = 0;
+    hth_batch_follow(t);
+}
+
+static void follow(struct hth_trainer *t)
+{
+    struct hth_hearing *h = &t->hearing;
+    uint64_t step = step_of_run(t);
+    bool missed;
+
+    if (step == 0)
+        return;
+    if (step != h->step)
+        go_to(t, step);
+    missed = step <= h->missed && hth_now_us(t->env) - h->missed_us < STILL_US;
+    if (hth_now_us(t->env) >= h->again_us && !missed && !is_out(h, step) && is_batch_near(t))
+        look(t);
+}
+
+/* Beside a state that is here it only hears what it has begun to. */
 void hth_hear_pump(struct hth_trainer *t)
 {
     struct hth_hearing *h = &t->hearing;
-    uint64_t step;
 
     if (!is_on(t) || h->count == HTH_HEARD_MAX ||
-        (t->newcomer.boot == HTH_BOOT_LAND && !goes_on(t)) ||
         hth_roster_population(t->opts.share.roster, NULL) < 2)
         return;
-    step = step_of_run(t);
-    if (step == 0)
-        return;
-    if (step != h->step) {
-        h->step = step;
-        h->again_us = 0;
-        hth_batch_follow(t);
-    }
-    if (hth_now_us(t->env) >= h->again_us && !is_out(h, step) && is_batch_near(t))
+    if (t->newcomer.boot == HTH_BOOT_FETCH)
+        follow(t);
+    else if (goes_on(t) && !is_out(h, h->step))
         look(t);
 }
 
@@ -220,7 +257,10 @@ void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *r)
             (unsigned long long)from->step, hth_avg_reason_text(r->reason), r->weight, r->heads);
     if (verdict == HTH_VERDICT_STEP) {
         keep(t, from->step, r);
-    } else if (verdict == HTH_VERDICT_AGAIN && from->step == h->step) {
+        hth_batch_follow(t);
+    } else if (verdict == HTH_VERDICT_AGAIN) {
+        if (from->step < h->step || r->reason == HTH_AVG_BEGUN)
+            miss(t, from->step);
         t->batch.tries++;
         t->batch.lines = 0;
         h->again_us = hth_now_us(t->env) + AGAIN_US;
@@ -230,18 +270,25 @@ void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *r)
 
 /* ---- for a state ----------------------------------------------------------------------------- */
 
-uint64_t hth_hear_next(const struct hth_trainer *t, uint64_t step)
+static uint64_t leads_to(const struct hth_hearing *h, uint64_t step)
 {
-    const struct hth_hearing *h = &t->hearing;
-
     return h->count > 0 && step >= h->first ? HTH_MAX(next_of(h), step) : step;
 }
 
 bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step)
 {
-    uint64_t next = hth_hear_next(t, step);
+    uint64_t next = leads_to(&t->hearing, step);
 
     return is_out(&t->hearing, next) || (t->hearing.step == next && goes_on(t));
+}
+
+bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step)
+{
+    uint64_t next = leads_to(&t->hearing, step);
+
+    if (t->hearing.step == 0 || is_out(&t->hearing, next))
+        return false;
+    return next <= t->hearing.missed || hth_roster_reached(t->opts.share.roster, next, 2, 2) > next;
 }
 
 enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step)

@@ -150,7 +150,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
  * states come late again and again, that one takes the last of them. */
 static bool is_late(const struct hth_trainer *t, uint64_t step)
 {
-    return t->newcomer.overtaken < OVERTAKEN && step < hth_hear_since(t);
+    return t->newcomer.overtaken < OVERTAKEN && hth_hear_is_late(t, step);
 }
 
 /* Flights in the air were begun with other weights, and jobs of the batch use its sums. */
@@ -223,13 +223,10 @@ static bool is_winner(void *arg, const struct hth_roster_peer *p)
     return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
 }
 
-/* Later than ours; where most others have other parameters, not earlier. What was heard is taken on
- * top. */
+/* Later than ours; where most others have other parameters, not earlier. */
 static uint64_t step_wanted(const struct hth_trainer *t)
 {
-    uint64_t later = t->stats.updates + (t->newcomer.yields_to.step == 0);
-
-    return HTH_MAX(later, hth_hear_since(t));
+    return t->stats.updates + (t->newcomer.yields_to.step == 0);
 }
 
 static void fetch(struct hth_trainer *t)
@@ -245,7 +242,7 @@ static void fetch(struct hth_trainer *t)
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
     o.bytes = hth_run_state_bytes(t);
-    o.step_min = step_wanted(t);
+    o.step_min = HTH_MAX(step_wanted(t), hth_hear_since(t));
     if (t->opts.share.mode == HTH_SHARE_LOCAL)
         o.near = HTH_SHARE_LAG_LOCAL;
     o.will_do = n->yields_to.step != 0 ? is_winner : NULL;

@@ -162,8 +162,9 @@ struct hth_hearing {
     struct hth_heard log[HTH_HEARD_MAX]; /* of `first` and so on */
     uint32_t count;
     uint64_t first;
-    uint64_t step; /* that is listened to */
-    int64_t again_us, heard_us;
+    uint64_t step;   /* that is listened to; 0: none yet */
+    uint64_t missed; /* no state of it or before is of use without what is in the log */
+    int64_t again_us, heard_us, missed_us;
     struct hth_hearing_look {
         bool out;
         uint64_t step;
@@ -315,12 +316,12 @@ enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_res
 /* While a state is fetched, or waits to be taken up: goes on with listening. */
 void hth_hear_pump(struct hth_trainer *t);
 void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* Where a state of that step leads with what was heard, and whether the step there is about to be
- * heard, too. */
-uint64_t hth_hear_next(const struct hth_trainer *t, uint64_t step);
+/* Where a state of that step leads, with what was heard, the step is about to be heard, too. */
 bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step);
-/* The first step that was heard; 0: none. */
+/* Older states are of no use. */
 uint64_t hth_hear_since(const struct hth_trainer *t);
+/* A state of that step is not, either: where it leads the others are not any more. */
+bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step);
 /* After a state of `step` was taken up: in a job, what was heard of it and later on top; counted
  * then, on the loop. Errors: the kernels'. */
 enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step) HTH_MUST;
