@@ -288,8 +288,8 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .due = due,
                               .known = known,
                               .shuns = shuns,
-                              .deaf = deaf,
-                              .missed = missed,
+                              .deaf = s->listens ? NULL : deaf, /* it judges nobody */
+                              .missed = s->listens ? NULL : missed,
                               .done = hth_sweep_on_look,
                               .arg = s};
 

@@ -66,6 +66,7 @@ void hth_hear_clear(struct hth_trainer *t)
 {
     clear_log(t);
     t->hearing.step = 0;
+    t->hearing.can = false;
 }
 
 /* The others went on from that step, and what was heard does not lead there. */
@@ -177,6 +178,7 @@ static void look(struct hth_trainer *t)
     o.ticket = HTH_TICKET_HEARD + i;
     err = hth_averager_offer(&t->average.averager, &o);
     h->look[i] = (struct hth_hearing_look){.out = err == HTH_OK, .step = h->step};
+    h->can = err == HTH_OK;
     if (err != HTH_OK) {
         HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_TRAIN, "step %llu can't be listened to: %s",
                 (unsigned long long)h->step, hth_err_text(err));
@@ -286,7 +288,7 @@ bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step)
 {
     uint64_t next = leads_to(&t->hearing, step);
 
-    if (t->hearing.step == 0 || is_out(&t->hearing, next))
+    if (!t->hearing.can || is_out(&t->hearing, next))
         return false;
     return next <= t->hearing.missed || hth_roster_reached(t->opts.share.roster, next, 2, 2) > next;
 }

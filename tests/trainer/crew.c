@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/crew.h"
 
+#include "averaging/averager.h"
 #include "core/mem.h"
 #include "support/test.h"
 
@@ -50,6 +51,26 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
     (void)arg;
     trainer->data.shuffle_rows = 64;
     trainer->data.peer = i + 1;
+}
+
+static struct {
+    struct hth_averager averager;
+    struct hth_averager_ops ops;
+    const struct hth_averager_ops *true_ops;
+} deaf;
+
+static enum hth_err offer_with_values(void *self, const struct hth_avg_offer *offer)
+{
+    return offer->values != NULL ? deaf.true_ops->offer(self, offer) : HTH_E_RANGE;
+}
+
+void crew_deaf(struct hth_trainer_opts *trainer)
+{
+    deaf.true_ops = trainer->averager->ops;
+    deaf.ops = *deaf.true_ops;
+    deaf.ops.offer = offer_with_values;
+    deaf.averager = (struct hth_averager){&deaf.ops, trainer->averager->self};
+    trainer->averager = &deaf.averager;
 }
 
 void crew_end(struct hth_world *world, struct hth_crew *crew)

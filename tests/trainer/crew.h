@@ -21,6 +21,8 @@ struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task
 struct hth_crew_opts crew_opts(enum hth_share_mode mode);
 /* For `edit` of the options: each member has an order of rows of its own. */
 void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
+/* For `edit`: its averager refuses offers without values, as if all means came too late. Of one. */
+void crew_deaf(struct hth_trainer_opts *trainer);
 /* Nothing is left open. */
 void crew_end(struct hth_world *world, struct hth_crew *crew);
 

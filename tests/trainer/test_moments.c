@@ -264,6 +264,8 @@ static enum hth_err held_offer(void *self, const struct hth_avg_offer *offer)
 static void hold_back(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     (void)arg;
+    if (i == LATE) /* else a late state would do */
+        crew_deaf(t);
     if (i != BACK)
         return;
     memset(&held, 0, sizeof(held));

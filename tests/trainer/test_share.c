@@ -489,6 +489,8 @@ static void watch_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
     watch.ops.offer = watched_offer;
     watch.averager = (struct hth_averager){&watch.ops, t->averager->self};
     t->averager = &watch.averager;
+    if (t->share.every == 0)
+        crew_deaf(t);
 }
 
 /* Four train, one more comes. */
@@ -573,7 +575,8 @@ static void test_who_is_overtaken_takes_part(void **state)
     fixture_free(f);
 }
 
-/* Without such averages it waits, and says what the run needs. */
+/* Without such averages, and with those of the steps too late to be heard, it waits, and says what
+ * the run needs. */
 static void test_who_is_overtaken_says_so(void **state)
 {
     struct fixture *f = fixture_new(16);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fifth comes to four trainers that share batches, at any moment of a step, and parameters are
+ * never averaged: how soon it steps with them, how many states it takes, and what it costs them,
+ * whatever a state takes beside a step. `all` makes the table of docs/averaging.md, `all N` the
+ * same with seeds N + 1 to N + 6.
+ */
+#include <stdlib.h>
+
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "support/test.h"
+#include "trainer/crew.h"
+
+#define S       HTH_US_PER_S
+#define MS      HTH_US_PER_MS
+#define MEMBERS 4 /* and the newcomer, whose number that is */
+#define SEEDS   6
+#define IN_US   (40 * S) /* else it does not get in */
+
+struct row {
+    double bytes_per_s; /* of each line, either way */
+    uint64_t target;
+};
+
+/* Of one run, or the means of several. */
+struct seen {
+    double step_s, state_s, first_s, states, heard, beside_s;
+    uint32_t left_out;
+};
+
+/* Where the foremost of the four is: it happens that one falls behind. */
+static uint64_t reached(const struct crew_scene *s)
+{
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        step = HTH_MAX(step, s->stats[i].updates);
+    return step;
+}
+
+struct goal {
+    const struct crew_scene *scene;
+    uint64_t step;
+};
+
+static bool is_reached(void *arg)
+{
+    const struct goal *g = arg;
+
+    return reached(g->scene) >= g->step;
+}
+
+static void run_to(const struct crew_scene *s, uint64_t step)
+{
+    struct goal g = {s, step};
+
+    assert_true(hth_world_run_until_true(s->world, is_reached, &g, 300 * S));
+}
+
+static bool is_in(void *arg)
+{
+    return ((const struct crew_scene *)arg)->stats[MEMBERS].updates > 0;
+}
+
+/* It goes on with them, and is what they are. */
+static bool are_alike(void *arg)
+{
+    const struct crew_scene *s = arg;
+
+    for (uint32_t i = 1; i <= MEMBERS; i++)
+        if (s->stats[i].updates != s->stats[0].updates)
+            return false;
+    return s->stats[MEMBERS].share.steps_shared > 1 && hth_crew_spread(s->crew) < 1e-5;
+}
+
+static struct hth_crew_opts opts_of(const struct row *row, struct hth_device *device)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+
+    *device = crew_slow;
+    device->job_overhead_us = 20 * MS;
+    device->up_bytes_per_s = device->down_bytes_per_s = row->bytes_per_s;
+    o.device = device;
+    o.members = MEMBERS;
+    o.edit = crew_own_rows;
+    o.trainer.model.d = 64;
+    o.trainer.updates_max = 1000;
+    o.trainer.share.target = row->target;
+    o.trainer.share.every = 0;
+    return o;
+}
+
+static double now_s(const struct crew_scene *s)
+{
+    return (double)hth_world_now_us(s->world) / S;
+}
+
+static double state_bytes(const struct crew_scene *s)
+{
+    struct hth_model *model = hth_trainer_model(hth_crew_trainer(s->crew, 0));
+
+    return 12.0 * (double)hth_params_flat_len(hth_model_params(model));
+}
+
+/* How the newcomer comes in, and what a step takes the others meanwhile and after it. */
+static void newcomer(struct crew_scene *s, struct seen *out)
+{
+    uint64_t steps = reached(s);
+    double from_s = now_s(s);
+    struct hth_train_stats stats;
+
+    assert_int_equal(hth_crew_join(s->crew), MEMBERS);
+    out->left_out = !hth_world_run_until_true(s->world, is_in, s, IN_US);
+    out->first_s = now_s(s) - from_s;
+    hth_trainer_stats(hth_crew_trainer(s->crew, MEMBERS), &stats);
+    out->state_s = (double)stats.share.state_us / S;
+    out->states = (double)stats.share.state_bytes / state_bytes(s);
+    out->heard = (double)stats.share.heard;
+    run_to(s, steps + 8);
+    out->beside_s = (now_s(s) - from_s) / (double)(reached(s) - steps);
+}
+
+static struct seen one(const struct row *row, uint64_t seed)
+{
+    struct hth_device device;
+    struct hth_crew_opts o = opts_of(row, &device);
+    struct crew_scene *s = crew_scene_new(seed, &o);
+    struct seen out = {0};
+    struct hth_rng rng;
+    double from_s;
+
+    hth_rng_init(&rng, seed);
+    run_to(s, 8);
+    from_s = now_s(s);
+    run_to(s, 16);
+    out.step_s = (now_s(s) - from_s) / 8;
+    hth_world_run_for(s->world, (int64_t)hth_rng_below(&rng, 3000 * MS));
+    newcomer(s, &out);
+    if (out.left_out == 0)
+        assert_true(
+            hth_world_run_until_true(s->world, are_alike, s, 8 * (int64_t)(S * out.step_s)));
+    crew_scene_free(s);
+    return out;
+}
+
+static struct seen means(const struct row *row, uint64_t seeds, uint64_t after)
+{
+    struct seen sum = {0};
+    double n = (double)seeds;
+
+    for (uint64_t k = 1; k <= seeds; k++) {
+        struct seen s = one(row, after + k);
+
+        sum.step_s += s.step_s / n;
+        sum.state_s += s.state_s / n;
+        sum.first_s += s.first_s / n;
+        sum.states += s.states / n;
+        sum.heard += s.heard / n;
+        sum.beside_s += s.beside_s / n;
+        sum.left_out += s.left_out;
+    }
+    print_message("| %g Mbit/s, %llu | %.2f s | %.2f s | %.2f s | %.1f | %.1f | %.2f s | %u |\n",
+                  row->bytes_per_s * 8 / 1e6, (unsigned long long)row->target, sum.step_s,
+                  sum.state_s, sum.first_s, sum.states, sum.heard, sum.beside_s, sum.left_out);
+    return sum;
+}
+
+static uint64_t after_seed;
+
+static void test_all(void **state)
+{
+    static const struct row rows[] = {{1e6, 48}, {1e5, 24}, {1e5, 48}, {1e5, 96},
+                                      {5e4, 24}, {5e4, 48}, {5e4, 96}, {5e4, 192}};
+
+    (void)state;
+    print_message("| line, samples | a step | a state | first step after | states | heard | steps "
+                  "beside it | not in |\n");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++)
+        (void)means(&rows[i], SEEDS, after_seed);
+}
+
+/* A state takes longer than samples are gathered for: without what it hears it never gets in. */
+static void test_state_longer_than_gathering(void **state)
+{
+    const struct row row = {5e4, 24};
+    struct seen seen;
+
+    (void)state;
+    seen = means(&row, 2, 20);
+    assert_int_equal(seen.left_out, 0);
+    assert_true(seen.heard >= 1);
+}
+
+/* A state is there at once. */
+static void test_state_in_time(void **state)
+{
+    const struct row row = {1e6, 48};
+    struct seen seen;
+
+    (void)state;
+    seen = means(&row, 2, 20);
+    assert_int_equal(seen.left_out, 0);
+    assert_true(seen.first_s < 5 * seen.step_s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest some[] = {cmocka_unit_test(test_state_longer_than_gathering),
+                                      cmocka_unit_test(test_state_in_time)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
+
+    if (argc > 2)
+        after_seed = strtoull(argv[2], NULL, 10);
+    if (argc > 1)
+        return cmocka_run_group_tests(all, NULL, NULL);
+    return cmocka_run_group_tests(some, NULL, NULL);
+}
