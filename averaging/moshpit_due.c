@@ -86,11 +86,15 @@ bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 {
     struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
     int64_t heard_us = INT64_MIN;
+    uint32_t generation;
+    bool vain;
 
     if (s == NULL)
         return false;
+    (void)hth_roster_shape(mp->roster, &generation);
+    vain = s->vain && (s->generation == 0 || s->generation == generation);
     (void)hth_match_heard(mp->match, &p->id, p->note.schema, &heard_us, NULL);
-    if ((s->vain || s->issued_us == p->issued_us) && heard_us <= s->at_us)
+    if ((vain || s->issued_us == p->issued_us) && heard_us <= s->at_us)
         return true;
     hth_map_del(mp->suspects, p->id.b, sizeof(p->id.b));
     hth_free(s);
@@ -362,15 +366,33 @@ static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *i
 
 /* It says that it is at this step, or beyond, and was not in its average: what it says counts for
  * nothing until it speaks. Who looks in a line tells all others of it. */
-static void note_absent(struct moshpit *mp, const struct hth_peer_id *id)
+static void note_absent(const struct sweep *s, const struct hth_peer_id *id)
 {
-    struct suspect *s;
+    struct moshpit *mp = s->mp;
+    struct suspect *absent;
 
     hth_moshpit_suspect(mp, id);
-    s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
-    if (s != NULL)
-        s->vain = true;
+    absent = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    if (absent != NULL) {
+        absent->vain = true;
+        absent->generation = s->shape.dims > 1 ? s->generation : 0;
+    }
     hth_roster_apart(mp->roster, id);
+}
+
+/* On a grid it is by its note, and who has spoken may only be late: it tells others than us first.
+ */
+static bool should_come(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
+
+    if (s->shape.dims == 1)
+        return true;
+    if (p->spoke_us > 0 || p->note.generation != s->generation ||
+        !hth_avg_shape_eq(&p->note.shape, &s->shape))
+        return false;
+    theirs.cell = p->note.cell;
+    return hth_avg_line_eq(&ours, &theirs);
 }
 
 /* Who looks tells those whom it knows, and a client dials for that. Of two, besides, the other is
@@ -381,15 +403,15 @@ void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *
     struct moshpit *mp = s->mp;
     const struct hth_roster_peer *p;
     bool all = r->reason == HTH_AVG_ALONE && hth_roster_population(mp->roster, NULL) <= 2;
-    bool line = s->shape.dims == 1 && s->offer.sweep != HTH_AVG_SWEEP_AUTO && r->group != NULL;
+    bool met = s->offer.sweep != HTH_AVG_SWEEP_AUTO && r->group != NULL;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
         if (!has_values(mp, p))
             continue;
         if (!is_connected(mp, &p->id) && (all || p->note.addr.family == 0))
             hth_roster_deaf(mp->roster, &p->id);
-        if (line && p->step >= s->offer.sweep && !is_member(r->group, &p->id))
-            note_absent(mp, &p->id);
+        if (met && p->step >= s->offer.sweep && !is_member(r->group, &p->id) && should_come(s, p))
+            note_absent(s, &p->id);
     }
 }
 

@@ -70,8 +70,9 @@ struct sweep {
 struct suspect {
     int64_t issued_us; /* of the note that it was known by then */
     int64_t at_us;
-    int64_t lost_us; /* its connection; 0: it was not */
-    bool vain;       /* it let us wait in vain: a newer note is no reason to do so again */
+    int64_t lost_us;     /* its connection; 0: it was not */
+    bool vain;           /* it let us wait in vain: a newer note is no reason to do so again, */
+    uint32_t generation; /* as long as the grid is that one; 0: one line, whatever its length */
 };
 
 struct moshpit {

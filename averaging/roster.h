@@ -156,7 +156,7 @@ void hth_roster_doubt_mute(struct hth_roster *roster);
  * sight, nor missed. */
 void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
 /* It does not meet us, as its clock and ours are too far apart, or it did not come to the step that
- * it says it is at: its samples do not count until it is heard. */
+ * it says it is at: its samples do not count until it is heard, or we leave our grid. */
 void hth_roster_apart(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Who met nobody that should have come asks for notes and renews its own, 5 s long or until: */
 void hth_roster_seek(struct hth_roster *roster);

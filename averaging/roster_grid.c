@@ -33,6 +33,8 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
 
     if (r->self.shape.dims == 1 && shape->dims > 1)
         hth_roster_excuse_mute(r);
+    for (uint32_t i = 0; i < r->count && r->self.shape.dims > 1; i++)
+        r->peers[i]->apart = false; /* in its new line it need not tell us that it looks */
     r->self.generation = generation;
     r->self.shape = *shape;
     memset(&r->self.cell, 0, sizeof(r->self.cell));

@@ -30,6 +30,7 @@ struct writer {
     struct hth_roster_note text;
     struct hth_timer *timer;
     int64_t since_us;
+    uint32_t index; /* of the writers of its world */
 };
 
 /* What all writers of a world say, whether with an address, whether they are there to be asked, and
@@ -38,6 +39,8 @@ static enum lie what;
 static uint64_t number;
 static bool no_address, listens;
 static double leaves_s;
+static uint32_t written;      /* writers so far */
+static uint64_t target = 128; /* samples of a step */
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
@@ -52,6 +55,8 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
     uint32_t generation = HTH_MAX(n->text.generation, like->generation);
 
     n->text = *like;
+    if (like->shape.dims > 1) /* each in a cell of its own */
+        n->text.cell = hth_avg_cell_of_rank(&like->shape, n->index);
     n->text.addr = no_address ? (struct hth_addr){0} : n->place.addr;
     n->text.samples = 10;
     n->text.samples_per_s = 100;
@@ -125,6 +130,7 @@ static enum hth_err start(const struct hth_malice_place *place, void **self)
     struct writer *n = hth_new(struct writer);
 
     n->place = *place;
+    n->index = written++;
     n->since_us = hth_now_us(place->env);
     o.network = place->network;
     o.watch_only = true;
@@ -171,12 +177,13 @@ static void play_new(struct play *p, uint64_t seed, enum hth_share_mode mode, ui
     o.hosts = o.copies = 2;
     o.trainers = trainers;
     o.mode = mode;
-    o.target = 128;
+    o.target = target;
     o.clip = 1.5;
     o.checkpoint_us = 0;
     o.malice = &p->malice;
     o.malice_count = writers > 0;
     w.ghost = true;
+    written = 0;
     p->world = hth_world_new(seed, &w);
     assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
 }
@@ -349,6 +356,25 @@ static void few_and_one_who_never_comes(void **state)
     listens = false;
 }
 
+/* On a grid those of its line wait for it once; what it says of its samples the others believe. */
+static void on_a_grid(void **state)
+{
+    uint64_t usual[2], with[2], after[2];
+
+    (void)state;
+    target = 256; /* of 18 trainers: two micro-batches of most */
+    listens = true;
+    live(5, HTH_SHARE_BATCH, 18, 0, usual, after);
+    what = PRESENCE;
+    live(5, HTH_SHARE_BATCH, 18, 3, with, after);
+    assert_true(with[0] > usual[0] * 9 / 10);
+    what = SPEED;
+    live(5, HTH_SHARE_BATCH, 18, 1, with, after);
+    assert_true(with[0] > usual[0] / 2);
+    listens = false;
+    target = 128;
+}
+
 static void no_round_is_the_last(void **state)
 {
     static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
@@ -394,9 +420,13 @@ static void one_grid_moves_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_step_moves_nobody), cmocka_unit_test(samples_of_nobody),
-        cmocka_unit_test(few_and_a_word),        cmocka_unit_test(few_and_one_who_never_comes),
-        cmocka_unit_test(no_round_is_the_last),  cmocka_unit_test(one_grid_moves_nobody),
+        cmocka_unit_test(one_step_moves_nobody),
+        cmocka_unit_test(samples_of_nobody),
+        cmocka_unit_test(few_and_a_word),
+        cmocka_unit_test(few_and_one_who_never_comes),
+        cmocka_unit_test(on_a_grid),
+        cmocka_unit_test(no_round_is_the_last),
+        cmocka_unit_test(one_grid_moves_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
