@@ -51,6 +51,8 @@ void round_unref(struct hth_reduce_round *r)
             hth_free(r->owns[i].from[k].segments);
         }
         hth_free(r->owns[i].from);
+        hth_blob_unref(r->owns[i].told);
+        hth_free(r->owns[i].told_segments);
     }
     hth_blob_unref(r->values);
     hth_blob_unref(r->average);
@@ -313,6 +315,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->members[i].nudged_us = r->members[i].moved_us = now;
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
+        r->listeners += i != o->self && member_listens(&r->members[i]);
     }
     r->count = o->count;
     r->share_max = o->share_max;

@@ -21,7 +21,8 @@
  * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces;
  * with bandwidth 0, too, it *listens*: it asks for each part without sending one, is told the mean,
  * and is not counted by anybody: not in the cut, and nobody waits for it or judges others by it.
- * What it was told of a part that could not be had is 0, and parts_kept says so.
+ * What it was told of a part that could not be had is 0, and parts_kept says so. Each reducer tells
+ * it in the formats in which it sends itself, encoded once for all who listen.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the

@@ -118,6 +118,11 @@ struct own {
     uint32_t got;              /* of others */
     double weight;             /* in the mean; 0: nothing could be averaged */
     struct contribution *from; /* one per member */
+    /* What those are told who listen, where this member's formats are narrow: once for all. */
+    struct hth_blob *told; /* NULL: the mean itself */
+    struct hth_segment *told_segments;
+    uint32_t told_count;
+    bool told_fine;
 };
 
 /* ---- members and rounds -------------------------------------------------------------------- */
@@ -172,7 +177,8 @@ struct hth_reduce_round {
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
-    bool hears;       /* the mean: it has values, or listens */
+    uint32_t listeners;
+    bool hears; /* the mean: it has values, or listens */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
     struct hth_blob *values;  /* NULL: a helper, or who listens */

@@ -25,6 +25,7 @@ struct sum {
     struct hth_reduce_round *round;
     struct own *own;
     bool answers_only; /* the mean is there already */
+    bool told_fine;
     enum hth_err err;
     double weight;
     double clip; /* as of the options */
@@ -75,24 +76,33 @@ static void let_go(struct contribution *c)
     c->with_job = false;
 }
 
-/* The mean itself; or that there is none. */
+/* The mean itself; or that there is none. Who listens is told it in this member's formats. */
 static void reply_mean(struct contribution *c)
 {
     const struct own *o = c->own;
     const struct hth_reduce_round *r = o->round;
+    if (o->told_fine && o->weight > 0 && member_listens(&r->members[c->member])) {
+        reply(c, o->told_segments, o->told_count, o->told, 0);
+        return;
+    }
     struct hth_segment whole = {HTH_QUANT_F32, o->count, o->count * (uint32_t)sizeof(float), false};
     bool any = o->weight > 0;
     reply(c, &whole, any ? 1 : 0, any ? r->average : NULL,
           (size_t)(o->first - r->average_first) * sizeof(float));
 }
 
-static bool is_narrow(const struct contribution *c)
+static bool are_narrow(const struct hth_segment *segments, uint32_t count)
 {
-    for (uint32_t i = 0; i < c->segment_count; i++) {
-        if (c->segments[i].format != HTH_QUANT_F32)
+    for (uint32_t i = 0; i < count; i++) {
+        if (segments[i].format != HTH_QUANT_F32)
             return true;
     }
     return false;
+}
+
+static bool is_narrow(const struct contribution *c)
+{
+    return are_narrow(c->segments, c->segment_count);
 }
 
 /* ---- the job ------------------------------------------------------------------------------- */
@@ -140,6 +150,9 @@ static void run_sum(struct hth_job *job)
         if (!(s->weight > 0) && r->values != NULL)
             memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
     }
+    if (!s->answers_only && o->told != NULL && s->weight > 0)
+        s->told_fine = hth_codec_encode(o->told_segments, o->told_count, mean, false, o->told->data,
+                                        NULL) == HTH_OK;
     for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
         struct input *in = &s->input[i];
         bool packed = false;
@@ -186,6 +199,7 @@ static void finish_sum(struct sum *s)
     struct hth_reduce_round *r = s->round;
     o->state = OWN_DONE;
     o->weight = s->weight;
+    o->told_fine = s->told_fine;
     for (uint32_t i = 0; i < s->count; i++) {
         bool damaged = s->plain[i].damaged;
         struct contribution *c = s->input[i].from;
@@ -347,12 +361,31 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
     return true;
 }
 
+/* Room for what those are told who listen. Without it the mean itself will do. */
+static bool want_told(struct own *o)
+{
+    struct hth_reduce_round *r = o->round;
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
+    if (r->listeners == 0 ||
+        hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
+            HTH_OK ||
+        !are_narrow(segments, o->told_count))
+        return false;
+    if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count),
+                         hth_rpc_budget(r->reducer->rpc), &o->told) != HTH_OK)
+        return false;
+    o->told_segments = hth_new_array(struct hth_segment, o->told_count);
+    memcpy(o->told_segments, segments, o->told_count * sizeof(segments[0]));
+    return true;
+}
+
 static void begin_sum(struct own *o)
 {
     struct hth_reduce_round *r = o->round;
     struct sum *s = sum_new(o, false);
     double bytes = 0;
     o->state = OWN_SUMMING;
+    s->told_fine = want_told(o); /* as if it ran: of a ghost it is */
     for (uint32_t i = 0; i < r->member_count; i++) {
         if (o->from[i].state == GIVE_HERE)
             add_input(s, &o->from[i], &bytes);
