@@ -48,11 +48,12 @@
 #define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max, ... */
 #define DIAL_RTTS       4                     /* ... or so many round trips to the others */
 #define FAR_US          (4 * HTH_US_PER_S)    /* nobody's way is believed to take longer */
-#define HELD_ROUNDS     5  /* ... for so many times what a round takes over usual lines, */
-#define HOPELESS        2  /* ... or twice where it would take more than twice that */
-#define HELD_PART       4  /* ... of what it has taken so far, a quarter at least */
-#define ANSWERS_MAX     2u /* of one part to who listens: one may be lost with its connection */
-#define LAG_PARTS       2u /* so many fewer parts than most have sent: it is waited for */
+#define HELD_ROUNDS     5   /* ... for so many times what a round takes over usual lines, */
+#define DOUBTFUL        1.5 /* ... less, where it would take more than so many times that: */
+#define HOPELESS        2.0 /* ... twice, from where it would take twice that on */
+#define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
+#define ANSWERS_MAX     2u  /* of one part to who listens: one may be lost with its connection */
+#define LAG_PARTS       2u  /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */

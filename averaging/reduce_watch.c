@@ -35,8 +35,9 @@
  *   held = max(patience, 5 * time of the round with equal shares over the median of the lines),
  *
  * twice the patience where nobody said how fast a line is, and a quarter of what the round has
- * taken so far, is given up in both roles, and keeps getting the mean; and after two of those times
- * who would need more than ten by what it has sent. So a line of a fifth is waited for, whatever
+ * taken so far, is given up in both roles, and keeps getting the mean. Who would need more than one
+ * and a half times as long by what it has sent is waited for less, down to two of those times where
+ * it would need twice as long. So a line of a fifth is waited for, whatever
  * the size of the vector and whatever it says, and one of a hundredth not. Who owes answers when
  * most of the others have given theirs is given up as a reducer after half as long again: it may
  * put off some parts, whose bytes move all the time. Where many are slow nobody is, until the
@@ -426,14 +427,18 @@ static bool are_few(uint32_t behind, uint32_t all)
     return behind > 0 && behind <= HTH_MAX(all / 4, 1u);
 }
 
-/* At the pace of its parts it would take far longer than anybody is waited for. */
-static bool is_hopeless(const struct hth_reduce_round *r, const struct member *m, int64_t max_us)
+/* For how long it may hold up the others. Who at the pace of its parts would need far longer than
+ * anybody is waited for is given up soon, and between the two there is no edge on which a few bytes
+ * could decide. */
+static int64_t held_max_of(const struct hth_reduce_round *r, const struct member *m, int64_t max_us)
 {
     double passed_us = (double)(hth_now_us(env_of(r)) - r->start_us);
-    int64_t enough_us = HTH_MAX(HOPELESS * max_us / HELD_ROUNDS, r->reducer->opts.patience_us);
+    double needs = passed_us * r->own_count / (m->got + 1) / (double)max_us;
+    double hope = HTH_MIN(HTH_MAX((HOPELESS - needs) / (HOPELESS - DOUBTFUL), 0), 1);
+    int64_t least_us = (int64_t)(HOPELESS * (double)max_us / HELD_ROUNDS);
 
-    return m->held_us >= enough_us &&
-           passed_us * r->own_count > HOPELESS * (double)max_us * (m->got + 1);
+    least_us = HTH_MIN(HTH_MAX(least_us, r->reducer->opts.patience_us), max_us);
+    return least_us + (int64_t)(hope * (double)(max_us - least_us));
 }
 
 static void weigh_senders(struct hth_reduce_round *r, int64_t passed, int64_t max_us)
@@ -446,7 +451,7 @@ static void weigh_senders(struct hth_reduce_round *r, int64_t passed, int64_t ma
         if (!lags(r, i, usual))
             continue;
         m->held_us += passed;
-        if (m->held_us >= max_us || is_hopeless(r, m, max_us))
+        if (m->held_us >= held_max_of(r, m, max_us))
             drop(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }

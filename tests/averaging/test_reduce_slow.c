@@ -463,6 +463,26 @@ static void test_one_slow_line(void **state)
     }
 }
 
+/* Between those who are waited for and those who are not there is no edge on which some bytes more
+ * or less decide: what a line costs the others goes down from 13.4 s to 5.4 s of waiting while what
+ * it needs goes up from one and a half to twice 13.4 s, which are lines of 6.7 to 5 Mbit/s: half a
+ * second for a tenth of one. */
+static void test_no_edge(void **state)
+{
+    struct cost last = {0};
+    (void)state;
+    for (int tenths = 70; tenths >= 46; tenths--) {
+        struct cost c = with_one_slow(tenths / 10.0, tenths / 10.0, 1 << 22);
+
+        if (tenths < 70) {
+            assert_true(fabs(c.took_s - last.took_s) < 1);
+            assert_true(fabs(c.fraction - last.fraction) < 0.01);
+            assert_true(fabs(c.own - last.own) < 0.05);
+        }
+        last = c;
+    }
+}
+
 static void put_off(void *arg, struct hth_rpc_request *req)
 {
     (void)arg;
@@ -544,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_far_and_thin),
         cmocka_unit_test(test_one_slow_line),
+        cmocka_unit_test(test_no_edge),
         cmocka_unit_test(test_one_reducer),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_far),
