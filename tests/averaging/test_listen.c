@@ -143,12 +143,107 @@ static void is_not_left_out(void **state)
     }
 }
 
+/* ---- what becomes of it -------------------------------------------------------------------- */
+
+/* When the last of the others has its average, from when they offered; the listener ends at at_us
+ * of that, killed or silent, or never (negative). */
+static int64_t run_end(int64_t at_us, enum hth_crash how)
+{
+    struct pit p;
+    double mean[5000];
+    int64_t longest_us = 0;
+
+    begin(&p, 230, "4", 1, HTH_ARRAY_LEN(mean));
+    pit_mean(&p, mean);
+    pit_offer(&p.peer[4], 7, HTH_AVG_ALL_AXES);
+    hth_world_run_for(p.world, 100 * HTH_US_PER_MS);
+    for (uint32_t i = 0; i < 4; i++)
+        pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+    if (at_us >= 0) {
+        hth_world_run_for(p.world, at_us);
+        hth_node_crash(p.peer[4].node, how);
+        p.peer[4].up = false;
+    }
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct hth_avg_result *r = &p.peer[i].result;
+
+        assert_ok(r->err);
+        assert_int_equal(r->heads, 4);
+        assert_int_equal(r->drops, 0);
+        assert_int_equal(r->parts_kept, 0);
+        assert_true(r->weight == r->weight_met && r->weight == 10);
+        longest_us = HTH_MAX(longest_us, p.peer[i].longest_us);
+    }
+    assert_true(pit_deviation(&p, mean) < 1e-5);
+    pit_stop(&p);
+    return longest_us;
+}
+
+static void is_not_missed(void **state)
+{
+    int64_t calm_us = run_end(-1, HTH_CRASH_RESET);
+
+    (void)state;
+    for (int64_t at = 0; at < calm_us; at += 5 * HTH_US_PER_MS) {
+        assert_true(run_end(at, HTH_CRASH_RESET) <= calm_us + HTH_US_PER_MS);
+        assert_true(run_end(at, HTH_CRASH_SILENT) <= calm_us + HTH_US_PER_MS);
+    }
+}
+
+/* ---- what it may offer --------------------------------------------------------------------- */
+
+static void offers(void **state)
+{
+    struct hth_avg_offer o = {.count = 16, .schema = 5, .sweep = 7};
+    enum hth_avg_reason reason;
+    struct hth_averager *a;
+    struct pit p;
+    double mean[16];
+
+    (void)state;
+    begin(&p, 240, "3", 1, 16);
+    pit_mean(&p, mean);
+    a = &p.peer[3].avg.averager;
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason)); /* to bring something */
+    assert_int_equal(reason, HTH_AVG_STARTING);
+    o.rounds = 1;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.rounds = HTH_AVG_ALL_AXES;
+    o.sweep = HTH_AVG_SWEEP_AUTO;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.sweep = 7;
+    o.weight = 1;
+    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
+    o.weight = 0;
+    /* Nobody comes: as for others. */
+    pit_offer(&p.peer[3], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 5 * HTH_US_PER_S));
+    assert_int_equal(p.peer[3].result.err, HTH_E_NOT_FOUND);
+    assert_int_equal(p.peer[3].result.reason, HTH_AVG_ALONE);
+    /* Who prepared to bring something, and now can't, listens: the others do not wait for it. */
+    assert_ok(hth_averager_prepare(&p.peer[2].avg.averager, &o, HTH_US_PER_S));
+    hth_world_run_for(p.world, 100 * HTH_US_PER_MS);
+    p.peer[2].listens = true;
+    for (uint32_t i = 0; i < 4; i++)
+        pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 5 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_ok(p.peer[i].result.err);
+        assert_int_equal(p.peer[i].result.heads, 2);
+        assert_true(p.peer[i].longest_us < 500 * HTH_US_PER_MS);
+    }
+    /* Of two who bring something one may hear. */
+    assert_int_equal((p.peer[2].result.err == HTH_OK) + (p.peer[3].result.err == HTH_OK), 1);
+    pit_stop(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hears_a_line),
-        cmocka_unit_test(hears_grids),
-        cmocka_unit_test(is_not_left_out),
+        cmocka_unit_test(hears_a_line),    cmocka_unit_test(hears_grids),
+        cmocka_unit_test(is_not_left_out), cmocka_unit_test(is_not_missed),
+        cmocka_unit_test(offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

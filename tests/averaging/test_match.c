@@ -316,6 +316,45 @@ static void too_many_helpers(void **state)
     helpers_in(1, 255, 4, 0);
 }
 
+/* Of those who only listen so many are told: they come last, and have the room that is left. */
+static void listeners_in(uint32_t trainers, uint32_t helpers, uint32_t listeners, uint32_t expected)
+{
+    struct crowd c;
+    uint32_t in = 0;
+
+    crowd_start(&c, 75, trainers + helpers + listeners, NULL);
+    c.due_known = true;
+    c.look.group_full = c.look.group_max = HTH_AVG_MEMBERS_MAX / 2;
+    for (uint32_t i = 0; i < c.count; i++) {
+        c.look.mode = i < trainers             ? HTH_AVG_TRAINER
+                      : i < trainers + helpers ? HTH_AVG_HELPER
+                                               : HTH_AVG_LISTENER;
+        c.look.weight = i < trainers;
+        crowd_look(&c.mate[i]);
+    }
+    assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
+    assert_true(crowd_agrees(&c));
+    for (uint32_t i = 0; i < c.count; i++) {
+        bool got = c.mate[i].result.err == HTH_OK;
+
+        assert_true(got || i >= trainers + helpers);
+        in += got && i >= trainers + helpers;
+        assert_true(!got || c.mate[i].group->count == trainers + helpers + expected);
+    }
+    assert_int_equal(in, expected);
+    crowd_stop(&c);
+}
+
+static void too_many_listeners(void **state)
+{
+    (void)state;
+    listeners_in(2, 0, 3, 1);
+    listeners_in(3, 0, 3, 2);
+    listeners_in(5, 5, 4, 3);
+    listeners_in(120, 120, 40, 16);
+    listeners_in(128, 128, 3, 0);
+}
+
 static uint32_t shunned; /* by all others */
 
 static bool shuns(void *arg, const struct hth_peer_id *id)
@@ -626,6 +665,7 @@ int main(void)
         cmocka_unit_test(modes),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_helpers),
+        cmocka_unit_test(too_many_listeners),
         cmocka_unit_test(one_is_shunned),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),

@@ -333,12 +333,13 @@ static struct liar {
     uint32_t count;
     double lies[2]; /* its bandwidth, as it tells each of them */
     enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, HEADS, LIES } about; /* of mate 1, to both */
-    uint32_t helpers;                                                    /* that it invents */
+    uint32_t helpers, listeners;                                         /* that it invents */
+    uint64_t nonce;                                                      /* of these listeners */
 } liar;
 
 static void answer_lying(uint32_t to)
 {
-    struct hth_avg_member members[7];
+    struct hth_avg_member members[10];
     struct hth_join_reply reply = {.reason = HTH_AVG_OK, .members = members, .count = 3};
 
     memcpy(members, liar.member, sizeof(liar.member));
@@ -349,6 +350,9 @@ static void answer_lying(uint32_t to)
                                              .bandwidth = 1e9};
         reply.count++;
     }
+    for (uint32_t i = 0; i < liar.listeners; i++)
+        members[reply.count++] = (struct hth_avg_member){
+            .id = {{(uint8_t)(100 + i)}}, .mode = HTH_AVG_LISTENER, .nonce = liar.nonce};
     members[0].bandwidth = liar.lies[to];
     members[1].weight += liar.about == WEIGHT;
     members[1].bandwidth += liar.about == BANDWIDTH;
@@ -421,6 +425,17 @@ static void lying_leader(void **state)
     for (uint32_t i = 1; i < 3; i++)
         assert_true(c.mate[i].group == NULL || c.mate[i].group->count == 2);
     crowd_stop(&c);
+    /* And half as many who listen, of whom it says nothing else. */
+    lie(&c, 16, &(struct liar){.lies = {5, 5}, .helpers = 3, .listeners = 2});
+    assert_int_equal(c.mate[1].group->count, 8);
+    crowd_stop(&c);
+    for (uint32_t more = 0; more < 2; more++) {
+        lie(&c, 16,
+            &(struct liar){.lies = {5, 5}, .listeners = more ? 3 : 1, .nonce = more ? 0 : 9});
+        for (uint32_t i = 1; i < 3; i++)
+            assert_true(c.mate[i].group == NULL || c.mate[i].group->count == 2);
+        crowd_stop(&c);
+    }
     for (int about = WEIGHT; about < LIES; about++) {
         uint32_t complete = 0;
 
@@ -555,6 +570,23 @@ static void what_a_join_says_is_in_range(void **state)
         assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
         assert_int_equal(got.self.others, most[i].others);
         join.self.others++;
+        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    }
+    /* Of who listens nothing else is said; later modes are not known. */
+    join.ready = true;
+    join.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
+    assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    for (int k = 0; k < 9; k++) {
+        join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_LISTENER,
+                                            .bandwidth = k == 0,
+                                            .weight = k == 1,
+                                            .step = k == 2,
+                                            .origin = k == 3,
+                                            .at = k == 4,
+                                            .others = k == 5,
+                                            .nonce = k == 6};
+        if (k == 7)
+            join.self.addr = (struct hth_addr){.family = 4, .port = 1};
         assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
     }
 }
@@ -714,13 +746,13 @@ static void too_many_lookers(void **state)
     crowd_stop(&c);
 }
 
-/* Notes of so many helpers who come after that many mates. */
-static void plant_helpers(struct crowd *c, uint32_t count, uint32_t after)
+/* Notes of so many of that mode who come after that many mates. */
+static void plant_many(struct crowd *c, enum hth_avg_mode mode, uint32_t count, uint32_t after)
 {
     static uint64_t name = 100000;
     struct planted p;
 
-    planted_mode = HTH_AVG_HELPER;
+    planted_mode = mode;
     for (uint32_t done = 0; done < count; name++) {
         if (make_note_as(c, name, &p) != after)
             continue;
@@ -742,7 +774,7 @@ static void too_many_helpers(void **state)
     (void)state;
     order_start(&c, 18);
     crowd_look(&c.mate[0]);
-    plant_helpers(&c, HTH_AVG_HELPERS_MAX + 4, 2); /* between mates 1 and 2 */
+    plant_many(&c, HTH_AVG_HELPER, HTH_AVG_HELPERS_MAX + 4, 2); /* between mates 1 and 2 */
     hth_world_run_for(c.world, HTH_US_PER_S);
     assert_int_equal(c.mate[0].look->count, HTH_AVG_HELPERS_MAX);
     helper = join_of(&c.mate[2]);
@@ -757,11 +789,36 @@ static void too_many_helpers(void **state)
     hth_world_run_for(c.world, 50 * HTH_US_PER_MS);
     assert_int_equal(held->answers, 0); /* one of the flood made room for it */
     /* A flood that does come before it takes its place, which it is told. */
-    plant_helpers(&c, HTH_AVG_HELPERS_MAX, 1);
+    plant_many(&c, HTH_AVG_HELPER, HTH_AVG_HELPERS_MAX, 1);
     hth_world_run_for(c.world, 140 * HTH_US_PER_MS);
     assert_int_equal(held->reason, HTH_AVG_FULL);
     hth_look_cancel(c.mate[0].look);
     c.mate[0].look = NULL;
+    uproot();
+    crowd_stop(&c);
+}
+
+/* The same of those who listen; and nobody waits for any of them. */
+static void too_many_listeners(void **state)
+{
+    struct crowd c;
+    struct hth_join listener;
+
+    (void)state;
+    order_start(&c, 18);
+    crowd_look(&c.mate[0]);
+    plant_many(&c, HTH_AVG_LISTENER, HTH_AVG_LISTENERS_MAX + 4, 2);
+    hth_world_run_for(c.world, HTH_US_PER_S);
+    assert_int_equal(c.mate[0].look->count, HTH_AVG_LISTENERS_MAX);
+    listener = join_of(&c.mate[2]);
+    listener.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
+    assert_int_equal(ask(&c.mate[2], &c.mate[0], &listener).reason, HTH_AVG_FULL);
+    c.mate[2].absent = true;
+    crowd_look(&c.mate[1]);
+    assert_true(crowd_run(&c, HTH_US_PER_S));
+    assert_true(c.mate[1].result.wait_us < 500 * HTH_US_PER_MS);
+    assert_int_equal(c.mate[0].result.err, HTH_OK);
+    assert_int_equal(c.mate[0].group->count, 3); /* two and one of the flood */
     uproot();
     crowd_stop(&c);
 }
@@ -829,6 +886,7 @@ int main(void)
         cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
         cmocka_unit_test(too_many_helpers),
+        cmocka_unit_test(too_many_listeners),
         cmocka_unit_test(helpers_that_say_trainers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
