@@ -210,7 +210,7 @@ static void follow(struct hth_trainer *t)
     uint64_t step = step_of_run(t);
     bool missed;
 
-    if (step == 0)
+    if (step == 0 || step >= t->opts.updates_max) /* who is done takes no further step */
         return;
     if (step != h->step)
         go_to(t, step);
@@ -281,6 +281,8 @@ bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step)
 {
     uint64_t next = leads_to(&t->hearing, step);
 
+    if (next >= t->opts.updates_max || hth_roster_population(t->opts.share.roster, NULL) < 2)
+        return false;
     return is_out(&t->hearing, next) || (t->hearing.step == next && goes_on(t));
 }
 
