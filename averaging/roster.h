@@ -149,8 +149,9 @@ void hth_roster_miss(struct hth_roster *roster, const struct hth_peer_id *id);
  * other lines do not speak to us. */
 void hth_roster_deaf(struct hth_roster *roster, const struct hth_peer_id *id);
 /* All who never spoke did not come for so long that they are doubted like that, who can't be
- * dialled too. */
-void hth_roster_doubt_mute(struct hth_roster *roster);
+ * dialled too; or again, which takes less: only those who were doubted before, where nobody else
+ * is there. */
+void hth_roster_doubt_mute(struct hth_roster *roster, bool again);
 /* It spoke to us over its own connection, or is in a group with us; at which step it is, 0: not
  * said. Its note may be late: the later step counts, and for a note's life it is not lost from
  * sight, nor missed. */

@@ -168,10 +168,18 @@ void hth_roster_deaf(struct hth_roster *r, const struct hth_peer_id *id)
         doubt_mute(r, p);
 }
 
-void hth_roster_doubt_mute(struct hth_roster *r)
+static bool is_mute(const struct hth_roster *r, const struct hth_roster_peer *p)
 {
+    return p->spoke_us == 0 && hth_roster_counts(r, p);
+}
+
+void hth_roster_doubt_mute(struct hth_roster *r, bool again)
+{
+    for (uint32_t i = 0; i < r->count && again; i++)
+        if (hth_roster_counts(r, r->peers[i]) && !is_mute(r, r->peers[i]))
+            return;
     for (uint32_t i = 0; i < r->count && r->self.shape.dims <= 1; i++)
-        if (r->peers[i]->spoke_us == 0 && hth_roster_counts(r, r->peers[i]))
+        if (is_mute(r, r->peers[i]) && (r->peers[i]->doubts > 0 || !again))
             doubt_mute(r, r->peers[i]);
 }
 

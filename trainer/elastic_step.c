@@ -271,9 +271,11 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *r)
         return;
     }
     t->stats.share.tries_failed++;
-    /* Who came to no try for as long as a quorum is asked for is not waited for any more. */
-    if (r->err != HTH_OK && hth_now_us(t->env) - b->taken_us >= HTH_BATCH_PATIENCE_US)
-        hth_roster_doubt_mute(t->opts.share.roster);
+    /* Who came to no try for as long as a quorum is asked for is not waited for any more; whose
+     * doubt has just ended, and had a whole window to speak in, not even for that. */
+    if (r->err != HTH_OK)
+        hth_roster_doubt_mute(t->opts.share.roster,
+                              hth_now_us(t->env) - b->taken_us < HTH_BATCH_PATIENCE_US);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "step %llu: %s; %.0f samples",
             (unsigned long long)t->stats.updates, hth_avg_reason_text(r->reason), r->weight);
     try_again(t);

@@ -145,11 +145,13 @@ static void who_was_only_late(void **state)
     (void)state;
     start(&s, 7);
     listen(&s, 1);
-    hth_roster_doubt_mute(s.roster[0]);
+    hth_roster_doubt_mute(s.roster[0], true); /* of whom nobody was doubted before */
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
+    hth_roster_doubt_mute(s.roster[0], false);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
     hth_roster_heard(s.roster[0], id_of(&s, 2), 0);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
-    hth_roster_doubt_mute(s.roster[0]);
+    hth_roster_doubt_mute(s.roster[0], false);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
     stop(&s);
 }
@@ -213,7 +215,7 @@ static void of_a_line_that_became_a_grid(void **state)
     hth_roster_batch(s.roster[0], 5, 1000, &b);
     assert_close(b.samples_per_s, 30, 1e-6, 0);
     hth_roster_deaf(s.roster[0], id_of(&s, 1));
-    hth_roster_doubt_mute(s.roster[0]);
+    hth_roster_doubt_mute(s.roster[0], false);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS + MORE - 1);
     for (uint32_t i = 0; i < MORE; i++)
         hth_roster_free(more[i]);
