@@ -47,12 +47,14 @@ struct hth_avg_span;
 struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen; NULL of a helper, and of who listens */
     size_t count;
-    double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of those two */
-    uint64_t step;   /* trunk updates applied so far */
-    uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
-    uint64_t sweep;  /* who gives a number meets those with the same one (the global step) */
-    uint32_t kind;   /* each has lines of its own: parameters never look where gradients do */
-    uint32_t rounds; /* axes to go through, or HTH_AVG_ALL_AXES */
+    double weight;    /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of those two */
+    uint64_t step;    /* trunk updates applied so far */
+    uint64_t schema;  /* hash of the tensors' names and shapes: only equals are averaged */
+    uint64_t sweep;   /* who gives a number meets those with the same one (the global step) */
+    uint32_t kind;    /* each has lines of its own: parameters never look where gradients do */
+    uint32_t kind_on; /* in lines of that kind, where most of those heard in this sweep are there:
+                       * they do the sweep once more; 0: never */
+    uint32_t rounds;  /* axes to go through, or HTH_AVG_ALL_AXES */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;
     int64_t timeout_us; /* for all of it; 0: the averager's choice */

@@ -227,6 +227,9 @@ static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
     const struct moshpit *mp = arg;
 
     hth_roster_heard(mp->roster, id, step);
+    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
+        if (mp->sweeps[i] != NULL)
+            hth_sweep_heard(mp->sweeps[i], id);
 }
 
 static void on_apart(void *arg, const struct hth_peer_id *id)

@@ -19,6 +19,9 @@
 #define STEPS_LATE      4 /* that a note may be behind its owner */
 #define STEPS_AHEAD     1 /* that one may be who gathers for the next step during this one */
 
+#define GONE_ON_MIN     2 /* by whose word one goes where they are; */
+#define GONE_ON_ONE_IN  4 /* of those in one's own lines */
+
 #define ROUNDS_NEAR     64                     /* that peers who meet may be apart */
 #define ROUND_BELIEVED  (HTH_AVG_STEP_MAX / 2) /* nobody gets there; beyond, counting would end */
 #define FAR_AGAIN_US    (2 * HTH_US_PER_S) /* after the first vain look; twice as long each time */
@@ -447,6 +450,41 @@ static uint64_t middle_round(const struct sweep *s, int64_t at_us, uint64_t most
     middle = count > 0 ? rounds[(count - 1) / 2] : s->round;
     hth_free(rounds);
     return middle;
+}
+
+/* Whether it stands in one of our lines. */
+static bool is_mate(const struct sweep *s, const struct hth_roster_peer *p)
+{
+    uint32_t apart = 0;
+
+    for (uint32_t axis = 0; axis < s->shape.dims; axis++)
+        apart += p->note.cell.at[axis] != s->cell.at[axis];
+    return apart <= 1 && p->note.generation == s->generation;
+}
+
+uint32_t hth_moshpit_kind(const struct sweep *s)
+{
+    uint64_t first = s->offer.sweep * s->shape.dims, here = hth_sweep_run(s->mp, s->offer.kind);
+    uint64_t on = hth_sweep_run(s->mp, s->offer.kind_on);
+    const struct hth_roster_peer *p;
+    uint32_t mates = 0, gone_on = 0, are_here = 0;
+
+    for (uint32_t i = 0; s->offer.kind_on != 0 && (p = hth_roster_at(s->mp->roster, i)); i++) {
+        const struct hth_avg_line *line =
+            hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL, NULL);
+
+        if (p->doubted || !has_values(s->mp, p) || hth_moshpit_suspected(s->mp, p))
+            continue;
+        mates += is_mate(s, p);
+        if (line == NULL || line->generation != s->generation || line->round < first ||
+            line->round - first >= s->shape.dims)
+            continue;
+        gone_on += line->run == on;
+        are_here += line->run == here;
+    }
+    if (gone_on <= are_here || gone_on < GONE_ON_MIN || GONE_ON_ONE_IN * gone_on < mates)
+        return s->offer.kind;
+    return s->offer.kind_on;
 }
 
 /* Somebody who has just come into our line, or looks there, and did not miss this round with us. */

@@ -32,7 +32,8 @@ struct sweep {
     struct moshpit *mp;         /* NULL: given up, waits for its job to end */
     struct hth_avg_offer offer; /* values referenced, spans copied */
     struct hth_avg_span *spans;
-    bool offered; /* false: prepared, the values are still to come */
+    bool offered;  /* false: prepared, the values are still to come */
+    uint32_t kind; /* of its lines: that of the offer, or kind_on */
     uint32_t generation;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -118,8 +119,12 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer);
 void hth_sweep_cancel(struct sweep *s);
 /* The roster changed. */
 void hth_sweep_nudge(struct sweep *s);
+/* That peer said where it looks. */
+void hth_sweep_heard(struct sweep *s, const struct hth_peer_id *id);
 /* Its line in the present round. */
 struct hth_avg_line hth_sweep_line(const struct sweep *s);
+/* The run's tag in lines of that kind. */
+uint64_t hth_sweep_run(const struct moshpit *mp, uint32_t kind);
 
 void hth_sweep_end_soon(struct sweep *s);
 /* The next look, or the end. */
@@ -184,6 +189,8 @@ uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, u
  * while somebody may wait for us in its line. Helpers are not looked at. Going with the highest
  * number would leave behind those who end the same round a moment later. */
 uint64_t hth_moshpit_round(struct sweep *s);
+/* Of what kind its lines are: kind_on where most of those heard in this sweep are there. */
+uint32_t hth_moshpit_kind(const struct sweep *s);
 /* A look of s has ended; met: with somebody. */
 void hth_moshpit_looked(struct sweep *s, bool met);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);

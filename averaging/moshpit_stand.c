@@ -258,7 +258,7 @@ static uint64_t base_of(const struct sweep *s)
 
 static bool same_offers(const struct sweep *a, const struct sweep *b)
 {
-    return a->offer.kind == b->offer.kind && a->offer.schema == b->offer.schema;
+    return a->kind == b->kind && a->offer.schema == b->offer.schema;
 }
 
 /* Begins in `round`, in the line of `cell`. Whether there is a sweep for it now. */
@@ -283,6 +283,7 @@ static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
         return false;
     in->stands_in = true;
     in->offered = true;
+    in->kind = s->kind;
     in->generation = s->generation;
     in->shape = s->shape;
     in->cell = *cell;
@@ -464,6 +465,7 @@ void hth_stand_in_keep(const struct sweep *s)
     if (s->info.err == HTH_OK || (s->met == NULL && is_alone(s)))
         k->values = hth_blob_ref(s->values);
     k->kept = true;
+    k->kind = s->kind;
     k->generation = s->generation;
     k->shape = s->shape;
     k->cell = s->cell;

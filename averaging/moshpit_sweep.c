@@ -208,13 +208,14 @@ static bool missed(void *arg, const struct hth_peer_id *id)
     return p != NULL && (hth_moshpit_suspected(s->mp, p) || hth_stand_in_replaces(s, p));
 }
 
+uint64_t hth_sweep_run(const struct moshpit *mp, uint32_t kind)
+{
+    return kind != 0 ? hth_hash64(&kind, sizeof(kind), mp->run) : mp->run;
+}
+
 struct hth_avg_line hth_sweep_line(const struct sweep *s)
 {
-    uint64_t run = s->mp->run;
-
-    if (s->offer.kind != 0)
-        run = hth_hash64(&s->offer.kind, sizeof(s->offer.kind), run);
-    return (struct hth_avg_line){.run = run,
+    return (struct hth_avg_line){.run = hth_sweep_run(s->mp, s->kind),
                                  .generation = s->generation,
                                  .round = s->round,
                                  .shape = s->shape,
@@ -376,6 +377,7 @@ static enum hth_err place(struct sweep *s)
     s->moves = s->offer.sweep == HTH_AVG_SWEEP_AUTO && s->offer.rounds != HTH_AVG_ALL_AXES;
     if (s->offer.sweep != HTH_AVG_SWEEP_AUTO) {
         s->round = s->offer.sweep * shape->dims;
+        s->kind = hth_moshpit_kind(s);
         return HTH_OK;
     }
     s->round = from_first_axis(s, first_free(mp, s));
@@ -414,6 +416,7 @@ struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *of
     s->result.weight_fraction = 1;
     s->heads = mp->opts.mode != HTH_AVG_HELPER;
     s->origin = hth_sweep_origin(&mp->env->self);
+    s->kind = offer->kind;
     s->timer = hth_timer_new(mp->env, on_end, s);
     if (copy_offer(s, offer) == HTH_OK)
         return s;
@@ -453,6 +456,38 @@ fail:
     return err;
 }
 
+/* Elsewhere; nobody was met yet. */
+static void look_anew(struct sweep *s)
+{
+    hth_look_cancel(s->look);
+    s->look = NULL;
+    if (place(s) == HTH_OK) {
+        hth_stand_in_begin(s);
+        if (hth_sweep_look(s, s->offered, HTH_MAX(s->look_us - hth_now_us(s->env), HTH_US_PER_S)) ==
+            HTH_OK)
+            return;
+    }
+    s->result.err = HTH_E_NOT_FOUND;
+    s->result.reason = HTH_AVG_NOBODY;
+    hth_sweep_end_soon(s);
+}
+
+static bool may_go_on(const struct sweep *s)
+{
+    return s->look != NULL && s->reduce == NULL && s->done_rounds == 0 &&
+           s->kind == s->offer.kind && hth_moshpit_kind(s) != s->kind;
+}
+
+void hth_sweep_heard(struct sweep *s, const struct hth_peer_id *id)
+{
+    const struct hth_avg_line *line =
+        hth_match_heard(s->mp->match, id, s->offer.schema, NULL, NULL);
+
+    if (s->offer.kind_on != 0 && line != NULL &&
+        line->run == hth_sweep_run(s->mp, s->offer.kind_on) && may_go_on(s))
+        look_anew(s);
+}
+
 void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
 {
     uint64_t ticket = offer->ticket;
@@ -464,7 +499,11 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
     s->weight = offer->weight;
     s->offered = true;
     s->start_us = s->look_us = hth_now_us(s->env);
-    if (s->look != NULL)
+    if (s->look == NULL)
+        return;
+    if (may_go_on(s))
+        look_anew(s);
+    else
         hth_look_ready(s->look, s->weight, s->origin, hth_sweep_others(s));
 }
 
@@ -475,13 +514,5 @@ void hth_sweep_nudge(struct sweep *s)
     (void)hth_roster_shape(s->mp->roster, &generation);
     if (generation == s->generation || s->done_rounds > 0 || s->reduce != NULL || s->look == NULL)
         return;
-    hth_look_cancel(s->look);
-    s->look = NULL;
-    if (place(s) != HTH_OK ||
-        hth_sweep_look(s, s->offered, HTH_MAX(s->look_us - hth_now_us(s->env), HTH_US_PER_S)) !=
-            HTH_OK) {
-        s->result.err = HTH_E_NOT_FOUND;
-        s->result.reason = HTH_AVG_NOBODY;
-        hth_sweep_end_soon(s);
-    }
+    look_anew(s);
 }

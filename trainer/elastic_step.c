@@ -78,6 +78,7 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
         .kind = HTH_TICKET_GRADIENT + t->batch.lines,
+        .kind_on = t->batch.lines == 0 ? HTH_TICKET_GRADIENT + 1 : 0,
         .sweep = t->stats.updates,
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,

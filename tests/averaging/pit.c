@@ -151,6 +151,7 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
                               .schema = p->roster.schema,
                               .sweep = sweep,
                               .kind = q->kind,
+                              .kind_on = q->kind_on,
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,

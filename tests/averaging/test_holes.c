@@ -252,6 +252,56 @@ static void once_more(void **state)
     pit_stop(&p);
 }
 
+static void offer_some(struct pit *p, uint32_t from, uint32_t to, uint32_t kind, uint32_t kind_on)
+{
+    for (uint32_t i = from; i < to; i++) {
+        p->peer[i].kind = kind;
+        p->peer[i].kind_on = kind_on;
+        pit_offer(&p->peer[i], 7, HTH_AVG_ALL_AXES);
+    }
+}
+
+/* So many do a sweep once more, in lines of their own; the others come to it for the first time, a
+ * second after that or a moment before. Returns the samples in the average of the last one. */
+static double some_go_on(uint32_t gone_on, bool late)
+{
+    struct pit p;
+    double weight;
+
+    pit_init(&p, 40, 9, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_fill(&p, 40);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
+    if (late)
+        offer_some(&p, 0, gone_on, 1, 0);
+    else
+        offer_some(&p, gone_on, p.peers, 0, 1);
+    hth_world_run_for(p.world, late ? HTH_US_PER_S : 100 * HTH_US_PER_MS);
+    if (late)
+        offer_some(&p, gone_on, p.peers, 0, 1);
+    else
+        offer_some(&p, 0, gone_on, 1, 0);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    print_message("%u of 9 go on: waited %.2f s\n", gone_on,
+                  (double)p.peer[8].result.wait_us / 1e6);
+    weight = p.peer[8].result.weight;
+    pit_stop(&p);
+    return weight;
+}
+
+/* Most have gone on: who comes to the step goes there at once, and who waits for them in vain as
+ * soon as it hears that. One key that says so moves nobody. */
+static void others_go_on(void **state)
+{
+    (void)state;
+    assert_close(some_go_on(7, true), 9, 1e-9, 0);
+    assert_close(some_go_on(7, false), 9, 1e-9, 0);
+    assert_close(some_go_on(1, true), 8, 1e-9, 0);
+    assert_close(some_go_on(1, false), 8, 1e-9, 0);
+}
+
 /* One has nine cells to stand in for, which is one more than it does at once: the last line calls
  * it again when it has done with the others. */
 static void limit_is_kept(void **state)
@@ -495,13 +545,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),       cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late),     cmocka_unit_test(others_have_passed),
-        cmocka_unit_test(one_was_early),      cmocka_unit_test(tried_again),
-        cmocka_unit_test(once_more),          cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(large_grids),        cmocka_unit_test(one_after_the_other),
-        cmocka_unit_test(heads_are_whole),    cmocka_unit_test(kill_matrix),
-        cmocka_unit_test(dies_at_any_moment),
+        cmocka_unit_test(sparse_grids),        cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late),      cmocka_unit_test(others_have_passed),
+        cmocka_unit_test(one_was_early),       cmocka_unit_test(tried_again),
+        cmocka_unit_test(once_more),           cmocka_unit_test(others_go_on),
+        cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
+        cmocka_unit_test(one_after_the_other), cmocka_unit_test(heads_are_whole),
+        cmocka_unit_test(kill_matrix),         cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {

@@ -60,7 +60,7 @@ static void test_thirty_three(void **state)
  * step: they take none of their own that these have left behind. */
 static void test_those_left_behind(void **state)
 {
-    struct hth_collab_opts o = opts(17, 40, 1);
+    struct hth_collab_opts o = opts(17, 40, 3);
     struct hth_collab_report r;
 
     (void)state;
