@@ -12,7 +12,6 @@
 #define POLL_US  (100 * HTH_US_PER_MS)
 #define AGAIN_US (250 * HTH_US_PER_MS) /* after a look in vain */
 #define STILL_US (500 * HTH_US_PER_MS) /* after an average that the trainers did not step on */
-#define GOES_MAX 8                     /* averages of one step that may be short of its target */
 
 /* What it looks for. Two for gradients: where it missed a step's group it may still look there when
  * the next one is about to meet. */
@@ -39,7 +38,7 @@ struct hth_helper {
     bool params_wanted; /* of this step */
     uint64_t met_step;  /* of the last average of a whole batch, after which the trainers step */
     int64_t met_us;
-    uint32_t lines; /* averages of this step that were short of the target (elastic_step.c) */
+    uint32_t lines; /* 1: those of who goes on with this step (elastic_step.c) */
     double brought; /* samples in the last of them */
     struct hth_helper_stats stats;
 };
@@ -91,6 +90,7 @@ static void look(struct hth_helper *h, uint32_t number)
         .step = h->stats.step,
         .schema = hth_terms_schema(&h->terms, ticket),
         .kind = ticket + (params ? 0 : h->lines),
+        .kind_on = params || h->lines > 0 ? 0 : ticket + 1,
         .sweep = batch ? h->stats.step : HTH_AVG_SWEEP_AUTO,
         .rounds = batch ? HTH_AVG_ALL_AXES : 1,
         .spans = h->spans,
@@ -167,7 +167,7 @@ static void batch_met(struct hth_helper *h, uint64_t step, double met)
 {
     bool is_short = met + 0.5 < (double)h->share.target && met > h->brought + 0.5;
 
-    h->lines = is_short && h->lines < GOES_MAX ? h->lines + 1 : 0;
+    h->lines = is_short;
     h->brought = is_short ? met : 0;
     if (is_short)
         return;
