@@ -260,7 +260,8 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     }
     join.self.id = *hth_rpc_peer(req);
     hth_match_hear_join(m, &join);
-    hth_match_spoke(m, &join.self.id, 0);
+    if (join.self.mode != HTH_AVG_LISTENER)
+        hth_match_spoke(m, &join.self.id, 0);
     look = hth_match_look_of(m, &join.line, join.schema);
     if (look != NULL)
         hth_lead_join(look, req, &join);

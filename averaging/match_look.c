@@ -342,8 +342,14 @@ static enum hth_err declare(struct hth_look *look)
                    look->key_len);
     HTH_TRY(hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board));
     HTH_TRY(hth_look_tell(look, &all_told));
-    look->public_us = hth_now_us(m->env) + m->opts.board_us;
-    return all_told && is_line_known(look) ? HTH_OK : go_public(look);
+    if (!all_told || !is_line_known(look))
+        return go_public(look);
+    /* Whom a listener knows it has told, and a stranger's group does not need it. */
+    if (look->opts.mode == HTH_AVG_LISTENER)
+        look->public_us = INT64_MAX;
+    else
+        look->public_us = hth_now_us(m->env) + m->opts.board_us;
+    return HTH_OK;
 }
 
 /* ---- the turn ------------------------------------------------------------------------------- */

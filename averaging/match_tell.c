@@ -65,7 +65,8 @@ void hth_match_hear_join(struct hth_match *m, const struct hth_join *join)
     h->listens = join->self.mode == HTH_AVG_LISTENER;
 }
 
-static void hear_tell(struct hth_match *m, const struct hth_peer_id *id,
+/* Whether the speaker only listens. */
+static bool hear_tell(struct hth_match *m, const struct hth_peer_id *id,
                       const struct hth_tell *tell, int64_t at_us)
 {
     struct heard *h = hear(m, id, tell->schema, &tell->line, at_us);
@@ -79,6 +80,7 @@ static void hear_tell(struct hth_match *m, const struct hth_peer_id *id,
     h->listens = hth_record_peek(tell->record, tell->record_len, &rec) == HTH_OK &&
                  hth_declare_read(rec.payload, rec.payload_len, &d) == HTH_OK &&
                  d.mode == HTH_AVG_LISTENER;
+    return h->listens;
 }
 
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step)
@@ -126,6 +128,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
     struct hth_look *look;
     int64_t at_us;
     size_t len;
+    bool listens;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_tell_open(payload, len, &tell);
 
@@ -140,11 +143,12 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         reply.reason = HTH_AVG_CLOCK_SKEW;
         goto out;
     }
-    hear_tell(m, hth_rpc_peer(req), &tell, at_us);
+    listens = hear_tell(m, hth_rpc_peer(req), &tell, at_us);
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
                                       tell.missing - 1);
-    hth_match_spoke(m, hth_rpc_peer(req), tell.step);
+    if (!listens)
+        hth_match_spoke(m, hth_rpc_peer(req), tell.step);
     look = hth_match_look_of(m, &tell.line, tell.schema);
     if (look == NULL) {
         if (reply.reason == HTH_AVG_WAIT)

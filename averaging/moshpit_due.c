@@ -359,11 +359,12 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* Who listens says nothing of itself by that. */
 static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < g->count; i++)
         if (hth_peer_id_eq(&g->member[i].id, id))
-            return true;
+            return g->member[i].mode != HTH_AVG_LISTENER;
     return false;
 }
 

@@ -252,7 +252,8 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
         if (g->member[i].weight > 0)
             s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
-        hth_roster_heard(s->mp->roster, &g->member[i].id, 0);
+        if (g->member[i].mode != HTH_AVG_LISTENER)
+            hth_roster_heard(s->mp->roster, &g->member[i].id, 0);
     }
 }
 

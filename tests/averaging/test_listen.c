@@ -43,13 +43,14 @@ static void check_alike(const struct hth_avg_result *heard, const struct hth_avg
 static void hears_a_line(void **state)
 {
     struct pit p;
+    struct hth_match_stats s;
     double mean[5000];
 
     (void)state;
     begin(&p, 200, "4", 1, HTH_ARRAY_LEN(mean));
     pit_mean(&p, mean);
     pit_offer(&p.peer[4], 7, HTH_AVG_ALL_AXES);
-    hth_world_run_for(p.world, 200 * HTH_US_PER_MS);
+    hth_world_run_for(p.world, HTH_US_PER_S);
     for (uint32_t i = 0; i < 4; i++)
         pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
@@ -59,6 +60,8 @@ static void hears_a_line(void **state)
         assert_int_equal(p.peer[i].result.drops, 0);
     }
     check_alike(&p.peer[4].result, &p.peer[0].result);
+    hth_moshpit_match_stats(&p.peer[4].avg.averager, &s);
+    assert_int_equal(s.boards, 0); /* however long before it looked */
     assert_true(pit_deviation(&p, mean) < 1e-5);
     assert_true(pit_spread(&p) == 0);
     pit_stop(&p);
@@ -191,6 +194,36 @@ static void is_not_missed(void **state)
     }
 }
 
+/* Samples that somebody says it has at the step, and did not bring: to listen is no excuse. */
+static void counts_for_nothing(void **state)
+{
+    struct hth_roster_batch b;
+    struct pit p;
+
+    (void)state;
+    begin(&p, 250, "3", 1, 16);
+    hth_roster_set_flags(p.peer[3].avg.roster, 0);
+    hth_roster_set_progress(p.peer[3].avg.roster, 7, 50, 0);
+    hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+    hth_roster_batch(p.peer[0].avg.roster, 7, 100, &b);
+    assert_true(b.samples == 50);
+    pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 5 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_ok(p.peer[i].result.err);
+        assert_int_equal(p.peer[i].result.members, 4);
+        assert_true(p.peer[i].longest_us < 500 * HTH_US_PER_MS);
+        hth_roster_batch(p.peer[i].avg.roster, 7, 100, &b);
+        assert_true(b.samples == 0);
+    }
+    /* The next time it listens, too. */
+    pit_offer(&p.peer[3], 8, HTH_AVG_ALL_AXES);
+    hth_world_run_for(p.world, HTH_US_PER_S);
+    hth_roster_batch(p.peer[0].avg.roster, 7, 100, &b);
+    assert_true(b.samples == 0);
+    pit_stop(&p);
+}
+
 /* ---- what it may offer --------------------------------------------------------------------- */
 
 static void offers(void **state)
@@ -241,9 +274,9 @@ static void offers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hears_a_line),    cmocka_unit_test(hears_grids),
-        cmocka_unit_test(is_not_left_out), cmocka_unit_test(is_not_missed),
-        cmocka_unit_test(offers),
+        cmocka_unit_test(hears_a_line),       cmocka_unit_test(hears_grids),
+        cmocka_unit_test(is_not_left_out),    cmocka_unit_test(is_not_missed),
+        cmocka_unit_test(counts_for_nothing), cmocka_unit_test(offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
