@@ -186,12 +186,6 @@ static void look(struct hth_trainer *t)
     }
 }
 
-/* They gather what their average was short of. */
-static bool goes_on(const struct hth_trainer *t)
-{
-    return t->batch.goes > 0 && t->batch.tries == 0;
-}
-
 static void go_to(struct hth_trainer *t, uint64_t step)
 {
     struct hth_hearing *h = &t->hearing;
@@ -200,6 +194,7 @@ static void go_to(struct hth_trainer *t, uint64_t step)
     if (h->step != 0 && step > h->step && !heard && !is_out(h, step - 1))
         miss(t, step - 1);
     h->step = step;
+    h->rest = false;
     h->again_us = 0;
     hth_batch_follow(t);
 }
@@ -229,7 +224,7 @@ void hth_hear_pump(struct hth_trainer *t)
         return;
     if (t->newcomer.boot == HTH_BOOT_FETCH)
         follow(t);
-    else if (goes_on(t) && !is_out(h, h->step))
+    else if (h->rest && !is_out(h, h->step))
         look(t);
 }
 
@@ -257,15 +252,19 @@ void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *r)
     verdict = judge(t, r, from->step);
     HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_TRAIN, "listened to step %llu: %s; %.0f samples of %u",
             (unsigned long long)from->step, hth_avg_reason_text(r->reason), r->weight, r->heads);
-    if (verdict == HTH_VERDICT_STEP) {
+    if (verdict == HTH_VERDICT_STEP)
         keep(t, from->step, r);
-        hth_batch_follow(t);
-    } else if (verdict == HTH_VERDICT_AGAIN) {
-        if (from->step < h->step || r->reason == HTH_AVG_BEGUN)
-            miss(t, from->step);
-        t->batch.tries++;
-        t->batch.lines = 0;
-        h->again_us = hth_now_us(t->env) + AGAIN_US;
+    if (verdict == HTH_VERDICT_AGAIN && (from->step < h->step || r->reason == HTH_AVG_BEGUN))
+        miss(t, from->step);
+    if (from->step == h->step) {
+        h->rest = verdict == HTH_VERDICT_REST;
+        if (verdict == HTH_VERDICT_STEP)
+            hth_batch_follow(t);
+        if (verdict == HTH_VERDICT_AGAIN) {
+            t->batch.tries++;
+            t->batch.lines = 0;
+            h->again_us = hth_now_us(t->env) + AGAIN_US;
+        }
     }
     hth_timer_set(t->env, t->newcomer.timer, 0);
 }
@@ -283,7 +282,7 @@ bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step)
 
     if (next >= t->opts.updates_max || hth_roster_population(t->opts.share.roster, NULL) < 2)
         return false;
-    return is_out(&t->hearing, next) || (t->hearing.step == next && goes_on(t));
+    return is_out(&t->hearing, next) || (t->hearing.step == next && t->hearing.rest);
 }
 
 bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step)

@@ -147,10 +147,23 @@ static void apply_done(struct hth_work *work, enum hth_err err)
 }
 
 /* A state of that step would be taken up in vain: what was heard goes on from a later one. To whom
- * states come late again and again, that one takes the last of them. */
+ * states come late again and again, that one takes the last of them, approximately; where nothing
+ * would ever bring it to the others that is of no use, either. */
 static bool is_late(const struct hth_trainer *t, uint64_t step)
 {
-    return t->newcomer.overtaken < OVERTAKEN && hth_hear_is_late(t, step);
+    return (t->newcomer.overtaken < OVERTAKEN || t->opts.share.every == 0) &&
+           hth_hear_is_late(t, step);
+}
+
+static void say_overtaken(struct hth_trainer *t)
+{
+    uint32_t times = t->newcomer.overtaken;
+
+    if (t->opts.share.every == 0 && times >= OVERTAKEN)
+        snprintf(t->stats.share.news, sizeof(t->stats.share.news),
+                 "it takes longer to come than a step of the run, %u times so far: the run needs a "
+                 "larger averaging.target, or averaging.every above 0",
+                 times);
 }
 
 /* Flights in the air were begun with other weights, and jobs of the batch use its sums. */
@@ -171,6 +184,7 @@ static void land(struct hth_trainer *t)
     }
     if (is_late(t, n->updates)) {
         n->overtaken++;
+        say_overtaken(t);
         hth_blob_unref(n->values);
         n->values = NULL;
         fetch(t);
@@ -364,6 +378,7 @@ static void wait_for_state(struct hth_trainer *t)
     hth_hear_pump(t);
     if (is_fetched_late(t)) {
         n->overtaken++;
+        say_overtaken(t);
         hth_state_fetch_free(n->fetch);
         n->fetch = NULL;
         fetch(t);
@@ -508,11 +523,7 @@ void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps)
         go_on_approximately(t);
         return;
     }
-    if (!averages && overtaken >= OVERTAKEN)
-        snprintf(t->stats.share.news, sizeof(t->stats.share.news),
-                 "it takes longer to come than a step of the run, %u times so far: the run needs a "
-                 "larger averaging.target, or averaging.every above 0",
-                 overtaken);
+    say_overtaken(t);
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "the others are ahead of step %llu: catches up",
             (unsigned long long)t->stats.updates);
     go_and_fetch(t);

@@ -165,7 +165,8 @@ struct hth_hearing {
     uint64_t step;   /* that is listened to; 0: none yet */
     uint64_t missed; /* no state of it or before is of use without what is in the log */
     int64_t again_us, heard_us, missed_us;
-    bool can; /* the averager took the last offer without values */
+    bool can;  /* the averager took the last offer without values */
+    bool rest; /* the others gather what their average of `step` was short of */
     struct hth_hearing_look {
         bool out;
         uint64_t step;

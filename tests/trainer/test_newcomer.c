@@ -192,6 +192,17 @@ static void test_state_longer_than_gathering(void **state)
     assert_true(seen.heard >= 1);
 }
 
+/* They go on gathering after an average that was short, and its state comes meanwhile. */
+static void test_short_average(void **state)
+{
+    const struct row row = {5e4, 192};
+    struct seen seen;
+
+    (void)state;
+    seen = means(&row, 1, 1);
+    assert_int_equal(seen.left_out, 0);
+}
+
 /* A state is there at once. */
 static void test_state_in_time(void **state)
 {
@@ -207,6 +218,7 @@ static void test_state_in_time(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest some[] = {cmocka_unit_test(test_state_longer_than_gathering),
+                                      cmocka_unit_test(test_short_average),
                                       cmocka_unit_test(test_state_in_time)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
 
