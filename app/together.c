@@ -159,6 +159,7 @@ static json_t *share_json(const struct hth_share_stats *s)
     hth_json_count(o, "tries_failed", s->tries_failed);
     hth_json_count(o, "catch_ups", s->catch_ups);
     hth_json_count(o, "yields", s->yields);
+    hth_json_count(o, "heard", s->heard);
     hth_json_count(o, "overtaken", s->overtaken);
     hth_json_flag(o, "approximate", s->approximate);
     hth_json_count(o, "state_bytes", s->state_bytes);

@@ -7,6 +7,7 @@
 #include "trainer/trainer_int.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TELL_STEPS_US (3 * HTH_US_PER_S)
@@ -156,7 +157,8 @@ static enum hth_share_phase phase_of(const struct hth_trainer *t)
     }
 }
 
-static void add_states(const struct hth_newcomer *n, struct hth_share_stats *out)
+static void add_states(const struct hth_newcomer *n, const struct hth_hearing *heard,
+                       struct hth_share_stats *out)
 {
     struct hth_state_progress fetched;
     struct hth_state_donor_stats given;
@@ -166,6 +168,11 @@ static void add_states(const struct hth_newcomer *n, struct hth_share_stats *out
         out->parts = fetched.parts;
         out->parts_done = fetched.parts_done;
     }
+    if (n->boot != HTH_BOOT_READY && heard->count > 0 && out->parts > 0)
+        snprintf(out->news, sizeof(out->news),
+                 "%u of %u parts of the state; listens since step %llu, "
+                 "%u steps heard",
+                 out->parts_done, out->parts, (unsigned long long)heard->first, heard->count);
     if (n->donor != NULL) {
         hth_state_donor_stats(n->donor, &given);
         out->given_bytes = given.bytes;
@@ -178,7 +185,7 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     struct hth_roster_batch all;
 
     *out = t->stats.share;
-    add_states(&t->newcomer, out);
+    add_states(&t->newcomer, &t->hearing, out);
     out->phase = phase_of(t);
     out->approximate = t->newcomer.approximate;
     out->gathered = t->batch.samples;

@@ -35,9 +35,10 @@
  * state is of no use is doubted and does not count; if its bytes are of another version of this
  * program, and nobody else has one, it ends with E_VERSION.
  * In a BATCH run, who fell behind does the same, and who has other parameters than most
- * (lineage.h). To whom states come too late again and again, that one takes part with the last of
- * them, approximately, until an average of parameters makes it what the others are; where there are
- * none it goes on fetching, and says so. Everybody else with state hands it out.
+ * (lineage.h); meanwhile it hears the others' averages, and takes those steps on top. To whom
+ * these, too, come too late again and again, that one takes part with the last state,
+ * approximately, until an average of parameters makes it what the others are; where there are none
+ * it goes on fetching, and says so. Everybody else with state hands it out.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
