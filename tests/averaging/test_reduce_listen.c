@@ -147,6 +147,40 @@ static void is_not_missed(void **state)
     hth_free(mean);
 }
 
+/* Who is silent is held against the others' silence, and those who listen owe nothing: most stand
+ * still for a while, one for longer, and it is not taken for dead. */
+static void is_no_measure(void **state)
+{
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    swarm_new(&s, 35, 7, COUNT);
+    for (uint32_t i = 4; i < 7; i++)
+        s.member[i].weight = s.member[i].bandwidth = 0;
+    swarm_roles(&s);
+    swarm_start(&s); /* all are connected then */
+    swarm_run(&s);
+    swarm_next(&s);
+    for (uint32_t i = 0; i < 7; i++) {
+        if (i >= 1 && i < 4)
+            hth_node_stall(s.peer[i].node, (i < 3 ? 340 : 580) * HTH_US_PER_MS);
+        else
+            peer_start(&s.peer[i]);
+    }
+    swarm_for(&s, 341 * HTH_US_PER_MS);
+    peer_start(&s.peer[1]);
+    peer_start(&s.peer[2]);
+    swarm_for(&s, 240 * HTH_US_PER_MS);
+    peer_start(&s.peer[3]);
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 7; i++) {
+        assert_ok(s.peer[i].result.err);
+        assert_int_equal(s.peer[i].result.dropped, 0);
+        assert_int_equal(s.peer[i].result.parts_kept, 0);
+    }
+    swarm_free(&s);
+}
+
 /* A line of a twentieth: the others are done long before, and it is told the rest. */
 static void may_be_slow(void **state)
 {
@@ -277,9 +311,10 @@ static void asks_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hears_the_mean), cmocka_unit_test(hears_narrow),
-        cmocka_unit_test(is_not_missed),  cmocka_unit_test(may_be_slow),
-        cmocka_unit_test(a_reducer_dies), cmocka_unit_test(asks_again_and_again),
+        cmocka_unit_test(hears_the_mean),       cmocka_unit_test(hears_narrow),
+        cmocka_unit_test(is_not_missed),        cmocka_unit_test(is_no_measure),
+        cmocka_unit_test(may_be_slow),          cmocka_unit_test(a_reducer_dies),
+        cmocka_unit_test(asks_again_and_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
