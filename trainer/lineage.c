@@ -113,31 +113,45 @@ static void count_votes(const uint64_t *sorted, uint32_t n, uint64_t *winner, ui
     }
 }
 
-/* True when those who may still say something of it could not turn the vote; nobody's mark is 0.
- * Who is two milestones behind is dead, or will take the state of others. */
-static bool is_decided(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
-                       struct hth_mark *winner)
+/* What the first `known` show at that milestone, and the same of the others: nobody's mark is 0.
+ * Returns how many; sorted. */
+static uint32_t marks_at(const struct hth_lineage_voices *v, uint64_t milestone, uint64_t *marks)
 {
-    uint64_t *marks = hth_new_array(uint64_t, count);
-    uint32_t n = 0, silent = 0, most, next;
+    uint32_t n = 0, shown;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t mark = said_at(&said[i], milestone);
-
-        if (mark != 0)
-            marks[n++] = mark;
-        else
-            silent += said[i].step + HTH_LINEAGE_EVERY >= milestone;
+    for (uint32_t i = 0; i < v->known; i++) {
+        marks[n] = said_at(&v->said[i], milestone);
+        n += marks[n] != 0;
     }
     qsort(marks, n, sizeof(*marks), by_number);
+    shown = n;
+    for (uint32_t i = v->known; i < v->count; i++) {
+        marks[n] = said_at(&v->said[i], milestone);
+        n += bsearch(&marks[n], marks, shown, sizeof(*marks), by_number) != NULL;
+    }
+    qsort(marks, n, sizeof(*marks), by_number);
+    return n;
+}
+
+/* True when those who may still say something of it could not turn the vote. Who is two milestones
+ * behind is dead, or will take the state of others. */
+static bool is_decided(const struct hth_lineage_voices *v, uint64_t milestone,
+                       struct hth_mark *winner)
+{
+    uint64_t *marks = hth_new_array(uint64_t, v->count);
+    uint32_t silent = 0, most, next;
+
+    for (uint32_t i = 0; i < v->count; i++)
+        silent += said_at(&v->said[i], milestone) == 0 &&
+                  v->said[i].step + HTH_LINEAGE_EVERY >= milestone;
     winner->step = milestone;
-    count_votes(marks, n, &winner->mark, &most, &next);
+    count_votes(marks, marks_at(v, milestone, marks), &winner->mark, &most, &next);
     hth_free(marks);
     return silent == 0 || most > next + silent;
 }
 
-bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roster_marks *said,
-                             uint32_t count, struct hth_mark *winner)
+bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_lineage_voices *v,
+                             struct hth_mark *winner)
 {
     for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < l->last; i++) {
         uint64_t milestone = l->last - (uint64_t)i * HTH_LINEAGE_EVERY;
@@ -145,14 +159,13 @@ bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roste
 
         if (ours == 0)
             return false;
-        if (is_decided(said, count, milestone, winner))
+        if (is_decided(v, milestone, winner))
             return winner->mark != ours;
     }
     return false;
 }
 
-bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_roster_marks *said,
-                       uint32_t count)
+bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_lineage_voices *v)
 {
     const struct hth_lineage old = *l;
     struct hth_mark winner;
@@ -164,7 +177,7 @@ bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_ro
 
         if (milestone < old.alike)
             return false;
-        if (!is_decided(said, count, milestone, &winner))
+        if (!is_decided(v, milestone, &winner))
             continue;
         hth_lineage_init(l, milestone);
         if (winner.mark != 0) {

@@ -25,7 +25,10 @@
  *
  * A fetched state brings the marks of its donor, and is refused when they are not the winners'; a
  * checkpoint those of its trainer.
- * Nobody proves what it says: a liar that says another mark is one voice, as in a round.
+ * Nobody proves what it says: a liar that says another mark is one voice, as in a round, and none
+ * as long as no peer that spoke to us says the same: keys that only write notes cost nothing. On a
+ * grid who spoke to us are those of our lines; of a part with other parameters somebody is in the
+ * lines of somebody of the rest, who yields first, and so on.
  *
  * Pure: no clock, no I/O.
  */
@@ -53,27 +56,32 @@ struct hth_lineage {
     uint64_t origin[HTH_LINEAGE_TAIL]; /* forgotten: by number of the step */
 };
 
+/* The marks of all that take part, our own (hth_lineage_say) included; those of ours and of who
+ * spoke to us first. The rest are notes only: they count for a mark that one of the first shows. */
+struct hth_lineage_voices {
+    const struct hth_roster_marks *said;
+    uint32_t count, known;
+};
+
 /* At the beginning of a run, or where it goes on from a file without a lineage: nothing is known
  * before `step`. */
 void hth_lineage_init(struct hth_lineage *l, uint64_t step);
 /* A step was taken, and parameters have been changed that many times now. */
 void hth_lineage_add(struct hth_lineage *l, uint64_t step, uint64_t origin);
 /* Goes on from `step` with parameters that are not those of the others; later it has theirs; and
- * then it takes up their line as soon as notes tell it (`said` as below), or begins one where
- * nobody has any. True when it knows its line again. */
+ * then it takes up their line as soon as notes tell it, or begins one where nobody has any. True
+ * when it knows its line again. */
 void hth_lineage_forget(struct hth_lineage *l, uint64_t step);
 void hth_lineage_is_alike(struct hth_lineage *l, uint64_t step);
-bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_roster_marks *said,
-                       uint32_t count);
+bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_lineage_voices *v);
 /* 0: not known. */
 uint64_t hth_lineage_at(const struct hth_lineage *l, uint64_t milestone);
 /* For a note: the last milestone and the marks from there backwards. */
 void hth_lineage_say(const struct hth_lineage *l, struct hth_roster_marks *out);
 
-/* The vote of `said`, the marks of all that take part, our own (hth_lineage_say) included. True
- * when others have won: then `winner` is what they show. */
-bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_roster_marks *said,
-                             uint32_t count, struct hth_mark *winner);
+/* True when others have won: then `winner` is what they show. */
+bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_lineage_voices *v,
+                             struct hth_mark *winner);
 /* Whether somebody who says this may be of that line: it shows that mark, or is past it. */
 bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_mark *of);
 
@@ -85,7 +93,7 @@ struct hth_lineage_standing {
     uint32_t alike;      /* others that show the same, and ... */
     uint32_t unlike;     /* ... as many as most of the rest, who agree among themselves */
 };
-/* `said` as above: our own first. */
+/* `said`: our own first. */
 void hth_lineage_stands(const struct hth_roster_marks *said, uint32_t count,
                         struct hth_lineage_standing *out);
 

@@ -52,9 +52,24 @@ static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers
         doubt(t, &peers->id[i], why);
 }
 
+static bool is_winner(void *arg, const struct hth_roster_peer *p)
+{
+    const struct hth_trainer *t = arg;
+
+    return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
+}
+
+/* Whose word it is that there is a state to fetch: it says a later step, or shows the parameters
+ * that we yield to. */
+static bool is_followed(struct hth_trainer *t, const struct hth_roster_peer *p)
+{
+    return can_be_ahead(t->opts.share.roster, p) &&
+           (p->step > t->stats.updates || (t->newcomer.yields_to.step != 0 && is_winner(t, p)));
+}
+
 /* A trainer that was in step does not stop for a word that nobody proves; a newcomer only where
  * others are at its own step. Who told the truth is believed again in a minute. */
-static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
+static void doubt_who_is_followed(struct hth_trainer *t, const char *why)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
@@ -63,7 +78,7 @@ static void doubt_who_is_ahead(struct hth_trainer *t, const char *why)
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
         in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->step > t->stats.updates)
+        if (is_followed(t, p))
             doubt(t, &p->id, why);
 }
 
@@ -230,13 +245,6 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         hth_timer_set(t->env, n->timer, 0);
 }
 
-static bool is_winner(void *arg, const struct hth_roster_peer *p)
-{
-    const struct hth_trainer *t = arg;
-
-    return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
-}
-
 /* Later than ours; where most others have other parameters, not earlier. */
 static uint64_t step_wanted(const struct hth_trainer *t)
 {
@@ -330,9 +338,8 @@ static void doubt_the_deaf(struct hth_trainer *t)
     struct hth_rpc_peer_info info;
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p) && p->step > t->stats.updates &&
-            !(hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK &&
-              (info.connected || info.dialing)))
+        if (is_followed(t, p) && !(hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK &&
+                                   (info.connected || info.dialing)))
             hth_roster_deaf(r, &p->id);
 }
 
@@ -350,9 +357,9 @@ static void doubt_the_unshown(struct hth_trainer *t)
     if (progress.step == 0 && still_us >= DEAF_US && n->was_ready)
         doubt_the_deaf(t);
     if (progress.step == 0 && still_us >= UNSHOWN_US)
-        doubt_who_is_ahead(t, "nobody shows it");
+        doubt_who_is_followed(t, "nobody shows it");
     if (progress.step != 0 && still_us >= STALLED_US)
-        doubt_who_is_ahead(t, "nothing of it comes");
+        doubt_who_is_followed(t, "nothing of it comes");
 }
 
 static bool is_fetched_late(const struct hth_trainer *t)
@@ -395,6 +402,8 @@ static void wait_for_state(struct hth_trainer *t)
     if ((!n->was_ready || n->yields_to.step != 0) &&
         now - n->alone_since_us < t->opts.share.look_us)
         return;
+    if (n->yields_to.step != 0)
+        doubt_who_is_followed(t, "does not come to ours");
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;
     if (n->no_use == HTH_E_VERSION && !n->was_ready && !n->goes_on) {
@@ -529,46 +538,49 @@ void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps)
     go_and_fetch(t);
 }
 
-/* Of this trainer first, then of all that train. Free with hth_free. */
-static struct hth_roster_marks *all_marks(const struct hth_trainer *t, uint32_t *count)
+/* Of this trainer first, then of those who spoke to it, then of all others that train. Free `said`
+ * with hth_free. */
+static struct hth_lineage_voices all_marks(const struct hth_trainer *t)
 {
     struct hth_roster_marks *said = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX + 1);
+    struct hth_lineage_voices v = {.said = said, .count = 1};
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
-    uint32_t n = 1;
 
     hth_lineage_say(&t->lineage, &said[0]);
-    for (uint32_t i = 0; n <= HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL; i++)
-        if (can_be_ahead(r, p))
-            said[n++] = p->note.marks;
-    *count = n;
-    return said;
+    for (int spoke = 1; spoke >= 0; spoke--) {
+        for (uint32_t i = 0; v.count <= HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL;
+             i++)
+            if (can_be_ahead(r, p) && (p->spoke_us > 0) == spoke)
+                said[v.count++] = p->note.marks;
+        if (spoke)
+            v.known = v.count;
+    }
+    return v;
 }
 
 void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standing *out)
 {
-    uint32_t count;
-    struct hth_roster_marks *said = all_marks(t, &count);
+    struct hth_lineage_voices v = all_marks(t);
 
-    hth_lineage_stands(said, count, out);
-    hth_free(said);
+    hth_lineage_stands(v.said, v.count, out);
+    hth_free((void *)v.said);
 }
 
 bool hth_newcomer_yield(struct hth_trainer *t)
 {
-    struct hth_roster_marks *said;
+    struct hth_lineage_voices v;
     struct hth_mark winner;
-    uint32_t n;
     bool yields;
 
     if (t->opts.share.roster == NULL || t->newcomer.boot != HTH_BOOT_READY ||
         hth_now_us(t->env) - t->newcomer.voted_us < POLL_US)
         return false;
     t->newcomer.voted_us = hth_now_us(t->env);
-    said = all_marks(t, &n);
-    yields = hth_lineage_adopt(&t->lineage, t->stats.updates, said, n) &&
-             hth_lineage_is_outvoted(&t->lineage, said, n, &winner);
-    hth_free(said);
+    v = all_marks(t);
+    yields = hth_lineage_adopt(&t->lineage, t->stats.updates, &v) &&
+             hth_lineage_is_outvoted(&t->lineage, &v, &winner);
+    hth_free((void *)v.said);
     if (!yields)
         return false;
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_notes.c: trainers of one run beside keys that only write notes: with a step or a round that
- * nobody can have reached, or with a grid that suits nobody. One key ends nothing and holds nobody
- * up for long, nor do as many keys as there are trainers.
+ * nobody can have reached, with a grid that suits nobody, or with parameters of their own. One key
+ * ends nothing and holds nobody up for long, nor do as many keys as there are trainers.
  */
 #include "averaging/match.h"
 #include "averaging/roster.h"
@@ -18,7 +18,7 @@
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
-enum lie { PRESENCE, AHEAD, STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED, LANDINGS };
+enum lie { PRESENCE, AHEAD, STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED, LANDINGS, MARKS };
 
 struct writer {
     struct hth_malice_place place;
@@ -73,6 +73,8 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
         n->text.lands_ms = 0;
         n->text.since_ms = UINT32_MAX;
     }
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && what == MARKS; i++)
+        n->text.marks.mark[i] = like->marks.mark[i] != 0 ? number : 0;
     if (what == ROUND)
         n->text.round = number;
     if (what == GRID && like->generation > 0) {
@@ -418,6 +420,34 @@ static void one_grid_moves_nobody(void **state)
     assert_true(after[1] > rounds / 2);
 }
 
+/* As many keys as there are trainers show other parameters, alike and by the largest mark, until
+ * the end of the second minute. Those that are there to be asked cost what any that are there and
+ * never come do. */
+static void other_marks_move_nobody(void **state)
+{
+    static const enum lie lies[] = {MARKS, PRESENCE};
+
+    (void)state;
+    number = UINT64_MAX - 1;
+    for (uint32_t trainers = 2; trainers <= 4; trainers++)
+        for (int there = 0; there < 2; there++) {
+            uint64_t with[2][2], usual[2];
+
+            two_minutes(HTH_SHARE_BATCH, trainers, 0, usual);
+            listens = there == 1;
+            for (int i = 0; i <= there; i++) {
+                what = lies[i];
+                two_minutes(HTH_SHARE_BATCH, trainers, trainers, with[i]);
+            }
+            listens = false;
+            print_message("%u and as many keys with other marks%s: %llu and %llu of %llu\n",
+                          trainers, there ? ", who are there" : "", (unsigned long long)with[0][0],
+                          (unsigned long long)with[0][1], (unsigned long long)usual[1]);
+            for (int i = 0; i < 2; i++)
+                assert_true(with[0][i] > (there ? with[1][i] * 3 / 4 : usual[i] * 9 / 10));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +458,7 @@ int main(void)
         cmocka_unit_test(on_a_grid),
         cmocka_unit_test(no_round_is_the_last),
         cmocka_unit_test(one_grid_moves_nobody),
+        cmocka_unit_test(other_marks_move_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

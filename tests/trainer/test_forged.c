@@ -180,6 +180,46 @@ static void test_forged_step(void **state)
             check_forged_step(trainers, lie);
 }
 
+/* One who has other parameters, as it says, at the trainer's own step: as many as there are others,
+ * and by the larger mark. Who only writes notes is not asked; who spoke is, shows nothing, and is
+ * doubted. */
+static void check_forged_marks(bool spoke)
+{
+    struct crew_scene *f = fixture_new(13, 1, 0);
+    struct hth_roster_marks marks = {.step = 8, .mark = {UINT64_MAX - 1, UINT64_MAX - 1}};
+    const struct hth_roster_peer *p;
+    struct hth_roster *r;
+    int64_t at;
+
+    crew_scene_run(f, 0, 10, 300 * S);
+    liar_comes(f, NOBODY_THERE);
+    r = hth_crew_roster(f->crew, 0);
+    hth_roster_set_marks(liar.roster, &marks);
+    hth_roster_set_progress(liar.roster, 10, 0, 0);
+    at = hth_world_now_us(f->world);
+    for (int i = 0; spoke && i < 1000; i++) {
+        hth_world_run_for(f->world, HTH_US_PER_MS);
+        p = hth_roster_at(r, 0);
+        if (p != NULL && p->spoke_us == 0)
+            hth_roster_heard(r, &p->id, 0);
+    }
+    assert_true(hth_world_run_until_true(f->world, hth_crew_all_done, f->crew, 1000 * S));
+    at = hth_world_now_us(f->world) - at;
+    print_message("one and who says other parameters%s: 30 more steps after %.1f s\n",
+                  spoke ? " and spoke" : "", (double)at / 1e6);
+    assert_ok(hth_crew_err(f->crew));
+    assert_int_equal(f->stats[0].share.yields, spoke);
+    assert_true(at < (spoke ? 60 : 30) * S);
+    crew_scene_free(f);
+}
+
+static void test_forged_marks(void **state)
+{
+    (void)state;
+    check_forged_marks(false);
+    check_forged_marks(true);
+}
+
 /* ---- newcomers ------------------------------------------------------------------------------- */
 
 /* Nobody is at a newcomer's step, so it can't tell by its own who lies. */
@@ -251,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forged_step),
+        cmocka_unit_test(test_forged_marks),
         cmocka_unit_test(test_newcomer_beside_a_liar),
         cmocka_unit_test(test_newcomer_to_one_beside_a_liar),
         cmocka_unit_test(test_nobody_but_a_liar),

@@ -5,7 +5,8 @@
 #include "support/test.h"
 #include "trainer/lineage.h"
 
-#define E HTH_LINEAGE_EVERY
+#define E         HTH_LINEAGE_EVERY
+#define VOICES(n) (&(struct hth_lineage_voices){.said = m, .count = (n), .known = (n)})
 
 /* Steps up to `to`, all with the same averages but from `split` on (0: never). */
 static struct hth_lineage walk(uint64_t to, uint64_t split, uint64_t other)
@@ -67,7 +68,7 @@ static bool outvoted(uint32_t mine, uint32_t others, uint32_t third, uint32_t si
     for (uint32_t i = 0; i < silent; i++)
         m[n++] = (struct hth_roster_marks){.step = 9 * E};
     m[n++] = (struct hth_roster_marks){.step = 8 * E, .mark = {5}}; /* dead */
-    return hth_lineage_is_outvoted(&ours, m, n, winner);
+    return hth_lineage_is_outvoted(&ours, VOICES(n), winner);
 }
 
 static void test_votes(void **state)
@@ -92,8 +93,40 @@ static void test_votes(void **state)
     /* As many: one of the two yields, and it is the one with the smaller mark. */
     m[0] = said(&a);
     m[1] = said(&b);
-    assert_true(hth_lineage_is_outvoted(&a, m, 2, &w) != hth_lineage_is_outvoted(&b, m, 2, &w));
+    assert_true(hth_lineage_is_outvoted(&a, VOICES(2), &w) !=
+                hth_lineage_is_outvoted(&b, VOICES(2), &w));
     assert_true(w.mark == HTH_MAX(m[0].mark[0], m[1].mark[0]));
+}
+
+/* Keys that only write notes may be as many as they like: they choose no mark, but have a voice for
+ * one that somebody shows who spoke. */
+static void test_words_of_nobody(void **state)
+{
+    struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 9 * E, 1);
+    struct hth_roster_marks m[8] = {said(&a), said(&a), said(&b), said(&b), said(&b)};
+    struct hth_lineage_voices v = {.said = m, .count = 8, .known = 3};
+    struct hth_mark w;
+
+    (void)state;
+    for (int i = 5; i < 8; i++)
+        m[i] = (struct hth_roster_marks){.step = 10 * E, .mark = {UINT64_MAX - 1}};
+    assert_true(hth_lineage_is_outvoted(&a, &v, &w)); /* three for b, one of whom spoke */
+    assert_true(w.mark == hth_lineage_at(&b, 10 * E));
+    assert_false(hth_lineage_is_outvoted(&b, &v, &w));
+    v.known = 2;
+    assert_false(hth_lineage_is_outvoted(&a, &v, &w)); /* nobody who spoke shows theirs */
+    v.known = 8;
+    assert_true(hth_lineage_is_outvoted(&a, &v, &w) && w.mark == UINT64_MAX - 1);
+    /* Nor does it take over their line who has forgotten its own. */
+    hth_lineage_forget(&a, 9 * E);
+    hth_lineage_is_alike(&a, 9 * E);
+    for (uint64_t step = 9 * E + 1; step <= 10 * E; step++)
+        hth_lineage_add(&a, step, 1);
+    v.known = 3;
+    m[0] = said(&a);
+    m[1] = said(&b);
+    assert_true(hth_lineage_adopt(&a, 10 * E, &v));
+    assert_true(a.digest == b.digest);
 }
 
 /* Crowds with marks drawn from a few, or all different, against counting by hand; a full roster of
@@ -126,7 +159,7 @@ static void test_crowds(void **state)
                 best = m[i].mark[0];
             }
         }
-        assert_int_equal(hth_lineage_is_outvoted(&l, m, n, &w), best != 1);
+        assert_int_equal(hth_lineage_is_outvoted(&l, VOICES(n), &w), best != 1);
         assert_true(w.step == 10 * E && w.mark == best);
         /* With as many silent ones as the winner is ahead by, nothing is decided. */
         for (uint32_t i = 0; i < n; i++) {
@@ -139,8 +172,8 @@ static void test_crowds(void **state)
         for (uint32_t k = 0; k < most - next && n < HTH_AVG_ROSTER_MAX; k++)
             m[n++] = (struct hth_roster_marks){.step = 9 * E};
         if (most > next && round > 0) {
-            assert_false(hth_lineage_is_outvoted(&l, m, n, &w));
-            assert_int_equal(hth_lineage_is_outvoted(&l, m, n - 1, &w), best != 1);
+            assert_false(hth_lineage_is_outvoted(&l, VOICES(n), &w));
+            assert_int_equal(hth_lineage_is_outvoted(&l, VOICES(n - 1), &w), best != 1);
         }
     }
     hth_free(m);
@@ -155,7 +188,7 @@ static void test_others_are_elsewhere(void **state)
     struct hth_mark w;
 
     (void)state;
-    assert_true(hth_lineage_is_outvoted(&ours, m, 3, &w));
+    assert_true(hth_lineage_is_outvoted(&ours, VOICES(3), &w));
     assert_true(w.step == 9 * E && w.mark == hth_lineage_at(&ahead, w.step));
     assert_true(hth_lineage_may_be(&m[1], &w));
     assert_false(hth_lineage_may_be(&(struct hth_roster_marks){.step = w.step - E}, &w));
@@ -165,7 +198,7 @@ static void test_others_are_elsewhere(void **state)
     assert_false(hth_lineage_may_be(&m[0], &w));
     /* What is out of sight is no voice. */
     m[0] = m[1] = said(&far);
-    assert_false(hth_lineage_is_outvoted(&ours, m, 3, &w));
+    assert_false(hth_lineage_is_outvoted(&ours, VOICES(3), &w));
     assert_true(hth_lineage_may_be(&m[0], &w));
 }
 
@@ -178,7 +211,7 @@ static void test_from_a_file(void **state)
 
     (void)state;
     hth_lineage_init(&b, 10 * E);
-    assert_false(hth_lineage_is_outvoted(&b, m, 2, &w));
+    assert_false(hth_lineage_is_outvoted(&b, VOICES(2), &w));
     assert_int_equal(said(&b).mark[0], 0);
     hth_lineage_init(&b, 10 * E + 1);
     for (uint64_t step = 10 * E + 2; step <= 11 * E; step++)
@@ -198,17 +231,17 @@ static void test_forgets_and_adopts(void **state)
     hth_lineage_forget(&c, 7 * E + 1);
     for (uint64_t step = 7 * E + 2; step <= 10 * E + 1; step++) {
         hth_lineage_add(&c, step, 7);
-        assert_false(hth_lineage_adopt(&c, step, m, 3)); /* not alike yet */
-        assert_false(hth_lineage_is_outvoted(&c, m, 3, &w));
+        assert_false(hth_lineage_adopt(&c, step, VOICES(3))); /* not alike yet */
+        assert_false(hth_lineage_is_outvoted(&c, VOICES(3), &w));
         assert_int_equal(said(&c).step, 0);
     }
     hth_lineage_is_alike(&c, 10 * E + 1);
-    assert_false(hth_lineage_adopt(&c, 10 * E + 1, m, 3)); /* what they show is from before */
+    assert_false(hth_lineage_adopt(&c, 10 * E + 1, VOICES(3))); /* what they show is from before */
     hth_lineage_is_alike(&c, 8 * E + 2);
     m[1].step -=
         E; /* has not spoken of the last one, where it could turn the vote: of that before */
     memmove(&m[1].mark[0], &m[1].mark[1], (HTH_ROSTER_MARKS - 1) * sizeof(m[1].mark[0]));
-    assert_true(hth_lineage_adopt(&c, 10 * E + 1, m, 3));
+    assert_true(hth_lineage_adopt(&c, 10 * E + 1, VOICES(3)));
     assert_true(c.digest == a.digest);
     assert_true(hth_lineage_at(&c, 10 * E) == hth_lineage_at(&a, 10 * E));
     assert_true(hth_lineage_at(&c, 9 * E) == hth_lineage_at(&a, 9 * E));
@@ -224,8 +257,8 @@ static void test_forgets_and_adopts(void **state)
     }
     m[0] = said(&b);
     m[1] = said(&c);
-    assert_true(hth_lineage_adopt(&b, 9 * E + 1, m, 2));
-    assert_true(hth_lineage_adopt(&c, 9 * E + 1, m, 2));
+    assert_true(hth_lineage_adopt(&b, 9 * E + 1, VOICES(2)));
+    assert_true(hth_lineage_adopt(&c, 9 * E + 1, VOICES(2)));
     assert_true(b.digest == c.digest && b.digest != 0);
 }
 
@@ -289,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_steps_same_marks),
         cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_words_of_nobody),
         cmocka_unit_test(test_crowds),
         cmocka_unit_test(test_others_are_elsewhere),
         cmocka_unit_test(test_from_a_file),
