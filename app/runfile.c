@@ -102,11 +102,11 @@ static const cyaml_schema_field_t expert_fields[] = {
 
 static const cyaml_schema_field_t averaging_fields[] = {
     ENUM_FIELD("mode", struct hth_run_averaging, mode, averaging_modes),
-    CYAML_FIELD_UINT("every", OPT, struct hth_run_averaging, every),
+    CYAML_FIELD_UINT_PTR("every", OPT_PTR, struct hth_run_averaging, every_told),
     ENUM_FIELD("format", struct hth_run_averaging, format, wire_formats),
     CYAML_FIELD_BOOL("states", OPT, struct hth_run_averaging, states),
     CYAML_FIELD_UINT("target", OPT, struct hth_run_averaging, target),
-    CYAML_FIELD_FLOAT("quorum", OPT, struct hth_run_averaging, quorum),
+    CYAML_FIELD_FLOAT_PTR("quorum", OPT_PTR, struct hth_run_averaging, quorum_told),
     CYAML_FIELD_BOOL("delayed", OPT, struct hth_run_averaging, delayed),
     CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
                            HTH_AVG_SHAPE_TEXT_MAX),
@@ -169,11 +169,11 @@ static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
 static void default_averaging(struct hth_run_averaging *a, const struct hth_run_train *train)
 {
     /* A batch run's parameters differ by roundings only; a local one's drift with every step. */
-    default_u32(&a->every, a->mode == HTH_RUN_BATCH ? 100 : 10);
+    a->every = a->every_told != NULL ? *a->every_told : a->mode == HTH_RUN_BATCH ? 100 : 10;
     default_u32(&a->format, HTH_QUANT_F32);
     default_u32(&a->group, 16);
     a->share_max = a->share_max == 0 ? HTH_AVG_SHARE_MAX : a->share_max;
-    default_real(&a->quorum, 0.5);
+    a->quorum = a->quorum_told != NULL ? *a->quorum_told : 0.5;
     if (a->target == 0)
         a->target = 16 * (uint64_t)train->rows;
 }
@@ -314,7 +314,7 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
                             char error[HTH_RUNFILE_ERROR_MAX])
 {
     const struct range ranges[] = {
-        {"averaging.every", a->every, 1, 1 << 30},
+        {"averaging.every", a->every, 0, 1 << 30},
         {"averaging.target", (double)a->target, 1, 1e9},
         {"averaging.quorum", a->quorum, 0, 1},
         {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},

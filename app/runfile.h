@@ -109,11 +109,15 @@ enum hth_run_averaging_mode { HTH_RUN_LOCAL, HTH_RUN_BATCH, HTH_RUN_OFF };
 
 struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
-    uint32_t every; /* local: updates between rounds; batch: steps between averages of parameters */
-    uint32_t format;  /* of matrices on the wire: enum hth_quant_format */
-    bool states;      /* the optimiser's states are averaged as well */
-    uint64_t target;  /* batch: samples of a step, of all trainers together */
-    double quorum;    /* batch: of the samples known, without which no step is taken */
+    uint32_t *every_told; /* as in the file; NULL: not there */
+    uint32_t every;  /* local: updates between rounds; batch: steps between averages of parameters;
+                      * left out: 10, 100; 0 = never */
+    uint32_t format; /* of matrices on the wire: enum hth_quant_format */
+    bool states;     /* the optimiser's states are averaged as well */
+    uint64_t target; /* batch: samples of a step, of all trainers together */
+    double *quorum_told;
+    double quorum;    /* batch: a step takes the values of more than this part of the trainers, or
+                       * of all; left out: 0.5; 0 = of any */
     bool delayed;     /* batch: the next batch is gathered while this one is averaged */
     char *grid;       /* "4x4": a fixed grid; NULL: as many trainers as there are */
     uint32_t group;   /* members of a group at most */

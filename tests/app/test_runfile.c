@@ -99,6 +99,15 @@ static void test_averaging(void **state)
     assert_int_equal(run->averaging.group, 8);
     assert_true(run->averaging.clip == 2.5);
     hth_runfile_free(run);
+    /* 0 is said, too: never, and no quorum. */
+    assert_ok(parse("run: a\naveraging: {mode: batch, every: 0, quorum: 0}\n", &run, error));
+    assert_int_equal(run->averaging.every, 0);
+    assert_true(run->averaging.quorum == 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\naveraging: {mode: batch, quorum: 1}\n", &run, error));
+    assert_int_equal(run->averaging.every, 100);
+    assert_true(run->averaging.quorum == 1);
+    hth_runfile_free(run);
 }
 
 static void test_wire(void **state)
