@@ -170,14 +170,14 @@ void hth_batch_offer(struct hth_trainer *t)
     }
 }
 
-/* More than the quorum of those who were there when this batch was taken, and are still there. Of
- * two parts that do not meet, at most one may step: so heads are counted, which all who have an
+/* More than the quorum, or all, of those who were there when this batch was taken, and still are.
+ * Of two parts that do not meet, at most one may step: so heads are counted, which all who have an
  * average count alike; of samples each knows by notes, which come late. */
 static bool is_quorum(const struct hth_trainer *t, const struct hth_avg_result *r)
 {
     uint32_t now = HTH_MIN(hth_batch_population(t), t->batch.population);
 
-    return r->heads > t->opts.share.quorum * now;
+    return r->heads >= now || r->heads > t->opts.share.quorum * now;
 }
 
 /* Notes are only words, of the dead and of strangers too: for a time a quorum of them is asked for,

@@ -73,7 +73,7 @@ struct hth_share_opts {
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* that this one brings to a step; 0: no bound */
-    double quorum;             /* 0..1, of the trainers: the values of more must be averaged */
+    double quorum; /* 0..1, of the trainers: the values of more, or of all, must be averaged */
     bool delayed;
     int64_t prepare_us; /* the group is looked for that long ahead; 0: not ahead */
     /* newcomers */

@@ -117,7 +117,7 @@ static void other_comes(struct fixture *f, uint32_t i)
     hth_roster_set_progress(f->other[i], 0, EACH, 0);
 }
 
-static struct fixture *begin(uint64_t seed, const char *grid)
+static struct fixture *begin_with(uint64_t seed, const char *grid, double quorum)
 {
     struct fixture *f = hth_new(struct fixture);
 
@@ -125,6 +125,7 @@ static struct fixture *begin(uint64_t seed, const char *grid)
     f->opts = crew_opts(HTH_SHARE_BATCH);
     f->opts.trainer.share.target = TARGET;
     f->opts.trainer.share.step_samples_max = MOST;
+    f->opts.trainer.share.quorum = quorum;
     f->opts.members = 1;
     f->opts.device = &crew_slow;
     f->opts.edit = edit;
@@ -136,6 +137,11 @@ static struct fixture *begin(uint64_t seed, const char *grid)
     for (uint32_t i = 0; i < OTHERS; i++)
         other_comes(f, i);
     return f;
+}
+
+static struct fixture *begin(uint64_t seed, const char *grid)
+{
+    return begin_with(seed, grid, 0.5);
 }
 
 static void end(struct fixture *f)
@@ -255,6 +261,22 @@ static void test_quorum_of_heads(void **state)
         assert_int_equal(stats(f).tries_failed, 0);
         end(f);
     }
+}
+
+/* A quorum of 1 is all: as many as there are, and not one less. */
+static void test_quorum_of_all(void **state)
+{
+    struct fixture *f = begin_with(1, "8", 1);
+
+    (void)state;
+    next_offer(f);
+    answer_of(f, OTHERS, TARGET);
+    assert_int_equal(stats(f).below_quorum, 1);
+    next_offer(f);
+    answer_of(f, OTHERS + 1, TARGET);
+    assert_int_equal(stats(f).below_quorum, 1);
+    assert_int_equal(stats(f).steps_shared, 1);
+    end(f);
 }
 
 /* Who has left since the batch was taken is not waited for, and who came since changes nothing. */
@@ -579,6 +601,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quorum_of_heads),
+        cmocka_unit_test(test_quorum_of_all),
         cmocka_unit_test(test_quorum_of_who_is_there),
         cmocka_unit_test(test_quorum_has_an_end),
         cmocka_unit_test(test_a_few_gather_on),
