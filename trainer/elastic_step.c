@@ -192,7 +192,10 @@ static bool is_enough(struct hth_trainer *t, const struct hth_avg_result *r)
     if (b->missed_us != 0)
         b->asked_us += now - HTH_MAX(b->missed_us, b->taken_us);
     b->missed_us = now;
-    return b->asked_us >= HTH_BATCH_PATIENCE_US;
+    if (b->asked_us < HTH_BATCH_PATIENCE_US)
+        return false;
+    hth_roster_doubt_mute(t->opts.share.roster, false); /* not again with each step */
+    return true;
 }
 
 /* The batch was closed by an estimate. Judged by what the group brought, dropped members included,

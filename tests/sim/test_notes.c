@@ -378,6 +378,27 @@ static void on_a_grid(void **state)
     target = 128;
 }
 
+/* More of them than there are trainers: no step has a quorum of those who are said to be there. It
+ * is asked for once, for 10 s and what tries take, and then not before a minute is over. */
+static void few_and_more_who_never_come(void **state)
+{
+    static const uint32_t crowds[][2] = {{2, 4}, {2, 8}, {3, 8}, {4, 6}};
+
+    (void)state;
+    what = PRESENCE;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
+        uint64_t usual[2], with[2];
+
+        listens = false;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], 0, usual);
+        listens = true;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], with);
+        for (int k = 0; k < 2; k++)
+            assert_true(60 * (1 - (double)with[k] / (double)usual[k]) < 20);
+    }
+    listens = false;
+}
+
 static void no_round_is_the_last(void **state)
 {
     static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
@@ -455,6 +476,7 @@ int main(void)
         cmocka_unit_test(samples_of_nobody),
         cmocka_unit_test(few_and_a_word),
         cmocka_unit_test(few_and_one_who_never_comes),
+        cmocka_unit_test(few_and_more_who_never_come),
         cmocka_unit_test(on_a_grid),
         cmocka_unit_test(no_round_is_the_last),
         cmocka_unit_test(one_grid_moves_nobody),

@@ -238,6 +238,15 @@ static void others_are_at(struct fixture *f, uint64_t step)
         hth_roster_set_progress(f->other[i], step, EACH, 0);
 }
 
+/* They were there before, and may be again: of who never spoke a quorum is asked but once. */
+static void others_spoke(struct fixture *f)
+{
+    struct hth_roster *r = hth_crew_roster(f->crew, 0);
+
+    for (uint32_t i = 0; hth_roster_at(r, i) != NULL; i++)
+        hth_roster_heard(r, &hth_roster_at(r, i)->id, 0);
+}
+
 /* ---- the quorum ------------------------------------------------------------------------------ */
 
 static const char *const grids[] = {"8", "3x3"};
@@ -320,6 +329,7 @@ static void test_quorum_has_an_end(void **state)
 
             others_are_at(f, step);
             next_offer(f);
+            others_spoke(f);
             for (since_us = hth_world_now_us(f->world);;) {
                 answer_of(f, 2, 1);
                 if (stats(f).steps_shared > step)
