@@ -115,7 +115,7 @@ static void keep(struct hth_trainer *t, uint64_t step, const struct hth_avg_resu
     if (h->count == 0)
         h->first = step;
     h->log[h->count++] = (struct hth_heard){
-        .mean = hth_blob_ref(r->average), .weight = r->weight, .origin = r->origin};
+        .mean = hth_blob_ref(r->average), .weight = r->weight, .origin = r->origin, .finite = true};
     h->heard_us = hth_now_us(t->env);
     t->stats.share.heard++;
 }

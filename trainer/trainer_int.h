@@ -152,9 +152,9 @@ struct hth_heard {
     struct hth_blob *mean;
     double weight;
     uint64_t origin;
-    double grad_norm; /* found when it is stepped on; */
+    double grad_norm; /* found when it is stepped on, if jobs run in this world; */
     float lr;
-    bool finite;
+    bool finite; /* else true */
 };
 
 /* The others' steps while the state is on its way (hear.c). */

@@ -144,6 +144,12 @@ static enum hth_err late_start(void *self, hth_avg_round_fn *fn, void *arg)
     return script.late.under.ops->start(self, late_round, NULL);
 }
 
+static void late_stop(void *self)
+{
+    memset(script.is_out, 0, sizeof(script.is_out));
+    script.late.under.ops->stop(self);
+}
+
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     struct between *b = i == 0 ? &script.first : &script.late;
@@ -155,6 +161,8 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     b->ops = *t->averager->ops;
     b->ops.start = i == 0 ? first_start : late_start;
     b->ops.offer = i == 0 ? first_offer : late_offer;
+    if (i == MEMBERS)
+        b->ops.stop = late_stop;
     b->averager = (struct hth_averager){&b->ops, t->averager->self};
     t->averager = &b->averager;
     if (i == MEMBERS)
