@@ -97,15 +97,15 @@ enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *nor
     return HTH_OK;
 }
 
-/* Speed counts only while flights may start: waiting for others is no measure of this machine. It
- * counts from then, and not from the first landing: of few flights that are in the air together all
- * land at once, and what they took would not be seen. */
+/* Speed counts only while flights may start: to wait for others, or to evaluate, is no measure of
+ * how fast this machine gathers. It counts from then, and not from the first landing: of few
+ * flights that are in the air together all land at once, and what they took would not be seen. */
 static void measure_speed(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
     int64_t now = hth_now_us(t->env);
 
-    if (b->landed_us > 0) {
+    if (b->landed_us > 0 && !t->eval.active) {
         double s = (double)(now - b->landed_us) / 1e6 / t->opts.micro_batch;
 
         b->s_per_sample += SPEED_FACTOR * (s - b->s_per_sample);

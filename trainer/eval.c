@@ -43,6 +43,8 @@ static void finish(struct hth_trainer *t)
     double counted = e->counted > 0 ? (double)e->counted : 1;
 
     e->active = false;
+    if (t->batch.landed_us > 0) /* no measure of how fast it gathers */
+        t->batch.landed_us = hth_now_us(t->env);
     r->loss = e->loss_sum / counted;
     r->accuracy = (double)e->correct / counted;
     r->bits_per_byte = r->loss / log(2.0);

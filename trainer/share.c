@@ -28,6 +28,14 @@ static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
+/* An evaluation goes first: what is left of it takes as many micro-batches' time at most. */
+static int64_t evaluates_us(const struct hth_trainer *t, int64_t apart_us)
+{
+    uint64_t left = t->eval.active ? t->eval.total - t->eval.next : 0;
+
+    return (int64_t)((left + t->opts.micro_batch - 1) / t->opts.micro_batch) * apart_us;
+}
+
 /* As far apart as its speed says; what is not in the air yet may be in a moment. With `delayed`
  * they go on landing through the steps. */
 void hth_share_tell_landings(const struct hth_trainer *t)
@@ -39,6 +47,7 @@ void hth_share_tell_landings(const struct hth_trainer *t)
     if (b->phase == HTH_BATCH_GATHER && rate > 0) {
         apart_us = (int64_t)(1e6 * t->opts.micro_batch / rate);
         next_us = t->training > 0 ? HTH_MAX(b->landed_us + apart_us, now) : now + apart_us;
+        next_us += t->training > 0 ? 0 : evaluates_us(t, apart_us);
     }
     hth_roster_set_landings(t->opts.share.roster, t->opts.share.delayed ? 0 : t->opts.micro_batch,
                             next_us);

@@ -17,6 +17,7 @@ struct run {
     uint64_t target;
     double slowest;  /* times the fastest */
     int64_t skew_us; /* of the last one's clock */
+    uint32_t eval_every, eval_samples;
     /* out */
     double samples, samples_min; /* of a step, of the first trainer */
     double step_s;
@@ -68,6 +69,8 @@ static struct hth_crew *crew_of(struct run *r)
     o.trainer.flights = r->flights;
     o.trainer.updates_max = r->steps;
     o.trainer.share.target = r->target;
+    o.trainer.eval_every = r->eval_every;
+    o.trainer.eval_samples = r->eval_samples;
     o.trainer.share.every = 0;
     o.members = 0;
     o.members_max = MEMBERS_MAX;
@@ -147,6 +150,27 @@ static void test_many_in_the_air(void **state)
     assert_true(r.short_of <= 4);
 }
 
+/* Every fourth step all evaluate, for as long as they gather for four. Nobody expects samples of
+ * those who do, nor takes them to be slower for it, so that all come to each step. */
+static void test_evaluations(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct run r = {.members = 8,
+                        .rows = 4,
+                        .flights = 1,
+                        .steps = 14,
+                        .target = 128,
+                        .slowest = 1.3,
+                        .eval_every = 4,
+                        .eval_samples = 64};
+
+        run(&r, seed);
+        assert_true(r.samples < 1.15 * 128);
+        assert_true(r.step_s < 4);
+    }
+}
+
 /* Whose clock is wrong meets nobody, and what it says that it has never comes. It may take a step
  * until that is known. */
 static void test_wrong_clock(void **state)
@@ -172,9 +196,8 @@ static void test_wrong_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_different),
-        cmocka_unit_test(test_many_in_the_air),
+        cmocka_unit_test(test_alike),           cmocka_unit_test(test_different),
+        cmocka_unit_test(test_many_in_the_air), cmocka_unit_test(test_evaluations),
         cmocka_unit_test(test_wrong_clock),
     };
 
