@@ -138,7 +138,8 @@ struct hth_match {
     struct begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
     struct heard heard[HTH_AVG_HEARD_MAX];
-    int64_t usual_rtt_us; /* of those who were told; 0: of none it is known */
+    int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
+    int64_t usual_rtt_us;  /* of those who were told; 0: of none it is known */
     struct hth_match_stats stats;
 };
 

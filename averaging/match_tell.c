@@ -13,7 +13,9 @@
 #include "core/mem.h"
 
 /* A peer that is busy, with its own handshakes for one, is not deaf yet. */
-#define TELL_SILENCES 3 / 2
+#define TELL_SILENCES  3 / 2
+
+#define CLOCK_AGAIN_US (60 * HTH_US_PER_S) /* between two words about clocks */
 
 /* ---- what is heard -------------------------------------------------------------------------- */
 
@@ -91,6 +93,16 @@ void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t
 
 void hth_match_apart(struct hth_match *m, const struct hth_peer_id *id)
 {
+    char who[HTH_PEER_SHORT_LEN];
+    int64_t now_us = hth_now_us(m->env);
+
+    if (m->clock_said_us == 0 || now_us - m->clock_said_us >= CLOCK_AGAIN_US) {
+        m->clock_said_us = HTH_MAX(now_us, 1);
+        HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
+                "%s does not meet us: its clock and this machine's differ by more than 3 s; set "
+                "the one that is wrong",
+                hth_peer_id_short(id, who));
+    }
     if (m->opts.apart != NULL)
         m->opts.apart(m->opts.arg, id);
 }

@@ -22,6 +22,8 @@
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
+#define NEWS_US       (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+
 static void adjust(struct hth_roster *r);
 static void forget_kept(struct hth_roster *r);
 
@@ -456,14 +458,26 @@ void hth_roster_apart(struct hth_roster *r, const struct hth_peer_id *id)
         p->apart = true;
 }
 
+/* With many trainers a wrong clock is met at each of their notes. */
+static bool may_say_clock(struct hth_roster *r)
+{
+    int64_t now_us = hth_now_us(r->env);
+
+    if (r->clock_said_us != 0 && now_us - r->clock_said_us < NEWS_US)
+        return false;
+    r->clock_said_us = HTH_MAX(now_us, 1);
+    return true;
+}
+
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_roster *r = arg;
 
     r->stats.refused++;
     r->stats.refused_skew += err == HTH_E_CLOCK_SKEW;
+    r->refused_us = hth_now_us(r->env);
     hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
-    if (err == HTH_E_CLOCK_SKEW)
+    if (err == HTH_E_CLOCK_SKEW && may_say_clock(r))
         HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
 }
 
@@ -488,8 +502,12 @@ const struct hth_roster_peer *hth_roster_find(const struct hth_roster *r,
 
 void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
 {
+    int64_t now_us = hth_now_us(r->env);
+
     *out = r->stats;
     out->seen = r->count;
+    if (now_us - r->refused_us > NEWS_US)
+        out->refusal[0] = '\0';
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hth_roster_note *n = &r->peers[i]->note;
 

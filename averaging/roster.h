@@ -202,7 +202,7 @@ struct hth_roster_stats {
     uint64_t proposed;              /* shapes proposed by this peer */
     uint64_t puts, seeks;           /* seeks: tries of hth_roster_seek */
     uint64_t refused, refused_skew; /* notes; for their clock */
-    char refusal[200];              /* the latest in words */
+    char refusal[200];              /* the latest of the last minute in words */
 };
 void hth_roster_stats(const struct hth_roster *roster, struct hth_roster_stats *out);
 

@@ -52,6 +52,9 @@ struct hth_roster {
     int64_t stray_at_us;  /* when other shapes are looked at again; 0: nobody holds another */
     int64_t few_since_us; /* since when most hold another, older one; 0: they don't */
     int64_t lone_at_us;   /* until when what single ones propose was followed in advance */
+    /* refusals */
+    int64_t refused_us;    /* the latest, on our clock */
+    int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
     bool changed, freed;

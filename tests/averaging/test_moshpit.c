@@ -498,24 +498,54 @@ static void kill_matrix(void **state)
             }
 }
 
+/* Counts the lines that say so. */
+static void count_clocks(void *arg, const char *line, size_t len)
+{
+    uint32_t *said = arg;
+
+    char text[400];
+
+    snprintf(text, sizeof(text), "%.*s", (int)len, line);
+    *said += strstr(text, "differ by more than 3 s") != NULL;
+}
+
+/* A clock that jumps by an hour: both logs say why they do not meet any more, and say it once. */
+static void clock_jumps(void **state)
+{
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    uint32_t said = 0;
+    struct pit p;
+
+    (void)state;
+    world.log_level = HTH_WARN;
+    world.log_sink = count_clocks;
+    world.log_arg = &said;
+    pit_init(&p, 77, 2, 100, &world);
+    pit_fill(&p, 1);
+    pit_start(&p, 3 * HTH_US_PER_S);
+    pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    assert_int_equal(said, 0);
+    hth_node_wall_set(p.peer[1].node, 3600 * HTH_US_PER_S);
+    for (uint32_t i = 0; i < 3; i++) {
+        pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, HTH_AVG_ALL_AXES);
+        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    }
+    assert_in_range(said, 1, 3);
+    pit_stop(&p);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_grids),
-        cmocka_unit_test(weights_are_carried),
-        cmocka_unit_test(clients_and_helpers),
-        cmocka_unit_test(one_cell_spreads),
-        cmocka_unit_test(the_late_catch_up),
-        cmocka_unit_test(no_step_is_lost),
-        cmocka_unit_test(prepared),
-        cmocka_unit_test(notes_are_late),
-        cmocka_unit_test(kinds_never_meet),
-        cmocka_unit_test(several_at_once),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(a_thousand),
-        cmocka_unit_test(a_thousand_fp16),
-        cmocka_unit_test(half_leave),
-        cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(clock_jumps),         cmocka_unit_test(full_grids),
+        cmocka_unit_test(weights_are_carried), cmocka_unit_test(clients_and_helpers),
+        cmocka_unit_test(one_cell_spreads),    cmocka_unit_test(the_late_catch_up),
+        cmocka_unit_test(no_step_is_lost),     cmocka_unit_test(prepared),
+        cmocka_unit_test(notes_are_late),      cmocka_unit_test(kinds_never_meet),
+        cmocka_unit_test(several_at_once),     cmocka_unit_test(refusals),
+        cmocka_unit_test(a_thousand),          cmocka_unit_test(a_thousand_fp16),
+        cmocka_unit_test(half_leave),          cmocka_unit_test(kill_matrix),
     };
     if (argc > 1) { /* a larger one, by hand */
         crowd_of(argv[1], 90, HTH_QUANT_F32);

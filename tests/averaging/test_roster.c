@@ -705,6 +705,15 @@ static void test_clock_skew(void **state)
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
     assert_true(stats.refused_skew > 0);
     assert_non_null(strstr(stats.refusal, "clock"));
+    /* It goes, and a minute later that is no news. */
+    hth_roster_free(s.roster[2]);
+    s.roster[2] = NULL;
+    hth_world_run_for(s.world, 50 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_string_not_equal(stats.refusal, "");
+    hth_world_run_for(s.world, 40 * S);
+    hth_roster_stats(s.roster[0], &stats);
+    assert_string_equal(stats.refusal, "");
     swarm_clear(&s);
 }
 
