@@ -281,6 +281,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
 
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
+    s->mp->full_lines += s->listens && (r->reason == HTH_AVG_FULL || r->reason == HTH_AVG_BEGUN);
     if (s->offered && !s->stands_in && !s->listens)
         hth_moshpit_look_over(s, r);
     memset(info, 0, sizeof(*info));

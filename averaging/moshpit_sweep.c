@@ -343,10 +343,10 @@ static uint64_t from_first_axis(const struct sweep *s, uint64_t round)
 }
 
 /* All lines of the last axis end with the same mean, and listeners spread over them by their ids:
- * one has no cell of its own. */
+ * one has no cell of its own. Whose line was full began without it: it goes to the next one. */
 static void listen_in(struct sweep *s)
 {
-    uint64_t mark = hth_sweep_origin(&s->env->self);
+    uint64_t mark = hth_sweep_origin(&s->env->self) + s->mp->full_lines;
 
     memset(&s->cell, 0, sizeof(s->cell));
     for (uint32_t i = 0; i < s->shape.dims; i++) {

@@ -134,6 +134,35 @@ static uint32_t count_left_out(int64_t lead_us)
     return left_out;
 }
 
+/* A line of two takes one of them: who found it full listens to another from then on. */
+static void two_share_a_narrow_grid(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 400; seed < 408; seed++) {
+        uint32_t heard[2] = {0};
+        struct pit p;
+
+        begin(&p, seed, "2x2", 2, 100);
+        for (uint64_t sweep = 7; sweep < 15; sweep++) {
+            for (uint32_t i = 4; i < 6; i++)
+                pit_offer(&p.peer[i], sweep, HTH_AVG_ALL_AXES);
+            hth_world_run_for(p.world, 100 * HTH_US_PER_MS);
+            for (uint32_t i = 0; i < 4; i++)
+                pit_offer(&p.peer[i], sweep, HTH_AVG_ALL_AXES);
+            assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+            for (uint32_t i = 0; i < 6; i++) {
+                if (i >= 4)
+                    heard[i - 4] += p.peer[i].result.err == HTH_OK;
+                hth_roster_set_progress(p.peer[i].avg.roster, sweep + 1, 0, 0);
+            }
+            hth_world_run_for(p.world, 2 * HTH_US_PER_S);
+        }
+        print_message("seed %u: heard %u and %u of 8 steps\n", (unsigned)seed, heard[0], heard[1]);
+        assert_true(heard[0] + heard[1] >= 15);
+        pit_stop(&p);
+    }
+}
+
 /* Nobody waits for it, and it is in as soon as its word is there. */
 static void is_not_left_out(void **state)
 {
@@ -274,9 +303,10 @@ static void offers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hears_a_line),       cmocka_unit_test(hears_grids),
-        cmocka_unit_test(is_not_left_out),    cmocka_unit_test(is_not_missed),
-        cmocka_unit_test(counts_for_nothing), cmocka_unit_test(offers),
+        cmocka_unit_test(hears_a_line),    cmocka_unit_test(hears_grids),
+        cmocka_unit_test(is_not_left_out), cmocka_unit_test(two_share_a_narrow_grid),
+        cmocka_unit_test(is_not_missed),   cmocka_unit_test(counts_for_nothing),
+        cmocka_unit_test(offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
