@@ -152,6 +152,7 @@ void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
                               .sweep = sweep,
                               .kind = q->kind,
                               .kind_on = q->kind_on,
+                              .goes = q->goes,
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,

@@ -3,6 +3,7 @@
  * test_holes.c: grids that are not full: cells that nobody is in, that two are in, whose peer has
  * died or comes late. One sweep gives everybody the mean of all, by those who stand in.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "averaging/pit.h"
@@ -249,6 +250,47 @@ static void once_more(void **state)
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     assert_int_equal(stood_in(&p), 2);
     assert_true(pit_deviation(&p, mean) < 1e-6);
+    pit_stop(&p);
+}
+
+/* The same sweep for the third time, in the lines of the second, with more samples. Those who stand
+ * in come a moment late, and are called before that: they bring the values that they have, of
+ * the second time. What comes of it is not what the others have, and says so. */
+static void third_time(void **state)
+{
+    struct pit p;
+    bool differ = false;
+
+    (void)state;
+    pit_init(&p, 41, 8, 64, NULL);
+    assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+    p.has_cells = true;
+    pit_start(&p, 3 * HTH_US_PER_S);
+    come_to_step(&p, 7);
+    for (uint32_t time = 2; time <= 3; time++) {
+        pit_fill(&p, 40 + time);
+        for (uint32_t i = 0; i < p.peers; i++) {
+            p.peer[i].kind = 1;
+            p.peer[i].weight = time;
+            p.peer[i].goes = time - 1;
+            if (time == 2 || (i != 2 && i != 5)) /* the column of the empty cell */
+                pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+        }
+        if (time == 2)
+            assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    }
+    hth_world_run_for(p.world, 300 * HTH_US_PER_MS);
+    pit_offer(&p.peer[2], 7, HTH_AVG_ALL_AXES);
+    pit_offer(&p.peer[5], 7, HTH_AVG_ALL_AXES);
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    for (uint32_t i = 1; i < p.peers; i++) {
+        bool apart = fabsf(p.peer[i].values[0] - p.peer[0].values[0]) > 1e-5F;
+
+        assert_ok(p.peer[i].result.err);
+        assert_true((p.peer[i].result.origin != p.peer[0].result.origin) == apart);
+        differ |= apart;
+    }
+    print_message("for the third time: %s\n", differ ? "two averages" : "one average");
     pit_stop(&p);
 }
 
@@ -545,13 +587,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),        cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late),      cmocka_unit_test(others_have_passed),
-        cmocka_unit_test(one_was_early),       cmocka_unit_test(tried_again),
-        cmocka_unit_test(once_more),           cmocka_unit_test(others_go_on),
-        cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
-        cmocka_unit_test(one_after_the_other), cmocka_unit_test(heads_are_whole),
-        cmocka_unit_test(kill_matrix),         cmocka_unit_test(dies_at_any_moment),
+        cmocka_unit_test(sparse_grids),       cmocka_unit_test(doubled_cells),
+        cmocka_unit_test(one_comes_late),     cmocka_unit_test(others_have_passed),
+        cmocka_unit_test(one_was_early),      cmocka_unit_test(tried_again),
+        cmocka_unit_test(once_more),          cmocka_unit_test(others_go_on),
+        cmocka_unit_test(third_time),         cmocka_unit_test(limit_is_kept),
+        cmocka_unit_test(large_grids),        cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(heads_are_whole),    cmocka_unit_test(kill_matrix),
+        cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {
