@@ -212,16 +212,16 @@ struct hth_look_opts {
     uint32_t group_max;  /* beyond it the line is cut */
     int64_t window_us;   /* after the values are ready */
     int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
-    /* Fills in who is due besides this peer, at most `max`, and returns how many; UINT32_MAX when
-     * that is not known: then a full group begins at once, and others at the window's end. NULL:
-     * never known. Called inside hth_look_new, and while this peer leads, at least when somebody's
-     * time is over. */
+    /* Fills in who is due besides this peer, at most `max`; returns how many; UINT32_MAX (and
+     * NULL): not known, a full group begins at once, others at the window's end. Called inside
+     * hth_look_new, and while this peer leads, at least when somebody's time is over. */
     uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
-    /* Fills in whom to tell, at most `max`; returns how many. Called once, inside hth_look_new.
-     * NULL: nobody. */
+    /* Fills in whom to tell, at most `max`; returns how many. In hth_look_new only. May be NULL. */
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
     /* Whom this peer neither follows nor leads, nor waits for; NULL: nobody. */
     bool (*shuns)(void *arg, const struct hth_peer_id *id);
+    /* Whether all others are lost: alone, the look ends at once. NULL: never. */
+    bool (*bereft)(void *arg);
     /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
     /* Whether somebody is known not to be there: what it declared before then does not count until

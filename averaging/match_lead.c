@@ -462,6 +462,15 @@ static void note_waiting(struct hth_look *look, const struct waiting *w)
             (long long)((w->until_us - hth_now_us(look->match->env)) / HTH_US_PER_MS));
 }
 
+/* Who was lost and lives may be dialled anew just now, to be told. */
+static bool is_bereft(const struct hth_look *look)
+{
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        if (look->telling[i].call != NULL)
+            return false;
+    return look->opts.bereft != NULL && look->opts.bereft(look->opts.arg);
+}
+
 int64_t hth_lead_turn(struct hth_look *look)
 {
     int64_t now_us = hth_now_us(look->match->env), next_us = hold_turn(look);
@@ -491,6 +500,8 @@ int64_t hth_lead_turn(struct hth_look *look)
     }
     /* Nobody is known who could still come: a moment for those whose notes are on their way. */
     soon_us = HTH_MAX(look->ready_us + patience_us, look->since_us + look->match->opts.hold_us);
+    if (complete && is_bereft(look))
+        soon_us = now_us;
     if (look->opts.ready && complete)
         end_us = HTH_MIN(end_us, soon_us);
     if (now_us >= end_us) {

@@ -329,6 +329,32 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
     return hth_stand_in_due(s, out, count, max);
 }
 
+/* Who is alone gives others a moment whose notes are on their way. Who stood with somebody whose
+ * connection broke knows them all: a line of three begins without that one at once, too. */
+bool hth_moshpit_bereft(const struct sweep *s)
+{
+    struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
+    const struct hth_roster_peer *p;
+    bool lost = false, exact;
+
+    (void)hth_roster_population(s->mp->roster, &exact);
+    if (!exact || s->moves || s->stands_in || s->shape.dims == 1)
+        return false;
+    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++) {
+        if (!has_values(s->mp, p))
+            continue;
+        if (p->note.generation != s->generation || !hth_avg_shape_eq(&p->note.shape, &s->shape))
+            return false; /* it may come to stand here */
+        theirs.cell = p->note.cell;
+        if (!hth_avg_line_eq(&ours, &theirs))
+            continue;
+        if (!hth_moshpit_is_lost(s->mp, &p->id, 0) || is_connected(s->mp, &p->id))
+            return false;
+        lost = true;
+    }
+    return lost;
+}
+
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for
  * us perhaps; for the last no connection is made, but where there is only one. Where peers are
  * sampled only the first: all would tell the same few. */

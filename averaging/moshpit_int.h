@@ -204,6 +204,8 @@ void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *
  * spoken again. */
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id);
 bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64_t since_us);
+/* Nobody else is in this line: those who stood there are lost. */
+bool hth_moshpit_bereft(const struct sweep *s);
 void hth_moshpit_forget(struct moshpit *mp);
 
 #endif

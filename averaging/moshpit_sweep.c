@@ -200,6 +200,11 @@ static void deaf(void *arg, const struct hth_peer_id *id)
     hth_moshpit_deaf(((struct sweep *)arg)->mp, id);
 }
 
+static bool bereft(void *arg)
+{
+    return hth_moshpit_bereft(arg);
+}
+
 static bool missed(void *arg, const struct hth_peer_id *id)
 {
     const struct sweep *s = arg;
@@ -289,6 +294,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
                               .due = due,
                               .known = known,
                               .shuns = shuns,
+                              .bereft = s->listens ? NULL : bereft,
                               .deaf = s->listens ? NULL : deaf, /* it judges nobody */
                               .missed = s->listens ? NULL : missed,
                               .done = hth_sweep_on_look,

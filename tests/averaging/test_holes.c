@@ -551,11 +551,11 @@ static uint64_t seeds; /* by hand */
 /* Both times: the longest wait of those who live, from the death, and in the sweep after it. */
 static int64_t bound_us(enum how how)
 {
-    return (how == KILLED ? 700 : 1000) * HTH_US_PER_MS;
+    return (how == KILLED ? 200 : 1000) * HTH_US_PER_MS;
 }
 
 /* Deaths on two axes, of 9 and of 8 peers: one sweep later everybody has the same, although the
- * grid has a hole now. Who is left alone in a column needs half a second to believe it. */
+ * grid has a hole now. Who is left alone in a column waits for nobody: the connection broke. */
 static void deaths(uint64_t seed)
 {
     for (enum how how = KILLED; how < HOWS; how++)
