@@ -209,6 +209,7 @@ static void follow(struct hth_trainer *t)
         return;
     if (step != h->step)
         go_to(t, step);
+    h->missed = HTH_MIN(h->missed, step + 1); /* who said a later step is not believed any more */
     missed = step <= h->missed && hth_now_us(t->env) - h->missed_us < STILL_US;
     if (hth_now_us(t->env) >= h->again_us && !missed && !is_out(h, step) && is_batch_near(t))
         look(t);
@@ -282,7 +283,8 @@ bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step)
 
     if (next >= t->opts.updates_max || hth_roster_population(t->opts.share.roster, NULL) < 2)
         return false;
-    return is_out(&t->hearing, next) || (t->hearing.step == next && t->hearing.rest);
+    return is_out(&t->hearing, next) ||
+           (t->hearing.step == next && t->hearing.rest && t->hearing.count < HTH_HEARD_MAX);
 }
 
 bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step)

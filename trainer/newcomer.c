@@ -264,7 +264,7 @@ static void fetch(struct hth_trainer *t)
     o.network = t->opts.share.network;
     o.schema = hth_roster_self(t->opts.share.roster)->schema;
     o.bytes = hth_run_state_bytes(t);
-    o.step_min = HTH_MAX(step_wanted(t), hth_hear_since(t));
+    o.step_min = n->step_min = HTH_MAX(step_wanted(t), hth_hear_since(t));
     if (t->opts.share.mode == HTH_SHARE_LOCAL)
         o.near = HTH_SHARE_LAG_LOCAL;
     o.will_do = n->yields_to.step != 0 ? is_winner : NULL;
@@ -370,6 +370,15 @@ static bool is_fetched_late(const struct hth_trainer *t)
     return progress.step != 0 && is_late(t, progress.step);
 }
 
+/* It looks for a later one than is needed by now, and has not found any. */
+static bool is_asked_for_late(const struct hth_trainer *t)
+{
+    struct hth_state_progress progress;
+
+    hth_state_fetch_progress(t->newcomer.fetch, &progress);
+    return progress.step == 0 && t->newcomer.step_min > HTH_MAX(step_wanted(t), hth_hear_since(t));
+}
+
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */
 static void wait_for_state(struct hth_trainer *t)
 {
@@ -383,8 +392,8 @@ static void wait_for_state(struct hth_trainer *t)
     }
     hth_timer_set(t->env, n->timer, POLL_US);
     hth_hear_pump(t);
-    if (is_fetched_late(t)) {
-        n->overtaken++;
+    if (is_fetched_late(t) || is_asked_for_late(t)) {
+        n->overtaken += !is_asked_for_late(t);
         say_overtaken(t);
         hth_state_fetch_free(n->fetch);
         n->fetch = NULL;

@@ -177,6 +177,7 @@ struct hth_hearing {
 /* Where the run stands, from others and for others. */
 struct hth_newcomer {
     enum hth_boot boot;
+    uint64_t step_min; /* of the state that is fetched */
     bool was_ready;
     bool goes_on; /* with a checkpoint of a run on the same terms */
     int64_t since_us, alone_since_us, voted_us;

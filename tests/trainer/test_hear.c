@@ -5,8 +5,10 @@
  * has it, unless the script says otherwise. Four trainers on lines on which a state takes half of a
  * step, and as much as samples are gathered for: who hears nothing never gets in.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "averaging/roster.h"
 #include "core/budget.h"
 #include "core/mem.h"
 #include "support/test.h"
@@ -357,13 +359,60 @@ static void test_last_step(void **state)
     crew_scene_free(s);
 }
 
+#define LIARS 4
+
+static struct hth_roster *liars[LIARS];
+static uint32_t liars_gone;
+
+/* In the order in which they are crashed. */
+static void halt_liar(struct hth_env *env, void *arg)
+{
+    (void)env;
+    (void)arg;
+    hth_roster_free(liars[liars_gone]);
+    liars[liars_gone++] = NULL;
+}
+
+/* As many as there are others say a far step, and are gone again. */
+static void test_far_step_is_said(void **state)
+{
+    struct crew_scene *s = scene_new(1, 1000);
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    struct hth_node *n[LIARS];
+    char name[16];
+
+    (void)state;
+    assert_int_equal(hth_crew_join(s->crew), MEMBERS);
+    assert_true(hth_world_run_until_true(s->world, has_a_part, s, 5 * S));
+    node.halt = halt_liar;
+    for (uint32_t i = 0; i < LIARS; i++) {
+        struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
+
+        snprintf(name, sizeof(name), "liar-%u", i);
+        n[i] = hth_world_node(s->world, name, &node);
+        roster.network = "crew";
+        roster.schema = hth_roster_self(hth_crew_roster(s->crew, 0))->schema;
+        roster.addr = hth_node_addr(n[i], 4000);
+        roster.slot_us = 0;
+        assert_ok(hth_roster_new(hth_node_env(n[i]), hth_node_dht(n[i]), &roster, &liars[i]));
+        hth_roster_set_progress(liars[i], 900, 0, 0);
+    }
+    hth_world_run_for(s->world, 4 * S);
+    for (uint32_t i = 0; i < LIARS; i++)
+        hth_node_crash(n[i], HTH_CRASH_SILENT);
+    assert_true(hth_world_run_until_true(s->world, is_in, s, 45 * S));
+    check_alike();
+    crew_scene_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hears),     cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_misses),    cmocka_unit_test(test_poor),
-        cmocka_unit_test(test_dies),      cmocka_unit_test(test_is_told_what_is_not_so),
-        cmocka_unit_test(test_last_step), cmocka_unit_test(test_donor_dies),
+        cmocka_unit_test(test_hears),      cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_misses),     cmocka_unit_test(test_poor),
+        cmocka_unit_test(test_dies),       cmocka_unit_test(test_is_told_what_is_not_so),
+        cmocka_unit_test(test_last_step),  cmocka_unit_test(test_far_step_is_said),
+        cmocka_unit_test(test_donor_dies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
