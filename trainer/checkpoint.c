@@ -155,8 +155,8 @@ static void ended(struct hth_trainer *t, enum hth_err err)
     if (err == HTH_OK)
         t->stats.checkpoints++;
     else
-        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN, "checkpoint %s: %s", t->checkpoint_path,
-                hth_err_text(err));
+        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN, "checkpoint %s after %llu updates: %s",
+                t->checkpoint_path, (unsigned long long)t->ckpt.at, hth_err_text(err));
     if (t->opts.on.on_checkpoint != NULL)
         t->opts.on.on_checkpoint(t->opts.on.arg, t->ckpt.at, err);
     hth_trainer_pump_soon(t);

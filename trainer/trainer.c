@@ -103,7 +103,7 @@ static void wind_up(struct hth_trainer *t)
     if (!t->stopping && t->opts.eval_every > 0 && t->evaluated_at != t->stats.updates) {
         hth_eval_begin(t);
         launch(t);
-    } else if (checkpoint_due(t) && t->ckpt.err == HTH_OK) {
+    } else if (checkpoint_due(t)) { /* also where an earlier one failed; tried once */
         hth_checkpoint_take(t);
     } else if (t->stopping) {
         hth_fn *done = t->stop_done;
