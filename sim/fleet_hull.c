@@ -115,7 +115,7 @@ static void widen(const struct box *box, const float *low, const float *high)
     }
 }
 
-static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
+static void keep(struct hth_hull *h, const struct hth_avg_offer *o, uint32_t kind)
 {
     struct offer *place = &h->offers[h->next++ % OFFERS_MAX];
     const float *v;
@@ -125,7 +125,7 @@ static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
     v = (const float *)(const void *)o->values->data;
     hth_blob_unref(place->values);
     *place =
-        (struct offer){.values = hth_blob_ref(o->values), .lines = {o->schema, o->count, o->kind}};
+        (struct offer){.values = hth_blob_ref(o->values), .lines = {o->schema, o->count, kind}};
     widen(box_of(h, &place->lines), v, v);
 }
 
@@ -202,7 +202,9 @@ static enum hth_err w_offer(void *self, const struct hth_avg_offer *offer)
     struct watch *w = self;
 
     HTH_TRY(hth_averager_offer(&w->inner, offer));
-    keep(w->hull, offer);
+    keep(w->hull, offer, offer->kind);
+    if (offer->kind_on != 0) /* it may go to these lines instead */
+        keep(w->hull, offer, offer->kind_on);
     return HTH_OK;
 }
 
