@@ -25,9 +25,7 @@
 #define POLL_US      (100 * HTH_US_PER_MS) /* others' progress */
 #define BEHIND_US    (1 * HTH_US_PER_S)    /* others end a round a little earlier */
 #define SPEED_FACTOR 0.1
-/* Micro-batches at least so long: of shorter ones, notes say when they land after they have. */
-#define TURNS_US   (250 * HTH_US_PER_MS)
-#define LANDS_LATE 0.5 /* of the time between two landings, and it is as good as in time */
+#define LANDS_LATE   0.5 /* of the time between two landings, and it is as good as in time */
 
 static void pump_batch(struct hth_trainer *t);
 
@@ -133,30 +131,16 @@ static bool owes(const struct hth_trainer *t)
     return ours < b->need && (most == 0 || ours + t->opts.micro_batch <= most);
 }
 
-/* Only what lands before the batch is full. Who is alike lands at the same moment, and all would
- * leave it to the others, or all make one too many: where that moment is known as many go on as it
- * takes, in an order that is another one for each step; else it errs by LANDS_LATE, so that the
- * second happens rather than the first. */
-static bool is_wanted(const struct hth_trainer *t, const struct hth_roster_batch *all,
-                      uint64_t ours, double rate)
-{
-    double apart_us = 1e6 * t->opts.micro_batch / rate;
-    int64_t lands_us = (int64_t)((t->training + 1) * apart_us);
-
-    if (apart_us < TURNS_US || t->opts.share.roster == NULL)
-        return (t->training + 1 - LANDS_LATE) * apart_us <= (double)all->eta_us;
-    return (double)ours + hth_roster_batch_before(t->opts.share.roster, gather_step(t),
-                                                  closes_at(t), lands_us, (int64_t)apart_us) <
-           (double)closes_at(t);
-}
-
+/* Only what lands before the batch is full, as it will be if all others go on. Who is alike lands
+ * at the same moment, and all would leave it to the others, but for LANDS_LATE: it errs by half a
+ * micro-batch before that happens, or before everybody makes one too many. */
 bool hth_batch_may_launch(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
     uint64_t most = t->opts.share.step_samples_max;
     uint64_t ours = b->samples + (uint64_t)t->training * t->opts.micro_batch;
     struct hth_roster_batch all;
-    double rate;
+    double rate, lands_us;
 
     if (!b->on)
         return true;
@@ -170,7 +154,8 @@ bool hth_batch_may_launch(const struct hth_trainer *t)
     rate = hth_share_rate(b);
     if (t->opts.share.delayed || rate <= 0)
         return all.samples + (double)t->training * t->opts.micro_batch < (double)closes_at(t);
-    return all.eta_us > 0 && is_wanted(t, &all, ours, rate);
+    lands_us = 1e6 * (t->training + 1 - LANDS_LATE) * t->opts.micro_batch / rate;
+    return all.eta_us > 0 && lands_us <= (double)all.eta_us;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
