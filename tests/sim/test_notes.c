@@ -469,15 +469,16 @@ static void other_marks_move_nobody(void **state)
         }
 }
 
-/* With "many": the worlds of many trainers or writers, which take long. */
+/* With "many": the cases of many worlds, trainers or writers, which take long. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_step_moves_nobody), cmocka_unit_test(samples_of_nobody),
-        cmocka_unit_test(few_and_a_word),        cmocka_unit_test(few_and_one_who_never_comes),
-        cmocka_unit_test(no_round_is_the_last),  cmocka_unit_test(one_grid_moves_nobody),
+        cmocka_unit_test(one_step_moves_nobody),       cmocka_unit_test(samples_of_nobody),
+        cmocka_unit_test(few_and_one_who_never_comes), cmocka_unit_test(no_round_is_the_last),
+        cmocka_unit_test(one_grid_moves_nobody),
     };
     const struct CMUnitTest many[] = {
+        cmocka_unit_test(few_and_a_word),
         cmocka_unit_test(few_and_more_who_never_come),
         cmocka_unit_test(on_a_grid),
         cmocka_unit_test(other_marks_move_nobody),
