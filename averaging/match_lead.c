@@ -207,7 +207,7 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
 static bool is_in(const struct looker *l)
 {
     if (l->mode == HTH_AVG_LISTENER)
-        return !l->struck && (l->declared || l->joined);
+        return !l->struck && (l->joined || (l->declared && !hth_look_shuns(l->look, &l->id)));
     return !l->struck && l->joined && l->ready;
 }
 
@@ -352,10 +352,11 @@ static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct
 
 static void begin(struct hth_look *look, const struct census *c)
 {
-    struct hth_avg_member *members = hth_new_array(struct hth_avg_member, c->members);
-    struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, c->members);
-    struct looker **from = hth_new_array(struct looker *, c->members);
-    uint32_t *to = hth_new_array(uint32_t, c->members);
+    uint32_t room = 1 + look->count; /* who is shunned no more since they were counted is in, too */
+    struct hth_avg_member *members = hth_new_array(struct hth_avg_member, room);
+    struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, room);
+    struct looker **from = hth_new_array(struct looker *, room);
+    uint32_t *to = hth_new_array(uint32_t, room);
     uint32_t came = gather(look, members, from), groups = groups_of(look, c);
     uint32_t in = deal(members, came, groups, c->contributors, to);
     struct hth_avg_group *own = NULL;

@@ -391,6 +391,28 @@ static void one_is_shunned(void **state)
     }
 }
 
+/* Nor is a listener in it whom they shun, although it is in by its note alone. */
+static void a_listener_is_shunned(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    shunned = 3;
+    crowd_start(&c, 73, 4, NULL);
+    c.look.shuns = shuns;
+    for (uint32_t i = 0; i < 4; i++) {
+        c.look.mode = i == shunned ? HTH_AVG_LISTENER : HTH_AVG_TRAINER;
+        c.look.weight = i != shunned;
+        crowd_look(&c.mate[i]);
+    }
+    assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(c.mate[i].result.err, i == shunned ? HTH_E_TIMEOUT : HTH_OK);
+        assert_true(i == shunned || c.mate[i].group->count == 3);
+    }
+    crowd_stop(&c);
+}
+
 /* Two clients can't reach each other. */
 static void only_clients(void **state)
 {
@@ -667,6 +689,7 @@ int main(void)
         cmocka_unit_test(too_many_helpers),
         cmocka_unit_test(too_many_listeners),
         cmocka_unit_test(one_is_shunned),
+        cmocka_unit_test(a_listener_is_shunned),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),
         cmocka_unit_test(never_ready),
