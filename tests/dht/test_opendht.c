@@ -336,6 +336,15 @@ static void a_swarm_is_joined_seen_and_left(void **state)
     hth_directory_free(dir);
 }
 
+static struct hth_census *census;
+
+static bool somebody_is_seen(void)
+{
+    struct hth_census_stats s;
+    hth_census_stats(census, &s);
+    return s.nodes > 0;
+}
+
 static void wrong_network_is_named(void **state)
 {
     struct hth_announcer *ann;
@@ -346,7 +355,11 @@ static void wrong_network_is_named(void **state)
     assert_ok(hth_announcer_new(fx.env, hth_opendht_dht(fx.node[0]), &opts, &ann));
     /* The nodes of this process share its key, and a peer's own records tell it nothing. */
     fx.env->self.b[0] ^= 1;
+    /* Who joins looks for half a second: by then its node must have the beacon. */
+    assert_ok(hth_census_new(fx.env, hth_opendht_dht(fx.node[2]), NULL, &census));
+    run_until(somebody_is_seen, 20 * S);
     assert_err(HTH_E_JOIN_WRONG_NETWORK, join(fx.node[2], "net", &fx.addr[0]));
+    hth_census_free(census);
     hth_announcer_free(ann);
 }
 
