@@ -150,7 +150,6 @@ static json_t *peer_json(const struct hth_roster *roster, const struct hth_roste
     hth_json_count(o, "step", n->step);
     hth_json_count(o, "samples", n->samples);
     hth_json_real(o, "samples_per_s", n->samples_per_s);
-    hth_json_count(o, "round", n->round);
     hth_json_count(o, "generation", n->generation);
     hth_json_text(o, "grid", n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "");
     hth_json_text(o, "cell", n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "");

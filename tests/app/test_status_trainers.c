@@ -66,6 +66,18 @@ static void check_one(const json_t *trainer)
     }
 }
 
+/* What it says of each is what means the same in every mode; a note's round, which only sweeps
+ * that number themselves count, is not in it. */
+static void check_fields(const json_t *trainer)
+{
+    static const char *const fields[] = {"id",         "has_state",     "helper", "client",
+                                         "step",       "samples",       "last",   "grid",
+                                         "generation", "samples_per_s", "cell"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(fields); i++)
+        assert_non_null(json_object_get(trainer, fields[i]));
+    assert_int_equal(json_object_size(trainer), HTH_ARRAY_LEN(fields));
+}
+
 static void test_strangers(void **state)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -82,6 +94,7 @@ static void test_strangers(void **state)
     assert_int_equal(json_array_size(all), STRANGERS);
     for (size_t i = 0; i < STRANGERS; i++)
         check_one(json_array_get(all, i));
+    check_fields(json_array_get(all, 0));
     json_decref(all);
     for (uint32_t i = 0; i < STRANGERS; i++)
         hth_roster_free(roster[i]);
