@@ -178,7 +178,7 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     struct hth_average *a = &t->average;
 
     a->out = false;
-    if (a->discard) {
+    if (a->discard || t->newcomer.boot == HTH_BOOT_APPLY) {
         a->discard = false;
         return;
     }

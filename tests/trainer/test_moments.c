@@ -10,6 +10,7 @@
 #include "rpc/rpc.h"
 #include "support/test.h"
 #include "trainer/crew.h"
+#include "trainer/trainer_int.h"
 
 #define S         HTH_US_PER_S
 #define MS        HTH_US_PER_MS
@@ -345,6 +346,39 @@ static void test_average_of_what_is_no_more(void **state)
     crew_scene_free(f);
 }
 
+static bool is_taking_up(void *arg)
+{
+    struct crew_scene *f = arg;
+
+    return hth_crew_trainer(f->crew, BACK)->newcomer.boot == HTH_BOOT_APPLY;
+}
+
+/* The same, but the state is here and about to take their place: what was added to it then would be
+ * in no lineage. */
+static void test_average_of_what_is_about_to_go(void **state)
+{
+    struct crew_scene *f = fixture_new(41, 60, &crew_slow);
+    struct hth_train_stats before, after;
+
+    (void)state;
+    crew_scene_run(f, 0, 58, 60 * S);
+    held.armed = true;
+    assert_true(hth_world_run_until_true(f->world, is_held, f, 60 * S));
+    held.steps = stats_of_back(f).share.steps_shared;
+    hth_node_set_side(hth_crew_node(f->crew, BACK), 1);
+    hth_world_run_for(f->world, 8 * S);
+    hth_world_heal(f->world);
+    assert_true(hth_world_run_until_true(f->world, is_taking_up, f, 60 * S));
+    before = stats_of_back(f);
+    let_it_go();
+    after = stats_of_back(f);
+    assert_int_equal(after.rounds + after.rounds_failed, before.rounds + before.rounds_failed);
+    assert_true(hth_world_run_until_true(f->world, has_caught_up, f, 60 * S));
+    assert_true(after.updates < 100); /* none of the next averages has brought them together */
+    assert_true(hth_crew_spread(f->crew) < 1e-2);
+    crew_scene_free(f);
+}
+
 /* ---- a restart within a step ----------------------------------------------------------------- */
 
 static bool has_saved_six(void *arg)
@@ -398,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_copy_keeps_its_number),
         cmocka_unit_test(test_next_state_comes_at_once),
         cmocka_unit_test(test_average_of_what_is_no_more),
+        cmocka_unit_test(test_average_of_what_is_about_to_go),
         cmocka_unit_test(test_back_before_the_next_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
