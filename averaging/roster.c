@@ -22,6 +22,8 @@
 
 #define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
+#define SKEW_FALLS    8 /* notes, after which a clock that was set back is believed by two thirds */
+
 #define NEWS_US       (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 static void adjust(struct hth_roster *r);
@@ -349,12 +351,23 @@ static int64_t believed_us(const struct hth_roster *r, const struct hth_record *
     return HTH_MIN(life_us, left_us);
 }
 
+/* The note that came fastest tells it best; but a clock that was set back stays back. */
+static void see_skew(const struct hth_roster *r, struct hth_roster_peer *p)
+{
+    int64_t ahead = p->issued_us - hth_wall_us(r->env);
+
+    ahead =
+        HTH_MAX(HTH_MIN(ahead, (int64_t)HTH_CLOCK_SKEW_MAX_US), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
+    if (p->skew_us != INT64_MIN && ahead < p->skew_us)
+        ahead = p->skew_us - (p->skew_us - ahead) / SKEW_FALLS;
+    p->skew_us = ahead;
+}
+
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_roster *r = arg;
     struct hth_roster_note note;
     struct hth_roster_peer *p = *user;
-    int64_t ahead;
 
     if (rec->part !=
         0) /* a peer has one note: two would be one peer, freed with the first of them */
@@ -382,8 +395,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
     hth_roster_judge(r, p);
     p->issued_us = rec->issued_us;
-    ahead = HTH_MAX(rec->issued_us - hth_wall_us(r->env), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
-    p->skew_us = HTH_MIN(HTH_MAX(p->skew_us, ahead), (int64_t)HTH_CLOCK_SKEW_MAX_US);
+    see_skew(r, p);
     hth_roster_follow(r, &note);
     adjust(r);
     hth_roster_tell_change(r);

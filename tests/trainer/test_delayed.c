@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batches that are gathered while the last one is averaged, by trainers who die and others who
- * join: groups wait for those who come, and who was left behind at the end gets there, too.
+ * join: groups wait for those who come, and who was left behind at the end gets there, too. And
+ * with a clock that is wrong for a while.
  */
 #include <stdlib.h>
 
@@ -114,10 +115,56 @@ static void test_all_end(void **state)
         check_churn(seeds[i]);
 }
 
+static double s_per_step(struct crew_scene *s, int64_t while_us)
+{
+    uint64_t before = s->stats[0].updates;
+
+    hth_world_run_for(s->world, while_us);
+    return (double)while_us / S / (double)(s->stats[0].updates - before);
+}
+
+/* A clock goes wrong and is set right again: the others' estimates forget that. (They kept the
+ * largest difference: after +2.5 s steps took twice as long, after half a second half as long
+ * again, until the end of the run.) */
+static void check_clock(int64_t wrong_us)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct crew_scene *s;
+    double before, after;
+
+    o.device = &crew_slow;
+    o.members = 4;
+    o.edit = edit;
+    o.trainer.updates_max = 100000;
+    o.trainer.share.target = 240;
+    o.trainer.share.every = 0;
+    s = crew_scene_new(7, &o);
+    hth_world_run_for(s->world, 10 * S);
+    before = s_per_step(s, 20 * S);
+    hth_node_wall_set(hth_crew_node(s->crew, 1), wrong_us);
+    hth_world_run_for(s->world, 10 * S);
+    hth_node_wall_set(hth_crew_node(s->crew, 1), 0);
+    hth_world_run_for(s->world, 10 * S);
+    after = s_per_step(s, 20 * S);
+    print_message("clock wrong by %+.1f s for a while: %.2f s a step before, %.2f s after\n",
+                  (double)wrong_us / S, before, after);
+    assert_true(after < 1.1 * before);
+    crew_scene_free(s);
+}
+
+static void test_clock_is_set_back(void **state)
+{
+    (void)state;
+    check_clock(500 * MS);
+    check_clock(2500 * MS);
+    check_clock(-1 * S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_end),
+        cmocka_unit_test(test_clock_is_set_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
