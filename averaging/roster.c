@@ -93,6 +93,12 @@ void hth_roster_say(struct hth_roster *r)
                         HTH_MAX(r->said_us + r->opts.publish_min_us - hth_now_us(r->env), 0));
 }
 
+void hth_roster_say_now(struct hth_roster *r)
+{
+    if (r->speaking)
+        hth_note_update(r->note, 0);
+}
+
 static void speak(struct hth_roster *r, bool yes)
 {
     const struct hth_note_opts opts = {.life_us = r->opts.life_us};
@@ -167,7 +173,9 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
     r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
     r->self.samples_per_s =
         samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
-    if (progress_matters(r))
+    if (r->said.samples_per_s == 0 && r->self.samples_per_s > 0)
+        hth_roster_say_now(r); /* until then nobody can tell when the batch is full */
+    else if (progress_matters(r))
         hth_roster_say(r);
 }
 

@@ -30,6 +30,7 @@ static bool is_fixed(const struct hth_roster *r)
 static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg_shape *shape)
 {
     char text[HTH_AVG_SHAPE_TEXT_MAX];
+    bool first = r->self.generation == 0;
 
     if (r->self.shape.dims == 1 && shape->dims > 1)
         hth_roster_excuse_mute(r);
@@ -43,7 +44,10 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
     r->stats.generation = generation;
     HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s, generation %u",
             hth_avg_shape_text(shape, text), generation);
-    hth_roster_say(r);
+    if (first)
+        hth_roster_say_now(r);
+    else
+        hth_roster_say(r);
 }
 
 bool hth_roster_is_later(uint32_t a, uint32_t b)

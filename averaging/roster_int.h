@@ -69,6 +69,8 @@ struct hth_roster_peer *hth_roster_get(const struct hth_roster *r, const struct 
 void hth_roster_tell_change(struct hth_roster *r);
 /* The note has changed in a way that others should know soon. */
 void hth_roster_say(struct hth_roster *r);
+/* What is said but once in a life, and all wait for. */
+void hth_roster_say_now(struct hth_roster *r);
 void hth_roster_tick_at(struct hth_roster *r, int64_t at_us);
 
 /* ---- roster_count.c ---- */

@@ -144,7 +144,7 @@ static void check_clock(int64_t wrong_us)
     hth_node_wall_set(hth_crew_node(s->crew, 1), wrong_us);
     hth_world_run_for(s->world, 10 * S);
     hth_node_wall_set(hth_crew_node(s->crew, 1), 0);
-    hth_world_run_for(s->world, 10 * S);
+    hth_world_run_for(s->world, 20 * S); /* some two dozen notes */
     after = s_per_step(s, 20 * S);
     print_message("clock wrong by %+.1f s for a while: %.2f s a step before, %.2f s after\n",
                   (double)wrong_us / S, before, after);

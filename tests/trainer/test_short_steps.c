@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared batches whose steps are shorter than everything else: than a note's way through the DHT,
- * than the fetching of a state. The DHT is left alone, nobody who is connected is lost from sight,
- * and who missed a step gets in again.
+ * than the fetching of a state. The first one is hardly larger than others, the DHT is left alone,
+ * nobody who is connected is lost from sight, and who missed a step gets in again.
  */
 #include "averaging/moshpit.h"
 #include "core/dht.h"
@@ -13,6 +13,7 @@
 #define S          HTH_US_PER_S
 #define MS         HTH_US_PER_MS
 #define MEMBERS    4
+#define TARGET     48
 #define LIFE       (4 * S)    /* of a note */
 #define STATE_LATE (300 * MS) /* about ten steps */
 
@@ -29,7 +30,7 @@ static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
     f->world = crew_world_near(seed, 500, &f->files);
-    o.trainer.share.target = 48;
+    o.trainer.share.target = TARGET;
     o.trainer.share.every = 100;
     o.trainer.flights = 2;
     o.trainer.updates_max = 1u << 30;
@@ -55,6 +56,14 @@ static struct hth_train_stats stats_of(struct fixture *f, uint32_t i)
 
     hth_trainer_stats(hth_crew_trainer(f->crew, i), &t);
     return t;
+}
+
+/* Not in the middle of a step, which is counted before it is taken. */
+static struct hth_train_stats stats_after_step(struct fixture *f, uint32_t i)
+{
+    while (stats_of(f, i).share.phase == HTH_SHARE_STEPPING)
+        hth_world_run_for(f->world, MS);
+    return stats_of(f, i);
 }
 
 static uint64_t shared_by(struct fixture *f, uint32_t i)
@@ -84,6 +93,33 @@ static void check_takes_part(struct fixture *f, uint32_t i, int64_t within_us)
     assert_true(10 * (shared_by(f, i) - before) >= 9 * steps);
 }
 
+static bool has_stepped(void *arg)
+{
+    struct fixture *f = arg;
+
+    return hth_crew_trainer(f->crew, 0) != NULL && stats_of(f, 0).updates > 0;
+}
+
+/* How fast the others are is known a note's way after their first micro-batch, and the grid as
+ * soon after it was proposed. */
+static void test_the_first_step_is_in_time(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct fixture *f = fixture_new(seed, 20 * S);
+        double first_s, samples;
+
+        assert_true(hth_world_run_until_true(f->world, has_stepped, f, 10 * S));
+        first_s = (double)hth_world_now_us(f->world) / S;
+        samples = stats_of(f, 0).share.weight;
+        print_message("first step after %.2f s, of %.0f samples\n", first_s, samples);
+        assert_int_equal(stats_of(f, 0).updates, 1);
+        assert_true(samples <= 2 * TARGET);
+        assert_true(first_s < 4.4);
+        fixture_free(f);
+    }
+}
+
 /* A look costs no place in the DHT; averages are whole the first time. */
 static void test_the_dht_is_left_alone(void **state)
 {
@@ -100,7 +136,7 @@ static void test_the_dht_is_left_alone(void **state)
         steps = stats_of(f, 0).updates - steps;
         assert_true(steps > 80);
         for (uint32_t i = 0; i < MEMBERS; i++) {
-            const struct hth_train_stats t = stats_of(f, i);
+            const struct hth_train_stats t = stats_after_step(f, i);
 
             requests[i] = dht_requests(f, i) - requests[i];
             if (requests[i] > 12) /* two notes a second, and a few of other kinds */
@@ -195,7 +231,7 @@ static void test_who_missed_steps_gets_in(void **state)
 
 static void test_a_newcomer_gets_in(void **state)
 {
-    struct fixture *f = fixture_new(6, 20 * S);
+    struct fixture *f = fixture_new(8, 20 * S);
 
     (void)state;
     hth_world_run_for(f->world, 5 * S);
@@ -211,6 +247,7 @@ static void test_a_newcomer_gets_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_first_step_is_in_time),
         cmocka_unit_test(test_the_dht_is_left_alone),
         cmocka_unit_test(test_notes_are_lost),
         cmocka_unit_test(test_who_missed_steps_gets_in),
