@@ -12,7 +12,7 @@
  *                                                     `patience_us`: nobody followed us
  *
  * and looked at again while somebody holds it. "Most" are more than half of those seen that take
- * part and have a shape.
+ * part and have a shape; to go back, this peer, which holds another, among them.
  */
 #include <string.h>
 
@@ -77,9 +77,10 @@ static bool is_other(const struct hth_roster *r, const struct hth_roster_note *n
     return note->schema == r->opts.schema && note->generation > 0 && !is_same(note, &r->self);
 }
 
-static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_note *note)
+/* Whoever would go back has a say: two halves would swap their grids again and again else. */
+static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_note *note, bool back)
 {
-    uint32_t all = 0, hold = 0;
+    uint32_t all = back && hth_roster_self_counts(r), hold = 0;
 
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hth_roster_note *n = &r->peers[i]->note;
@@ -122,10 +123,10 @@ static bool is_not_too_often(struct hth_roster *r)
 
 static bool may_follow(struct hth_roster *r, const struct hth_roster_note *note)
 {
-    bool most = do_most_hold(r, note);
+    bool newer = is_newer(r, note), most = do_most_hold(r, note, !newer);
     int64_t now = hth_now_us(r->env);
 
-    if (is_newer(r, note))
+    if (newer)
         return most ||
                (suits(r, &note->shape) && (!suits(r, &r->self.shape) || is_not_too_often(r)));
     if (!most)

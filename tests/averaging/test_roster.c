@@ -341,6 +341,59 @@ static void test_shapes_of_a_partition_merge(void **state)
     swarm_clear(&s);
 }
 
+static uint32_t generation_of(const struct swarm *s, uint32_t i)
+{
+    uint32_t g;
+
+    (void)hth_roster_shape(s->roster[i], &g);
+    return g;
+}
+
+static void doubt_third(struct swarm *s)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        hth_roster_doubt(s->roster[i], &hth_node_env(s->node[2])->self);
+}
+
+/* With short steps, so that a note waits for the one before. */
+static void run_steps(struct swarm *s, int steps)
+{
+    for (int k = 0; k < steps; k++) {
+        for (uint32_t i = 0; i < 2; i++)
+            hth_roster_set_progress(s->roster[i], hth_roster_self(s->roster[i])->step + 1, 0, 10);
+        hth_world_run_for(s->world, S / 50);
+    }
+}
+
+/* Two see a third, and again not, in the moment in which they change their grid for it: one knows
+ * of the other that it holds the old one, which would do for two. They do not swap it for ever. */
+static void test_two_do_not_swap(void **state)
+{
+    struct hth_roster_opts o = defaults();
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct swarm s;
+        uint32_t g;
+
+        swarm_init(&s, seed, 3);
+        for (int i = 0; i < 3; i++)
+            add(&s, &o);
+        hth_world_run_for(s.world, 8 * S);
+        doubt_third(&s);
+        hth_world_run_for(s.world, 50 * S);
+        check_one_shape(&s, 2, &g); /* of two; then the doubt is over */
+        while (generation_of(&s, 0) == g || generation_of(&s, 1) == g)
+            run_steps(&s, 1);
+        doubt_third(&s);
+        run_steps(&s, 600);
+        check_one_shape(&s, 2, &g);
+        run_steps(&s, 600);
+        assert_int_equal(generation_of(&s, 0), g);
+        swarm_clear(&s);
+    }
+}
+
 static void test_order_of_generations(void **state)
 {
     (void)state;
@@ -880,6 +933,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_level_falls),
         cmocka_unit_test(test_one_shape),
         cmocka_unit_test(test_shapes_of_a_partition_merge),
+        cmocka_unit_test(test_two_do_not_swap),
         cmocka_unit_test(test_order_of_generations),
         cmocka_unit_test(test_latest_generation),
         cmocka_unit_test(test_cells_come_with_the_shape),
