@@ -165,6 +165,11 @@ void hth_roster_sought(struct hth_roster *roster);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
+/* A step was taken on an average of the values of so many trainers, this one included. */
+void hth_roster_met(struct hth_roster *roster, uint32_t heads);
+/* The population that grids and quorums are for. Words cost nothing: where it is known how many an
+ * average has, it is a quarter more at most, but two. So newcomers count when they have come. */
+uint32_t hth_roster_present(const struct hth_roster *roster);
 /* The highest step that one in `one_in` of those seen that take part, this peer among them, and at
  * least `least` others have reached, if above `above`; else `above`: fewer move nothing. */
 uint64_t hth_roster_reached(const struct hth_roster *roster, uint64_t above, uint32_t one_in,

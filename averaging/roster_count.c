@@ -14,6 +14,8 @@
 #define SETTLE_US  (3 * HTH_US_PER_S)  /* until those of a lower level have spoken */
 #define DOUBT_US   (60 * HTH_US_PER_S) /* the first time; twice as long each time */
 #define DOUBTS_MAX 6                   /* ... up to an hour */
+#define MET_STEPS  3                   /* of a count of averages, at least */
+#define MET_MORE   4                   /* one in so many more than were in them */
 
 /* ---- who counts ------------------------------------------------------------------------------ */
 
@@ -68,6 +70,34 @@ uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
     if (exact != NULL)
         *exact = r->counted_level == 0;
     return n;
+}
+
+/* In a run's first averages are few of those who come. The most in this count and the one before is
+ * of half a note's life at least: for so long somebody who is silent is taken for alive. */
+void hth_roster_met(struct hth_roster *r, uint32_t heads)
+{
+    int64_t now = hth_now_us(r->env);
+
+    if (r->met.since_us == 0)
+        r->met.since_us = HTH_MAX(now, 1);
+    if (r->met.steps >= MET_STEPS && now - r->met.since_us >= r->opts.life_us / 2) {
+        r->met.heads_before = r->met.heads;
+        r->met.since_us = now;
+        r->met.steps = r->met.heads = 0;
+        hth_roster_tick_at(r, now); /* what they are for may be another one */
+    }
+    r->met.steps++;
+    r->met.heads = HTH_MAX(r->met.heads, heads);
+}
+
+uint32_t hth_roster_present(const struct hth_roster *r)
+{
+    uint32_t heads = HTH_MAX(r->met.heads, r->met.heads_before);
+    uint32_t all = hth_roster_population(r, NULL);
+
+    if (r->met.heads_before == 0)
+        return all;
+    return HTH_MIN(all, HTH_MAX(heads + heads / MET_MORE, 2u));
 }
 
 /* ---- doubts ---------------------------------------------------------------------------------- */

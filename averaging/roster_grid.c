@@ -96,7 +96,7 @@ static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_not
 /* A grid that somebody might have proposed for about as many as are counted here. */
 static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
 {
-    uint32_t population = hth_roster_population(r, NULL);
+    uint32_t population = hth_roster_present(r);
     struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
     uint32_t longest = r->opts.group_max;
 
@@ -181,7 +181,7 @@ void hth_roster_review(struct hth_roster *r)
 
     if (is_fixed(r) || !r->speaking)
         return;
-    if (fits(r, hth_roster_population(r, NULL), &next)) {
+    if (fits(r, hth_roster_present(r), &next)) {
         r->review_at_us = 0;
         return;
     }

@@ -57,6 +57,11 @@ struct hth_roster {
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
+    struct {
+        int64_t since_us; /* when the present count of averages began; 0: there was none yet */
+        uint32_t steps, heads;
+        uint32_t heads_before; /* of the last count; 0: this is the first one */
+    } met;
     bool changed, freed;
     hth_fn *left;
     void *left_arg;

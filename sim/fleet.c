@@ -347,6 +347,8 @@ static struct hth_swarm *make_swarm(struct hth_fleet *f)
     s.server.step_rows = 64;
     s.share = o->average;
     s.reducer.clip = o->clip;
+    if (o->group > 0)
+        s.roster.group_max = o->group;
     s.edit = edit_trainer;
     s.edit_host = edit_host;
     s.edit_node = edit_node;

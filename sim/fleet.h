@@ -57,6 +57,7 @@ struct hth_fleet_opts {
     uint32_t grid; /* experts of a layer: grid x grid */
     bool average;  /* else each trainer has a trunk of its own */
     enum hth_share_mode mode;
+    uint32_t group;         /* trainers of a line, at most; 0: the roster's choice */
     uint32_t every;         /* updates between averages of the parameters */
     uint64_t target;        /* BATCH: samples of a step */
     double clip;            /* of hth_reducer_opts */

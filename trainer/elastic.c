@@ -46,7 +46,7 @@ uint32_t hth_batch_population(const struct hth_trainer *t)
 {
     if (t->opts.share.roster == NULL)
         return 1;
-    return HTH_MAX(hth_roster_population(t->opts.share.roster, NULL), 1u);
+    return HTH_MAX(hth_roster_present(t->opts.share.roster), 1u);
 }
 
 /* With how many samples, as estimated, the batch is closed. With `delayed` nobody waits for what is
@@ -327,7 +327,7 @@ static uint64_t steps_behind(const struct hth_trainer *t)
         return 0;
     step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 1);
     if (!may_one_be_ahead(t) ||
-        (step - ours > HTH_BATCH_AHEAD_ALONE && hth_batch_population(t) > 2))
+        (step - ours > HTH_BATCH_AHEAD_ALONE && hth_roster_population(r, NULL) > 2))
         step = hth_roster_reached(r, ours, HTH_BATCH_AHEAD_ONE_IN, 2);
     return step - ours;
 }

@@ -251,6 +251,7 @@ static void judge(struct hth_trainer *t, const struct hth_avg_result *r)
         break;
     case HTH_VERDICT_STEP:
         t->stats.share.steps_shared++;
+        hth_roster_met(t->opts.share.roster, r->heads);
         step(t, r->average, r->weight, r->origin);
         break;
     default:

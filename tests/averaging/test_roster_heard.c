@@ -222,6 +222,37 @@ static void of_a_line_that_became_a_grid(void **state)
     stop(&s);
 }
 
+static void average(struct swarm *s, uint32_t heads, int times)
+{
+    for (int i = 0; i < times; i++) {
+        hth_world_run_for(s->world, 3 * S);
+        hth_roster_met(s->roster[0], heads);
+    }
+}
+
+/* Notes say that they are three. Who averages with one other for long enough counts two, until all
+ * have come; and no more than there are. */
+static void averages_tell_how_many_come(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 10);
+    assert_int_equal(hth_roster_present(s.roster[0]), PEERS);
+    average(&s, 2, 4);
+    assert_int_equal(hth_roster_present(s.roster[0]), PEERS); /* they may be late */
+    average(&s, 2, 1);
+    assert_int_equal(hth_roster_present(s.roster[0]), 2);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS);
+    average(&s, 1, 4);
+    assert_int_equal(hth_roster_present(s.roster[0]), 2);
+    average(&s, 3, 1);
+    assert_int_equal(hth_roster_present(s.roster[0]), 3);
+    average(&s, 8, 1);
+    assert_int_equal(hth_roster_present(s.roster[0]), PEERS);
+    stop(&s);
+}
+
 /* Its note comes back: it is one and the same. */
 static void a_late_note(void **state)
 {
@@ -365,6 +396,7 @@ int main(void)
         cmocka_unit_test(who_was_only_late),
         cmocka_unit_test(who_was_mute_and_lies),
         cmocka_unit_test(of_a_line_that_became_a_grid),
+        cmocka_unit_test(averages_tell_how_many_come),
         cmocka_unit_test(a_late_note),
         cmocka_unit_test(a_goodbye_counts),
         cmocka_unit_test(the_later_step_counts),

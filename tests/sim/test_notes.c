@@ -12,9 +12,8 @@
 #include "sim/fleet.h"
 #include "support/test.h"
 
-#define S       HTH_US_PER_S
-#define FAR     (UINT64_C(1) << 40)
-#define COMES_S 3
+#define S   HTH_US_PER_S
+#define FAR (UINT64_C(1) << 40)
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
@@ -38,7 +37,9 @@ struct writer {
 static enum lie what;
 static uint64_t number;
 static bool no_address, listens;
+static int comes_s = 3;
 static double leaves_s;
+static uint32_t group;        /* trainers of a line at most; 0: as many as usual */
 static uint32_t written;      /* writers so far */
 static uint64_t target = 128; /* samples of a step */
 
@@ -102,7 +103,7 @@ static void on_timer(void *arg)
             p->note.samples_per_s < HTH_AVG_RATE_MAX &&
             (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0)
             break;
-    if (p == NULL || since_us < COMES_S * S)
+    if (p == NULL || since_us < comes_s * S)
         return;
     invent(n, &p->note);
     if (n->note == NULL) {
@@ -181,6 +182,7 @@ static void play_new(struct play *p, uint64_t seed, enum hth_share_mode mode, ui
     o.mode = mode;
     o.target = target;
     o.clip = 1.5;
+    o.group = group;
     o.checkpoint_us = 0;
     o.malice = &p->malice;
     o.malice_count = writers > 0;
@@ -284,7 +286,7 @@ static void two_minutes(enum hth_share_mode mode, uint32_t trainers, uint32_t wr
 
     leaves_s = 1000;
     play_new(&p, 4, mode, trainers, writers);
-    go_on(&p, COMES_S, &updates, &rounds);
+    go_on(&p, comes_s, &updates, &rounds);
     for (int i = 0; i < 2; i++) {
         go_on(&p, 60, &updates, &rounds);
         out[i] = mode == HTH_SHARE_BATCH ? updates : rounds;
@@ -399,6 +401,33 @@ static void few_and_more_who_never_come(void **state)
     listens = false;
 }
 
+/* A run that is under way knows how many come to its averages: keys that are there, and never come,
+ * neither size its grid nor are in its quorums. */
+static void what_comes_is_known(void **state)
+{
+    static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}};
+
+    (void)state;
+    what = PRESENCE;
+    comes_s = 40;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
+        uint64_t usual[2], with[2];
+
+        group = crowds[i][2];
+        listens = false;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], 0, usual);
+        listens = true;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], with);
+        print_message("%u trainers%s under way, and %u keys: %llu and %llu of %llu\n", crowds[i][0],
+                      group > 0 ? " on a grid" : "", crowds[i][1], (unsigned long long)with[0],
+                      (unsigned long long)with[1], (unsigned long long)usual[1]);
+        assert_true(with[0] > usual[0] * 4 / 5 && with[1] > usual[1] * 19 / 20);
+    }
+    listens = false;
+    comes_s = 3;
+    group = 0;
+}
+
 static void no_round_is_the_last(void **state)
 {
     static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
@@ -478,9 +507,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_grid_moves_nobody),
     };
     const struct CMUnitTest many[] = {
-        cmocka_unit_test(few_and_a_word),
-        cmocka_unit_test(few_and_more_who_never_come),
-        cmocka_unit_test(on_a_grid),
+        cmocka_unit_test(few_and_a_word),          cmocka_unit_test(few_and_more_who_never_come),
+        cmocka_unit_test(what_comes_is_known),     cmocka_unit_test(on_a_grid),
         cmocka_unit_test(other_marks_move_nobody),
     };
 
