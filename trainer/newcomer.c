@@ -245,10 +245,13 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         hth_timer_set(t->env, n->timer, 0);
 }
 
-/* Later than ours; where most others have other parameters, not earlier. */
+/* Later than ours; where most others have other parameters, one of those, though we may be ahead.
+ */
 static uint64_t step_wanted(const struct hth_trainer *t)
 {
-    return t->stats.updates + (t->newcomer.yields_to.step == 0);
+    uint64_t winner = t->newcomer.yields_to.step;
+
+    return winner != 0 ? HTH_MIN(t->stats.updates, winner) : t->stats.updates + 1;
 }
 
 static void fetch(struct hth_trainer *t)
@@ -312,6 +315,27 @@ static bool is_another_run(const struct hth_trainer *t)
     return others.trainers > 0;
 }
 
+/* All may have begun again, each from the checkpoint that it has: the latest of them is the run. */
+static bool is_later_one_there(const struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
+        if (p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && p->step > t->stats.updates)
+            return true;
+    return false;
+}
+
+/* Who has a later state and looks, too, will be there within as long. */
+static bool looks_on(const struct hth_trainer *t)
+{
+    int64_t us = hth_now_us(t->env) - t->newcomer.since_us, look_us = t->opts.share.look_us;
+
+    return us < look_us || (us < 2 * look_us && is_later_one_there(t));
+}
+
 static void look(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
@@ -322,7 +346,7 @@ static void look(struct hth_trainer *t)
     /* Who is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + slack)
         fetch(t);
-    else if (live == 0 && hth_now_us(t->env) - n->since_us < t->opts.share.look_us)
+    else if (live == 0 && looks_on(t))
         hth_timer_set(t->env, n->timer, POLL_US);
     else if (live == 0 && is_another_run(t))
         hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
@@ -622,6 +646,8 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
         n->boot = HTH_BOOT_LOOK;
         hth_roster_set_flags(o->roster,
                              hth_roster_self(o->roster)->flags | HTH_ROSTER_BOOTSTRAPPING);
+        if (t->stats.updates > 0)
+            hth_roster_set_progress(o->roster, t->stats.updates, 0, 0);
     }
     donor.network = o->network;
     donor.schema = hth_roster_self(o->roster)->schema;

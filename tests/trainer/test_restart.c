@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All trainers of a run crash, and come back with the checkpoints that they have: one of step 90,
+ * the others of step 50. The run goes on from the latest that is there in time.
+ */
+#include "support/test.h"
+#include "trainer/crew.h"
+
+#define S       HTH_US_PER_S
+#define MS      HTH_US_PER_MS
+#define CRASHED 99
+#define NEWEST  90
+#define ENOUGH  130
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    crew_own_rows(arg, i, t);
+    t->checkpoint_every = i == 0 ? 10 : 50;
+}
+
+static struct crew_scene *crashed(uint64_t seed, uint32_t members)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct crew_scene *s;
+
+    o.trainer.updates_max = ENOUGH;
+    o.trainer.share.target = 240;
+    o.trainer.share.every = 0;
+    o.trainer.resume = true;
+    o.trainer.checkpoint_path = "trunk.safetensors";
+    o.members = members;
+    o.device = &crew_slow;
+    o.edit = edit;
+    s = crew_scene_new(seed, &o);
+    crew_scene_run(s, 0, CRASHED, 300 * S);
+    for (uint32_t i = 0; i < members; i++)
+        hth_node_crash(hth_crew_node(s->crew, i), HTH_CRASH_RESET);
+    hth_world_run_for(s->world, 30 * S);
+    memset(s->stats, 0, sizeof(s->stats));
+    return s;
+}
+
+static void run_on(struct crew_scene *s, int64_t since_us)
+{
+    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 300 * S));
+    assert_ok(hth_crew_err(s->crew));
+    for (uint32_t i = 0; i < hth_crew_count(s->crew); i++)
+        assert_int_equal(s->stats[i].share.steps_alone, 0);
+    assert_true(hth_crew_spread(s->crew) < 1e-6);
+    print_message("%u trainers: all done %.1f s after they came back\n", hth_crew_count(s->crew),
+                  (double)(hth_world_now_us(s->world) - since_us) / S);
+}
+
+/* All come back at once, and nobody takes a step from an older one. (The newest once stood still
+ * for half a minute while the others did those steps again, and then trained alone.) */
+static void check_together(uint64_t seed, uint32_t members)
+{
+    struct crew_scene *s = crashed(seed, members);
+    int64_t since_us = hth_world_now_us(s->world);
+
+    for (uint32_t i = 0; i < members; i++)
+        hth_node_restart(hth_crew_node(s->crew, i));
+    crew_scene_run(s, 0, NEWEST + 1, 20 * S);
+    run_on(s, since_us);
+    for (uint32_t i = 0; i < members; i++) {
+        assert_int_equal(s->stats[i].share.catch_ups, i > 0);
+        assert_int_equal(s->stats[i].share.steps_shared, ENOUGH - NEWEST);
+    }
+    crew_scene_free(s);
+}
+
+static void test_together(void **state)
+{
+    (void)state;
+    check_together(7, 3);
+    check_together(9, 3);
+    check_together(7, 6);
+}
+
+/* The newest comes when the others are about to go on without it. It yields to them, who are behind
+ * it; it once asked for a state that is not behind, which none of them had. */
+static void test_newest_is_late(void **state)
+{
+    struct crew_scene *s = crashed(9, 3);
+    int64_t since_us;
+
+    (void)state;
+    hth_node_restart(hth_crew_node(s->crew, 2));
+    hth_node_restart(hth_crew_node(s->crew, 1));
+    hth_world_run_for(s->world, 2 * S);
+    since_us = hth_world_now_us(s->world);
+    hth_node_restart(hth_crew_node(s->crew, 0));
+    run_on(s, since_us);
+    assert_int_equal(s->stats[0].share.yields, 1);
+    crew_scene_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_newest_is_late),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
