@@ -416,7 +416,8 @@ fail:
 void hth_trainer_start(struct hth_trainer *t)
 {
     t->started = true;
-    t->started_us = t->last_update_us = t->newcomer.since_us = hth_now_us(t->env);
+    t->started_us = t->newcomer.since_us = hth_now_us(t->env);
+    t->samples_rate.last_us = t->updates_rate.last_us = t->started_us;
     hth_trainer_pump_soon(t);
 }
 

@@ -57,7 +57,7 @@ struct hth_train_stats {
     double grad_norm; /* of the trunk, before clipping */
     double lr;
     double samples_per_s;     /* moving average over about 10 s */
-    double eta_s;             /* until the last update; 0 when unknown */
+    double eta_s;             /* until the last update, by the last ten seconds; 0: unknown */
     uint64_t requests;        /* sent to hosts, retries included */
     uint64_t requests_failed; /* (batch, host) pairs that ended without an answer */
     uint64_t retries;

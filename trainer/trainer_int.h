@@ -206,6 +206,12 @@ struct hth_train_metrics {
     struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness;
 };
 
+/* So many a second over about the last ten: two sums that decay alike. */
+struct hth_rate {
+    double count, s;
+    int64_t last_us;
+};
+
 struct hth_trainer {
     struct hth_env *env;
     struct hth_trainer_opts opts;
@@ -240,8 +246,9 @@ struct hth_trainer {
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */
-    double rate_samples, rate_s;   /* decaying sums: their quotient is the rate */
-    int64_t last_update_us, waiting_since_us;
+    struct hth_rate samples_rate;  /* of this trainer's flights */
+    struct hth_rate updates_rate;
+    int64_t waiting_since_us;
     bool freed;
     int closing; /* queues that still have a job */
 };

@@ -50,24 +50,15 @@ static double ema(double old, double value, bool first)
     return first ? value : old + EMA_FACTOR * (value - old);
 }
 
-/* Samples per second over about the last ten: two sums that decay alike. */
-static void update_rate(struct hth_trainer *t)
+static double rate_add(struct hth_rate *r, int64_t now_us, double count)
 {
-    int64_t now = hth_now_us(t->env);
-    double seconds = (double)(now - t->last_update_us) / 1e6;
+    double seconds = (double)(now_us - r->last_us) / 1e6;
     double decay = exp(-seconds / RATE_WINDOW_S);
 
-    t->last_update_us = now;
-    t->rate_samples = t->rate_samples * decay + t->opts.micro_batch;
-    t->rate_s = t->rate_s * decay + seconds;
-    t->stats.samples_per_s = t->rate_s > 0 ? t->rate_samples / t->rate_s : 0;
-}
-
-static double samples_left(const struct hth_trainer *t)
-{
-    uint64_t left = t->opts.updates_max - HTH_MIN(t->stats.updates, t->opts.updates_max);
-
-    return (double)left * (double)(t->batch.on ? t->opts.share.target : t->opts.micro_batch);
+    r->last_us = now_us;
+    r->count = r->count * decay + count;
+    r->s = r->s * decay + seconds;
+    return r->s > 0 ? r->count / r->s : 0;
 }
 
 /* What the flight tells, whatever becomes of its gradient. */
@@ -92,12 +83,13 @@ static void count_flight(struct hth_flight *f)
     hth_metric_set(t->metrics.loss, s->loss_ema);
     hth_metric_observe(t->metrics.staleness, (double)stale);
     hth_metric_add(t->metrics.samples, t->opts.micro_batch);
-    update_rate(t);
+    s->samples_per_s = rate_add(&t->samples_rate, hth_now_us(t->env), t->opts.micro_batch);
 }
 
 void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm, float lr)
 {
     struct hth_train_stats *s = &t->stats;
+    double rate = rate_add(&t->updates_rate, hth_now_us(t->env), 1);
 
     s->grad_norm = grad_norm;
     s->lr = lr;
@@ -105,7 +97,9 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
     s->samples += samples;
     s->rows = s->samples * t->model->opts.seq_len;
     s->epoch = s->samples / t->data_info.samples;
-    s->eta_s = s->samples_per_s > 0 ? samples_left(t) / s->samples_per_s : 0;
+    s->eta_s = rate > 0
+                   ? (double)(t->opts.updates_max - HTH_MIN(s->updates, t->opts.updates_max)) / rate
+                   : 0;
     if (s->share.first_step_us == 0)
         s->share.first_step_us = HTH_MAX(hth_now_us(t->env) - t->started_us, 1);
     hth_metric_add(t->metrics.updates, 1);

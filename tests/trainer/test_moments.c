@@ -75,6 +75,26 @@ static void test_first_grid_is_used_at_once(void **state)
     assert_true(sum_us / 12 < 250 * MS);
 }
 
+/* ---- how long it will take ------------------------------------------------------------------- */
+
+/* By the run's steps, not by what this trainer brings to them. */
+static void test_time_left(void **state)
+{
+    struct crew_scene *f = fixture_new(43, 0, &crew_slow);
+    double left_s, took_s;
+    int64_t at_us;
+
+    (void)state;
+    crew_scene_run(f, 0, 100, 120 * S);
+    left_s = f->stats[0].eta_s;
+    at_us = hth_world_now_us(f->world);
+    crew_scene_run(f, 0, 200, 120 * S);
+    took_s = (double)(hth_world_now_us(f->world) - at_us) / S;
+    print_message("%.1f s left, it said; it took %.1f s\n", left_s, took_s);
+    assert_close(left_s, took_s, 0.15, 0);
+    crew_scene_free(f);
+}
+
 /* ---- a copy under way ------------------------------------------------------------------------ */
 
 /* Who asks for the state of the late one. */
@@ -429,6 +449,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_grid_is_used_at_once),
+        cmocka_unit_test(test_time_left),
         cmocka_unit_test(test_copy_keeps_its_number),
         cmocka_unit_test(test_next_state_comes_at_once),
         cmocka_unit_test(test_average_of_what_is_no_more),
