@@ -189,6 +189,30 @@ struct hth_avg_cell hth_avg_cell_of_rank(const struct hth_avg_shape *shape, uint
     return cell;
 }
 
+/* So many as there are cells without the smallest axis have the same sum of coordinates modulo its
+ * size, and along an axis that is at least as long each sum comes. */
+struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint64_t rank)
+{
+    struct hth_avg_cell cell = {0};
+    uint64_t each, sum = 0;
+    uint32_t least = 0, size;
+
+    for (uint32_t i = 1; i < shape->dims; i++)
+        least = shape->size[i] < shape->size[least] ? i : least;
+    size = shape->size[least];
+    each = hth_avg_cells(shape) / size;
+    sum = rank / each % size;
+    for (uint32_t i = shape->dims; i-- > 0;) {
+        if (i == least)
+            continue;
+        cell.at[i] = (uint32_t)(rank % shape->size[i]);
+        rank /= shape->size[i];
+        sum += size - cell.at[i] % size;
+    }
+    cell.at[least] = (uint32_t)(sum % size);
+    return cell;
+}
+
 struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
                                        const struct hth_peer_id *id)
 {

@@ -105,6 +105,9 @@ bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, 
 /* Row-major, the last axis fastest; ranks beyond the last cell begin anew. The peers 0 .. cells - 1
  * fill the grid exactly. */
 struct hth_avg_cell hth_avg_cell_of_rank(const struct hth_avg_shape *shape, uint64_t rank);
+/* The same cells in another order: among the first of them, cells / smallest size, there is one of
+ * each line of every axis. */
+struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint64_t rank);
 /* A cell that depends on the id alone, even over all cells. */
 struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
                                        const struct hth_peer_id *id);

@@ -30,8 +30,9 @@
  * generation + 1. `shape` in the options fixes it: such peers never propose and follow nobody.
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
- * that take part, so that M^d peers fill the grid exactly; else from its id. It is placed when it
- * is first asked for or told to others, and again when the generation changes; after a round its
+ * that take part, so that M^d peers fill the grid exactly (where there are clients those who can be
+ * dialled come first, across the lines: hth_avg_cell_across); else from its id. It is placed when
+ * it is first asked for or told to others, and again when the generation changes; after a round its
  * owner moves it.
  *
  * The round is a counter of Lamport's kind: hth_roster_round is at least what anybody said.

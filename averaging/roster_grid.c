@@ -198,14 +198,25 @@ void hth_roster_review(struct hth_roster *r)
     take(r, r->self.generation == UINT32_MAX ? 1 : r->self.generation + 1, &next);
 }
 
-static uint32_t rank_of_self(const struct hth_roster *r)
+/* By rank. Clients can't be dialled, so a line of them alone never meets: who can be comes first,
+ * into all lines if there are enough. */
+static struct hth_avg_cell cell_among_all(const struct hth_roster *r)
 {
-    uint32_t rank = 0;
+    bool client = r->self.addr.family == 0;
+    uint32_t rank = 0, clients = client;
 
-    for (uint32_t i = 0; i < r->count; i++)
-        rank += hth_roster_counts(r, r->peers[i]) &&
-                hth_peer_id_cmp(&r->peers[i]->id, &r->env->self) < 0;
-    return rank;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_peer *p = r->peers[i];
+        bool other = p->note.addr.family == 0;
+
+        if (!hth_roster_counts(r, p))
+            continue;
+        clients += other;
+        rank += other != client ? client : hth_peer_id_cmp(&p->id, &r->env->self) < 0;
+    }
+    if (clients == 0)
+        return hth_avg_cell_of_rank(&r->self.shape, rank);
+    return hth_avg_cell_across(&r->self.shape, rank);
 }
 
 static void place(struct hth_roster *r)
@@ -215,7 +226,7 @@ static void place(struct hth_roster *r)
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
-        r->self.cell = hth_avg_cell_of_rank(&r->self.shape, rank_of_self(r));
+        r->self.cell = cell_among_all(r);
     else if (r->placed_shape.dims > 0)
         r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
     else

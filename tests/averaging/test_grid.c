@@ -204,6 +204,55 @@ static void test_cells(void **state)
         assert_in_range(moved[i], 7, 8); /* 60 over 8 */
 }
 
+/* The cells of a grid by number. */
+static uint32_t number_of(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < shape->dims; i++)
+        n = n * shape->size[i] + cell->at[i];
+    return n;
+}
+
+/* Every line of every axis has a cell that is set. */
+static bool is_in_all_lines(const struct hth_avg_shape *shape, const bool *set)
+{
+    for (uint32_t rank = 0; rank < hth_avg_cells(shape); rank++)
+        for (uint32_t axis = 0; axis < shape->dims; axis++) {
+            struct hth_avg_cell cell = hth_avg_cell_of_rank(shape, rank);
+            bool any = false;
+
+            for (cell.at[axis] = 0; cell.at[axis] < shape->size[axis]; cell.at[axis]++)
+                any |= set[number_of(shape, &cell)];
+            if (!any)
+                return false;
+        }
+    return true;
+}
+
+static void test_across(void **state)
+{
+    static const char *const texts[] = {"7", "2x2", "5x4", "4x5", "3x3x3", "4x2x3", "2x2x2x2"};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(texts); k++) {
+        struct hth_avg_shape shape = shape_of(texts[k]);
+        uint32_t cells = (uint32_t)hth_avg_cells(&shape), least = shape.size[0];
+        bool set[64] = {false};
+
+        for (uint32_t i = 1; i < shape.dims; i++)
+            least = HTH_MIN(least, shape.size[i]);
+        for (uint32_t rank = 0; rank < 2 * cells; rank++) {
+            struct hth_avg_cell cell = hth_avg_cell_across(&shape, rank);
+
+            assert_ok(hth_avg_cell_check(&shape, &cell));
+            assert_int_equal(set[number_of(&shape, &cell)], rank >= cells); /* each once */
+            set[number_of(&shape, &cell)] = true;
+            assert_int_equal(is_in_all_lines(&shape, set), rank + 1 >= cells / least);
+        }
+    }
+}
+
 static void test_next(void **state)
 {
     struct hth_avg_shape shape = shape_of("5x4");
@@ -405,7 +454,7 @@ int main(void)
         cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
         cmocka_unit_test(test_cut),          cmocka_unit_test(test_next),
         cmocka_unit_test(test_full_grid),    cmocka_unit_test(test_one_key),
-        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_uneven),       cmocka_unit_test(test_across),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

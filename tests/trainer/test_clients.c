@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where all who have the run's state are clients, which nobody can dial: they dial the newcomer,
- * and it fetches over these connections. A client among clients says what is missing.
+ * and it fetches over these connections. A client among clients says what is missing. In grids they
+ * stand beside those who can be dialled.
  */
 #include "core/limits.h"
 #include "core/mem.h"
@@ -160,6 +161,45 @@ static void test_many_newcomers(void **state)
     end(f);
 }
 
+/* Clients can't dial each other: in each line of a grid is somebody who can be dialled, as long as
+ * enough of them can. Steps are shared, and parameters averaged, the first time. */
+static void check_grid(uint32_t members, uint32_t clients, uint32_t group, uint64_t seed)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct crew_scene *s;
+
+    o.trainer.share.target = 12 * members;
+    o.trainer.share.every = 4;
+    o.trainer.updates_max = 12;
+    o.roster.group_max = group;
+    o.members = members;
+    o.clients = clients;
+    o.device = &crew_slow;
+    o.edit = crew_own_rows;
+    s = crew_scene_new(seed, &o);
+    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 30 * S));
+    for (uint32_t i = 0; i < members; i++) {
+        struct hth_train_stats stats;
+
+        hth_trainer_stats(hth_crew_trainer(s->crew, i), &stats);
+        assert_int_equal(stats.share.steps_shared, 12);
+        assert_int_equal(stats.share.tries_failed + stats.share.catch_ups + stats.rounds_failed, 0);
+        assert_int_equal(stats.rounds, 12 / 4 - 1); /* the last is under way */
+    }
+    assert_true(hth_crew_spread(s->crew) < 1e-6);
+    crew_scene_free(s);
+}
+
+static void test_no_line_of_clients(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        check_grid(4, 2, 2, seed);
+        check_grid(6, 2, 2, seed);
+        check_grid(9, 5, 3, seed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_one_is_out_of_reach),
         cmocka_unit_test(test_few_of_many),
         cmocka_unit_test(test_many_newcomers),
+        cmocka_unit_test(test_no_line_of_clients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
