@@ -37,19 +37,21 @@ static int64_t evaluates_us(const struct hth_trainer *t, int64_t apart_us)
 }
 
 /* As far apart as its speed says; what is not in the air yet may be in a moment. With `delayed`
- * they go on landing through the steps. */
+ * they go on landing through the steps, but for evaluations. */
 void hth_share_tell_landings(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
+    bool delayed = t->opts.share.delayed;
     double rate = hth_share_rate(b);
-    int64_t now = hth_now_us(t->env), next_us = INT64_MAX, apart_us;
+    int64_t now = hth_now_us(t->env), next_us = INT64_MAX, apart_us, eval_us = 0;
 
-    if (b->phase == HTH_BATCH_GATHER && rate > 0) {
+    if ((b->phase == HTH_BATCH_GATHER || delayed) && rate > 0) {
         apart_us = (int64_t)(1e6 * t->opts.micro_batch / rate);
-        next_us = t->training > 0 ? HTH_MAX(b->landed_us + apart_us, now) : now + apart_us;
-        next_us += t->training > 0 ? 0 : evaluates_us(t, apart_us);
+        eval_us = evaluates_us(t, apart_us);
+        next_us = t->training > 0 && eval_us == 0 ? HTH_MAX(b->landed_us + apart_us, now)
+                                                  : now + apart_us + eval_us;
     }
-    hth_roster_set_landings(t->opts.share.roster, t->opts.share.delayed ? 0 : t->opts.micro_batch,
+    hth_roster_set_landings(t->opts.share.roster, delayed && eval_us == 0 ? 0 : t->opts.micro_batch,
                             next_us);
 }
 

@@ -2,7 +2,7 @@
 /*
  * Batches that are gathered while the last one is averaged, by trainers who die and others who
  * join: groups wait for those who come, and who was left behind at the end gets there, too. And
- * with a clock that is wrong for a while.
+ * with a clock that is wrong for a while, and evaluations.
  */
 #include <stdlib.h>
 
@@ -160,11 +160,56 @@ static void test_clock_is_set_back(void **state)
     check_clock(-1 * S);
 }
 
+/* All evaluate after every fourth step, for as long as they gather for two. Nobody expects samples
+ * of those who do, so that batches are not closed before they are there. (They were: 557 averages
+ * of 2300 were short in ten such worlds, 33 failed, and 17 states were fetched.) */
+static void test_evaluations(void **state)
+{
+    uint64_t short_of = 0, failed = 0, states = 0;
+
+    (void)state;
+    for (uint64_t seed = 41; seed <= 43; seed++) {
+        struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+        struct hth_device device = crew_slow;
+        struct crew_scene *s;
+
+        device.job_overhead_us = 40 * MS;
+        o.device = &device;
+        o.members = MEMBERS;
+        o.edit = edit;
+        o.trainer.micro_batch = 4;
+        o.trainer.updates_max = 29;
+        o.trainer.eval_every = 4;
+        o.trainer.eval_samples = 64;
+        o.trainer.share.target = 128;
+        o.trainer.share.every = 0;
+        s = crew_scene_new(seed, &o);
+        assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 300 * S));
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            struct hth_train_stats stats;
+
+            hth_trainer_stats(hth_crew_trainer(s->crew, i), &stats);
+            short_of += stats.share.short_of;
+            failed += stats.share.tries_failed;
+            states += stats.share.catch_ups;
+        }
+        print_message("seed %llu: ended at %.1f s\n", (unsigned long long)seed,
+                      (double)hth_world_now_us(s->world) / S);
+        crew_scene_free(s);
+    }
+    print_message("%llu averages were short, %llu tries failed, %llu states\n",
+                  (unsigned long long)short_of, (unsigned long long)failed,
+                  (unsigned long long)states);
+    assert_true(short_of <= 3 * MEMBERS);
+    assert_int_equal(failed + states, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_end),
         cmocka_unit_test(test_clock_is_set_back),
+        cmocka_unit_test(test_evaluations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
