@@ -199,6 +199,11 @@ struct hth_roster_batch {
 };
 void hth_roster_batch(const struct hth_roster *roster, uint64_t step, uint64_t target,
                       struct hth_roster_batch *out);
+/* Samples of the others towards `step` that come before ours do, which land in lands_us, and again
+ * each apart_us. Of those that land at about the same moment some are before us, and to them we are
+ * not; at each step in another order. */
+double hth_roster_batch_before(const struct hth_roster *roster, uint64_t step, uint64_t target,
+                               int64_t lands_us, int64_t apart_us);
 
 struct hth_roster_stats {
     uint32_t seen;                  /* notes believed now, of any schema */

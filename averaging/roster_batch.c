@@ -58,6 +58,7 @@ struct word {
     double lands_s; /* from the note to the next landing */
     double rate;    /* 0: silent */
     double since_s; /* it was at the step when the note was issued */
+    bool before;    /* its turn is before ours where both land at the same moment */
     double age_s;   /* of the note, by the clocks; */
     double here_s;  /* and since when we have it */
 };
@@ -145,16 +146,23 @@ static struct word own_word(const struct hth_roster *r)
                          .rate = n->samples_per_s};
 }
 
-/* All that count; this peer itself, which is known exactly, is not among them. */
-static uint32_t all_words(const struct hth_roster *r, struct word *out)
+/* At each step in another order. */
+static uint64_t turn_of(const struct hth_peer_id *id, uint64_t step)
 {
+    return hth_hash64(id->b, sizeof(id->b), step);
+}
+
+/* All that count; this peer itself, which is known exactly, is not among them. */
+static uint32_t all_words(const struct hth_roster *r, uint64_t step, struct word *out)
+{
+    uint64_t turn = turn_of(&r->env->self, step);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < r->count && n < HTH_AVG_ROSTER_MAX; i++) {
         const struct hth_roster_peer *p = r->peers[i];
 
         if (hth_roster_counts(r, p) && !p->apart && hth_roster_in(r->counted_level, &p->id))
-            out[n++] = word_of(r, p);
+            out[n] = word_of(r, p), out[n++].before = turn_of(&p->id, step) < turn;
     }
     return n;
 }
@@ -230,36 +238,72 @@ static int64_t eta_us(const struct word *words, uint32_t count, double scale,
     return HTH_MAX((int64_t)(1e6 * hi), 1);
 }
 
+/* What is known of all, and believed of it. */
+struct known {
+    struct sums sums;
+    struct word self, words[HTH_AVG_ROSTER_MAX];
+    uint32_t count;
+    bool counts; /* this peer */
+    double scale, rate;
+};
+
+static void know(const struct hth_roster *r, uint64_t step, uint64_t target, struct known *k)
+{
+    struct sums *s = &k->sums;
+    double own;
+
+    *s = (struct sums){.step = step, .target = (double)target};
+    k->scale = (double)(UINT64_C(1) << r->counted_level);
+    k->self = own_word(r);
+    k->counts = hth_roster_self_counts(r);
+    k->count = all_words(r, step, k->words);
+    own = k->counts ? k->self.rate : 0;
+    s->rate_max = believed_rate(k->words, k->count, own);
+    k->rate = speed_of_all(k->words, k->count, k->scale, own, s->rate_max);
+    s->carry_s = k->rate > 0 ? CARRY_STEPS * s->target / k->rate : 0;
+    if (r->self.step == step)
+        s->step_age_s = (double)(hth_now_us(r->env) - r->step_us) / 1e6;
+    for (uint32_t i = 0; i < k->count; i++)
+        judge(s, &k->words[i]);
+    s->said *= k->scale;
+    s->peers = (uint32_t)(s->peers * k->scale);
+    if (k->counts)
+        judge(s, &k->self);
+}
+
 void hth_roster_batch(const struct hth_roster *r, uint64_t step, uint64_t target,
                       struct hth_roster_batch *out)
 {
-    double scale = (double)(UINT64_C(1) << r->counted_level), own, rate;
-    struct word words[HTH_AVG_ROSTER_MAX], self = own_word(r);
-    bool counts = hth_roster_self_counts(r);
-    uint32_t count = all_words(r, words);
-    struct sums s = {.step = step, .target = (double)target};
+    const struct word *self;
+    struct known k;
 
     memset(out, 0, sizeof(*out));
-    own = counts ? self.rate : 0;
-    s.rate_max = believed_rate(words, count, own);
-    rate = speed_of_all(words, count, scale, own, s.rate_max);
-    s.carry_s = rate > 0 ? CARRY_STEPS * s.target / rate : 0;
-    if (r->self.step == step)
-        s.step_age_s = (double)(hth_now_us(r->env) - r->step_us) / 1e6;
-    for (uint32_t i = 0; i < count; i++)
-        judge(&s, &words[i]);
-    s.said *= scale;
-    s.peers = (uint32_t)(s.peers * scale);
-    if (counts)
-        judge(&s, &self);
-    out->peers = s.peers;
-    out->samples = samples_in(words, count, scale, counts ? &self : NULL, 0);
-    out->samples_said = s.said;
-    out->samples_per_s = rate;
-    out->step_max = s.step_max;
-    out->ahead = s.ahead;
-    out->behind = s.behind;
-    if (out->samples < s.target)
-        out->eta_us = rate > 0 ? eta_us(words, count, scale, counts ? &self : NULL, rate, s.target)
-                               : INT64_MAX;
+    know(r, step, target, &k);
+    self = k.counts ? &k.self : NULL;
+    out->peers = k.sums.peers;
+    out->samples = samples_in(k.words, k.count, k.scale, self, 0);
+    out->samples_said = k.sums.said;
+    out->samples_per_s = k.rate;
+    out->step_max = k.sums.step_max;
+    out->ahead = k.sums.ahead;
+    out->behind = k.sums.behind;
+    if (out->samples < k.sums.target)
+        out->eta_us =
+            k.rate > 0 ? eta_us(k.words, k.count, k.scale, self, k.rate, k.sums.target) : INT64_MAX;
+}
+
+double hth_roster_batch_before(const struct hth_roster *r, uint64_t step, uint64_t target,
+                               int64_t lands_us, int64_t apart_us)
+{
+    double lands = (double)lands_us / 1e6, half = (double)apart_us / 2e6, sum = 0;
+    struct known k;
+
+    know(r, step, target, &k);
+    for (uint32_t i = 0; i < k.count; i++) {
+        const struct word *w = &k.words[i];
+
+        sum += w->samples + landing(w->rate, w->grain, w->lands_s,
+                                    w->age_s + lands + (w->before ? half / 4 : -half));
+    }
+    return k.scale * sum;
 }

@@ -26,6 +26,7 @@
 #define BEHIND_US    (1 * HTH_US_PER_S)    /* others end a round a little earlier */
 #define SPEED_FACTOR 0.1
 #define LANDS_LATE   0.5 /* of the time between two landings, and it is as good as in time */
+#define IDLE_MAX     1.5 /* of that time, with nothing in the air */
 
 static void pump_batch(struct hth_trainer *t);
 
@@ -131,16 +132,34 @@ static bool owes(const struct hth_trainer *t)
     return ours < b->need && (most == 0 || ours + t->opts.micro_batch <= most);
 }
 
-/* Only what lands before the batch is full, as it will be if all others go on. Who is alike lands
- * at the same moment, and all would leave it to the others, but for LANDS_LATE: it errs by half a
- * micro-batch before that happens, or before everybody makes one too many. */
+/* Only what lands before the batch is full. Who is alike lands at the same moment, and all would
+ * leave it to the others, or all make one too many: as many go on as it takes, in an order that is
+ * another one for each step. That leaves nothing to spare. So where a batch was short lately, as
+ * somebody is gone whose words are still there, it errs by LANDS_LATE, and rather all make one too
+ * many. Nobody waits for long for others who don't make it full. */
+static bool is_wanted(const struct hth_trainer *t, const struct hth_roster_batch *all,
+                      uint64_t ours, double rate)
+{
+    double apart_us = 1e6 * t->opts.micro_batch / rate;
+    double idle_us = t->training > 0 ? 0 : (double)(hth_now_us(t->env) - t->batch.landed_us);
+    int64_t lands_us = (int64_t)((t->training + 1) * apart_us);
+
+    if (idle_us > IDLE_MAX * apart_us)
+        return true;
+    if (t->opts.share.roster == NULL || t->stats.updates < t->batch.spares_until)
+        return (t->training + 1 - LANDS_LATE) * apart_us <= (double)all->eta_us;
+    return (double)ours + hth_roster_batch_before(t->opts.share.roster, gather_step(t),
+                                                  closes_at(t), lands_us, (int64_t)apart_us) <
+           (double)closes_at(t);
+}
+
 bool hth_batch_may_launch(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
     uint64_t most = t->opts.share.step_samples_max;
     uint64_t ours = b->samples + (uint64_t)t->training * t->opts.micro_batch;
     struct hth_roster_batch all;
-    double rate, lands_us;
+    double rate;
 
     if (!b->on)
         return true;
@@ -154,8 +173,7 @@ bool hth_batch_may_launch(const struct hth_trainer *t)
     rate = hth_share_rate(b);
     if (t->opts.share.delayed || rate <= 0)
         return all.samples + (double)t->training * t->opts.micro_batch < (double)closes_at(t);
-    lands_us = 1e6 * (t->training + 1 - LANDS_LATE) * t->opts.micro_batch / rate;
-    return all.eta_us > 0 && lands_us <= (double)all.eta_us;
+    return all.eta_us > 0 && is_wanted(t, &all, ours, rate);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */

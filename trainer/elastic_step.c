@@ -18,6 +18,7 @@
 #define WHOLE_TRIES 2 /* for an average without parts that kept local values */
 #define GOES_MAX    8 /* averages of one step that may be short of the target */
 #define FEW_TRIES   3 /* of a few, with what they have, before they gather on */
+#define SPARE_STEPS 16
 
 /* ---- stepping -------------------------------------------------------------------------------- */
 
@@ -231,6 +232,7 @@ enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_res
                 r->weight_met, (unsigned long long)t->opts.share.target);
         t->stats.share.short_of++;
         b->goes++;
+        b->spares_until = t->stats.updates + 1 + SPARE_STEPS;
         b->lines = enough;
         b->brought = r->weight_met;
         return HTH_VERDICT_REST;

@@ -116,15 +116,16 @@ struct hth_batch {
     struct hth_blob *mean;   /* ours, of `taken` samples */
     struct hth_blob *common; /* of all; NULL: alone */
     uint64_t taken;
-    uint32_t population; /* of trainers, when it was taken */
-    double weight;       /* behind `common` */
-    uint64_t origin;     /* whose values are in it (lineage.h) */
-    uint32_t goes;       /* averages of this step that were short of the target */
-    uint32_t lines;      /* 1: others are looked for in the lines of those who go on */
-    double brought;      /* samples that its group had in the last of them */
-    uint64_t need;       /* of our own before the next */
-    int64_t missed_us;   /* when an average of this step had no quorum last; 0: all had */
-    int64_t asked_us;    /* for how long others were asked since the first of those */
+    uint32_t population;   /* of trainers, when it was taken */
+    double weight;         /* behind `common` */
+    uint64_t origin;       /* whose values are in it (lineage.h) */
+    uint32_t goes;         /* averages of this step that were short of the target */
+    uint32_t lines;        /* 1: others are looked for in the lines of those who go on */
+    double brought;        /* samples that its group had in the last of them */
+    uint64_t need;         /* of our own before the next */
+    uint64_t spares_until; /* before that step batches are not cut close: one was short */
+    int64_t missed_us;     /* when an average of this step had no quorum last; 0: all had */
+    int64_t asked_us;      /* for how long others were asked since the first of those */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */

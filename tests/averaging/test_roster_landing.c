@@ -241,6 +241,38 @@ static void test_none_lands(void **state)
     swarm_clear(&s);
 }
 
+/* All alike, who land at the same moment: at each step one is before the other two, one between
+ * them, one after, and not always the same. Each counts what those before it will have. */
+static void test_turns(void **state)
+{
+    uint32_t first[PEERS] = {0};
+    struct swarm s;
+
+    (void)state;
+    swarm_init(&s, 9, 0);
+    for (uint64_t step = STEP; step < STEP + 12; step++) {
+        uint32_t seen = 0;
+
+        for (uint32_t i = 0; i < PEERS; i++) {
+            hth_roster_set_landings(s.roster[i], 8, hth_now_us(hth_node_env(s.node[i])) + S);
+            hth_roster_set_progress(s.roster[i], step, 0, 8);
+        }
+        hth_world_run_for(s.world, 900 * MS);
+        for (uint32_t i = 0; i < PEERS; i++) {
+            double before = hth_roster_batch_before(s.roster[i], step, 400, 100 * MS, S);
+            double later = hth_roster_batch_before(s.roster[i], step, 400, 1100 * MS, S);
+
+            seen |= 1u << (uint32_t)(before / 8);
+            first[i] += before == 0;
+            assert_close(later, before + 16, 1e-9, 0);
+        }
+        assert_int_equal(seen, 7);
+    }
+    for (uint32_t i = 0; i < PEERS; i++)
+        assert_in_range(first[i], 1, 11);
+    swarm_clear(&s);
+}
+
 /* A clock that is so wrong that nobody meets its owner: its samples never come. */
 static void test_apart(void **state)
 {
@@ -303,8 +335,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_landings),    cmocka_unit_test(test_clocks_do_not_matter),
         cmocka_unit_test(test_step_before), cmocka_unit_test(test_who_comes_later),
-        cmocka_unit_test(test_none_lands),  cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_told_seldom),
+        cmocka_unit_test(test_none_lands),  cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_told_seldom),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

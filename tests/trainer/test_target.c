@@ -10,7 +10,7 @@
 
 #define S           HTH_US_PER_S
 #define MS          HTH_US_PER_MS
-#define MEMBERS_MAX 8
+#define MEMBERS_MAX 9
 
 struct run {
     uint32_t members, rows, flights, steps;
@@ -127,6 +127,17 @@ static void test_alike(void **state)
     assert_int_equal(r.short_of, 0);
 }
 
+/* Of nine who land at the same moment five go on for a fourth time: all would be 144. */
+static void test_one_too_many(void **state)
+{
+    struct run r = {.members = 9, .rows = 4, .flights = 1, .steps = 8, .target = 128, .slowest = 1};
+
+    (void)state;
+    run(&r, 1);
+    assert_close(r.samples, 128, 0, 0);
+    assert_int_equal(r.short_of, 0);
+}
+
 /* They land when they will; of the last ones some are as good as in time. */
 static void test_different(void **state)
 {
@@ -196,9 +207,9 @@ static void test_wrong_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alike),           cmocka_unit_test(test_different),
-        cmocka_unit_test(test_many_in_the_air), cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_wrong_clock),
+        cmocka_unit_test(test_alike),       cmocka_unit_test(test_one_too_many),
+        cmocka_unit_test(test_different),   cmocka_unit_test(test_many_in_the_air),
+        cmocka_unit_test(test_evaluations), cmocka_unit_test(test_wrong_clock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
