@@ -26,7 +26,9 @@
  * Words cost nothing, so none counts for more than it can be worth. Speeds are bounded by the
  * median; samples by the target, and where only what was said counts by half of it; and nobody is
  * carried on for longer than all together need for two batches: by then it would have said that it
- * has stepped. Who can't meet us, as its clock is wrong, counts for nothing.
+ * has stepped. Speeds of nobody would make that no time at all, and one wait for notes: so where
+ * more are said to be there than come, it is at least until one has two even shares of the target.
+ * Who can't meet us, as its clock is wrong, counts for nothing.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -45,7 +47,8 @@ struct sums {
     double target;
     double step_age_s; /* since this peer itself came to the step */
     double rate_max;   /* that is believed of one */
-    double carry_s;    /* that samples are carried on at most */
+    double carry_s;    /* that samples are carried on at most, or until */
+    double even;       /* one has so many more */
     uint32_t peers, ahead, behind;
     double said;
     uint64_t step_max;
@@ -104,7 +107,8 @@ static void judge(struct sums *s, struct word *w)
     }
     s->said += HTH_MIN(w->samples, s->target / 2);
     w->samples = HTH_MIN(w->samples, s->target);
-    w->age_s = HTH_MIN(HTH_MAX(w->age_s, 0.0), s->carry_s);
+    w->age_s = HTH_MIN(HTH_MAX(w->age_s, 0.0),
+                       w->rate > 0 ? HTH_MAX(s->carry_s, s->even / w->rate) : s->carry_s);
 }
 
 static int by_size(const void *a, const void *b)
@@ -260,6 +264,8 @@ static void know(const struct hth_roster *r, uint64_t step, uint64_t target, str
     own = k->counts ? k->self.rate : 0;
     s->rate_max = believed_rate(k->words, k->count, own);
     k->rate = speed_of_all(k->words, k->count, k->scale, own, s->rate_max);
+    if (hth_roster_present(r) < hth_roster_population(r, NULL))
+        s->even = CARRY_STEPS * s->target / hth_roster_present(r);
     s->carry_s = k->rate > 0 ? CARRY_STEPS * s->target / k->rate : 0;
     if (r->self.step == step)
         s->step_age_s = (double)(hth_now_us(r->env) - r->step_us) / 1e6;

@@ -405,7 +405,7 @@ static void few_and_more_who_never_come(void **state)
  * neither size its grid nor are in its quorums. */
 static void what_comes_is_known(void **state)
 {
-    static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}};
+    static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}, {9, 18, 3}};
 
     (void)state;
     what = PRESENCE;
