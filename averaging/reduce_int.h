@@ -53,6 +53,7 @@
 #define HOPELESS        2.0 /* ... twice, from where it would take twice that on */
 #define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
 #define ANSWERS_MAX     2u  /* of one part to who listens: one may be lost with its connection */
+#define REPEATS_MAX     4u  /* ... to who sent it, which an honest member does twice at most */
 #define LAG_PARTS       2u  /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */

@@ -361,7 +361,9 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
     return true;
 }
 
-/* Room for what those are told who listen. Without it the mean itself will do. */
+/* Room for what those are told who listen. Without it the mean itself will do. Like the mean it is
+ * of this member's own size, and lives as long: it is not of the bytes that others make us hold,
+ * which one who never asks would take from those who do. */
 static bool want_told(struct own *o)
 {
     struct hth_reduce_round *r = o->round;
@@ -371,8 +373,8 @@ static bool want_told(struct own *o)
             HTH_OK ||
         !are_narrow(segments, o->told_count))
         return false;
-    if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count),
-                         hth_rpc_budget(r->reducer->rpc), &o->told) != HTH_OK)
+    if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count), NULL,
+                         &o->told) != HTH_OK)
         return false;
     o->told_segments = hth_new_array(struct hth_segment, o->told_count);
     memcpy(o->told_segments, segments, o->told_count * sizeof(segments[0]));
@@ -452,8 +454,9 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
-    if (c->answers >= ANSWERS_MAX && member_listens(&c->own->round->members[c->member])) {
-        hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was told before");
+    bool listens = member_listens(&c->own->round->members[c->member]);
+    if (c->answers >= (listens ? ANSWERS_MAX : REPEATS_MAX)) {
+        hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was answered before");
         return;
     }
     if (old != NULL) {

@@ -185,7 +185,7 @@ static void test_misfits(void **state)
 static void test_repeats(void **state)
 {
     struct swarm s;
-    struct verdict first, again, late, rest[2];
+    struct verdict first, again, third, late, rest[2];
     struct request r;
     (void)state;
     hand_swarm(&s, 2);
@@ -200,6 +200,11 @@ static void test_repeats(void **state)
     double mean = (mean_of(&s, 3, 0) * 3 + 5 * 3) / 6;
     assert_close(first.first, mean, 0, 1e-6);
     assert_true(first.first == again.first);
+    /* More often than connections break: it is refused, and its values stay in the mean. */
+    for (int i = 0; i < 4; i++) {
+        post(sender, to, &r, 5, &third);
+        expect(&s, &third, i < 2 ? HTH_OK : HTH_E_DUPLICATE);
+    }
     /* Twice before the others are there: the newer request is answered. */
     swarm_next(&s);
     for (uint32_t k = 1; k < 3; k++) {

@@ -94,6 +94,35 @@ static void hears_narrow(void **state)
     }
 }
 
+/* Who never asks takes nothing of the bytes that others may make us hold, while rounds linger. */
+static void holds_no_budget(void **state)
+{
+    struct swarm s;
+    struct hth_budget budget;
+    struct hth_avg_span span = {COUNT, HTH_QUANT_F16};
+    (void)state;
+    hth_budget_init(&budget, 64 << 20, NULL);
+    swarm_defaults(&s);
+    s.rpc_opts.budget = &budget;
+    s.spans = &span;
+    s.span_count = 1;
+    listening(&s, 36, 4, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i != 1)
+            peer_start(&s.peer[i]);
+    }
+    swarm_run(&s);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct hth_reducer_stats stats;
+        if (i == 1)
+            continue;
+        hth_reducer_stats(s.peer[i].reducer, &stats);
+        assert_int_equal(stats.lingering_now, 1);
+    }
+    assert_int_equal(hth_budget_used(&budget), 0);
+    swarm_free(&s);
+}
+
 /* ---- its end ------------------------------------------------------------------------------- */
 
 enum end { LIVES, KILLED, FROZEN, NEVER_BEGAN, ENDS };
@@ -311,10 +340,10 @@ static void asks_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hears_the_mean),       cmocka_unit_test(hears_narrow),
-        cmocka_unit_test(is_not_missed),        cmocka_unit_test(is_no_measure),
-        cmocka_unit_test(may_be_slow),          cmocka_unit_test(a_reducer_dies),
-        cmocka_unit_test(asks_again_and_again),
+        cmocka_unit_test(hears_the_mean),  cmocka_unit_test(hears_narrow),
+        cmocka_unit_test(holds_no_budget), cmocka_unit_test(is_not_missed),
+        cmocka_unit_test(is_no_measure),   cmocka_unit_test(may_be_slow),
+        cmocka_unit_test(a_reducer_dies),  cmocka_unit_test(asks_again_and_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
