@@ -135,8 +135,8 @@ static bool owes(const struct hth_trainer *t)
 /* Only what lands before the batch is full. Who is alike lands at the same moment, and all would
  * leave it to the others, or all make one too many: as many go on as it takes, in an order that is
  * another one for each step. That leaves nothing to spare. So where a batch was short lately, as
- * somebody is gone whose words are still there, it errs by LANDS_LATE, and rather all make one too
- * many. Nobody waits for long for others who don't make it full. */
+ * somebody is gone whose words are still there, or a try failed, it errs by LANDS_LATE, and rather
+ * all make one too many. Nobody waits for long for others who don't make it full. */
 static bool is_wanted(const struct hth_trainer *t, const struct hth_roster_batch *all,
                       uint64_t ours, double rate)
 {

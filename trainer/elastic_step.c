@@ -93,6 +93,12 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
 /* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
  * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
  * lines of the step. */
+/* Something went wrong: batches are not cut close for a while. */
+static void spare(struct hth_trainer *t)
+{
+    t->batch.spares_until = t->stats.updates + 1 + SPARE_STEPS;
+}
+
 static void try_again(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
@@ -100,6 +106,7 @@ static void try_again(struct hth_trainer *t)
     int64_t wait_us;
 
     b->tries++;
+    spare(t);
     wait_us = (int64_t)(part * AGAIN_US * HTH_MIN(b->tries, AGAIN_TRIES));
     if (t->opts.share.roster != NULL)
         hth_roster_set_ready_at(t->opts.share.roster, hth_wall_us(t->env) + wait_us);
@@ -232,7 +239,7 @@ enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_res
                 r->weight_met, (unsigned long long)t->opts.share.target);
         t->stats.share.short_of++;
         b->goes++;
-        b->spares_until = t->stats.updates + 1 + SPARE_STEPS;
+        spare(t);
         b->lines = enough;
         b->brought = r->weight_met;
         return HTH_VERDICT_REST;

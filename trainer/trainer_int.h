@@ -123,7 +123,7 @@ struct hth_batch {
     uint32_t lines;        /* 1: others are looked for in the lines of those who go on */
     double brought;        /* samples that its group had in the last of them */
     uint64_t need;         /* of our own before the next */
-    uint64_t spares_until; /* before that step batches are not cut close: one was short */
+    uint64_t spares_until; /* before that step batches are not cut close */
     int64_t missed_us;     /* when an average of this step had no quorum last; 0: all had */
     int64_t asked_us;      /* for how long others were asked since the first of those */
     double grad_norm;
