@@ -560,6 +560,12 @@ enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr 
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* That of the address that was asked for; 0: it could not be had. */
+static uint16_t bound_port(const struct hth_opendht *o)
+{
+    return dht_runner_get_bound_port(o->runner, o->bind.family == 6 ? AF_INET6 : AF_INET);
+}
+
 static enum hth_err start(struct hth_opendht *o, const struct hth_opendht_opts *opts)
 {
     dht_runner_config config;
@@ -574,7 +580,7 @@ static enum hth_err start(struct hth_opendht *o, const struct hth_opendht_opts *
     hth_opendht_bind_to(opts->bind.family != 0 ? &opts->bind : NULL);
     int rc = dht_runner_run_config(o->runner, opts->bind.port, &config);
     hth_opendht_bind_to(NULL);
-    if (rc != 0) {
+    if (rc != 0 || (opts->bind.family != 0 && bound_port(o) == 0)) {
         HTH_LOG(o->env, HTH_ERROR, HTH_SUB_DHT, "the DHT can't listen on UDP port %u (%d)",
                 (unsigned)opts->bind.port, rc);
         return HTH_E_ADDR_IN_USE;
@@ -645,6 +651,14 @@ struct hth_dht *hth_opendht_dht(struct hth_opendht *o)
 
 uint16_t hth_opendht_port(const struct hth_opendht *o)
 {
-    uint16_t port = dht_runner_get_bound_port(o->runner, AF_INET);
+    uint16_t port = bound_port(o);
     return port != 0 ? port : dht_runner_get_bound_port(o->runner, AF_INET6);
+}
+
+size_t hth_opendht_watching(const struct hth_opendht *o)
+{
+    size_t n = 0;
+    for (const struct op *op = o->ops; op != NULL; op = op->next)
+        n += op->kind == OP_WATCH;
+    return n;
 }

@@ -51,6 +51,8 @@ void hth_opendht_free(struct hth_opendht *o);
 struct hth_dht *hth_opendht_dht(struct hth_opendht *o);
 /* The UDP port in use. */
 uint16_t hth_opendht_port(const struct hth_opendht *o);
+/* Keys that the node watches; soon after hth_dht_unwatch without that one. */
+size_t hth_opendht_watching(const struct hth_opendht *o);
 /* One more node to ask. Errors: E_BUDGET. */
 enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr *addr) HTH_MUST;
 

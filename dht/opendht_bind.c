@@ -5,14 +5,16 @@
  * OpenDHT's C API takes a port and always binds to every address. This file defines bind(2) for the
  * program: the dynamic linker resolves libopendht's call to it, as the program's symbols come
  * before the C library's. It hands every call to the kernel as it is, except on a thread that is
- * inside dht_runner_run_config with an address of its own (opendht.c): there a wildcard IPv4
- * address becomes that address, and sockets of the other family are refused, which OpenDHT takes
- * for a machine without that family.
+ * inside dht_runner_run_config with an address of its own (opendht.c): there a wildcard address of
+ * its family becomes that address, and one of the other family loopback, on any port.
+ *
+ * Nobody is reached there. But OpenDHT 2.4 without one of both families gives every listen the
+ * token of one that failed, though it listens: no cancel ends it then, and each key that was ever
+ * watched is asked for again and again, and what comes is kept, until the program ends.
  */
 #define _DEFAULT_SOURCE /* syscall */
 #include "dht/opendht_bind.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -31,22 +33,37 @@ static int kernel_bind(int fd, const struct sockaddr *sa, socklen_t len)
     return (int)syscall(SYS_bind, fd, sa, len);
 }
 
-int bind(int fd, const struct sockaddr *sa, socklen_t len)
+static int bind4(int fd, const struct sockaddr *sa, socklen_t len)
 {
     struct sockaddr_in in4;
-    struct sockaddr_in6 in6;
-    if (wanted == NULL || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
-        return kernel_bind(fd, sa, len);
-    if ((sa->sa_family == AF_INET) != (wanted->family == 4)) {
-        errno = EADDRNOTAVAIL;
-        return -1;
-    }
-    if (sa->sa_family == AF_INET) {
-        memcpy(&in4, sa, sizeof(in4));
+    memcpy(&in4, sa, sizeof(in4));
+    if (wanted->family == 4) {
         memcpy(&in4.sin_addr, wanted->ip, 4);
-        return kernel_bind(fd, (struct sockaddr *)&in4, sizeof(in4));
+    } else {
+        in4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        in4.sin_port = 0;
     }
+    return kernel_bind(fd, (struct sockaddr *)&in4, len);
+}
+
+static int bind6(int fd, const struct sockaddr *sa, socklen_t len)
+{
+    struct sockaddr_in6 in6;
     memcpy(&in6, sa, sizeof(in6));
-    memcpy(&in6.sin6_addr, wanted->ip, 16);
-    return kernel_bind(fd, (struct sockaddr *)&in6, sizeof(in6));
+    if (wanted->family == 6) {
+        memcpy(&in6.sin6_addr, wanted->ip, 16);
+    } else {
+        in6.sin6_addr = in6addr_loopback;
+        in6.sin6_port = 0;
+    }
+    return kernel_bind(fd, (struct sockaddr *)&in6, len);
+}
+
+int bind(int fd, const struct sockaddr *sa, socklen_t len)
+{
+    if (wanted != NULL && sa->sa_family == AF_INET && len == sizeof(struct sockaddr_in))
+        return bind4(fd, sa, len);
+    if (wanted != NULL && sa->sa_family == AF_INET6 && len == sizeof(struct sockaddr_in6))
+        return bind6(fd, sa, len);
+    return kernel_bind(fd, sa, len);
 }

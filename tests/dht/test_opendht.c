@@ -151,6 +151,11 @@ static bool two_values(void)
     return seen.values >= 2;
 }
 
+static bool nothing_watched(void)
+{
+    return hth_opendht_watching(fx.node[7]) == 0;
+}
+
 static void put_get_watch_withdraw(void **state)
 {
     struct hth_dht_key key = {{1, 2, 3}}, none = {{9, 9}};
@@ -175,7 +180,9 @@ static void put_get_watch_withdraw(void **state)
     assert_ok(hth_dht_put(hth_opendht_dht(fx.node[3]), &key, "world!", 6, NULL, NULL, &other));
     run_until(two_values, 15 * S);
     assert_memory_equal(seen.last, "world!", 6);
+    assert_int_equal(hth_opendht_watching(fx.node[7]), 1);
     hth_dht_unwatch(b, watch);
+    run_until(nothing_watched, 20 * S);
     /* A get sees both and ends; one that has enough ends at the first. */
     seen.values = 0;
     assert_ok(hth_dht_get(b, &key, on_value, on_got, NULL, &get));
