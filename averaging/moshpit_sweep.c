@@ -482,7 +482,7 @@ static void look_anew(struct sweep *s)
 
 static bool may_go_on(const struct sweep *s)
 {
-    return s->look != NULL && s->reduce == NULL && s->done_rounds == 0 &&
+    return s->look != NULL && !s->listens && s->reduce == NULL && s->done_rounds == 0 &&
            s->kind == s->offer.kind && hth_moshpit_kind(s) != s->kind;
 }
 

@@ -253,6 +253,30 @@ static void counts_for_nothing(void **state)
     pit_stop(&p);
 }
 
+/* Most go on to other lines. Who listens has its own, and looks there once, whatever it hears. */
+static void looks_once(void **state)
+{
+    struct hth_match_stats before, after;
+    struct pit p;
+
+    (void)state;
+    begin(&p, 250, "9", 0, 16);
+    p.peer[8].listens = true;
+    hth_moshpit_match_stats(&p.peer[8].avg.averager, &before);
+    p.peer[8].kind_on = 1;
+    pit_offer(&p.peer[8], 7, HTH_AVG_ALL_AXES);
+    hth_world_run_for(p.world, 100 * HTH_US_PER_MS);
+    for (uint32_t i = 0; i < 8; i++) {
+        p.peer[i].kind = i < 6 ? 1 : 0;
+        p.peer[i].kind_on = i < 6 ? 0 : 1;
+        pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
+    }
+    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+    hth_moshpit_match_stats(&p.peer[8].avg.averager, &after);
+    assert_int_equal(after.looks - before.looks, 1);
+    pit_stop(&p);
+}
+
 /* ---- what it may offer --------------------------------------------------------------------- */
 
 static void offers(void **state)
@@ -306,7 +330,7 @@ int main(void)
         cmocka_unit_test(hears_a_line),    cmocka_unit_test(hears_grids),
         cmocka_unit_test(is_not_left_out), cmocka_unit_test(two_share_a_narrow_grid),
         cmocka_unit_test(is_not_missed),   cmocka_unit_test(counts_for_nothing),
-        cmocka_unit_test(offers),
+        cmocka_unit_test(offers),          cmocka_unit_test(looks_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
