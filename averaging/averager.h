@@ -58,6 +58,7 @@ struct hth_avg_offer {
     uint32_t rounds;  /* axes to go through, or HTH_AVG_ALL_AXES */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;
+    bool same; /* all shall end with the same bits (reduce.h): a gradient, not parameters */
     int64_t timeout_us; /* for all of it; 0: the averager's choice */
     uint64_t ticket;    /* the caller's own, given back in the result */
 };

@@ -179,6 +179,7 @@ static enum hth_err reduce(struct sweep *s)
                                 .count = s->offer.count,
                                 .spans = s->spans,
                                 .span_count = s->spans != NULL ? s->offer.span_count : 0,
+                                .same = s->offer.same,
                                 .share_max = s->mp->opts.share_max,
                                 .timeout_us = hth_sweep_round_us(s),
                                 .done = on_reduced,

@@ -55,6 +55,7 @@ size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_P
     m.n_segments = reply->segment_count;
     m.segments = segments.list;
     m.state = reply->state;
+    m.whole = reply->whole;
     HTH_ASSERT(hth__reduce__part_reply__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
     return hth__reduce__part_reply__pack(&m, out);
 }
@@ -148,6 +149,7 @@ enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t by
     HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
     out->weight = m->weight;
     out->state = (enum hth_part_state)m->state;
+    out->whole = m->whole;
     out->segment_count = (uint32_t)m->n_segments;
 out:
     hth__reduce__part_reply__free_unpacked(m, NULL);

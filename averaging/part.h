@@ -35,6 +35,7 @@ struct hth_part_reply {
     uint32_t missing_count;
     struct hth_segment *segments;
     uint32_t segment_count;
+    bool whole; /* narrow segments, too, are the mean itself */
     enum hth_part_state state;
 };
 

@@ -315,10 +315,10 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->members[i].nudged_us = r->members[i].moved_us = now;
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
-        r->listeners += i != o->self && member_listens(&r->members[i]);
     }
     r->count = o->count;
     r->share_max = o->share_max;
+    r->same = o->same;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
     r->hears = r->values != NULL || member_listens(&r->members[o->self]);
     r->span_count = o->spans != NULL ? o->span_count : 1;

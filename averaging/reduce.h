@@ -15,14 +15,17 @@
  *
  * fp32 parts are answered with the mean itself, one blob for all, so that all members hold the same
  * bits. Narrower formats are answered with mean - (what that member sent), in its format, which the
- * member adds to its own floats: the error of the encoding is relative to the difference.
+ * member adds to its own floats: the error of the encoding is relative to the difference, and each
+ * keeps a rounding of its own. That suits parameters. Of a gradient all must take the same step:
+ * in a round that says `same` the reducer encodes the mean once, in its own formats, and takes up
+ * what all make of that; the error is relative to the mean, and all members hold the same bits.
  *
  * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
  * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces;
  * with bandwidth 0, too, it *listens*: it asks for each part without sending one, is told the mean,
  * and is not counted by anybody: not in the cut, and nobody waits for it or judges others by it.
- * What it was told of a part that could not be had is 0, and parts_kept says so. Each reducer tells
- * it in the formats in which it sends itself, encoded once for all who listen.
+ * What it was told of a part that could not be had is 0, and parts_kept says so. It is told as all
+ * are where they hold the same bits, else in fp32.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
@@ -171,6 +174,7 @@ struct hth_reduce_opts {
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
+    bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
     double share_max; /* no share is more than so many times the mean one, whatever is claimed
                        * (shares.h): the same at all members. 0: by the claims alone */
     int64_t timeout_us;

@@ -63,6 +63,7 @@ struct apply {
     struct hth_segment *segments;
     uint32_t segment_count;
     double weight;
+    bool whole;
     bool kept;
 };
 
@@ -86,7 +87,10 @@ static void run_apply(struct hth_job *job)
         return;
     }
     const float *own = (const float *)(const void *)a->round->values->data + s->first;
-    if (!a->kept)
+    if (!a->kept && a->whole)
+        a->kept =
+            hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
+    else if (!a->kept)
         a->kept = hth_codec_answer(a->segments, a->segment_count, a->blob->data + a->offset, own,
                                    y) != HTH_OK;
     if (a->kept)
@@ -115,9 +119,9 @@ static void done_apply(struct hth_job *job, enum hth_err err)
     apply_free(a);
 }
 
-/* Takes the segments and a reference on the blob. */
+/* Takes the reply's segments, and a reference on the blob. */
 static void apply(struct send *s, struct hth_blob *blob, size_t offset,
-                  struct hth_segment *segments, uint32_t segment_count, double weight)
+                  const struct hth_part_reply *reply)
 {
     struct hth_reduce_round *r = s->round;
     struct apply *a = hth_new(struct apply);
@@ -127,9 +131,10 @@ static void apply(struct send *s, struct hth_blob *blob, size_t offset,
     a->send = s;
     a->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
     a->offset = offset;
-    a->segments = segments;
-    a->segment_count = segment_count;
-    a->weight = weight;
+    a->segments = reply->segments;
+    a->segment_count = reply->segment_count;
+    a->weight = reply->weight;
+    a->whole = reply->whole;
     a->kept = blob == NULL;
     a->job = (struct hth_job){.lane = r->reducer->opts.lane,
                               .run = run_apply,
@@ -147,7 +152,7 @@ static void apply(struct send *s, struct hth_blob *blob, size_t offset,
 
 static void keep(struct send *s)
 {
-    apply(s, NULL, 0, NULL, 0, 0);
+    apply(s, NULL, 0, &(struct hth_part_reply){.weight = 0});
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -219,7 +224,7 @@ static void on_reply(struct send *s, const struct hth_rpc_result *result)
         r->bytes_in += t->dim[0];
         r->reducer->stats.bytes_in += t->dim[0];
         hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)t->dim[0]);
-        apply(s, t->blob, t->offset, reply.segments, reply.segment_count, reply.weight);
+        apply(s, t->blob, t->offset, &reply);
     }
     give_pump(r, s->to);
 }

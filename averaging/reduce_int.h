@@ -120,7 +120,7 @@ struct own {
     uint32_t got;              /* of others */
     double weight;             /* in the mean; 0: nothing could be averaged */
     struct contribution *from; /* one per member */
-    /* What those are told who listen, where this member's formats are narrow: once for all. */
+    /* The mean in this member's formats, where they are narrow and all shall hold the same bits. */
     struct hth_blob *told; /* NULL: the mean itself */
     struct hth_segment *told_segments;
     uint32_t told_count;
@@ -179,8 +179,8 @@ struct hth_reduce_round {
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
-    uint32_t listeners;
-    bool hears; /* the mean: it has values, or listens */
+    bool hears;       /* the mean: it has values, or listens */
+    bool same;        /* as of the options */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
     struct hth_blob *values;  /* NULL: a helper, or who listens */

@@ -2,8 +2,8 @@
 /*
  * reduce_take.c: the parts that this member reduces. Contributions are kept as they came until
  * everybody's is there (or was given up); then one job adds them in the order of members, writes
- * the mean once, and encodes the answers of those who sent narrower formats. fp32 answers refer to
- * the mean itself.
+ * the mean once, and encodes the answers of those who sent narrower formats, or one for all. fp32
+ * answers refer to the mean itself.
  *
  *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are answered from the mean
  */
@@ -42,13 +42,13 @@ static bool is_sender(const struct member *m)
 /* ---- answers ------------------------------------------------------------------------------- */
 
 static void reply(struct contribution *c, struct hth_segment *segments, uint32_t segment_count,
-                  struct hth_blob *blob, size_t offset)
+                  bool whole, struct hth_blob *blob, size_t offset)
 {
     const struct own *o = c->own;
     struct hth_reduce_round *r = o->round;
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
-        .weight = o->weight, .segments = segments, .segment_count = segment_count};
+        .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
     for (uint32_t i = 0; i < r->member_count; i++) {
         if (is_sender(&r->members[i]) && !o->from[i].in)
             answer.missing[answer.missing_count++] = i;
@@ -76,18 +76,18 @@ static void let_go(struct contribution *c)
     c->with_job = false;
 }
 
-/* The mean itself; or that there is none. Who listens is told it in this member's formats. */
+/* The mean itself; or that there is none. */
 static void reply_mean(struct contribution *c)
 {
     const struct own *o = c->own;
     const struct hth_reduce_round *r = o->round;
-    if (o->told_fine && o->weight > 0 && member_listens(&r->members[c->member])) {
-        reply(c, o->told_segments, o->told_count, o->told, 0);
+    if (o->told_fine && o->weight > 0) {
+        reply(c, o->told_segments, o->told_count, true, o->told, 0);
         return;
     }
     struct hth_segment whole = {HTH_QUANT_F32, o->count, o->count * (uint32_t)sizeof(float), false};
     bool any = o->weight > 0;
-    reply(c, &whole, any ? 1 : 0, any ? r->average : NULL,
+    reply(c, &whole, any ? 1 : 0, true, any ? r->average : NULL,
           (size_t)(o->first - r->average_first) * sizeof(float));
 }
 
@@ -134,6 +134,19 @@ static const float *trusted(const struct sum *s)
     return NULL;
 }
 
+/* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
+static enum hth_err write_told(struct sum *s, float *mean)
+{
+    const struct own *o = s->own;
+    bool packed = false;
+    for (uint32_t i = 0; i < s->count; i++) {
+        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
+            packed = packed || s->plain[i].segments[k].packed;
+    }
+    HTH_TRY(hth_codec_encode(o->told_segments, o->told_count, mean, packed, o->told->data, NULL));
+    return hth_codec_decode(o->told_segments, o->told_count, o->told->data, mean);
+}
+
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
@@ -151,8 +164,7 @@ static void run_sum(struct hth_job *job)
             memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
     }
     if (!s->answers_only && o->told != NULL && s->weight > 0)
-        s->told_fine = hth_codec_encode(o->told_segments, o->told_count, mean, false, o->told->data,
-                                        NULL) == HTH_OK;
+        s->told_fine = write_told(s, mean) == HTH_OK;
     for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
         struct input *in = &s->input[i];
         bool packed = false;
@@ -183,7 +195,7 @@ static void answer_all(struct sum *s)
         struct input *in = &s->input[i];
         struct contribution *c = in->from;
         if (c->req != NULL && in->narrow && in->fine)
-            reply(c, in->segments, c->segment_count, in->answer, 0);
+            reply(c, in->segments, c->segment_count, false, in->answer, 0);
         else if (c->req != NULL)
             reply_mean(c);
         let_go(c);
@@ -260,7 +272,7 @@ static void want_answer(struct hth_reduce_round *r, struct input *in)
 {
     struct contribution *c = in->from;
     size_t bytes = 0;
-    if (c->req == NULL || !is_narrow(c))
+    if (c->req == NULL || r->same || !is_narrow(c))
         return;
     for (uint32_t i = 0; i < c->segment_count; i++)
         bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
@@ -336,7 +348,7 @@ static void sum_submit(struct sum *s, double bytes)
 
 static void answer_late(struct contribution *c)
 {
-    if (!(c->own->weight > 0) || !is_narrow(c)) {
+    if (!(c->own->weight > 0) || c->own->round->same || !is_narrow(c)) {
         reply_mean(c);
         let_go(c);
         return;
@@ -361,14 +373,13 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
     return true;
 }
 
-/* Room for what those are told who listen. Without it the mean itself will do. Like the mean it is
- * of this member's own size, and lives as long: it is not of the bytes that others make us hold,
- * which one who never asks would take from those who do. */
+/* Room for what all are told. Without it the mean itself will do. Like the mean it is of this
+ * member's own size, and lives as long: it is not of the bytes that others make us hold. */
 static bool want_told(struct own *o)
 {
     struct hth_reduce_round *r = o->round;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    if (r->listeners == 0 ||
+    if (!r->same ||
         hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
             HTH_OK ||
         !are_narrow(segments, o->told_count))

@@ -85,6 +85,7 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,
         .span_count = t->average.spans != NULL ? t->average.span_count : 0,
+        .same = true,
         .timeout_us = t->opts.share.timeout_us,
         .ticket = HTH_TICKET_GRADIENT,
     };

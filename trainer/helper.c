@@ -95,6 +95,7 @@ static void look(struct hth_helper *h, uint32_t number)
         .rounds = batch ? HTH_AVG_ALL_AXES : 1,
         .spans = h->spans,
         .span_count = h->spans != NULL ? spans : 0,
+        .same = !params,
         .timeout_us = h->share.timeout_us,
         .ticket = number,
     };

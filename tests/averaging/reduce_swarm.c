@@ -160,6 +160,7 @@ void peer_start(struct peer *p)
         .count = s->count,
         .spans = s->spans,
         .span_count = s->span_count,
+        .same = s->same,
         .share_max = s->share_max,
         .timeout_us = s->timeout_us,
         .done = on_done,

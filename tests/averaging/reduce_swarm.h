@@ -43,7 +43,8 @@ struct swarm {
     const struct hth_avg_span *spans; /* NULL: fp32 */
     uint32_t span_count;
     int64_t timeout_us;
-    double share_max; /* of the rounds' options */
+    bool same;        /* of the rounds' options */
+    double share_max; /* likewise */
     uint8_t group;    /* of the next round */
     uint32_t absent;  /* bits: members that the next group is without */
 };

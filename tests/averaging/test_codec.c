@@ -377,7 +377,8 @@ static void test_part_message(void **state)
 static void test_reply_message(void **state)
 {
     uint8_t bytes[HTH_PART_BYTES_MAX];
-    struct hth_part_reply reply = {.weight = 3.5, .missing_count = 3, .state = HTH_PART_WORKING};
+    struct hth_part_reply reply = {
+        .weight = 3.5, .missing_count = 3, .whole = true, .state = HTH_PART_WORKING};
     struct hth_part_reply back;
     (void)state;
     reply.missing[0] = 0;
@@ -388,6 +389,7 @@ static void test_reply_message(void **state)
     assert_true(back.weight == 3.5);
     assert_int_equal(back.missing_count, 3);
     assert_memory_equal(back.missing, reply.missing, 3 * sizeof(uint32_t));
+    assert_true(back.whole);
     assert_int_equal(back.state, HTH_PART_WORKING);
     hth_part_reply_clear(&back);
     reply.missing[1] = 0;

@@ -121,6 +121,83 @@ static void test_mixed(void **state)
     swarm_free(&s);
 }
 
+/* ||x - mean|| / ||mean|| */
+static double error_of(const struct peer *p)
+{
+    double lost = 0, was = 0;
+    for (uint64_t i = 0; i < p->swarm->count; i++) {
+        double mean = mean_of(p->swarm, ALL, i), d = (double)average_of(p)[i] - mean;
+        lost += d * d;
+        was += mean * mean;
+    }
+    return sqrt(lost / was);
+}
+
+/* All hold the same bits: who reduces and who is a client, who sends narrow values and who (the
+ * last) does not. */
+static void run_same(enum hth_quant_format format, double most, bool slow_line, double clip)
+{
+    struct swarm s;
+    struct hth_avg_span span = {200000, format};
+    swarm_defaults(&s);
+    s.same = true;
+    s.reducer_opts.link_bytes_per_s = slow_line ? 10e6 : 0;
+    s.reducer_opts.clip = clip;
+    swarm_new(&s, 3, 5, 200000);
+    s.member[1].bandwidth = 0;
+    swarm_roles(&s);
+    for (uint32_t i = 0; i < s.n; i++) {
+        s.spans = i < 4 ? &span : NULL;
+        s.span_count = i < 4;
+        peer_start(&s.peer[i]);
+    }
+    swarm_run(&s);
+    for (uint32_t i = 0; i < s.n; i++) {
+        check_calm(&s.peer[i]);
+        assert_memory_equal(average_of(&s.peer[i]), average_of(&s.peer[0]),
+                            s.count * sizeof(float));
+    }
+    if (clip == 0)
+        assert_true(error_of(&s.peer[0]) < most);
+    swarm_free(&s);
+}
+
+static void test_same(void **state)
+{
+    static const struct {
+        enum hth_quant_format format;
+        double most;
+    } cases[] = {{HTH_QUANT_F32, 1e-6},  {HTH_QUANT_F16, 1e-3},      {HTH_QUANT_BF16, 8e-3},
+                 {HTH_QUANT_INT8, 3e-2}, {HTH_QUANT_DYNAMIC8, 4e-2}, {HTH_QUANT_UNIFORM8, 1e-1}};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        run_same(cases[i].format, cases[i].most, false, 0);
+        run_same(cases[i].format, cases[i].most, true, 0);
+        run_same(cases[i].format, cases[i].most, false, 2);
+    }
+}
+
+/* One answer for all is no larger than one for each. */
+static void test_same_is_no_wider(void **state)
+{
+    uint64_t bytes[2];
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        struct swarm s;
+        struct hth_avg_span span = {200000, HTH_QUANT_INT8};
+        swarm_defaults(&s);
+        s.same = same == 1;
+        s.spans = &span;
+        s.span_count = 1;
+        swarm_new(&s, 3, 4, 200000);
+        swarm_start(&s);
+        swarm_run(&s);
+        bytes[same] = s.peer[0].result.bytes_out;
+        swarm_free(&s);
+    }
+    assert_int_equal(bytes[1], bytes[0]);
+}
+
 /* A slow line: 16-bit parts are packed. The same mean, fewer bytes. */
 static void test_packed(void **state)
 {
@@ -386,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),          cmocka_unit_test(test_large),
         cmocka_unit_test(test_formats),        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_same),           cmocka_unit_test(test_same_is_no_wider),
         cmocka_unit_test(test_packed),         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_server),         cmocka_unit_test(test_early),
         cmocka_unit_test(test_rounds_at_once), cmocka_unit_test(test_ghosts),
