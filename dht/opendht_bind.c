@@ -11,10 +11,12 @@
  * Nobody is reached there. But OpenDHT 2.4 without one of both families gives every listen the
  * token of one that failed, though it listens: no cancel ends it then, and each key that was ever
  * watched is asked for again and again, and what comes is kept, until the program ends.
+ * Where IPv6 is turned off there is no loopback either, and "any address" is none.
  */
 #define _DEFAULT_SOURCE /* syscall */
 #include "dht/opendht_bind.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,6 +58,10 @@ static int bind6(int fd, const struct sockaddr *sa, socklen_t len)
         in6.sin6_addr = in6addr_loopback;
         in6.sin6_port = 0;
     }
+    int err = kernel_bind(fd, (struct sockaddr *)&in6, len);
+    if (err == 0 || wanted->family == 6 || errno != EADDRNOTAVAIL)
+        return err;
+    in6.sin6_addr = in6addr_any;
     return kernel_bind(fd, (struct sockaddr *)&in6, len);
 }
 
