@@ -523,8 +523,10 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
     struct own *o = &r->owns[part->part - r->members[r->self].first_part];
     struct contribution *c = &o->from[member];
     watch_progress(r, member);
-    /* Who is slow to listen is told the rest as long as it asks, within the round's time. */
-    if (r->state == ROUND_LINGERING && member_listens(&r->members[member]))
+    /* Who is slow to listen is told the rest as long as it asks, within the round's time; what it
+     * is refused keeps nothing. */
+    if (r->state == ROUND_LINGERING && member_listens(&r->members[member]) &&
+        c->answers < ANSWERS_MAX)
         r->linger_until_us =
             HTH_MAX(r->linger_until_us,
                     HTH_MIN(r->end_us, hth_now_us(r->reducer->env) + r->reducer->opts.linger_us));

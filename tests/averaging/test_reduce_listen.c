@@ -340,6 +340,28 @@ static void asks_again_and_again(void **state)
     swarm_free(&s);
 }
 
+/* Nor does it keep the round's values by that: they go when it has been told all it may be. */
+static void holds_no_round(void **state)
+{
+    struct hth_reducer_stats stats;
+    struct swarm s;
+    (void)state;
+    swarm_defaults(&s);
+    listening(&s, 35, 3, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i != 1)
+            peer_start(&s.peer[i]);
+    }
+    swarm_run(&s);
+    for (int i = 0; i < 10; i++) {
+        (void)ask(&s, 0);
+        hth_world_run_for(s.world, HTH_US_PER_S);
+    }
+    hth_reducer_stats(s.peer[0].reducer, &stats);
+    assert_int_equal(stats.lingering_now, 0);
+    swarm_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +369,7 @@ int main(void)
         cmocka_unit_test(holds_no_budget), cmocka_unit_test(is_not_missed),
         cmocka_unit_test(is_no_measure),   cmocka_unit_test(may_be_slow),
         cmocka_unit_test(a_reducer_dies),  cmocka_unit_test(asks_again_and_again),
+        cmocka_unit_test(holds_no_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
