@@ -106,7 +106,7 @@
 #define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
 #define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
 #define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
-#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer, and as many that linger */
+#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer; few linger (LINGERING_MAX) */
 #define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
 #define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
 #define HTH_AVG_EARLY_SHARE           4    /* of their bytes, one peer has one in so many */
