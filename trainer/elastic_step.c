@@ -91,15 +91,15 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
     };
 }
 
-/* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
- * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
- * lines of the step. */
 /* Something went wrong: batches are not cut close for a while. */
 static void spare(struct hth_trainer *t)
 {
     t->batch.spares_until = t->stats.updates + 1 + SPARE_STEPS;
 }
 
+/* Soon, so that the times in which two peers look overlap, and after a random time, so that they do
+ * not miss each other in step. Others are told, and expect us. Whoever failed meets in the first
+ * lines of the step. */
 static void try_again(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
