@@ -328,10 +328,11 @@ static bool is_later_one_there(const struct hth_trainer *t)
     return false;
 }
 
-/* Who has a later state and looks, too, will be there within as long. */
-static bool looks_on(const struct hth_trainer *t)
+/* For as long since it began, or since nobody is left who has the run's state. Who has a later one
+ * and looks, too, will be there within as long. */
+static bool looks_on(const struct hth_trainer *t, int64_t since_us)
 {
-    int64_t us = hth_now_us(t->env) - t->newcomer.since_us, look_us = t->opts.share.look_us;
+    int64_t us = hth_now_us(t->env) - since_us, look_us = t->opts.share.look_us;
 
     return us < look_us || (us < 2 * look_us && is_later_one_there(t));
 }
@@ -346,7 +347,7 @@ static void look(struct hth_trainer *t)
     /* Who is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + slack)
         fetch(t);
-    else if (live == 0 && looks_on(t))
+    else if (live == 0 && looks_on(t, t->newcomer.since_us))
         hth_timer_set(t->env, n->timer, POLL_US);
     else if (live == 0 && is_another_run(t))
         hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
@@ -432,8 +433,7 @@ static void wait_for_state(struct hth_trainer *t)
     if (n->alone_since_us == 0)
         n->alone_since_us = now;
     /* Who yields was in step, and may be ahead of those to whom it does. */
-    if ((!n->was_ready || n->yields_to.step != 0) &&
-        now - n->alone_since_us < t->opts.share.look_us)
+    if ((!n->was_ready || n->yields_to.step != 0) && looks_on(t, n->alone_since_us))
         return;
     if (n->yields_to.step != 0)
         doubt_who_is_followed(t, "does not come to ours");

@@ -6,11 +6,13 @@
 #include "support/test.h"
 #include "trainer/crew.h"
 
-#define S       HTH_US_PER_S
-#define MS      HTH_US_PER_MS
-#define CRASHED 99
-#define NEWEST  90
-#define ENOUGH  130
+#define S         HTH_US_PER_S
+#define MS        HTH_US_PER_MS
+#define CRASHED   99
+#define NEWEST    90
+#define ENOUGH    130
+
+#define NOTES_END (30 * S) /* nobody has a note any more */
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
@@ -18,7 +20,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->checkpoint_every = i == 0 ? 10 : 50;
 }
 
-static struct crew_scene *crashed(uint64_t seed, uint32_t members)
+static struct crew_scene *crashed(uint64_t seed, uint32_t members, int64_t down_us)
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
     struct crew_scene *s;
@@ -35,7 +37,7 @@ static struct crew_scene *crashed(uint64_t seed, uint32_t members)
     crew_scene_run(s, 0, CRASHED, 300 * S);
     for (uint32_t i = 0; i < members; i++)
         hth_node_crash(hth_crew_node(s->crew, i), HTH_CRASH_RESET);
-    hth_world_run_for(s->world, 30 * S);
+    hth_world_run_for(s->world, down_us);
     memset(s->stats, 0, sizeof(s->stats));
     return s;
 }
@@ -53,9 +55,9 @@ static void run_on(struct crew_scene *s, int64_t since_us)
 
 /* All come back at once, and nobody takes a step from an older one. (The newest once stood still
  * for half a minute while the others did those steps again, and then trained alone.) */
-static void check_together(uint64_t seed, uint32_t members)
+static void check_together(uint64_t seed, uint32_t members, int64_t down_us)
 {
-    struct crew_scene *s = crashed(seed, members);
+    struct crew_scene *s = crashed(seed, members, down_us);
     int64_t since_us = hth_world_now_us(s->world);
 
     for (uint32_t i = 0; i < members; i++)
@@ -72,16 +74,26 @@ static void check_together(uint64_t seed, uint32_t members)
 static void test_together(void **state)
 {
     (void)state;
-    check_together(7, 3);
-    check_together(9, 3);
-    check_together(7, 6);
+    check_together(7, 3, NOTES_END);
+    check_together(9, 3, NOTES_END);
+    check_together(7, 6, NOTES_END);
+}
+
+/* The notes of before the crash are still there: everybody asks for the state of those who wrote
+ * them, until they say that they look, too. */
+static void test_notes_of_before(void **state)
+{
+    (void)state;
+    check_together(7, 3, 2 * S);
+    check_together(9, 3, 10 * S);
+    check_together(7, 6, 2 * S);
 }
 
 /* The newest comes when the others are about to go on without it. It yields to them, who are behind
  * it; it once asked for a state that is not behind, which none of them had. */
 static void test_newest_is_late(void **state)
 {
-    struct crew_scene *s = crashed(9, 3);
+    struct crew_scene *s = crashed(9, 3, NOTES_END);
     int64_t since_us;
 
     (void)state;
@@ -99,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_together),
+        cmocka_unit_test(test_notes_of_before),
         cmocka_unit_test(test_newest_is_late),
     };
 
