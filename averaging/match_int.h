@@ -173,8 +173,8 @@ uint32_t hth_look_at(const struct hth_look *look);
 bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id);
 struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX, or of those
- * who listen HTH_AVG_LISTENERS_MAX, that come before it. Such a one may make room: it is gone then.
- */
+ * who listen HTH_AVG_LISTENERS_MAX, that come before it. Such a one may make room: it is gone then;
+ * so is who was known in another mode, and finds no room in this one. */
 struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode);
 void hth_look_forget(struct hth_look *look, struct looker *l);

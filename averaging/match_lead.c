@@ -316,8 +316,10 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
 static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint32_t groups,
                      uint32_t contributors, uint32_t *to)
 {
-    uint32_t dealt[HTH_AVG_LISTENER + 1] = {0}, in = 0;
+    uint32_t dealt[HTH_AVG_LISTENER + 1] = {0}, all_helpers = 0, in = 0;
 
+    for (uint32_t i = 0; i < count; i++) /* who joined as one and declared more may come last */
+        all_helpers += members[i].mode == HTH_AVG_HELPER;
     contributors = HTH_MIN(contributors, groups * HTH_AVG_MEMBERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         bool brings = hth_avg_mode_brings(members[i].mode);
@@ -327,7 +329,7 @@ static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint3
 
         if (members[i].mode == HTH_AVG_HELPER)
             most = helpers;
-        helpers = HTH_MIN(helpers, hth_avg_group_size(dealt[HTH_AVG_HELPER], groups, g));
+        helpers = HTH_MIN(helpers, hth_avg_group_size(all_helpers, groups, g));
         if (members[i].mode == HTH_AVG_LISTENER)
             most = HTH_MIN(hth_match_listeners_max(most), left - helpers);
         to[i] = k / groups < most ? g : groups;

@@ -118,24 +118,28 @@ struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                             enum hth_avg_mode mode)
 {
     struct looker *l = hth_look_find(look, id);
+    struct hth_hash mark;
 
-    if (l == NULL) {
-        struct hth_hash mark;
-
-        mark_of(look, id, &mark);
-        if (!hth_avg_mode_brings(mode) && !make_room(look, mode, &mark, id))
-            return NULL;
-        if (look->count >= HTH_AVG_LOOKERS_MAX)
-            return NULL;
+    if (l != NULL && l->mode == mode)
+        return l;
+    mark_of(look, id, &mark);
+    if (!hth_avg_mode_brings(mode) && !make_room(look, mode, &mark, id)) {
+        if (l != NULL) { /* what it was, it says itself that it is not any more */
+            hth_lead_turn_away(l);
+            hth_look_forget(look, l);
+        }
+        return NULL;
+    }
+    if (l == NULL && look->count >= HTH_AVG_LOOKERS_MAX)
+        return NULL;
+    if (l != NULL) {
+        take_out(look, l);
+    } else {
         l = hth_new(struct looker);
         l->look = look;
         l->id = *id;
         l->seen_us = hth_now_us(look->match->env);
         l->mark = mark;
-    } else if (l->mode == mode) {
-        return l;
-    } else {
-        take_out(look, l);
     }
     l->mode = mode;
     put_in(look, l);

@@ -770,6 +770,7 @@ static void too_many_helpers(void **state)
     struct crowd c;
     struct hth_join helper, trainer;
     const struct raw *held;
+    struct planted p;
 
     (void)state;
     order_start(&c, 18);
@@ -792,6 +793,14 @@ static void too_many_helpers(void **state)
     plant_many(&c, HTH_AVG_HELPER, HTH_AVG_HELPERS_MAX, 1);
     hth_world_run_for(c.world, 140 * HTH_US_PER_MS);
     assert_int_equal(held->reason, HTH_AVG_FULL);
+    /* Nor does who came as a trainer find room as one. */
+    assert_int_equal(c.mate[0].look->count, HTH_AVG_HELPERS_MAX + 1);
+    planted_mode = HTH_AVG_HELPER;
+    make_note(&c.mate[2], 0, &p);
+    planted_mode = HTH_AVG_TRAINER;
+    plant(&c.mate[2], &p);
+    hth_world_run_for(c.world, 140 * HTH_US_PER_MS);
+    assert_int_equal(c.mate[0].look->count, HTH_AVG_HELPERS_MAX);
     hth_look_cancel(c.mate[0].look);
     c.mate[0].look = NULL;
     uproot();
@@ -869,6 +878,44 @@ static void helpers_that_say_trainers(void **state)
     crowd_stop(&c);
 }
 
+/* So many more who joined and are ready in that mode, and stand in the order where others do. */
+static void seat(struct hth_look *look, uint32_t count, enum hth_avg_mode joined,
+                 enum hth_avg_mode declared)
+{
+    static uint32_t name;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct hth_peer_id id = {{0}};
+        struct looker *l;
+
+        hth_store_u32le(id.b, ++name);
+        l = hth_look_get(look, &id, declared);
+        l->joined = l->ready = true;
+        l->until_us = l->left_us = hth_now_us(look->match->env) + 10 * HTH_US_PER_S;
+        l->self = (struct hth_avg_member){
+            .id = id, .mode = joined, .weight = hth_avg_mode_brings(joined), .nonce = name};
+    }
+}
+
+/* Clients fill most of a group that only one can lead; helpers have the rest, and listeners none,
+ * though they declare something that comes first in the order. */
+static void listeners_that_say_trainers(void **state)
+{
+    struct crowd c;
+
+    (void)state;
+    order_start(&c, 20);
+    c.mate[1].absent = c.mate[2].absent = true;
+    crowd_look(&c.mate[0]);
+    seat(c.mate[0].look, 60, HTH_AVG_LISTENER, HTH_AVG_TRAINER);
+    seat(c.mate[0].look, 60, HTH_AVG_HELPER, HTH_AVG_HELPER);
+    seat(c.mate[0].look, 199, HTH_AVG_CLIENT, HTH_AVG_CLIENT);
+    assert_true(crowd_run(&c, HTH_US_PER_S));
+    assert_int_equal(c.mate[0].result.reason, HTH_AVG_OK);
+    assert_int_equal(c.mate[0].group->count, HTH_AVG_MEMBERS_MAX);
+    crowd_stop(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -888,6 +935,7 @@ int main(void)
         cmocka_unit_test(too_many_helpers),
         cmocka_unit_test(too_many_listeners),
         cmocka_unit_test(helpers_that_say_trainers),
+        cmocka_unit_test(listeners_that_say_trainers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
