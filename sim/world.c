@@ -204,20 +204,24 @@ static void tell_timer(const struct hth_world *w, const struct sim_event *e, uin
         w->timer_ahead(timer->arg, step);
 }
 
+/* Of a stream that its owner let go there is none. */
+static void fetch_owner(const void *arg)
+{
+    __builtin_prefetch(arg);
+    __builtin_prefetch((const void *)((uintptr_t)arg + 64));
+}
+
 static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
 {
     if (e->kind == SIM_TIMER) {
         tell_timer(w, e, 0);
     } else if (e->kind == SIM_ARRIVE) {
-        const char *arg = reader_of(e)->arg;
-        __builtin_prefetch(arg);
-        __builtin_prefetch(arg + 64);
+        fetch_owner(reader_of(e)->arg);
     } else if (e->kind == SIM_HANDSHAKE) {
         const struct sim_conn *conn = HTH_CONTAINER(e, const struct sim_conn, handshake);
         __builtin_prefetch(conn->end[0].node);
         __builtin_prefetch(conn->end[1].node);
-        __builtin_prefetch(conn->end[0].arg);
-        __builtin_prefetch((const char *)conn->end[0].arg + 64);
+        fetch_owner(conn->end[0].arg);
     } else if (e->kind == SIM_PUSH) {
         sim_dht_push_next(w, e, 0);
     }
