@@ -73,13 +73,14 @@ static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
 }
 
 /* Trainers whose values are in all parts of this round's average. Who was left out of some may be
- * in another one. */
+ * in another one; in parts that kept local values is nobody but this member. */
 static uint32_t heads_of(const struct hth_avg_group *g, const struct hth_reduce_result *r)
 {
     uint32_t heads = 0;
 
     for (uint32_t i = 0; i < g->count; i++) {
-        bool counts = g->member[i].weight > 0 && r->fates[i].parts_missing == 0;
+        bool counts = g->member[i].weight > 0 && r->fates[i].parts_missing == 0 &&
+                      (r->parts_kept == 0 || i == g->self);
 
         for (uint32_t j = 0; j < i && counts && g->member[i].origin != 0; j++)
             counts = g->member[j].origin != g->member[i].origin || g->member[j].weight == 0 ||
