@@ -340,14 +340,17 @@ static enum hth_err make_room(struct hth_roster *r)
     return HTH_OK;
 }
 
-/* What it told us later than the note was issued is newer than the note. */
-static uint64_t step_of(const struct hth_roster *r, const struct hth_roster_peer *p,
+/* What it told us later than the note was issued is newer than the note. Who has no state may go on
+ * from an earlier step than it was at. */
+static uint64_t step_of(const struct hth_roster *r, struct hth_roster_peer *p,
                         const struct hth_roster_note *note, int64_t issued_us)
 {
     int64_t age_us = hth_wall_us(r->env) - issued_us + HTH_CLOCK_SKEW_MAX_US;
     bool newer = p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= age_us;
 
-    return newer ? HTH_MAX(p->step, hth_roster_taken(note)) : hth_roster_taken(note);
+    if (!newer || (note->flags & HTH_ROSTER_BOOTSTRAPPING) != 0)
+        p->told = 0;
+    return HTH_MAX(p->told, hth_roster_taken(note));
 }
 
 /* As the board has it. */
@@ -464,8 +467,9 @@ void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64
         p->missed = p->mute = false;
         hth_roster_judge(r, p);
     }
-    if (step > p->step) {
-        p->step = HTH_MIN(step, HTH_AVG_STEP_MAX);
+    p->told = HTH_MAX(p->told, HTH_MIN(step, HTH_AVG_STEP_MAX));
+    if (p->told > p->step) {
+        p->step = p->told;
         hth_roster_tell_change(r);
     }
 }

@@ -64,6 +64,7 @@ struct hth_roster_peer {
     bool doubted; /* it does not count now: hth_roster_doubt, _miss, _deaf */
     int64_t spoke_us; /* last, over its own connection; 0: never, there are only its notes */
     /* private: */
+    uint64_t told; /* the latest step that it told us itself; 0: none, or it is not believed now */
     bool missed, apart, mute;
     uint32_t doubts;
     bool kept; /* its note is over, and it speaks */

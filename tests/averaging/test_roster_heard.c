@@ -330,6 +330,27 @@ static void the_later_step_counts(void **state)
     stop(&s);
 }
 
+/* Who takes up a state of an earlier step than it was at, and speaks all the time. */
+static void who_goes_back_is_there(void **state)
+{
+    struct swarm s;
+
+    (void)state;
+    start(&s, 5);
+    hth_roster_set_progress(s.roster[1], 9, 0, 30);
+    hth_world_run_for(s.world, 2 * S);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 9);
+    hth_roster_set_flags(s.roster[1], HTH_ROSTER_BOOTSTRAPPING);
+    hth_world_run_for(s.world, S);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 0);
+    assert_int_equal(seen_by_first(&s, 1)->step, 9);
+    hth_roster_set_flags(s.roster[1], 0);
+    hth_roster_set_progress(s.roster[1], 5, 0, 30);
+    hth_world_run_for(s.world, S);
+    assert_int_equal(seen_by_first(&s, 1)->step, 5);
+    stop(&s);
+}
+
 static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
 {
     struct hth_roster_note note = {.addr = {.family = 4, .port = 1}, .schema = 7};
@@ -400,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_late_note),
         cmocka_unit_test(a_goodbye_counts),
         cmocka_unit_test(the_later_step_counts),
+        cmocka_unit_test(who_goes_back_is_there),
         cmocka_unit_test(kept_ones_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
