@@ -54,9 +54,9 @@ static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers
 
 static bool is_winner(void *arg, const struct hth_roster_peer *p)
 {
-    const struct hth_trainer *t = arg;
+    const struct hth_mark *winner = &((const struct hth_trainer *)arg)->newcomer.yields_to;
 
-    return hth_lineage_may_be(&p->note.marks, &t->newcomer.yields_to);
+    return winner->mark == 0 || hth_lineage_may_be(&p->note.marks, winner);
 }
 
 /* Whose word it is that there is a state to fetch: it says a later step, or shows the parameters
@@ -245,13 +245,16 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         hth_timer_set(t->env, n->timer, 0);
 }
 
-/* Later than ours; where most others have other parameters, one of those, though we may be ahead.
- */
+/* Later than ours; where most others have other parameters, one of those, though we may be ahead:
+ * not much older than what they have, for that would be too late. */
 static uint64_t step_wanted(const struct hth_trainer *t)
 {
     uint64_t winner = t->newcomer.yields_to.step;
 
-    return winner != 0 ? HTH_MIN(t->stats.updates, winner) : t->stats.updates + 1;
+    if (winner == 0)
+        return t->stats.updates + 1;
+    return HTH_MIN(t->stats.updates,
+                   hth_roster_reached(t->opts.share.roster, winner, HTH_BATCH_AHEAD_ONE_IN, 1));
 }
 
 static void fetch(struct hth_trainer *t)
@@ -337,20 +340,36 @@ static bool looks_on(const struct hth_trainer *t, int64_t since_us)
     return us < look_us || (us < 2 * look_us && is_later_one_there(t));
 }
 
+/* The run was taken up again from an older checkpoint than ours, and those who did so don't come to
+ * it: they believe no single one that is far ahead. */
+static void yield_to_all(struct hth_trainer *t, uint64_t step)
+{
+    HTH_LOG(
+        t->env, HTH_WARN, HTH_SUB_TRAIN,
+        "all others are at step %llu or before, and this checkpoint is of step %llu: takes theirs",
+        (unsigned long long)step, (unsigned long long)t->stats.updates);
+    t->stats.share.yields++;
+    t->newcomer.yields_to = (struct hth_mark){.step = 1};
+    fetch(t);
+}
+
 static void look(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     uint64_t slack = t->opts.share.mode == HTH_SHARE_LOCAL ? HTH_SHARE_LAG_LOCAL : 0;
     uint64_t step;
     uint32_t live = others(t, &step);
+    bool ahead = t->batch.on && step > 0 && step < t->stats.updates; /* of all others */
 
     /* Who is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + slack)
         fetch(t);
-    else if (live == 0 && looks_on(t, t->newcomer.since_us))
+    else if ((live == 0 || ahead) && looks_on(t, n->since_us))
         hth_timer_set(t->env, n->timer, POLL_US);
     else if (live == 0 && is_another_run(t))
         hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
+    else if (ahead && live > 1)
+        yield_to_all(t, step);
     else
         ready(t);
 }

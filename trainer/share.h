@@ -31,14 +31,16 @@
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; so it would where all who train have other settings
  * (terms.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
- * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins. Whose
- * state is of no use is doubted and does not count; if its bytes are of another version of this
- * program, and nobody else has one, it ends with E_VERSION.
- * In a BATCH run, who fell behind does the same, and who has other parameters than most
- * (lineage.h); meanwhile it hears the others' averages, and takes those steps on top. To whom
- * these, too, come too late again and again, that one takes part with the last state,
- * approximately, until an average of parameters makes it what the others are; where there are none
- * it goes on fetching, and says so. Everybody else with state hands it out.
+ * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins; of those
+ * who come back together the latest checkpoint is the run. Whose state is of no use is doubted and
+ * does not count; if its bytes are of another version of this program, and nobody else has one, it
+ * ends with E_VERSION.
+ * In a BATCH run, who fell behind does the same, who comes back with a later checkpoint than two
+ * and all others are at, and who has other parameters than most (lineage.h); meanwhile it hears the
+ * others' averages, and takes those steps on top. To whom these, too, come too late again and
+ * again, that one takes part with the last state, approximately, until an average of parameters
+ * makes it what the others are; where there are none it goes on fetching, and says so. Everybody
+ * else with state hands it out.
  *
  * Private to the loop thread; the trainer owns all of it.
  */

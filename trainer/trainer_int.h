@@ -193,7 +193,7 @@ struct hth_newcomer {
     enum hth_err no_use; /* of the last state that was of no use */
     uint64_t updates, samples, steps;
     struct hth_lineage lineage;
-    struct hth_mark yields_to; /* step 0: to nobody, it is behind */
+    struct hth_mark yields_to; /* step 0: to nobody, it is behind; mark 0: to all */
     uint32_t overtaken;        /* states in a row that came too late */
     uint32_t goes;             /* without one, since the last of them */
     bool approximate;          /* goes on at a step whose parameters it has not quite */
