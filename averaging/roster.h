@@ -172,6 +172,8 @@ void hth_roster_met(struct hth_roster *roster, uint32_t heads);
 /* The population that grids and quorums are for. Words cost nothing: where it is known how many an
  * average has, it is a quarter more at most, but two. So newcomers count when they have come. */
 uint32_t hth_roster_present(const struct hth_roster *roster);
+/* False where it is known that averages have fewer than those whose samples count. */
+bool hth_roster_all_come(const struct hth_roster *roster);
 /* The highest step that one in `one_in` of those seen that take part, this peer among them, and at
  * least `least` others have reached, if above `above`; else `above`: fewer move nothing. */
 uint64_t hth_roster_reached(const struct hth_roster *roster, uint64_t above, uint32_t one_in,

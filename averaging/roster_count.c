@@ -100,6 +100,15 @@ uint32_t hth_roster_present(const struct hth_roster *r)
     return HTH_MIN(all, HTH_MAX(heads + heads / MET_MORE, 2u));
 }
 
+bool hth_roster_all_come(const struct hth_roster *r)
+{
+    uint32_t all = hth_roster_self_counts(r);
+
+    for (uint32_t i = 0; i < r->count; i++)
+        all += hth_roster_counts(r, r->peers[i]) && !r->peers[i]->apart;
+    return r->met.heads_before == 0 || all <= HTH_MAX(r->met.heads, r->met.heads_before);
+}
+
 /* ---- doubts ---------------------------------------------------------------------------------- */
 
 bool hth_roster_counts(const struct hth_roster *r, const struct hth_roster_peer *p)

@@ -135,8 +135,9 @@ static bool owes(const struct hth_trainer *t)
 /* Only what lands before the batch is full. Who is alike lands at the same moment, and all would
  * leave it to the others, or all make one too many: as many go on as it takes, in an order that is
  * another one for each step. That leaves nothing to spare. So where a batch was short lately, as
- * somebody is gone whose words are still there, or a try failed, it errs by LANDS_LATE, and rather
- * all make one too many. Nobody waits for long for others who don't make it full. */
+ * somebody is gone whose words are still there, or a try failed, and where more are said to be
+ * there than come, it errs by LANDS_LATE, and rather all make one too many. Nobody waits for long
+ * for others who don't make it full. */
 static bool is_wanted(const struct hth_trainer *t, const struct hth_roster_batch *all,
                       uint64_t ours, double rate)
 {
@@ -146,7 +147,8 @@ static bool is_wanted(const struct hth_trainer *t, const struct hth_roster_batch
 
     if (idle_us > IDLE_MAX * apart_us)
         return true;
-    if (t->opts.share.roster == NULL || t->stats.updates < t->batch.spares_until)
+    if (t->opts.share.roster == NULL || t->stats.updates < t->batch.spares_until ||
+        !hth_roster_all_come(t->opts.share.roster))
         return (t->training + 1 - LANDS_LATE) * apart_us <= (double)all->eta_us;
     return (double)ours + hth_roster_batch_before(t->opts.share.roster, gather_step(t),
                                                   closes_at(t), lands_us, (int64_t)apart_us) <

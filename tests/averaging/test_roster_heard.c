@@ -241,13 +241,20 @@ static void averages_tell_how_many_come(void **state)
     assert_int_equal(hth_roster_present(s.roster[0]), PEERS);
     average(&s, 2, 4);
     assert_int_equal(hth_roster_present(s.roster[0]), PEERS); /* they may be late */
+    assert_true(hth_roster_all_come(s.roster[0]));
     average(&s, 2, 1);
     assert_int_equal(hth_roster_present(s.roster[0]), 2);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), PEERS);
+    assert_false(hth_roster_all_come(s.roster[0]));
+    hth_roster_apart(s.roster[0], id_of(&s, 1)); /* who came was another one */
+    assert_true(hth_roster_all_come(s.roster[0]));
     average(&s, 1, 4);
     assert_int_equal(hth_roster_present(s.roster[0]), 2);
+    hth_roster_heard(s.roster[0], id_of(&s, 1), 0);
+    assert_false(hth_roster_all_come(s.roster[0]));
     average(&s, 3, 1);
     assert_int_equal(hth_roster_present(s.roster[0]), 3);
+    assert_true(hth_roster_all_come(s.roster[0]));
     average(&s, 8, 1);
     assert_int_equal(hth_roster_present(s.roster[0]), PEERS);
     stop(&s);

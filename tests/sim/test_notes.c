@@ -277,21 +277,29 @@ static void samples_of_nobody(void **state)
     }
 }
 
-/* Updates, or rounds, in each of two minutes, from when the key comes. */
-static void two_minutes(enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
-                        uint64_t out[2])
+/* Updates and rounds in each of so many minutes, from when the keys come. */
+static void minutes(uint64_t seed, enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                    int count, uint64_t *updates, uint64_t *rounds)
 {
-    uint64_t updates, rounds;
+    uint64_t begin[2];
     struct play p;
 
     leaves_s = 1000;
-    play_new(&p, 4, mode, trainers, writers);
-    go_on(&p, comes_s, &updates, &rounds);
-    for (int i = 0; i < 2; i++) {
-        go_on(&p, 60, &updates, &rounds);
-        out[i] = mode == HTH_SHARE_BATCH ? updates : rounds;
-    }
+    play_new(&p, seed, mode, trainers, writers);
+    go_on(&p, comes_s, &begin[0], &begin[1]);
+    for (int i = 0; i < count; i++)
+        go_on(&p, 60, &updates[i], &rounds[i]);
     play_free(&p);
+}
+
+/* Updates, or rounds, in each of two minutes. */
+static void two_minutes(enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                        uint64_t out[2])
+{
+    uint64_t updates[2], rounds[2];
+
+    minutes(4, mode, trainers, writers, 2, updates, rounds);
+    memcpy(out, mode == HTH_SHARE_BATCH ? updates : rounds, sizeof(updates));
 }
 
 /* Who is only said to take part, or to be a few steps ahead, by a key that never speaks, costs so
@@ -402,7 +410,9 @@ static void few_and_more_who_never_come(void **state)
 }
 
 /* A run that is under way knows how many come to its averages: keys that are there, and never come,
- * neither size its grid nor are in its quorums. */
+ * neither size its grid nor are in its quorums, and where their samples are believed batches are
+ * not cut close. Counted in steps: while more samples are gathered for a second average of a step,
+ * more micro-batches land. */
 static void what_comes_is_known(void **state)
 {
     static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}, {9, 18, 3}};
@@ -411,17 +421,20 @@ static void what_comes_is_known(void **state)
     what = PRESENCE;
     comes_s = 40;
     for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
-        uint64_t usual[2], with[2];
+        uint64_t updates[2], usual[2], with[2];
 
         group = crowds[i][2];
         listens = false;
-        two_minutes(HTH_SHARE_BATCH, crowds[i][0], 0, usual);
+        minutes(4, HTH_SHARE_BATCH, crowds[i][0], 0, 2, updates, usual);
         listens = true;
-        two_minutes(HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], with);
-        print_message("%u trainers%s under way, and %u keys: %llu and %llu of %llu\n", crowds[i][0],
-                      group > 0 ? " on a grid" : "", crowds[i][1], (unsigned long long)with[0],
-                      (unsigned long long)with[1], (unsigned long long)usual[1]);
-        assert_true(with[0] > usual[0] * 4 / 5 && with[1] > usual[1] * 19 / 20);
+        minutes(4, HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], 2, updates, with);
+        print_message("%u trainers%s under way, and %u keys: %llu and %llu steps of %llu and "
+                      "%llu\n",
+                      crowds[i][0], group > 0 ? " on a grid" : "", crowds[i][1],
+                      (unsigned long long)with[0], (unsigned long long)with[1],
+                      (unsigned long long)usual[0], (unsigned long long)usual[1]);
+        assert_true((double)with[0] > (double)usual[0] * (group > 0 ? 0.98 : 0.85));
+        assert_true((double)with[1] > (double)usual[1] * 0.98);
     }
     listens = false;
     comes_s = 3;
