@@ -44,7 +44,7 @@
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
  * listed member with that group: so a leader that dies in the middle of its answers leaves no two
- * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew.
+ * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew, 8 times.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
  * them HTH_AVG_HELPERS_MAX helpers and HTH_AVG_LISTENERS_MAX listeners, HTH_AVG_LOOKS_MAX looks,

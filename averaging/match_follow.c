@@ -8,6 +8,8 @@
  * than we that the one it names is dead: after hold, silence and dial, and later where it is busy.
  * Who struck it off before would be missed by its group. */
 #define REDIRECTS_MAX 40
+/* By one peer that spoke again after each: who says that it looks, and takes nobody in. */
+#define REFUSALS_MAX 8
 
 static void take_redirect(struct hth_look *look, struct looker *from,
                           const struct hth_join_reply *reply)
@@ -61,6 +63,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
         /* A leader that does not hold what it is asked to hold is not asked all the time. */
         if (now_us - look->asked_us < look->match->opts.hold_us / 4)
             look->pause_us = now_us + PAUSE_US;
+        look->last_refusal = HTH_AVG_OK; /* of who was asked before */
         break;
     case HTH_AVG_OK:
         if (take_begin(look, reply))
@@ -74,7 +77,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
     default:
         look->last_refusal = reply->reason;
         from->early = reply->reason == HTH_AVG_NOT_LOOKING;
-        hth_look_strike(look, from, false);
+        hth_look_strike(look, from, ++from->refusals > REFUSALS_MAX);
     }
 }
 

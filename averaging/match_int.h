@@ -40,6 +40,7 @@ struct looker {
     bool slow;          /* no connection comes about: another leads meanwhile, if there is one */
     bool doubted;       /* somebody else who would follow it found that it does not answer */
     uint32_t redirects; /* that it answered */
+    uint32_t refusals;
     /* as our follower */
     bool joined, ready;
     struct hth_rpc_request *held; /* NULL between two JOINs */

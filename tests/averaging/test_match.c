@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_match.c: groups come about in the simulated world: quickly, all alike, and whoever dies. */
 #include "averaging/crowd.h"
+#include "averaging/match_msg.h"
 #include "core/mem.h"
 #include "support/test.h"
 
@@ -673,6 +674,73 @@ static void follower_dies(void **state)
     }
 }
 
+/* ---- what messages say ------------------------------------------------------------------------
+ */
+
+/* A place to stand in is one of the line's, and a step is one that a run can reach. */
+static void what_a_tell_says_is_in_range(void **state)
+{
+    uint8_t bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell = {.record = (const uint8_t *)"no record", .record_len = 9}, got;
+
+    (void)state;
+    tell.line.shape = (struct hth_avg_shape){.dims = 2, .size = {3, 4}};
+    tell.line.round = 1;
+    tell.missing = 4;
+    tell.step = HTH_AVG_STEP_MAX;
+    assert_ok(hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    assert_int_equal(got.missing, 4);
+    assert_true(got.step == HTH_AVG_STEP_MAX);
+    hth_tell_close(&got);
+    tell.missing = 5;
+    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    hth_tell_close(&got);
+    tell.missing = 4;
+    tell.step = HTH_AVG_STEP_MAX + 1;
+    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
+    hth_tell_close(&got);
+}
+
+/* Whose values somebody brings besides its own is counted in quorums: not more than can have met in
+ * the lines before. */
+static void what_a_join_says_is_in_range(void **state)
+{
+    static const struct {
+        uint64_t round;
+        uint32_t others;
+    } most[] = {{0, 0}, {1, 2 * 4 - 1}, {2, 2 * 4 * 2 * 5 - 1}, {3, 0}};
+    struct hth_join join = {.line.shape = {.dims = 3, .size = {3, 4, 2}}}, got;
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    (void)state;
+    join.self.addr = (struct hth_addr){.family = 4, .port = 1};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(most); i++) {
+        join.line.round = most[i].round;
+        join.self.others = most[i].others;
+        assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+        assert_int_equal(got.self.others, most[i].others);
+        join.self.others++;
+        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    }
+    /* Of who listens nothing else is said; later modes are not known. */
+    join.ready = true;
+    join.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
+    assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    for (int k = 0; k < 9; k++) {
+        join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_LISTENER,
+                                            .bandwidth = k == 0,
+                                            .weight = k == 1,
+                                            .step = k == 2,
+                                            .origin = k == 3,
+                                            .at = k == 4,
+                                            .others = k == 5,
+                                            .nonce = k == 6};
+        if (k == 7)
+            join.self.addr = (struct hth_addr){.family = 4, .port = 1};
+        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -697,6 +765,8 @@ int main(void)
         cmocka_unit_test(leader_dies),
         cmocka_unit_test(leader_dies_beginning),
         cmocka_unit_test(follower_dies),
+        cmocka_unit_test(what_a_join_says_is_in_range),
+        cmocka_unit_test(what_a_tell_says_is_in_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
