@@ -8,15 +8,36 @@
 
 #include "trainer/trainer_int.h"
 
-void hth_eval_begin(struct hth_trainer *t)
+static uint64_t samples_of_next(const struct hth_trainer *t)
 {
-    struct hth_eval *e = &t->eval;
     bool last = t->stats.updates >= t->opts.updates_max && t->opts.eval_samples_last > 0;
     uint64_t wanted = last ? t->opts.eval_samples_last : t->opts.eval_samples;
 
+    return wanted > 0 ? HTH_MIN(wanted, t->eval_info.samples) : t->eval_info.samples;
+}
+
+bool hth_eval_is_due(const struct hth_trainer *t)
+{
+    uint64_t evaluated = t->evaluated_at == UINT64_MAX ? 0 : t->evaluated_at;
+
+    return t->opts.eval_every > 0 && !t->eval.active &&
+           t->stats.updates - evaluated >= t->opts.eval_every;
+}
+
+uint64_t hth_eval_left(const struct hth_trainer *t)
+{
+    if (t->eval.active)
+        return t->eval.total - t->eval.next;
+    return t->eval.wanted || hth_eval_is_due(t) ? samples_of_next(t) : 0;
+}
+
+void hth_eval_begin(struct hth_trainer *t)
+{
+    struct hth_eval *e = &t->eval;
+
     memset(e, 0, sizeof(*e));
     e->active = true;
-    e->total = wanted > 0 ? HTH_MIN(wanted, t->eval_info.samples) : t->eval_info.samples;
+    e->total = samples_of_next(t);
     e->result.updates = t->stats.updates;
     t->evaluated_at = t->stats.updates;
 }

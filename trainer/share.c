@@ -28,10 +28,11 @@ static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
-/* An evaluation goes first: what is left of it takes as many micro-batches' time at most. */
+/* An evaluation goes first: what is left of it takes as many micro-batches' time at most. The note
+ * of a step goes out before the evaluation that follows it begins. */
 static int64_t evaluates_us(const struct hth_trainer *t, int64_t apart_us)
 {
-    uint64_t left = t->eval.active ? t->eval.total - t->eval.next : 0;
+    uint64_t left = hth_eval_left(t);
 
     return (int64_t)((left + t->opts.micro_batch - 1) / t->opts.micro_batch) * apart_us;
 }

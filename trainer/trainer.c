@@ -119,9 +119,8 @@ static void wind_up(struct hth_trainer *t)
 static void look_at_the_clock(struct hth_trainer *t)
 {
     const struct hth_trainer_opts *o = &t->opts;
-    uint64_t evaluated = t->evaluated_at == UINT64_MAX ? 0 : t->evaluated_at;
 
-    if (o->eval_every > 0 && t->stats.updates - evaluated >= o->eval_every && !t->eval.active)
+    if (hth_eval_is_due(t))
         t->eval.wanted = true;
     if (t->checkpoint_path != NULL && o->checkpoint_every > 0 && !t->ckpt.busy &&
         t->stats.updates - t->ckpt.at >= o->checkpoint_every)

@@ -397,6 +397,10 @@ void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *a
 void hth_flight_start(struct hth_flight *f);
 
 /* eval.c */
+bool hth_eval_is_due(const struct hth_trainer *t);
+/* Samples of the evaluation that is under way, or begins before anything else does, that are not in
+ * the air yet. */
+uint64_t hth_eval_left(const struct hth_trainer *t);
 void hth_eval_begin(struct hth_trainer *t);
 void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);
 bool hth_eval_next(struct hth_trainer *t, struct hth_flight *f);
