@@ -170,7 +170,8 @@ uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 /* A step was taken on an average of the values of so many trainers, this one included. */
 void hth_roster_met(struct hth_roster *roster, uint32_t heads);
 /* The population that grids and quorums are for. Words cost nothing: where it is known how many an
- * average has, it is a quarter more at most, but two. So newcomers count when they have come. */
+ * average has, it is a quarter more at most, but one. A single newcomer counts at once; several do
+ * when they have come. */
 uint32_t hth_roster_present(const struct hth_roster *roster);
 /* False where it is known that averages have fewer than those whose samples count. */
 bool hth_roster_all_come(const struct hth_roster *roster);

@@ -15,7 +15,7 @@
 #define DOUBT_US   (60 * HTH_US_PER_S) /* the first time; twice as long each time */
 #define DOUBTS_MAX 6                   /* ... up to an hour */
 #define MET_STEPS  3                   /* of a count of averages, at least */
-#define MET_MORE   4                   /* one in so many more than were in them */
+#define MET_MORE   4                   /* one in so many more than were in them, but one */
 
 /* ---- who counts ------------------------------------------------------------------------------ */
 
@@ -97,7 +97,7 @@ uint32_t hth_roster_present(const struct hth_roster *r)
 
     if (r->met.heads_before == 0)
         return all;
-    return HTH_MIN(all, HTH_MAX(heads + heads / MET_MORE, 2u));
+    return HTH_MIN(all, heads + HTH_MAX(heads / MET_MORE, 1u));
 }
 
 bool hth_roster_all_come(const struct hth_roster *r)

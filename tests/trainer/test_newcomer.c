@@ -216,11 +216,39 @@ static void test_state_in_time(void **state)
     assert_true(seen.first_s < 5 * seen.step_s);
 }
 
+/* Two whose steps are long know how many their averages have: two. A third that comes counts before
+ * it has been in one of them, or it and they would leave each other's grids until then. */
+static void test_third_to_two_with_long_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        const struct row row = {1e7, 1200}; /* 20 s of two */
+        struct hth_device device;
+        struct hth_crew_opts o = opts_of(&row, &device);
+        struct crew_scene *s;
+        uint32_t before, after;
+
+        o.members = 2;
+        o.trainer.model.d = 16;
+        s = crew_scene_new(seed, &o);
+        crew_scene_run(s, 0, 5, 200 * S);
+        (void)hth_roster_shape(hth_crew_roster(s->crew, 0), &before);
+        hth_world_run_for(s->world, (int64_t)(5 * S * seed));
+        assert_int_equal(hth_crew_join(s->crew), 2);
+        crew_scene_run(s, 2, 7, 45 * S);
+        assert_int_equal(s->stats[2].share.tries_failed, 0);
+        assert_true(s->stats[2].share.steps_shared > 0);
+        (void)hth_roster_shape(hth_crew_roster(s->crew, 0), &after);
+        assert_true(after - before <= 1);
+        crew_scene_free(s);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest some[] = {cmocka_unit_test(test_state_longer_than_gathering),
-                                      cmocka_unit_test(test_short_average),
-                                      cmocka_unit_test(test_state_in_time)};
+    const struct CMUnitTest some[] = {
+        cmocka_unit_test(test_state_longer_than_gathering), cmocka_unit_test(test_short_average),
+        cmocka_unit_test(test_state_in_time), cmocka_unit_test(test_third_to_two_with_long_steps)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
 
     if (argc > 2)
