@@ -162,7 +162,7 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     hth_blob_unref(a->offered);
     a->mean = a->offered = NULL;
     if (err == HTH_OK && work->ran && a->err != HTH_OK) {
-        hth_trainer_fatal(t, a->err); /* some of the parts may have been changed */
+        hth_trainer_spoilt(t, a->err); /* some of the parts may have been changed */
         return;
     }
     if (err == HTH_OK) {

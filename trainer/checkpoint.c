@@ -13,7 +13,9 @@
  *
  * It is taken while nothing is in the air, so that `launched` is the exact position in the data and
  * in the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside
- * training.
+ * training. What nobody could go on from replaces no file: parameters that are not finite, and
+ * those of a trainer that ends by an error in the middle of a step, or because nothing finite
+ * comes of them.
  *
  * A file may be anybody's, and one without a digest may hold anything: what is read is held to the
  * bounds that a state of other trainers is held to (run_state.c), and what is wrong is told in
@@ -60,6 +62,17 @@ static enum hth_err take_flats(struct hth_trainer *t, float *flat[3])
 {
     for (uint32_t part = 0; part < part_count(hth_model_params(t->model)); part++)
         HTH_TRY(hth_model_flat_take(t->model, part_of[part], &flat[part]));
+    return HTH_OK;
+}
+
+static enum hth_err check_finite(const struct hth_params *params, float *const flat[3])
+{
+    size_t n = hth_params_flat_len(params);
+
+    for (uint32_t part = 0; part < part_count(params); part++)
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(flat[part][i]))
+                return HTH_E_NOT_FINITE;
     return HTH_OK;
 }
 
@@ -137,6 +150,8 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.terms", hth_terms_schema(&t->terms, HTH_TICKET_PARAMS));
     add_lineage(w, t);
     t->ckpt.err = take_flats(t, flat);
+    if (t->ckpt.err == HTH_OK)
+        t->ckpt.err = check_finite(params, flat);
     if (t->ckpt.err == HTH_OK) {
         add_tensors(w, params, flat, names);
         t->ckpt.err = hth_st_writer_finish(w, &t->ckpt.bytes);
@@ -187,6 +202,8 @@ static void take_done(struct hth_work *work, enum hth_err err)
         err = t->ckpt.err;
     if (err == HTH_OK && hth_fault(t->env, "trainer.checkpoint"))
         err = HTH_E_IO;
+    if (err == HTH_OK && t->spoilt) /* by the job before this one */
+        err = t->fatal_err;
     /* Where jobs are charged and not run there are no bytes to write. */
     if (err != HTH_OK || !work->ran) {
         ended(t, err);

@@ -38,7 +38,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK)
         err = b->err;
     if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
-        hth_trainer_fatal(t, err);
+        hth_trainer_spoilt(t, err);
         return;
     }
     t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */

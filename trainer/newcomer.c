@@ -136,7 +136,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK && work->ran)
         err = t->hearing.err;
     if (err != HTH_OK) {
-        hth_trainer_fatal(t, err);
+        hth_trainer_spoilt(t, err);
         return;
     }
     t->stats.updates = n->updates;

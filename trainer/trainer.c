@@ -92,7 +92,7 @@ static void finish(struct hth_trainer *t, enum hth_err err)
 
 static bool checkpoint_due(const struct hth_trainer *t)
 {
-    return t->checkpoint_path != NULL && t->ckpt.at != t->stats.updates;
+    return t->checkpoint_path != NULL && !t->spoilt && t->ckpt.at != t->stats.updates;
 }
 
 /* Nothing is in the air and no more will be: evaluate, save, then call it done. */
@@ -167,6 +167,7 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
         return;
     t->fatal = true;
     t->fatal_err = err;
+    t->spoilt |= err == HTH_E_NOT_FINITE;
     /* A canceled job means that the program ends: no error, and nobody to tell. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,
             "training stops: %s", hth_err_text(err));
@@ -179,6 +180,12 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
                 t->port->stats.top_gain, hth_peer_id_short(&t->port->stats.top_host, id));
     }
     hth_trainer_pump_soon(t);
+}
+
+void hth_trainer_spoilt(struct hth_trainer *t, enum hth_err err)
+{
+    t->spoilt = true;
+    hth_trainer_fatal(t, err);
 }
 
 void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f)

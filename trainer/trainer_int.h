@@ -230,6 +230,7 @@ struct hth_trainer {
     struct hth_timer *pump_timer;
     struct hth_rng rng;
     bool started, stopping, finished, fatal;
+    bool spoilt; /* fatal, and the parameters may be why, or are half of what they should be */
     enum hth_err fatal_err;
     hth_fn *stop_done;
     void *stop_arg;
@@ -259,6 +260,8 @@ void hth_trainer_pump(struct hth_trainer *t);
 /* Not from a callback's stack that still uses the flight. */
 void hth_trainer_pump_soon(struct hth_trainer *t);
 void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err);
+/* In the middle of a change of the parameters, which nobody shall go on from: none are saved. */
+void hth_trainer_spoilt(struct hth_trainer *t, enum hth_err err);
 /* A flight has ended; its pass is reset and the slot is free. */
 void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f);
 

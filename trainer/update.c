@@ -144,7 +144,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
         if (++t->drops >= HTH_DROPS_MAX)
             hth_trainer_fatal(t, err);
     } else {
-        hth_trainer_fatal(t, err);
+        hth_trainer_spoilt(t, err);
     }
     hth_trainer_landed(t, f);
     if (err == HTH_OK && !t->batch.on)
