@@ -163,7 +163,8 @@ static void on_timer(void *arg)
 }
 
 /* As the trainers judge it: when the group brought less than the target, they meet again in other
- * lines with more. */
+ * lines with more. Where they had no quorum they do so in the first lines, and step on nothing
+ * before they have one: then a look is in vain that would have been of no use. */
 static void batch_met(struct hth_helper *h, uint64_t step, double met)
 {
     bool is_short = met + 0.5 < (double)h->share.target && met > h->brought + 0.5;

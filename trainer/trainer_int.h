@@ -86,7 +86,11 @@ struct hth_average {
     bool out;     /* an offer is with the averager */
     bool discard; /* ... of parameters that are no more */
     bool whole;   /* all parts of `mean` are averages */
-    uint64_t at, samples_at;
+    uint64_t at;
+    /* At the last offer, had it an average or not: an offer counts by how fast its trainer is. By
+     * all that it did since it last met others, one who was alone for an hour would outweigh a
+     * run, whose own samples are behind each mean. */
+    uint64_t samples_at;
     uint32_t parts; /* of params: the values, and states where they are averaged too */
     struct hth_work snapshot, apply;
     struct hth_blob *values;         /* the snapshot being made */
