@@ -359,7 +359,8 @@ static void look(struct hth_trainer *t)
     uint64_t slack = t->opts.share.mode == HTH_SHARE_LOCAL ? HTH_SHARE_LAG_LOCAL : 0;
     uint64_t step;
     uint32_t live = others(t, &step);
-    bool ahead = t->batch.on && step > 0 && step < t->stats.updates; /* of all others */
+    bool ends = t->stats.updates >= t->opts.updates_max;
+    bool ahead = t->batch.on && !ends && step > 0 && step < t->stats.updates; /* of all others */
 
     /* Who is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + slack)

@@ -20,7 +20,14 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->checkpoint_every = i == 0 ? 10 : 50;
 }
 
-static struct crew_scene *crashed(uint64_t seed, uint32_t members, int64_t down_us)
+static void edit_first_ends(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    edit(arg, i, t);
+    t->updates_max = i == 0 ? NEWEST : ENOUGH;
+}
+
+static struct crew_scene *crashed_with(uint64_t seed, uint32_t members, int64_t down_us,
+                                       void (*with)(void *, uint32_t, struct hth_trainer_opts *))
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
     struct crew_scene *s;
@@ -32,14 +39,19 @@ static struct crew_scene *crashed(uint64_t seed, uint32_t members, int64_t down_
     o.trainer.checkpoint_path = "trunk.safetensors";
     o.members = members;
     o.device = &crew_slow;
-    o.edit = edit;
+    o.edit = with;
     s = crew_scene_new(seed, &o);
-    crew_scene_run(s, 0, CRASHED, 300 * S);
+    crew_scene_run(s, 1, CRASHED, 300 * S);
     for (uint32_t i = 0; i < members; i++)
         hth_node_crash(hth_crew_node(s->crew, i), HTH_CRASH_RESET);
     hth_world_run_for(s->world, down_us);
     memset(s->stats, 0, sizeof(s->stats));
     return s;
+}
+
+static struct crew_scene *crashed(uint64_t seed, uint32_t members, int64_t down_us)
+{
+    return crashed_with(seed, members, down_us, edit);
 }
 
 static void run_on(struct crew_scene *s, int64_t since_us)
@@ -117,12 +129,29 @@ static void test_newest_is_late(void **state)
     check_newest_is_late(7, 8 * S);
 }
 
+/* Who has all of its steps does not take an earlier state. */
+static void test_who_has_ended(void **state)
+{
+    struct crew_scene *s = crashed_with(9, 3, NOTES_END, edit_first_ends);
+
+    (void)state;
+    hth_node_restart(hth_crew_node(s->crew, 2));
+    hth_node_restart(hth_crew_node(s->crew, 1));
+    hth_world_run_for(s->world, 2 * S);
+    hth_node_restart(hth_crew_node(s->crew, 0));
+    hth_world_run_for(s->world, 5 * S);
+    assert_true(hth_crew_is_done(s->crew, 0));
+    assert_int_equal(s->stats[0].share.catch_ups, 0);
+    crew_scene_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_notes_of_before),
         cmocka_unit_test(test_newest_is_late),
+        cmocka_unit_test(test_who_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
