@@ -193,6 +193,7 @@ static enum hth_err reduce(struct sweep *s)
         members[i].addr = g->member[i].addr;
         members[i].weight = g->member[i].weight;
         members[i].bandwidth = g->member[i].bandwidth;
+        members[i].origin = g->member[i].origin;
         if (hth_avg_mode_reduces(g->member[i].mode) && g->member[i].bandwidth == 0)
             members[i].bandwidth = usual;
     }

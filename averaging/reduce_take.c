@@ -107,6 +107,19 @@ static bool is_narrow(const struct contribution *c)
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
+/* This member's own values as it sends them to others: in another line somebody else reduces them,
+ * and all who reduce the same must come to the same. */
+static void send_to_self(const struct own *o, struct sum_input *in)
+{
+    const float *x = (const float *)(const void *)in->bytes;
+    if (o->told == NULL ||
+        hth_codec_encode(o->told_segments, o->told_count, x, false, o->told->data, NULL) != HTH_OK)
+        return;
+    in->segments = o->told_segments;
+    in->segment_count = o->told_count;
+    in->bytes = o->told->data;
+}
+
 static void prepare(struct sum *s)
 {
     const struct hth_reduce_round *r = s->round;
@@ -116,6 +129,7 @@ static void prepare(struct sum *s)
         in->weight = r->members[c->member].is.weight;
         if (s->input[i].blob == NULL) {
             in->bytes = r->values->data + s->own->first * sizeof(float);
+            send_to_self(s->own, in);
             continue;
         }
         in->segments = c->segments;
@@ -129,7 +143,7 @@ static const float *trusted(const struct sum *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         if (s->input[i].blob == NULL && !s->plain[i].damaged)
-            return (const float *)(const void *)s->plain[i].bytes;
+            return (const float *)(const void *)s->round->values->data + s->own->first;
     }
     return NULL;
 }
@@ -392,17 +406,34 @@ static bool want_told(struct own *o)
     return true;
 }
 
+/* Those whose values are there. In lines of a grid that hold the same values members stand in
+ * another order, each time: by the origins all come to the same bits. */
+static uint32_t in_order(struct own *o, struct contribution **order)
+{
+    const struct member *members = o->round->members;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->round->member_count; i++) {
+        uint32_t at = n;
+        if (o->from[i].state != GIVE_HERE)
+            continue;
+        for (; at > 0 && members[order[at - 1]->member].is.origin > members[i].is.origin; at--)
+            order[at] = order[at - 1];
+        order[at] = &o->from[i];
+        n++;
+    }
+    return n;
+}
+
 static void begin_sum(struct own *o)
 {
-    struct hth_reduce_round *r = o->round;
+    struct contribution *order[HTH_AVG_MEMBERS_MAX];
     struct sum *s = sum_new(o, false);
+    uint32_t n = in_order(o, order);
     double bytes = 0;
     o->state = OWN_SUMMING;
     s->told_fine = want_told(o); /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (o->from[i].state == GIVE_HERE)
-            add_input(s, &o->from[i], &bytes);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        add_input(s, order[i], &bytes);
     for (uint32_t i = 0; i < s->count; i++)
         s->input[i].from->in = true;
     sum_submit(s, bytes);

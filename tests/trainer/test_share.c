@@ -307,6 +307,14 @@ static void test_narrow_batches_are_shared(void **state)
         check_narrow(4, 16, (enum hth_quant_format)format);
 }
 
+/* Columns of a grid come to the same bits, though other members reduce each part in each. */
+static void test_batches_on_a_grid_are_the_same(void **state)
+{
+    (void)state;
+    for (int format = HTH_QUANT_F32; format <= HTH_QUANT_DYNAMIC8; format++)
+        check_narrow(12, 4, (enum hth_quant_format)format);
+}
+
 /* Steps of a few milliseconds: nobody takes the first ones alone because the others, who began in
  * the same moment, are not seen yet. */
 static void test_who_begin_together(void **state)
@@ -840,6 +848,7 @@ int main(void)
         cmocka_unit_test(test_lamb_with_averaged_statistics),
         cmocka_unit_test(test_batches_are_shared),
         cmocka_unit_test(test_narrow_batches_are_shared),
+        cmocka_unit_test(test_batches_on_a_grid_are_the_same),
         cmocka_unit_test(test_who_begin_together),
         cmocka_unit_test(test_delayed_batches_overlap),
         cmocka_unit_test(test_one_dies),
