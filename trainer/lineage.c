@@ -199,13 +199,13 @@ bool hth_lineage_may_be(const struct hth_roster_marks *said, const struct hth_ma
 }
 
 /* Voices for each of the others' marks at that milestone, sorted. */
-static void count_at(const struct hth_roster_marks *said, uint32_t count, uint64_t milestone,
-                     struct hth_lineage_standing *out)
+static void count_at(const struct hth_lineage *ours, const struct hth_roster_marks *said,
+                     uint32_t count, uint64_t milestone, struct hth_lineage_standing *out)
 {
     uint64_t *marks = hth_new_array(uint64_t, count);
     uint32_t n = 0;
 
-    *out = (struct hth_lineage_standing){.mark = said_at(&said[0], milestone)};
+    *out = (struct hth_lineage_standing){.mark = hth_lineage_at(ours, milestone)};
     for (uint32_t i = 1; i < count && out->mark != 0; i++) {
         uint64_t mark = said_at(&said[i], milestone);
 
@@ -225,14 +225,14 @@ static void count_at(const struct hth_roster_marks *said, uint32_t count, uint64
     hth_free(marks);
 }
 
-void hth_lineage_stands(const struct hth_roster_marks *said, uint32_t count,
-                        struct hth_lineage_standing *out)
+void hth_lineage_stands(const struct hth_lineage *ours, const struct hth_roster_marks *said,
+                        uint32_t count, struct hth_lineage_standing *out)
 {
-    uint64_t last = said[0].step;
+    uint64_t last = ours->last;
 
     *out = (struct hth_lineage_standing){.step = 0};
-    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && (uint64_t)i * HTH_LINEAGE_EVERY < last; i++) {
-        count_at(said, count, last - (uint64_t)i * HTH_LINEAGE_EVERY, out);
+    for (uint32_t i = 0; i < HTH_LINEAGE_KEPT && (uint64_t)i * HTH_LINEAGE_EVERY < last; i++) {
+        count_at(ours, said, count, last - (uint64_t)i * HTH_LINEAGE_EVERY, out);
         if (out->step != 0)
             return;
     }

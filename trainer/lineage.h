@@ -93,9 +93,9 @@ struct hth_lineage_standing {
     uint32_t alike;      /* others that show the same, and ... */
     uint32_t unlike;     /* ... as many as most of the rest, who agree among themselves */
 };
-/* `said`: our own first. */
-void hth_lineage_stands(const struct hth_roster_marks *said, uint32_t count,
-                        struct hth_lineage_standing *out);
+/* `said`: our own first. All that is kept of ours is looked at: notes may be a second old. */
+void hth_lineage_stands(const struct hth_lineage *ours, const struct hth_roster_marks *said,
+                        uint32_t count, struct hth_lineage_standing *out);
 
 /* The bytes that go with a state. */
 #define HTH_LINEAGE_BYTES (8 * (3 + HTH_LINEAGE_KEPT))

@@ -150,6 +150,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->average.samples_at = n->samples;
     t->average.discard = t->average.out;
     t->lineage = n->lineage;
+    t->stood.step = 0;
     hth_hear_count(t);
     doubt_all(t, &n->unshown, "does not show it");
     hth_batch_reset(t);
@@ -545,6 +546,7 @@ static void go_on_approximately(struct hth_trainer *t)
     t->stats.share.overtaken += !t->newcomer.approximate;
     t->newcomer.approximate = true;
     hth_lineage_forget(&t->lineage, step);
+    t->stood.step = 0;
     hth_params_set_steps(t->model->params, hth_params_steps(t->model->params) + skipped);
     t->stats.updates = step;
     hth_batch_renumber(t);
@@ -616,7 +618,7 @@ void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standin
 {
     struct hth_lineage_voices v = all_marks(t);
 
-    hth_lineage_stands(v.said, v.count, out);
+    hth_lineage_stands(&t->lineage, v.said, v.count, out);
     hth_free((void *)v.said);
 }
 

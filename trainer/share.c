@@ -191,6 +191,11 @@ static void add_states(const struct hth_newcomer *n, const struct hth_hearing *h
     }
 }
 
+static bool tells_more(const struct hth_lineage_standing *a, const struct hth_lineage_standing *b)
+{
+    return a->step > b->step || (a->step == b->step && a->alike + a->unlike > b->alike + b->unlike);
+}
+
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
 {
     struct hth_lineage_standing standing;
@@ -207,6 +212,8 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     out->known = all.samples;
     out->eta_us = all.eta_us;
     hth_newcomer_stands(t, &standing);
+    if (!tells_more(&standing, &t->stood))
+        standing = t->stood;
     out->marked_step = standing.step;
     out->mark = standing.mark;
     out->alike = standing.alike;

@@ -124,8 +124,9 @@ struct hth_share_stats {
     double distance;            /* norm of (average - ours) in the last round of parameters */
     double norm;                /* of that average */
     int64_t averaged_us;        /* how long averaging took for the last step */
-    /* BATCH: the latest milestone that others show, too (lineage.h); 0: none. Ours there, how many
-     * others show the same, and how many of the rest agree on another. */
+    /* BATCH: the latest milestone that others show, too (lineage.h), or showed when the last step
+     * was taken; 0: none. Ours there, how many others show the same, and how many of the rest agree
+     * on another. */
     uint64_t marked_step, mark;
     uint32_t alike, unlike;
     char news[200]; /* about fetching the state, for people */

@@ -246,6 +246,8 @@ struct hth_trainer {
     struct hth_newcomer newcomer;
     struct hth_hearing hearing;
     struct hth_lineage lineage; /* of a trainer that shares batches */
+    /* When it took its last step: who ends takes its note away, and the last one is asked, too. */
+    struct hth_lineage_standing stood;
     struct hth_terms terms;
     int64_t started_us;
     int64_t told_us; /* the roster, of a step taken alone */

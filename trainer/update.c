@@ -112,6 +112,8 @@ void hth_tell_update(struct hth_trainer *t)
     if (t->opts.on.on_update == NULL)
         return;
     hth_trainer_stats(t, &stats);
+    t->stood = (struct hth_lineage_standing){stats.share.marked_step, stats.share.mark,
+                                             stats.share.alike, stats.share.unlike};
     t->opts.on.on_update(t->opts.on.arg, &stats);
 }
 

@@ -271,20 +271,26 @@ static void test_standing(void **state)
     struct hth_lineage_standing s;
 
     (void)state;
-    hth_lineage_stands(m, 1, &s);
+    hth_lineage_stands(&ours, m, 1, &s);
     assert_int_equal(s.step, 0); /* alone */
     m[1] = said(&late);
     m[2] = (struct hth_roster_marks){.step = 0};
-    hth_lineage_stands(m, 3, &s);
+    hth_lineage_stands(&ours, m, 3, &s);
     assert_true(s.step == 9 * E && s.alike == 1 && s.unlike == 0);
     assert_true(s.mark == hth_lineage_at(&ours, 9 * E));
     m[3] = m[4] = said(&b);
     m[5] = said(&c);
     m[6] = said(&ours);
-    hth_lineage_stands(m, 7, &s); /* the largest other line, not all that differ */
+    hth_lineage_stands(&ours, m, 7, &s); /* the largest other line, not all that differ */
     assert_true(s.step == 10 * E && s.alike == 1 && s.unlike == 2);
-    m[0] = (struct hth_roster_marks){.step = 0}; /* says nothing itself */
-    hth_lineage_stands(m, 7, &s);
+    ours = walk(9 * E + HTH_LINEAGE_KEPT * E - 1, 0, 0);
+    hth_lineage_stands(&ours, m, 2, &s); /* the other's note is a while old */
+    assert_true(s.step == 9 * E && s.alike == 1 && s.unlike == 0);
+    ours = walk(9 * E + HTH_LINEAGE_KEPT * E, 0, 0);
+    hth_lineage_stands(&ours, m, 2, &s);
+    assert_int_equal(s.step, 0);
+    hth_lineage_forget(&ours, 10 * E); /* says nothing itself */
+    hth_lineage_stands(&ours, m, 7, &s);
     assert_int_equal(s.step, 0);
 }
 

@@ -280,6 +280,26 @@ static struct hth_crew_opts lm_opts(struct fixture *f, uint32_t members)
     return o;
 }
 
+/* Who ends last knows whose parameters it has, though the others' notes are gone by then. */
+static void test_the_last_one_knows(void **state)
+{
+    struct fixture *f = fixture_new(3);
+    struct hth_crew_opts o = batch_opts(f, 3);
+    struct hth_train_stats stats;
+
+    (void)state;
+    f->crew = hth_crew_new(f->world, &o);
+    run_to_the_end(f, 1000 * S);
+    for (uint32_t i = 1; i < 3; i++)
+        hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+    hth_world_run_for(f->world, 60 * S);
+    assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, 0), NULL), 1);
+    hth_trainer_stats(hth_crew_trainer(f->crew, 0), &stats);
+    assert_in_range(stats.share.marked_step, 36, 40);
+    assert_true(stats.share.alike == 2 && stats.share.unlike == 0);
+    fixture_free(f);
+}
+
 /* All take the same step, whatever is left of a gradient on the wire. */
 static void check_narrow(uint32_t members, uint32_t group, enum hth_quant_format format)
 {
@@ -848,6 +868,7 @@ int main(void)
         cmocka_unit_test(test_lamb_with_averaged_statistics),
         cmocka_unit_test(test_batches_are_shared),
         cmocka_unit_test(test_narrow_batches_are_shared),
+        cmocka_unit_test(test_the_last_one_knows),
         cmocka_unit_test(test_batches_on_a_grid_are_the_same),
         cmocka_unit_test(test_who_begin_together),
         cmocka_unit_test(test_delayed_batches_overlap),
