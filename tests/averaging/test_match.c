@@ -674,8 +674,7 @@ static void follower_dies(void **state)
     }
 }
 
-/* ---- what messages say ------------------------------------------------------------------------
- */
+/* ---- what messages say ---------------------------------------------------------------------- */
 
 /* A place to stand in is one of the line's, and a step is one that a run can reach. */
 static void what_a_tell_says_is_in_range(void **state)
