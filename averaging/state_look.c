@@ -46,6 +46,7 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
             d->struck_until_us = hth_now_us(f->env) + LOOK_US;
     } else {
         d->described = true;
+        hth_roster_heard(f->roster, &d->id, 0);
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))

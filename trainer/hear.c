@@ -127,11 +127,35 @@ uint64_t hth_hear_since(const struct hth_trainer *t)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
+/* Notes cost nothing, and alone say nothing of a step that is beyond all that spoke to us. */
+static uint64_t spoken_of(const struct hth_roster *r)
+{
+    const struct hth_roster_peer *p;
+    uint64_t step = 0;
+    bool any = false;
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
+        if (p->spoke_us == 0 || p->doubted || p->note.schema != hth_roster_self(r)->schema)
+            continue;
+        any = true;
+        step = HTH_MAX(step, p->step);
+    }
+    return any ? step : UINT64_MAX;
+}
+
+/* Above that one, as half of them, and two, say. */
+static uint64_t reached(const struct hth_trainer *t, uint64_t above)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+
+    return HTH_MIN(hth_roster_reached(r, above, 2, 2), HTH_MAX(spoken_of(r), above));
+}
+
 /* Where most are; notes are late, and after an average that all step on they are believed to. */
 static uint64_t step_of_run(struct hth_trainer *t)
 {
     struct hth_hearing *h = &t->hearing;
-    uint64_t step = hth_roster_reached(t->opts.share.roster, 0, 2, 2);
+    uint64_t step = reached(t, 0);
 
     if (h->count == 0 || step >= next_of(h))
         return step;
@@ -293,7 +317,7 @@ bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step)
 
     if (!t->hearing.can || is_out(&t->hearing, next))
         return false;
-    return next <= t->hearing.missed || hth_roster_reached(t->opts.share.roster, next, 2, 2) > next;
+    return next <= t->hearing.missed || reached(t, next) > next;
 }
 
 enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step)

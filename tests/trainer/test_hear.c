@@ -373,15 +373,15 @@ static void halt_liar(struct hth_env *env, void *arg)
     liars[liars_gone++] = NULL;
 }
 
-/* As many as there are others say a far step, and are gone again. */
-static void test_far_step_is_said(void **state)
+/* As many as there are others say a far step, and are gone again, or stay. */
+static void say_far_step(bool stay)
 {
     struct crew_scene *s = scene_new(1, 1000);
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_node *n[LIARS];
     char name[16];
 
-    (void)state;
+    liars_gone = 0;
     assert_int_equal(hth_crew_join(s->crew), MEMBERS);
     assert_true(hth_world_run_until_true(s->world, has_a_part, s, 5 * S));
     node.halt = halt_liar;
@@ -398,11 +398,26 @@ static void test_far_step_is_said(void **state)
         hth_roster_set_progress(liars[i], 900, 0, 0);
     }
     hth_world_run_for(s->world, 4 * S);
-    for (uint32_t i = 0; i < LIARS; i++)
+    for (uint32_t i = 0; i < LIARS && !stay; i++)
         hth_node_crash(n[i], HTH_CRASH_SILENT);
     assert_true(hth_world_run_until_true(s->world, is_in, s, 45 * S));
     check_alike();
+    for (uint32_t i = 0; i < LIARS && stay; i++)
+        hth_node_crash(n[i], HTH_CRASH_SILENT);
     crew_scene_free(s);
+}
+
+static void test_far_step_is_said(void **state)
+{
+    (void)state;
+    say_far_step(false);
+}
+
+/* What they say of is never shown, and who shows something is believed. */
+static void test_far_step_stays_said(void **state)
+{
+    (void)state;
+    say_far_step(true);
 }
 
 int main(void)
@@ -412,7 +427,7 @@ int main(void)
         cmocka_unit_test(test_misses),     cmocka_unit_test(test_poor),
         cmocka_unit_test(test_dies),       cmocka_unit_test(test_is_told_what_is_not_so),
         cmocka_unit_test(test_last_step),  cmocka_unit_test(test_far_step_is_said),
-        cmocka_unit_test(test_donor_dies),
+        cmocka_unit_test(test_donor_dies), cmocka_unit_test(test_far_step_stays_said),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
