@@ -203,6 +203,7 @@ static void look(struct hth_trainer *t)
     err = hth_averager_offer(&t->average.averager, &o);
     h->look[i] = (struct hth_hearing_look){.out = err == HTH_OK, .step = h->step};
     h->can = err == HTH_OK;
+    h->rest = h->rest && h->can; /* a state that is here does not wait for it */
     if (err != HTH_OK) {
         HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_TRAIN, "step %llu can't be listened to: %s",
                 (unsigned long long)h->step, hth_err_text(err));

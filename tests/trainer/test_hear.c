@@ -40,6 +40,8 @@ static struct {
     uint64_t misses;      /* it does not hear of this many steps, ... */
     uint64_t missed_from; /* ... from the first that it listens to on */
     bool lied_to;         /* of the next step it is told an average that nobody has */
+    bool short_of;        /* what it is told is short of the target, and it can't listen again */
+    bool refuses;
     struct hth_budget *budget;
 } script;
 
@@ -51,6 +53,8 @@ static void tell(uint32_t i, const struct hth_avg_result *r)
 
     out.ticket = script.look[i].ticket;
     out.values = NULL;
+    out.weight_met = script.short_of ? 12 : out.weight_met;
+    script.refuses = script.short_of;
     script.is_out[i] = false;
     script.late.fn(script.late.arg, &out);
 }
@@ -118,6 +122,8 @@ static enum hth_err late_offer(void *self, const struct hth_avg_offer *offer)
     if (offer->values != NULL)
         return script.late.under.ops->offer(self, offer);
     assert_true(offer->weight == 0 && offer->count > 0);
+    if (script.refuses)
+        return HTH_E_BUSY;
     while (i < LOOKS && script.is_out[i])
         i++;
     assert_true(i < LOOKS);
@@ -359,6 +365,22 @@ static void test_last_step(void **state)
     crew_scene_free(s);
 }
 
+/* The others gather what an average was short of, as it hears, and it can't listen to the next: its
+ * state is taken up all the same. */
+static void test_cannot_hear_the_rest(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct crew_scene *s = scene_new(1, 1000);
+
+        hth_world_run_for(s->world, i * 150 * MS);
+        script.short_of = true;
+        (void)joins(6 * S);
+        assert_true(late_stats().catch_ups >= 1);
+        crew_scene_free(s);
+    }
+}
+
 #define LIARS 4
 
 static struct hth_roster *liars[LIARS];
@@ -423,11 +445,17 @@ static void test_far_step_stays_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hears),      cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_misses),     cmocka_unit_test(test_poor),
-        cmocka_unit_test(test_dies),       cmocka_unit_test(test_is_told_what_is_not_so),
-        cmocka_unit_test(test_last_step),  cmocka_unit_test(test_far_step_is_said),
-        cmocka_unit_test(test_donor_dies), cmocka_unit_test(test_far_step_stays_said),
+        cmocka_unit_test(test_hears),
+        cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_misses),
+        cmocka_unit_test(test_poor),
+        cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_is_told_what_is_not_so),
+        cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_far_step_is_said),
+        cmocka_unit_test(test_donor_dies),
+        cmocka_unit_test(test_far_step_stays_said),
+        cmocka_unit_test(test_cannot_hear_the_rest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
