@@ -217,12 +217,19 @@ void hth_roster_need_all(struct hth_roster *r)
     hth_roster_tell_change(r);
 }
 
+/* Whoever has a state now may be in the next average: until others read so they count one less than
+ * there are, and what is more than half of those may be few. */
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 {
+    bool came = (r->self.flags & ~flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
+
     if (r->self.flags == (flags & HTH_ROSTER_FLAGS))
         return;
     r->self.flags = flags & HTH_ROSTER_FLAGS;
-    hth_roster_say(r);
+    if (came)
+        hth_roster_say_now(r);
+    else
+        hth_roster_say(r);
     hth_roster_tell_change(r);
 }
 

@@ -118,6 +118,27 @@ static void test_exact_count(void **state)
     swarm_clear(&s);
 }
 
+/* Who has a state is counted at once, though its last note is but a moment old. */
+static void test_who_comes_in(void **state)
+{
+    struct swarm s;
+    struct hth_roster_opts o = defaults(), newcomer = defaults();
+
+    (void)state;
+    newcomer.flags = HTH_ROSTER_BOOTSTRAPPING;
+    swarm_init(&s, 2, 2);
+    add(&s, &o);
+    add(&s, &newcomer);
+    hth_world_run_for(s.world, 5 * S);
+    hth_roster_set_progress(s.roster[1], 7, 0, 0);
+    hth_world_run_for(s.world, S / 50); /* the note is put */
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 1);
+    hth_roster_set_flags(s.roster[1], 0);
+    hth_world_run_for(s.world, S / 5);
+    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+    swarm_clear(&s);
+}
+
 /* Who is missed does not count once half of its note's life is over, until it is renewed; who is in
  * doubt does not count for a minute, and the next time for two. */
 static void test_doubts(void **state)
@@ -926,6 +947,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest large[] = {cmocka_unit_test(test_sampled_4096)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_count),
+        cmocka_unit_test(test_who_comes_in),
         cmocka_unit_test(test_doubts),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_leaving_before_a_word),
