@@ -586,7 +586,7 @@ static void begin(struct hth_roster *r)
                                        .flags = o->flags & HTH_ROSTER_FLAGS,
                                        .schema = o->schema,
                                        .bandwidth = o->bandwidth};
-    if (o->shape.dims > 0) {
+    if (o->has_cell) {
         r->self.generation = 1;
         r->self.shape = o->shape;
         r->stats.generation = 1;

@@ -27,7 +27,8 @@
  * Generations go round: b is later than a when it comes within 2^31 after it, so that nobody can
  * end their line by saying the last of them. When the fill has left the bounds of
  * hth_avg_shape_review for `patience_us` (and a random part of it more), a peer that posts proposes
- * generation + 1. `shape` in the options fixes it: such peers never propose and follow nobody.
+ * generation + 1. `shape` in the options fixes it: such peers propose and follow no
+ * other, and the same one anew when peers share a cell while others are empty.
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
  * that take part, so that M^d peers fill the grid exactly (where there are clients those who can be

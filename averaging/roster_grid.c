@@ -93,6 +93,41 @@ static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_not
     return 2 * hold > all;
 }
 
+static const struct hth_avg_cell *cell_of(const struct hth_roster *r, uint32_t i)
+{
+    const struct hth_roster_peer *p = r->peers[i];
+
+    return hth_roster_counts(r, p) && is_same(&p->note, &r->self) ? &p->note.cell : NULL;
+}
+
+/* How many of the first `end` stand in this cell. */
+static uint32_t standing_in(const struct hth_roster *r, const struct hth_avg_cell *cell,
+                            uint32_t end)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < end; i++)
+        n += cell_of(r, i) != NULL && memcmp(cell_of(r, i), cell, sizeof(*cell)) == 0;
+    return n;
+}
+
+/* This peer shares its cell though others are empty. */
+static bool is_crowded(const struct hth_roster *r)
+{
+    uint32_t taken = 1;
+
+    if (r->opts.has_cell || !r->placed || r->moved || r->counted_level > 0 ||
+        !hth_roster_self_counts(r) || standing_in(r, &r->self.cell, r->count) == 0)
+        return false;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_avg_cell *cell = cell_of(r, i);
+
+        taken += cell != NULL && memcmp(cell, &r->self.cell, sizeof(*cell)) != 0 &&
+                 standing_in(r, cell, i) == 0;
+    }
+    return taken < hth_avg_cells(&r->self.shape);
+}
+
 /* A grid that somebody might have proposed for about as many as are counted here. */
 static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
 {
@@ -100,6 +135,8 @@ static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
     struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
     uint32_t longest = r->opts.group_max;
 
+    if (is_fixed(r))
+        return shape != &r->self.shape || (r->self.generation > 0 && !is_crowded(r));
     if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
         return false;
     for (uint32_t i = 0; i < own.dims; i++)
@@ -140,7 +177,9 @@ void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note)
 {
     int64_t again_us = hth_now_us(r->env) + r->opts.patience_us / 4 + 1;
 
-    if (is_fixed(r) || !is_other(r, note))
+    if (!is_other(r, note))
+        return;
+    if (is_fixed(r) && (r->opts.has_cell || !hth_avg_shape_eq(&note->shape, &r->opts.shape)))
         return;
     if (may_follow(r, note))
         take(r, note->generation, &note->shape);
@@ -168,10 +207,12 @@ void hth_roster_follow_strays(struct hth_roster *r)
 
 static bool fits(const struct hth_roster *r, uint32_t population, struct hth_avg_shape *next)
 {
-    if (r->self.generation > 0)
-        return !hth_avg_shape_review(&r->self.shape, population, r->opts.group_max, next);
-    *next = hth_avg_shape_for(population, r->opts.group_max);
-    return population < 2;
+    *next = is_fixed(r) ? r->opts.shape : hth_avg_shape_for(population, r->opts.group_max);
+    if (r->self.generation == 0)
+        return population < 2;
+    if (is_fixed(r))
+        return !is_crowded(r);
+    return !hth_avg_shape_review(&r->self.shape, population, r->opts.group_max, next);
 }
 
 void hth_roster_review(struct hth_roster *r)
@@ -179,7 +220,7 @@ void hth_roster_review(struct hth_roster *r)
     int64_t now = hth_now_us(r->env), patience;
     struct hth_avg_shape next;
 
-    if (is_fixed(r) || !r->speaking)
+    if (!r->speaking)
         return;
     if (fits(r, hth_roster_present(r), &next)) {
         r->review_at_us = 0;
@@ -219,6 +260,24 @@ static struct hth_avg_cell cell_among_all(const struct hth_roster *r)
     return hth_avg_cell_across(&r->self.shape, rank);
 }
 
+/* The same, or the next in which nobody is: a fixed shape has room for years. */
+static struct hth_avg_cell free_cell(const struct hth_roster *r)
+{
+    uint64_t cells = hth_avg_cells(&r->self.shape);
+    struct hth_avg_cell cell = cell_among_all(r), first = cell;
+
+    for (uint64_t k = 0; k < HTH_MIN(cells, r->count + 1); k++) {
+        if (standing_in(r, &cell, r->count) == 0)
+            return cell;
+        for (uint32_t i = r->self.shape.dims; i-- > 0;) {
+            cell.at[i] = (cell.at[i] + 1) % r->self.shape.size[i];
+            if (cell.at[i] > 0)
+                break;
+        }
+    }
+    return first;
+}
+
 static void place(struct hth_roster *r)
 {
     if (r->placed)
@@ -226,7 +285,7 @@ static void place(struct hth_roster *r)
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
-        r->self.cell = cell_among_all(r);
+        r->self.cell = is_fixed(r) ? free_cell(r) : cell_among_all(r);
     else if (r->placed_shape.dims > 0)
         r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
     else
@@ -238,7 +297,7 @@ static void place(struct hth_roster *r)
 
 void hth_roster_place(struct hth_roster *r)
 {
-    if (!is_fixed(r) && r->self.generation > 0)
+    if (r->self.generation > 0)
         place(r);
 }
 
@@ -247,8 +306,6 @@ enum hth_err hth_roster_cell(struct hth_roster *r, struct hth_avg_cell *out)
     memset(out, 0, sizeof(*out));
     if (r->self.generation == 0)
         return HTH_E_NOT_FOUND;
-    if (!r->placed && is_fixed(r))
-        hth_roster_say(r);
     place(r);
     *out = r->self.cell;
     return HTH_OK;
@@ -261,7 +318,7 @@ enum hth_err hth_roster_set_cell(struct hth_roster *r, uint32_t generation,
         hth_avg_cell_check(&r->self.shape, cell) != HTH_OK)
         return HTH_E_STALE;
     r->self.cell = *cell;
-    r->placed = true;
+    r->placed = r->moved = true;
     r->placed_shape = r->self.shape;
     r->placed_cell = *cell;
     hth_roster_say(r);

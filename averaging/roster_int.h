@@ -36,6 +36,7 @@ struct hth_roster {
     int64_t step_us;                   /* when it came to self.step */
     int64_t lands_us;                  /* self.lands_ms as a time; INT64_MAX: none lands */
     bool placed;                       /* self.cell is of this generation */
+    bool moved;                        /* its owner moves it with the rounds */
     struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
     struct hth_avg_cell placed_cell;
     /* sampling */
