@@ -329,8 +329,9 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
     return hth_stand_in_due(s, out, count, max);
 }
 
-/* Who is alone gives others a moment whose notes are on their way. Who stood with somebody whose
- * connection broke knows them all: a line of three begins without that one at once, too. */
+/* Who is alone gives others a moment whose notes are on their way: once in a grid, not in each of
+ * its rounds. Who stood with somebody whose connection broke knows them all: a line of three begins
+ * without that one at once, too. */
 bool hth_moshpit_bereft(const struct sweep *s)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
@@ -352,7 +353,7 @@ bool hth_moshpit_bereft(const struct sweep *s)
             return false;
         lost = true;
     }
-    return lost;
+    return lost || s->mp->alone_in[hth_avg_axis(&s->shape, s->round)] == s->generation;
 }
 
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for

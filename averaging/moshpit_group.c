@@ -24,6 +24,8 @@ void hth_sweep_count(struct sweep *s)
     s->result.rounds += ok;
     if (s->stands_in)
         return;
+    if (ok || info->reason == HTH_AVG_ALONE)
+        mp->alone_in[hth_avg_axis(&s->shape, info->number)] = ok ? 0 : s->generation;
     st->rounds += ok;
     st->failed += !ok;
     st->alone += info->reason == HTH_AVG_ALONE;

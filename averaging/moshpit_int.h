@@ -90,11 +90,12 @@ struct moshpit {
     struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
     struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
     struct sweep *kept[HTH_AVG_KEPT_MAX];
-    uint64_t round_met;  /* after the last one in which somebody was met */
-    uint32_t vain;       /* looks since then */
-    uint32_t far_vain;   /* of them, in rounds far ahead of it */
-    int64_t far_at_us;   /* when one of these may be looked for again */
-    uint32_t full_lines; /* that it listened to in vain */
+    uint64_t round_met;                  /* after the last one in which somebody was met */
+    uint32_t vain;                       /* looks since then */
+    uint32_t far_vain;                   /* of them, in rounds far ahead of it */
+    int64_t far_at_us;                   /* when one of these may be looked for again */
+    uint32_t full_lines;                 /* that it listened to in vain */
+    uint32_t alone_in[HTH_AVG_DIMS_MAX]; /* generation in which nobody else was in that line */
     struct hth_map *suspects;
     struct hth_refusers refusers;
     struct hth_averager_stats stats;

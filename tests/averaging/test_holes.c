@@ -90,6 +90,41 @@ static void doubled_cells(void **state)
     assert_int_equal(one_sweep("3x3", 13, 8), 0);
 }
 
+/* Who is alone in its line gives those who are on their way a moment, the first time; then it goes
+ * on at once. */
+static void alone_in_a_line(void **state)
+{
+    struct pit p;
+    int64_t took_us[3];
+
+    (void)state;
+    for (uint64_t seed = 41; seed < 47; seed++) {
+        pit_init(&p, seed, 4, 64, NULL);
+        assert_ok(hth_avg_shape_parse("3x3", &p.shape));
+        p.has_cells = true;
+        p.apply = true;
+        pit_fill(&p, seed);
+        pit_start(&p, 3 * HTH_US_PER_S);
+        for (uint64_t k = 0; k < 3; k++) {
+            for (uint32_t i = 0; i < 4; i++)
+                p.peer[i].longest_us = 0;
+            come_to_step(&p, 7 + k);
+            pit_offer_all(&p, 7 + k, HTH_AVG_ALL_AXES);
+            assert_true(pit_run(&p, 20 * HTH_US_PER_S));
+            assert_true(pit_spread(&p) < 1e-6);
+            took_us[k] = p.peer[1].longest_us; /* in a column of its own */
+            for (uint32_t i = 0; i < 4; i++)
+                assert_int_equal(p.peer[i].result.heads, 4);
+        }
+        print_message("seed %u: %.0f, %.0f, %.0f ms\n", (unsigned)seed, (double)took_us[0] / 1e3,
+                      (double)took_us[1] / 1e3, (double)took_us[2] / 1e3);
+        assert_in_range(took_us[0], 500 * HTH_US_PER_MS, 1500 * HTH_US_PER_MS);
+        assert_in_range(took_us[1], 0, 300 * HTH_US_PER_MS);
+        assert_in_range(took_us[2], 0, 300 * HTH_US_PER_MS);
+        pit_stop(&p);
+    }
+}
+
 /* Who comes when the others have begun without it finds somebody in its place in the next line, and
  * both are counted there as what they are: the mean without it, and it. */
 static void one_comes_late(void **state)
@@ -595,14 +630,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sparse_grids),       cmocka_unit_test(doubled_cells),
-        cmocka_unit_test(one_comes_late),     cmocka_unit_test(others_have_passed),
-        cmocka_unit_test(one_was_early),      cmocka_unit_test(tried_again),
-        cmocka_unit_test(once_more),          cmocka_unit_test(others_go_on),
-        cmocka_unit_test(third_time),         cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(large_grids),        cmocka_unit_test(one_after_the_other),
-        cmocka_unit_test(heads_are_whole),    cmocka_unit_test(kill_matrix),
-        cmocka_unit_test(dies_at_any_moment),
+        cmocka_unit_test(sparse_grids),        cmocka_unit_test(alone_in_a_line),
+        cmocka_unit_test(doubled_cells),       cmocka_unit_test(one_comes_late),
+        cmocka_unit_test(others_have_passed),  cmocka_unit_test(one_was_early),
+        cmocka_unit_test(tried_again),         cmocka_unit_test(once_more),
+        cmocka_unit_test(others_go_on),        cmocka_unit_test(third_time),
+        cmocka_unit_test(limit_is_kept),       cmocka_unit_test(large_grids),
+        cmocka_unit_test(one_after_the_other), cmocka_unit_test(heads_are_whole),
+        cmocka_unit_test(kill_matrix),         cmocka_unit_test(dies_at_any_moment),
     };
 
     if (argc > 1) {

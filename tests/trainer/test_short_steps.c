@@ -24,7 +24,7 @@ struct fixture {
     struct hth_device device;
 };
 
-static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
+static struct fixture *grid_new(uint64_t seed, int64_t life_us, uint32_t members, uint32_t group)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
@@ -34,13 +34,19 @@ static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
     o.trainer.share.every = 100;
     o.trainer.flights = 2;
     o.trainer.updates_max = 1u << 30;
-    o.members = MEMBERS;
+    o.members = members;
     o.roster.life_us = life_us;
+    o.roster.group_max = group;
     f->device = crew_slow;
     f->device.job_overhead_us = 800; /* ten milliseconds a micro-batch */
     o.device = &f->device;
     f->crew = hth_crew_new(f->world, &o);
     return f;
+}
+
+static struct fixture *fixture_new(uint64_t seed, int64_t life_us)
+{
+    return grid_new(seed, life_us, MEMBERS, 16);
 }
 
 static void fixture_free(struct fixture *f)
@@ -149,6 +155,30 @@ static void test_the_dht_is_left_alone(void **state)
     }
 }
 
+/* Three in groups of two: one of them is alone in its line. Nobody waits for it there in each step,
+ * and who comes to stand there gets in. */
+static void test_a_line_of_one(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct fixture *f = grid_new(seed, 20 * S, 3, 2);
+        uint64_t steps;
+        uint32_t g;
+
+        hth_world_run_for(f->world, 10 * S);
+        assert_int_equal(hth_roster_shape(hth_crew_roster(f->crew, 0), &g)->dims, 2);
+        steps = stats_of(f, 0).updates;
+        hth_world_run_for(f->world, 5 * S);
+        steps = stats_of(f, 0).updates - steps;
+        print_message("%llu steps by three in 5 s\n", (unsigned long long)steps);
+        assert_true(steps > 60);
+        hth_crew_join(f->crew);
+        hth_world_run_for(f->world, 10 * S);
+        check_takes_part(f, 3, 5 * S);
+        fixture_free(f);
+    }
+}
+
 static void lose_notes(struct fixture *f)
 {
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
@@ -249,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_first_step_is_in_time),
         cmocka_unit_test(test_the_dht_is_left_alone),
+        cmocka_unit_test(test_a_line_of_one),
         cmocka_unit_test(test_notes_are_lost),
         cmocka_unit_test(test_who_missed_steps_gets_in),
         cmocka_unit_test(test_a_newcomer_gets_in),
