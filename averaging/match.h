@@ -177,13 +177,13 @@ struct hth_match_due {
 /* How a look ended. The group is the callback's: free it with hth_free. */
 struct hth_look_result {
     enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
-    enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, or why the
-                                  * last one asked refused */
+    enum hth_avg_reason reason;  /* ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, or a refusal */
     struct hth_avg_group *group; /* NULL unless HTH_OK */
     bool led;
-    int64_t wait_us;  /* from ready to the group's begin */
-    int64_t match_us; /* of that: after the last member had come and was ready */
-    uint32_t seen;    /* others that were seen looking */
+    int64_t wait_us;            /* from ready to the group's begin */
+    int64_t match_us;           /* of that: after the last member had come and was ready */
+    uint32_t seen;              /* others that were seen looking */
+    struct hth_peer_id kept_by; /* NO_LEADER: who said to the end that it waits; or nobody */
     /* leaders that did not answer: they may be members, and are dead or silent */
     struct hth_peer_id lost[HTH_LOOK_LOST_MAX];
     uint32_t lost_count;

@@ -64,6 +64,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
         if (now_us - look->asked_us < look->match->opts.hold_us / 4)
             look->pause_us = now_us + PAUSE_US;
         look->last_refusal = HTH_AVG_OK; /* of who was asked before */
+        from->keeps = true;
         break;
     case HTH_AVG_OK:
         if (take_begin(look, reply))

@@ -41,6 +41,7 @@ struct looker {
     bool doubted;       /* somebody else who would follow it found that it does not answer */
     uint32_t redirects; /* that it answered */
     uint32_t refusals;
+    bool keeps; /* it answered WAIT */
     /* as our follower */
     bool joined, ready;
     struct hth_rpc_request *held; /* NULL between two JOINs */

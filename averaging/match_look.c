@@ -425,8 +425,8 @@ static void finish(struct hth_look *look)
     done(arg, &result);
 }
 
-/* A follower whose leader did not begin in time. */
-static void give_up(struct hth_look *look)
+/* A follower whose leader did not begin in time: an honest one that is ready does. */
+static void give_up(struct hth_look *look, const struct looker *leader)
 {
     enum hth_avg_reason reason = HTH_AVG_NO_LEADER;
 
@@ -434,6 +434,8 @@ static void give_up(struct hth_look *look)
         reason = HTH_AVG_NOT_READY;
     else if (look->last_refusal != HTH_AVG_OK)
         reason = look->last_refusal;
+    else if (leader->keeps)
+        look->result.kept_by = leader->id;
     hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
 }
 
@@ -482,7 +484,7 @@ static void on_turn(void *arg)
         next_us = hth_look_follow(look, leader);
         last_us += hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read yet */
         if (now_us >= last_us)
-            give_up(look);
+            give_up(look, leader);
         next_us = HTH_MIN(next_us, last_us);
     } else if (!look->done) {
         hth_look_drop_call(&look->call);
