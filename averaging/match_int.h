@@ -141,6 +141,7 @@ struct hth_match {
     uint32_t begun_next;
     struct heard heard[HTH_AVG_HEARD_MAX];
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
+    bool version_said;     /* it spoke of another version */
     int64_t usual_rtt_us;  /* of those who were told; 0: of none it is known */
     struct hth_match_stats stats;
 };

@@ -272,6 +272,20 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     hth_look_poke(look);
 }
 
+/* In each of its lines: once is enough. */
+static void another_version(struct hth_look *look, const struct hth_record *rec)
+{
+    char text[HTH_PEER_SHORT_LEN];
+
+    look->last_refusal = HTH_AVG_OTHER_VERSION;
+    if (!look->match->version_said)
+        HTH_LOG(look->match->env, HTH_WARN, HTH_SUB_AVG,
+                "%s has a program that averages otherwise: it and this one never average; update "
+                "all trainers and helpers of the run",
+                hth_peer_id_short(&rec->owner_id, text));
+    look->match->version_said = true;
+}
+
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_look *look = arg;
@@ -280,6 +294,8 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     look->match->stats.notes_refused++;
     if (err == HTH_E_CLOCK_SKEW)
         look->last_refusal = HTH_AVG_CLOCK_SKEW;
+    else if (err == HTH_E_VERSION)
+        another_version(look, rec);
     HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: a declaration was refused: %s",
             hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
 }

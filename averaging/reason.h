@@ -31,6 +31,7 @@
     X(15, STRUCK_OFF, "the peer gave up on this one for the rest of the round")                    \
     X(16, WAIT, "the leader waits for others")                                                     \
     X(17, NO_VALUES, "the peer has no values of the round before to stand in with")                \
+    X(18, OTHER_VERSION, "the peer has a program that averages otherwise: update")                 \
     X(32, NOBODY, "no other trainer takes part in this run")                                       \
     X(33, ALONE, "nobody else of the line came in time")                                           \
     X(34, TOO_FEW, "too few came in time")                                                         \

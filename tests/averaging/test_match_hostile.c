@@ -209,6 +209,7 @@ struct planted {
 };
 
 static enum hth_avg_mode planted_mode; /* of the notes that are made */
+static uint8_t planted_version;        /* 0: today's */
 
 /* mate's declaration for its line, issued `ago_us` ago; not yet in the table. */
 static void make_note(struct mate *m, int64_t ago_us, struct planted *p)
@@ -224,6 +225,8 @@ static void make_note(struct mate *m, int64_t ago_us, struct planted *p)
     len = hth_avg_line_key(&line, key);
     hth_writer_init(&w, payload, sizeof(payload));
     hth_declare_write(&d, &w);
+    if (planted_version != 0)
+        payload[0] = planted_version;
     hth_topic_init(&p->topic, m->env->crypto, "run", HTH_RECORD_DECLARE, key, len);
     hth_topic_key(&p->topic, m->env->crypto, 0, &p->key);
     rec.network = p->topic.network;
@@ -298,6 +301,29 @@ static void hostile_notes(void **state)
     c.mate[0].look = NULL;
     uproot();
     crowd_stop(&c);
+}
+
+/* A program that would misread the parts of an average: no group with it, and it is said why. */
+static void another_version(void **state)
+{
+    struct crowd c;
+    struct planted p;
+
+    (void)state;
+    for (uint8_t version = 1; version <= 3; version++) {
+        order_start(&c, 14);
+        planted_version = version;
+        make_note(&c.mate[1], 0, &p);
+        planted_version = 0;
+        plant(&c.mate[1], &p);
+        c.mate[1].absent = c.mate[2].absent = true;
+        crowd_look(&c.mate[0]);
+        assert_true(crowd_run(&c, 10 * HTH_US_PER_S));
+        assert_int_equal(c.mate[0].result.err != HTH_OK, true);
+        assert_int_equal(c.mate[0].result.reason == HTH_AVG_OTHER_VERSION, version != 2);
+        uproot();
+        crowd_stop(&c);
+    }
 }
 
 /* A smaller one that is declared but does not exist: struck off, and the others meet. */
@@ -941,6 +967,7 @@ int main(void)
         cmocka_unit_test(redirected),
         cmocka_unit_test(draining),
         cmocka_unit_test(hostile_notes),
+        cmocka_unit_test(another_version),
         cmocka_unit_test(ghost_leader),
         cmocka_unit_test(lying_leader),
         cmocka_unit_test(flapping_leader),
