@@ -330,13 +330,37 @@ static void test_told_seldom(void **state)
     swarm_clear(&s);
 }
 
+/* The first speed is said at once; one that comes and goes is not said more often than others. */
+static void test_told_at_once_seldom(void **state)
+{
+    struct swarm s;
+    uint64_t before;
+
+    (void)state;
+    swarm_init(&s, 9, 0);
+    begin(&s);
+    go_on(&s, S);
+    before = puts_of(&s, 0);
+    for (int i = 0; i < 5000; i++) {
+        hth_roster_set_progress(s.roster[0], STEP, 0, i % 2 * rate_of(&truths[0]));
+        hth_world_run_for(s.world, MS);
+    }
+    assert_in_range(puts_of(&s, 0) - before, 1, 5 * S / (500 * MS) * 2);
+    swarm_clear(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_landings),    cmocka_unit_test(test_clocks_do_not_matter),
-        cmocka_unit_test(test_step_before), cmocka_unit_test(test_who_comes_later),
-        cmocka_unit_test(test_none_lands),  cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_apart),       cmocka_unit_test(test_told_seldom),
+        cmocka_unit_test(test_landings),
+        cmocka_unit_test(test_clocks_do_not_matter),
+        cmocka_unit_test(test_step_before),
+        cmocka_unit_test(test_who_comes_later),
+        cmocka_unit_test(test_none_lands),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_told_seldom),
+        cmocka_unit_test(test_told_at_once_seldom),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
