@@ -12,8 +12,9 @@
 #include "sim/fleet.h"
 #include "support/test.h"
 
-#define S   HTH_US_PER_S
-#define FAR (UINT64_C(1) << 40)
+#define S        HTH_US_PER_S
+#define FAR      (UINT64_C(1) << 40)
+#define WINDOW_S 3 /* of a look */
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
 
@@ -412,7 +413,8 @@ static void few_and_more_who_never_come(void **state)
 /* A run that is under way knows how many come to its averages: keys that are there, and never come,
  * neither size its grid nor are in its quorums, and where their samples are believed batches are
  * not cut close. Counted in steps: while more samples are gathered for a second average of a step,
- * more micro-batches land. */
+ * more micro-batches land. In a line a key is waited for once, for a window, in the first step to
+ * which its note comes in time: with many of them, some such windows in two minutes. */
 static void what_comes_is_known(void **state)
 {
     static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}, {9, 18, 3}};
@@ -422,6 +424,7 @@ static void what_comes_is_known(void **state)
     comes_s = 40;
     for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
         uint64_t updates[2], usual[2], with[2];
+        double lost_s;
 
         group = crowds[i][2];
         listens = false;
@@ -433,8 +436,12 @@ static void what_comes_is_known(void **state)
                       crowds[i][0], group > 0 ? " on a grid" : "", crowds[i][1],
                       (unsigned long long)with[0], (unsigned long long)with[1],
                       (unsigned long long)usual[0], (unsigned long long)usual[1]);
-        assert_true((double)with[0] > (double)usual[0] * (group > 0 ? 0.98 : 0.85));
-        assert_true((double)with[1] > (double)usual[1] * 0.98);
+        if (group > 0) {
+            assert_true((double)with[0] > (double)usual[0] * 0.98);
+            assert_true((double)with[1] > (double)usual[1] * 0.98);
+        }
+        lost_s = 120 * (1 - (double)(with[0] + with[1]) / (double)(usual[0] + usual[1]));
+        assert_true(lost_s < 5 * WINDOW_S);
     }
     listens = false;
     comes_s = 3;
