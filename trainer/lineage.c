@@ -165,6 +165,16 @@ bool hth_lineage_is_outvoted(const struct hth_lineage *l, const struct hth_linea
     return false;
 }
 
+/* Whether others that spoke to us have a line: where steps are short their notes are several
+ * milestones late, as those of the dead are. */
+static bool has_any(const struct hth_lineage_voices *v)
+{
+    for (uint32_t i = 1; i < v->known; i++)
+        if (v->said[i].step > 0)
+            return true;
+    return false;
+}
+
 bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_lineage_voices *v)
 {
     const struct hth_lineage old = *l;
@@ -177,7 +187,7 @@ bool hth_lineage_adopt(struct hth_lineage *l, uint64_t step, const struct hth_li
 
         if (milestone < old.alike)
             return false;
-        if (!is_decided(v, milestone, &winner))
+        if (!is_decided(v, milestone, &winner) || (winner.mark == 0 && has_any(v)))
             continue;
         hth_lineage_init(l, milestone);
         if (winner.mark != 0) {

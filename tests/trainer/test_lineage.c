@@ -262,6 +262,24 @@ static void test_forgets_and_adopts(void **state)
     assert_true(b.digest == c.digest && b.digest != 0);
 }
 
+/* Steps are short, and the others' notes late: their line is waited for. (It began one of its own
+ * once, was the only one to show a mark of that milestone, and a tie made all take its state.) */
+static void test_waits_for_late_notes(void **state)
+{
+    struct hth_lineage a = walk(12 * E, 0, 0), early = walk(8 * E, 0, 0), c;
+    struct hth_roster_marks m[3] = {{.step = 0}, said(&early), said(&early)};
+
+    (void)state;
+    hth_lineage_forget(&c, 11 * E);
+    hth_lineage_is_alike(&c, 11 * E);
+    for (uint64_t step = 11 * E + 1; step <= 12 * E; step++)
+        hth_lineage_add(&c, step, 7);
+    assert_false(hth_lineage_adopt(&c, 12 * E, VOICES(3)));
+    m[2] = said(&a);
+    assert_true(hth_lineage_adopt(&c, 12 * E, VOICES(3)));
+    assert_true(c.digest == a.digest);
+}
+
 /* Who shows what at the latest milestone that another one shows: no vote, only a count. */
 static void test_standing(void **state)
 {
@@ -333,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_others_are_elsewhere),
         cmocka_unit_test(test_from_a_file),
         cmocka_unit_test(test_forgets_and_adopts),
+        cmocka_unit_test(test_waits_for_late_notes),
         cmocka_unit_test(test_standing),
         cmocka_unit_test(test_bytes),
     };

@@ -259,19 +259,23 @@ static void test_who_missed_steps_gets_in(void **state)
     }
 }
 
+/* Notes of the others are three milestones late for it: it waits for their line, and begins none
+ * beside it. (In two worlds of these sixteen all of them took its state.) */
 static void test_a_newcomer_gets_in(void **state)
 {
-    struct fixture *f = fixture_new(8, 20 * S);
-
     (void)state;
-    hth_world_run_for(f->world, 5 * S);
-    assert_int_equal(hth_crew_join(f->crew), MEMBERS);
-    run_with_late_states(f, MEMBERS, 4 * S);
-    check_takes_part(f, MEMBERS, 2 * S);
-    assert_true(stats_of(f, MEMBERS).share.catch_ups <= 2);
-    for (uint32_t i = 0; i < MEMBERS; i++)
-        assert_int_equal(stats_of(f, i).share.catch_ups, 0);
-    fixture_free(f);
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        struct fixture *f = fixture_new(seed, 20 * S);
+
+        hth_world_run_for(f->world, 5 * S);
+        assert_int_equal(hth_crew_join(f->crew), MEMBERS);
+        run_with_late_states(f, MEMBERS, 4 * S);
+        check_takes_part(f, MEMBERS, 2 * S);
+        assert_true(stats_of(f, MEMBERS).share.catch_ups <= 2);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(stats_of(f, i).share.catch_ups, 0);
+        fixture_free(f);
+    }
 }
 
 int main(void)
