@@ -120,8 +120,9 @@ struct own {
     uint32_t got;              /* of others */
     double weight;             /* in the mean; 0: nothing could be averaged */
     struct contribution *from; /* one per member */
-    /* The mean in this member's formats, where they are narrow and all shall hold the same bits. */
-    struct hth_blob *told; /* NULL: the mean itself */
+    /* In this member's formats, where they are narrow: its own values as sent; then the mean, where
+     * all shall hold the same bits. */
+    struct hth_blob *told; /* NULL: the values, and the mean, themselves */
     struct hth_segment *told_segments;
     uint32_t told_count;
     bool told_fine;

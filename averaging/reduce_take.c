@@ -107,8 +107,8 @@ static bool is_narrow(const struct contribution *c)
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
-/* This member's own values as it sends them to others: in another line somebody else reduces them,
- * and all who reduce the same must come to the same. */
+/* This member's own values as it sends them to others: all who have the same ones add the same,
+ * whoever of them reduces. */
 static void send_to_self(const struct own *o, struct sum_input *in)
 {
     const float *x = (const float *)(const void *)in->bytes;
@@ -161,12 +161,58 @@ static enum hth_err write_told(struct sum *s, float *mean)
     return hth_codec_decode(o->told_segments, o->told_count, o->told->data, mean);
 }
 
+/* What the senders make of their answers: own values plus the mean less what was sent of them. */
+static enum hth_err add_difference(const struct own *o, float *mean)
+{
+    const float *x = (const float *)(const void *)o->round->values->data + o->first;
+    const uint8_t *sent = o->told->data;
+
+    for (uint32_t k = 0; k < o->told_count; k++) {
+        const struct hth_segment *at = &o->told_segments[k];
+
+        if (at->format != HTH_QUANT_F32)
+            HTH_TRY(hth_codec_add(at, 1, sent, -1.0f, mean));
+        for (uint32_t i = 0; i < at->count && at->format != HTH_QUANT_F32; i++)
+            mean[i] += x[i];
+        sent += at->bytes;
+        mean += at->count;
+        x += at->count;
+    }
+    return HTH_OK;
+}
+
+static void write_answers(struct sum *s, const float *mean)
+{
+    for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
+        struct input *in = &s->input[i];
+        bool packed = false;
+
+        if (!in->narrow || s->plain[i].damaged)
+            continue;
+        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
+            packed = packed || s->plain[i].segments[k].packed;
+        in->fine = hth_reduce_answer(&s->plain[i], mean, s->own->count, packed, in->segments,
+                                     in->answer->data) == HTH_OK;
+    }
+}
+
+/* This member's own values are in the mean, as they would have been sent. */
+static bool sent_to_self(const struct sum *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->input[i].blob == NULL)
+            return s->own->told != NULL && s->plain[i].bytes == s->own->told->data &&
+                   !s->plain[i].damaged;
+    return false;
+}
+
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
     const struct hth_reduce_round *r = s->round;
     const struct own *o = s->own;
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
+
     prepare(s);
     if (!s->answers_only) {
         s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
@@ -176,19 +222,12 @@ static void run_sum(struct hth_job *job)
             s->weight = 0;
         if (!(s->weight > 0) && r->values != NULL)
             memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
+        if (r->same && o->told != NULL && s->weight > 0)
+            s->told_fine = write_told(s, mean) == HTH_OK;
     }
-    if (!s->answers_only && o->told != NULL && s->weight > 0)
-        s->told_fine = write_told(s, mean) == HTH_OK;
-    for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
-        struct input *in = &s->input[i];
-        bool packed = false;
-        if (!in->narrow || s->plain[i].damaged)
-            continue;
-        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
-            packed = packed || s->plain[i].segments[k].packed;
-        in->fine = hth_reduce_answer(&s->plain[i], mean, o->count, packed, in->segments,
-                                     in->answer->data) == HTH_OK;
-    }
+    write_answers(s, mean);
+    if (!s->answers_only && !r->same && s->weight > 0 && s->err == HTH_OK && sent_to_self(s))
+        s->err = add_difference(o, mean);
 }
 
 static void sum_free(struct sum *s)
@@ -387,14 +426,14 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
     return true;
 }
 
-/* Room for what all are told. Without it the mean itself will do. Like the mean it is of this
- * member's own size, and lives as long: it is not of the bytes that others make us hold. */
+/* Room for what this member would send to itself, and then for what all are told. Without it the
+ * values and the mean themselves will do. Like the mean it is of this member's own size, and lives
+ * as long: it is not of the bytes that others make us hold. */
 static bool want_told(struct own *o)
 {
     struct hth_reduce_round *r = o->round;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    if (!r->same ||
-        hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
+    if (hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
             HTH_OK ||
         !are_narrow(segments, o->told_count))
         return false;
@@ -431,7 +470,7 @@ static void begin_sum(struct own *o)
     uint32_t n = in_order(o, order);
     double bytes = 0;
     o->state = OWN_SUMMING;
-    s->told_fine = want_told(o); /* as if it ran: of a ghost it is */
+    s->told_fine = want_told(o) && o->round->same; /* as if it ran: of a ghost it is */
     for (uint32_t i = 0; i < n; i++)
         add_input(s, order[i], &bytes);
     for (uint32_t i = 0; i < s->count; i++)
