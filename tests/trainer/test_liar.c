@@ -11,6 +11,7 @@
 #define MEMBERS 6
 #define LIAR    5
 #define STEPS   60
+#define WORLDS  12
 
 struct fixture {
     struct hth_world *world;
@@ -64,13 +65,13 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 }
 
 /* The first member's loss at the end. */
-static double run(bool lies, double clip)
+static double run(uint64_t seed, bool lies, double clip)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
     double loss;
 
-    f->world = crew_world(8, &f->files);
+    f->world = crew_world(seed, &f->files);
     f->lies = lies;
     o.trainer.updates_max = STEPS;
     o.trainer.share.every = 0;
@@ -93,19 +94,29 @@ static double run(bool lies, double clip)
     return loss;
 }
 
+static double mean_of_worlds(bool lies, double clip)
+{
+    double sum = 0;
+
+    for (uint64_t seed = 1; seed <= WORLDS; seed++)
+        sum += run(seed, lies, clip);
+    return sum / WORLDS;
+}
+
 static void test_what_a_liar_can_do(void **state)
 {
-    double honest = run(false, 0), clipped = run(false, 1.5);
-    double ruined = run(true, 0), kept = run(true, 1.5);
+    double honest = mean_of_worlds(false, 0), clipped = mean_of_worlds(false, 1.5);
+    double ruined = mean_of_worlds(true, 0), kept = mean_of_worlds(true, 1.5);
 
     (void)state;
-    print_message(
-        "loss after %d steps: honest %.3f, clipped %.3f; with a liar %.3f, clipped %.3f\n", STEPS,
-        honest, clipped, ruined, kept);
+    print_message("loss after %d steps, mean of %d worlds: honest %.3f, clipped %.3f; with a liar "
+                  "%.3f, clipped %.3f, %.3f with 3, %.3f with 1\n",
+                  STEPS, WORLDS, honest, clipped, ruined, kept, mean_of_worlds(true, 3),
+                  mean_of_worlds(true, 1));
     assert_true(honest < 0.1);
     assert_close(clipped, honest, 0.1, 0);
     assert_true(ruined > 2);
-    assert_true(kept < 0.3);
+    assert_true(kept < 0.35); /* single worlds: 0.15 to 0.46 */
 }
 
 int main(void)
