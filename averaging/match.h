@@ -177,7 +177,7 @@ struct hth_match_due {
 /* How a look ended. The group is the callback's: free it with hth_free. */
 struct hth_look_result {
     enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
-    enum hth_avg_reason reason;  /* ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, or a refusal */
+    enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, a refusal */
     struct hth_avg_group *group; /* NULL unless HTH_OK */
     bool led;
     int64_t wait_us;            /* from ready to the group's begin */
