@@ -183,7 +183,7 @@ struct hth_look_result {
     int64_t wait_us;            /* from ready to the group's begin */
     int64_t match_us;           /* of that: after the last member had come and was ready */
     uint32_t seen;              /* others that were seen looking */
-    struct hth_peer_id kept_by; /* NO_LEADER: who said to the end that it waits; or nobody */
+    struct hth_peer_id kept_by; /* who said to the end that it waits, if one did */
     /* leaders that did not answer: they may be members, and are dead or silent */
     struct hth_peer_id lost[HTH_LOOK_LOST_MAX];
     uint32_t lost_count;

@@ -77,6 +77,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
         break;
     default:
         look->last_refusal = reply->reason;
+        from->keeps = false;
         from->early = reply->reason == HTH_AVG_NOT_LOOKING;
         hth_look_strike(look, from, ++from->refusals > REFUSALS_MAX);
     }

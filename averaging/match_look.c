@@ -441,7 +441,8 @@ static void finish(struct hth_look *look)
     done(arg, &result);
 }
 
-/* A follower whose leader did not begin in time: an honest one that is ready does. */
+/* A follower whose leader did not begin in time: an honest one that is ready does, whatever was
+ * refused meanwhile. */
 static void give_up(struct hth_look *look, const struct looker *leader)
 {
     enum hth_avg_reason reason = HTH_AVG_NO_LEADER;
@@ -450,7 +451,7 @@ static void give_up(struct hth_look *look, const struct looker *leader)
         reason = HTH_AVG_NOT_READY;
     else if (look->last_refusal != HTH_AVG_OK)
         reason = look->last_refusal;
-    else if (leader->keeps)
+    if (look->opts.ready && leader->keeps)
         look->result.kept_by = leader->id;
     hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
 }

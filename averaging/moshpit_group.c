@@ -295,8 +295,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
-        if (s->offered && !s->stands_in && !s->listens && r->reason == HTH_AVG_NO_LEADER &&
-            !hth_peer_id_is_zero(&r->kept_by))
+        if (s->offered && !s->stands_in && !s->listens && !hth_peer_id_is_zero(&r->kept_by))
             hth_refusers_add(&s->mp->refusers, &r->kept_by, hth_now_us(s->env));
         if (s->offered && !s->stands_in && !s->listens && hth_map_count(s->mp->suspects) > 0)
             hth_roster_seek(s->mp->roster);

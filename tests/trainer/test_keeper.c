@@ -21,6 +21,9 @@ static struct keeper {
     struct hth_roster *roster;
     struct hth_timer *timer;
     struct hth_rpc_request *held[HELD_MAX];
+    struct hth_avg_line line; /* of the last JOIN */
+    uint64_t schema;
+    bool speaks; /* it says each time that it is of another schema, too */
     uint32_t joins;
 } keeper;
 
@@ -85,6 +88,31 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
     answer(req, &reply);
 }
 
+static void on_told(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* Refused by whoever hears it: what a look ends with is that, then. */
+static void speak(void)
+{
+    uint8_t record[HTH_DHT_VALUE_BYTES_MAX], bytes[HTH_TELL_BYTES_MAX];
+    struct hth_tell tell = {.line = keeper.line, .schema = keeper.schema, .record = record};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_TELL, .timeout_us = S};
+    const struct hth_roster_peer *p;
+
+    tell.record_len = declare(&keeper.line, keeper.schema + 1, record);
+    call.body.payload = bytes;
+    call.body.payload_len = hth_tell_pack(&tell, bytes);
+    for (uint32_t i = 0; (p = hth_roster_at(keeper.roster, i)) != NULL; i++) {
+        struct hth_rpc_target target = {.peer = p->id, .addr = p->note.addr};
+        struct hth_rpc_call *out;
+
+        (void)!hth_rpc_call(keeper.rpc, &target, &call, on_told, NULL, &out);
+    }
+}
+
 static void on_timer(void *arg)
 {
     (void)arg;
@@ -95,14 +123,22 @@ static void on_timer(void *arg)
         if (req != NULL)
             answer(req, &(struct hth_join_reply){.reason = HTH_AVG_WAIT});
     }
+    if (keeper.speaks && keeper.joins > 0)
+        speak();
     hth_timer_set(keeper.env, keeper.timer, 100 * MS);
 }
 
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     uint32_t i = 0;
+    struct hth_join join;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
 
     (void)arg;
+    assert_ok(hth_join_open(payload, len, &join));
+    keeper.line = join.line;
+    keeper.schema = join.schema;
     keeper.joins++;
     while (i < HELD_MAX && keeper.held[i] != NULL)
         i++;
@@ -147,9 +183,8 @@ static uint64_t steps_in_30_s(struct crew_scene *s)
 }
 
 /* It is followed for a window twice, and then shunned for longer each time. */
-static void test_keeper(void **state)
+static void run_keeper(bool speaks)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
         struct crew_scene *s;
@@ -163,6 +198,7 @@ static void test_keeper(void **state)
         crew_scene_run(s, 0, 10, 60 * S);
         alone = steps_in_30_s(s);
         open_keeper(s);
+        keeper.speaks = speaks;
         first = steps_in_30_s(s);
         then = steps_in_30_s(s);
         print_message("seed %d: %d steps in 30 s, beside it %d and %d; it was asked %u times\n",
@@ -174,9 +210,23 @@ static void test_keeper(void **state)
     }
 }
 
+static void test_keeper(void **state)
+{
+    (void)state;
+    run_keeper(false);
+}
+
+/* What it has refused meanwhile hides it from nobody. */
+static void test_keeper_speaks(void **state)
+{
+    (void)state;
+    run_keeper(true);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keeper)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keeper),
+                                       cmocka_unit_test(test_keeper_speaks)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
