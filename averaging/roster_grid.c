@@ -235,6 +235,12 @@ void hth_roster_review(struct hth_roster *r)
         hth_roster_tick_at(r, r->review_at_us);
         return;
     }
+    /* Who shares its cell may do so with a key that follows it wherever it goes. */
+    if (is_fixed(r) && r->self.generation > 0 && !is_not_too_often(r)) {
+        r->review_at_us = r->lone_at_us - (LONE_AHEAD - 1) * LONE_US;
+        hth_roster_tick_at(r, r->review_at_us);
+        return;
+    }
     r->stats.proposed++;
     take(r, r->self.generation == UINT32_MAX ? 1 : r->self.generation + 1, &next);
 }

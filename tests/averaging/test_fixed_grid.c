@@ -102,9 +102,45 @@ static void test_nobody_shares_a_cell(void **state)
     }
 }
 
+/* A key goes wherever the first one stands, which shares its cell whatever it does. It proposes
+ * three generations, and then one every half minute, no more often than the others follow it. */
+static void test_who_is_followed_stays_with_all(void **state)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+
+    (void)state;
+    o.network = "net";
+    o.schema = 7;
+    o.addr.family = 4;
+    assert_ok(hth_avg_shape_parse("3x3", &o.shape));
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct swarm s = {.world = hth_world_new(seed, NULL)};
+        uint32_t apart = 0;
+
+        for (uint32_t i = 0; i < 8; i++)
+            add(&s, &o);
+        hth_world_run_for(s.world, 30 * S);
+        for (int k = 0; k < 1200; k++) {
+            struct hth_avg_cell cell;
+
+            assert_ok(hth_roster_cell(s.roster[0], &cell));
+            (void)!hth_roster_set_cell(s.roster[7], generation_of(&s, 0), &cell);
+            hth_world_run_for(s.world, S / 10);
+            apart += generation_of(&s, 0) != generation_of(&s, 1);
+        }
+        if (apart > 60)
+            fail_msg("seed %u: apart in %u of 1200 moments", (unsigned)seed, apart);
+        assert_in_range(generation_of(&s, 0), 2, 12);
+        swarm_clear(&s);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nobody_shares_a_cell)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nobody_shares_a_cell),
+        cmocka_unit_test(test_who_is_followed_stays_with_all),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
