@@ -17,7 +17,7 @@
 #define LIFE       (4 * S)    /* of a note */
 #define STATE_LATE (300 * MS) /* about ten steps */
 
-static bool many; /* worlds */
+static bool many; /* worlds; by hand */
 
 struct fixture {
     struct hth_world *world;
