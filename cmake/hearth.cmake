@@ -29,7 +29,6 @@ function(hth_test name)
     add_executable(${name} ${ARG_SOURCES})
     target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
     target_link_libraries(${name} PRIVATE ${ARG_LINK} PkgConfig::CMOCKA m)
-    target_compile_definitions(${name} PRIVATE HTH_TEST_SOURCE_DIR="${HEARTH_ROOT}/tests")
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
     # tools/test has two places for each core: a test that computes takes two, one that mostly waits
