@@ -183,6 +183,7 @@ void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_co
     train->kind = run->data.kind == HTH_RUN_TEXT ? HTH_DATA_TEXT : HTH_DATA_IMAGES;
     train->seq_len = run->model.context;
     train->shuffle_rows = run->data.shuffle_rows;
+    train->shift = run->data.shift;
     train->seed = run->seed;
     train->peer = peer;
     *test = *train;

@@ -74,6 +74,7 @@ static const cyaml_schema_field_t data_fields[] = {
     ENUM_FIELD("kind", struct hth_run_data, kind, data_kinds),
     CYAML_FIELD_STRING_PTR("path", OPT_PTR, struct hth_run_data, path, 1, 4095),
     CYAML_FIELD_UINT("shuffle_rows", OPT, struct hth_run_data, shuffle_rows),
+    CYAML_FIELD_UINT("shift", OPT, struct hth_run_data, shift),
     CYAML_FIELD_END,
 };
 
@@ -273,12 +274,18 @@ static bool check_grid(const struct hth_run_model *m, const char *name,
 static bool check_pairing(const struct hth_runfile *run, const char *name,
                           char error[HTH_RUNFILE_ERROR_MAX])
 {
-    if ((run->model.kind == HTH_RUN_LM) == (run->data.kind == HTH_RUN_TEXT))
-        return true;
-    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: model.kind '%s' learns from data.kind '%s'", name,
-             model_kinds[run->model.kind].str,
-             run->model.kind == HTH_RUN_LM ? "text" : "fashion-mnist");
-    return false;
+    if ((run->model.kind == HTH_RUN_LM) != (run->data.kind == HTH_RUN_TEXT)) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: model.kind '%s' learns from data.kind '%s'",
+                 name, model_kinds[run->model.kind].str,
+                 run->model.kind == HTH_RUN_LM ? "text" : "fashion-mnist");
+        return false;
+    }
+    if (run->data.kind == HTH_RUN_TEXT && run->data.shift > 0) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: data.shift moves pictures: it needs data.kind 'fashion-mnist'", name);
+        return false;
+    }
+    return true;
 }
 
 static bool check_model(const struct hth_run_model *m, const char *name,
@@ -337,6 +344,7 @@ static enum hth_err check(const struct hth_runfile *run, const char *name,
 {
     const struct range ranges[] = {
         {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
+        {"data.shift", run->data.shift, 0, HTH_DATA_SHIFT_MAX},
         {"train.rows", run->train.rows, 1, HTH_MICRO_BATCH_MAX},
         {"train.flights", run->train.flights, 1, HTH_FLIGHTS_MAX},
         {"train.k_min", run->train.k_min, 1, run->model.top_k},

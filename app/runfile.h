@@ -16,6 +16,7 @@
  *     top_k: 4
  *   data:
  *     kind: fashion-mnist     # fashion-mnist | text
+ *     shift: 4                # each picture is moved by -4..4 pixels on both axes
  *   train:
  *     rows: 64                # per micro-batch
  *     flights: 8
@@ -80,6 +81,7 @@ struct hth_run_data {
     enum hth_run_data_kind kind;
     char *path; /* folder of the idx files, or the text file; NULL = where Debian puts it */
     uint32_t shuffle_rows;
+    uint32_t shift; /* fashion-mnist: pixels that each picture is moved by at most, on both axes */
 };
 
 struct hth_run_train {

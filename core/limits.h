@@ -115,6 +115,7 @@
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */
+#define HTH_DATA_SHIFT_MAX     8          /* pixels that a picture is moved by, on each axis */
 #define HTH_SEQ_LEN_MAX        65536      /* bytes of one sample of text */
 #define HTH_SHUFFLE_BYTES_MAX  (1u << 30) /* what the shuffle buffer may hold */
 #define HTH_FLIGHTS_MAX        1024       /* micro-batches in the air of one trainer */

@@ -6,6 +6,8 @@
  *            start = rng below count, phase = rng below phases
  *            records start, start + 1, .. count - 1, 0, .. start - 1 enter the buffer in turn;
  *            each delivery takes a random place of the buffer, which the next record then fills.
+ *
+ *   The move of a picture: rng = split(split(seed, "shift", position), "peer", p), two draws.
  */
 #include <string.h>
 
@@ -46,10 +48,11 @@ static enum hth_err file_pread(void *arg, uint64_t offset, void *buf, size_t len
 static enum hth_err check_opts(const struct hth_data_opts *o)
 {
     if (o->kind == HTH_DATA_IMAGES) {
-        if (o->images == NULL || o->labels == NULL || o->classes == 0 || !(o->std > 0))
+        if (o->images == NULL || o->labels == NULL || o->classes == 0 || !(o->std > 0) ||
+            o->shift > HTH_DATA_SHIFT_MAX)
             return HTH_E_CONFIG;
     } else {
-        if (o->text == NULL || o->seq_len == 0 || o->seq_len > HTH_SEQ_LEN_MAX)
+        if (o->text == NULL || o->seq_len == 0 || o->seq_len > HTH_SEQ_LEN_MAX || o->shift > 0)
             return HTH_E_CONFIG;
         if (!(o->begin >= 0 && o->begin < o->end && o->end <= 1))
             return HTH_E_CONFIG;
@@ -211,14 +214,49 @@ static enum hth_err go_to(struct hth_data *data, uint64_t position)
     return HTH_OK;
 }
 
-static void convert_image(const struct hth_data *data, float *x, int32_t *label)
-{
-    uint32_t pixels = data->reader.record_bytes - 1;
-    float scale = 1.0f / (255.0f * data->opts.std);
-    float shift = data->opts.mean / data->opts.std;
+struct move {
+    int32_t down, right; /* pixels */
+};
 
-    for (uint32_t i = 0; i < pixels; i++)
-        x[i] = (float)data->record[i] * scale - shift;
+static int32_t draw_shift(struct hth_rng *rng, int32_t most)
+{
+    return (int32_t)hth_rng_below(rng, 2 * (uint64_t)most + 1) - most;
+}
+
+/* The move of the picture at `position`. */
+static struct move draw_move(const struct hth_data *data, uint64_t position)
+{
+    int32_t most = (int32_t)data->opts.shift;
+    struct move move = {0, 0};
+    struct hth_rng root, rng;
+
+    if (most == 0)
+        return move;
+    if (data->opts.shuffle_rows == 0)
+        position %= data->reader.count;
+    hth_rng_init(&root, data->opts.seed);
+    root = hth_rng_split(&root, "shift", position);
+    rng = hth_rng_split(&root, "peer", data->opts.peer);
+    move.down = draw_shift(&rng, most);
+    move.right = draw_shift(&rng, most);
+    return move;
+}
+
+static void convert_image(const struct hth_data *data, struct move move, float *x, int32_t *label)
+{
+    int32_t pixels = (int32_t)data->reader.record_bytes - 1;
+    int32_t width = (int32_t)data->reader.line_bytes, height = pixels / width;
+    float scale = 1.0f / (255.0f * data->opts.std);
+    float middle = data->opts.mean / data->opts.std;
+
+    for (int32_t row = 0; row < height; row++)
+        for (int32_t col = 0; col < width; col++) {
+            int32_t r = row - move.down, c = col - move.right;
+            bool inside = r >= 0 && r < height && c >= 0 && c < width;
+            uint8_t pixel = inside ? data->record[r * width + c] : 0;
+
+            x[row * width + col] = (float)pixel * scale - middle;
+        }
     *label = data->record[pixels];
 }
 
@@ -241,7 +279,7 @@ enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t co
     for (uint32_t i = 0; i < count; i++) {
         HTH_TRY(next_sample(data));
         if (data->opts.kind == HTH_DATA_IMAGES)
-            convert_image(data, x + i * features, labels + i);
+            convert_image(data, draw_move(data, position + i), x + i * features, labels + i);
         else
             convert_text(data, tokens + i * features, labels + i * features);
     }

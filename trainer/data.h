@@ -11,6 +11,11 @@
  * one number, the count of samples delivered so far; a resumed run asks for sample `position` and
  * the reader computes the way there again. Every sample appears once in every epoch.
  *
+ * With `shift` each picture is moved by a drawn number of pixels on both axes, and its edges are
+ * filled with 0. The two numbers are a pure function of (seed, peer, position), and where the order
+ * is the file's, of (seed, peer, item): a test set then holds the same pictures in every epoch and
+ * on every trainer.
+ *
  * Threads: hth_data_open and _free on the loop at start and end; hth_data_read in jobs of the io
  * lane, one at a time. Files are hostile input: every header, count, length and checksum is
  * verified.
@@ -32,6 +37,7 @@ struct hth_data_opts {
     const char *labels;
     float mean, std;   /* pixels in 0..1 become (p - mean) / std */
     uint32_t classes;  /* labels must be below */
+    uint32_t shift;    /* each picture is moved by -shift..shift pixels; up to HTH_DATA_SHIFT_MAX */
     const char *text;  /* TEXT: the file */
     uint32_t seq_len;  /* 1..HTH_SEQ_LEN_MAX */
     double begin, end; /* the part of the file that is used, as fractions */
@@ -84,6 +90,7 @@ const char *hth_data_why(const struct hth_data *data);
 struct hth_idx {
     uint32_t items;
     uint32_t item_bytes;
+    uint32_t line_bytes; /* the last size: the width of pictures */
     uint32_t header_bytes;
 };
 

@@ -17,6 +17,7 @@ enum hth_err hth_idx_parse(const uint8_t *bytes, size_t len, uint32_t dims, stru
 {
     uint64_t item_bytes = 1;
 
+    out->line_bytes = 1;
     if (dims < 1 || dims > 3 || len < 4 + 4 * (size_t)dims)
         return HTH_E_TRUNCATED;
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8 || bytes[3] != dims)
@@ -37,6 +38,7 @@ enum hth_err hth_idx_parse(const uint8_t *bytes, size_t len, uint32_t dims, stru
         item_bytes *= size;
         if (item_bytes > HTH_IDX_ITEM_BYTES_MAX)
             return HTH_E_TOO_LARGE;
+        out->line_bytes = size;
     }
     out->item_bytes = (uint32_t)item_bytes;
     out->header_bytes = 4 + 4 * dims;
@@ -192,6 +194,7 @@ enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
     *out = (struct hth_record_reader){
         .count = r->image_head.items,
         .record_bytes = r->image_head.item_bytes + 1,
+        .line_bytes = r->image_head.line_bytes,
         .phases = 1,
         .seek = idx_seek,
         .next = idx_next,

@@ -36,6 +36,12 @@ static void test_defaults(void **state)
     assert_close(run->optimizer.clip, 1, 0, 0);
     assert_close(run->experts.optimizer.clip, 0, 0, 0);
     hth_runfile_free(run);
+    assert_ok(parse("run: a\n", &run, error));
+    assert_int_equal(run->data.shift, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\ndata: {shift: 8}\n", &run, error));
+    assert_int_equal(run->data.shift, 8);
+    hth_runfile_free(run);
 }
 
 static void test_every_value_arrives(void **state)
@@ -198,6 +204,8 @@ static void test_mistakes_are_named(void **state)
         {"run: a\nmodel: {expert: transformer}\n", "it needs model.kind 'lm'"},
         {"run: a\nmodel: {kind: lm}\n", "model.kind 'lm' learns from data.kind 'text'"},
         {"run: a\ndata: {kind: text}\n", "learns from data.kind 'fashion-mnist'"},
+        {"run: a\ndata: {shift: 9}\n", "data.shift is 9; it must be from 0 to 8"},
+        {"run: a\nmodel: {kind: lm}\ndata: {kind: text, shift: 1}\n", "data.shift moves pictures"},
         {"run: a\ncompute: bf61\n", "did you mean 'bf16'?"},
         {"run: a\ncompute: 0\n", "did you mean 'auto'?"}, /* of the words of this key */
         {"run: a\ncompute: f16\n", "did you mean 'bf16'?"},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can
- * be reached again, hostile files are refused by name. */
+ * be reached again, pictures are shifted as the seed says, hostile files are refused by name. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <zlib.h>
 
 #include "core/mem.h"
@@ -212,6 +213,207 @@ static void test_order_depends_on_seed_and_peer(void **state)
         assert_int_equal(b[i], i);
 }
 
+/* ---- shifts ---------------------------------------------------------------------------------- */
+
+#define HIGH    5
+#define WIDE    7
+#define PIXELS  (HIGH * WIDE)
+#define SHIFT   2
+#define MOVES   (2 * SHIFT + 1)
+#define SAMPLES (40 * ITEMS)
+
+struct pictures {
+    uint8_t pixel[ITEMS][HIGH][WIDE]; /* all but 0: a move of a picture is then found for certain */
+};
+
+static void put_pictures(struct fixture *f, struct pictures *p)
+{
+    uint8_t bytes[16 + sizeof(p->pixel)], labels[64];
+    struct hth_rng rng;
+
+    hth_rng_init(&rng, 5);
+    for (size_t i = 0; i < sizeof(p->pixel); i++)
+        p->pixel[i / PIXELS][i / WIDE % HIGH][i % WIDE] = (uint8_t)(1 + hth_rng_below(&rng, 255));
+    be32(bytes, 0x803);
+    be32(bytes + 4, ITEMS);
+    be32(bytes + 8, HIGH);
+    be32(bytes + 12, WIDE);
+    memcpy(bytes + 16, p->pixel, sizeof(p->pixel));
+    hth_node_disk_put(f->node, "images", bytes, sizeof(bytes));
+    hth_node_disk_put(f->node, "labels", labels, make_labels(labels));
+}
+
+/* Reads samples 0 .. SAMPLES - 1 as bytes, a few at a time. */
+static void read_pictures(struct fixture *f, const struct hth_data_opts *o,
+                          uint8_t out[SAMPLES][HIGH][WIDE])
+{
+    struct hth_data *data;
+    float x[ITEMS * PIXELS];
+    int32_t y[ITEMS];
+
+    assert_ok(hth_data_open(f->env, o, &data));
+    for (int at = 0; at < SAMPLES; at += ITEMS) {
+        assert_ok(hth_data_read(data, (uint64_t)at, ITEMS, x, NULL, y));
+        for (int i = 0; i < ITEMS * PIXELS; i++) {
+            long byte = lrintf(x[i] * 255.0f);
+
+            assert_close(x[i] * 255.0f, byte, 1e-3, 0);
+            assert_in_range(byte, 0, 255);
+            out[at + i / PIXELS][i / WIDE % HIGH][i % WIDE] = (uint8_t)byte;
+        }
+    }
+    hth_data_free(data);
+}
+
+/* The reference: the original laid on a blank sheet that is large enough, and a window cut out. */
+static bool is_moved(uint8_t got[HIGH][WIDE], uint8_t original[HIGH][WIDE], int down, int right)
+{
+    static const int margin = 2 * SHIFT;
+    uint8_t sheet[HIGH + 4 * SHIFT][WIDE + 4 * SHIFT] = {{0}};
+
+    for (int r = 0; r < HIGH; r++)
+        memcpy(&sheet[margin + r][margin], original[r], WIDE);
+    for (int r = 0; r < HIGH; r++)
+        if (memcmp(got[r], &sheet[margin - down + r][margin - right], WIDE) != 0)
+            return false;
+    return true;
+}
+
+/* Tries every item and every move, also those that are too far; true when exactly one fits. */
+static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *item, int *down,
+                      int *right)
+{
+    int found = 0;
+
+    for (int i = 0; i < ITEMS; i++)
+        for (int d = -2 * SHIFT; d <= 2 * SHIFT; d++)
+            for (int r = -2 * SHIFT; r <= 2 * SHIFT; r++)
+                if (is_moved(got, (uint8_t(*)[WIDE])p->pixel[i], d, r)) {
+                    *item = i;
+                    *down = d;
+                    *right = r;
+                    found++;
+                }
+    return found == 1;
+}
+
+static void test_pictures_are_moved_evenly_within_bounds(void **state)
+{
+    static uint8_t got[SAMPLES][HIGH][WIDE];
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct pictures p;
+    int seen[MOVES][MOVES] = {{0}}, epoch[ITEMS] = {0};
+    double expected = (double)SAMPLES / (MOVES * MOVES), chi2 = 0;
+
+    put_pictures(f, &p);
+    o.shift = SHIFT;
+    read_pictures(f, &o, got);
+    for (int s = 0; s < SAMPLES; s++) {
+        int item, down, right;
+
+        assert_true(find_move(&p, got[s], &item, &down, &right));
+        assert_true(abs(down) <= SHIFT && abs(right) <= SHIFT);
+        seen[down + SHIFT][right + SHIFT]++;
+        epoch[item]++;
+        assert_int_equal(epoch[item], s / ITEMS + 1); /* still each item once in each epoch */
+    }
+    for (int i = 0; i < MOVES * MOVES; i++)
+        chi2 += pow(seen[i / MOVES][i % MOVES] - expected, 2) / expected;
+    assert_true(chi2 < 51.2); /* 24 degrees of freedom: 1 in 1000 */
+}
+
+static void test_shift_0_leaves_every_byte(void **state)
+{
+    static uint8_t got[SAMPLES][HIGH][WIDE];
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct pictures p;
+
+    put_pictures(f, &p);
+    o.shuffle_rows = 0;
+    read_pictures(f, &o, got);
+    for (int s = 0; s < SAMPLES; s++)
+        assert_memory_equal(got[s], p.pixel[s % ITEMS], PIXELS);
+}
+
+static void test_moves_depend_on_seed_peer_and_position(void **state)
+{
+    static uint8_t a[SAMPLES][HIGH][WIDE], b[SAMPLES][HIGH][WIDE];
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct hth_data *data;
+    struct pictures p;
+    float x[7 * PIXELS];
+    int32_t y[7];
+
+    put_pictures(f, &p);
+    o.shift = SHIFT;
+    read_pictures(f, &o, a);
+    read_pictures(f, &o, b);
+    assert_memory_equal(a, b, sizeof(a));
+    for (int at = 0; at < 3 * ITEMS; at += 11) { /* as --resume does: from anywhere, by others */
+        assert_ok(hth_data_open(f->env, &o, &data));
+        assert_ok(hth_data_read(data, (uint64_t)at, 7, x, NULL, y));
+        for (int i = 0; i < 7 * PIXELS; i++)
+            assert_int_equal(lrintf(x[i] * 255.0f), a[at + i / PIXELS][i / WIDE % HIGH][i % WIDE]);
+        hth_data_free(data);
+    }
+    assert_memory_not_equal(a[0], a[ITEMS], sizeof(a[0]) * ITEMS);
+    o.peer++;
+    read_pictures(f, &o, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    o.peer--;
+    o.seed++;
+    read_pictures(f, &o, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+}
+
+/* Every evaluation, on every trainer, is then of the same pictures. */
+static void test_moves_of_a_test_set_are_the_same_in_every_epoch(void **state)
+{
+    static uint8_t got[SAMPLES][HIGH][WIDE];
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct pictures p;
+    int moved = 0;
+
+    put_pictures(f, &p);
+    o.shift = SHIFT;
+    o.shuffle_rows = 0;
+    read_pictures(f, &o, got);
+    for (int s = 0; s < SAMPLES; s++) {
+        int item, down, right;
+
+        assert_memory_equal(got[s], got[s % ITEMS], PIXELS);
+        assert_true(find_move(&p, got[s], &item, &down, &right));
+        assert_int_equal(item, s % ITEMS);
+        moved += down != 0 || right != 0;
+    }
+    assert_true(moved > SAMPLES / 2);
+}
+
+/* Moves that are larger than the picture leave nothing of it. */
+static void test_a_shift_beyond_the_picture_is_blank(void **state)
+{
+    static uint8_t got[SAMPLES][HIGH][WIDE];
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    struct pictures p;
+    int blank = 0;
+
+    put_pictures(f, &p);
+    o.shift = HTH_DATA_SHIFT_MAX;
+    read_pictures(f, &o, got);
+    for (int s = 0; s < SAMPLES; s++) {
+        static const uint8_t nothing[HIGH][WIDE];
+
+        blank += memcmp(got[s], nothing, PIXELS) == 0;
+    }
+    /* 9 of 17 moves down leave a line of 5, 13 of 17 moves right one of 7: 172 of 289 are blank. */
+    assert_true(fabs((double)blank / SAMPLES - 172.0 / 289) < 0.05);
+}
+
 static void test_text_windows(void **state)
 {
     struct fixture *f = *state;
@@ -414,6 +616,9 @@ static void test_bad_options(void **state)
     o = image_opts();
     o.std = 0;
     assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+    o = image_opts();
+    o.shift = HTH_DATA_SHIFT_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
     o = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
     o.kind = HTH_DATA_TEXT;
     o.text = "images";
@@ -422,6 +627,9 @@ static void test_bad_options(void **state)
     o.seq_len = 1000; /* longer than the text */
     assert_err(HTH_E_BAD_SHAPE, hth_data_open(f->env, &o, &data));
     o.seq_len = 8;
+    o.shift = 1;
+    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
+    o.shift = 0;
     o.begin = 0.5;
     o.end = 0.5;
     assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
@@ -447,6 +655,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_once_per_epoch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_any_position_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order_depends_on_seed_and_peer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pictures_are_moved_evenly_within_bounds, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_shift_0_leaves_every_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_moves_depend_on_seed_peer_and_position, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_moves_of_a_test_set_are_the_same_in_every_epoch, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_shift_beyond_the_picture_is_blank, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_headers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_content, setup, teardown),
