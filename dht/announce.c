@@ -41,6 +41,7 @@ struct hth_announcer {
     size_t layer_count;
     struct hth_note *beacon;
     struct hth_announcer_stats gone; /* sums over notes that were freed */
+    uint64_t gone_seq;               /* the highest sequence of theirs: of their goodbyes */
     struct hth_timer *timer;         /* ends a withdrawal */
     bool leaving;
     size_t goodbyes; /* under way */
@@ -126,6 +127,7 @@ static void part_free(struct part *p)
     hth_note_stats(p->note, &s);
     p->ann->gone.puts += s.puts;
     p->ann->gone.put_errors += s.put_errors;
+    p->ann->gone_seq = HTH_MAX(p->ann->gone_seq, s.seq);
     hth_map_del(p->layer->parts, p->key, sizeof(p->key));
     hth_note_free(p->note);
     hth_free(p);
@@ -160,7 +162,8 @@ static void part_leave(struct part *p)
 static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, const uint8_t key[8],
                              struct part **out)
 {
-    struct hth_note_opts opts = {.part = key[1], .life_us = ann->opts.life_us};
+    struct hth_note_opts opts = {
+        .part = key[1], .life_us = ann->opts.life_us, .after_seq = ann->gone_seq};
     struct part *p = hth_new(struct part);
     struct hth_topic topic;
     char text[HTH_UID_TEXT_MAX];

@@ -9,7 +9,8 @@
  * and the signature last.
  *
  * A note publishes what its owner's `fill` writes, again at a third of its life with jitter, at
- * once on hth_note_update, and a goodbye on request.
+ * once on hth_note_update, and a goodbye on request. Its sequence never falls, also when the wall
+ * clock steps back.
  *
  * Both are generic: the announcer, the directory, joining and averaging's declarations and progress
  * stand on them. Loop thread only. Callbacks may not free the board or note that calls them.
@@ -84,6 +85,7 @@ typedef enum hth_err hth_note_fill_fn(void *arg, struct hth_writer *w);
 struct hth_note_opts {
     uint8_t part;
     int64_t life_us;
+    uint64_t after_seq; /* its first record is newer: the last of an earlier note of this part */
 };
 #define HTH_NOTE_OPTS_INIT                                                                         \
     {                                                                                              \
@@ -93,6 +95,7 @@ struct hth_note_opts {
 struct hth_note_stats {
     uint64_t puts, put_errors;
     uint32_t bytes; /* of the newest record */
+    uint64_t seq;   /* of the newest record; it never falls, whatever the wall clock does */
 };
 
 /* Publishes on the next turn of the loop. Errors: E_CONFIG (life or part out of range). */

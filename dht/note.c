@@ -21,7 +21,6 @@ struct hth_note {
     void *arg;
     struct hth_timer *timer;
     int64_t due_us; /* when the timer is set for */
-    uint64_t seq;
     struct hth_dht_put *put; /* NULL before the first */
     bool leaving;            /* hth_note_goodbye was called */
     bool left;               /* and the goodbye was put */
@@ -86,7 +85,7 @@ static enum hth_err publish(struct hth_note *n, int64_t wall_us)
     }
     /* The wall clock as sequence survives a restart; two records in one microsecond still differ.
      */
-    rec.seq = HTH_MAX((uint64_t)wall_us, n->seq + 1);
+    rec.seq = HTH_MAX((uint64_t)wall_us, n->stats.seq + 1);
     rec.payload = payload;
     rec.payload_len = w.pos;
     hth_topic_key(&n->topic, n->env->crypto, hth_board_epoch(&n->topic, wall_us), &key);
@@ -97,7 +96,7 @@ static enum hth_err publish(struct hth_note *n, int64_t wall_us)
     if (n->put != NULL)
         hth_dht_withdraw(n->dht, n->put);
     n->put = put;
-    n->seq = rec.seq;
+    n->stats.seq = rec.seq;
     n->stats.puts++;
     n->stats.bytes = (uint32_t)len;
     return HTH_OK;
@@ -140,6 +139,7 @@ enum hth_err hth_note_new(struct hth_env *env, struct hth_dht *dht, const struct
     n->dht = dht;
     n->topic = *topic;
     n->opts = *opts;
+    n->stats.seq = opts->after_seq;
     n->fill = fill;
     n->arg = arg;
     n->timer = hth_timer_new(env, on_timer, n);

@@ -204,6 +204,33 @@ static void updates_and_goodbyes_travel_at_once(void **state)
     assert_int_equal(fx.reader.last, 2);
 }
 
+/* Readers believe the highest sequence: the newest record must have it, whatever its owner's clock
+ * did since the last one. */
+static void a_clock_that_steps_back_holds_nothing_up(void **state)
+{
+    static const int64_t steps_us[] = {1, 2 * S, 20 * S};
+    (void)state;
+    start_board(NULL);
+    start_note(0, 60 * S);
+    hth_world_run_for(fx.world, 40 * S); /* further into the epoch than the steps go back */
+    for (uint8_t i = 0; i < HTH_ARRAY_LEN(steps_us); i++) {
+        hth_node_wall_step(fx.host, -steps_us[i]);
+        fx.writer.value = i + 1;
+        hth_note_update(fx.note, 0);
+        hth_world_run_for(fx.world, S / 2);
+        assert_int_equal(fx.reader.last, i + 1);
+    }
+    assert_int_equal(fx.reader.gone, 0);
+    hth_node_wall_step(fx.host, -5 * S);
+    hth_note_goodbye(fx.note, NULL, NULL);
+    hth_world_run_for(fx.world, S / 2);
+    assert_int_equal(fx.reader.last, -1);
+    hth_node_wall_step(fx.host, -5 * S);
+    hth_note_resume(fx.note);
+    hth_world_run_for(fx.world, S / 2);
+    assert_int_equal(fx.reader.last, HTH_ARRAY_LEN(steps_us));
+}
+
 static void count_done(void *arg, enum hth_err err)
 {
     assert_ok(err);
@@ -566,6 +593,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_late_reader_finds_it_in_any_second_of_the_epoch, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(updates_and_goodbyes_travel_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_clock_that_steps_back_holds_nothing_up, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_before_the_first_record, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_is_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(the_newest_record_says_when_it_ends, setup, teardown),

@@ -350,6 +350,54 @@ static void a_dead_host_is_hidden_until_it_speaks_or_time_passes(void **state)
     stop();
 }
 
+/* Records take a second to arrive here, and the host is marked dead every 10 ms: each was issued
+ * before the newest mark when it comes, renewals as well as changes. */
+static void only_a_record_issued_after_the_mark_brings_a_host_back(void **state)
+{
+    struct hth_link far = {.latency_us = S / 2};
+    struct hth_directory_stats before, after;
+    (void)state;
+    start("ffn0.16.16", 4);
+    hth_world_set_link(fx.world, &far);
+    serve(0, range(0, 64), 64);
+    hth_world_run_for(fx.world, 10 * S);
+    check_all();
+    for (int round = 0; round < 2; round++) {
+        hth_directory_stats(fx.dir, &before);
+        if (round == 1)
+            serve(0, range(8, 64), 64);
+        for (int i = 0; i < (round == 0 ? 2500 : 500); i++) {
+            hth_directory_mark_dead(fx.dir, &fx.host[0].id, 1000 * S);
+            hth_world_run_for(fx.world, S / 100);
+            assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+        }
+        hth_directory_stats(fx.dir, &after);
+        assert_true(after.records_accepted > before.records_accepted);
+        hth_world_run_for(fx.world, 25 * S); /* the next renewal, and its way */
+        check_all();
+    }
+    stop();
+}
+
+/* A host leaves a layer, its clock steps back, and it serves the layer again: the DHT still has the
+ * goodbye, and the new records must be newer than it. */
+static void a_layer_comes_back_after_the_clock_stepped_back(void **state)
+{
+    (void)state;
+    start("ffn0.16.16", 5);
+    hth_world_run_for(fx.world, 60 * S);
+    serve(0, range(0, 64), 64);
+    hth_world_run_for(fx.world, 2 * S);
+    serve(0, range(0, 0), 0);
+    hth_world_run_for(fx.world, 2 * S);
+    check_all();
+    hth_node_wall_step(fx.host[0].node, -20 * S);
+    serve(0, range(7, 9), 9);
+    hth_world_run_for(fx.world, 1 * S);
+    check_all();
+    stop();
+}
+
 static void changes_of_a_host_replace_each_other(void **state)
 {
     (void)state;
@@ -711,6 +759,8 @@ int main(void)
         cmocka_unit_test(found_in_a_second_and_forgotten_after_its_life),
         cmocka_unit_test(a_withdrawn_host_vanishes_at_once),
         cmocka_unit_test(a_dead_host_is_hidden_until_it_speaks_or_time_passes),
+        cmocka_unit_test(only_a_record_issued_after_the_mark_brings_a_host_back),
+        cmocka_unit_test(a_layer_comes_back_after_the_clock_stepped_back),
         cmocka_unit_test(changes_of_a_host_replace_each_other),
         cmocka_unit_test(large_hosts_are_split),
         cmocka_unit_test(the_largest_host_fits),
