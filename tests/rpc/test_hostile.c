@@ -559,6 +559,30 @@ static void call_bad(struct verdict *out)
     assert_int_equal(bad.seen[HTH_FRAME_REQUEST], 1);
 }
 
+/* Once, when the deadline has passed, and not for the call that the peer answered in time. */
+static void a_call_that_times_out_sends_cancel(void **state)
+{
+    struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
+    struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 500 * HTH_US_PER_MS};
+    (void)state;
+    start();
+    struct hth_rpc_target target = {hth_node_env(bad_node)->self, hth_node_addr(bad_node, 77)};
+    call_bad(&v[0]);
+    raw_frame(&bad, &msg);
+    hth_world_run_for(w, 100 * HTH_US_PER_MS);
+    assert_int_equal(v[0].err, HTH_OK);
+    v[1].env = good.env;
+    assert_ok(hth_rpc_call(good.rpc, &target, &opts, on_verdict, &v[1], NULL));
+    hth_world_run_for(w, 499 * HTH_US_PER_MS);
+    assert_int_equal(v[1].count, 0);
+    assert_int_equal(bad.seen[HTH_FRAME_REQUEST], 2);
+    assert_int_equal(bad.seen[HTH_FRAME_CANCEL], 0);
+    hth_world_run_for(w, 2 * HTH_US_PER_S);
+    assert_int_equal(v[1].err, HTH_E_TIMEOUT);
+    assert_int_equal(bad.seen[HTH_FRAME_CANCEL], 1);
+    stop();
+}
+
 static void a_server_that_answers_twice(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
@@ -646,6 +670,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_pings),
         cmocka_unit_test(connections_are_bounded),
         cmocka_unit_test(peers_are_bounded),
+        cmocka_unit_test(a_call_that_times_out_sends_cancel),
         cmocka_unit_test(a_server_that_answers_twice),
         cmocka_unit_test(a_server_that_talks_nonsense),
         cmocka_unit_test(a_server_that_says_goodbye_for_a_reason),

@@ -241,6 +241,28 @@ static void its_fourth_answer_makes_it_known(void **state)
     end(&s);
 }
 
+/* An adaptive wait may end long before the deadline that the request carries: only the caller's
+ * CANCEL tells the handler. */
+static void the_handler_hears_of_a_timeout_before_its_own_deadline(void **state)
+{
+    struct scene s = {.w = NULL};
+    struct verdict v = {.count = 0};
+    (void)state;
+    begin(&s);
+    answered_after(&s, 10 * MS);
+    call_text(&s.a, &s.c, METHOD_HOLD, "x", 0, &v);
+    await(s.w, &v);
+    assert_int_equal(v.err, HTH_E_TIMEOUT);
+    assert_int_equal(s.c.held_count, 1);
+    assert_int_equal(s.c.cancels, 0);
+    assert_true(hth_rpc_deadline_us(s.c.held[0]) > v.at_us + 10 * HTH_US_PER_S);
+    hth_world_run_for(s.w, 100 * MS);
+    assert_int_equal(s.c.cancels, 1);
+    assert_true(hth_rpc_is_canceled(s.c.held[0]));
+    assert_in_range(s.c.cancel_us - v.at_us, 10 * MS, 11 * MS); /* one way */
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +276,7 @@ int main(void)
         cmocka_unit_test(its_own_few_answers_count_too),
         cmocka_unit_test(nobody_else_answered_yet),
         cmocka_unit_test(its_fourth_answer_makes_it_known),
+        cmocka_unit_test(the_handler_hears_of_a_timeout_before_its_own_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
