@@ -310,6 +310,34 @@ static void a_torn_file_is_as_long_as_it_is(void **state)
     hth_world_free(w);
 }
 
+/* A file takes the room of its newest content, however often it is written. */
+static void overwriting_does_not_use_up_the_disk(void **state)
+{
+    static const char *const contents[] = {"0123456789", "012", "", "01234567"};
+    struct hth_world_opts opts = machine(1);
+    char rest[21];
+    (void)state;
+    opts.device.disk_bytes_max = 20;
+    struct hth_world *w = hth_world_new(1, &opts);
+    struct hth_node *n = hth_world_node(w, "n", NULL);
+    struct hth_env *env = hth_node_env(n);
+    for (size_t i = 0; i < 40; i++) {
+        const char *text = contents[i % HTH_ARRAY_LEN(contents)];
+        size_t room = 20 - strlen(text);
+        assert_ok(put_file(env, "again", text));
+        memset(rest, 'x', sizeof(rest));
+        rest[room] = '\0'; /* all that is left, and then one byte more */
+        assert_ok(put_file(env, "rest", rest));
+        assert_err(HTH_E_DISK_FULL, put_file(env, "one", "x"));
+        assert_ok(hth_file_remove(env, "rest"));
+    }
+    for (size_t i = 0; i < 40; i++) /* put there from outside, as a test or a scenario does */
+        hth_node_disk_put(n, "again", "0123456789", 10);
+    assert_ok(put_file(env, "rest", "0123456789"));
+    assert_err(HTH_E_DISK_FULL, put_file(env, "one", "x"));
+    hth_world_free(w);
+}
+
 static void jobs_write_files(void **state)
 {
     (void)state;
@@ -338,6 +366,7 @@ int main(void)
         cmocka_unit_test(files),
         cmocka_unit_test(disks_that_fail_and_tear),
         cmocka_unit_test(a_torn_file_is_as_long_as_it_is),
+        cmocka_unit_test(overwriting_does_not_use_up_the_disk),
         cmocka_unit_test(jobs_write_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,12 +230,66 @@ static void zones_have_a_matrix(void **state)
     hth_world_free(w);
 }
 
+#define DRAWS 100000
+
+/* |x - expected| within five standard errors. */
+static void assert_mean(const char *what, double x, double expected, double variance)
+{
+    double error = 5 * sqrt(variance / DRAWS);
+    if (!(fabs(x - expected) <= error))
+        fail_msg("%s: %g is not %g +- %g", what, x, expected, error);
+}
+
+/* In units of jitter_us, with the latency taken off: UNIFORM is U(0, 2), EXPONENTIAL has mean 1,
+ * and NORMAL is max(0, N(0, 1)) with mean 1 / sqrt(2 pi) and second moment 1/2. `below` is the
+ * share of draws under 1; `all_below` and `above` bound the largest draw. */
+static void jitter_has_the_mean_and_bounds_of_its_kind(void **state)
+{
+    static const double root = 0.3989422804014327; /* 1 / sqrt(2 pi) */
+    const struct {
+        const char *name;
+        enum hth_jitter kind;
+        double mean, variance, below, all_below, above;
+    } cases[] = {
+        {"none", HTH_JITTER_NONE, 0, 0, 1, 1e-9, -1},
+        {"uniform", HTH_JITTER_UNIFORM, 1, 1.0 / 3, 0.5, 2, 1.99},
+        {"exponential", HTH_JITTER_EXPONENTIAL, 1, 1, 0.6321206, INFINITY, 8},
+        {"normal", HTH_JITTER_NORMAL, root, 0.5 - root * root, 0.8413447, INFINITY, 3.5},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_link link = {
+            .latency_us = 5000, .jitter_us = 10 * HTH_US_PER_S, .jitter = cases[i].kind};
+        double sum = 0, squares = 0, below = 0, least = INFINITY, most = 0;
+        struct hth_rng rng;
+        hth_rng_init(&rng, 3);
+        for (int n = 0; n < DRAWS; n++) {
+            int64_t us = hth_link_delay_us(&link, &rng) - link.latency_us;
+            double x = (double)us / (double)link.jitter_us;
+            sum += x;
+            squares += x * x;
+            below += x < 1;
+            least = fmin(least, x);
+            most = fmax(most, x);
+        }
+        double mean = sum / DRAWS, share = cases[i].below;
+        assert_mean(cases[i].name, mean, cases[i].mean, cases[i].variance + 1e-12);
+        assert_close(squares / DRAWS - mean * mean, cases[i].variance, 0.03, 1e-9);
+        assert_mean(cases[i].name, below / DRAWS, share, share * (1 - share));
+        assert_true(least >= 0 && least < 0.001);
+        assert_true(most < cases[i].all_below && most > cases[i].above);
+        link.jitter_us = 0;
+        assert_int_equal(hth_link_delay_us(&link, &rng), link.latency_us);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_queue_as_theory_says),
         cmocka_unit_test(clogs_hold_one_direction),
         cmocka_unit_test(zones_have_a_matrix),
+        cmocka_unit_test(jitter_has_the_mean_and_bounds_of_its_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
