@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c: hearth devices: where this machine can compute, and why not elsewhere. */
-#include "app/cli.h"
-#include "app/json.h"
-#include "app/device.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/device.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the table of verbs. */
 #define _DEFAULT_SOURCE /* on_exit */
-#include "app/cli.h"
-
+#include "cli/cli.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/yaml.h"

@@ -4,11 +4,11 @@
  * computes averages for a run's trainers (trainer/helper.h), for whom that is a machine with a good
  * line and neither data nor a GPU.
  */
-#include "app/cli.h"
-#include "app/config.h"
 #include "app/peer.h"
 #include "app/together.h"
 #include "averaging/roster.h"
+#include "cli/cli.h"
+#include "cli/config.h"
 #include "core/mem.h"
 #include "trainer/helper.h"
 #include "trainer/terms.h"

@@ -15,7 +15,7 @@
 #ifndef HTH_APP_PEER_H
 #define HTH_APP_PEER_H
 
-#include "app/cli.h"
+#include "cli/cli.h"
 #include "core/budget.h"
 #include "core/dht.h"
 #include "core/env.h"

@@ -8,16 +8,16 @@
  *   end:   goodbye records -> server drains and saves -> rpc says goodbye -> exit
  */
 #include "app/claims.h"
-#include "app/cli.h"
-#include "app/config.h"
-#include "app/device.h"
 #include "app/peer.h"
 #include "app/places.h"
+#include "benchmarks/kernels/bench.h"
+#include "cli/cli.h"
+#include "cli/config.h"
+#include "cli/device.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
 #include "experts/server.h"
-#include "kernels/bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,13 +10,13 @@
  * It ends when the answers are complete, not after a fixed time: when every expert that a beacon
  * counts was found in its host's records, and no beacon has come for SETTLE_US. --wait bounds it.
  */
-#include "app/cli.h"
-#include "app/json.h"
-#include "app/config.h"
 #include "app/peer.h"
 #include "app/status_layers.h"
 #include "app/status_trainers.h"
 #include "averaging/roster.h"
+#include "cli/cli.h"
+#include "cli/config.h"
+#include "cli/json.h"
 #include "core/mem.h"
 #include "dht/directory.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/status_trainers.h"
 
-#include "app/cli.h"
-#include "app/json.h"
 #include "averaging/reason.h"
 #include "averaging/roster.h"
+#include "cli/cli.h"
+#include "cli/json.h"
 #include "core/bytes.h"
 
 #include <stdio.h>

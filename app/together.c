@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/together.h"
-#include "app/json.h"
 
+#include "cli/json.h"
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/helper.h"

@@ -15,8 +15,8 @@
 #define HTH_APP_TOGETHER_H
 
 #include "app/peer.h"
-#include "app/runfile.h"
 #include "averaging/peer.h"
+#include "cli/runfile.h"
 #include "trainer/trainer.h"
 
 #include <jansson.h>

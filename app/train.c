@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearth train: runs a trainer and shows how it goes. */
-#include "app/config.h"
 #include "app/peer.h"
 #include "app/together.h"
 #include "app/train_flags.h"
 #include "app/train_lines.h"
+#include "cli/config.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"

@@ -8,9 +8,9 @@
 #ifndef HTH_APP_TRAIN_FLAGS_H
 #define HTH_APP_TRAIN_FLAGS_H
 
-#include "app/cli.h"
-#include "app/device.h"
-#include "app/runfile.h"
+#include "cli/cli.h"
+#include "cli/device.h"
+#include "cli/runfile.h"
 
 #include <argp.h>
 

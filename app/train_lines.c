@@ -2,8 +2,8 @@
 /* The lines of --metrics; see train_lines.h. */
 #include "app/train_lines.h"
 
-#include "app/cli.h"
-#include "app/json.h"
+#include "cli/cli.h"
+#include "cli/json.h"
 
 #include <errno.h>
 #include <string.h>

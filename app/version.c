@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* version.c: what this program is and what it was built with. */
-#include "app/cli.h"
+#include "cli/cli.h"
 
 #include <stdio.h>
 

@@ -7,10 +7,10 @@
  * parts are dealt out to two threads in their order, the next one to whoever is idle. `alone` is
  * the share of the work outside all parts, `uneven` what the last part of each run leaves idle,
  * `bound` the speed of two against one with those two losses and no other: memory and wake-ups come
- * on top. Each case is checked before it is timed (kernels/bench.h).
+ * on top. Each case is checked before it is timed (benchmarks/kernels/bench.h).
  */
+#include "benchmarks/kernels/bench.h"
 #include "core/team.h"
-#include "kernels/bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>

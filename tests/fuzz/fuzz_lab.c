@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the description of a lab: one within its limits, or an error with a text. */
-#include "app/lab.h"
+#include "lab/lab.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

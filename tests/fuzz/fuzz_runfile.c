@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a run file: a run within its limits, or an error with a text. */
-#include "app/runfile.h"
+#include "cli/runfile.h"
 
 #include <string.h>
 

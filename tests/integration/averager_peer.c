@@ -23,7 +23,7 @@
  * first CALM. Of those that share a folder for OUT only the first to see it does.
  */
 #define _DEFAULT_SOURCE
-#include "app/avg_node.h"
+#include "benchmarks/avg_node.h"
 #include "averaging/state.h"
 #include "core/mem.h"
 #include "core/rng.h"

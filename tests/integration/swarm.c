@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "integration/swarm.h"
 
-#include "app/avg_node.h"
+#include "benchmarks/avg_node.h"
 #include "core/mem.h"
 
 #include <signal.h>

@@ -4,7 +4,7 @@
  *
  * Peer N stands in cell N and begins with the normals of rank N; peer 0 is the one through which
  * all others find the DHT. Where `helper` is set the last peer has no values. On loopback they
- * share one address; in a lab (app/lab.h) each is a host of its own, h0, h1, ..., and the test
+ * share one address; in a lab (lab/lab.h) each is a host of its own, h0, h1, ..., and the test
  * itself runs inside of `netlab run`.
  *
  *   swarm_start ... swarm_sweep(s, true): from values that differ ... swarm_sweep(s, false): from

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reduction between real processes, one of which dies or freezes amid its rounds. The members
- * are those of `hearth bench allreduce` (app/bench_reduce.h has the lines they understand). How
+ * are those of `hearth bench allreduce` (benchmarks/reduce.h has the lines they understand). How
  * soon the others go on is held to exact figures in the simulator (tests/averaging); here the clock
  * is that of a busy machine, so the limits are wide and the figures are printed.
  */

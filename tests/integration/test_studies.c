@@ -95,7 +95,7 @@ static void test_two_seeds_say_little(void **state)
 }
 
 /* Two seeds are too few to agree; every figure is there nevertheless, and the fields fit together.
- * (That 200 seeds agree: tests/sim/test_published.c.) */
+ * (That 200 seeds agree: tests/scenarios/test_published.c.) */
 static void test_golden(void **state)
 {
     struct place *p = *state;

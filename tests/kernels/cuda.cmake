@@ -54,7 +54,8 @@ hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
 if(TARGET test_kernels_shim_plant)
     target_compile_definitions(test_kernels_shim_plant PRIVATE KERNELS="${CUDA_DIR}")
 endif()
-hth_test(test_kernels_cuda SOURCES test_cuda.c LINK hth_cuda_host hth_cuda_shim
+hth_test(test_kernels_cuda SOURCES test_cuda.c
+    LINK hth_bench_kernels hth_cuda_host hth_cuda_shim
     LABELS unit kernels long TIMEOUT 300)
 hth_test(test_kernels_cuda_host SOURCES test_cuda_host.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
@@ -62,7 +63,8 @@ hth_test(test_kernels_cuda_resident SOURCES test_resident.c LINK hth_cuda_host h
     LABELS unit kernels)
 hth_test(test_kernels_cuda_group SOURCES test_group.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
-hth_test(test_kernels_bench_device SOURCES test_bench_device.c LINK hth_cuda_host hth_cuda_shim
+hth_test(test_kernels_bench_device SOURCES test_bench_device.c
+    LINK hth_bench_kernels hth_cuda_host hth_cuda_shim
     LABELS unit kernels)
 hth_test(test_kernels_cuda_graph SOURCES test_graph.c LINK hth_cuda_host hth_cuda_shim
     LABELS unit kernels)

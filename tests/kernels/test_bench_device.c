@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bench_device.c: the arithmetic of a device's table (kernels/bench-device.h) with a clock of
- * our own, on the CPU and on the CUDA back end whose kernels the shim runs. */
+/* test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with a
+ * clock of our own, on the CPU and on the CUDA back end whose kernels the shim runs. */
 #include "support/test.h"
 
 #include <string.h>
 
 #include "kernels/backend-internal.h"
-#include "kernels/bench-device.h"
-#include "kernels/bench-internal.h"
+#include "benchmarks/kernels/device.h"
+#include "benchmarks/kernels/internal.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim-control.h"
 

@@ -6,7 +6,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/bench.h"
+#include "benchmarks/kernels/bench.h"
 #include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/math64.h"

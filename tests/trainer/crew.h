@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crew.h: several trainers of one run (sim/scenario_crew.h) on the small task of task.h, in a world
+ * crew.h: several trainers of one run (scenarios/crew.h) on the small task of task.h, in a world
  * without chaos. A test sets what differs in the options and makes the crew.
  */
 #ifndef HTH_TESTS_TRAINER_CREW_H
 #define HTH_TESTS_TRAINER_CREW_H
 
-#include "sim/scenario_crew.h"
+#include "scenarios/crew.h"
 #include "trainer/task.h"
 
 /* A micro-batch of crew_opts takes about 50 ms on it. */

@@ -2,9 +2,9 @@
 /* Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth
  * of the throughput; with one flight it costs most of it. And where every call takes the same 200
  * ms none is taken for lost. */
-#include "sim/idx.h"
-#include "sim/scenario_latency.h"
-#include "sim/scenario_swarm.h"
+#include "scenarios/idx.h"
+#include "scenarios/latency.h"
+#include "scenarios/swarm.h"
 #include "support/test.h"
 
 static struct hth_latency_row row_of(double delay_ms, uint32_t flights, uint32_t updates)

@@ -5,7 +5,7 @@
  * only; the same seed gives the same trace.
  */
 #include "core/mem.h"
-#include "sim/scenario_swarm.h"
+#include "scenarios/swarm.h"
 #include "support/test.h"
 #include "trainer/task.h"
 

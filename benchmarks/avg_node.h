@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * avg_node.h: an averager in the real world and nothing else: loop, DHT node, endpoint, averager
+ * (averaging/peer.h), and a vector that goes through sweeps. For benchmarks and for tests of
+ * several processes; `hearth train` builds its own.
+ *
+ *   hth_avg_node_open     everything is made; the roster fills while the loop runs
+ *   hth_avg_node_run      until hth_net_stop(node->env): waits for `population` peers, calls
+ *                         on_ready; hth_avg_node_sweep begins a sweep, which calls on_sweep
+ *   hth_avg_node_close
+ *
+ * One thread, that of the node's loop.
+ */
+#ifndef HTH_BENCHMARKS_AVG_NODE_H
+#define HTH_BENCHMARKS_AVG_NODE_H
+
+#include "averaging/peer.h"
+#include "core/env.h"
+#include "kernels/quant.h"
+#include "rpc/rpc.h"
+
+struct hth_avg_node;
+struct hth_opendht;
+
+#define HTH_AVG_NODE_SCHEMA 77 /* of the vectors, and of states handed out beside them */
+
+struct hth_avg_node_opts {
+    const char *network;
+    struct hth_addr addr; /* TCP and UDP */
+    const struct hth_addr *join;
+    size_t join_count;
+    uint32_t threads;
+    uint32_t population; /* peers to wait for, this one included */
+    struct hth_avg_shape shape;
+    uint32_t rank; /* its cell in that shape */
+    size_t count;  /* floats */
+    enum hth_quant_format format;
+    enum hth_avg_mode mode; /* a helper offers no values */
+    double bandwidth;       /* as of struct hth_roster_opts */
+    uint32_t flags;         /* of the roster's note, besides those of the mode */
+    uint64_t seed;          /* of the values: standard normals of (seed, rank) */
+    int64_t window_us;
+    int64_t silence_us;  /* after which a peer is held for dead; 0: learnt (hth_reducer_opts) */
+    struct hth_log *log; /* NULL: errors only */
+    void (*on_ready)(void *arg);                                      /* all are seen; once */
+    void (*on_sweep)(void *arg, const struct hth_avg_result *result); /* values are new already */
+    void *arg;
+};
+
+struct hth_avg_node {
+    struct hth_avg_node_opts opts;
+    struct hth_env *env;
+    struct hth_opendht *opendht;
+    struct hth_dht *dht;
+    struct hth_rpc *rpc;
+    struct hth_avg_peer avg;
+    struct hth_timer *timer;
+    struct hth_avg_span span;
+    bool ready;
+    const float *values;     /* what the next sweep offers */
+    struct hth_blob *offers; /* where they lie */
+};
+
+/* The values that peer `rank` begins with. */
+void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count);
+
+/* Errors: those of the modules; close what was opened. */
+enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
+                               struct hth_avg_node *node) HTH_MUST;
+enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
+/* Other values, copied. Not while a sweep is under way. Errors: E_NO_MEMORY. */
+enum hth_err hth_avg_node_set(struct hth_avg_node *node, const float *values) HTH_MUST;
+/* Offers the values with weight 1; the average takes their place, as it lies. A helper only takes
+ * part. Errors: those of an offer. */
+enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
+void hth_avg_node_close(struct hth_avg_node *node);
+
+#endif

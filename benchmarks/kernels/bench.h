@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h: the bare kernels as cases that a program can time: each verified before it may run.
+ *
+ * A case owns everything one operation needs (weights, activations, scratch), checks the back end's
+ * results once against the same computation in double, and then does exactly the work to be timed
+ * per call of hth_bench_case_run. kernels/ may not read a clock, so timing is the caller's: it can
+ * alternate our work with somebody else's and with the core's peak (peak.h), so that drift of the
+ * clock falls on all of them. hth_bench_run is the plain way: the median of some repeats.
+ *
+ * The check of large batches is exact and cheap: gradients are checked with an output gradient that
+ * is zero outside a few rows, so that all rows pass through the kernels and few through double.
+ *
+ * One thread per case; any number of cases side by side. A case with a team may use it inside.
+ */
+#ifndef HTH_BENCHMARKS_KERNELS_BENCH_H
+#define HTH_BENCHMARKS_KERNELS_BENCH_H
+
+#include "core/base.h"
+#include "kernels/backend.h"
+
+enum hth_bench_kind {
+    /* Both products of the FFN block with their bias: [rows, d] x [d, 4 d], [rows, 4 d] x [4 d, d].
+     */
+    HTH_BENCH_LINEAR_FORWARD,
+    HTH_BENCH_LINEAR_BACKWARD_DATA,
+    HTH_BENCH_LINEAR_BACKWARD_WEIGHT,
+    /* The FFN block of width d. */
+    HTH_BENCH_FFN_FORWARD,
+    HTH_BENCH_FFN_FORWARD_BACKWARD,
+    HTH_BENCH_FFN_TRAIN_STEP, /* and AdamW, and what the back end keeps of the weights made anew */
+    /* Rows of width d. */
+    HTH_BENCH_LAYERNORM,
+    HTH_BENCH_SOFTMAX,
+    HTH_BENCH_XENT, /* loss and gradient */
+    /* Flat vectors. */
+    HTH_BENCH_ADAMW,
+    HTH_BENCH_QUANTIZE_INT8, /* blocks of 64 (quant.h); whatever the back end */
+    HTH_BENCH_DEQUANTIZE_INT8,
+    HTH_BENCH_KINDS
+};
+
+/* "linear_forward", ... */
+const char *hth_bench_kind_name(enum hth_bench_kind kind);
+/* Whether the kind is counted by operations (products) rather than by bytes. */
+bool hth_bench_kind_multiplies(enum hth_bench_kind kind);
+/* Whether it works on a flat vector: no rows. */
+bool hth_bench_kind_is_flat(enum hth_bench_kind kind);
+
+struct hth_bench_options {
+    const struct hth_backend *backend;
+    enum hth_bench_kind kind;
+    uint32_t dim, rows;    /* rows is not used by flat vectors, but not 0 */
+    uint64_t elements;     /* of flat vectors; 0: as many as the FFN block of width dim has */
+    double tolerance;      /* of the check, relative 2-norm; 0: 5e-6, or 6e-3 for bf16 */
+    struct hth_team *team; /* borrowed; NULL: nobody helps */
+    /* Of hth_bench_run only: */
+    uint32_t repeats;               /* the median of so many; 0: 7 */
+    int64_t (*clock_us)(void *arg); /* must not be NULL */
+    void *clock_arg;
+};
+
+struct hth_bench_case;
+
+/* Makes and checks a case. Errors: E_CONFIG (no rows, no width), E_NO_MEMORY, E_UNSUPPORTED (a
+ * kind that the card does not do), E_BUG (the check failed). */
+enum hth_err hth_bench_case_new(const struct hth_bench_options *options,
+                                struct hth_bench_case **out) HTH_MUST;
+void hth_bench_case_free(struct hth_bench_case *c);
+/* The work, once. Errors: those of the operations. */
+enum hth_err hth_bench_case_run(struct hth_bench_case *c) HTH_MUST;
+/* Work that is several independent products (HTH_BENCH_LINEAR_) can be timed product by product, so
+ * that each finds its own weights in the cache, as a layer that runs alone does: parts 0 ..
+ * hth_bench_case_parts() - 1 together are one run. All else has one part. */
+uint32_t hth_bench_case_parts(const struct hth_bench_case *c);
+enum hth_err hth_bench_case_run_part(struct hth_bench_case *c, uint32_t part) HTH_MUST;
+/* Of one run: operations of the matrix products (a multiply-add counts two), and bytes that a
+ * perfect cache would still move (0 for kinds that multiply). */
+double hth_bench_case_flops(const struct hth_bench_case *c);
+double hth_bench_case_bytes(const struct hth_bench_case *c);
+/* Other helpers for the same weights: nobody, or a team. */
+void hth_bench_case_set_team(struct hth_bench_case *c, struct hth_team *team);
+
+struct hth_bench_result {
+    double us_median, us_best; /* of one call */
+    double rows_per_s;         /* from the median, as the rates below; 0 for flat vectors */
+    double gflops;             /* multiply-adds of the matrix products, as two operations */
+    double gb_per_s;           /* bytes read and written; 0 for kinds that multiply */
+    double check_error;        /* relative 2-norm against a double computation of sampled rows */
+};
+
+/* Errors: also E_CONFIG (no clock). */
+enum hth_err hth_bench_run(const struct hth_bench_options *options,
+                           struct hth_bench_result *out) HTH_MUST;
+
+#endif

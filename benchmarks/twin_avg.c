@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * twin_avg.c: twin case C: averagers that find each other through the DHT and average.
+ *
+ * 16 nodes on addresses of their own, each with its DHT node, loop and threads, in a 4 x 4 grid;
+ * each goes five rounds in groups of four with 2,373,888 floats (three transformer layers of
+ * hivemind's script, unless --floats says otherwise) in half precision. As there, the clock starts
+ * when all are up and ends with the last step. A step counts when all four were averaged; when all
+ * of them count, every node must hold the true mean.
+ */
+#include "benchmarks/avg_node.h"
+#include "benchmarks/twin.h"
+#include "core/mem.h"
+#include "net/net.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define NODES   16
+#define ROUNDS  5
+#define UP_S    120
+#define ROUND_S 60
+
+struct swarm;
+
+struct one {
+    struct swarm *swarm;
+    struct hth_avg_node node;
+    struct hth_avg_node_opts opts;
+    pthread_t thread;
+    bool started;
+    uint32_t done, good;
+    double wait_s, match_s, reduce_s;
+};
+
+struct swarm {
+    const struct hth_bench *bench;
+    size_t floats;
+    struct one one[NODES];
+    struct hth_addr first;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    uint32_t up, ended, failed; /* nodes */
+    enum hth_err err;
+    int64_t begin_us, end_us;
+    double begin_cpu_s, end_cpu_s; /* processor time of the process */
+};
+
+/* ---- one node's thread ---------------------------------------------------------------------- */
+
+static double cpu_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void count(struct swarm *s, uint32_t *counter)
+{
+    pthread_mutex_lock(&s->lock);
+    (*counter)++;
+    s->end_us = hth_bench_now_us(NULL);
+    s->end_cpu_s = cpu_s();
+    pthread_cond_broadcast(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_ready(void *arg)
+{
+    struct one *o = arg;
+
+    count(o->swarm, &o->swarm->up);
+}
+
+static void step(void *arg)
+{
+    struct one *o = arg;
+
+    if (hth_avg_node_sweep(&o->node, 1) != HTH_OK) {
+        o->done = ROUNDS; /* what is missing has failed */
+        count(o->swarm, &o->swarm->ended);
+    }
+}
+
+static void on_sweep(void *arg, const struct hth_avg_result *r)
+{
+    struct one *o = arg;
+
+    o->good += r->err == HTH_OK && r->members == 4 && r->drops == 0 && r->weight_fraction == 1;
+    o->wait_s += (double)r->wait_us / 1e6;
+    o->match_s += (double)r->match_us / 1e6;
+    o->reduce_s += (double)r->reduce_us / 1e6;
+    if (++o->done < ROUNDS)
+        step(o);
+    else
+        count(o->swarm, &o->swarm->ended);
+}
+
+static void *node_main(void *arg)
+{
+    struct one *o = arg;
+    struct swarm *s = o->swarm;
+    enum hth_err err = hth_avg_node_open(&o->opts, &o->node);
+
+    if (err == HTH_OK && o->opts.rank == 0) {
+        pthread_mutex_lock(&s->lock);
+        s->first = o->node.opts.addr;
+        pthread_cond_broadcast(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (err == HTH_OK)
+        err = hth_avg_node_run(&o->node);
+    if (err != HTH_OK) {
+        s->err = err;
+        count(s, &s->failed);
+    }
+    return NULL;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+/* Until so many nodes are counted. Errors: a node's, E_TIMEOUT. */
+static enum hth_err wait_for(struct swarm *s, const uint32_t *counter, int64_t seconds)
+{
+    struct timespec until;
+    int bad = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    pthread_mutex_lock(&s->lock);
+    while (*counter < NODES && s->failed == 0 && bad == 0)
+        bad = pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    enum hth_err err = s->failed > 0 ? s->err : (bad != 0 ? HTH_E_TIMEOUT : HTH_OK);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+static enum hth_err wait_first(struct swarm *s)
+{
+    struct timespec until;
+    int bad = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += UP_S;
+    pthread_mutex_lock(&s->lock);
+    while (s->first.port == 0 && s->failed == 0 && bad == 0)
+        bad = pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    enum hth_err err = s->failed > 0 ? s->err : (bad != 0 ? HTH_E_TIMEOUT : HTH_OK);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+static enum hth_err swarm_start(struct swarm *s)
+{
+    /* One address and a port each (docs/footguns.md); the address by process, so that two of us do
+     * not meet. */
+    const uint8_t x = (uint8_t)(1 + getpid() / 250 % 250), y = (uint8_t)(1 + getpid() % 250);
+
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct one *o = &s->one[i];
+        o->swarm = s;
+        o->opts = (struct hth_avg_node_opts){
+            .network = "twin-c",
+            .addr = {.family = 4, .ip = {127, 90, x, y}},
+            .threads = 1,
+            .population = NODES,
+            .shape = {.dims = 2, .size = {4, 4}},
+            .rank = i,
+            .count = s->floats,
+            .format = HTH_QUANT_F16,
+            .seed = s->bench->seed,
+            .window_us = 10 * HTH_US_PER_S,
+            .on_ready = on_ready,
+            .on_sweep = on_sweep,
+            .arg = o,
+        };
+        if (i > 0) {
+            o->opts.join = &s->first;
+            o->opts.join_count = 1;
+        }
+        if (pthread_create(&o->thread, NULL, node_main, o) != 0)
+            return HTH_E_IO;
+        o->started = true;
+        if (i == 0)
+            HTH_TRY(wait_first(s));
+    }
+    return wait_for(s, &s->up, UP_S);
+}
+
+static void swarm_stop(struct swarm *s)
+{
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct one *o = &s->one[i];
+        if (!o->started)
+            continue;
+        if (o->node.env != NULL)
+            hth_net_stop(o->node.env);
+        pthread_join(o->thread, NULL);
+        hth_avg_node_close(&o->node);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    hth_free(s);
+}
+
+/* Largest deviation of any node from the true mean, over the largest value. */
+static enum hth_err deviation(const struct swarm *s, double *out)
+{
+    size_t floats = s->floats;
+    double *mean = hth_try_calloc(floats, sizeof(*mean)), worst = 0, largest = 0;
+    float *x = hth_try_calloc(floats, sizeof(*x));
+    enum hth_err err = mean != NULL && x != NULL ? HTH_OK : HTH_E_NO_MEMORY;
+
+    for (uint32_t i = 0; i < NODES && err == HTH_OK; i++) {
+        hth_avg_node_values(s->bench->seed, i, x, floats);
+        for (size_t j = 0; j < floats; j++) {
+            mean[j] += (double)x[j] / NODES;
+            largest = HTH_MAX(largest, fabs((double)x[j]));
+        }
+    }
+    for (uint32_t i = 0; i < NODES && err == HTH_OK; i++)
+        for (size_t j = 0; j < floats; j++)
+            worst = hth_worse(worst, fabs((double)s->one[i].node.values[j] - mean[j]));
+    *out = worst / HTH_MAX(largest, 1e-9);
+    hth_free(mean);
+    hth_free(x);
+    return err;
+}
+
+struct figures {
+    struct hth_bench_samples seconds, wait, match, reduce, steps, cpu;
+};
+
+static enum hth_err measure(const struct hth_bench *b, size_t floats, struct figures *f)
+{
+    struct swarm *s = hth_new(struct swarm);
+    double wait = 0, match = 0, reduce = 0, good = 0, off = 0;
+    enum hth_err err;
+
+    s->bench = b;
+    s->floats = floats;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    HTH_GOTO(out, swarm_start(s));
+    s->begin_us = hth_bench_now_us(NULL);
+    s->begin_cpu_s = cpu_s();
+    for (uint32_t i = 0; i < NODES; i++)
+        hth_post(s->one[i].node.env, step, &s->one[i]);
+    HTH_GOTO(out, wait_for(s, &s->ended, ROUNDS * ROUND_S));
+    for (uint32_t i = 0; i < NODES; i++) {
+        wait += s->one[i].wait_s / (NODES * ROUNDS);
+        match += s->one[i].match_s / (NODES * ROUNDS);
+        reduce += s->one[i].reduce_s / (NODES * ROUNDS);
+        good += s->one[i].good;
+    }
+    HTH_GOTO(out, deviation(s, &off));
+    /* Where a step failed (the row C-steps says so) the mean can't be that of all. */
+    if (good == NODES * ROUNDS && off > 2e-3) {
+        hth_cli_say_error("case C: off the true mean by %.3g of the largest value", off);
+        err = HTH_E_BUG;
+        goto out;
+    }
+    hth_bench_add(&f->seconds, (double)(s->end_us - s->begin_us) / 1e6);
+    hth_bench_add(&f->wait, wait);
+    hth_bench_add(&f->match, match);
+    hth_bench_add(&f->reduce, reduce);
+    hth_bench_add(&f->steps, good);
+    hth_bench_add(&f->cpu, s->end_cpu_s - s->begin_cpu_s);
+out:
+    swarm_stop(s);
+    return err;
+}
+
+static void emit(struct hth_bench *b, const char *variant, const char *unit,
+                 const struct hth_bench_samples *samples)
+{
+    const struct hth_bench_twin_case c = {.name = "C", .unit = unit};
+
+    hth_bench_twin_emit(b, &c, variant, samples);
+}
+
+enum hth_err hth_bench_twin_averagers(struct hth_bench *b, const struct hth_bench_twin_case *c)
+{
+    struct figures *f = hth_new(struct figures);
+    enum hth_err err = HTH_OK;
+
+    hth_bench_begin(&f->seconds);
+    while (err == HTH_OK && hth_bench_more(b, &f->seconds, 3))
+        err = measure(b, c->floats, f);
+    if (err == HTH_OK) {
+        hth_bench_twin_emit(b, c, NULL, &f->seconds);
+        emit(b, "waiting", "s/step", &f->wait); /* for group mates, the DHT included */
+        emit(b, "begin", "s/step", &f->match);  /* of that: after the last mate had come */
+        emit(b, "reduce", "s/step", &f->reduce);
+        emit(b, "steps", "of 80", &f->steps);
+        emit(b, "processor", "s", &f->cpu); /* of all, while the steps are under way */
+    }
+    hth_free(f);
+    return err;
+}

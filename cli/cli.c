@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.c: flags, numbers and words that all verbs share. */
+#include "cli/cli.h"
+
+#include "core/limits.h"
+#include "core/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int hth_exit_of(enum hth_err err)
+{
+    switch (err) {
+    case HTH_OK:
+        return HTH_EXIT_OK;
+    case HTH_E_USAGE:
+        return HTH_EXIT_USAGE;
+    case HTH_E_CONFIG:
+    case HTH_E_BAD_KEY:
+    case HTH_E_OTHER_SETTINGS:
+        return HTH_EXIT_CONFIG;
+    case HTH_E_NO_DEVICE:
+    case HTH_E_UNSUPPORTED:
+        return HTH_EXIT_DEVICE;
+    case HTH_E_UNREACHABLE:
+    case HTH_E_REFUSED:
+    case HTH_E_ADDR_IN_USE:
+    case HTH_E_NOT_FOUND:
+    case HTH_E_JOIN_NOTHING_LISTENS:
+    case HTH_E_JOIN_UDP_CLOSED:
+    case HTH_E_JOIN_WRONG_NETWORK:
+    case HTH_E_JOIN_CLOCK:
+    case HTH_E_JOIN_VERSION:
+        return HTH_EXIT_NETWORK;
+    case HTH_E_CANCELED:
+        return HTH_EXIT_INTERRUPTED;
+    default:
+        return hth_err_class(err) == HTH_CLASS_RETRY ? HTH_EXIT_AGAIN : HTH_EXIT_FAILURE;
+    }
+}
+
+void hth_cli_say_error(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fputs("hearth: ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+enum hth_err hth_cli_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    char *end;
+    if (text[0] < '0' || text[0] > '9')
+        return HTH_E_USAGE;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || value < min || value > max)
+        return HTH_E_USAGE;
+    *out = value;
+    return HTH_OK;
+}
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+/* A non-negative decimal number followed by one of the units. */
+static enum hth_err parse_with_unit(const char *text, const struct unit *units, size_t count,
+                                    double *out)
+{
+    char *end;
+    if ((text[0] < '0' || text[0] > '9') && text[0] != '.')
+        return HTH_E_USAGE;
+    double value = strtod(text, &end);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(end, units[i].name) == 0 && isfinite(value)) {
+            *out = value * units[i].factor;
+            return *out < 9e18 ? HTH_OK : HTH_E_USAGE;
+        }
+    }
+    return HTH_E_USAGE;
+}
+
+enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes)
+{
+    static const struct unit units[] = {
+        {"", 1},       {"B", 1},         {"kB", 1e3},           {"MB", 1e6}, {"GB", 1e9},
+        {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"k", 1e3},  {"M", 1e6},
+    };
+    double value;
+    HTH_TRY(parse_with_unit(text, units, HTH_ARRAY_LEN(units), &value));
+    *bytes = (uint64_t)value;
+    return HTH_OK;
+}
+
+enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us)
+{
+    static const struct unit units[] = {
+        {"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}};
+    double value;
+    HTH_TRY(parse_with_unit(text, units, HTH_ARRAY_LEN(units), &value));
+    *time_us = (int64_t)value;
+    return HTH_OK;
+}
+
+uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *text, uint64_t min,
+                        uint64_t max)
+{
+    uint64_t value = 0;
+    if (hth_cli_parse_u64(text, min, max, &value) != HTH_OK)
+        argp_error(state, "%s '%s': it must be a whole number from %llu to %llu", flag, text,
+                   (unsigned long long)min, (unsigned long long)max);
+    return value;
+}
+
+int64_t hth_cli_bodies_bytes(int64_t memory_bytes)
+{
+    return HTH_MAX(memory_bytes / 4, (int64_t)HTH_APP_BODIES_BYTES_MIN);
+}
+
+const char *hth_cli_bytes_text(double bytes, char out[16])
+{
+    static const char *const names[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    while (bytes >= 999.5 && unit + 1 < HTH_ARRAY_LEN(names)) {
+        bytes /= 1000;
+        unit++;
+    }
+    snprintf(out, 16, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, names[unit]);
+    return out;
+}
+
+char *hth_cli_default_dir(void)
+{
+    const char *state = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    if (state != NULL && state[0] == '/')
+        return hth_asprintf("%s/hearth", state);
+    return hth_asprintf("%s/.local/state/hearth", home != NULL ? home : "/var/lib/hearth");
+}
+
+/* ---- flags about the swarm ----------------------------------------------------------------- */
+
+enum { KEY_NETWORK = 0x1000, KEY_THREADS, KEY_ANNOUNCE, KEY_STATUS, KEY_LOG, KEY_LOG_FORMAT };
+
+static const struct argp_option net_options[] = {
+    {NULL, 0, NULL, 0, "Swarm:", 1},
+    {"join", 'j', "HOST:PORT", 0, "A peer to join the swarm through (repeatable)", 1},
+    {"listen", 'l', "ADDR:PORT", 0, "Listen here, TCP and UDP (default 0.0.0.0:4700)", 1},
+    {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0, "Address to tell others, when it differs", 1},
+    {"network", KEY_NETWORK, "NAME", 0, "Swarm's name (default: the run file's)", 1},
+    {"dir", 'd', "DIR", 0, "State: key, known peers, checkpoints", 1},
+    {"threads", KEY_THREADS, "N", 0, "Threads that compute (default: cores - 1)", 1},
+    {"status", KEY_STATUS, "ADDR:PORT", 0, "Serve /metrics and /status.json over HTTP here", 1},
+    {0},
+};
+
+static error_t parse_net(int key, char *arg, struct argp_state *state)
+{
+    struct hth_cli_net *net = state->input;
+    switch (key) {
+    case 'j':
+        if (net->join_count == HTH_CLI_JOIN_MAX)
+            argp_error(state, "--join can be given at most %d times", HTH_CLI_JOIN_MAX);
+        else
+            net->join[net->join_count++] = arg;
+        break;
+    case 'l':
+        net->listen = arg;
+        break;
+    case KEY_ANNOUNCE:
+        net->announce = arg;
+        break;
+    case KEY_NETWORK:
+        net->network = arg;
+        break;
+    case 'd':
+        net->dir = arg;
+        break;
+    case KEY_THREADS:
+        net->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 1024);
+        break;
+    case KEY_STATUS:
+        net->status_listen = arg;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp hth_cli_net_argp = {.options = net_options, .parser = parse_net};
+
+/* ---- flags about logs ---------------------------------------------------------------------- */
+
+static const struct argp_option log_options[] = {
+    {NULL, 0, NULL, 0, "Log:", 2},
+    {"log", KEY_LOG, "SPEC", 0, "Levels: 'debug', or 'warn,rpc:debug,dht:trace'", 2},
+    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Lines for people or for machines", 2},
+    {0},
+};
+
+static error_t parse_log(int key, char *arg, struct argp_state *state)
+{
+    struct hth_cli_log *log = state->input;
+    struct hth_log probe;
+    char bad[64];
+    switch (key) {
+    case KEY_LOG:
+        hth_log_init(&probe);
+        if (hth_log_parse(&probe, arg, bad) != HTH_OK)
+            argp_error(state, "--log: unknown word '%s' in '%s'", bad, arg);
+        log->spec = arg;
+        break;
+    case KEY_LOG_FORMAT:
+        log->json = strcmp(arg, "json") == 0;
+        if (!log->json && strcmp(arg, "text") != 0)
+            argp_error(state, "--log-format is 'text' or 'json', not '%s'", arg);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp hth_cli_log_argp = {.options = log_options, .parser = parse_log};
+
+enum hth_err hth_cli_log_apply(const struct hth_cli_log *flags, struct hth_log *log)
+{
+    char bad[64];
+    log->json = flags->json;
+    if (flags->spec == NULL)
+        return HTH_OK;
+    enum hth_err err = hth_log_parse(log, flags->spec, bad);
+    if (err != HTH_OK)
+        hth_cli_say_error("--log: unknown word '%s'", bad);
+    return err;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c: a run file's numbers, each copied to where it is used. */
+#include "cli/config.h"
+
+#include "cli/cli.h"
+#include "core/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FASHION_DIR "/usr/share/datasets/fashion-mnist"
+/* The last twentieth of a text is held out for the test. */
+#define TEXT_TRAIN_END 0.95
+/* Answers kept for repeated backwards: memory matters more than a retry after minutes. */
+#define RESULT_BYTES_MAX (INT64_C(64) << 20)
+/* Schedules that decay end at this part of the rate. */
+#define LR_FINAL_FACTOR 0.05f
+
+enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
+{
+    char error[HTH_RUNFILE_ERROR_MAX];
+    static uint8_t bytes[HTH_RUNFILE_BYTES_MAX + 1];
+    *out = NULL;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        hth_cli_say_error("run file %s: %s", path, strerror(errno));
+        return errno == ENOENT ? HTH_E_NO_FILE : HTH_E_IO;
+    }
+    size_t len = fread(bytes, 1, sizeof(bytes), file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed) {
+        hth_cli_say_error("run file %s: can't be read", path);
+        return HTH_E_IO;
+    }
+    enum hth_err err = hth_runfile_parse(path, bytes, len, out, error);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", error);
+    return err;
+}
+
+enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t layer, struct hth_grid *out)
+{
+    char name[32];
+    snprintf(name, sizeof(name), HTH_LAYER_PREFIX "%u", layer);
+    return hth_grid_init(out, name, run->model.grid_count, run->model.grid);
+}
+
+static const char *expert_kind_name(enum hth_run_expert_kind kind)
+{
+    switch (kind) {
+    case HTH_RUN_FFN:
+        return "ffn";
+    case HTH_RUN_TRANSFORMER:
+        return "transformer";
+    case HTH_RUN_NOP:
+        return "nop";
+    }
+    return "ffn";
+}
+
+static uint32_t block_rows(const struct hth_runfile *run)
+{
+    return run->model.expert == HTH_RUN_TRANSFORMER ? run->model.context : 1;
+}
+
+struct hth_layer_shape hth_config_shape(const struct hth_runfile *run)
+{
+    struct hth_layer_shape shape = {.d = run->model.dim, .block_rows = block_rows(run)};
+    snprintf(shape.kind, sizeof(shape.kind), "%s", expert_kind_name(run->model.expert));
+    return shape;
+}
+
+enum hth_matmul hth_config_compute(const struct hth_runfile *run)
+{
+    static const enum hth_matmul types[] = {[HTH_RUN_AUTO] = HTH_MATMUL_AUTO,
+                                            [HTH_RUN_FP32] = HTH_MATMUL_F32,
+                                            [HTH_RUN_BF16] = HTH_MATMUL_BF16};
+    return types[run->compute];
+}
+
+void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim *out)
+{
+    static const enum hth_optim_kind kinds[] = {
+        [HTH_RUN_ADAM] = HTH_OPTIM_ADAM,
+        [HTH_RUN_ADAMW] = HTH_OPTIM_ADAMW,
+        [HTH_RUN_SGD] = HTH_OPTIM_SGD,
+        [HTH_RUN_LAMB] = HTH_OPTIM_LAMB,
+    };
+    static const enum hth_schedule_kind schedules[] = {
+        [HTH_RUN_CONSTANT] = HTH_SCHEDULE_CONSTANT,
+        [HTH_RUN_LINEAR] = HTH_SCHEDULE_LINEAR,
+        [HTH_RUN_COSINE] = HTH_SCHEDULE_COSINE,
+    };
+    *out = (struct hth_train_optim)HTH_TRAIN_OPTIM_INIT;
+    out->optim.kind = kinds[in->kind];
+    out->optim.momentum = (float)in->momentum;
+    out->optim.trust_max = (float)in->trust_max;
+    out->optim.weight_decay = (float)in->weight_decay;
+    out->schedule.kind = schedules[in->schedule];
+    out->schedule.lr = (float)in->rate;
+    out->schedule.lr_final = (float)in->rate * LR_FINAL_FACTOR;
+    out->schedule.warmup_steps = in->warmup;
+    out->schedule.total_steps = in->schedule == HTH_RUN_CONSTANT ? 0 : in->total;
+    out->clip_norm = (float)in->clip;
+}
+
+void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
+{
+    bool lm = run->model.kind == HTH_RUN_LM;
+    *out = (struct hth_model_opts)HTH_MODEL_OPTS_INIT;
+    out->kind = lm ? HTH_MODEL_LM : HTH_MODEL_CLASSIFIER;
+    out->d = run->model.dim;
+    out->layers = run->model.layers;
+    out->heads = lm ? run->model.heads : 0;
+    out->features = lm ? 0 : 784;
+    out->classes = lm ? 256 : 10;
+    out->seq_len = lm ? run->model.context : 1;
+    out->layer_prefix = HTH_LAYER_PREFIX;
+    out->grid_ndim = run->model.grid_count;
+    for (uint32_t i = 0; i < HTH_GRID_DIMS_MAX; i++)
+        out->grid_dim[i] = i < run->model.grid_count ? run->model.grid[i] : 1;
+    out->expert_kind = expert_kind_name(run->model.expert);
+    out->top_k = run->model.top_k;
+    out->noise_std = (float)run->model.noise;
+    out->balance = (float)run->model.balance;
+    out->k_min = run->train.k_min;
+    out->seed = run->seed;
+}
+
+void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *out)
+{
+    *out = (struct hth_expert_opts)HTH_EXPERT_OPTS_INIT;
+    out->kind = expert_kind_name(run->model.expert);
+    out->shape = (struct hth_expert_shape){
+        .d = run->model.dim,
+        .heads = run->model.expert == HTH_RUN_TRANSFORMER ? run->model.heads : 0,
+        .block_rows = block_rows(run),
+    };
+    struct hth_train_optim optim;
+    hth_config_optim(&run->experts.optimizer, &optim);
+    out->optim = optim.optim;
+    out->schedule = optim.schedule;
+    out->clip_norm = optim.clip_norm;
+    out->run_seed = run->seed;
+}
+
+void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out)
+{
+    *out = (struct hth_server_opts)HTH_SERVER_OPTS_INIT;
+    out->batch_rows_max = run->experts.batch_rows_max;
+    out->step_rows = run->experts.step_rows;
+    out->step_age_us = (int64_t)(run->experts.step_age_s * 1e6);
+    out->grad_norm_max = run->experts.norm_max;
+    /* `hearth train --rows` may ask for more than the run file's micro-batch, not for more than
+     * this. */
+    out->microbatch_rows_max = (uint32_t)HTH_MIN((uint64_t)HTH_MICRO_BATCH_MAX * block_rows(run),
+                                                 (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
+    out->result_bytes_max = RESULT_BYTES_MAX;
+}
+
+static void data_fashion(const struct hth_runfile *run, struct hth_config_data *paths,
+                         struct hth_data_opts *train, struct hth_data_opts *test)
+{
+    const char *dir = run->data.path != NULL ? run->data.path : FASHION_DIR;
+    paths->train_images = hth_asprintf("%s/train-images-idx3-ubyte.gz", dir);
+    paths->train_labels = hth_asprintf("%s/train-labels-idx1-ubyte.gz", dir);
+    paths->test_images = hth_asprintf("%s/t10k-images-idx3-ubyte.gz", dir);
+    paths->test_labels = hth_asprintf("%s/t10k-labels-idx1-ubyte.gz", dir);
+    train->images = paths->train_images;
+    train->labels = paths->train_labels;
+    test->images = paths->test_images;
+    test->labels = paths->test_labels;
+}
+
+void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_config_data *paths,
+                     struct hth_data_opts *train, struct hth_data_opts *test)
+{
+    memset(paths, 0, sizeof(*paths));
+    *train = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
+    train->kind = run->data.kind == HTH_RUN_TEXT ? HTH_DATA_TEXT : HTH_DATA_IMAGES;
+    train->seq_len = run->model.context;
+    train->shuffle_rows = run->data.shuffle_rows;
+    train->shift = run->data.shift;
+    train->seed = run->seed;
+    train->peer = peer;
+    *test = *train;
+    test->shuffle_rows = 0;
+    test->peer = 0;
+    if (train->kind == HTH_DATA_IMAGES) {
+        data_fashion(run, paths, train, test);
+        return;
+    }
+    paths->text = hth_strdup(run->data.path != NULL ? run->data.path : "kjv.txt");
+    train->text = test->text = paths->text;
+    train->end = test->begin = TEXT_TRAIN_END;
+}
+
+void hth_config_data_clear(struct hth_config_data *paths)
+{
+    hth_free(paths->train_images);
+    hth_free(paths->train_labels);
+    hth_free(paths->test_images);
+    hth_free(paths->test_labels);
+    hth_free(paths->text);
+    memset(paths, 0, sizeof(*paths));
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runfile.c: the schema of a run file as libcyaml's tables, its defaults and its limits. */
+#include "cli/runfile.h"
+
+#include "averaging/grid.h"
+#include "averaging/shares.h"
+#include "core/mem.h"
+#include "core/yaml.h"
+#include "kernels/quant.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cyaml_strval_t compute_types[] = {
+    {"auto", HTH_RUN_AUTO}, {"fp32", HTH_RUN_FP32}, {"bf16", HTH_RUN_BF16}};
+static const cyaml_strval_t model_kinds[] = {{"classifier", HTH_RUN_CLASSIFIER},
+                                             {"lm", HTH_RUN_LM}};
+static const cyaml_strval_t expert_kinds[] = {
+    {"ffn", HTH_RUN_FFN}, {"transformer", HTH_RUN_TRANSFORMER}, {"nop", HTH_RUN_NOP}};
+static const cyaml_strval_t data_kinds[] = {{"fashion-mnist", HTH_RUN_FASHION_MNIST},
+                                            {"text", HTH_RUN_TEXT}};
+static const cyaml_strval_t optim_kinds[] = {
+    {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}, {"lamb", HTH_RUN_LAMB}};
+static const cyaml_strval_t schedules[] = {
+    {"constant", HTH_RUN_CONSTANT}, {"linear", HTH_RUN_LINEAR}, {"cosine", HTH_RUN_COSINE}};
+
+static const cyaml_strval_t row_types[] = {
+    {"auto", 0}, {"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
+static const cyaml_strval_t averaging_modes[] = {
+    {"local", HTH_RUN_LOCAL}, {"batch", HTH_RUN_BATCH}, {"off", HTH_RUN_OFF}};
+static const cyaml_strval_t wire_formats[] = {
+    {"fp32", HTH_QUANT_F32},  {"fp16", HTH_QUANT_F16},          {"bf16", HTH_QUANT_BF16},
+    {"int8", HTH_QUANT_INT8}, {"dynamic8", HTH_QUANT_DYNAMIC8}, {"uniform8", HTH_QUANT_UNIFORM8}};
+
+#define OPT      CYAML_FLAG_OPTIONAL
+#define OPT_ENUM (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
+#define OPT_PTR  (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
+#define ENUM_FIELD(key, strct, member, table)                                                      \
+    CYAML_FIELD_ENUM(key, OPT_ENUM, strct, member, table, CYAML_ARRAY_LEN(table))
+
+static const cyaml_schema_value_t grid_entry = {CYAML_VALUE_UINT(CYAML_FLAG_DEFAULT, uint32_t)};
+
+static const cyaml_schema_field_t optimizer_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_optimizer, kind, optim_kinds),
+    CYAML_FIELD_FLOAT("rate", OPT, struct hth_run_optimizer, rate),
+    CYAML_FIELD_FLOAT("weight_decay", OPT, struct hth_run_optimizer, weight_decay),
+    CYAML_FIELD_FLOAT("momentum", OPT, struct hth_run_optimizer, momentum),
+    CYAML_FIELD_FLOAT("trust_max", OPT, struct hth_run_optimizer, trust_max),
+    ENUM_FIELD("schedule", struct hth_run_optimizer, schedule, schedules),
+    CYAML_FIELD_UINT("warmup", OPT, struct hth_run_optimizer, warmup),
+    CYAML_FIELD_UINT("total", OPT, struct hth_run_optimizer, total),
+    CYAML_FIELD_FLOAT_PTR("clip", OPT_PTR, struct hth_run_optimizer, clip_told),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t model_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_model, kind, model_kinds),
+    CYAML_FIELD_UINT("dim", OPT, struct hth_run_model, dim),
+    CYAML_FIELD_UINT("layers", OPT, struct hth_run_model, layers),
+    CYAML_FIELD_UINT("heads", OPT, struct hth_run_model, heads),
+    CYAML_FIELD_UINT("context", OPT, struct hth_run_model, context),
+    CYAML_FIELD_SEQUENCE("grid", OPT_PTR, struct hth_run_model, grid, &grid_entry, 1,
+                         HTH_GRID_DIMS_MAX),
+    CYAML_FIELD_UINT("top_k", OPT, struct hth_run_model, top_k),
+    ENUM_FIELD("expert", struct hth_run_model, expert, expert_kinds),
+    CYAML_FIELD_FLOAT("balance", OPT, struct hth_run_model, balance),
+    CYAML_FIELD_FLOAT("noise", OPT, struct hth_run_model, noise),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t data_fields[] = {
+    ENUM_FIELD("kind", struct hth_run_data, kind, data_kinds),
+    CYAML_FIELD_STRING_PTR("path", OPT_PTR, struct hth_run_data, path, 1, 4095),
+    CYAML_FIELD_UINT("shuffle_rows", OPT, struct hth_run_data, shuffle_rows),
+    CYAML_FIELD_UINT("shift", OPT, struct hth_run_data, shift),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t train_fields[] = {
+    CYAML_FIELD_UINT("rows", OPT, struct hth_run_train, rows),
+    CYAML_FIELD_UINT("flights", OPT, struct hth_run_train, flights),
+    CYAML_FIELD_UINT("steps", OPT, struct hth_run_train, steps),
+    CYAML_FIELD_UINT("eval_every", OPT, struct hth_run_train, eval_every),
+    CYAML_FIELD_UINT("eval_rows", OPT, struct hth_run_train, eval_rows),
+    CYAML_FIELD_UINT("k_min", OPT, struct hth_run_train, k_min),
+    CYAML_FIELD_FLOAT("grace_s", OPT, struct hth_run_train, grace_s),
+    CYAML_FIELD_FLOAT("timeout_s", OPT, struct hth_run_train, timeout_s),
+    ENUM_FIELD("wire", struct hth_run_train, wire, row_types),
+    CYAML_FIELD_UINT("checkpoint_every", OPT, struct hth_run_train, checkpoint_every),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t expert_fields[] = {
+    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_run_experts, optimizer, optimizer_fields),
+    CYAML_FIELD_UINT("step_rows", OPT, struct hth_run_experts, step_rows),
+    CYAML_FIELD_FLOAT("step_age_s", OPT, struct hth_run_experts, step_age_s),
+    CYAML_FIELD_UINT("batch_rows_max", OPT, struct hth_run_experts, batch_rows_max),
+    CYAML_FIELD_FLOAT("norm_max", OPT, struct hth_run_experts, norm_max),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t averaging_fields[] = {
+    ENUM_FIELD("mode", struct hth_run_averaging, mode, averaging_modes),
+    CYAML_FIELD_UINT_PTR("every", OPT_PTR, struct hth_run_averaging, every_told),
+    ENUM_FIELD("format", struct hth_run_averaging, format, wire_formats),
+    CYAML_FIELD_BOOL("states", OPT, struct hth_run_averaging, states),
+    CYAML_FIELD_UINT("target", OPT, struct hth_run_averaging, target),
+    CYAML_FIELD_FLOAT_PTR("quorum", OPT_PTR, struct hth_run_averaging, quorum_told),
+    CYAML_FIELD_BOOL("delayed", OPT, struct hth_run_averaging, delayed),
+    CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
+                           HTH_AVG_SHAPE_TEXT_MAX),
+    CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
+    CYAML_FIELD_FLOAT("clip", OPT, struct hth_run_averaging, clip),
+    CYAML_FIELD_FLOAT("share_max", OPT, struct hth_run_averaging, share_max),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t run_fields[] = {
+    CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_runfile, run, 1, HTH_NAME_LEN_MAX),
+    CYAML_FIELD_UINT("seed", OPT, struct hth_runfile, seed),
+    ENUM_FIELD("compute", struct hth_runfile, compute, compute_types),
+    CYAML_FIELD_MAPPING("model", OPT, struct hth_runfile, model, model_fields),
+    CYAML_FIELD_MAPPING("data", OPT, struct hth_runfile, data, data_fields),
+    CYAML_FIELD_MAPPING("train", OPT, struct hth_runfile, train, train_fields),
+    CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_runfile, optimizer, optimizer_fields),
+    CYAML_FIELD_MAPPING("experts", OPT, struct hth_runfile, experts, expert_fields),
+    CYAML_FIELD_MAPPING("averaging", OPT, struct hth_runfile, averaging, averaging_fields),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t run_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct hth_runfile, run_fields),
+};
+
+static const struct hth_yaml_kind kind = {
+    .what = "a run file",
+    .least = "it needs at least 'run: NAME'",
+    .bytes_max = HTH_RUNFILE_BYTES_MAX,
+    .schema = &run_schema,
+};
+
+/* ---- defaults and limits ------------------------------------------------------------------- */
+
+/* Nobody vouches for gradients that strangers send, a trainer's from experts or an expert's from
+ * trainers: one of 1e14 would leave Adam's second moments at 1e28, and no step would show for tens
+ * of thousands of steps. */
+#define CLIP 1.0
+
+static void default_u32(uint32_t *value, uint32_t fallback)
+{
+    if (*value == 0)
+        *value = fallback;
+}
+
+static void default_real(double *value, double fallback)
+{
+    if (*value == 0.0)
+        *value = fallback;
+}
+
+static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
+{
+    o->clip = o->clip_told != NULL ? *o->clip_told : CLIP;
+    default_real(&o->rate, o->kind == HTH_RUN_SGD ? 0.01 : 0.001);
+    default_u32(&o->total, steps);
+}
+
+static void default_averaging(struct hth_run_averaging *a, const struct hth_run_train *train)
+{
+    /* A batch run's parameters differ by roundings only; a local one's drift with every step. */
+    a->every = a->every_told != NULL ? *a->every_told : a->mode == HTH_RUN_BATCH ? 100 : 10;
+    default_u32(&a->format, HTH_QUANT_F32);
+    default_u32(&a->group, 16);
+    a->share_max = a->share_max == 0 ? HTH_AVG_SHARE_MAX : a->share_max;
+    a->quorum = a->quorum_told != NULL ? *a->quorum_told : 0.5;
+    if (a->target == 0)
+        a->target = 16 * (uint64_t)train->rows;
+}
+
+static void fill_defaults(struct hth_runfile *run)
+{
+    bool lm = run->model.kind == HTH_RUN_LM;
+    default_u32(&run->model.dim, 64);
+    default_u32(&run->model.layers, 2);
+    default_u32(&run->model.heads, 4);
+    default_u32(&run->model.context, 64);
+    default_u32(&run->model.top_k, 4);
+    if (run->model.grid_count == 0) {
+        free(run->model.grid);
+        run->model.grid = calloc(2, sizeof(*run->model.grid));
+        HTH_ASSERT(run->model.grid != NULL);
+        run->model.grid[0] = run->model.grid[1] = 4;
+        run->model.grid_count = 2;
+    }
+    default_u32(&run->data.shuffle_rows, 8192);
+    default_u32(&run->train.rows, lm ? 16 : 64);
+    default_u32(&run->train.flights, 4);
+    default_u32(&run->train.steps, 1000);
+    default_u32(&run->train.eval_every, 200);
+    default_u32(&run->train.k_min, 1);
+    default_real(&run->train.grace_s, 0.5);
+    default_real(&run->train.timeout_s, 10.0);
+    default_u32(&run->train.checkpoint_every, 500);
+    default_u32(&run->experts.step_rows, 64);
+    default_real(&run->experts.step_age_s, 1.0);
+    default_u32(&run->experts.batch_rows_max, 4096);
+    default_optimizer(&run->optimizer, run->train.steps);
+    /* An expert's own steps are not the trainers': without a total its schedule does not decay. */
+    default_optimizer(&run->experts.optimizer, 0);
+    default_averaging(&run->averaging, &run->train);
+}
+
+struct range {
+    const char *key;
+    double value, low, high;
+};
+
+static bool in_range(const struct range *r, const char *name, char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if (r->value >= r->low && r->value <= r->high)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is %.9g; it must be from %.9g to %.9g", name,
+             r->key, r->value, r->low, r->high);
+    return false;
+}
+
+static bool check_ranges(const struct range *ranges, size_t count, const char *name,
+                         char error[HTH_RUNFILE_ERROR_MAX])
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!in_range(&ranges[i], name, error))
+            return false;
+    }
+    return true;
+}
+
+static bool check_optimizer(const struct hth_run_optimizer *o, const char *where, const char *name,
+                            char *error)
+{
+    const struct range ranges[] = {
+        {"rate", o->rate, 0, 100},
+        {"weight_decay", o->weight_decay, 0, 10},
+        {"momentum", o->momentum, 0, 0.9999},
+        {"trust_max", o->trust_max, 0, 1e6},
+        {"clip", o->clip, 0, 1e6},
+    };
+    char at[160];
+    snprintf(at, sizeof(at), "%.100s: %s", name, where);
+    if (o->schedule != HTH_RUN_CONSTANT && o->total == 0) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: a schedule that decays needs 'total' steps",
+                 at);
+        return false;
+    }
+    return check_ranges(ranges, HTH_ARRAY_LEN(ranges), at, error);
+}
+
+static bool check_grid(const struct hth_run_model *m, const char *name,
+                       char error[HTH_RUNFILE_ERROR_MAX])
+{
+    double experts = 1;
+    for (uint32_t i = 0; i < m->grid_count; i++) {
+        const struct range r = {"model.grid", m->grid[i], 1, HTH_GRID_DIM_MAX};
+        if (!in_range(&r, name, error))
+            return false;
+        experts *= m->grid[i];
+    }
+    const struct range all = {"experts in model.grid", experts, 1, HTH_GRID_EXPERTS_MAX};
+    return in_range(&all, name, error);
+}
+
+/* Two settings that are fine alone and say different things together. */
+static bool check_pairing(const struct hth_runfile *run, const char *name,
+                          char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if ((run->model.kind == HTH_RUN_LM) != (run->data.kind == HTH_RUN_TEXT)) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: model.kind '%s' learns from data.kind '%s'",
+                 name, model_kinds[run->model.kind].str,
+                 run->model.kind == HTH_RUN_LM ? "text" : "fashion-mnist");
+        return false;
+    }
+    if (run->data.kind == HTH_RUN_TEXT && run->data.shift > 0) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: data.shift moves pictures: it needs data.kind 'fashion-mnist'", name);
+        return false;
+    }
+    return true;
+}
+
+static bool check_model(const struct hth_run_model *m, const char *name,
+                        char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"model.dim", m->dim, 1, HTH_MODEL_DIM_MAX},
+        {"model.layers", m->layers, 1, HTH_MODEL_LAYERS_MAX},
+        {"model.heads", m->heads, 1, 1024},
+        {"model.context", m->context, 2, HTH_SEQ_LEN_MAX},
+        {"model.top_k", m->top_k, 1, HTH_TOP_K_MAX},
+        {"model.balance", m->balance, 0, 1000},
+        {"model.noise", m->noise, 0, 1000},
+    };
+    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) || !check_grid(m, name, error))
+        return false;
+    if (m->kind == HTH_RUN_CLASSIFIER && m->expert == HTH_RUN_TRANSFORMER) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: model.expert 'transformer' works on sequences: it needs model.kind 'lm'",
+                 name);
+        return false;
+    }
+    if (m->kind == HTH_RUN_LM && (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)) {
+        snprintf(error, HTH_RUNFILE_ERROR_MAX,
+                 "%s: model.dim (%u) must be an even multiple of model.heads (%u)", name, m->dim,
+                 m->heads);
+        return false;
+    }
+    return true;
+}
+
+static bool check_averaging(const struct hth_run_averaging *a, const char *name,
+                            char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"averaging.every", a->every, 0, 1 << 30},
+        {"averaging.target", (double)a->target, 1, 1e9},
+        {"averaging.quorum", a->quorum, 0, 1},
+        {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},
+        {"averaging.clip", a->clip, a->clip > 0 ? 1 : 0, 1e6},
+        {"averaging.share_max", a->share_max, 1, HTH_AVG_MEMBERS_MAX},
+    };
+    struct hth_avg_shape shape;
+    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))
+        return false;
+    if (a->grid == NULL || hth_avg_shape_parse(a->grid, &shape) == HTH_OK)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX,
+             "%s: averaging.grid '%.40s' is no grid: sizes with an x between, such as 4x4", name,
+             a->grid);
+    return false;
+}
+
+static enum hth_err check(const struct hth_runfile *run, const char *name,
+                          char error[HTH_RUNFILE_ERROR_MAX])
+{
+    const struct range ranges[] = {
+        {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
+        {"data.shift", run->data.shift, 0, HTH_DATA_SHIFT_MAX},
+        {"train.rows", run->train.rows, 1, HTH_MICRO_BATCH_MAX},
+        {"train.flights", run->train.flights, 1, HTH_FLIGHTS_MAX},
+        {"train.k_min", run->train.k_min, 1, run->model.top_k},
+        {"train.grace_s", run->train.grace_s, 0.001, 3600},
+        {"train.timeout_s", run->train.timeout_s, 0.01, 3600},
+        {"experts.step_rows", run->experts.step_rows, 1, 1 << 24},
+        {"experts.step_age_s", run->experts.step_age_s, 0.001, 3600},
+        {"experts.batch_rows_max", run->experts.batch_rows_max, 1, 1 << 20},
+        {"experts.norm_max", run->experts.norm_max, 0, 1e12},
+    };
+    error[0] = '\0';
+    bool good = check_model(&run->model, name, error) && check_pairing(run, name, error) &&
+                check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) &&
+                check_optimizer(&run->optimizer, "optimizer", name, error) &&
+                check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error) &&
+                check_averaging(&run->averaging, name, error);
+    return good ? HTH_OK : HTH_E_CONFIG;
+}
+
+enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
+                               struct hth_runfile **out, char error[HTH_RUNFILE_ERROR_MAX])
+{
+    void *value = NULL;
+    *out = NULL;
+    HTH_TRY(hth_yaml_load(&kind, name, data, len, &value, error, HTH_RUNFILE_ERROR_MAX));
+    fill_defaults(value);
+    enum hth_err err = check(value, name, error);
+    if (err != HTH_OK)
+        hth_yaml_free(&kind, value);
+    else
+        *out = value;
+    return err;
+}
+
+/* Hosts round rows to bf16 for their products anyway, unless the run asks them not to;
+ * docs/numbers.md has what that costs. Who computes in fp32 wants all digits. */
+enum hth_dtype hth_runfile_wire(const struct hth_runfile *run)
+{
+    if (run->train.wire != 0)
+        return (enum hth_dtype)run->train.wire;
+    return run->compute == HTH_RUN_FP32 ? HTH_F32 : HTH_BF16;
+}
+
+void hth_runfile_free(struct hth_runfile *run)
+{
+    hth_yaml_free(&kind, run);
+}

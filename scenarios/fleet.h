@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fleet.h: an application for simulated nodes: a whole run. Hosts that serve experts and write
+ * their checkpoints, trainers that train on them, write theirs and average their trunks, all made
+ * of the production parts (swarm.h); beside them peers that do wrong (malice.h).
+ *
+ * It trains a small classifier on pictures drawn from the seed. In a world of ghosts nothing is
+ * computed and no file is written; all else happens. With real payloads it learns, files get torn
+ * and disks fill up.
+ *
+ * What must hold is watched all the time, and the first thing that does not is kept as text:
+ *
+ *   once        no backward is computed twice by a host (for each life of it)
+ *   budgets     no node holds more for others than its budget; when all is over, nothing
+ *   hull        every element of an average lies between the least and the greatest offered for it
+ *               (not where somebody's malice is in the averages)
+ *   freed       a node that is down holds nothing: no timer, stream, job, handle
+ *   errors      a node ends, an expert is not hosted, only for what the plan does to disks and
+ *               sites; somebody then throws the damaged file away and starts it again
+ *
+ * and after the faults (hth_fleet_expect_recovery, and a while later hth_fleet_check_recovery):
+ *
+ *   every trainer is up, sees every expert, has made updates and, with others, averages; no flight
+ *   failed; answers come; trunks are finite, and in real worlds close to each other (not where
+ *   somebody's malice answers for others' parts)
+ *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; what a
+ *   host wrote can be read
+ *
+ *   hth_fleet_check_end: most rows had an expert's answer in most layers: nobody trained for long
+ * on what is left when all experts are gone
+ *
+ * One thread; free the world first, then the fleet.
+ */
+#ifndef HTH_SCENARIOS_FLEET_H
+#define HTH_SCENARIOS_FLEET_H
+
+#include "scenarios/malice.h"
+#include "sim/world.h"
+#include "trainer/share.h"
+
+#define HTH_FLEET_WHY_MAX      160
+#define HTH_FLEET_NODES_MAX    4096
+#define HTH_FLEET_TRAINERS_MAX 256
+
+struct hth_fleet;
+
+/* How many bad peers of a kind. */
+struct hth_fleet_malice {
+    const struct hth_malice *kind;
+    uint32_t nodes;
+};
+
+struct hth_fleet_opts {
+    uint32_t hosts, copies; /* hosts that serve each expert */
+    uint32_t trainers;
+    uint32_t dim, layers, top_k, rows, flights;
+    uint32_t grid; /* experts of a layer: grid x grid */
+    bool average;  /* else each trainer has a trunk of its own */
+    enum hth_share_mode mode;
+    uint32_t group;         /* trainers of a line, at most; 0: the roster's choice */
+    uint32_t every;         /* updates between averages of the parameters */
+    uint64_t target;        /* BATCH: samples of a step */
+    double clip;            /* of hth_reducer_opts */
+    int64_t checkpoint_us;  /* of a host; 0: no checkpoints at all */
+    uint64_t held_max;      /* bytes that a node may hold for others */
+    bool bad_disks, faulty; /* files may fail or tear; sites may fire: what may end a node */
+    const struct hth_fleet_malice *malice;
+    uint32_t malice_count;
+    /* Changes a node's options before it is made; may be NULL. */
+    void (*node)(void *arg, uint32_t index, struct hth_node_opts *opts);
+    void *arg;
+};
+#define HTH_FLEET_OPTS_INIT                                                                        \
+    {                                                                                              \
+        .hosts = 6, .copies = 2, .trainers = 3, .dim = 16, .layers = 2, .top_k = 2, .rows = 8,     \
+        .flights = 2, .grid = 2, .average = true, .every = 10, .target = 128,                      \
+        .checkpoint_us = 5 * HTH_US_PER_S, .held_max = UINT64_C(64) << 20                          \
+    }
+
+struct hth_fleet_stats {
+    uint64_t updates, flights_failed, requests, answers, answers_missing; /* of all lives */
+    uint64_t rounds, rounds_failed;   /* of averaging: of parameters, and shared steps */
+    uint64_t rows_alone;              /* (row, layer) pairs that no expert answered for */
+    uint64_t applied, replays;        /* backwards; repeats that were answered from what is kept */
+    uint64_t files, files_failed;     /* checkpoints that hosts wrote */
+    uint64_t restored, repairs;       /* experts from files; files thrown away */
+    uint64_t catch_ups;               /* states that trainers fetched from others */
+    uint64_t not_finite, refused_bad; /* answers that trainers refused, requests that hosts did */
+    double spread; /* largest relative distance between two trunks, at the check; 0: ghosts */
+};
+
+/* Makes the nodes: hosts, trainers, then the bad ones. Errors: E_RANGE (0 or beyond the limits
+ * above, which the bad ones have together, too; no such grid). */
+enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts *opts,
+                           struct hth_fleet **out) HTH_MUST;
+/* NULL is fine. */
+void hth_fleet_free(struct hth_fleet *fleet);
+uint32_t hth_fleet_count(const struct hth_fleet *fleet);
+struct hth_node *hth_fleet_node(struct hth_fleet *fleet, uint32_t index);
+/* Whether that node is one of the hosts and trainers. */
+bool hth_fleet_is_honest(const struct hth_fleet *fleet, uint32_t index);
+
+/* Faults are over: 8 s from now, in which what they damaged is repaired, nothing may end a host any
+ * more, and 20 s from now no trainer, whose flights land before it ends. */
+void hth_fleet_end_faults(struct hth_fleet *fleet);
+void hth_fleet_expect_recovery(struct hth_fleet *fleet);
+void hth_fleet_check_recovery(struct hth_fleet *fleet);
+/* Trainers land their flights, then hosts drain. */
+void hth_fleet_stop(struct hth_fleet *fleet);
+bool hth_fleet_all_stopped(void *fleet);
+
+void hth_fleet_check_now(struct hth_fleet *fleet);
+/* Crashes all nodes, then counts what was left behind. */
+void hth_fleet_check_end(struct hth_fleet *fleet);
+void hth_fleet_broken(struct hth_fleet *fleet, const char *fmt, ...) HTH_PRINTF(2, 3);
+/* The first condition that was broken, or "". */
+const char *hth_fleet_why(const struct hth_fleet *fleet);
+void hth_fleet_stats(struct hth_fleet *fleet, struct hth_fleet_stats *out);
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet_check.c: what must hold for a fleet, always, after the faults, and when all is over. */
+#include "scenarios/fleet_int.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "experts/safetensors.h"
+#include "kernels/params.h"
+#include "scenarios/leftovers.h"
+#include "scenarios/trunk.h"
+
+/* Trunks that average every few updates; those that don't are a third apart. */
+#define SPREAD_MAX 0.1
+/* Of calm requests: answers of stragglers, whom the grace timer leaves. */
+#define MISSING_MAX 0.25
+#define UPDATES_MIN 3
+/* Rows that no expert answered for: of faults, but not of most of the time. */
+#define ALONE_MAX 0.25
+
+/* ---- always ---------------------------------------------------------------------------------- */
+
+/* What is counted by objects that may be gone with the next crash. */
+static void look(struct hth_fleet *f)
+{
+    for (uint32_t i = 0; i < f->opts.hosts; i++)
+        if (hth_swarm_server(f->swarm, i) != NULL)
+            hth_server_stats(hth_swarm_server(f->swarm, i), &f->members[i].host);
+    for (uint32_t i = 0; i < f->opts.trainers; i++)
+        if (fleet_trainer(f, i) != NULL)
+            hth_trainer_stats(fleet_trainer(f, i), &f->members[f->opts.hosts + i].now);
+}
+
+void hth_fleet_check_now(struct hth_fleet *f)
+{
+    char why[HTH_LEFTOVERS_TEXT_MAX];
+
+    look(f);
+    if (!hth_world_is_tidy(f->world, why))
+        hth_fleet_broken(f, "%s", why);
+    for (uint32_t i = 0; i < f->honest; i++) {
+        struct member *m = &f->members[i];
+        int64_t held = hth_budget_used(&m->budget);
+        if (held < 0 || held > m->budget.limit_bytes)
+            hth_fleet_broken(f, "%s holds %" PRId64 " bytes for others",
+                             hth_node_name(fleet_node_of(m)), held);
+        if (m->host.bytes_held < 0)
+            hth_fleet_broken(f, "%s counts %" PRId64 " bytes held", hth_node_name(fleet_node_of(m)),
+                             m->host.bytes_held);
+    }
+}
+
+/* ---- after the faults ------------------------------------------------------------------------ */
+
+void hth_fleet_expect_recovery(struct hth_fleet *f)
+{
+    look(f);
+    for (uint32_t i = 0; i < f->honest; i++)
+        f->members[i].mark = f->members[i].now;
+}
+
+static bool is_finite(struct hth_params *p)
+{
+    const float *x = hth_params_flat(p, HTH_PART_VALUE);
+
+    for (size_t i = 0; i < hth_params_flat_len(p); i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+static void check_trainer(struct hth_fleet *f, struct member *m, struct hth_trainer *t)
+{
+    const char *name = hth_node_name(fleet_node_of(m));
+    struct hth_train_stats s;
+    uint32_t experts = f->opts.layers * f->opts.grid * f->opts.grid;
+
+    if (t == NULL) {
+        hth_fleet_broken(f, "%s is down after the faults", name);
+        return;
+    }
+    hth_trainer_stats(t, &s);
+    uint64_t asked = s.answers + s.answers_missing - m->mark.answers - m->mark.answers_missing;
+    uint64_t missing = s.answers_missing - m->mark.answers_missing;
+    if (s.live_experts != experts)
+        hth_fleet_broken(f, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults", name,
+                         s.live_experts, experts);
+    if (s.flights_landed < m->mark.flights_landed + UPDATES_MIN)
+        hth_fleet_broken(f, "%s does not get on after the faults: %" PRIu64 " flights landed", name,
+                         s.flights_landed - m->mark.flights_landed);
+    if (s.flights_failed != m->mark.flights_failed ||
+        s.flights_not_finite != m->mark.flights_not_finite)
+        hth_fleet_broken(f, "%s dropped flights after the faults", name);
+    if (!is_finite(hth_model_params(hth_trainer_model(t))))
+        hth_fleet_broken(f, "%s has a trunk that is not finite", name);
+    if (f->bad_count == 0 && (double)missing > MISSING_MAX * (double)asked)
+        hth_fleet_broken(f, "%s misses %" PRIu64 " answers of %" PRIu64 " after the faults", name,
+                         missing, asked);
+}
+
+static void check_hosts(struct hth_fleet *f)
+{
+    struct hth_server_expert e;
+
+    for (uint32_t i = 0; i < f->opts.hosts; i++) {
+        struct hth_server *s = hth_swarm_server(f->swarm, i);
+        if (s == NULL) {
+            hth_fleet_broken(f, "host%" PRIu32 " is down after the faults", i);
+            continue;
+        }
+        for (uint32_t j = 0; hth_server_expert_at(s, j, &e); j++)
+            if (!e.ready)
+                hth_fleet_broken(f, "host%" PRIu32 " does not host %s after the faults", i,
+                                 hth_expert_uid_text(e.expert));
+    }
+}
+
+static void check_averaging(struct hth_fleet *f)
+{
+    struct hth_fleet_stats now;
+
+    for (uint32_t i = 1; i < f->opts.trainers; i++) {
+        struct hth_trainer *a = fleet_trainer(f, 0), *b = fleet_trainer(f, i);
+        if (a == NULL || b == NULL)
+            return;
+        f->spread =
+            hth_worse(f->spread, hth_params_distance(hth_model_params(hth_trainer_model(a)),
+                                                     hth_model_params(hth_trainer_model(b))));
+    }
+    if (!f->opts.average || f->opts.trainers < 2)
+        return;
+    hth_fleet_stats(f, &now);
+    if (now.rounds == f->rounds_then)
+        hth_fleet_broken(f, "nobody averaged after the faults");
+    if (!f->split && !(f->spread <= SPREAD_MAX))
+        hth_fleet_broken(f, "trunks are %.3f apart after the faults", f->spread);
+}
+
+void hth_fleet_check_recovery(struct hth_fleet *f)
+{
+    look(f);
+    for (uint32_t i = 0; i < f->opts.trainers; i++)
+        check_trainer(f, &f->members[f->opts.hosts + i], fleet_trainer(f, i));
+    check_hosts(f);
+    check_averaging(f);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void on_drained(void *arg)
+{
+    struct member *m = arg;
+
+    m->stopped = true;
+    m->fleet->to_stop--;
+}
+
+static void drain_hosts(struct hth_fleet *f)
+{
+    for (uint32_t i = 0; i < f->opts.hosts; i++) {
+        struct hth_server *s = hth_swarm_server(f->swarm, i);
+        if (s == NULL)
+            continue;
+        f->to_stop++;
+        hth_server_drain(s, on_drained, &f->members[i]);
+    }
+}
+
+static void on_landed(void *arg)
+{
+    struct member *m = arg;
+    struct hth_fleet *f = m->fleet;
+
+    if (m->stopped)
+        hth_fleet_broken(f, "%s ended twice", hth_node_name(fleet_node_of(m)));
+    m->stopped = true;
+    if (--f->to_stop == 0)
+        drain_hosts(f);
+}
+
+void hth_fleet_stop(struct hth_fleet *f)
+{
+    f->stopping = true;
+    for (uint32_t i = 0; i < f->opts.trainers; i++) {
+        struct hth_trainer *t = fleet_trainer(f, i);
+        if (t == NULL)
+            continue;
+        f->to_stop++;
+        hth_trainer_stop(t, on_landed, &f->members[f->opts.hosts + i]);
+    }
+    if (f->to_stop == 0)
+        drain_hosts(f);
+}
+
+bool hth_fleet_all_stopped(void *fleet)
+{
+    const struct hth_fleet *f = fleet;
+
+    return f->stopping && f->to_stop == 0;
+}
+
+/* What hosts wrote last is whole. */
+static void check_files(struct hth_fleet *f)
+{
+    struct hth_server_expert e;
+
+    for (uint32_t i = 0; i < f->opts.hosts; i++) {
+        struct hth_server *s = hth_swarm_server(f->swarm, i);
+        for (uint32_t j = 0; s != NULL && hth_server_expert_at(s, j, &e); j++) {
+            char *path = hth_expert_path(FLEET_FOLDER, e.expert);
+            struct hth_st_reader *reader = NULL;
+            size_t len;
+            const uint8_t *data = hth_node_disk_get(hth_fleet_node(f, i), path, &len);
+            enum hth_err err = data != NULL ? hth_st_open(data, len, &reader) : HTH_OK;
+            if (err != HTH_OK)
+                hth_fleet_broken(f, "host%" PRIu32 ": %s: %s", i, path, hth_err_name(err));
+            hth_st_close(reader);
+            hth_free(path);
+        }
+    }
+}
+
+static void check_stopped(struct hth_fleet *f)
+{
+    for (uint32_t i = 0; i < f->honest; i++) {
+        struct member *m = &f->members[i];
+        if (!m->stopped)
+            hth_fleet_broken(f, "%s did not end", hth_node_name(fleet_node_of(m)));
+        if (fleet_is_host(m) && (m->host.bytes_held != 0 || m->host.parts_waiting != 0))
+            hth_fleet_broken(f, "%s ended with %" PRId64 " bytes and %" PRIu32 " parts of requests",
+                             hth_node_name(fleet_node_of(m)), m->host.bytes_held,
+                             m->host.parts_waiting);
+        if (!fleet_is_host(m) && m->now.flights != 0)
+            hth_fleet_broken(f, "%s ended with %" PRIu32 " flights in the air",
+                             hth_node_name(fleet_node_of(m)), m->now.flights);
+    }
+}
+
+void hth_fleet_check_end(struct hth_fleet *f)
+{
+    struct hth_fleet_stats now;
+
+    hth_fleet_stats(f, &now);
+    uint64_t rows = now.updates * f->opts.rows * f->opts.layers;
+    check_stopped(f);
+    check_files(f);
+    for (uint32_t i = 0; i < hth_fleet_count(f); i++)
+        hth_node_crash(hth_fleet_node(f, i), HTH_CRASH_RESET);
+    hth_hull_free(f->hull); /* which holds what was offered */
+    f->hull = NULL;
+    hth_fleet_check_now(f);
+    for (uint32_t i = 0; i < f->honest; i++)
+        if (hth_budget_used(&f->members[i].budget) != 0)
+            hth_fleet_broken(f, "%s: %" PRId64 " bytes were never given back",
+                             hth_node_name(fleet_node_of(&f->members[i])),
+                             hth_budget_used(&f->members[i].budget));
+    if ((double)now.rows_alone > ALONE_MAX * (double)rows)
+        hth_fleet_broken(f, "%" PRIu64 " of %" PRIu64 " rows met no expert", now.rows_alone, rows);
+    if (now.updates == 0)
+        hth_fleet_broken(f, "nobody learned anything");
+}
+
+void hth_fleet_stats(struct hth_fleet *f, struct hth_fleet_stats *out)
+{
+    look(f);
+    *out = f->sums;
+    for (uint32_t i = 0; i < f->opts.hosts; i++)
+        fleet_add_host(out, &f->members[i].host);
+    for (uint32_t i = 0; i < f->opts.trainers; i++)
+        fleet_add_trainer(out, &f->members[f->opts.hosts + i].now);
+    out->spread = f->spread;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet_int.h (internal): what fleet.c, which makes the run live, and fleet_check.c, which judges
+ * it, share. */
+#ifndef HTH_SCENARIOS_FLEET_INT_H
+#define HTH_SCENARIOS_FLEET_INT_H
+
+#include "core/budget.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "scenarios/fleet.h"
+#include "scenarios/fleet_hull.h"
+#include "scenarios/swarm.h"
+
+#define FLEET_FOLDER "experts"
+#define FLEET_SIDE   4
+#define FLEET_PIXELS (FLEET_SIDE * FLEET_SIDE)
+#define FLEET_ITEMS  512
+
+struct member {
+    struct hth_fleet *fleet;
+    uint32_t index; /* of the node */
+    struct hth_budget budget;
+    bool repair_due;
+    /* host */
+    struct hth_map *applied; /* of this life */
+    struct hth_server_stats host;
+    /* trainer */
+    struct hth_averager watched;
+    struct hth_train_stats now, mark;
+    bool stopped;
+};
+
+struct bad {
+    struct hth_fleet *fleet;
+    const struct hth_malice *kind;
+    struct hth_node *node;
+    struct hth_malice_place place;
+    void *self;
+};
+
+struct hth_fleet {
+    struct hth_world *world;
+    struct hth_fleet_opts opts;
+    struct hth_swarm *swarm;
+    struct hth_hull *hull;
+    struct member *members;
+    uint32_t honest;
+    struct bad *bad;
+    uint32_t bad_count;
+    bool lied_to, split;             /* of the kinds: in_averages, splits */
+    struct hth_trainer_opts trainer; /* of the run */
+    struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
+    uint8_t images[16 + FLEET_ITEMS * FLEET_PIXELS], labels[8 + FLEET_ITEMS];
+    struct hth_fleet_stats sums; /* of lives that have ended */
+    uint64_t rounds_then;        /* when the faults ended */
+    int64_t calm_from_us;
+    uint32_t to_stop;
+    bool stopping;
+    double spread;
+    char why[HTH_FLEET_WHY_MAX];
+};
+
+static inline bool fleet_is_host(const struct member *m)
+{
+    return m->index < m->fleet->opts.hosts;
+}
+
+static inline struct hth_node *fleet_node_of(const struct member *m)
+{
+    return hth_fleet_node(m->fleet, m->index);
+}
+
+/* NULL while it is down. */
+static inline struct hth_trainer *fleet_trainer(struct hth_fleet *f, uint32_t i)
+{
+    return hth_swarm_trainer_at(f->swarm, i);
+}
+
+/* Adds the figures of a life to the sums. */
+void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s);
+void fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s);
+
+#endif

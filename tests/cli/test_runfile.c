@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Run files: the ones we ship, defaults, and the error text of each kind of mistake. */
+#include "cli/runfile.h"
+#include "core/mem.h"
+#include "core/yaml.h"
+#include "kernels/quant.h"
+#include "support/test.h"
+
+static enum hth_err parse(const char *text, struct hth_runfile **run, char *error)
+{
+    return hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), run, error);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: a\n", &run, error));
+    assert_string_equal(run->run, "a");
+    assert_int_equal(run->compute, HTH_RUN_AUTO);
+    assert_int_equal(run->model.kind, HTH_RUN_CLASSIFIER);
+    assert_int_equal(run->model.grid_count, 2);
+    assert_int_equal(run->model.grid[1], 4);
+    assert_int_equal(run->optimizer.total, run->train.steps);
+    assert_close(run->optimizer.rate, 0.001, 0, 0);
+    assert_close(run->optimizer.clip, 1, 0, 0);
+    assert_close(run->experts.optimizer.clip, 1, 0, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\noptimizer: {clip: 0}\n", &run, error));
+    assert_close(run->optimizer.clip, 0, 0, 0); /* who says so has none */
+    assert_close(run->experts.optimizer.clip, 1, 0, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\nexperts: {optimizer: {clip: 0}}\n", &run, error));
+    assert_close(run->optimizer.clip, 1, 0, 0);
+    assert_close(run->experts.optimizer.clip, 0, 0, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\n", &run, error));
+    assert_int_equal(run->data.shift, 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\ndata: {shift: 8}\n", &run, error));
+    assert_int_equal(run->data.shift, 8);
+    hth_runfile_free(run);
+}
+
+static void test_every_value_arrives(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: b\nseed: 7\ncompute: bf16\n"
+                    "model: {kind: lm, dim: 96, layers: 3, heads: 6, context: 32, grid: [2, 3, 5],"
+                    " top_k: 3, expert: transformer, balance: 0.5, noise: 0.25}\n"
+                    "data: {kind: text, path: /tmp/x, shuffle_rows: 10}\n"
+                    "train: {rows: 8, flights: 2, steps: 99, eval_every: 9, eval_rows: 5, k_min: 2,"
+                    " grace_s: 0.1, timeout_s: 3, checkpoint_every: 11}\n"
+                    "optimizer: {kind: sgd, rate: 0.5, momentum: 0.9, schedule: linear,"
+                    " warmup: 3, total: 50, clip: 2, weight_decay: 0.1}\n"
+                    "experts: {optimizer: {kind: lamb, rate: 0.25, trust_max: 10}, step_rows: 33,"
+                    " step_age_s: 2, batch_rows_max: 77, norm_max: 8}\n",
+                    &run, error));
+    assert_int_equal(run->seed, 7);
+    assert_int_equal(run->compute, HTH_RUN_BF16);
+    assert_int_equal(run->model.grid_count, 3);
+    assert_int_equal(run->model.grid[2], 5);
+    assert_int_equal(run->model.expert, HTH_RUN_TRANSFORMER);
+    assert_string_equal(run->data.path, "/tmp/x");
+    assert_int_equal(run->train.checkpoint_every, 11);
+    assert_int_equal(run->optimizer.kind, HTH_RUN_SGD);
+    assert_int_equal(run->optimizer.total, 50);
+    assert_int_equal(run->experts.optimizer.kind, HTH_RUN_LAMB);
+    assert_close(run->experts.optimizer.trust_max, 10, 0, 0);
+    assert_close(run->optimizer.trust_max, 0, 0, 0);
+    assert_int_equal(run->experts.batch_rows_max, 77);
+    hth_runfile_free(run);
+}
+
+static void test_averaging(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    assert_ok(parse("run: a\ntrain: {rows: 10}\n", &run, error));
+    assert_int_equal(run->averaging.mode, HTH_RUN_LOCAL);
+    assert_int_equal(run->averaging.every, 10);
+    assert_int_equal(run->averaging.format, HTH_QUANT_F32);
+    assert_int_equal(run->averaging.target, 160);
+    assert_int_equal(run->averaging.group, 16);
+    assert_true(run->averaging.clip == 0);
+    assert_true(run->averaging.share_max == 2);
+    assert_close(run->averaging.quorum, 0.5, 0, 0);
+    assert_null(run->averaging.grid);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\naveraging: {mode: batch, every: 7, format: int8, states: true,"
+                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8, clip: 2.5}\n",
+                    &run, error));
+    assert_int_equal(run->averaging.mode, HTH_RUN_BATCH);
+    assert_int_equal(run->averaging.every, 7);
+    assert_int_equal(run->averaging.format, HTH_QUANT_INT8);
+    assert_true(run->averaging.states && run->averaging.delayed);
+    assert_int_equal(run->averaging.target, 4096);
+    assert_close(run->averaging.quorum, 0.75, 0, 0);
+    assert_string_equal(run->averaging.grid, "4x4");
+    assert_int_equal(run->averaging.group, 8);
+    assert_true(run->averaging.clip == 2.5);
+    hth_runfile_free(run);
+    /* 0 is said, too: never, and no quorum. */
+    assert_ok(parse("run: a\naveraging: {mode: batch, every: 0, quorum: 0}\n", &run, error));
+    assert_int_equal(run->averaging.every, 0);
+    assert_true(run->averaging.quorum == 0);
+    hth_runfile_free(run);
+    assert_ok(parse("run: a\naveraging: {mode: batch, quorum: 1}\n", &run, error));
+    assert_int_equal(run->averaging.every, 100);
+    assert_true(run->averaging.quorum == 1);
+    hth_runfile_free(run);
+}
+
+static void test_wire(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum hth_dtype wire;
+    } cases[] = {
+        {"run: a\n", HTH_BF16},
+        {"run: a\ntrain: {wire: auto}\n", HTH_BF16},
+        {"run: a\ncompute: bf16\n", HTH_BF16},
+        {"run: a\ncompute: fp32\n", HTH_F32},
+        {"run: a\ncompute: fp32\ntrain: {wire: bf16}\n", HTH_BF16},
+        {"run: a\ncompute: bf16\ntrain: {wire: fp32}\n", HTH_F32},
+        {"run: a\ntrain: {wire: fp16}\n", HTH_F16},
+        {"run: a\ntrain: {wire: int8}\n", HTH_I8},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_ok(parse(cases[i].text, &run, error));
+        assert_int_equal(hth_runfile_wire(run), cases[i].wire);
+        hth_runfile_free(run);
+    }
+}
+
+static void test_mistakes_of_averaging(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"run: a\naveraging: {mode: sometimes}\n", "sometimes"},
+        {"run: a\naveraging: {evry: 1}\n", "every"},
+        {"run: a\naveraging: {format: fp12}\n", "fp12"},
+        {"run: a\ntrain: {wire: int4}\n", "int4"},
+        {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
+        {"run: a\naveraging: {share_max: 0.5}\n",
+         "averaging.share_max is 0.5; it must be from 1 to"},
+        {"run: a\naveraging: {share_max: 257}\n",
+         "averaging.share_max is 257; it must be from 1 to"},
+        {"run: a\naveraging: {clip: 0.5}\n", "averaging.clip is 0.5; it must be from 1 to"},
+        {"run: a\naveraging: {group: 1}\n", "averaging.group"},
+        {"run: a\naveraging: {group: 100000}\n", "averaging.group"},
+        {"run: a\naveraging: {grid: 4y4}\n", "4y4"},
+        {"run: a\naveraging: {grid: 0x4}\n", "averaging.grid"},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_err(HTH_E_CONFIG, parse(cases[i].text, &run, error));
+        assert_non_null(strstr(error, cases[i].error));
+    }
+}
+
+static void test_mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"},
+        {"run: a\nmodel:\n  dmi: 3\n", "did you mean 'model.dim'?"},
+        {"run: a\nmodel:\n  dmi: 3\n", "line: 3"},
+        {"run: a\nfligths: 3\n", "did you mean 'train.flights'?"},
+        {"model: {dim: 3}\n", "Missing required mapping field: run"},
+        {"run: a\nmodel: {dim: -3}\n", "Invalid UINT value: '-3'"},
+        {"run: a\nmodel: {dim: lots}\n", "'lots' in mapping field 'dim' (line: 2"},
+        {"run: a\nmodel: {dim: 20.5}\n", "'20.5' is not a whole number in line 2, field dim"},
+        {"run: a\naveraging:\n  target: 1e4\n", "'1e4' is not a whole number in line 3"},
+        {"run: a\nmodel:\n  grid: [4,\n   4x]\n", "'4x' is not a whole number in line 4"},
+        {"run: a\nseed: \"3\\0x\"\n", "'3' is not a whole number in line 2"},
+        {"run: a\nmodel:\n  dim: -18446744073709551552\n",
+         "'-18446744073709551552' is not a whole number in line 3"},
+        {"run: a\naveraging: {delayed: flase}\n", "'flase' is not true or false in line 2"},
+        {"run: a\naveraging:\n  states:\n", "'' is not true or false in line 3"},
+        {"run: a\n---\nrun: b\n", "a second document begins in line 2"},
+        {"run: a\noptimizer: {rate: 1e-3x}\n", "'1e-3x' is not a number in line 2, field rate"},
+        {"run: a\nmodel: {grid: [1, 2, 3, 4]}\n", "Excessive entries (3 max)"},
+        {"run: a\nmodel: {grid: [0, 2]}\n", "model.grid is 0; it must be from 1 to 65536"},
+        {"run: a\noptimizer: {trust_max: -1}\n", "trust_max is -1; it must be from 0 to 1000000"},
+        {"run: a\nmodel: {top_k: 65}\n", "model.top_k is 65; it must be from 1 to 64"},
+        {"run: a\nmodel: {kind: lm, dim: 100, heads: 8}\n", "even multiple of model.heads (8)"},
+        {"run: a\nmodel: {layers: 65}\n", "model.layers is 65; it must be from 1 to 64"},
+        {"run: a\ntrain: {rows: 65537}\n", "train.rows is 65537; it must be from 1 to 65536"},
+        {"run: a\nmodel: {grid: [65536, 257]}\n", "experts in model.grid is 16842752"},
+        {"run: a\nmodel: {expert: transformer}\n", "it needs model.kind 'lm'"},
+        {"run: a\nmodel: {kind: lm}\n", "model.kind 'lm' learns from data.kind 'text'"},
+        {"run: a\ndata: {kind: text}\n", "learns from data.kind 'fashion-mnist'"},
+        {"run: a\ndata: {shift: 9}\n", "data.shift is 9; it must be from 0 to 8"},
+        {"run: a\nmodel: {kind: lm}\ndata: {kind: text, shift: 1}\n", "data.shift moves pictures"},
+        {"run: a\ncompute: bf61\n", "did you mean 'bf16'?"},
+        {"run: a\ncompute: 0\n", "did you mean 'auto'?"}, /* of the words of this key */
+        {"run: a\ncompute: f16\n", "did you mean 'bf16'?"},
+        {"run: a\ncompute:\n", "unknown value '' in mapping field 'compute'"},
+        {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
+        {"run: a\nmodel: {kind: clasifier}\n", "did you mean 'classifier'?"},
+        {"run: a\ntrain: {k_min: 9}\n", "train.k_min is 9"},
+        {"run: a\noptimizer: {rate: .nan}\n", "Invalid FLOAT value: .nan"},
+        {"run: a\nexperts: {optimizer: {schedule: cosine}}\n", "needs 'total' steps"},
+        {"", "at least 'run: NAME'"},
+        {"run: [", "x.yaml: "},
+        {"\t", "x.yaml: "},
+        {"run: &x a\nmodel: *x\n", "x.yaml: "},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run = NULL;
+        char error[HTH_RUNFILE_ERROR_MAX];
+        assert_err(HTH_E_CONFIG, parse(cases[i].text, &run, error));
+        assert_null(run);
+        if (strstr(error, cases[i].part) == NULL)
+            fail_msg("%s\ngave: %s\nwithout: %s", cases[i].text, error, cases[i].part);
+    }
+}
+
+static void test_a_huge_file_is_refused(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    char *text = hth_calloc(HTH_RUNFILE_BYTES_MAX + 2, 1);
+    memset(text, '#', HTH_RUNFILE_BYTES_MAX + 1);
+    assert_err(HTH_E_TOO_LARGE, parse(text, &run, error));
+    assert_non_null(strstr(error, "at most 65536"));
+    memcpy(text, "run: a\n", 7);
+    text[HTH_RUNFILE_BYTES_MAX] = '\0';
+    assert_ok(parse(text, &run, error));
+    hth_runfile_free(run);
+    hth_free(text);
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    assert_int_equal(hth_text_distance("rate", "rate"), 0);
+    assert_int_equal(hth_text_distance("raet", "rate"), 1);
+    assert_int_equal(hth_text_distance("rat", "rate"), 1);
+    assert_int_equal(hth_text_distance("", "rate"), 4);
+    assert_int_equal(hth_text_distance("kitten", "sitting"), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_averaging),
+        cmocka_unit_test(test_mistakes_of_averaging),
+        cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_mistakes_are_named),
+        cmocka_unit_test(test_a_huge_file_is_refused),
+        cmocka_unit_test(test_distance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

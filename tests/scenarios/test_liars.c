@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_liars.c: trainers of one run among peers that lie to the averaging (scenarios/malice.h).
+ * Each kind does what it says, and the honest go on, agree where that is promised, and leave
+ * nothing behind.
+ */
+#include <string.h>
+
+#include "core/metrics.h"
+#include "scenarios/fleet.h"
+#include "support/test.h"
+
+#define HOSTS    2
+#define TRAINERS 4
+
+struct play {
+    struct hth_world *world;
+    struct hth_fleet *fleet;
+    struct hth_fleet_malice malice;
+};
+
+static void play_new(struct play *p, const struct hth_malice *kind, enum hth_share_mode mode,
+                     double clip)
+{
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+
+    p->malice = (struct hth_fleet_malice){kind, kind != NULL};
+    o.hosts = o.copies = HOSTS;
+    o.trainers = TRAINERS;
+    o.mode = mode;
+    o.target = 128;
+    o.clip = clip;
+    o.checkpoint_us = 0;
+    o.malice = &p->malice;
+    o.malice_count = kind != NULL;
+    p->world = hth_world_new(4, &w);
+    assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
+}
+
+static void play_free(struct play *p)
+{
+    hth_world_free(p->world);
+    hth_fleet_free(p->fleet);
+}
+
+/* Of a counter of all trainers. */
+static double sum_of(const struct play *p, const char *counter)
+{
+    double sum = 0;
+
+    for (uint32_t i = HOSTS; i < HOSTS + TRAINERS; i++)
+        sum += hth_metrics_get(hth_node_env(hth_fleet_node(p->fleet, i))->metrics, counter);
+    return sum;
+}
+
+/* Twenty seconds, the checks of a fleet, and its end. Returns the updates; *drops of the rounds. */
+static uint64_t live(const struct hth_malice *kind, enum hth_share_mode mode, double clip,
+                     double *drops)
+{
+    struct hth_fleet_stats stats;
+    struct play p;
+
+    play_new(&p, kind, mode, clip);
+    hth_fleet_end_faults(p.fleet);
+    hth_world_run_for(p.world, 12 * HTH_US_PER_S);
+    hth_fleet_expect_recovery(p.fleet);
+    hth_world_run_for(p.world, 8 * HTH_US_PER_S);
+    hth_fleet_check_recovery(p.fleet);
+    hth_fleet_stats(p.fleet, &stats);
+    *drops = sum_of(&p, "hearth_avg_drops_total");
+    hth_fleet_stop(p.fleet);
+    assert_true(
+        hth_world_run_until_true(p.world, hth_fleet_all_stopped, p.fleet, 20 * HTH_US_PER_S));
+    hth_fleet_check_end(p.fleet);
+    assert_string_equal(hth_fleet_why(p.fleet), "");
+    play_free(&p);
+    print_message("%s, %s: %llu updates, %llu averages, %.0f dropped, spread %.3g\n",
+                  kind != NULL ? kind->name : "nobody", mode == HTH_SHARE_BATCH ? "batch" : "local",
+                  (unsigned long long)stats.updates, (unsigned long long)stats.rounds, *drops,
+                  stats.spread);
+    return stats.updates;
+}
+
+static bool is_found_out(void *fleet)
+{
+    return strstr(hth_fleet_why(fleet), "of an average is") != NULL;
+}
+
+/* That its lies get into averages: the watch over what was offered (fleet.h), which is not kept
+ * where somebody lies, finds them. */
+static void is_heard(const struct hth_malice *kind, enum hth_share_mode mode)
+{
+    struct hth_malice unknown = *kind;
+    struct play p;
+
+    unknown.in_averages = false;
+    play_new(&p, &unknown, mode, 0);
+    if (!hth_world_run_until_true(p.world, is_found_out, p.fleet, 12 * HTH_US_PER_S))
+        fail_msg("%s is not heard: '%s'", kind->name, hth_fleet_why(p.fleet));
+    play_free(&p);
+}
+
+static void those_who_bring_or_answer_lies(void **state)
+{
+    static const struct hth_malice *const kinds[] = {&hth_malice_turncoat, &hth_malice_usurper,
+                                                     &hth_malice_equivocator};
+    double drops;
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+        is_heard(kinds[i], HTH_SHARE_LOCAL);
+        is_heard(kinds[i], HTH_SHARE_BATCH);
+        live(kinds[i], HTH_SHARE_LOCAL, 1.5, &drops);
+        live(kinds[i], HTH_SHARE_BATCH, 1.5, &drops);
+    }
+}
+
+static uint64_t calm; /* updates when nobody lies */
+
+static void nobody(void **state)
+{
+    double drops;
+
+    (void)state;
+    calm = live(NULL, HTH_SHARE_BATCH, 0, &drops);
+    assert_true(calm > 1000 && drops == 0);
+}
+
+/* It is dropped, twice by each, and then not met for a while: what it costs is over soon. */
+static void those_who_desert(void **state)
+{
+    double drops;
+    uint64_t with = live(&hth_malice_deserter, HTH_SHARE_BATCH, 0, &drops);
+
+    (void)state;
+    is_heard(&hth_malice_deserter, HTH_SHARE_BATCH); /* it leaves when its parts are on their way */
+    /* Each of three groups in 20 s: twice before it is shunned, once when 10 s are over. */
+    assert_in_range((uint64_t)drops, TRAINERS, 4 * TRAINERS);
+    assert_true(with * 2 > calm);
+    live(&hth_malice_deserter, HTH_SHARE_LOCAL, 1.5, &drops);
+    assert_true(drops > 0);
+}
+
+/* Notes that are old, or on another board, are no news to anybody. */
+static void those_who_repeat_others(void **state)
+{
+    double drops;
+    uint64_t with = live(&hth_malice_replayer, HTH_SHARE_BATCH, 0, &drops);
+
+    (void)state;
+    assert_true(drops == 0);
+    assert_true(with * 100 > calm * 95);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_who_bring_or_answer_lies),
+        cmocka_unit_test(nobody),
+        cmocka_unit_test(those_who_desert),
+        cmocka_unit_test(those_who_repeat_others),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

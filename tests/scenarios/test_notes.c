@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_notes.c: trainers of one run beside keys that only write notes: with a step or a round that
+ * nobody can have reached, with a grid that suits nobody, or with parameters of their own. One key
+ * ends nothing and holds nobody up for long, nor do as many keys as there are trainers.
+ */
+#include "averaging/match.h"
+#include "averaging/roster.h"
+#include "core/mem.h"
+#include "dht/board.h"
+#include "rpc/rpc.h"
+#include "scenarios/fleet.h"
+#include "support/test.h"
+
+#define S        HTH_US_PER_S
+#define FAR      (UINT64_C(1) << 40)
+#define WINDOW_S 3 /* of a look */
+
+/* ---- who writes notes ------------------------------------------------------------------------ */
+
+enum lie { PRESENCE, AHEAD, STEP, ROUND, GRID, GENERATION, SAMPLES, SPEED, LANDINGS, MARKS };
+
+struct writer {
+    struct hth_malice_place place;
+    struct hth_roster *roster; /* what it reads; it says nothing there */
+    struct hth_rpc *rpc;       /* where it answers that it is not looking; NULL: it does not */
+    struct hth_match *match;
+    struct hth_topic topic;
+    struct hth_note *note;
+    struct hth_roster_note text;
+    struct hth_timer *timer;
+    int64_t since_us;
+    uint32_t index; /* of the writers of its world */
+};
+
+/* What all writers of a world say, whether with an address, whether they are there to be asked, and
+ * when they are gone. */
+static enum lie what;
+static uint64_t number;
+static bool no_address, listens;
+static int comes_s = 3;
+static double leaves_s;
+static uint32_t group;        /* trainers of a line at most; 0: as many as usual */
+static uint32_t written;      /* writers so far */
+static uint64_t target = 128; /* samples of a step */
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    const struct writer *n = arg;
+
+    return hth_roster_note_write(&n->text, w);
+}
+
+/* As the first trainer that it sees, but for the lie; that it is there is one, too. */
+static void invent(struct writer *n, const struct hth_roster_note *like)
+{
+    uint32_t generation = HTH_MAX(n->text.generation, like->generation);
+
+    n->text = *like;
+    if (like->shape.dims > 1) /* each in a cell of its own */
+        n->text.cell = hth_avg_cell_of_rank(&like->shape, n->index);
+    n->text.addr = no_address ? (struct hth_addr){0} : n->place.addr;
+    n->text.samples = 10;
+    n->text.samples_per_s = 100;
+    if (what == AHEAD)
+        n->text.step = like->step + number;
+    if (what == STEP)
+        n->text.step = number;
+    if (what == SAMPLES)
+        n->text.samples = number;
+    if (what == SPEED)
+        n->text.samples_per_s = HTH_AVG_RATE_MAX;
+    if (what == LANDINGS) {
+        n->text.grain = HTH_AVG_GRAIN_MAX;
+        n->text.lands_ms = 0;
+        n->text.since_ms = UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < HTH_ROSTER_MARKS && what == MARKS; i++)
+        n->text.marks.mark[i] = like->marks.mark[i] != 0 ? number : 0;
+    if (what == ROUND)
+        n->text.round = number;
+    if (what == GRID && like->generation > 0) {
+        n->text.shape = (struct hth_avg_shape){8, {8, 8, 8, 8, 8, 8, 8, 8}};
+        n->text.cell = (struct hth_avg_cell){{0}};
+    }
+    if ((what == GRID || what == GENERATION) && like->generation > 0)
+        n->text.generation = generation + (uint32_t)number;
+}
+
+static void on_timer(void *arg)
+{
+    struct writer *n = arg;
+    int64_t since_us = hth_now_us(n->place.env) - n->since_us;
+    const struct hth_roster_peer *p = NULL;
+
+    hth_timer_set(n->place.env, n->timer, 100 * HTH_US_PER_MS);
+    if ((double)since_us > leaves_s * 1e6) {
+        hth_note_free(n->note);
+        n->note = NULL;
+        return;
+    }
+    for (uint32_t i = 0; (p = hth_roster_at(n->roster, i)) != NULL; i++)
+        if (p->note.schema != 0 && p->note.samples_per_s != 100 &&
+            p->note.samples_per_s < HTH_AVG_RATE_MAX &&
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0)
+            break;
+    if (p == NULL || since_us < comes_s * S)
+        return;
+    invent(n, &p->note);
+    if (n->note == NULL) {
+        const struct hth_note_opts o = {.life_us = 20 * S};
+
+        assert_ok(hth_note_new(n->place.env, n->place.dht, &n->topic, &o, fill, n, &n->note));
+    } else {
+        hth_note_update(n->note, 0);
+    }
+}
+
+static void listen(struct writer *n)
+{
+    struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
+    struct hth_match_opts m = HTH_MATCH_OPTS_INIT;
+
+    o.network = m.network = n->place.network;
+    o.listen = &n->place.addr;
+    m.addr = n->place.addr;
+    assert_ok(hth_rpc_new(n->place.env, &o, &n->rpc));
+    assert_ok(hth_match_new(n->place.env, n->rpc, n->place.dht, &m, &n->match));
+}
+
+static enum hth_err start(const struct hth_malice_place *place, void **self)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    struct writer *n = hth_new(struct writer);
+
+    n->place = *place;
+    n->index = written++;
+    n->since_us = hth_now_us(place->env);
+    o.network = place->network;
+    o.watch_only = true;
+    assert_ok(hth_roster_new(place->env, place->dht, &o, &n->roster));
+    hth_topic_init(&n->topic, place->env->crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
+    n->timer = hth_timer_new(place->env, on_timer, n);
+    hth_timer_set(place->env, n->timer, 0);
+    if (listens)
+        listen(n);
+    *self = n;
+    return HTH_OK;
+}
+
+static void stop(void *self)
+{
+    struct writer *n = self;
+
+    hth_match_free(n->match);
+    hth_rpc_free(n->rpc);
+    hth_note_free(n->note);
+    hth_roster_free(n->roster);
+    hth_timer_free(n->place.env, n->timer);
+    hth_free(n);
+}
+
+/* ---- a run beside them ----------------------------------------------------------------------- */
+
+struct play {
+    struct hth_world *world;
+    struct hth_fleet *fleet;
+    struct hth_fleet_malice malice;
+    uint64_t updates, rounds;
+};
+
+static void play_new(struct play *p, uint64_t seed, enum hth_share_mode mode, uint32_t trainers,
+                     uint32_t writers)
+{
+    static const struct hth_malice kind = {
+        .name = "writer", .in_averages = true, .splits = true, .start = start, .stop = stop};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+
+    *p = (struct play){.malice = {&kind, writers}};
+    o.hosts = o.copies = 2;
+    o.trainers = trainers;
+    o.mode = mode;
+    o.target = target;
+    o.clip = 1.5;
+    o.group = group;
+    o.checkpoint_us = 0;
+    o.malice = &p->malice;
+    o.malice_count = writers > 0;
+    w.ghost = true;
+    written = 0;
+    p->world = hth_world_new(seed, &w);
+    assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
+}
+
+/* What is done in those seconds. */
+static void go_on(struct play *p, int seconds, uint64_t *updates, uint64_t *rounds)
+{
+    struct hth_fleet_stats stats;
+
+    hth_world_run_for(p->world, seconds * S);
+    hth_fleet_stats(p->fleet, &stats);
+    assert_string_equal(hth_fleet_why(p->fleet), "");
+    *updates = stats.updates - p->updates;
+    *rounds = stats.rounds - p->rounds;
+    p->updates = stats.updates;
+    p->rounds = stats.rounds;
+}
+
+static void play_free(struct play *p)
+{
+    hth_world_free(p->world);
+    hth_fleet_free(p->fleet);
+}
+
+/* Between 10 and 25 s, with the writers, and the 15 s after that, when they have left at 25 s. */
+static void live(uint64_t seed, enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                 uint64_t with[2], uint64_t after[2])
+{
+    uint64_t begin[2];
+    struct play p;
+
+    leaves_s = 25;
+    play_new(&p, seed, mode, trainers, writers);
+    go_on(&p, 10, &begin[0], &begin[1]);
+    go_on(&p, 15, &with[0], &with[1]);
+    go_on(&p, 15, &after[0], &after[1]);
+    print_message("seed %llu, %u trainers, %u beside them, %s: %llu updates, %llu rounds; then "
+                  "%llu, %llu\n",
+                  (unsigned long long)seed, trainers, writers,
+                  mode == HTH_SHARE_BATCH ? "batch" : "local", (unsigned long long)with[0],
+                  (unsigned long long)with[1], (unsigned long long)after[0],
+                  (unsigned long long)after[1]);
+    play_free(&p);
+}
+
+/* The same trainers alone, the rates of which the others should nearly have: of those in batch mode
+ * the updates, of others the rounds. */
+static uint64_t alone(enum hth_share_mode mode, uint32_t trainers)
+{
+    static uint64_t known[2][5];
+    bool batch = mode == HTH_SHARE_BATCH;
+    uint64_t with[2], after[2], *of = &known[batch][trainers];
+
+    if (*of == 0) {
+        live(4, mode, trainers, 0, with, after);
+        *of = with[batch ? 0 : 1];
+    }
+    return *of;
+}
+
+static void one_step_moves_nobody(void **state)
+{
+    uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
+
+    (void)state;
+    what = STEP;
+    number = HTH_AVG_STEP_MAX;
+    for (uint64_t seed = 4; seed < 8; seed++) {
+        live(seed, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > usual * 3 / 4 && after[0] > usual * 3 / 4);
+    }
+    /* As many as there are trainers hold them up, and end nothing. */
+    live(4, HTH_SHARE_BATCH, 4, 4, with, after);
+    assert_true(with[0] > usual / 8 && after[0] > usual * 3 / 4);
+}
+
+/* Nobody listens where such words come from, and they soon count for nothing. */
+static void samples_of_nobody(void **state)
+{
+    uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
+
+    (void)state;
+    number = HTH_AVG_SAMPLES_MAX;
+    for (what = SAMPLES; what <= LANDINGS; what++) {
+        live(4, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > usual * 9 / 10 && after[0] > usual * 9 / 10);
+    }
+}
+
+/* Updates and rounds in each of so many minutes, from when the keys come. */
+static void minutes(uint64_t seed, enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                    int count, uint64_t *updates, uint64_t *rounds)
+{
+    uint64_t begin[2];
+    struct play p;
+
+    leaves_s = 1000;
+    play_new(&p, seed, mode, trainers, writers);
+    go_on(&p, comes_s, &begin[0], &begin[1]);
+    for (int i = 0; i < count; i++)
+        go_on(&p, 60, &updates[i], &rounds[i]);
+    play_free(&p);
+}
+
+/* Updates, or rounds, in each of two minutes. */
+static void two_minutes(enum hth_share_mode mode, uint32_t trainers, uint32_t writers,
+                        uint64_t out[2])
+{
+    uint64_t updates[2], rounds[2];
+
+    minutes(4, mode, trainers, writers, 2, updates, rounds);
+    memcpy(out, mode == HTH_SHARE_BATCH ? updates : rounds, sizeof(updates));
+}
+
+/* Who is only said to take part, or to be a few steps ahead, by a key that never speaks, costs so
+ * few trainers that it is a quarter of all, or a half, some seconds of the first minute. */
+static void check_few(enum hth_share_mode mode, uint32_t trainers, const uint64_t usual[2],
+                      double most_s, double lost_s[2])
+{
+    uint64_t with[2];
+
+    two_minutes(mode, trainers, 1, with);
+    for (int i = 0; i < 2; i++) {
+        double lost = 60 * (1 - (double)with[i] / (double)usual[i]);
+
+        lost_s[i] = HTH_MAX(lost_s[i], lost);
+        assert_true(lost < most_s);
+    }
+}
+
+static void few_and_a_word(void **state)
+{
+    static const uint64_t ahead[] = {3, 0, 1};
+
+    (void)state;
+    for (int mode = HTH_SHARE_LOCAL; mode <= (int)HTH_SHARE_BATCH; mode++)
+        for (uint32_t trainers = mode == HTH_SHARE_LOCAL ? 2 : 1; trainers <= 3; trainers++) {
+            double lost_s[2] = {0};
+            uint64_t usual[2];
+
+            two_minutes((enum hth_share_mode)mode, trainers, 0, usual);
+            for (size_t i = 0; i < (mode == HTH_SHARE_LOCAL ? 2 : 6); i++) {
+                number = ahead[i / 2];
+                what = number > 0 ? AHEAD : PRESENCE;
+                no_address = i % 2 == 1;
+                check_few((enum hth_share_mode)mode, trainers, usual, 4, lost_s);
+            }
+            no_address = false;
+            print_message("%u trainers, %s, and a word: at most %.1f s of the first minute, %.1f "
+                          "of the next\n",
+                          trainers, mode == HTH_SHARE_BATCH ? "batch" : "local", lost_s[0],
+                          lost_s[1]);
+        }
+}
+
+/* Who is there, says that it takes part with samples without end, and never comes: it is waited for
+ * once, and its samples do not count. Of two the other is asked for as long as a quorum is. */
+static void few_and_one_who_never_comes(void **state)
+{
+    static const enum lie lies[] = {PRESENCE, AHEAD, SPEED};
+
+    (void)state;
+    listens = true;
+    for (uint32_t trainers = 1; trainers <= 4; trainers *= 2) {
+        double lost_s[2] = {0};
+        uint64_t usual[2];
+
+        two_minutes(HTH_SHARE_BATCH, trainers, 0, usual);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(lies); i++) {
+            what = lies[i];
+            number = 3;
+            check_few(HTH_SHARE_BATCH, trainers, usual, trainers == 1 ? 20 : 4, lost_s);
+            assert_true(lost_s[1] < 5); /* when the doubt ends, one window */
+        }
+        print_message("%u trainers and one who never comes: at most %.1f s of the first minute, "
+                      "%.1f of the next\n",
+                      trainers, lost_s[0], lost_s[1]);
+    }
+    listens = false;
+}
+
+/* On a grid those of its line wait for it once; what it says of its samples the others believe. */
+static void on_a_grid(void **state)
+{
+    uint64_t usual[2], with[2], after[2];
+
+    (void)state;
+    target = 256; /* of 18 trainers: two micro-batches of most */
+    listens = true;
+    live(5, HTH_SHARE_BATCH, 18, 0, usual, after);
+    what = PRESENCE;
+    live(5, HTH_SHARE_BATCH, 18, 3, with, after);
+    assert_true(with[0] > usual[0] * 9 / 10);
+    what = SPEED;
+    live(5, HTH_SHARE_BATCH, 18, 1, with, after);
+    assert_true(with[0] > usual[0] / 2);
+    listens = false;
+    target = 128;
+}
+
+/* More of them than there are trainers: no step has a quorum of those who are said to be there. It
+ * is asked for once, for 10 s and what tries take, and then not before a minute is over. */
+static void few_and_more_who_never_come(void **state)
+{
+    static const uint32_t crowds[][2] = {{2, 4}, {2, 8}, {3, 8}, {4, 6}};
+
+    (void)state;
+    what = PRESENCE;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
+        uint64_t usual[2], with[2];
+
+        listens = false;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], 0, usual);
+        listens = true;
+        two_minutes(HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], with);
+        for (int k = 0; k < 2; k++)
+            assert_true(60 * (1 - (double)with[k] / (double)usual[k]) < 20);
+    }
+    listens = false;
+}
+
+/* A run that is under way knows how many come to its averages: keys that are there, and never come,
+ * neither size its grid nor are in its quorums, and where their samples are believed batches are
+ * not cut close. Counted in steps: while more samples are gathered for a second average of a step,
+ * more micro-batches land. In a line a key is waited for once, for a window, in the first step to
+ * which its note comes in time: with many of them, some such windows in two minutes. */
+static void what_comes_is_known(void **state)
+{
+    static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}, {9, 18, 3}};
+
+    (void)state;
+    what = PRESENCE;
+    comes_s = 40;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
+        uint64_t updates[2], usual[2], with[2];
+        double lost_s;
+
+        group = crowds[i][2];
+        listens = false;
+        minutes(4, HTH_SHARE_BATCH, crowds[i][0], 0, 2, updates, usual);
+        listens = true;
+        minutes(4, HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], 2, updates, with);
+        print_message("%u trainers%s under way, and %u keys: %llu and %llu steps of %llu and "
+                      "%llu\n",
+                      crowds[i][0], group > 0 ? " on a grid" : "", crowds[i][1],
+                      (unsigned long long)with[0], (unsigned long long)with[1],
+                      (unsigned long long)usual[0], (unsigned long long)usual[1]);
+        if (group > 0) {
+            assert_true((double)with[0] > (double)usual[0] * 0.98);
+            assert_true((double)with[1] > (double)usual[1] * 0.98);
+        }
+        lost_s = 120 * (1 - (double)(with[0] + with[1]) / (double)(usual[0] + usual[1]));
+        assert_true(lost_s < 5 * WINDOW_S);
+    }
+    listens = false;
+    comes_s = 3;
+    group = 0;
+}
+
+static void no_round_is_the_last(void **state)
+{
+    static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
+    static const uint32_t trainers[] = {2, 4};
+    uint64_t with[2], after[2];
+
+    (void)state;
+    what = ROUND;
+    for (int j = 0; j < 2; j++) {
+        uint64_t usual = alone(HTH_SHARE_LOCAL, trainers[j]);
+
+        for (int i = 0; i < 2; i++) {
+            number = rounds[i];
+            live(4, HTH_SHARE_LOCAL, trainers[j], 1, with, after);
+            assert_true(with[1] > usual * 3 / 4 && after[1] > usual * 3 / 4);
+            live(4, HTH_SHARE_LOCAL, trainers[j], trainers[j], with, after);
+            assert_true(with[1] > usual / 2 && after[1] > usual * 3 / 4);
+        }
+    }
+}
+
+static void one_grid_moves_nobody(void **state)
+{
+    static const enum lie lies[] = {GRID, GENERATION};
+    uint64_t with[2], after[2], rounds = alone(HTH_SHARE_LOCAL, 4);
+    uint64_t updates = alone(HTH_SHARE_BATCH, 4);
+
+    (void)state;
+    number = 1;
+    for (int i = 0; i < 2; i++) {
+        what = lies[i];
+        live(4, HTH_SHARE_LOCAL, 4, 1, with, after);
+        assert_true(with[1] > rounds * 3 / 4 && after[1] > rounds * 3 / 4);
+        live(4, HTH_SHARE_BATCH, 4, 1, with, after);
+        assert_true(with[0] > updates * 3 / 4 && after[0] > updates * 3 / 4);
+    }
+    /* As many as there are trainers end it while they are there, and no longer. */
+    what = GRID;
+    live(4, HTH_SHARE_LOCAL, 4, 4, with, after);
+    assert_true(after[1] > rounds / 2);
+}
+
+/* As many keys as there are trainers show other parameters, alike and by the largest mark, until
+ * the end of the second minute. Those that are there to be asked cost what any that are there and
+ * never come do. */
+static void other_marks_move_nobody(void **state)
+{
+    static const enum lie lies[] = {MARKS, PRESENCE};
+
+    (void)state;
+    number = UINT64_MAX - 1;
+    for (uint32_t trainers = 2; trainers <= 4; trainers++)
+        for (int there = 0; there < 2; there++) {
+            uint64_t with[2][2], usual[2];
+
+            two_minutes(HTH_SHARE_BATCH, trainers, 0, usual);
+            listens = there == 1;
+            for (int i = 0; i <= there; i++) {
+                what = lies[i];
+                two_minutes(HTH_SHARE_BATCH, trainers, trainers, with[i]);
+            }
+            listens = false;
+            print_message("%u and as many keys with other marks%s: %llu and %llu of %llu\n",
+                          trainers, there ? ", who are there" : "", (unsigned long long)with[0][0],
+                          (unsigned long long)with[0][1], (unsigned long long)usual[1]);
+            for (int i = 0; i < 2; i++)
+                assert_true(with[0][i] > (there ? with[1][i] * 3 / 4 : usual[i] * 9 / 10));
+        }
+}
+
+/* With "many": the cases of many worlds, trainers or writers, which take long. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_step_moves_nobody),       cmocka_unit_test(samples_of_nobody),
+        cmocka_unit_test(few_and_one_who_never_comes), cmocka_unit_test(no_round_is_the_last),
+        cmocka_unit_test(one_grid_moves_nobody),
+    };
+    const struct CMUnitTest many[] = {
+        cmocka_unit_test(few_and_a_word),          cmocka_unit_test(few_and_more_who_never_come),
+        cmocka_unit_test(what_comes_is_known),     cmocka_unit_test(on_a_grid),
+        cmocka_unit_test(other_marks_move_nobody),
+    };
+
+    if (argc > 1 && strcmp(argv[1], "many") == 0)
+        return cmocka_run_group_tests(many, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

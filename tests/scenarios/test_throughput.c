@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The throughput scenario against what can be computed by hand. */
+#include "scenarios/latency.h"
+#include "support/test.h"
+
+static struct hth_latency_row run(const struct hth_latency_opts *opts)
+{
+    struct hth_latency_row row;
+    assert_ok(hth_sim_latency(opts, &row));
+    return row;
+}
+
+static struct hth_latency_opts dense(uint32_t flights)
+{
+    struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
+    o.side = o.k = 1;
+    o.flights = flights;
+    o.updates = 60;
+    return o;
+}
+
+/* One batch at a time: an update is 2 * layers calls behind each other, whose delays have the given
+ * mean and the standard deviation of two exponentials, and the work in between. */
+static void test_model_parallel_is_the_sum_of_its_delays(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = dense(1);
+    o.updates = 200;
+    double work_s = 64 / run(&o).samples_per_s;
+    o.delay_ms = 200;
+    double update_s = 64 / run(&o).samples_per_s;
+    /* 1600 calls of 0.2 s: the mean's standard error is 0.2 / sqrt(2) / 40. */
+    assert_float_equal(update_s, work_s + 8 * 0.2, 8 * 4 * 0.2 / 1.41421 / 40);
+}
+
+/* A minute and more an update: sixty are longer than the hour in which there must be one. */
+static void test_no_limit_to_how_long_all_updates_take(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = dense(1);
+    o.delay_ms = 10000;
+    assert_true(run(&o).virtual_s > 3600);
+}
+
+static void test_more_flights_hide_more(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = dense(1);
+    o.delay_ms = 100;
+    double one = run(&o).samples_per_s;
+    o.flights = 8;
+    double eight = run(&o).samples_per_s;
+    /* Never more than eight times as much; and most of it, as the trunk is far from busy. */
+    assert_true(eight < 8.5 * one);
+    assert_true(eight > 4 * one);
+}
+
+/* Between a flight's start and its end all others land once; the pipeline's filling is not in it.
+ */
+static void test_staleness_is_that_of_a_full_pipeline(void **state)
+{
+    (void)state;
+    static const uint32_t flights[] = {1, 8, 64};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(flights); i++) {
+        struct hth_latency_opts o = dense(flights[i]);
+        o.updates = 10;
+        o.delay_ms = 50;
+        assert_float_equal(run(&o).staleness_mean, flights[i] - 1, 0.01 * flights[i]);
+    }
+}
+
+static void test_trainers_add_up(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = dense(4);
+    o.delay_ms = 100;
+    double one = run(&o).samples_per_s;
+    o.trainers = 3;
+    double three = run(&o).samples_per_s;
+    assert_float_equal(three / one, 3, 0.45);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
+    o.flights = 16;
+    o.patient = false;
+    o.down = 0.3;
+    o.down_us = 5 * HTH_US_PER_S;
+    o.measure_us = 60 * HTH_US_PER_S;
+    struct hth_latency_row a = run(&o), b = run(&o);
+    assert_true(a.trace == b.trace && a.deaths == b.deaths);
+    /* Eight hosts die every 5 / 0.3 seconds, 29 times a minute. */
+    assert_in_range(a.deaths, 12, 50);
+    assert_true(a.answers_missing > 0 && a.answers_missing < 0.3);
+    /* Of the answers that came most are learned from, but not all: hosts die in between. */
+    assert_true(a.useful_per_s < a.samples_per_s * (1 - a.answers_missing));
+    assert_true(a.useful_per_s > a.samples_per_s * (1 - 3 * a.answers_missing));
+    o.down = 0;
+    struct hth_latency_row calm = run(&o);
+    assert_int_equal(calm.deaths, 0);
+    assert_true(calm.useful_per_s > a.useful_per_s);
+}
+
+static void test_what_makes_no_sense_is_refused(void **state)
+{
+    (void)state;
+    struct hth_latency_row row;
+    struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
+    o.trainers = 0;
+    assert_err(HTH_E_CONFIG, hth_sim_latency(&o, &row));
+    o.trainers = HTH_LATENCY_TRAINERS_MAX + 1;
+    assert_err(HTH_E_CONFIG, hth_sim_latency(&o, &row));
+    o = (struct hth_latency_opts)HTH_LATENCY_OPTS_INIT;
+    o.down = 0.95;
+    assert_err(HTH_E_CONFIG, hth_sim_latency(&o, &row));
+    o = (struct hth_latency_opts)HTH_LATENCY_OPTS_INIT;
+    o.side = 0;
+    assert_err(HTH_E_CONFIG, hth_sim_latency(&o, &row));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model_parallel_is_the_sum_of_its_delays),
+        cmocka_unit_test(test_no_limit_to_how_long_all_updates_take),
+        cmocka_unit_test(test_more_flights_hide_more),
+        cmocka_unit_test(test_staleness_is_that_of_a_full_pipeline),
+        cmocka_unit_test(test_trainers_add_up),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_what_makes_no_sense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

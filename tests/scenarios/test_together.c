@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared batches of more trainers than one group holds, on grids that they do not fill, without
+ * averages of the parameters: after every step all have the same bits, though one of them is late
+ * with its evaluations now and then. Each seed is one that failed once.
+ */
+#include "scenarios/collab.h"
+#include "support/test.h"
+
+static struct hth_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t seed)
+{
+    struct hth_collab_opts o = HTH_COLLAB_OPTS_INIT;
+
+    o.seed = seed;
+    o.mode = HTH_SHARE_BATCH;
+    o.what = HTH_COLLAB_CALM;
+    o.trainers = trainers;
+    o.steps = steps;
+    o.target = 16 * trainers;
+    o.every = 0;
+    o.dim = 16;
+    o.side = 6;
+    return o;
+}
+
+static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
+{
+    struct hth_collab_opts o = opts(trainers, steps, seed);
+    struct hth_collab_report r;
+
+    assert_ok(hth_sim_collab(&o, &r));
+    print_message("%u trainers, seed %llu: drift %.2g, %.1f s, trace %016llx\n", trainers,
+                  (unsigned long long)seed, r.drift, r.virtual_s, (unsigned long long)r.hash);
+    assert_int_equal(r.steps, steps);
+    assert_int_equal(r.steps_alone, 0);
+    assert_int_equal(r.catch_ups, 0);
+    assert_true(r.samples_min >= (double)o.target);
+    assert_true(r.drift == 0); /* the same bits */
+    assert_true(r.spread == 0);
+    assert_true(r.virtual_s < 3.0 * steps);
+}
+
+/* 5x4: a line of one trainer and three who stand in. */
+static void test_seventeen(void **state)
+{
+    (void)state;
+    check(17, 11, 1);  /* who stands in waits for a member that evaluates */
+    check(17, 6, 60);  /* at the first step notes of the grid are on their way */
+    check(17, 11, 64); /* a row is late, and the others gather the rest of a batch */
+}
+
+static void test_thirty_three(void **state)
+{
+    (void)state;
+    check(33, 6, 1);
+}
+
+/* After deaths some miss a step and fetch a state of the next, again and again, while the others
+ * step: they take none of their own that these have left behind. */
+static void test_those_left_behind(void **state)
+{
+    static const uint64_t seeds[] = {7, 19, 22, 70, 95}; /* of the first 100, with 21, below */
+    uint32_t states = 0;
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(seeds); i++) {
+        struct hth_collab_opts o = opts(17, 40, seeds[i]);
+        struct hth_collab_report r;
+
+        o.what = HTH_COLLAB_CHURN;
+        o.die = 5;
+        o.join = 0;
+        assert_ok(hth_sim_collab(&o, &r));
+        print_message("seed %llu, %u deaths: drift %.2g, %u states\n", (unsigned long long)seeds[i],
+                      r.died, r.drift, r.catch_ups);
+        assert_int_equal(r.died, 5);
+        assert_true(r.drift < 1e-6);
+        states += r.catch_ups;
+    }
+    assert_true(states > 0);
+}
+
+/* Deaths leave some with the parameters of another mean, by the same number of steps. They notice,
+ * and take the others' state; nobody takes a number without its parameters. Nothing of it is left
+ * in the end. */
+static uint32_t check_split(uint64_t seed, uint32_t steps, int64_t within_us)
+{
+    struct hth_collab_opts o = opts(17, steps, seed);
+    struct hth_collab_report r;
+
+    o.what = HTH_COLLAB_CHURN;
+    o.die = 5;
+    o.join = 0;
+    o.within_us = within_us;
+    assert_ok(hth_sim_collab(&o, &r));
+    print_message("seed %llu: drift %.2g on the way, %.2g at the end, %u of %u states yielded to\n",
+                  (unsigned long long)seed, r.drift, r.spread, r.yields, r.catch_ups);
+    assert_int_equal(r.died, 5);
+    assert_true(r.yields == 0 || r.drift > 1e-6); /* nobody gives up what is right */
+    assert_true(r.spread < 1e-6);
+    return r.yields;
+}
+
+static void test_those_who_split(void **state)
+{
+    uint32_t yields = 0;
+
+    (void)state;
+    yields += check_split(21, 40, 0);
+    yields += check_split(16, 40, 800 * HTH_US_PER_MS);
+    yields += check_split(24, 40, 800 * HTH_US_PER_MS);
+    yields += check_split(62, 40, 800 * HTH_US_PER_MS);
+    yields += check_split(83, 40, 800 * HTH_US_PER_MS);
+    assert_true(yields > 0);
+}
+
+/* With "many": the case of many worlds, which takes long. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seventeen),
+        cmocka_unit_test(test_thirty_three),
+        cmocka_unit_test(test_those_who_split),
+    };
+    const struct CMUnitTest many[] = {cmocka_unit_test(test_those_left_behind)};
+
+    if (argc > 1 && strcmp(argv[1], "many") == 0)
+        return cmocka_run_group_tests(many, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

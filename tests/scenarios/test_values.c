@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_values.c: trainers of whom one host of eight wants nothing good: numbers that make sums
+ * infinite, numbers that no sum minds, and experts that are not there. It announces a copy of every
+ * expert. No run ends, and each learns like one without it.
+ */
+#include "kernels/params.h"
+#include "scenarios/fleet.h"
+#include "scenarios/fleet_int.h"
+#include "support/test.h"
+
+#include <inttypes.h>
+
+#define HOSTS    7
+#define TRAINERS 2
+
+struct outcome {
+    uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
+    uint64_t hidden; /* seconds for which a trainer had left a host out */
+    double loss;
+};
+
+/* `clip`: of the trunk's and the experts' steps; below 0: the default. */
+static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed, double clip)
+{
+    const struct hth_fleet_malice malice = {kind, 1};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct outcome out = {0};
+    struct hth_fleet *f;
+
+    o.hosts = HOSTS;
+    o.trainers = TRAINERS;
+    o.average = false;
+    o.checkpoint_us = 0;
+    o.malice = &malice;
+    o.malice_count = kind != NULL;
+    struct hth_world *world = hth_world_new(seed, &w);
+    assert_ok(hth_fleet_new(world, &o, &f));
+    if (clip >= 0) {
+        struct hth_swarm_opts *s = hth_swarm_edit(f->swarm);
+
+        s->trainer.optim.clip_norm = s->expert_optim.clip_norm = (float)clip;
+    }
+    hth_fleet_end_faults(f);
+    for (int second = 0; second < 15; second++) {
+        hth_world_run_for(world, HTH_US_PER_S);
+        for (uint32_t i = 0; i < TRAINERS; i++) {
+            struct hth_train_stats s;
+
+            hth_trainer_stats(hth_swarm_trainer_at(f->swarm, i), &s);
+            out.hidden += s.hosts_dead > 0;
+        }
+    }
+    hth_fleet_expect_recovery(f);
+    hth_world_run_for(world, 5 * HTH_US_PER_S);
+    hth_fleet_check_recovery(f);
+    for (uint32_t i = 0; i < TRAINERS; i++) {
+        struct hth_train_stats s;
+
+        hth_trainer_stats(hth_swarm_trainer_at(f->swarm, i), &s);
+        assert_int_equal(s.flights_not_finite, 0);
+        out.updates += s.updates;
+        out.bad += s.answers_bad;
+        out.refused += s.parts_refused;
+        out.mixed += s.rows_mixed;
+        out.alone += s.rows_short;
+        out.requests += s.requests;
+        out.unanswered += s.requests_failed;
+        out.untaught += s.backward_missing;
+        out.loss += s.loss_ema / TRAINERS;
+    }
+    hth_fleet_stop(f);
+    assert_true(hth_world_run_until_true(world, hth_fleet_all_stopped, f, 20 * HTH_US_PER_S));
+    hth_fleet_check_end(f);
+    assert_string_equal(hth_fleet_why(f), "");
+    hth_world_free(world);
+    hth_fleet_free(f);
+    print_message(
+        "%-9s seed %" PRIu64 ": %" PRIu64 " updates, loss %.4f; %" PRIu64 " answers bad, %" PRIu64
+        " parts refused; %" PRIu64 " of %" PRIu64 " rows short; %" PRIu64 " of %" PRIu64
+        " requests unanswered; %" PRIu64 " pairs without a gradient; left out %" PRIu64 " s\n",
+        kind != NULL ? kind->name : "nobody", seed, out.updates, out.loss, out.bad, out.refused,
+        out.alone, out.mixed, out.unanswered, out.requests, out.untaught, out.hidden);
+    return out;
+}
+
+static struct outcome live(const struct hth_malice *kind, uint64_t seed)
+{
+    return live_clipped(kind, seed, -1);
+}
+
+static void one_host_of_eight(void **state)
+{
+    static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud,
+                                                     &hth_malice_naysayer};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed);
+
+        assert_true(calm.updates > 400);
+        assert_int_equal(calm.bad + calm.refused + calm.hidden, 0);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+            struct outcome r = live(kinds[i], seed);
+
+            assert_true(r.updates * 20 > calm.updates * 19);
+            assert_true(r.loss < 1.1 * calm.loss + 0.02);
+            assert_true(r.bad + r.refused > 0);  /* it was asked, */
+            assert_true(r.alone * 50 < r.mixed); /* and nearly all went to the other copies */
+            /* Who answers nothing that is of use is left out as a host, too. */
+            assert_true(r.hidden > 0 || kinds[i] == &hth_malice_naysayer);
+        }
+    }
+}
+
+/* Nothing bounds the steps but that no such number gets that far. */
+static void large_numbers_without_clipping(void **state)
+{
+    static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live_clipped(NULL, seed, 0);
+
+        assert_true(calm.updates > 400);
+        for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+            struct outcome r = live_clipped(kinds[i], seed, 0);
+
+            assert_true(r.updates * 20 > calm.updates * 19);
+            assert_true(r.loss < 1.1 * calm.loss + 0.02);
+            assert_true(r.bad > 0);
+        }
+    }
+}
+
+/* A host most of whose answers are good is never judged as a host: that what it lacks is asked of
+ * others is left to the breakers of its copies. */
+static void one_that_lacks_one_expert(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_forgetful, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad, 0);
+        assert_true(r.refused > 0 && r.refused < 100);
+        assert_int_equal(r.hidden, 0);
+        assert_true(r.alone * 100 < r.mixed);
+    }
+}
+
+/* BUSY is no fault, but who never says anything else is asked only now and then. */
+static void one_that_is_always_busy(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_postponer, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad + r.refused + r.hidden, 0);
+        assert_true(r.unanswered > 0 && r.unanswered * 50 < r.requests);
+        assert_true(r.alone * 50 < r.mixed);
+    }
+}
+
+/* A limit for gradients is a host's right, but one that none can meet gets few rows. */
+static void one_that_takes_no_gradient(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_prude, seed);
+
+        assert_int_equal(calm.untaught, 0);
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.loss < 1.1 * calm.loss + 0.02);
+        assert_int_equal(r.bad + r.refused + r.hidden, 0);
+        assert_true(r.untaught > 0 && r.untaught * 50 < r.mixed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_host_of_eight), cmocka_unit_test(large_numbers_without_clipping),
+        cmocka_unit_test(one_that_lacks_one_expert), cmocka_unit_test(one_that_is_always_busy),
+        cmocka_unit_test(one_that_takes_no_gradient)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
