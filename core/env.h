@@ -331,8 +331,9 @@ static inline HTH_MUST enum hth_err hth_file_pread(struct hth_env *env, const ch
 {
     return env->ops->file_pread(env, path, offset, buf, len, got);
 }
-/* Written aside, synced, renamed: after a crash the old or the new content is there, whole.
- * Missing folders of the path are made. */
+/* Written aside, synced, renamed, and the folder synced: after a crash the old or the new content
+ * is there, whole. An error leaves the old content, unless only the folder's sync failed. Missing
+ * folders of the path are made. */
 static inline HTH_MUST enum hth_err hth_file_write(struct hth_env *env, const char *path,
                                                    const struct hth_span *spans, size_t count)
 {

@@ -214,6 +214,137 @@ static void failed_write(void **state)
     hth_blob_unref(blob);
 }
 
+/* ---- durable writes: the calls that reach the kernel, in order, and the n-th of them fails
+ * --------
+ */
+
+enum { CALLS_MAX = 8 };
+
+static struct {
+    bool watched;
+    int fail_at, fail_errno; /* counted from 1; 0: none */
+    int count;
+    char call[CALLS_MAX][400];
+} calls;
+
+/* Notes a call; false: it shall fail. */
+static bool note_call(const char *what, const char *a, const char *b)
+{
+    if (!calls.watched)
+        return true;
+    assert_true(calls.count < CALLS_MAX);
+    snprintf(calls.call[calls.count++], sizeof(calls.call[0]), "%s %s%s%s", what, a,
+             b != NULL ? " " : "", b != NULL ? b : "");
+    errno = calls.fail_errno;
+    return calls.count != calls.fail_at;
+}
+
+/* The linker puts these in the place of the system's (CMakeLists.txt). */
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+
+int __wrap_fsync(int fd)
+{
+    char link_path[64], path[256];
+    snprintf(link_path, sizeof(link_path), "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link_path, path, sizeof(path) - 1);
+    assert_true(len > 0);
+    path[len] = '\0';
+    return note_call("fsync", path, NULL) ? __real_fsync(fd) : -1;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return note_call("rename", from, to) ? __real_rename(from, to) : -1;
+}
+
+int __wrap_link(const char *from, const char *to)
+{
+    return note_call("link", from, to) ? __real_link(from, to) : -1;
+}
+
+static enum hth_err write_watched(struct disk *d, const char *text, int fail_at, int fail_errno)
+{
+    memset(&calls, 0, sizeof(calls));
+    calls.watched = true;
+    calls.fail_at = fail_at;
+    calls.fail_errno = fail_errno;
+    enum hth_err err = write_text(d, d->path, text);
+    calls.watched = false;
+    return err;
+}
+
+/* The three calls of a durable write: of "TMP" in what it renames, and the folder. */
+static void assert_durable(const struct disk *d, const char *names)
+{
+    char tmp[300], want[800], dir[200];
+    snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(d->path, '/') - d->path), d->path);
+    assert_int_equal(calls.count, 3);
+    assert_int_equal(sscanf(calls.call[0], "fsync %299s", tmp), 1);
+    snprintf(want, sizeof(want), "%s.tmp-", d->path);
+    assert_memory_equal(tmp, want, strlen(want));
+    snprintf(want, sizeof(want), "%s %s %s", names, tmp, d->path);
+    assert_string_equal(calls.call[1], want);
+    snprintf(want, sizeof(want), "fsync %s", dir);
+    assert_string_equal(calls.call[2], want);
+}
+
+static void a_write_syncs_the_file_renames_it_and_syncs_the_folder(void **state)
+{
+    struct disk *d = *state;
+    assert_ok(write_watched(d, "first", 0, 0));
+    assert_durable(d, "rename");
+    assert_ok(write_watched(d, "second", 0, 0));
+    assert_durable(d, "rename");
+    assert_text(d, d->path, "second");
+}
+
+static void a_new_key_is_synced_with_its_name(void **state)
+{
+    struct disk *d = *state;
+    struct hth_secret secret;
+    char why[HTH_IDENTITY_WHY_MAX];
+    memset(&calls, 0, sizeof(calls));
+    calls.watched = true;
+    enum hth_err err = hth_identity_load(d->path, &secret, NULL, why);
+    calls.watched = false;
+    assert_ok(err);
+    assert_durable(d, "link");
+}
+
+/* Before the rename a failure leaves the old content. After it the new content has the name, and
+ * the error says that a crash may still bring the old one back. */
+static void a_failing_sync_is_an_error_and_loses_nothing(void **state)
+{
+    static const struct {
+        int call, code;
+        enum hth_err want;
+        const char *left;
+    } cases[] = {
+        {1, EIO, HTH_E_IO, "old"},
+        {1, ENOSPC, HTH_E_DISK_FULL, "old"},
+        {1, EINVAL, HTH_E_IO, "old"},
+        {2, EIO, HTH_E_IO, "old"},
+        {2, EACCES, HTH_E_PERMISSION, "old"},
+        {3, EIO, HTH_E_IO, "new"},
+        {3, EINVAL, HTH_OK, "new"}, /* a file system that has nothing to sync for a folder */
+    };
+    struct disk *d = *state;
+    char dir[128];
+    snprintf(dir, sizeof(dir), "%s/a/b", d->dir);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        assert_ok(write_text(d, d->path, "old"));
+        assert_err(cases[i].want, write_watched(d, "new", cases[i].call, cases[i].code));
+        assert_int_equal(calls.count, cases[i].call);
+        assert_text(d, d->path, cases[i].left);
+        assert_int_equal(count_files(dir), 1);
+    }
+}
+
 /* ---- identity
  * ---------------------------------------------------------------------------------------- */
 
@@ -501,6 +632,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lock, set_up, tear_down),
         cmocka_unit_test_setup_teardown(permissions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failed_write, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_write_syncs_the_file_renames_it_and_syncs_the_folder,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failing_sync_is_an_error_and_loses_nothing, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_new_key_is_synced_with_its_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(identity_made_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(identity_modes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(identity_damaged, set_up, tear_down),

@@ -14,6 +14,8 @@
 #include <linux/ipv6.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -377,6 +379,84 @@ static void limit_per_address(void **state)
     pair_close(&p);
 }
 
+/* The environment is full, so connections are refused although their address has a place left. When
+ * there is room again, both places of the address are free. */
+static void a_refused_connection_gives_back_its_place(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = 5};
+    struct pair p;
+    (void)state;
+    opts.streams_max = 2;
+    opts.streams_per_addr_max = 2;
+    pair_open(&p, &opts);
+    p.user = &r;
+    pair_dial(&p);
+    pair_run(&p, both_open);
+    for (int i = 0; i < r.count; i++)
+        r.fd[i] = raw_connect(&p.addr);
+    pair_run(&p, raw_all_closed);
+    assert_int_equal(metric(&p, "hearth_net_refused_total"), r.count);
+    for (int i = 0; i < r.count; i++)
+        close(r.fd[i]);
+    hth_stream_close(p.env, p.client.s, false);
+    p.client.s = NULL;
+    pair_run(&p, no_streams);
+    r.fd[0] = raw_connect(&p.addr);
+    r.fd[1] = raw_connect(&p.addr);
+    r.count += 2; /* all that came, for all_seen */
+    pair_run(&p, all_seen);
+    assert_int_equal(metric(&p, "hearth_net_refused_total"), r.count - 2);
+    assert_int_equal(hth_net_stream_count(p.env), 2);
+    close(r.fd[0]);
+    close(r.fd[1]);
+    pair_close(&p);
+}
+
+static bool all_failed(struct pair *p)
+{
+    const struct raw *r = p->user;
+    return metric(p, "hearth_net_handshake_failed_total") == r->count && no_streams(p);
+}
+
+/* An address with one place: each connection gets it after the one before. */
+static void a_failed_handshake_gives_back_its_place(void **state)
+{
+    static const struct {
+        const char *says; /* instead of a handshake */
+        bool leaves;
+        int64_t timeout_us;
+    } cases[] = {
+        {.says = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
+        {.leaves = true},
+        {.timeout_us = 20000},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+        struct raw r = {.count = 0};
+        struct pair p;
+        opts.streams_per_addr_max = 1;
+        opts.handshake_timeout_us = cases[i].timeout_us;
+        pair_open(&p, &opts);
+        p.user = &r;
+        while (r.count < 4) {
+            int fd = raw_connect(&p.addr);
+            size_t len = cases[i].says != NULL ? strlen(cases[i].says) : 0;
+            if (len > 0)
+                assert_int_equal(send(fd, cases[i].says, len, MSG_NOSIGNAL), (ssize_t)len);
+            if (cases[i].leaves)
+                close(fd);
+            r.count++;
+            pair_run(&p, all_failed);
+            if (!cases[i].leaves)
+                close(fd);
+        }
+        assert_int_equal(metric(&p, "hearth_net_refused_total"), 0);
+        pair_close(&p);
+    }
+}
+
 /* Streams beyond the environment's limit: dialling gives E_BUDGET. Nothing runs meanwhile, so each
  * dial stays one stream. */
 static void limit_of_streams(void **state)
@@ -453,6 +533,96 @@ static void silent_ones_give_way(void **state)
     assert_int_equal(hth_net_stream_count(p.env), 2);
     close(r.fd[0]);
     pair_close(&p);
+}
+
+/* ---- clients that speak TLS and prove nothing ------------------------------------------------ */
+
+struct client {
+    SSL_CTX *ctx;
+    SSL *ssl;
+    int fd;
+    bool refused; /* the server ended the connection */
+};
+
+static X509 *self_signed(EVP_PKEY *key)
+{
+    X509 *cert = X509_new();
+    assert_int_equal(X509_set_version(cert, X509_VERSION_3), 1);
+    assert_int_equal(ASN1_INTEGER_set(X509_get_serialNumber(cert), 1), 1);
+    assert_non_null(X509_gmtime_adj(X509_getm_notBefore(cert), 0));
+    assert_non_null(X509_gmtime_adj(X509_getm_notAfter(cert), 3600));
+    assert_int_equal(X509_set_pubkey(cert, key), 1);
+    bool ed25519 = EVP_PKEY_get_id(key) == EVP_PKEY_ED25519;
+    assert_true(X509_sign(cert, key, ed25519 ? NULL : EVP_sha256()) > 0);
+    return cert;
+}
+
+/* One step of the client: its handshake, a few bytes, then reading to the end. */
+static bool client_turn(struct pair *p)
+{
+    struct client *c = p->user;
+    char byte;
+    int ret = SSL_do_handshake(c->ssl);
+    if (ret == 1)
+        ret = SSL_write(c->ssl, "hello", 5);
+    if (ret > 0)
+        ret = SSL_read(c->ssl, &byte, 1);
+    int why = SSL_get_error(c->ssl, ret);
+    c->refused = why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE;
+    ERR_clear_error();
+    return p->accepted > 0 || (c->refused && one_failed(p));
+}
+
+/* Only a client that shows an Ed25519 certificate, and holds its key, is accepted. */
+static void a_client_without_a_proven_key_is_never_accepted(void **state)
+{
+    static const struct {
+        const char *name;
+        bool shows, ed25519, holds;
+        int version;
+        bool accepted;
+    } cases[] = {
+        {"its own certificate", true, true, true, TLS1_3_VERSION, true},
+        {"no certificate", false, true, true, TLS1_3_VERSION, false},
+        {"a certificate of a P-256 key", true, false, true, TLS1_3_VERSION, false},
+        {"a certificate of somebody else's key", true, true, false, TLS1_3_VERSION, false},
+        {"TLS 1.2", true, true, true, TLS1_2_VERSION, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+        struct client c = {.ctx = SSL_CTX_new(TLS_client_method())};
+        EVP_PKEY *key = cases[i].ed25519 ? EVP_PKEY_Q_keygen(NULL, NULL, "ED25519")
+                                         : EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+        EVP_PKEY *other = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+        X509 *cert = self_signed(key);
+        struct pair p;
+        pair_open(&p, &opts);
+        p.user = &c;
+        SSL_CTX_set_verify(c.ctx, SSL_VERIFY_NONE, NULL);
+        assert_int_equal(SSL_CTX_set_max_proto_version(c.ctx, cases[i].version), 1);
+        if (cases[i].shows) {
+            assert_int_equal(SSL_CTX_use_certificate(c.ctx, cert), 1);
+            assert_int_equal(SSL_CTX_use_PrivateKey(c.ctx, key), 1);
+        }
+        if (!cases[i].holds)
+            assert_int_equal(X509_set_pubkey(cert, other), 1);
+        c.ssl = SSL_new(c.ctx);
+        c.fd = raw_connect(&p.addr);
+        assert_int_equal(fcntl(c.fd, F_SETFL, O_NONBLOCK), 0);
+        assert_int_equal(SSL_set_fd(c.ssl, c.fd), 1);
+        SSL_set_connect_state(c.ssl);
+        pair_run(&p, client_turn);
+        if ((p.accepted > 0) != cases[i].accepted)
+            fail_msg("a client with %s: accepted %d", cases[i].name, p.accepted);
+        SSL_free(c.ssl);
+        SSL_CTX_free(c.ctx);
+        X509_free(cert);
+        EVP_PKEY_free(key);
+        EVP_PKEY_free(other);
+        close(c.fd);
+        pair_close(&p);
+    }
 }
 
 /* The listener goes while a handshake is under way. */
@@ -574,13 +744,23 @@ static void limit_per_network(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_peer_id),        cmocka_unit_test(any_peer_id),
-        cmocka_unit_test(identity_is_the_key),  cmocka_unit_test(refused),
-        cmocka_unit_test(dial_timeout),         cmocka_unit_test(silent_server),
-        cmocka_unit_test(bad_addresses),        cmocka_unit_test(garbage),
-        cmocka_unit_test(flipped_bit),          cmocka_unit_test(slow_handshake),
-        cmocka_unit_test(limit_per_address),    cmocka_unit_test(limit_of_streams),
-        cmocka_unit_test(silent_ones_give_way), cmocka_unit_test(listener_goes),
+        cmocka_unit_test(wrong_peer_id),
+        cmocka_unit_test(any_peer_id),
+        cmocka_unit_test(identity_is_the_key),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(dial_timeout),
+        cmocka_unit_test(silent_server),
+        cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(flipped_bit),
+        cmocka_unit_test(slow_handshake),
+        cmocka_unit_test(limit_per_address),
+        cmocka_unit_test(limit_of_streams),
+        cmocka_unit_test(silent_ones_give_way),
+        cmocka_unit_test(listener_goes),
+        cmocka_unit_test(a_refused_connection_gives_back_its_place),
+        cmocka_unit_test(a_failed_handshake_gives_back_its_place),
+        cmocka_unit_test(a_client_without_a_proven_key_is_never_accepted),
         cmocka_unit_test(limit_per_network),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
