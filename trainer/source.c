@@ -12,6 +12,7 @@ struct hth_source {
     void *arg;
     bool gzip;
     bool ended;        /* gzip: the last member's trailer was read */
+    bool lost;         /* gzip: a read failed, and may have inflated beyond `pos` */
     uint64_t file_pos; /* the next byte of the file to fetch */
     uint64_t pos;      /* the next byte of the content to deliver */
     z_stream z;
@@ -109,12 +110,13 @@ static enum hth_err read_gzip(struct hth_source *source, uint8_t *buf, size_t le
 enum hth_err hth_source_read(struct hth_source *source, void *buf, size_t len, size_t *got)
 {
     *got = 0;
-    if (source->gzip)
-        HTH_TRY(read_gzip(source, buf, len, got));
+    enum hth_err err = source->gzip ? read_gzip(source, buf, len, got)
+                                    : source->pread(source->arg, source->pos, buf, len, got);
+    if (err == HTH_OK)
+        source->pos += *got;
     else
-        HTH_TRY(source->pread(source->arg, source->pos, buf, len, got));
-    source->pos += *got;
-    return HTH_OK;
+        source->lost = true;
+    return err;
 }
 
 enum hth_err hth_source_read_all(struct hth_source *source, void *buf, size_t len)
@@ -133,11 +135,11 @@ enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset)
         source->pos = offset;
         return HTH_OK;
     }
-    if (offset < source->pos) {
+    if (offset < source->pos || source->lost) {
         inflateEnd(&source->z);
-        source->gzip = false;
+        source->lost = true;
         HTH_TRY(start_inflate(source));
-        source->gzip = true;
+        source->lost = false;
         source->ended = false;
         source->file_pos = 0;
         source->pos = 0;

@@ -23,7 +23,7 @@ struct hth_source;
 enum hth_err hth_source_new(hth_pread_fn *pread, void *arg, struct hth_source **out) HTH_MUST;
 void hth_source_free(struct hth_source *source);
 /* *got < len only at the end. Errors: those of `pread`; E_CORRUPT (damaged gzip data),
- * E_TRUNCATED (gzip data that ends too early). */
+ * E_TRUNCATED (gzip data that ends too early). After an error: seek before the next read. */
 enum hth_err hth_source_read(struct hth_source *source, void *buf, size_t len,
                              size_t *got) HTH_MUST;
 /* Exactly len bytes. Errors: also E_TRUNCATED. */

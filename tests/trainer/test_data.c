@@ -543,6 +543,119 @@ static void test_bad_content(void **state)
     assert_err(HTH_E_TRUNCATED, hth_data_open(f->env, &o, &data));
 }
 
+/* ---- reads that fail ------------------------------------------------------------------------- */
+
+#define LARGE_ITEMS 40
+#define LARGE_SIDE  64
+#define LARGE_BYTES (LARGE_ITEMS * LARGE_SIDE * LARGE_SIDE)
+#define LARGE_BATCH 3
+
+/* The environment's table, of which the n-th file_pread fails. */
+static struct {
+    struct hth_env_ops ops;
+    const struct hth_env_ops *real;
+    uint32_t calls, fail_at; /* counted from 1; 0: none */
+} flaky;
+
+static enum hth_err flaky_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                                size_t len, size_t *got)
+{
+    *got = 0;
+    if (++flaky.calls == flaky.fail_at)
+        return HTH_E_IO;
+    return flaky.real->file_pread(env, path, offset, buf, len, got);
+}
+
+/* Noise, so that compressed files have several of the pieces that are fetched at a time. */
+static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind, bool compressed)
+{
+    struct hth_data_opts o = image_opts();
+    size_t head = kind == HTH_DATA_IMAGES ? 16 : 0, max = 2 * LARGE_BYTES;
+    uint8_t *bytes = hth_calloc(1, head + LARGE_BYTES), *packed = hth_calloc(1, max);
+    uint8_t labels[8 + LARGE_ITEMS] = {0};
+    struct hth_rng rng;
+
+    hth_rng_init(&rng, 5);
+    for (size_t i = 0; i < LARGE_BYTES; i++)
+        bytes[head + i] = (uint8_t)hth_rng_u64(&rng);
+    if (kind == HTH_DATA_IMAGES) {
+        be32(bytes, 0x803);
+        be32(bytes + 4, LARGE_ITEMS);
+        be32(bytes + 8, LARGE_SIDE);
+        be32(bytes + 12, LARGE_SIDE);
+    }
+    be32(labels, 0x801);
+    be32(labels + 4, LARGE_ITEMS);
+    hth_node_disk_put(f->node, "labels", labels, sizeof(labels));
+    size_t n = compressed ? gzip(bytes, head + LARGE_BYTES, packed, max) : head + LARGE_BYTES;
+    hth_node_disk_put(f->node, "images", compressed ? packed : bytes, n);
+    hth_free(bytes);
+    hth_free(packed);
+    o.kind = kind;
+    o.text = "images";
+    o.seq_len = LARGE_SIDE * LARGE_SIDE;
+    return o;
+}
+
+/* Hashes of the batches of two epochs, with each read that fails repeated; gives how many failed in
+ * the middle of an epoch. */
+static uint32_t read_epochs(struct fixture *f, const struct hth_data_opts *o, uint32_t fail_at,
+                            uint64_t *hash)
+{
+    enum { NUMBERS = LARGE_BATCH * LARGE_SIDE * LARGE_SIDE };
+    static float x[NUMBERS];
+    static int32_t tokens[NUMBERS], y[NUMBERS];
+    struct hth_data_info info;
+    struct hth_data *data;
+    uint32_t failed = 0;
+
+    assert_ok(hth_data_open(f->env, o, &data));
+    hth_data_info(data, &info);
+    flaky.calls = 0;
+    flaky.fail_at = fail_at;
+    for (uint64_t at = 0; at < 2 * info.samples; at += LARGE_BATCH) {
+        enum hth_err err = hth_data_read(data, at, LARGE_BATCH, x, tokens, y);
+        if (err != HTH_OK) {
+            assert_int_equal(err, HTH_E_IO);
+            failed += at % info.samples != 0;
+            assert_ok(hth_data_read(data, at, LARGE_BATCH, x, tokens, y));
+        }
+        bool images = o->kind == HTH_DATA_IMAGES;
+        *hash++ =
+            images ? hth_hash64(x, sizeof(x), y[0]) : hth_hash64(tokens, sizeof(tokens), y[0]);
+    }
+    hth_data_free(data);
+    return failed;
+}
+
+/* A disk that fails once, at each of its reads in turn, changes no sample. */
+static void test_a_repeated_read_gives_the_undisturbed_samples(void **state)
+{
+    struct fixture *f = *state;
+
+    flaky.real = f->env->ops;
+    flaky.ops = *f->env->ops;
+    flaky.ops.file_pread = flaky_pread;
+    f->env->ops = &flaky.ops;
+    for (int i = 0; i < 4; i++) {
+        struct hth_data_opts o = put_large(f, i / 2 ? HTH_DATA_TEXT : HTH_DATA_IMAGES, i % 2);
+        uint64_t undisturbed[2 * LARGE_ITEMS], hash[2 * LARGE_ITEMS];
+        uint32_t failed = 0;
+
+        memset(undisturbed, 0, sizeof(undisturbed));
+        memset(hash, 0, sizeof(hash));
+        assert_int_equal(read_epochs(f, &o, 0, undisturbed), 0);
+        uint32_t reads = flaky.calls;
+        for (uint32_t n = 1; n <= reads; n++) {
+            failed += read_epochs(f, &o, n, hash);
+            if (memcmp(hash, undisturbed, sizeof(hash)) != 0)
+                fail_msg("case %d: other samples after read %u of %u failed", i, n, reads);
+        }
+        assert_true(failed > 0);
+    }
+    f->env->ops = flaky.real;
+}
+
 struct said {
     char text[2048];
 };
@@ -666,6 +779,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_text_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_headers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_content, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_repeated_read_gives_the_undisturbed_samples, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_lengths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
     };

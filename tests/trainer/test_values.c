@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Values that come from outside (an average, a checkpoint) are what the next forward uses, on every
+ * CPU back end: packed ones keep images of the weights, which must follow.
+ */
+#include "core/mem.h"
+#include "kernels/backend.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define SHIFT 0.125f /* of every value in a round */
+
+struct twin;
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_env *env;
+    struct task_files files;
+    struct hth_trainer *trainer;
+    struct twin *twin;
+    double loss[2]; /* of each evaluation */
+    uint32_t evals;
+    bool evaluated, done, stopped;
+};
+
+static void end_round(struct twin *twin);
+
+/* The values change between two evaluations, and nothing is trained meanwhile: a forward that went
+ * on with what it knew of the old ones would show. */
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    struct fixture *f = arg;
+
+    assert_true(f->evals < 2);
+    f->loss[f->evals++] = result->loss;
+    f->evaluated = true;
+    if (f->twin != NULL && f->evals == 1) {
+        end_round(f->twin);
+        assert_ok(hth_trainer_eval(f->trainer));
+    }
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    assert_ok(err);
+    ((struct fixture *)arg)->done = true;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct fixture *)arg)->stopped = true;
+}
+
+static bool flag(void *arg)
+{
+    return *(bool *)arg;
+}
+
+static void run_until(struct fixture *f, bool *what)
+{
+    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
+}
+
+static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+
+    o.local = true;
+    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
+    f->evaluated = f->done = f->stopped = false;
+    f->evals = 0;
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    f->trainer = t;
+    return t;
+}
+
+static void put_down(struct fixture *f, struct hth_trainer *t)
+{
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S); /* a job that is still with the environment ends */
+}
+
+/* ---- an averager of one round, which moves all values by SHIFT ------------------------------- */
+
+struct twin {
+    hth_avg_round_fn *fn;
+    void *arg;
+    struct hth_blob *values, *average;
+};
+
+static enum hth_err twin_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    struct twin *twin = self;
+
+    twin->fn = fn;
+    twin->arg = arg;
+    return HTH_OK;
+}
+
+static enum hth_err twin_ready(void *self, enum hth_avg_reason *reason)
+{
+    struct twin *twin = self;
+
+    *reason = HTH_AVG_BUSY;
+    return twin->values != NULL ? HTH_E_BUSY : HTH_OK;
+}
+
+static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
+{
+    struct twin *twin = self;
+
+    twin->values = hth_blob_ref(offer->values);
+    twin->average = hth_blob_try_new(offer->count * sizeof(float));
+    assert_non_null(twin->average);
+    for (size_t i = 0; i < offer->count; i++)
+        ((float *)twin->average->data)[i] = ((const float *)offer->values->data)[i] + SHIFT;
+    return HTH_OK;
+}
+
+static void end_round(struct twin *twin)
+{
+    struct hth_avg_result result = {
+        .values = twin->values, .average = twin->average, .weight_fraction = 1, .members = 2};
+
+    twin->fn(twin->arg, &result);
+    hth_blob_unref(twin->values);
+    hth_blob_unref(twin->average);
+}
+
+static void twin_stop(void *self)
+{
+    (void)self;
+}
+
+static void twin_stats(const void *self, struct hth_averager_stats *out)
+{
+    (void)self;
+    memset(out, 0, sizeof(*out));
+}
+
+static const struct hth_averager_ops twin_ops = {
+    .name = "twin",
+    .start = twin_start,
+    .ready = twin_ready,
+    .offer = twin_offer,
+    .stop = twin_stop,
+    .stats = twin_stats,
+};
+
+/* ---- the promise ----------------------------------------------------------------------------- */
+
+/* The loss of a model that never had other values; NULL: those it begins with. */
+static double fresh_loss(struct fixture *f, const struct hth_trainer_opts *o, const float *values)
+{
+    struct hth_trainer *t = make(f, *o);
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
+
+    if (values != NULL) {
+        memcpy(hth_params_flat(params, HTH_PART_VALUE), values,
+               hth_params_flat_len(params) * sizeof(float));
+        hth_params_touched(params);
+    }
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    run_until(f, &f->evaluated);
+    put_down(f, t);
+    return f->loss[0];
+}
+
+/* The trunk is moved by a round alone, after its last update. Gives its values, and saves them. */
+static float *averaged_values(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct twin twin = {.fn = NULL};
+    struct hth_averager averager = {&twin_ops, &twin};
+
+    o.averager = &averager;
+    o.updates_max = o.eval_every = 20;
+    f->twin = &twin;
+    struct hth_trainer *t = make(f, o);
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
+    size_t n = hth_params_flat_len(params);
+    float *values = hth_new_array(float, n);
+    float first = hth_params_flat(params, HTH_PART_VALUE)[0];
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_int_equal(f->evals, 2);
+    memcpy(values, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+    assert_close(values[0], first + SHIFT, 1e-6, 0);
+    hth_trainer_stop(t, on_stopped, f);
+    run_until(f, &f->stopped);
+    put_down(f, t);
+    f->twin = NULL;
+    return values;
+}
+
+static void check_backend(struct fixture *f, const struct hth_backend *backend)
+{
+    struct hth_trainer_opts o = task_classifier();
+
+    o.backend = backend;
+    o.optim.schedule.lr = 0;
+    o.local_optim.schedule.lr = 0;
+    o.eval_samples = 128;
+    double first = fresh_loss(f, &o, NULL);
+    o.checkpoint_path = "trunk";
+    float *values = averaged_values(f, o);
+    double averaged = f->loss[1];
+    assert_true(f->loss[0] == first);
+    assert_true(averaged != first);
+    o.resume = true;
+    o.updates_max = 1000;
+    assert_true(fresh_loss(f, &o, NULL) == averaged);
+    o.checkpoint_path = NULL;
+    o.resume = false;
+    assert_true(fresh_loss(f, &o, values) == averaged);
+    hth_free(values);
+}
+
+static void the_next_forward_uses_averages_and_checkpoints(void **state)
+{
+    const struct hth_backend *backends[1 + HTH_PACKED_MAX] = {hth_backend_ref()};
+    size_t count = 1 + hth_backend_packed_all(backends + 1);
+
+    (void)state;
+    assert_true(count > 1);
+    for (size_t i = 0; i < count; i++) {
+        struct fixture *f = hth_new(struct fixture);
+        struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+        opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+        f->world = hth_world_new(1, &opts);
+        task_mount(f->world, &f->files, 3);
+        f->env = hth_node_env(hth_world_node(f->world, "trainer", NULL));
+        check_backend(f, backends[i]);
+        hth_world_free(f->world);
+        hth_free(f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_next_forward_uses_averages_and_checkpoints),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
