@@ -32,9 +32,6 @@ BEGIN {
     key = text("op") " " text("type") "/" text("isa") " " number("rows")
     if (number("threads") > 1) {
         many_ms[key] = number("ms")
-        name = text("type") "/" text("isa")
-        if (number("peak_gflops") > many_peak[name])
-            many_peak[name] = number("peak_gflops")
         next
     }
     ms[key] = number("ms")
@@ -237,18 +234,16 @@ function body(table, last, first_op,    o, s, r, line, one, any)
 
 END {
     demands()
-    printf "\nPeaks of the instructions, GFLOP/s:"
+    printf "\nPeaks, GFLOP/s:"
     for (s = 1; s <= sets; s++) {
         if (set[s] in peak_least) {
             printf "%s %s %.0f to %.0f", (listed++ ? "," : ""), set[s], peak_least[set[s]],
                 peak_most[set[s]]
-            if (many_peak[set[s]] > 0)
-                printf " (two threads %.0f)", many_peak[set[s]]
         }
     }
     printf "\n"
     head("operation | set")
-    body("rate", sets, 1)
+    body("rate", 2, 1)
     head("operation, ms of PyTorch / of ours | set")
     body("torch", 2, 4)
     print "\n| operation, one thread | set | numbers | ms | GB/s | two threads | PyTorch |"

@@ -70,5 +70,5 @@ FRAMES = {
 
 for name, data in FRAMES.items():
     with open(name + ".hex", "w") as out:
-        for i in range(0, len(data), 16):
-            out.write(data[i:i + 16].hex(" ") + "\n")
+        for i in range(0, len(data), 32):
+            out.write(data[i:i + 32].hex(" ") + "\n")
