@@ -216,26 +216,13 @@ static void all_at_once(void **state)
     assert_true(line.failed + grid.failed < (line.offers + grid.offers) / 300);
 }
 
-static void by_hand(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(loads); k++) {
-        (void)many_worlds("8", 8, &loads[k], seeds);
-        (void)many_worlds("3x3", 9, &loads[k], seeds);
-    }
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_of_cores),
         cmocka_unit_test(long_stalls),
         cmocka_unit_test(all_at_once),
     };
-    const struct CMUnitTest all[] = {cmocka_unit_test(by_hand)};
 
-    if (argc == 1)
-        return cmocka_run_group_tests(tests, NULL, NULL);
-    seeds = strtoull(argv[1], NULL, 10);
-    return cmocka_run_group_tests(all, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -589,8 +589,6 @@ static void heads_are_whole(void **state)
     assert_true(was_in[0] && was_in[1] && kept);
 }
 
-static uint64_t seeds; /* by hand */
-
 /* Both times: the longest wait of those who live, from the death, and in the sweep after it. */
 static int64_t bound_us(enum how how)
 {
@@ -616,19 +614,8 @@ static void kill_matrix(void **state)
     deaths(500);
 }
 
-static void many_deaths(void **state)
+int main(void)
 {
-    (void)state;
-    for (uint64_t seed = 0; seed < seeds; seed++) {
-        deaths(1000 * (seed + 1));
-        for (uint32_t first = 0; first < 9; first++)
-            four_go(first, 9 * (seed + 1) + first);
-    }
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest many[] = {cmocka_unit_test(many_deaths)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sparse_grids),        cmocka_unit_test(alone_in_a_line),
         cmocka_unit_test(doubled_cells),       cmocka_unit_test(one_comes_late),
@@ -640,9 +627,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(kill_matrix),         cmocka_unit_test(dies_at_any_moment),
     };
 
-    if (argc > 1) {
-        seeds = strtoull(argv[1], NULL, 10);
-        return cmocka_run_group_tests(many, NULL, NULL);
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,17 +121,6 @@ static void test_thin_death(void **state)
     }
 }
 
-static void test_thin_all(void **state)
-{
-    static const double up_mbit[] = {20, 10, 5, 2}, mib[] = {1, 4, 16};
-
-    (void)state;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(up_mbit); i++)
-        for (size_t k = 0; k < HTH_ARRAY_LEN(mib); k++)
-            for (int said = 0; said < 2; said++)
-                check_thin(10 * i + k, up_mbit[i], mib[k], said != 0);
-}
-
 /* ---- long ways ------------------------------------------------------------------------------- */
 
 /* Peers who never met take a sweep or more until there are connections, which is longer than
@@ -170,30 +159,10 @@ static void test_far(void **state)
     assert_int_equal(check_far(4, 1000, 100, 3), 0);
 }
 
-static void test_far_all(void **state)
-{
-    static const int64_t rtt_ms[] = {300, 600, 1000};
-
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(rtt_ms); k++) {
-        uint32_t broken = 0;
-
-        for (uint64_t seed = 0; seed < 20; seed++)
-            broken += check_far(100 + seed, rtt_ms[k], seed % 2 == 0 ? 100 : 10, 6);
-        print_message("round trips of %lld ms: %u of 120 rounds lack somebody\n",
-                      (long long)rtt_ms[k], broken);
-        assert_true(broken <= (rtt_ms[k] > 600 ? 6 : 2));
-    }
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest some[] = {
         cmocka_unit_test(test_thin), cmocka_unit_test(test_thin_death), cmocka_unit_test(test_far)};
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_thin_all),
-                                     cmocka_unit_test(test_far_all)};
 
-    if (argc > 1 && strcmp(argv[1], "all") == 0)
-        return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(some, NULL, NULL);
 }

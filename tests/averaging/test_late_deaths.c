@@ -112,8 +112,8 @@ static int64_t worst_cost(struct scene *s, enum hth_crash how, int64_t moments)
     return worst_us;
 }
 
-static uint64_t seeds = 1;
-static int64_t moments = 8;
+static const uint64_t seeds = 1;
+static const int64_t moments = 8;
 
 static void deaths(enum hth_crash how, int64_t bound_us)
 {
@@ -219,7 +219,7 @@ static void many_kinds(void **state)
     pit_stop(&p);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent),     cmocka_unit_test(killed),
@@ -227,9 +227,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_kinds),
     };
 
-    if (argc > 1) { /* by hand */
-        seeds = strtoull(argv[1], NULL, 10);
-        moments = 36;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -535,7 +535,7 @@ static void clock_jumps(void **state)
     pit_stop(&p);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clock_jumps),         cmocka_unit_test(full_grids),
@@ -547,9 +547,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_thousand),          cmocka_unit_test(a_thousand_fp16),
         cmocka_unit_test(half_leave),          cmocka_unit_test(kill_matrix),
     };
-    if (argc > 1) { /* a larger one, by hand */
-        crowd_of(argv[1], 90, HTH_QUANT_F32);
-        return 0;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

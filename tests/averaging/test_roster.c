@@ -257,12 +257,6 @@ static void test_sampled_1024(void **state)
     check_sampled(1024, 3);
 }
 
-static void test_sampled_4096(void **state)
-{
-    (void)state;
-    check_sampled(4096, 4);
-}
-
 /* Most of them go: those who are left speak more, until all do. */
 static void test_level_falls(void **state)
 {
@@ -942,9 +936,8 @@ static void test_options(void **state)
 }
 
 /* With an argument only the large one, which is a test of its own for ctest. */
-int main(int argc, char **argv)
+int main(void)
 {
-    const struct CMUnitTest large[] = {cmocka_unit_test(test_sampled_4096)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_count),
         cmocka_unit_test(test_who_comes_in),
@@ -972,8 +965,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_options),
     };
 
-    (void)argv;
-    if (argc > 1)
-        return cmocka_run_group_tests(large, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

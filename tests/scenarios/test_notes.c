@@ -319,31 +319,6 @@ static void check_few(enum hth_share_mode mode, uint32_t trainers, const uint64_
     }
 }
 
-static void few_and_a_word(void **state)
-{
-    static const uint64_t ahead[] = {3, 0, 1};
-
-    (void)state;
-    for (int mode = HTH_SHARE_LOCAL; mode <= (int)HTH_SHARE_BATCH; mode++)
-        for (uint32_t trainers = mode == HTH_SHARE_LOCAL ? 2 : 1; trainers <= 3; trainers++) {
-            double lost_s[2] = {0};
-            uint64_t usual[2];
-
-            two_minutes((enum hth_share_mode)mode, trainers, 0, usual);
-            for (size_t i = 0; i < (mode == HTH_SHARE_LOCAL ? 2 : 6); i++) {
-                number = ahead[i / 2];
-                what = number > 0 ? AHEAD : PRESENCE;
-                no_address = i % 2 == 1;
-                check_few((enum hth_share_mode)mode, trainers, usual, 4, lost_s);
-            }
-            no_address = false;
-            print_message("%u trainers, %s, and a word: at most %.1f s of the first minute, %.1f "
-                          "of the next\n",
-                          trainers, mode == HTH_SHARE_BATCH ? "batch" : "local", lost_s[0],
-                          lost_s[1]);
-        }
-}
-
 /* Who is there, says that it takes part with samples without end, and never comes: it is waited for
  * once, and its samples do not count. Of two the other is asked for as long as a quorum is. */
 static void few_and_one_who_never_comes(void **state)
@@ -368,84 +343,6 @@ static void few_and_one_who_never_comes(void **state)
                       trainers, lost_s[0], lost_s[1]);
     }
     listens = false;
-}
-
-/* On a grid those of its line wait for it once; what it says of its samples the others believe. */
-static void on_a_grid(void **state)
-{
-    uint64_t usual[2], with[2], after[2];
-
-    (void)state;
-    target = 256; /* of 18 trainers: two micro-batches of most */
-    listens = true;
-    live(5, HTH_SHARE_BATCH, 18, 0, usual, after);
-    what = PRESENCE;
-    live(5, HTH_SHARE_BATCH, 18, 3, with, after);
-    assert_true(with[0] > usual[0] * 9 / 10);
-    what = SPEED;
-    live(5, HTH_SHARE_BATCH, 18, 1, with, after);
-    assert_true(with[0] > usual[0] / 2);
-    listens = false;
-    target = 128;
-}
-
-/* More of them than there are trainers: no step has a quorum of those who are said to be there. It
- * is asked for once, for 10 s and what tries take, and then not before a minute is over. */
-static void few_and_more_who_never_come(void **state)
-{
-    static const uint32_t crowds[][2] = {{2, 4}, {2, 8}, {3, 8}, {4, 6}};
-
-    (void)state;
-    what = PRESENCE;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
-        uint64_t usual[2], with[2];
-
-        listens = false;
-        two_minutes(HTH_SHARE_BATCH, crowds[i][0], 0, usual);
-        listens = true;
-        two_minutes(HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], with);
-        for (int k = 0; k < 2; k++)
-            assert_true(60 * (1 - (double)with[k] / (double)usual[k]) < 20);
-    }
-    listens = false;
-}
-
-/* A run that is under way knows how many come to its averages: keys that are there, and never come,
- * neither size its grid nor are in its quorums, and where their samples are believed batches are
- * not cut close. Counted in steps: while more samples are gathered for a second average of a step,
- * more micro-batches land. In a line a key is waited for once, for a window, in the first step to
- * which its note comes in time: with many of them, some such windows in two minutes. */
-static void what_comes_is_known(void **state)
-{
-    static const uint32_t crowds[][3] = {{2, 2, 0}, {4, 4, 0}, {4, 16, 0}, {9, 6, 3}, {9, 18, 3}};
-
-    (void)state;
-    what = PRESENCE;
-    comes_s = 40;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(crowds); i++) {
-        uint64_t updates[2], usual[2], with[2];
-        double lost_s;
-
-        group = crowds[i][2];
-        listens = false;
-        minutes(4, HTH_SHARE_BATCH, crowds[i][0], 0, 2, updates, usual);
-        listens = true;
-        minutes(4, HTH_SHARE_BATCH, crowds[i][0], crowds[i][1], 2, updates, with);
-        print_message("%u trainers%s under way, and %u keys: %llu and %llu steps of %llu and "
-                      "%llu\n",
-                      crowds[i][0], group > 0 ? " on a grid" : "", crowds[i][1],
-                      (unsigned long long)with[0], (unsigned long long)with[1],
-                      (unsigned long long)usual[0], (unsigned long long)usual[1]);
-        if (group > 0) {
-            assert_true((double)with[0] > (double)usual[0] * 0.98);
-            assert_true((double)with[1] > (double)usual[1] * 0.98);
-        }
-        lost_s = 120 * (1 - (double)(with[0] + with[1]) / (double)(usual[0] + usual[1]));
-        assert_true(lost_s < 5 * WINDOW_S);
-    }
-    listens = false;
-    comes_s = 3;
-    group = 0;
 }
 
 static void no_round_is_the_last(void **state)
@@ -490,49 +387,13 @@ static void one_grid_moves_nobody(void **state)
     assert_true(after[1] > rounds / 2);
 }
 
-/* As many keys as there are trainers show other parameters, alike and by the largest mark, until
- * the end of the second minute. Those that are there to be asked cost what any that are there and
- * never come do. */
-static void other_marks_move_nobody(void **state)
-{
-    static const enum lie lies[] = {MARKS, PRESENCE};
-
-    (void)state;
-    number = UINT64_MAX - 1;
-    for (uint32_t trainers = 2; trainers <= 4; trainers++)
-        for (int there = 0; there < 2; there++) {
-            uint64_t with[2][2], usual[2];
-
-            two_minutes(HTH_SHARE_BATCH, trainers, 0, usual);
-            listens = there == 1;
-            for (int i = 0; i <= there; i++) {
-                what = lies[i];
-                two_minutes(HTH_SHARE_BATCH, trainers, trainers, with[i]);
-            }
-            listens = false;
-            print_message("%u and as many keys with other marks%s: %llu and %llu of %llu\n",
-                          trainers, there ? ", who are there" : "", (unsigned long long)with[0][0],
-                          (unsigned long long)with[0][1], (unsigned long long)usual[1]);
-            for (int i = 0; i < 2; i++)
-                assert_true(with[0][i] > (there ? with[1][i] * 3 / 4 : usual[i] * 9 / 10));
-        }
-}
-
-/* With "many": the cases of many worlds, trainers or writers, which take long. */
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_step_moves_nobody),       cmocka_unit_test(samples_of_nobody),
         cmocka_unit_test(few_and_one_who_never_comes), cmocka_unit_test(no_round_is_the_last),
         cmocka_unit_test(one_grid_moves_nobody),
     };
-    const struct CMUnitTest many[] = {
-        cmocka_unit_test(few_and_a_word),          cmocka_unit_test(few_and_more_who_never_come),
-        cmocka_unit_test(what_comes_is_known),     cmocka_unit_test(on_a_grid),
-        cmocka_unit_test(other_marks_move_nobody),
-    };
 
-    if (argc > 1 && strcmp(argv[1], "many") == 0)
-        return cmocka_run_group_tests(many, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

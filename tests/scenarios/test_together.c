@@ -55,31 +55,6 @@ static void test_thirty_three(void **state)
     check(33, 6, 1);
 }
 
-/* After deaths some miss a step and fetch a state of the next, again and again, while the others
- * step: they take none of their own that these have left behind. */
-static void test_those_left_behind(void **state)
-{
-    static const uint64_t seeds[] = {7, 19, 22, 70, 95}; /* of the first 100, with 21, below */
-    uint32_t states = 0;
-
-    (void)state;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(seeds); i++) {
-        struct hth_collab_opts o = opts(17, 40, seeds[i]);
-        struct hth_collab_report r;
-
-        o.what = HTH_COLLAB_CHURN;
-        o.die = 5;
-        o.join = 0;
-        assert_ok(hth_sim_collab(&o, &r));
-        print_message("seed %llu, %u deaths: drift %.2g, %u states\n", (unsigned long long)seeds[i],
-                      r.died, r.drift, r.catch_ups);
-        assert_int_equal(r.died, 5);
-        assert_true(r.drift < 1e-6);
-        states += r.catch_ups;
-    }
-    assert_true(states > 0);
-}
-
 /* Deaths leave some with the parameters of another mean, by the same number of steps. They notice,
  * and take the others' state; nobody takes a number without its parameters. Nothing of it is left
  * in the end. */
@@ -114,17 +89,13 @@ static void test_those_who_split(void **state)
     assert_true(yields > 0);
 }
 
-/* With "many": the case of many worlds, which takes long. */
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seventeen),
         cmocka_unit_test(test_thirty_three),
         cmocka_unit_test(test_those_who_split),
     };
-    const struct CMUnitTest many[] = {cmocka_unit_test(test_those_left_behind)};
 
-    if (argc > 1 && strcmp(argv[1], "many") == 0)
-        return cmocka_run_group_tests(many, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

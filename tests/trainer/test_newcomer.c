@@ -2,8 +2,7 @@
 /*
  * A fifth comes to four trainers that share batches, at any moment of a step, and parameters are
  * never averaged: how soon it steps with them, how many states it takes, and what it costs them,
- * whatever a state takes beside a step. `all` makes the table of docs/averaging.md, `all N` the
- * same with seeds N + 1 to N + 6.
+ * whatever a state takes beside a step.
  */
 #include <stdlib.h>
 
@@ -160,25 +159,7 @@ static struct seen means(const struct row *row, uint64_t seeds, uint64_t after)
         sum.left_out += s.left_out;
         sum.apart += s.apart;
     }
-    print_message(
-        "| %g Mbit/s, %llu | %.2f s | %.2f s | %.2f s | %.1f | %.1f | %.2f s | %u | %u |\n",
-        row->bytes_per_s * 8 / 1e6, (unsigned long long)row->target, sum.step_s, sum.state_s,
-        sum.first_s, sum.states, sum.heard, sum.beside_s, sum.left_out, sum.apart);
     return sum;
-}
-
-static uint64_t after_seed;
-
-static void test_all(void **state)
-{
-    static const struct row rows[] = {{1e6, 48}, {1e5, 24}, {1e5, 48}, {1e5, 96},
-                                      {5e4, 24}, {5e4, 48}, {5e4, 96}, {5e4, 192}};
-
-    (void)state;
-    print_message("| line, samples | a step | a state | first step after | states | heard | steps "
-                  "beside it | not in | apart |\n");
-    for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++)
-        (void)means(&rows[i], SEEDS, after_seed);
 }
 
 /* A state takes longer than samples are gathered for: without what it hears it never gets in. */
@@ -244,16 +225,11 @@ static void test_third_to_two_with_long_steps(void **state)
     }
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest some[] = {
         cmocka_unit_test(test_state_longer_than_gathering), cmocka_unit_test(test_short_average),
         cmocka_unit_test(test_state_in_time), cmocka_unit_test(test_third_to_two_with_long_steps)};
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
 
-    if (argc > 2)
-        after_seed = strtoull(argv[2], NULL, 10);
-    if (argc > 1)
-        return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(some, NULL, NULL);
 }
