@@ -4,8 +4,8 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
@@ -316,11 +316,25 @@ static atomic_uint disturbed;
 static pthread_t other;
 static bool other_started;
 static void *others_block;
+static atomic_uint unguarded; /* of both, without the flag */
+static atomic_bool other_came;
+static _Thread_local bool is_other;
+
+/* Recordings and waits for the whole card hold the same flag, so they never overlap, however the
+ * threads are scheduled. */
+static bool card_is_taken(void)
+{
+    bool taken = atomic_flag_test_and_set(&device.whole);
+    if (!taken)
+        atomic_flag_clear(&device.whole);
+    return taken;
+}
 
 static int watched_begin(void *stream)
 {
     int err = hth_gpu_shim.capture_begin(stream);
     atomic_store(&recording, err == 0);
+    atomic_fetch_add(&unguarded, !card_is_taken());
     return err;
 }
 
@@ -333,12 +347,22 @@ static int watched_end(void *stream, void **graph)
 static int watched_device_sync(void)
 {
     atomic_fetch_add(&disturbed, atomic_load(&recording));
+    atomic_fetch_add(&unguarded, !card_is_taken());
     return 0;
+}
+
+/* The last call before the other thread waits for the card. */
+static int watched_use(int index)
+{
+    if (is_other)
+        atomic_store(&other_came, true);
+    return hth_gpu_shim.use(index);
 }
 
 static void *free_block(void *unused)
 {
     (void)unused;
+    is_other = true;
     hth_backend_free(&device.tables[HTH_GPU_F32], others_block);
     return NULL;
 }
@@ -349,7 +373,8 @@ static int watched_matmul(void *blas, void *stream, const struct hth_gpu_matmul 
     if (atomic_load(&recording) && !other_started) {
         other_started = true;
         assert_int_equal(pthread_create(&other, NULL, free_block, NULL), 0);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        while (!atomic_load(&other_came))
+            sched_yield();
     }
     return hth_gpu_shim.matmul(blas, stream, m);
 }
@@ -365,6 +390,7 @@ static void undisturbed(void **state)
     gpu.capture_end = watched_end;
     gpu.device_sync = watched_device_sync;
     gpu.matmul = watched_matmul;
+    gpu.use = watched_use;
     device.gpu = &gpu;
     model_open(&m, HTH_GPU_F32, false);
     others_block = hth_backend_alloc(m.be, 4096);
@@ -377,6 +403,7 @@ static void undisturbed(void **state)
     model_close(&m);
     device.gpu = &hth_gpu_shim;
     assert_int_equal(atomic_load(&disturbed), 0);
+    assert_int_equal(atomic_load(&unguarded), 0);
 }
 
 int main(void)
