@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -345,14 +346,29 @@ static void heed_interrupt(struct hunt *h)
             kill(h->pid[c], SIGTERM);
 }
 
+/* Waits for the next message with the signals of `mask`: an interrupt that came since the last look
+ * ends the wait at once, and is not left until a seed ends. */
+static ssize_t next_message(int fd, const sigset_t *mask, struct message *m)
+{
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(fd, &readable);
+    if (pselect(fd + 1, &readable, NULL, NULL, NULL, mask) < 0)
+        return -1;
+    return read(fd, m, sizeof(*m));
+}
+
 /* Forks the children, listens until the last has ended. Whether some must be forked again. */
 static bool hunt_round(struct hunt *h, const bool *fork_it)
 {
+    sigset_t interrupt, usual;
     struct message m;
     bool more = false;
     int fd[2];
     if (pipe(fd) != 0)
         return false;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
     fflush(stdout);
     for (uint32_t c = 0; c < h->r->jobs; c++) {
         h->pid[c] = fork_it[c] ? fork() : -1;
@@ -367,13 +383,15 @@ static bool hunt_round(struct hunt *h, const bool *fork_it)
         }
     }
     close(fd[1]);
-    for (ssize_t n; (n = read(fd[0], &m, sizeof(m))) != 0;) {
+    sigprocmask(SIG_BLOCK, &interrupt, &usual);
+    for (ssize_t n; (n = next_message(fd[0], &usual, &m)) != 0;) {
         if (n == (ssize_t)sizeof(m) && m.child < h->r->jobs)
             take_message(h, &m);
         else if (n < 0 && errno != EINTR)
             break;
         heed_interrupt(h);
     }
+    sigprocmask(SIG_SETMASK, &usual, NULL);
     close(fd[0]);
     for (uint32_t c = 0; c < h->r->jobs; c++)
         more |= h->pid[c] > 0 && reap(h, c);

@@ -3,6 +3,7 @@
  */
 #include "integration/toy.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -455,74 +456,82 @@ static void test_vary(void **state)
     place_end(p);
 }
 
-/* Whether a process has a handler for that signal by now. */
-static bool catches(const struct proc *proc, int signal)
+/* ---- a hunt that is interrupted: no seed of its scenario ends while the test runs -------------
+ */
+
+#define HUNTERS 2
+
+static struct proc *start_endless_hunt(struct place *p)
 {
-    char path[64], line[128];
-    unsigned long long mask = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)proc->pid);
+    static const char text[] = "name: endless\nnodes: 20\nduration_s: 86400\n"
+                               "load: { calls_per_s: 100 }\n";
+    place_write(p, "endless.yaml", text, strlen(text));
+    return START(p, "a", "sim", "hunt", place_path(p, "endless.yaml"), "--minutes", "60", "--jobs",
+                 "2");
+}
+
+/* The number behind `key` in a file of /proc/PID; 0 while it is not there. */
+static unsigned long proc_number(int pid, const char *file, const char *key)
+{
+    char path[96], line[128];
+    unsigned long value = 0;
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
     FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof(line), f) != NULL)
-        if (strncmp(line, "SigCgt:", 7) == 0)
-            mask = strtoull(line + 7, NULL, 16);
-    fclose(f);
-    return (mask >> (signal - 1) & 1) != 0;
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0)
+            value = strtoul(line + strlen(key), NULL, 10);
+    if (f != NULL)
+        fclose(f);
+    return value;
 }
 
-/* A hunt that somebody ends says what it has found, and leaves no process behind. */
-static void test_an_interrupted_hunt(void **state)
-{
-    struct place *p = *state;
-    struct proc *proc = START(p, "a", "sim", "hunt", "calm", "--minutes", "60", "--jobs", "2");
-    const struct timespec moment = {.tv_nsec = 5000000};
-    while (!catches(proc, SIGINT))
-        nanosleep(&moment, NULL);
-    proc_signal(proc, SIGINT);
-    assert_int_equal(proc_wait(proc), 130);
-    char *text = said(proc);
-    assert_non_null(strstr(text, " hunt scenario=calm seeds="));
-    assert_non_null(strstr(text, " failed=0 "));
-    assert_non_null(strstr(text, " interrupted=1\n"));
-    free(text);
-}
-
-/* A child of it that has computed for a while. */
-static int busy_child(const struct proc *proc)
+/* Waits until each child has written that it begins with its seed. */
+static void await_hunters(const struct proc *proc, int child[HUNTERS])
 {
     const struct timespec moment = {.tv_nsec = 5000000};
     char path[96];
-    for (unsigned long ticks = 0;; nanosleep(&moment, NULL)) {
-        int child = 0;
-        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)proc->pid, (int)proc->pid);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)proc->pid, (int)proc->pid);
+    for (int begun = 0; begun < HUNTERS; nanosleep(&moment, NULL)) {
         FILE *f = fopen(path, "r");
         assert_non_null(f);
-        bool known = fscanf(f, "%d", &child) == 1;
+        int known = fscanf(f, "%d %d", &child[0], &child[1]);
         fclose(f);
-        snprintf(path, sizeof(path), "/proc/%d/stat", child);
-        f = known ? fopen(path, "r") : NULL;
-        if (f != NULL &&
-            fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu", &ticks) != 1)
-            ticks = 0;
-        if (f != NULL)
-            fclose(f);
-        if (ticks >= 5)
-            return child;
+        begun = 0;
+        for (int c = 0; c < known; c++)
+            begun += proc_number(child[c], "io", "wchar:") > 0;
     }
 }
 
-/* What a child died of was found, though somebody ends the hunt before its round is over. A seed of
- * this scenario takes seconds. */
+/* It says what it has found, and leaves no process behind. */
+static void test_an_interrupted_hunt(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = start_endless_hunt(p);
+    int child[HUNTERS];
+    await_hunters(proc, child);
+    proc_signal(proc, SIGINT);
+    assert_int_equal(proc_wait(proc), 130);
+    char *text = said(proc);
+    assert_non_null(strstr(text, " hunt scenario=endless seeds=0 failed=0 "));
+    assert_non_null(strstr(text, " interrupted=1\n"));
+    free(text);
+    for (int c = 0; c < HUNTERS; c++)
+        assert_true(kill(child[c], 0) != 0 && errno == ESRCH);
+}
+
+/* A child's crash is found, though the hunt is interrupted before its round is over. */
 static void test_hunt_interrupted_after_a_crash(void **state)
 {
     struct place *p = *state;
-    struct proc *proc = START(p, "a", "sim", "hunt", "grid", "--minutes", "60", "--jobs", "2");
-    assert_int_equal(kill(busy_child(proc), SIGKILL), 0);
+    struct proc *proc = start_endless_hunt(p);
+    int child[HUNTERS];
+    await_hunters(proc, child);
+    assert_int_equal(kill(child[0], SIGKILL), 0);
     proc_signal(proc, SIGINT);
     assert_int_equal(proc_wait(proc), 1);
     char *text = said(proc);
     assert_non_null(strstr(text, "why=\"ended by signal 9\""));
-    assert_non_null(strstr(text, "FAIL hunt scenario=grid seeds=1 failed=1 "));
+    assert_non_null(strstr(text, "FAIL hunt scenario=endless seeds=1 failed=1 "));
     assert_non_null(strstr(text, " interrupted=1\n"));
     free(text);
 }
