@@ -272,11 +272,12 @@ static enum hth_err dev_cast(struct hth_exec *ex, struct hth_view src, struct ht
     if (src.dtype != dst.dtype && (src.dtype == HTH_I8 || dst.dtype == HTH_I8))
         return cast_int8(s, src, dst);
     bool copy = src.dtype == dst.dtype;
-    size_t unit = copy ? element_bytes(src.dtype) : 1;
+    size_t bytes = element_bytes(src.dtype), unit = !copy ? 1 : bytes >= 4 ? bytes / 4 : bytes;
+    enum hth_cu_type raw = bytes >= 4 ? HTH_CU_WORDS : HTH_CU_BYTES;
     const struct hth_cu_cast c = {.src = src.data,
                                   .dst = dst.data,
-                                  .from = copy ? HTH_CU_BYTES : cast_type(src.dtype),
-                                  .to = copy ? HTH_CU_BYTES : cast_type(dst.dtype),
+                                  .from = copy ? raw : cast_type(src.dtype),
+                                  .to = copy ? raw : cast_type(dst.dtype),
                                   .rows = src.rows,
                                   .cols = src.cols * unit,
                                   .ld_src = src.ld * unit,

@@ -121,6 +121,8 @@ struct cast_element {
         size_t i = r * a.ld_src + c, o = r * a.ld_dst + c;
         if (a.from == HTH_CU_BYTES)
             ((uint8_t *)a.dst)[o] = ((const uint8_t *)a.src)[i];
+        else if (a.from == HTH_CU_WORDS)
+            ((uint32_t *)a.dst)[o] = ((const uint32_t *)a.src)[i];
         else if (a.to == HTH_CU_BF16)
             ((uint16_t *)a.dst)[o] = hth_el_to_bf16(((const float *)a.src)[i]);
         else if (a.to == HTH_CU_F16)
@@ -144,12 +146,12 @@ int hth_cu_cast(void *stream, const struct hth_cu_cast *c)
 
 /* -- sum of squares ------------------------------------------------------------------------ */
 
-/* Each block one partial sum in double, of elements far apart: the shape decides the order. */
+/* Each block adds one partial sum in double, of elements far apart: the shape decides the order. */
 __global__ void sumsq_parts(struct hth_cu_mat x, struct extent e, double *room)
 {
     HTH_SHARED(double, warps);
     double sum = 0.0;
-    for (uint32_t r = 0; r < e.rows; r++) {
+    for (uint32_t r = blockIdx.y; r < e.rows; r += gridDim.y) {
         for (size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x; c < e.cols;
              c += (size_t)gridDim.x * blockDim.x) {
             double v = (double)x.data[(size_t)r * x.ld + c];
@@ -158,7 +160,7 @@ __global__ void sumsq_parts(struct hth_cu_mat x, struct extent e, double *room)
     }
     sum = hth_block_sum(sum, warps);
     if (threadIdx.x == 0)
-        room[blockIdx.x] = sum;
+        room[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
 __global__ void sumsq_total(const double *room, uint32_t count, double *out)
@@ -176,10 +178,12 @@ int hth_cu_sumsq(void *stream, struct hth_cu_mat x, double *room, double *sum)
 {
     struct extent e = extent_of(x, is_dense(x));
     size_t shared = THREADS / HTH_WARP * sizeof(double);
-    size_t blocks = (e.cols + 4 * THREADS - 1) / (4 * (size_t)THREADS);
-    uint32_t count = (uint32_t)(blocks < HTH_CU_SUM_BLOCKS ? blocks : HTH_CU_SUM_BLOCKS);
-    int err =
-        HTH_LAUNCH(sumsq_parts, dim3(count), dim3(threads_of(e.cols)), shared, stream, x, e, room);
+    size_t wide = (e.cols + 4 * THREADS - 1) / (4 * (size_t)THREADS);
+    uint32_t across = (uint32_t)(wide < HTH_CU_SUM_BLOCKS ? wide : HTH_CU_SUM_BLOCKS);
+    uint32_t down = HTH_CU_SUM_BLOCKS / across < e.rows ? HTH_CU_SUM_BLOCKS / across : e.rows;
+    uint32_t count = across * down;
+    int err = HTH_LAUNCH(sumsq_parts, dim3(across, down), dim3(threads_of(e.cols)), shared, stream,
+                         x, e, room);
     if (err != 0)
         return err;
     return HTH_LAUNCH(sumsq_total, dim3(1), dim3(threads_of(count)), shared, stream,

@@ -111,8 +111,8 @@ struct hth_cu_dropout {
 };
 int hth_cu_dropout(void *stream, const struct hth_cu_dropout *d, struct hth_cu_mat x,
                    struct hth_cu_mat y);
-enum hth_cu_type { HTH_CU_F32, HTH_CU_BF16, HTH_CU_F16, HTH_CU_BYTES };
-/* Between types, or bytes (cols and leading dimensions in bytes then). */
+enum hth_cu_type { HTH_CU_F32, HTH_CU_BF16, HTH_CU_F16, HTH_CU_BYTES, HTH_CU_WORDS };
+/* Between types, or bytes, or words of 4 bytes (cols and leading dimensions are in those). */
 struct hth_cu_cast {
     const void *src;
     void *dst;
