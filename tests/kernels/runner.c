@@ -4,10 +4,11 @@
  * libraries; and what only makes sense on a card: a training curve beside the CPU's, and two runs
  * with the same bits.
  *
- *   runner [--seed N] [--plugins FOLDER] [--memory MIB] [--quick yes] [BACKEND[/TYPE] ...]
+ *   runner [--seed N] [--plugins FOLDER] [--memory MIB] [--quick yes|cases] [BACKEND[/TYPE] ...]
  *
  * TYPE: fp32 (default), tf32, bf16. --memory: so much of a card is used, which makes experts come
- * and go. --quick: two shapes of each case and no curve, for tools that are slow.
+ * and go. --quick: two shapes of each case and no curve, for tools that are slow; 'cases' leaves
+ * out the many experts as well.
  * Without a back end: all of this CPU. "cuda/bf16", "cuda:1/tf32" name a card and a type. Ends with
  * "N passed, N failed, N skipped, seed N"; the exit code is 77 when all was skipped.
  */
@@ -31,7 +32,7 @@
 static struct {
     uint32_t passed, failed, skipped;
     uint64_t seed;
-    bool quick;
+    bool quick, cases_only;
 } run = {.seed = 1};
 
 static void verdict(bool good, const char *what, const char *text)
@@ -188,7 +189,8 @@ static void run_backend(const struct hth_backend *be)
     run_cases(be);
     if (!run.quick)
         run_curve(be);
-    run_many(be);
+    if (!run.cases_only)
+        run_many(be);
     printf("%s %s %s: %u passed, %u failed\n", hth_backend_name(be),
            hth_matmul_name(hth_backend_compute(be)), hth_backend_isa(be), run.passed - passed,
            run.failed - failed);
@@ -235,8 +237,10 @@ int main(int argc, char **argv)
             hth_plugins_search(&folder, 1);
         else if (strcmp(argv[at], "--memory") == 0)
             hth_plugins_limit(strtoull(argv[at + 1], NULL, 10) << 20);
-        else if (strcmp(argv[at], "--quick") == 0)
+        else if (strcmp(argv[at], "--quick") == 0) {
             run.quick = true;
+            run.cases_only = strcmp(argv[at + 1], "cases") == 0;
+        }
     }
     char cpu[3][8] = {"ref", "packed", "blas"};
     for (size_t i = 0; at == argc && i < HTH_ARRAY_LEN(cpu); i++)
