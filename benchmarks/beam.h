@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * beam.h: how long a beam search takes over a warm view, for `hearth bench gate` and
- * `hearth bench twin --case beam`.
+ * `hearth bench peers --case beam`.
  *
  * The caller gives the view (so that the program can time the very directory it runs on, and print
  * that directory's request counter) and a clock. Before anything is timed, some rows are compared

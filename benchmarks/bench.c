@@ -26,9 +26,9 @@ static const struct question questions[] = {
     {"expert", hth_bench_expert_main, "rows/s of one hosted expert beside the bare kernel"},
     {"gate", hth_bench_gate_main, "beam search over a warm directory"},
     {"kernels", hth_bench_kernels_main, "arithmetic alone beside the core's peak and PyTorch"},
+    {"peers", hth_bench_peers_main, "hivemind's own work, by hivemind and by hearth in turns"},
     {"profile", hth_bench_profile_main, "what this machine does, for simulations; also --profile"},
     {"step", hth_bench_step_main, "one mixture-of-experts layer: requests, bytes, time"},
-    {"twin", hth_bench_twin_main, "the work of hivemind's benchmarks, their figure beside ours"},
     {"tls", hth_bench_tls_main, "bytes/s of one stream, and what TLS costs"},
 };
 
@@ -41,7 +41,7 @@ static void print_usage(FILE *to)
         fprintf(to, "  %-10s %s\n", questions[i].name, questions[i].what);
     fputs("\nexamples:\n"
           "  hearth bench kernels --rows 8,512\n"
-          "  hearth bench twin --case A5 --json\n",
+          "  hearth bench peers --case A5 --json\n",
           to);
 }
 
@@ -74,6 +74,7 @@ static const struct argp_option options[] = {
     {"plain", KEY_PLAIN, NULL, 0, "Without TLS, to see what it costs", 1},
     {"wire", KEY_WIRE, "TYPE", 0, "Rows travel as fp32, bf16, fp16, int8 or auto: as in a run", 1},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure; the median counts", 1},
+    {"runs", 0, NULL, OPTION_ALIAS, NULL, 1},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s)", 1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
     {"seed", KEY_SEED, "N", 0, "Of weights and inputs", 1},
@@ -180,7 +181,7 @@ uint32_t hth_bench_threads(const struct hth_bench *b)
     return b->threads > 0 ? b->threads : hth_bench_cores();
 }
 
-static void cpu_model(char *out, size_t size)
+void hth_bench_cpu(char *out, size_t size)
 {
     char line[256];
     FILE *f = fopen("/proc/cpuinfo", "r");
@@ -204,7 +205,7 @@ static void say_machine(const struct hth_bench *b)
     struct hth_backend_info info[8];
     size_t count = hth_backend_list(info, HTH_ARRAY_LEN(info));
     const char *detail = ""; /* of a library; packed kernels say it all in their own name */
-    cpu_model(model, sizeof(model));
+    hth_bench_cpu(model, sizeof(model));
     for (size_t i = 0; i < count; i++) {
         if (strcmp(info[i].name, hth_backend_name(b->backend)) == 0 &&
             hth_backend_isa(b->backend)[0] == '\0')

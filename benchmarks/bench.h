@@ -74,6 +74,8 @@ void hth_bench_add(struct hth_bench_samples *s, double value);
 double hth_bench_median(const struct hth_bench_samples *s);
 double hth_bench_spread(const struct hth_bench_samples *s);
 
+/* The processor's name. */
+void hth_bench_cpu(char *out, size_t size);
 uint32_t hth_bench_cores(void);
 uint32_t hth_bench_threads(const struct hth_bench *b);
 /* Three significant decimals or so: figures carry no more. */
@@ -89,9 +91,9 @@ int hth_bench_allreduce_main(int argc, char **argv);
 int hth_bench_expert_main(int argc, char **argv);
 int hth_bench_gate_main(int argc, char **argv);
 int hth_bench_kernels_main(int argc, char **argv);
+int hth_bench_peers_main(int argc, char **argv);
 int hth_bench_profile_main(int argc, char **argv);
 int hth_bench_step_main(int argc, char **argv);
-int hth_bench_twin_main(int argc, char **argv);
 int hth_bench_tls_main(int argc, char **argv);
 
 #endif

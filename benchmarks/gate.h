@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.h: one figure of the beam search, for `bench gate` and `bench twin --case beam`. */
+/* gate.h: one figure of the beam search, for `bench gate` and `bench peers --case beam`. */
 #ifndef HTH_BENCHMARKS_GATE_H
 #define HTH_BENCHMARKS_GATE_H
 

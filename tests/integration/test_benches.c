@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* The n-th row that it printed; NULL past the last. */
 static json_t *row_of(struct proc *proc, size_t n)
@@ -119,55 +120,132 @@ static void test_expert(void **state)
     place_end(p);
 }
 
-static json_t *twin_row(struct proc *proc, size_t n, const char *name, const char *unit)
-{
-    json_t *row = row_of(proc, n);
+/* ---- peers ---------------------------------------------------------------------------------- */
 
-    assert_non_null(row);
-    text_is(row, "case", name);
-    text_is(row, "unit", unit);
-    assert_true(number(row, "value") > 0);
-    assert_true(number(row, "repeats") == 1);
-    (void)number(row, "spread");
-    return row;
+/* A python3 that makes environments by copying itself, whose pip does nothing, and whose peer
+ * answers 10, 20, 30 ...; FAKE says where it fails. It writes down each call. */
+static const char fake_python[] =
+    "#!/bin/sh\n"
+    "echo \"$FAKE: $*\" >>\"$FAKE_CALLS\"\n"
+    "case \"$1 $2\" in\n"
+    "'-m venv') [ \"$FAKE\" != no-venv ] && mkdir -p \"$3/bin\" && cp \"$0\" \"$3/bin/python3\"; "
+    "exit;;\n"
+    "'-m pip') [ \"$FAKE\" != no-pip ]; exit;;\n"
+    "esac\n"
+    "[ \"$FAKE\" != crash ] || exit 3\n"
+    "[ \"$FAKE\" != error ] || echo '{\"error\": \"RuntimeError: no port\"}'\n"
+    "echo '{\"peer\": \"fake 1.0\", \"with\": \"no PyTorch\", \"malloc\": \"none\"}'\n"
+    "n=0\n"
+    "while read -r go; do\n"
+    "    [ \"$FAKE\" != hang ] || sleep 600\n"
+    "    [ \"$FAKE\" != garbage ] || echo 12 of them\n"
+    "    n=$((n + 10)); echo \"{\\\"value\\\": $n}\"\n"
+    "done\n";
+
+/* The fake is the path's python3; its calls are in the file "calls". */
+static const char *fake_setup(struct place *p)
+{
+    const char *program = place_path(p, "python3");
+
+    place_write(p, "python3", fake_python, sizeof(fake_python) - 1);
+    assert_int_equal(chmod(program, 0700), 0);
+    setenv("PATH", place_text(p, "%s:/usr/bin:/bin", p->root), 1);
+    setenv("FAKE_CALLS", place_path(p, "calls"), 1);
+    setenv("FAKE", "good", 1);
+    return program;
 }
 
-static void test_twin(void **state)
+static struct proc *peers(struct place *p, const char *fake, const char *flag, const char *value)
+{
+    setenv("FAKE", fake, 1);
+    return START(p, fake, "bench", "peers", "--json", "--case", "beam", "--runs", "3", "--timeout",
+                 "30s", flag, value);
+}
+
+static size_t calls(struct place *p, const char *of)
+{
+    char *text = place_read(place_path(p, "calls"), NULL);
+    size_t count = 0;
+
+    for (const char *at = text; at != NULL && (at = strstr(at, of)) != NULL; at++)
+        count++;
+    free(text);
+    return count;
+}
+
+/* The environment is made once; one that was made of other versions is made again. */
+static void test_peers_row(void **state)
 {
     struct place *p = *state;
-    struct proc *proc = BENCH(p, "twin", "--case", "E-nop");
-    json_t *row = twin_row(proc, 0, "E-nop", "steps/s");
+    (void)fake_setup(p);
+    const char *folder = place_path(p, "venv");
+    struct proc *proc = peers(p, "good", "--venv", folder);
 
-    assert_true(number(row, "hivemind") == 1.63 && number(row, "aim") == 50);
-    is_ratio(row, "ratio", number(row, "value"), 1.63);
-    text_is(row, "wire", "fp32");
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "3.1 GB to download");
+    proc_must_say(proc, "peer: fake 1.0, no PyTorch, none");
+    json_t *row = row_of(proc, 0);
+    text_is(row, "case", "beam");
+    text_is(row, "unit", "ms");
+    text_is(row, "peer_version", "fake 1.0, no PyTorch, none");
+    assert_non_null(json_string_value(json_object_get(row, "cpu")));
+    assert_true(number(row, "peer") == 20 && number(row, "runs") == 3);
+    is_ratio(row, "ratio", 20, number(row, "ours")); /* less is better */
+    assert_true(number(row, "spread") > 0);
     json_decref(row);
-    proc = BENCH(p, "twin", "--case", "beam");
-    row = twin_row(proc, 0, "beam", "ms"); /* less is better */
-    is_ratio(row, "ratio", number(row, "hivemind"), number(row, "value"));
+    assert_null(row_of(proc, 1));
+
+    assert_int_equal(proc_wait(peers(p, "good", "--venv", folder)), 0);
+    assert_int_equal(calls(p, "-m venv"), 1);
+    assert_int_equal(calls(p, "-m pip"), 1);
+    place_write(p, "venv/made-of.txt", "others\n", 7);
+    assert_int_equal(proc_wait(peers(p, "good", "--venv", folder)), 0);
+    assert_int_equal(calls(p, "-m pip"), 2);
+    place_end(p);
+}
+
+/* Both sides of a layer's steps, where more is better. */
+static void test_peers_layer(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = BENCH(p, "peers", "--case", "e-nop", "--python", fake_setup(p));
+    json_t *row = row_of(proc, 0);
+
+    text_is(row, "case", "E-nop");
+    text_is(row, "unit", "steps/s");
+    assert_true(number(row, "peer") == 10 && number(row, "spread") == 0);
+    is_ratio(row, "ratio", number(row, "ours"), 10);
     json_decref(row);
     place_end(p);
 }
 
-/* The whole of case C, 16 averagers and their DHT, with small vectors. */
-static void test_twin_averagers(void **state)
+/* Each failure of the other side is an error that says what it was; nothing of it goes on. */
+static void test_peers_failures(void **state)
 {
+    static const struct {
+        const char *fake, *flag, *says;
+    } cases[] = {
+        {"no-venv", "--venv", "no virtual environment could be made"},
+        {"no-pip", "--venv", "pip could not install"},
+        {"crash", "--python", "hivemind's process ended without an answer"},
+        {"error", "--python", "hivemind says: RuntimeError: no port"},
+        {"garbage", "--python", "hivemind says: 12 of them"},
+        {"hang", "--python", "hivemind did not answer for 1 s"},
+    };
     struct place *p = *state;
-    struct proc *proc = BENCH(p, "twin", "--case", "C", "--floats", "5000");
-    json_t *row = twin_row(proc, 0, "C", "s");
+    const char *program = fake_setup(p);
 
-    assert_true(json_is_null(json_object_get(row, "hivemind")));
-    assert_true(json_is_null(json_object_get(row, "ratio")));
-    assert_true(json_is_null(json_object_get(row, "wire"))); /* no rows travel */
-    json_decref(row);
-    json_decref(twin_row(proc, 1, "C-waiting", "s/step"));
-    json_decref(twin_row(proc, 2, "C-begin", "s/step"));
-    json_decref(twin_row(proc, 3, "C-reduce", "s/step"));
-    row = twin_row(proc, 4, "C-steps", "of 80");
-    print_message("%g of 80 steps\n", number(row, "value"));
-    json_decref(row);
-    json_decref(twin_row(proc, 5, "C-processor", "s"));
-    assert_null(row_of(proc, 6));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        bool venv = strcmp(cases[i].flag, "--venv") == 0;
+        setenv("FAKE", cases[i].fake, 1);
+        bool hangs = strcmp(cases[i].fake, "hang") == 0;
+        struct proc *proc = START(p, cases[i].fake, "bench", "peers", "--case", "beam", "--timeout",
+                                  hangs ? "1s" : "30s", cases[i].flag,
+                                  venv ? place_path(p, cases[i].fake) : program);
+        assert_int_not_equal(proc_wait(proc), 0);
+        proc_must_say(proc, cases[i].says);
+        assert_null(row_of(proc, 0));
+    }
     place_end(p);
 }
 
@@ -176,8 +254,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_allreduce, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_expert, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_twin, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_twin_averagers, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_peers_row, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_peers_layer, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_peers_failures, place_setup, place_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

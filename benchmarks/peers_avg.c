@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twin_avg.c: twin case C: averagers that find each other through the DHT and average.
+ * peers_avg.c: hearth's side of case C: averagers that find each other through the DHT and average.
  *
  * 16 nodes on addresses of their own, each with its DHT node, loop and threads, in a 4 x 4 grid;
- * each goes five rounds in groups of four with 2,373,888 floats (three transformer layers of
- * hivemind's script, unless --floats says otherwise) in half precision. As there, the clock starts
- * when all are up and ends with the last step. A step counts when all four were averaged; when all
- * of them count, every node must hold the true mean.
+ * each goes five rounds in groups of four, its vector in half precision. The clock starts when all
+ * are up and ends with the last step. A step counts when all four were averaged; when all of them
+ * count, every node must hold the true mean.
  */
 #include "benchmarks/avg_node.h"
-#include "benchmarks/twin.h"
+#include "benchmarks/peers.h"
 #include "core/mem.h"
 #include "net/net.h"
 
@@ -20,6 +19,7 @@
 
 #define NODES   16
 #define ROUNDS  5
+#define GROUP   4
 #define UP_S    120
 #define ROUND_S 60
 
@@ -32,7 +32,6 @@ struct one {
     pthread_t thread;
     bool started;
     uint32_t done, good;
-    double wait_s, match_s, reduce_s;
 };
 
 struct swarm {
@@ -45,25 +44,15 @@ struct swarm {
     uint32_t up, ended, failed; /* nodes */
     enum hth_err err;
     int64_t begin_us, end_us;
-    double begin_cpu_s, end_cpu_s; /* processor time of the process */
 };
 
 /* ---- one node's thread ---------------------------------------------------------------------- */
-
-static double cpu_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void count(struct swarm *s, uint32_t *counter)
 {
     pthread_mutex_lock(&s->lock);
     (*counter)++;
     s->end_us = hth_bench_now_us(NULL);
-    s->end_cpu_s = cpu_s();
     pthread_cond_broadcast(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
@@ -89,10 +78,7 @@ static void on_sweep(void *arg, const struct hth_avg_result *r)
 {
     struct one *o = arg;
 
-    o->good += r->err == HTH_OK && r->members == 4 && r->drops == 0 && r->weight_fraction == 1;
-    o->wait_s += (double)r->wait_us / 1e6;
-    o->match_s += (double)r->match_us / 1e6;
-    o->reduce_s += (double)r->reduce_us / 1e6;
+    o->good += r->err == HTH_OK && r->members == GROUP && r->drops == 0 && r->weight_fraction == 1;
     if (++o->done < ROUNDS)
         step(o);
     else
@@ -163,11 +149,11 @@ static enum hth_err swarm_start(struct swarm *s)
         struct one *o = &s->one[i];
         o->swarm = s;
         o->opts = (struct hth_avg_node_opts){
-            .network = "twin-c",
+            .network = "peers-c",
             .addr = {.family = 4, .ip = {127, 90, x, y}},
             .threads = 1,
             .population = NODES,
-            .shape = {.dims = 2, .size = {4, 4}},
+            .shape = {.dims = 2, .size = {GROUP, GROUP}},
             .rank = i,
             .count = s->floats,
             .format = HTH_QUANT_F16,
@@ -230,74 +216,61 @@ static enum hth_err deviation(const struct swarm *s, double *out)
     return err;
 }
 
-struct figures {
-    struct hth_bench_samples seconds, wait, match, reduce, steps, cpu;
+/* ---- the case ------------------------------------------------------------------------------- */
+
+struct side {
+    const struct hth_bench *bench;
+    size_t floats;
 };
 
-static enum hth_err measure(const struct hth_bench *b, size_t floats, struct figures *f)
+/* The nodes of a run are new ones; so they are not yet here. */
+static enum hth_err averagers_open(struct hth_bench *b, const struct hth_bench_peers_case *c,
+                                   void **state)
 {
+    struct side *side = hth_new(struct side);
+    const size_t width = c->width;
+    HTH_ASSERT(c->nodes == NODES && c->rounds == ROUNDS && c->group == GROUP);
+    side->bench = b;
+    side->floats = 3 * (12 * width * width + 19 * width);
+    *state = side;
+    return HTH_OK;
+}
+
+static enum hth_err averagers_run(void *state, struct hth_bench_peers_run *out)
+{
+    const struct side *side = state;
     struct swarm *s = hth_new(struct swarm);
-    double wait = 0, match = 0, reduce = 0, good = 0, off = 0;
+    double off = 0;
     enum hth_err err;
 
-    s->bench = b;
-    s->floats = floats;
+    s->bench = side->bench;
+    s->floats = side->floats;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     HTH_GOTO(out, swarm_start(s));
     s->begin_us = hth_bench_now_us(NULL);
-    s->begin_cpu_s = cpu_s();
     for (uint32_t i = 0; i < NODES; i++)
         hth_post(s->one[i].node.env, step, &s->one[i]);
     HTH_GOTO(out, wait_for(s, &s->ended, ROUNDS * ROUND_S));
-    for (uint32_t i = 0; i < NODES; i++) {
-        wait += s->one[i].wait_s / (NODES * ROUNDS);
-        match += s->one[i].match_s / (NODES * ROUNDS);
-        reduce += s->one[i].reduce_s / (NODES * ROUNDS);
-        good += s->one[i].good;
-    }
+    for (uint32_t i = 0; i < NODES; i++)
+        out->good += s->one[i].good;
     HTH_GOTO(out, deviation(s, &off));
-    /* Where a step failed (the row C-steps says so) the mean can't be that of all. */
-    if (good == NODES * ROUNDS && off > 2e-3) {
+    /* Where a step failed the mean can't be that of all. */
+    if (out->good == NODES * ROUNDS && off > 2e-3) {
         hth_cli_say_error("case C: off the true mean by %.3g of the largest value", off);
         err = HTH_E_BUG;
         goto out;
     }
-    hth_bench_add(&f->seconds, (double)(s->end_us - s->begin_us) / 1e6);
-    hth_bench_add(&f->wait, wait);
-    hth_bench_add(&f->match, match);
-    hth_bench_add(&f->reduce, reduce);
-    hth_bench_add(&f->steps, good);
-    hth_bench_add(&f->cpu, s->end_cpu_s - s->begin_cpu_s);
+    out->value = (double)(s->end_us - s->begin_us) / 1e6;
 out:
     swarm_stop(s);
     return err;
 }
 
-static void emit(struct hth_bench *b, const char *variant, const char *unit,
-                 const struct hth_bench_samples *samples)
+static void averagers_close(void *state)
 {
-    const struct hth_bench_twin_case c = {.name = "C", .unit = unit};
-
-    hth_bench_twin_emit(b, &c, variant, samples);
+    hth_free(state);
 }
 
-enum hth_err hth_bench_twin_averagers(struct hth_bench *b, const struct hth_bench_twin_case *c)
-{
-    struct figures *f = hth_new(struct figures);
-    enum hth_err err = HTH_OK;
-
-    hth_bench_begin(&f->seconds);
-    while (err == HTH_OK && hth_bench_more(b, &f->seconds, 3))
-        err = measure(b, c->floats, f);
-    if (err == HTH_OK) {
-        hth_bench_twin_emit(b, c, NULL, &f->seconds);
-        emit(b, "waiting", "s/step", &f->wait); /* for group mates, the DHT included */
-        emit(b, "begin", "s/step", &f->match);  /* of that: after the last mate had come */
-        emit(b, "reduce", "s/step", &f->reduce);
-        emit(b, "steps", "of 80", &f->steps);
-        emit(b, "processor", "s", &f->cpu); /* of all, while the steps are under way */
-    }
-    hth_free(f);
-    return err;
-}
+const struct hth_bench_peers_side hth_bench_peers_averagers = {averagers_open, averagers_run,
+                                                               averagers_close};

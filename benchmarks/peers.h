@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peers.h: the cases of `hearth bench peers`: the same work done by hearth and by hivemind, on the
+ * same machine, in turns. docs/benchmarks.md says what each case does.
+ */
+#ifndef HTH_BENCHMARKS_PEERS_H
+#define HTH_BENCHMARKS_PEERS_H
+
+#include "benchmarks/bench.h"
+
+struct hth_bench_peers_case;
+
+/* One run's figure, in the case's unit. */
+struct hth_bench_peers_run {
+    double value;
+    uint32_t good; /* C: steps that succeeded */
+};
+
+/* One side of a case. */
+struct hth_bench_peers_side {
+    /* Starts what the runs need, compares results with an independent computation, warms up. */
+    enum hth_err (*open)(struct hth_bench *b, const struct hth_bench_peers_case *c, void **state);
+    enum hth_err (*run)(void *state, struct hth_bench_peers_run *out);
+    void (*close)(void *state); /* NULL is fine */
+};
+
+struct hth_bench_peers_case {
+    const char *name, *unit;
+    bool less_is_better;
+    const struct hth_bench_peers_side *ours;
+    const char *module; /* of benchmarks/peers: the other side */
+    const char *kind;   /* of the experts */
+    /* A: closed loops of clients */
+    uint32_t d, experts, clients, batches, rows;
+    bool backward;
+    uint32_t handlers; /* processes of each server of hivemind that take requests */
+    /* E: timed steps of a layer; beam: timed searches */
+    uint32_t hosts, k, steps;
+    /* C: each node's numbers are three transformer layers of this width */
+    uint32_t nodes, width, group, rounds;
+};
+
+extern const struct hth_bench_peers_side hth_bench_peers_calls, hth_bench_peers_layer,
+    hth_bench_peers_beam;
+extern const struct hth_bench_peers_side hth_bench_peers_averagers; /* needs OpenDHT */
+
+/* ---- the other side ------------------------------------------------------------------------- */
+
+/* Where hivemind is. All may be NULL or false. */
+struct hth_bench_peers_python {
+    const char *program; /* a Python that has it: nothing is made */
+    const char *folder;  /* of the virtual environment; NULL: in the user's cache */
+    bool system_torch;   /* PyTorch is Debian's, not PyPI's */
+};
+
+/* The Python program to run (heap string), from an environment that is made if it isn't there. On
+ * an error says why and what to do. Errors: E_IO. */
+enum hth_err hth_bench_peers_python(const struct hth_bench_peers_python *opts,
+                                    char **program) HTH_MUST;
+
+/* What a run of the other side needs. */
+struct hth_bench_peers_opts {
+    struct hth_bench *bench;
+    char *python;
+    int64_t limit_us; /* of each answer */
+    char *version;    /* set by each case that was opened: "hivemind 1.1.12, PyTorch ..." */
+};
+
+struct hth_bench_peers_peer;
+
+/* Starts hivemind's side of a case and waits until it is verified and warm. On an error says why.
+ * Errors: E_CLOSED, E_TIMEOUT, E_MALFORMED. */
+enum hth_err hth_bench_peers_peer_open(struct hth_bench_peers_opts *opts,
+                                       const struct hth_bench_peers_case *c,
+                                       struct hth_bench_peers_peer **out) HTH_MUST;
+enum hth_err hth_bench_peers_peer_run(struct hth_bench_peers_peer *p,
+                                      struct hth_bench_peers_run *out) HTH_MUST;
+/* NULL is fine. */
+void hth_bench_peers_peer_close(struct hth_bench_peers_peer *p);
+
+/* ---- figures -------------------------------------------------------------------------------- */
+
+/* Runs in turns: ours[i] and peer[i] come one after the other. */
+struct hth_bench_peers_pairs {
+    double ours[HTH_BENCH_REPEATS_MAX], peer[HTH_BENCH_REPEATS_MAX];
+    uint32_t count;
+};
+
+struct hth_bench_peers_figure {
+    double ours, peer; /* medians */
+    double ratio;      /* of the medians; above 1: hearth is better */
+    double spread;     /* (largest - smallest) / median of the pairs' ratios */
+};
+
+struct hth_bench_peers_figure hth_bench_peers_figure(const struct hth_bench_peers_pairs *p,
+                                                     bool less_is_better);
+
+#endif
