@@ -103,6 +103,23 @@ static void test_a_long_line_is_cut(void **state)
     assert_non_null(strstr(c.text + 2000, "\"}\n")); /* still a JSON object */
 }
 
+/* One observation in each bucket, at its bound, which belongs to it. */
+static void test_a_quantile_is_the_bound_of_its_bucket(void **state)
+{
+    static const struct {
+        double q, bound;
+    } cases[] = {{0.25, 1}, {0.26, 2}, {0.5, 2}, {0.51, 4}, {0.75, 4}, {0.76, 8}, {1, 8}};
+    (void)state;
+    struct hth_metrics *m = hth_metrics_new();
+    struct hth_metric *wait = hth_histogram(m, "hearth_wait_seconds", "waits", 1);
+    assert_true(hth_metric_quantile(wait, 0.5) == 0);
+    for (double value = 1; value <= 8; value *= 2)
+        hth_metric_observe(wait, value);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        assert_close(hth_metric_quantile(wait, cases[i].q), cases[i].bound, 0, 0);
+    hth_metrics_free(m);
+}
+
 static void test_metrics_export(void **state)
 {
     (void)state;
@@ -167,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_json_lines_are_escaped),
         cmocka_unit_test(test_repeats_are_counted),
         cmocka_unit_test(test_a_long_line_is_cut),
+        cmocka_unit_test(test_a_quantile_is_the_bound_of_its_bucket),
         cmocka_unit_test(test_metrics_export),
         cmocka_unit_test(test_many_metrics),
     };

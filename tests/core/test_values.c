@@ -6,6 +6,7 @@
 #include "core/budget.h"
 #include "core/bytes.h"
 #include "core/counter.h"
+#include "core/env.h"
 #include "core/ident.h"
 #include "core/limits.h"
 #include "core/mem.h"
@@ -217,6 +218,78 @@ static void test_try_allocations_can_fail(void **state)
     assert_null(hth_try_aligned(SIZE_MAX));
 }
 
+/* A freed block is kept for its next use, however many came and went: fresh pages of this size are
+ * zeros from the kernel. Not where sanitizers look for uses after a free. */
+static void test_a_block_is_kept_each_time(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+    const size_t bytes = 48u << 20;
+    for (uint8_t round = 0; round < 3 * (HTH_BLOCKS_BYTES_MAX / bytes); round++) {
+        uint8_t *p = hth_try_block(bytes);
+        assert_non_null(p);
+        if (round > 0)
+            assert_int_equal(p[bytes / 2], round);
+        p[bytes / 2] = round + 1;
+        hth_block_free(p, bytes);
+    }
+}
+
+/* A file as an environment shows it: so long, and what a read gives of it. */
+static struct {
+    uint64_t size;
+    size_t readable;
+    enum hth_err err;
+} file;
+
+static enum hth_err file_size(struct hth_env *env, const char *path, uint64_t *size)
+{
+    (void)env;
+    (void)path;
+    *size = file.size;
+    return HTH_OK;
+}
+
+static enum hth_err file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                               size_t len, size_t *got)
+{
+    (void)env;
+    (void)path;
+    assert_int_equal(offset, 0);
+    *got = HTH_MIN(len, file.readable);
+    memset(buf, 'x', *got);
+    return file.err;
+}
+
+static void test_a_file_is_read_whole_or_not(void **state)
+{
+    static const struct {
+        uint64_t size;
+        size_t readable;
+        enum hth_err err, want;
+    } cases[] = {
+        {10, 10, HTH_OK, HTH_OK},          {0, 0, HTH_OK, HTH_OK},
+        {11, 11, HTH_OK, HTH_E_TOO_LARGE}, {10, 9, HTH_OK, HTH_E_IO}, /* it shrank meanwhile */
+        {10, 0, HTH_OK, HTH_E_IO},         {10, 10, HTH_E_PERMISSION, HTH_E_PERMISSION},
+    };
+    static const struct hth_env_ops ops = {.file_size = file_size, .file_pread = file_pread};
+    struct hth_env env = {.ops = &ops};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_blob *blob;
+        file.size = cases[i].size;
+        file.readable = cases[i].readable;
+        file.err = cases[i].err;
+        assert_err(cases[i].want, hth_file_read(&env, "file", 10, &blob));
+        assert_true((blob != NULL) == (cases[i].want == HTH_OK));
+        if (blob != NULL)
+            assert_int_equal(blob->size, cases[i].size);
+        hth_blob_unref(blob);
+    }
+}
+
 /* Blocks of every class, kept and fresh ones, are aligned, writable to their end and never handed
  * out twice; more than the limit is given back instead of kept. */
 static void test_blocks_come_and_go(void **state)
@@ -405,6 +478,8 @@ int main(void)
         cmocka_unit_test(test_hoards),
         cmocka_unit_test(test_hoards_do_not_grow),
         cmocka_unit_test(test_hoards_take_back),
+        cmocka_unit_test(test_a_block_is_kept_each_time),
+        cmocka_unit_test(test_a_file_is_read_whole_or_not),
         cmocka_unit_test(test_blocks_come_and_go),
         cmocka_unit_test(test_try_allocations_can_fail),
         cmocka_unit_test(test_kth_against_a_sort),
