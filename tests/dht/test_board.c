@@ -273,6 +273,28 @@ static void skewed_clocks(void **state)
     setup(NULL);
 }
 
+/* The DHT loses the first put; the note does not wait for its next renewal, minutes later. */
+static void a_put_that_failed_is_repeated_within_seconds(void **state)
+{
+    struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
+    struct hth_note_stats s;
+    (void)state;
+    params.lost_put = 1;
+    setup_skewed(0, &params);
+    start_board(NULL);
+    start_note(6, 600 * S);
+    hth_world_run_for(fx.world, params.get_timeout_us + S);
+    hth_note_stats(fx.note, &s);
+    assert_int_equal(s.put_errors, 1);
+    assert_int_equal(fx.reader.last, -1);
+    params.lost_put = 0;
+    hth_world_set_dht(fx.world, &params);
+    hth_world_run_for(fx.world, 5 * S);
+    assert_int_equal(fx.reader.last, 6);
+    teardown(NULL);
+    setup(NULL);
+}
+
 /* The bytes of a record by the host, as of now. */
 static size_t seal_as(uint32_t life_ms, uint8_t flags, uint8_t part, uint64_t seq, uint8_t value,
                       uint8_t *out)
@@ -351,6 +373,22 @@ static void the_newest_record_says_when_it_ends(void **state)
     hth_world_run_for(fx.world, 1);
     assert_int_equal(fx.reader.last, -1);
     assert_int_equal(fx.reader.gone, 2);
+}
+
+/* A renewal takes the place of the record that it renews. */
+static void renewals_take_no_more_room(void **state)
+{
+    struct hth_board_stats s;
+    (void)state;
+    start_board(NULL);
+    renew(60000, 100, 1);
+    hth_board_stats(fx.reader.board, &s);
+    size_t bytes = s.bytes;
+    for (uint64_t seq = 101; seq < 200; seq++)
+        renew(60000, seq, (uint8_t)(seq % 3));
+    hth_board_stats(fx.reader.board, &s);
+    assert_int_equal(s.live, 1);
+    assert_int_equal(s.bytes, bytes);
 }
 
 static void replays_and_older_sequences_are_ignored(void **state)
@@ -597,6 +635,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_goodbye_before_the_first_record, setup, teardown),
         cmocka_unit_test_setup_teardown(a_goodbye_is_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(the_newest_record_says_when_it_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(renewals_take_no_more_room, setup, teardown),
+        cmocka_unit_test_teardown(a_put_that_failed_is_repeated_within_seconds, teardown),
         cmocka_unit_test_teardown(skewed_clocks, teardown),
         cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_ignored, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unwatched_board_only_judges, setup, teardown),

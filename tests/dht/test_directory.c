@@ -272,6 +272,10 @@ static void found_in_a_second_and_forgotten_after_its_life(void **state)
     uint64_t generation = hth_directory_generation(fx.dir, fx.layer);
     hth_world_run_for(fx.world, 300 * S);
     assert_int_equal(hth_directory_generation(fx.dir, fx.layer), generation);
+    /* What is left of its life is that of the newest record. */
+    assert_true(hth_directory_host_find(fx.dir, &fx.host[0].id, &st));
+    assert_in_range(st.left_us, 60 * S - st.age_us - S, 60 * S - st.age_us + S);
+    assert_in_range(st.age_us, 0, 21 * S);
     /* Its power fails: 60 s after its last record at most, it is gone. */
     halt_host(NULL, &fx.host[0]);
     fx.host[0].silent = true;
