@@ -246,6 +246,32 @@ static void no_crumbs_into_a_full_window(void **state)
     pair_clear(&p);
 }
 
+/* The window opens at the reader, and the sender hears of it one way later. */
+static void a_full_window_opens_a_round_trip_later(void **state)
+{
+    (void)state;
+    struct hth_world_opts opts = calm(30000, 0);
+    opts.window_bytes = 2 * opts.segment_bytes;
+    struct pair p;
+    pair_init(&p, 1, &opts);
+    pair_dial(&p);
+    hth_world_run_for(p.w, HTH_US_PER_S);
+    p.eb.sleepy = true;
+    write_pattern(&p.ea, 0, 2 * opts.window_bytes);
+    hth_world_run_for(p.w, HTH_US_PER_S);
+    p.eb.sleepy = false;
+    int64_t read_us = hth_world_now_us(p.w);
+    for (int i = 0; i < 2; i++)
+        end_readable(p.eb.stream, &p.eb);
+    assert_int_equal(p.eb.bytes_len, opts.window_bytes);
+    hth_world_run_for(p.w, 59999);
+    assert_int_equal(p.eb.bytes_len, opts.window_bytes);
+    hth_world_run_for(p.w, HTH_US_PER_S);
+    assert_pattern(&p.eb, 2 * opts.window_bytes);
+    assert_int_equal(p.eb.last_us, read_us + 60000);
+    pair_clear(&p);
+}
+
 static void narrow_receiver_and_sharing(void **state)
 {
     (void)state;
@@ -693,6 +719,7 @@ int main(void)
         cmocka_unit_test(times_have_their_closed_form),
         cmocka_unit_test(lost_packets_stall),
         cmocka_unit_test(no_crumbs_into_a_full_window),
+        cmocka_unit_test(a_full_window_opens_a_round_trip_later),
         cmocka_unit_test(narrow_receiver_and_sharing),
         cmocka_unit_test(streams_take_turns),
         cmocka_unit_test(short_reads_and_writes_lose_nothing),
