@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a run file's words to the options of the modules: each number where it belongs, in the unit
+ * that is used there. */
+#include "cli/config.h"
+#include "support/test.h"
+
+static struct hth_runfile *parse(const char *text)
+{
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    if (hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), &run, error) != HTH_OK)
+        fail_msg("%s", error);
+    return run;
+}
+
+static const char LM[] =
+    "run: b\nseed: 7\n"
+    "model: {kind: lm, dim: 96, layers: 3, heads: 6, context: 32, grid: [2, 3, 5], top_k: 3,"
+    " expert: transformer, balance: 0.5, noise: 0.25}\n"
+    "data: {kind: text, path: /tmp/x, shuffle_rows: 10}\n"
+    "train: {k_min: 2}\n"
+    "optimizer: {kind: sgd, rate: 0.5, momentum: 0.75, schedule: linear, warmup: 3, total: 50,"
+    " clip: 2, weight_decay: 0.125}\n"
+    "experts: {optimizer: {kind: lamb, rate: 0.25, trust_max: 10, clip: 4}, step_rows: 33,"
+    " step_age_s: 2.5, batch_rows_max: 77, norm_max: 8}\n";
+
+static void the_server_gets_rows_and_microseconds(void **state)
+{
+    struct hth_runfile *run = parse(LM);
+    struct hth_server_opts o;
+    (void)state;
+    hth_config_server(run, &o);
+    assert_int_equal(o.step_rows, 33);
+    assert_int_equal(o.step_age_us, 2500000);
+    assert_int_equal(o.batch_rows_max, 77);
+    assert_true(o.grad_norm_max == 8);
+    assert_int_equal(o.microbatch_rows_max, HTH_MICRO_BATCH_MAX * 32); /* blocks of 32 rows */
+    hth_runfile_free(run);
+}
+
+static void trunk_and_experts_have_optimisers_of_their_own(void **state)
+{
+    struct hth_runfile *run = parse(LM);
+    struct hth_train_optim trunk;
+    struct hth_expert_opts expert;
+    (void)state;
+    hth_config_optim(&run->optimizer, &trunk);
+    assert_int_equal(trunk.optim.kind, HTH_OPTIM_SGD);
+    assert_true(trunk.optim.momentum == 0.75f && trunk.optim.weight_decay == 0.125f);
+    assert_int_equal(trunk.schedule.kind, HTH_SCHEDULE_LINEAR);
+    assert_true(trunk.schedule.lr == 0.5f && trunk.clip_norm == 2);
+    assert_close(trunk.schedule.lr_final, 0.5 * 0.05, 1e-6, 0);
+    assert_int_equal(trunk.schedule.warmup_steps, 3);
+    assert_int_equal(trunk.schedule.total_steps, 50);
+    hth_config_expert(run, &expert);
+    assert_string_equal(expert.kind, "transformer");
+    assert_int_equal(expert.optim.kind, HTH_OPTIM_LAMB);
+    assert_true(expert.optim.trust_max == 10 && expert.schedule.lr == 0.25f);
+    assert_int_equal(expert.schedule.kind, HTH_SCHEDULE_CONSTANT);
+    assert_int_equal(expert.schedule.total_steps, 0); /* a constant rate has no end */
+    assert_true(expert.clip_norm == 4);
+    assert_int_equal(expert.shape.d, 96);
+    assert_int_equal(expert.shape.heads, 6);
+    assert_int_equal(expert.shape.block_rows, 32);
+    assert_int_equal(expert.run_seed, 7);
+    hth_runfile_free(run);
+}
+
+static void the_model_is_that_of_the_run_file(void **state)
+{
+    struct hth_runfile *run = parse(LM);
+    struct hth_model_opts o;
+    struct hth_grid grid;
+    (void)state;
+    hth_config_model(run, &o);
+    assert_int_equal(o.kind, HTH_MODEL_LM);
+    assert_int_equal(o.d, 96);
+    assert_int_equal(o.layers, 3);
+    assert_int_equal(o.heads, 6);
+    assert_int_equal(o.seq_len, 32);
+    assert_int_equal(o.classes, 256);
+    assert_int_equal(o.grid_ndim, 3);
+    assert_int_equal(o.grid_dim[2], 5);
+    assert_int_equal(o.top_k, 3);
+    assert_int_equal(o.k_min, 2);
+    assert_true(o.balance == 0.5f && o.noise_std == 0.25f);
+    assert_int_equal(o.seed, 7);
+    assert_ok(hth_config_grid(run, 2, &grid));
+    assert_string_equal(grid.name, "ffn2");
+    assert_int_equal(hth_grid_size(&grid), 30);
+    struct hth_layer_shape shape = hth_config_shape(run);
+    assert_string_equal(shape.kind, "transformer");
+    assert_int_equal(shape.d, 96);
+    assert_int_equal(shape.block_rows, 32);
+    hth_runfile_free(run);
+    run = parse("run: a\nmodel: {expert: ffn}\n");
+    hth_config_model(run, &o);
+    assert_int_equal(o.kind, HTH_MODEL_CLASSIFIER);
+    assert_int_equal(o.features, 784);
+    assert_int_equal(o.classes, 10);
+    assert_int_equal(o.seq_len, 1);
+    assert_int_equal(o.grid_dim[2], 1);
+    assert_int_equal(hth_config_shape(run).block_rows, 1);
+    hth_runfile_free(run);
+}
+
+/* Nothing of the test set is trained on, and the test set is the same for all trainers. */
+static void training_and_test_data_are_apart(void **state)
+{
+    static const char *const texts[] = {LM, "run: a\ndata: {path: /tmp/f, shuffle_rows: 9}\n"};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(texts); i++) {
+        struct hth_runfile *run = parse(texts[i]);
+        struct hth_config_data paths;
+        struct hth_data_opts train, test;
+        hth_config_data(run, 3, &paths, &train, &test);
+        assert_int_equal(train.kind, i == 0 ? HTH_DATA_TEXT : HTH_DATA_IMAGES);
+        assert_int_equal(test.kind, train.kind);
+        assert_int_equal(train.peer, 3);
+        assert_int_equal(test.peer, 0);
+        assert_int_equal(train.shuffle_rows, i == 0 ? 10 : 9);
+        assert_int_equal(test.shuffle_rows, 0);
+        if (i == 0) {
+            assert_string_equal(train.text, "/tmp/x");
+            assert_string_equal(test.text, "/tmp/x");
+            assert_true(train.begin == 0 && train.end == 0.95);
+            assert_true(test.begin == train.end && test.end == 1);
+            assert_int_equal(train.seq_len, 32);
+        } else {
+            assert_string_equal(train.images, "/tmp/f/train-images-idx3-ubyte.gz");
+            assert_string_equal(train.labels, "/tmp/f/train-labels-idx1-ubyte.gz");
+            assert_string_equal(test.images, "/tmp/f/t10k-images-idx3-ubyte.gz");
+            assert_string_equal(test.labels, "/tmp/f/t10k-labels-idx1-ubyte.gz");
+        }
+        hth_config_data_clear(&paths);
+        hth_runfile_free(run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_server_gets_rows_and_microseconds),
+        cmocka_unit_test(trunk_and_experts_have_optimisers_of_their_own),
+        cmocka_unit_test(the_model_is_that_of_the_run_file),
+        cmocka_unit_test(training_and_test_data_are_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
