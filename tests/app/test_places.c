@@ -81,7 +81,7 @@ static void put_file(const char *name)
 }
 
 /* Node 0 is the host itself, 1 another one. */
-static void serve(int who, const uint32_t *index, size_t count)
+static void serve_busy(int who, const uint32_t *index, size_t count, uint32_t queue_ms)
 {
     struct hth_node *node = who == 0 ? fx.node : fx.other;
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
@@ -90,10 +90,16 @@ static void serve(int who, const uint32_t *index, size_t count)
     opts.role = HTH_ROLE_HOST;
     opts.info.addr_count = 1;
     opts.info.addr[0] = hth_node_addr(node, PORT);
+    opts.info.queue_ms = queue_ms;
     memcpy(opts.info.version, "0.1.0", 6);
     assert_ok(hth_announcer_new(hth_node_env(node), hth_node_dht(node), &opts, &fx.ann[who]));
     assert_ok(hth_announcer_set_layer(fx.ann[who], &fx.grid, &FFN, &list));
     hth_world_run_for(fx.world, 5 * S);
+}
+
+static void serve(int who, const uint32_t *index, size_t count)
+{
+    serve_busy(who, index, count, 0);
 }
 
 static size_t choose(uint32_t want, uint32_t *out)
@@ -170,6 +176,27 @@ static void test_own_records_of_before_a_crash(void **state)
         all[i] = i;
     serve(1, all, 16);
     assert_int_equal(choose(3, out), 0);
+}
+
+/* Its own old record does not hide another host's, whichever of the two a caller would prefer. */
+static void test_a_place_of_both_is_left_to_the_other(void **state)
+{
+    uint32_t out[16];
+    const uint32_t mine[] = {3, 7}, theirs[] = {7, 8};
+    (void)state;
+    for (uint32_t busy = 0; busy < 2; busy++) {
+        serve_busy(0, mine, 2, 100 * busy);
+        serve_busy(1, theirs, 2, 100 * (1 - busy));
+        assert_int_equal(choose(1, out), 1);
+        assert_int_equal(out[0], 3);
+        assert_int_equal(choose(16, out), 14);
+        assert_false(has(out, 14, 7) || has(out, 14, 8));
+        for (int who = 0; who < 2; who++) {
+            hth_announcer_free(fx.ann[who]);
+            fx.ann[who] = NULL;
+        }
+        hth_world_run_for(fx.world, 70 * S);
+    }
 }
 
 /* ---- claims -------------------------------------------------------------------------------- */
@@ -313,6 +340,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_checkpoints_come_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_another_serves_is_left_to_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_own_records_of_before_a_crash, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_place_of_both_is_left_to_the_other, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_a_claim_is_in_the_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_is_not_there_is_not_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_is_there_is_believed, set_up, tear_down),

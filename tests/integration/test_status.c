@@ -2,6 +2,8 @@
 /* What `hearth status` and a host's status page say of a swarm, and how each way of not reaching
  * one is named. */
 #define _XOPEN_SOURCE 700
+#include "core/bytes.h"
+#include "core/rng.h"
 #include "integration/toy.h"
 #include "kernels/backend.h"
 
@@ -10,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- the page ------------------------------------------------------------------------------ */
@@ -400,6 +403,27 @@ static void test_no_name_given(void **state)
     place_end(p);
 }
 
+/* The addresses of an earlier run are a help, not a condition: nobody is there any more, and the
+ * node is the first of its run. */
+static void test_an_old_peer_cache_stops_nobody(void **state)
+{
+    struct place *p = *state;
+    char text[256], hex[17];
+    uint8_t sum[8];
+    int len = snprintf(text, sizeof(text), "hearth-peers 1 1\n%s %064d 1700000000000000\n",
+                       place_addr(p), 7);
+    hth_store_u64le(sum, hth_hash64(text, (size_t)len, 1));
+    hth_hex(sum, sizeof(sum), hex);
+    len += snprintf(text + len, sizeof(text) - (size_t)len, "end %s\n", hex);
+    assert_int_equal(mkdir(place_path(p, "node"), 0700), 0);
+    place_write(p, "node/peers", text, (size_t)len);
+    struct proc *node = START(p, "node", "node", "--network", "toy", "--listen", place_addr(p),
+                              "--dir", place_path(p, "node"));
+    proc_wait_text(node, "the first of this run here");
+    assert_false(proc_said(node, "is ignored"));
+    place_end(p);
+}
+
 static void test_udp_closed(void **state)
 {
     struct place *p = *state;
@@ -430,6 +454,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_an_old_peer_cache_stops_nobody, place_setup,
+                                        place_teardown),
         cmocka_unit_test_setup_teardown(test_udp_closed, place_setup, place_teardown),
     };
     return PLACE_RUN_AT_ONCE(tests);

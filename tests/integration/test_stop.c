@@ -141,6 +141,23 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
     place_end(p);
 }
 
+/* As many in each layer as far as it divides, and the rest in the last. */
+static void test_places_are_dealt_out_to_all_layers(void **state)
+{
+    static const char text[] = "run: deep\nmodel: {dim: 32, layers: 2, grid: [2, 4], top_k: 2}\n";
+    struct place *p = *state;
+    const char *addr = place_addr(p);
+    place_write(p, "deep.yaml", text, strlen(text));
+    struct proc *host = START(p, "host", "serve", "--run", place_path(p, "deep.yaml"), "--listen",
+                              addr, "--dir", place_path(p, "host"), "--experts", "5");
+    proc_wait_text(host, "serving 5 experts");
+    struct proc *s = START(p, "status", "status", "--join", addr, "--network", "deep");
+    assert_int_equal(proc_wait(s), 0);
+    proc_must_say(s, "25%");
+    proc_must_say(s, "38%"); /* 3 of 8 */
+    place_end(p);
+}
+
 /* A host that stands still claims its places for a minute, as a stranger's record would: who looks
  * for places asks it, has no answer, and takes them. One that is there keeps its own. */
 static void test_places_of_a_host_that_stands_still(void **state)
@@ -178,6 +195,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_waiting_trainer_is_interrupted, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_places_are_dealt_out_to_all_layers, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_places_of_a_host_that_stands_still, place_setup,
                                         place_teardown),
