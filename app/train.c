@@ -379,6 +379,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
     opts.wire = hth_runfile_wire(t->run);
     opts.local = t->flags.local;
+    opts.without_experts = t->flags.without_experts;
     opts.local_step_rows = t->run->experts.step_rows;
     opts.on = (struct hth_train_callbacks){.on_update = on_update,
                                            .on_eval = on_eval,

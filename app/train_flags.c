@@ -10,7 +10,7 @@
 
 enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
 enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
-enum { KEY_RESUME = 0x3100, KEY_PEER_SEED };
+enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
@@ -19,6 +19,8 @@ static const struct argp_option options[] = {
     {"rows", KEY_ROWS, "N", 0, "Samples of a micro-batch, instead of train.rows", 0},
     {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
     {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
+    {"without-experts", KEY_WITHOUT_EXPERTS, NULL, 0,
+     "With --local: no experts at all, only the trunk: the control that shows what they add", 0},
     {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
     {"averaging", KEY_AVERAGING, "MODE", 0, "local, batch or off, instead of averaging.mode", 0},
     {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
@@ -60,6 +62,21 @@ static void refuse_shared(const struct hth_train_flags *t, const struct argp_sta
                        flags[i].flag);
 }
 
+static void refuse_contradictions(const struct hth_train_flags *t, const struct argp_state *state)
+{
+    if (t->run_path == NULL)
+        argp_error(state, "--run FILE is required");
+    if (t->local)
+        refuse_shared(t, state);
+    if (t->without_experts && !t->local)
+        argp_error(state, "--without-experts trains the trunk alone, which no swarm has use for: "
+                          "give --local, too");
+    if (t->client && t->net.announce != NULL)
+        argp_error(state, "--client says that there is no address; --announce gives one");
+    if (t->client && t->up_mbit > 0)
+        argp_error(state, "--up decides this machine's part of an average; a --client has none");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_train_flags *t = state->input;
@@ -90,6 +107,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_LOCAL:
         t->local = true;
         break;
+    case KEY_WITHOUT_EXPERTS:
+        t->without_experts = true;
+        break;
     case KEY_AVERAGING:
         t->averaging = averaging_mode(arg);
         if (t->averaging < 0)
@@ -114,15 +134,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         t->metrics_path = arg;
         break;
     case ARGP_KEY_END:
-        if (t->run_path == NULL)
-            argp_error(state, "--run FILE is required");
-        if (t->local)
-            refuse_shared(t, state);
-        if (t->client && t->net.announce != NULL)
-            argp_error(state, "--client says that there is no address; --announce gives one");
-        if (t->client && t->up_mbit > 0)
-            argp_error(state,
-                       "--up decides this machine's part of an average; a --client has none");
+        refuse_contradictions(t, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -25,7 +25,7 @@ struct hth_train_flags {
     uint64_t target; /* samples of a shared batch */
     double up_mbit;  /* 0: not given */
     int averaging;   /* enum hth_run_averaging_mode; -1: the run file's */
-    bool local, resume, bootstrap, client;
+    bool local, without_experts, resume, bootstrap, client;
 };
 #define HTH_TRAIN_FLAGS_INIT                                                                       \
     {                                                                                              \

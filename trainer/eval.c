@@ -86,7 +86,7 @@ void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err e
         e->counted += p->xent.counted;
         e->correct += p->xent.correct;
         e->result.samples += f->valid;
-        for (uint32_t l = 0; l < p->model->opts.layers; l++)
+        for (uint32_t l = 0; l < p->model->opts.layers && !t->opts.without_experts; l++)
             e->result.rows_without_expert += p->layer[l].mixed.rows_empty;
     }
     if (e->in_air == 0 && (e->next >= e->total || t->stopping))

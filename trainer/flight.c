@@ -268,7 +268,7 @@ static void count_mixtures(struct hth_flight *f)
         const struct hth_pass_layer *layer = &f->pass->layer[l];
 
         count_bad(f, layer->bad);
-        if (f->eval)
+        if (f->eval || f->trainer->opts.without_experts)
             continue;
         stats->rows_without_expert += layer->mixed.rows_empty;
         hth_metric_add(f->trainer->metrics.lost_rows, (int64_t)layer->mixed.rows_empty);

@@ -7,7 +7,7 @@
  * same code in both, and the local one is the reference that the network is compared to.
  *
  *   net    the directory's view, the breaker's opinion of each host, experts/client.h
- *   local  a full view; every call is one job in the trainer's queue
+ *   local  a full view, or an empty one; every call is one job in the trainer's queue
  *
  * Loop thread, but for hth_port_unpack, which is for a job.
  */
@@ -100,6 +100,7 @@ struct hth_port_opts {
     enum hth_dtype wire;
     struct hth_budget *budget;
     /* local */
+    bool without_experts; /* none is alive, and nobody is ever called */
     struct hth_queue *queue;
     const struct hth_backend *backend;
     const struct hth_train_optim *optim;

@@ -348,7 +348,7 @@ static enum hth_err make_layer(struct local_port *port, const struct hth_port_op
                                uint32_t layer)
 {
     const struct hth_grid *grid = &opts->grids[layer];
-    uint32_t size = hth_grid_size(grid);
+    uint32_t size = hth_grid_size(grid), made = opts->without_experts ? 0 : size;
     uint32_t *all = hth_try_calloc(size, sizeof(*all));
     enum hth_err err = HTH_OK;
 
@@ -359,7 +359,7 @@ static enum hth_err make_layer(struct local_port *port, const struct hth_port_op
         err = HTH_E_NO_MEMORY;
         goto out;
     }
-    for (uint32_t i = 0; i < size; i++) {
+    for (uint32_t i = 0; i < made; i++) {
         struct hth_expert_opts e = HTH_EXPERT_OPTS_INIT;
 
         all[i] = i;
@@ -377,7 +377,7 @@ static enum hth_err make_layer(struct local_port *port, const struct hth_port_op
         HTH_GOTO(out, hth_expert_new(&e, &port->experts[layer][i]));
         HTH_GOTO(out, hth_expert_init(port->experts[layer][i]));
     }
-    err = hth_grid_view_new(grid, all, size, &port->view[layer]);
+    err = hth_grid_view_new(grid, all, made, &port->view[layer]);
 out:
     hth_free(all);
     return err;

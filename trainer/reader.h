@@ -16,7 +16,7 @@ struct hth_record_reader {
     uint64_t count;
     uint32_t record_bytes;
     uint32_t line_bytes; /* of images: the width of a picture; 0 for text */
-    uint32_t phases; /* allowed values of phase: 1 for images, seq_len for text */
+    uint32_t phases;     /* allowed values of phase: 1 for images, seq_len for text */
     enum hth_err (*seek)(void *self, uint64_t index, uint32_t phase);
     enum hth_err (*next)(void *self, uint8_t *record);
     void (*free)(void *self);

@@ -19,7 +19,8 @@ void hth_trainer_pump_soon(struct hth_trainer *t)
     hth_timer_set(t->env, t->pump_timer, 0);
 }
 
-/* Every layer has enough live experts. Training without any would teach the residual path alone. */
+/* Every layer has enough live experts. Training without any would teach the residual path alone,
+ * which only a control wants. */
 static bool experts_ready(struct hth_trainer *t)
 {
     bool ready = true;
@@ -27,7 +28,7 @@ static bool experts_ready(struct hth_trainer *t)
     for (uint32_t l = 0; l < t->model->opts.layers; l++) {
         uint32_t live = hth_port_view(t->port, l)->live_count;
 
-        if (live < t->opts.experts_min) {
+        if (live < t->opts.experts_min && !t->opts.without_experts) {
             ready = false;
             if (live == 0)
                 hth_port_ask(t->port, l);
@@ -207,7 +208,7 @@ static enum hth_err check_opts(const struct hth_trainer_opts *o)
     if (o->flights == 0 || o->flights > HTH_FLIGHTS_MAX || o->micro_batch == 0 ||
         o->micro_batch > HTH_MICRO_BATCH_MAX || o->updates_max == 0)
         return HTH_E_CONFIG;
-    if (!o->local && (o->rpc == NULL || o->directory == NULL))
+    if (!o->local && (o->rpc == NULL || o->directory == NULL || o->without_experts))
         return HTH_E_CONFIG;
     if (o->eval_every > 0 && !o->has_eval_data)
         return HTH_E_CONFIG;
@@ -264,6 +265,7 @@ static enum hth_err make_port(struct hth_trainer *t)
         .queue = &t->trunk,
         .backend = t->model->backend,
         .optim = &t->opts.local_optim,
+        .without_experts = t->opts.without_experts,
         .step_rows = t->opts.local_step_rows,
         .run_seed = t->opts.model.seed,
     };

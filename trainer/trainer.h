@@ -19,7 +19,8 @@
  *
  * With `rpc` and `directory` the experts are found in the directory and called over the network.
  * With `local` they live in this process: the same model, the reference that the network is
- * compared to.
+ * compared to. With `without_experts`, too, there are none and every row takes the residual path:
+ * the control, which shows what the experts of a run add.
  *
  * With one flight everything is a function of the seed: a run that was stopped at a checkpoint and
  * resumed gives the same losses as an unbroken one (as far as the experts kept their state).
@@ -145,6 +146,7 @@ struct hth_trainer_opts {
     enum hth_dtype wire;          /* of rows on the wire (experts/rows.h); 0: fp32 */
     struct hth_budget *budget;    /* of requests, or NULL */
     bool local;                   /* experts in this process */
+    bool without_experts;         /* local: no experts; such rows are not counted as lost */
     struct hth_train_optim local_optim;
     uint64_t local_step_rows; /* as the server's step_rows; 1: every request */
     struct hth_train_callbacks on;
@@ -181,7 +183,8 @@ enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
 /* The model, for tests and tools; look only while nothing is in the air. */
 struct hth_model *hth_trainer_model(struct hth_trainer *trainer);
-/* A local trainer's experts, in order of layer and index; NULL past the last or when not local. */
+/* A local trainer's experts, in order of layer and index; NULL past the last or when
+ * not local or without experts. */
 struct hth_expert *hth_trainer_local_expert(struct hth_trainer *trainer, uint32_t layer,
                                             uint32_t index);
 

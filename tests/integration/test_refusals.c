@@ -60,6 +60,7 @@ static void test_command_lines(void **state)
         {{"train", "--run", "x", "--local", "--join", "h:1"}, 2, "it has no use for --join"},
         {{"train", "--run", "x", "--local", "--target", "9"}, 2, "it has no use for --target"},
         {{"train", "--run", "x", "--local", "--averaging", "off"}, 2, "no use for --averaging"},
+        {{"train", "--run", "x", "--without-experts"}, 2, "give --local, too"},
         {{"node", "--up", "5"}, 2, "--reduce FILE names the run"},
         {{"node", "--reduce", "/nonexistent.yaml"}, 3, "No such file"},
         {{"train", "--run", "/nonexistent.yaml"}, 3, "/nonexistent.yaml: No such file"},

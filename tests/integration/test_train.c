@@ -71,6 +71,17 @@ static void test_a_swarm_and_one_process_learn_alike(void **state)
     assert_same_fields(swarm.end, local.end);
     toy_metrics_clear(&swarm);
     toy_metrics_clear(&local);
+
+    struct proc *proc =
+        START(p, "control", "train", "--run", t.run, "--local", "--without-experts", "--threads",
+              "1", "--dir", place_path(p, "control"), "--metrics", place_path(p, "control.jsonl"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "150 updates, ");
+    proc_must_say(proc, " 0 rows without an expert");
+    toy_metrics_load(&t, "control", &local);
+    assert_true(toy_number(local.last_progress, "experts_live") == 0);
+    assert_true(toy_number(local.last_progress, "rows_lost") == 0);
+    toy_metrics_clear(&local);
     place_end(p);
 }
 

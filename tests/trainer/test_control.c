@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control of a run: a trainer without experts computes the trunk alone, moves only what the
+ * trunk uses, and counts no row as lost. */
+#include "core/mem.h"
+#include "kernels/params.h"
+#include "support/test.h"
+#include "trainer/model.h"
+#include "trainer/task.h"
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct task_files files;
+    struct hth_eval_result eval;
+    bool evaluated, done;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(1, &opts);
+    task_mount(f->world, &f->files, 3);
+    f->node = hth_world_node(f->world, "trainer", NULL);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    struct fixture *f = arg;
+
+    f->eval = *result;
+    f->evaluated = true;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct fixture *f = arg;
+
+    assert_int_equal(err, HTH_OK);
+    f->done = true;
+}
+
+static bool flag(void *arg)
+{
+    return *(bool *)arg;
+}
+
+static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+
+    o.local = true;
+    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
+    f->evaluated = f->done = false;
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    return t;
+}
+
+static void run_until(struct fixture *f, bool *what)
+{
+    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
+}
+
+static void put_down(struct fixture *f, struct hth_trainer *t)
+{
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+}
+
+/* ---- the reference: the trunk of a classifier in double precision ---------------------------- */
+
+static const float *tensor(struct hth_trainer *t, const char *name)
+{
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
+    struct hth_weight *w = hth_params_find(params, name);
+
+    assert_non_null(w);
+    return hth_params_flat(params, HTH_PART_VALUE) + hth_weight_offset(w);
+}
+
+static void layer_norm(double *x, size_t n, const float *gamma, const float *beta)
+{
+    double mean = 0, var = 0;
+
+    for (size_t i = 0; i < n; i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        var += (x[i] - mean) * (x[i] - mean) / (double)n;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (x[i] - mean) / sqrt(var + 1e-5) * gamma[i] + beta[i];
+}
+
+/* -log softmax(W_out LayerNorm(W_in pixels + b_in) + b_out) of the picture's class. */
+static double loss_of(struct hth_trainer *t, const struct hth_trainer_opts *o,
+                      const uint8_t *pixels, uint8_t label)
+{
+    size_t d = o->model.d, classes = o->model.classes;
+    const float *win = tensor(t, "input.weight"), *bin = tensor(t, "input.bias");
+    const float *wout = tensor(t, "output.weight"), *bout = tensor(t, "output.bias");
+    double x[64], logit[16], sum = 0;
+
+    assert_true(d <= HTH_ARRAY_LEN(x) && classes <= HTH_ARRAY_LEN(logit));
+    for (size_t j = 0; j < d; j++) {
+        x[j] = bin[j];
+        for (size_t i = 0; i < TASK_PIXELS; i++)
+            x[j] += (pixels[i] / 255.0 - o->data.mean) / o->data.std * win[i * d + j];
+    }
+    layer_norm(x, d, tensor(t, "norm.weight"), tensor(t, "norm.bias"));
+    for (size_t c = 0; c < classes; c++) {
+        logit[c] = bout[c];
+        for (size_t j = 0; j < d; j++)
+            logit[c] += x[j] * wout[j * classes + c];
+        sum += exp(logit[c]);
+    }
+    return log(sum) - logit[label];
+}
+
+static double reference(struct fixture *f, struct hth_trainer *t, const struct hth_trainer_opts *o)
+{
+    double loss = 0;
+
+    for (size_t i = 0; i < TASK_ITEMS; i++)
+        loss += loss_of(t, o, f->files.images + 16 + i * TASK_PIXELS, f->files.labels[8 + i]);
+    return loss / TASK_ITEMS;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_control_is_the_trunk_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_train_stats stats;
+    struct hth_trainer *t;
+    double before;
+
+    o.without_experts = true;
+    o.model.balance = 0.5f; /* there is nothing to balance: it must not move the trunk */
+    o.eval_every = o.updates_max;
+    t = make(f, o);
+    assert_null(hth_trainer_local_expert(t, 0, 0));
+    before = reference(f, t, &o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    assert_true(f->evaluated);
+    assert_int_equal(f->eval.samples, TASK_ITEMS);
+    assert_close(f->eval.loss, reference(f, t, &o), 1e-4, 0);
+    assert_true(f->eval.loss < 0.9 * before);
+    assert_int_equal(f->eval.rows_without_expert, 0);
+    hth_trainer_stats(t, &stats);
+    assert_int_equal(stats.updates, 60);
+    assert_int_equal(stats.rows_without_expert + stats.rows_below_k_min + stats.rows_short, 0);
+    assert_int_equal(stats.answers + stats.answers_missing + stats.requests, 0);
+    assert_int_equal(stats.live_experts, 0);
+    assert_int_equal(stats.waiting_us, 0);
+    assert_true(hth_metrics_get(f->env->metrics, "hearth_train_rows_without_expert_total") == 0);
+    put_down(f, t);
+}
+
+static bool is_of_experts(const char *name)
+{
+    return strstr(name, ".gate.") != NULL || strstr(name, "layers.0.norm.") != NULL ||
+           strstr(name, "layers.1.norm.") != NULL;
+}
+
+/* The same trunk at the start, and only that which experts are asked with stays as it was. */
+static void test_control_begins_as_the_run_and_moves_all_but_the_gates(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *with = make(f, o), *t;
+    struct hth_params *params = hth_model_params(hth_trainer_model(with));
+    size_t n = hth_params_flat_len(params);
+    float *start = hth_new_array(float, n);
+    const float *now;
+    uint32_t kept = 0;
+
+    memcpy(start, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+    put_down(f, with);
+    o.without_experts = true;
+    o.model.balance = 0.5f;
+    t = make(f, o);
+    params = hth_model_params(hth_trainer_model(t));
+    now = hth_params_flat(params, HTH_PART_VALUE);
+    assert_int_equal(hth_params_flat_len(params), n);
+    assert_memory_equal(now, start, n * sizeof(float));
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    for (uint32_t i = 0; i < hth_params_count(params); i++) {
+        const struct hth_weight *w = hth_params_at(params, i);
+        size_t first = hth_weight_offset(w);
+        size_t bytes = (size_t)hth_weight_rows(w) * hth_weight_cols(w) * sizeof(float);
+        bool same = memcmp(now + first, start + first, bytes) == 0;
+
+        if (same != is_of_experts(hth_weight_name(w)))
+            fail_msg("%s %s", hth_weight_name(w), same ? "did not move" : "moved");
+        kept += same;
+    }
+    assert_int_equal(kept, 2 * 4); /* of each layer: norm and gate, weight and bias */
+    put_down(f, t);
+    hth_free(start);
+}
+
+static void test_language_model_learns_without_experts(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_lm();
+    struct hth_train_stats stats;
+    struct hth_trainer *t;
+
+    o.without_experts = true;
+    o.optim.schedule.lr = 1e-2f;
+    t = make(f, o);
+    hth_trainer_start(t);
+    run_until(f, &f->done);
+    hth_trainer_stats(t, &stats);
+    assert_true(stats.loss < 3.0); /* 5.5 of guesses */
+    assert_int_equal(stats.rows_without_expert, 0);
+    put_down(f, t);
+}
+
+/* A trainer of a swarm has no use for it, whatever else is given. */
+static void test_swarm_without_experts_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+
+    o.without_experts = true;
+    o.rpc = (struct hth_rpc *)f; /* looked at by nobody */
+    o.directory = (struct hth_directory *)f;
+    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &o, &t));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_control_is_the_trunk_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_control_begins_as_the_run_and_moves_all_but_the_gates,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_language_model_learns_without_experts, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_swarm_without_experts_is_refused, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
