@@ -56,6 +56,7 @@ void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *to
     hth_json_count(o, "calls_failed", s->requests_failed);
     hth_json_count(o, "calls_retried", s->retries);
     hth_json_count(o, "bytes", s->bytes_in + s->bytes_out);
+    hth_json_count(o, "rows_mixed", s->rows_mixed);
     hth_json_count(o, "rows_lost", s->rows_without_expert);
     hth_json_count(o, "not_finite", s->flights_not_finite);
     hth_json_count(o, "answers_bad", s->answers_bad);

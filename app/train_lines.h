@@ -4,15 +4,16 @@
  * Unix time in seconds:
  *
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
- *    "calls", "calls_failed", "calls_retried", "bytes", "rows_lost", "not_finite", "answers_bad",
- *    "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers", "rounds",
- * "rounds_failed", "distance", "codec_error", "weight_fraction", "phase"} every half second; rounds
- * are all of them, of gradients and of parameters, as on the status page; of the last one, what
- *                                                        encoding lost and how much of the weight
- *                                                        was averaged; the distance is to the last
- *                                                        mean of parameters, over its norm
+ *    "calls", "calls_failed", "calls_retried", "bytes", "rows_mixed", "rows_lost", "not_finite",
+ *    "answers_bad", "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers",
+ *    "rounds", "rounds_failed", "distance", "codec_error", "weight_fraction", "phase"}
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
  *   {"kind":"end", "t", "step", "code"}
+ *
+ * Progress is told every half second. `rows_lost` of the `rows_mixed` of all layers had no expert.
+ * Rounds are all of them, of gradients and of parameters, as on the status page. `codec_error` and
+ * `weight_fraction` are of the last one. `distance` is to the last mean of parameters, over its
+ * norm.
  *
  * Training goes on without a line that can't be written: it is said once, and counted.
  *

@@ -1,11 +1,18 @@
 # tools/demo.awk: the report at the end of the demo, from the trainers' metrics (JSON lines).
-# Writes OUT/curve-N.dat and OUT/eval-N.dat for the picture. Exit code 1: the demo failed.
+# Writes OUT/curve-N.dat and OUT/eval-N.dat for the picture. Exit code 1: the demo failed, for the reasons
+# that the last lines name.
 
 function num(name,    s) {
     if (!match($0, "\"" name "\":[-0-9.e+]+")) return ""
     s = substr($0, RSTART, RLENGTH)
     sub(/^[^:]*:/, "", s)
     return s + 0
+}
+
+FILENAME == control {
+    if ($0 ~ /"kind":"eval"/) { c_accuracy = num("accuracy"); c_bits = num("bits_per_byte"); c_tested = num("samples") }
+    if ($0 ~ /"kind":"progress"/) c_samples = num("samples")
+    next
 }
 
 FNR == 1 { who++; begun[who] = num("t") }
@@ -24,7 +31,7 @@ FNR == 1 { who++; begun[who] = num("t") }
     gap[who, n[who]] = num("gap_ms"); pd[who, n[who]] = num("distance"); pr[who, n[who]] = num("rounds")
     rounds[who] = num("rounds"); rounds_failed[who] = num("rounds_failed")
     samples[who] = num("samples"); calls[who] = num("calls"); failed[who] = num("calls_failed")
-    retried[who] = num("calls_retried"); bytes[who] = num("bytes"); lost[who] = num("rows_lost")
+    retried[who] = num("calls_retried"); bytes[who] = num("bytes"); lost[who] = num("rows_lost"); mixed[who] = num("rows_mixed")
     nan[who] = num("not_finite"); last[who] = t
 }
 
@@ -56,33 +63,69 @@ function bytes_text(x) {
     return sprintf("%.1f kB", x / 1e3)
 }
 
+function fails(why) {
+    reasons[++bad] = why
+}
+
+# The swarm is the worse of its trainers.
+function compare(    w, worst, ratio, gain) {
+    for (w = 1; w <= who; w++) {
+        if (data == "fashion") {
+            printf "  trainer %d          %.2f %% of %d test pictures right\n", w, 100 * accuracy[w], tested[w]
+            if (w == 1 || accuracy[w] < worst) worst = accuracy[w]
+        } else {
+            printf "  trainer %d          %.3f bits per byte on held-out text\n", w, bits[w]
+            if (w == 1 || bits[w] > worst) worst = bits[w]
+        }
+    }
+    if (!(c_samples >= S) || !(c_tested > 0) || c_tested != tested[1])
+        fails(sprintf("the control saw %d samples and was tested on %d, the swarm saw %d and was tested on %d", c_samples, c_tested, S, tested[1]))
+    if (data == "fashion") {
+        printf "  without experts    %.2f %% right after as many steps of as many samples\n", 100 * c_accuracy
+        ratio = c_accuracy < 1 ? (1 - worst) / (1 - c_accuracy) : 9
+        printf "  margin             the swarm errs %.3f times as often as the control (must be at most %.2f)\n", ratio, ERROR_MAX
+        if (!(ratio <= ERROR_MAX)) fails("the swarm is hardly better than shared layers without experts")
+        if (!(worst >= ACCURACY_MIN)) fails(sprintf("the swarm learned too little: at least %d %% are expected", 100 * ACCURACY_MIN))
+    } else {
+        printf "  without experts    %.3f bits per byte after as many steps of as many samples\n", c_bits
+        gain = c_bits - worst
+        printf "  margin             experts save %.3f bits per byte (must be at least %.3f)\n", gain, GAIN_MIN
+        if (!(gain >= GAIN_MIN)) fails("the swarm is hardly better than shared layers without experts")
+        if (!(worst > 0 && worst <= BITS_MAX)) fails(sprintf("the swarm learned too little: at most %.1f bits per byte are expected", BITS_MAX))
+    }
+}
+
+# A control that has learned nothing would prove nothing: hence the bounds of what the swarm itself reaches.
+BEGIN {
+    ERROR_MAX = 0.75    # of the control's share of wrong pictures
+    ACCURACY_MIN = 0.75
+    GAIN_MIN = 0        # bits per byte below the control's
+    BITS_MAX = 2.6
+    LOST_MAX = 0.01     # of the rows of all layers
+}
+
 END {
     bad = 0
     for (w = 1; w <= who; w++) {
-        S += samples[w]; C += calls[w]; F += failed[w]; R += retried[w]; B += bytes[w]; L += lost[w]; N += nan[w]
+        S += samples[w]; C += calls[w]; F += failed[w]; R += retried[w]; B += bytes[w]; L += lost[w]; M += mixed[w]; N += nan[w]
         if (last[w] - start > T) T = last[w] - start
     }
     print ""
     print "Report"
-    for (w = 1; w <= who; w++) {
-        if (data == "fashion")
-            printf "  trainer %d          %.1f %% of %d test pictures right (must be at least 82 %%)\n", w, 100 * accuracy[w], tested[w]
-        else
-            printf "  trainer %d          %.3f bits per byte on held-out text (must be at most 2.6)\n", w, bits[w]
-        if (data == "fashion" && !(accuracy[w] >= 0.82)) bad = 1
-        if (data == "text" && !(bits[w] > 0 && bits[w] <= 2.6)) bad = 1
-    }
+    compare()
     printf "  trained            %d samples in %.0f s: %.0f samples/s by %d trainers together\n", S, T, S / (T > 0 ? T : 1), who
     printf "  calls to experts   %d made, %d failed, %d retried\n", C, F, R
     printf "  network            %s in all, %s per sample\n", bytes_text(B), bytes_text(B / (S > 0 ? S : 1))
-    printf "  rows               %d had no expert left (they took the residual path), %d became NaN\n", L, N
-    if (N > 0) bad = 1
+    printf "  rows               %d of %d (%.2f %%) had no expert left and took the residual path (must be below %d %%), %d became NaN\n", L, M, 100 * L / (M > 0 ? M : 1), 100 * LOST_MAX, N
+    if (!(L < LOST_MAX * M)) fails("too many rows had no expert")
+    if (N > 0) fails("rows became NaN")
     far = 0
     for (i = 1; i <= n[1]; i++)
         if (pt[1, i] - start > T / 3 && apart(i) > far) far = apart(i)
     printf "  averaging          %d rounds of the shared layers, %d failed; the trainers are %.2f %% apart at the end,\n", rounds[1], rounds_failed[1], 100 * apart(n[1])
     printf "                     at most %.2f %% after the first third (must be at most 10 %%)\n", 100 * far
-    if (who > 1 && (rounds[1] < 5 || far > 0.10)) bad = 1
+    if (who > 1 && rounds[1] < 5) fails("the trainers hardly averaged")
+    if (who > 1 && far > 0.10) fails("the trainers drifted apart")
     if (killed > 0) {
         before = rate(killed - 10, killed)
         back = ""
@@ -99,7 +142,7 @@ END {
         else printf "; back at 90 %% of the old rate after %.1f s\n", back
     } else {
         print "  the kill           did not happen: the run was too short"
-        bad = 1
+        fails("no host was killed")
     }
     for (w = 1; w <= who; w++) {
         file = out "/curve-" w ".dat"
@@ -118,6 +161,8 @@ END {
     file = out "/marks.gp"
     print "kill = " (killed > 0 ? killed - start : -1) > file
     print "back = " (restarted > 0 ? restarted - start : -1) > file
+    print "control = " (data == "fashion" ? 100 * c_accuracy : c_bits) > file
     close(file)
-    exit bad
+    for (i = 1; i <= bad; i++) print "  FAILED             " reasons[i]
+    exit bad > 0
 }

@@ -1,4 +1,5 @@
-# tools/demo.gnuplot: loss and accuracy over time with the kill marked. Variables: out, data.
+# tools/demo.gnuplot: loss and accuracy over time beside what the control reached, with the kill marked.
+# Variables: out, data.
 set terminal pngcairo size 1100,800 font "DejaVu Sans,11"
 set output out."/curve.png"
 load out."/marks.gp"
@@ -31,7 +32,8 @@ if (back >= 0) {
 plot out."/curve-1.dat" using 1:2 with lines lw 1.5 lc rgb "#2980b9" title "loss, trainer 1", \
      out."/curve-2.dat" using 1:2 with lines lw 1.5 lc rgb "#85c1e9" title "loss, trainer 2", \
      out."/eval-1.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#d35400" title "test, trainer 1", \
-     out."/eval-2.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#f0b27a" title "test, trainer 2"
+     out."/eval-2.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#f0b27a" title "test, trainer 2", \
+     control axes x1y2 with lines lw 2 dt 3 lc rgb "#555555" title "control: no experts, same steps, at its end"
 
 # Below: how far apart the two trainers' shared layers are, at the same times.
 set xrange [0:GPVAL_X_MAX]

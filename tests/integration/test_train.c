@@ -53,6 +53,7 @@ static void test_a_swarm_and_one_process_learn_alike(void **state)
     assert_true(toy_number(swarm.last_progress, "experts_live") == 8);
     assert_true(toy_number(swarm.last_progress, "calls") > 300);
     assert_true(toy_number(swarm.last_progress, "bytes") > 1e6);
+    assert_true(toy_number(swarm.last_progress, "rows_mixed") >= 150 * 32);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(proc_stop(t.host[i]), 0);
         proc_must_say(t.host[i], "served ");
