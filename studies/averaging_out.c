@@ -4,7 +4,9 @@
 #include "core/mem.h"
 #include "studies/averaging.h"
 #include "studies/events.h"
+#include "studies/report.h"
 #include "studies/study.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 
 #include <math.h>

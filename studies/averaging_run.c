@@ -3,6 +3,7 @@
 #include "core/mem.h"
 #include "studies/averaging.h"
 #include "studies/study.h"
+#include "studies/study_model.h"
 #include "studies/tools.h"
 
 #define VALUES_MAX (64u << 20) /* kept until the end: seeds times what one gives */

@@ -12,7 +12,7 @@
 #include "core/mem.h"
 #include "scenarios/trunk.h"
 #include "studies/collab.h"
-#include "studies/study_gaps.h"
+#include "studies/study_model.h"
 
 #include <math.h>
 #include <string.h>

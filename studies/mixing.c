@@ -5,6 +5,7 @@
 #include "scenarios/pure.h"
 #include "studies/questions.h"
 #include "studies/study.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 
 #include <math.h>

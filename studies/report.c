@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report.html: a page that holds all it shows; see study.h. */
 #define _DEFAULT_SOURCE /* strsep */
+#include "studies/report.h"
+
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/study.h"

@@ -102,7 +102,7 @@ struct hth_study {
     void *arg;
     /* Files that say what was run, for config.json: path, text, path, text, NULL. May be NULL. */
     const char *const *sources;
-    const struct hth_study_gaps *gaps; /* study_gaps.h; set by hth_study_run */
+    const struct hth_study_gaps *gaps; /* study_model.h; set by hth_study_run */
 };
 
 /* Flags of every study, an argp child whose input is this struct. */
@@ -117,7 +117,7 @@ struct hth_study_flags {
      * between several of these, those that satisfy all. What the flags gave is in where_text. */
     const char *where;
     char where_text[256];
-    const char *against; /* NULL: none; else "experts=1": see study_against.c below */
+    const char *against; /* NULL: none; else "experts=1": see study_model.h */
     bool quiet;          /* nothing on standard output: for tests */
     const char *command; /* as in hth_study_command */
 };
@@ -131,10 +131,6 @@ extern const struct argp hth_study_argp;
  * called before argp_parse, which reorders them. Heap string. */
 char *hth_study_command(int argc, char **argv);
 
-struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride);
-/* Half of the 95 % interval of a mean of `count` values: Student's. Below two: NaN. */
-double hth_study_half(double se, uint64_t count);
-
 /* Runs all points, prints the table or one JSON object for each point, writes the files. Says what
  * went wrong. Runs that failed are named with what they would have measured, in the table and in
  * the files, and the others are kept. Errors: E_TRUNCATED (some runs failed), or the first of a run
@@ -143,105 +139,5 @@ double hth_study_half(double se, uint64_t count);
  * to). */
 enum hth_err hth_study_run(const struct hth_study *study,
                            const struct hth_study_flags *flags) HTH_MUST;
-
-/* ---- study_choose.c ------------------------------------------------------------------------ */
-
-/* Errors, said: E_USAGE (no such part or parameter, or no point is left). */
-enum hth_err hth_study_check_choice(const struct hth_study *study,
-                                    const struct hth_study_flags *flags) HTH_MUST;
-/* Whether one of `count` points was asked for. */
-bool hth_study_is_chosen(const struct hth_study *study, const struct hth_study_point *points,
-                         size_t count, const struct hth_study_flags *flags);
-/* The first of a group that was asked for; it may begin with points of parts that nobody asked for
- * and no file shows. */
-const struct hth_study_point *hth_study_first_chosen(const struct hth_study *study,
-                                                     const struct hth_study_point *group,
-                                                     const struct hth_study_flags *flags);
-bool hth_study_has_part(const struct hth_study *study, const char *part);
-/* The parameter whose name stands before the `=` of a text; param_count: none. */
-size_t hth_study_param(const struct hth_study *study, const char *text);
-/* Whether a parameter is what was asked for: up to what a float loses. */
-bool hth_study_is_near(double param, double asked);
-
-/* ---- study_against.c -----------------------------------------------------------------------
- *
- * "experts=1": each point is compared with the one of its part that has this value there and
- * differs in no other parameter (where several do, the one of its series, else the first). Both
- * were run with the same seeds, so that the difference is taken seed by seed, and its interval is
- * that of the mean of these: what a seed does to both alike cancels out, and it holds whether
- * anything does or not. "experts=1,flights=4" is the difference of differences: how much more the
- * point gains on the dense model than its like with 4 in the air does. At most three. */
-
-/* Errors, said: E_USAGE (no such parameter, no number, or nothing to compare). */
-enum hth_err hth_study_check_against(const struct hth_study *study, const char *against) HTH_MUST;
-/* `values` are [point][seed][metric], `out` [point][metric]; with count 0 where a point has nothing
- * beside it. Errors: as above. */
-enum hth_err hth_study_differences(const struct hth_study *study, const char *against,
-                                   const double *values, uint64_t seeds,
-                                   struct hth_study_mean *out) HTH_MUST;
-
-/* ---- for study_events.c -------------------------------------------------------------------- */
-
-/* Errors: E_IO, said. */
-enum hth_err hth_study_write_events(const struct hth_study *study,
-                                    const struct hth_study_flags *flags) HTH_MUST;
-
-/* ---- study_print.c ------------------------------------------------------------------------- */
-
-/* The table, or one JSON object for each point; with `differences` (or NULL) another one of them.
- */
-void hth_study_print(const struct hth_study *study, const struct hth_study_flags *flags,
-                     const struct hth_study_mean *means, const struct hth_study_mean *differences);
-
-/* ---- for study_files.c --------------------------------------------------------------------- */
-
-/* `means` has metric_count of them for each point, and so has `differences`, or is NULL. Errors:
- * E_IO, said. */
-enum hth_err hth_study_write(const struct hth_study *study, const struct hth_study_flags *flags,
-                             const struct hth_study_mean *means,
-                             const struct hth_study_mean *differences) HTH_MUST;
-/* runs.csv: each run's numbers by themselves, for whoever compares points seed by seed. `values`
- * are [point][seed][metric]; points that nobody asked for are left out. Errors: E_IO, said. */
-enum hth_err hth_study_write_runs(const struct hth_study *study,
-                                  const struct hth_study_flags *flags,
-                                  const double *values) HTH_MUST;
-/* What config.json begins with: study, program and command. */
-void hth_study_config_begin(FILE *to, const char *study, const char *command);
-/* A string of JSON, quotes included. */
-void hth_study_json_text(FILE *to, const char *text);
-/* ",1.5" for a CSV file; what is not a number stays empty. */
-void hth_study_csv_number(FILE *to, double value);
-/* Whether two are equal or both not a number. */
-bool hth_study_same_number(double a, double b);
-/* Whether that point is the first of its part. */
-bool hth_study_begins_part(const struct hth_study *study, size_t point);
-/* Columns of the part that begins with a point: a parameter that has one value in all of it is said
- * once and not in each row, and a metric that was never measured not at all. */
-struct hth_study_shown {
-    bool param[HTH_STUDY_PARAMS_MAX], fixed[HTH_STUDY_PARAMS_MAX], metric[HTH_STUDY_METRICS_MAX];
-};
-void hth_study_find_shown(const struct hth_study *study, const struct hth_study_mean *means,
-                          size_t first, struct hth_study_shown *out);
-/* Whether anything was measured at a point, whose `means` these are. */
-bool hth_study_has_metric(const struct hth_study *study, const struct hth_study_mean *means);
-/* Whether anything was at any point of the part that begins with that one. */
-bool hth_study_has_table(const struct hth_study *study, const struct hth_study_mean *means,
-                         size_t first);
-/* `"name":"a",...` for a point's part, series and parameters. */
-void hth_study_json_point(FILE *to, const struct hth_study *study,
-                          const struct hth_study_point *point);
-
-/* ---- report.html: one file that needs no other --------------------------------------------- */
-
-/* Opens DIR/report.html and writes its head. NULL when that failed, which was said. */
-FILE *hth_report_begin(const char *dir, const char *title, const char *command, const char *about);
-/* The picture DIR/svg itself, not a link to it; a sentence where there is none. */
-void hth_report_picture(FILE *report, const char *dir, const char *svg);
-/* A table of DIR/csv. */
-void hth_report_csv(FILE *report, const char *dir, const char *csv);
-/* Text with &, <, > and quotes escaped. */
-void hth_report_text(FILE *report, const char *text);
-/* Ends and closes it. Errors: E_IO, said. */
-enum hth_err hth_report_end(FILE *report, const char *dir) HTH_MUST;
 
 #endif

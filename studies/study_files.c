@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a study: config.json, metrics.csv, runs.csv, the picture's script, report.html; see
- * study.h. */
+ * study_write.h. */
 #include "cli/cli.h"
 #include "core/mem.h"
-#include "studies/study.h"
-#include "studies/study_gaps.h"
+#include "studies/report.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 
 #include <math.h>
@@ -58,6 +58,15 @@ static void write_sources(FILE *f, const struct hth_study *s)
     fputs("],\n", f);
 }
 
+static void config_gaps(FILE *to, const struct hth_study *s)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    if (g != NULL && g->interrupted)
+        fprintf(to, "\"interrupted\":{\"runs\":%llu,\"runs_asked\":%llu,\"seeds_asked\":%llu},\n",
+                (unsigned long long)g->runs, (unsigned long long)g->runs_asked,
+                (unsigned long long)g->seeds_asked);
+}
+
 static enum hth_err write_config(const struct hth_study *s, const struct hth_study_flags *flags)
 {
     FILE *f = hth_sim_create(flags->out, "config.json");
@@ -66,7 +75,7 @@ static enum hth_err write_config(const struct hth_study *s, const struct hth_stu
     hth_study_config_begin(f, s->name, flags->command);
     fprintf(f, ",\n\"seed\":%llu,\"seeds\":%llu,\n", (unsigned long long)flags->seed,
             (unsigned long long)flags->seeds);
-    hth_study_config_gaps(f, s);
+    config_gaps(f, s);
     write_sources(f, s);
     fputs("\"points\":[\n", f);
     for (size_t i = 0; i < s->point_count; i++) {
@@ -546,6 +555,31 @@ static void report_part(FILE *f, const struct hth_study *s, const struct hth_stu
     report_table(f, s, differences, first);
 }
 
+static void report_gaps(FILE *to, const struct hth_study *s)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    if (g == NULL)
+        return;
+    if (g->interrupted) {
+        char *text = hth_study_interrupted_text(g);
+        fprintf(to, "<p><b>Partial: %s.</b></p>\n", text);
+        hth_free(text);
+    }
+    if (g->failure_count == 0)
+        return;
+    fputs("<p><b>Runs that failed, and are in no number below:</b></p>\n<ul>\n", to);
+    for (size_t i = 0; i < g->failure_count; i++) {
+        char *name = hth_study_point_name(s, g->failures[i].point);
+        fputs("<li>", to);
+        hth_report_text(to, name);
+        fprintf(to, ", seed %llu: ", (unsigned long long)g->failures[i].seed);
+        hth_report_text(to, hth_study_why(g->failures[i].err));
+        fputs("</li>\n", to);
+        hth_free(name);
+    }
+    fputs("</ul>\n", to);
+}
+
 static void report_verdict(FILE *f, const struct hth_study *s, const struct hth_study_mean *means)
 {
     char *verdict = s->verdict != NULL ? s->verdict(s->arg, s, means) : NULL;
@@ -569,12 +603,34 @@ static enum hth_err write_report(const struct hth_study *s, const struct hth_stu
     else
         fprintf(f, "<p>%llu seeds from %llu; &plusmn; is half of a 95 %% interval.</p>\n",
                 (unsigned long long)flags->seeds, (unsigned long long)flags->seed);
-    hth_study_report_gaps(f, s);
+    report_gaps(f, s);
     report_verdict(f, s, means);
     for (size_t i = 0; i < s->point_count; i++)
         if (hth_study_begins_part(s, i))
             report_part(f, s, flags, means, differences, i);
     return hth_report_end(f, flags->out);
+}
+
+static enum hth_err write_gaps(const struct hth_study *s, const struct hth_study_flags *flags)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    if (g == NULL || g->failure_count == 0)
+        return HTH_OK;
+    FILE *f = hth_sim_create(flags->out, "failures.csv");
+    if (f == NULL)
+        return HTH_E_IO;
+    fputs("part,series", f);
+    for (size_t k = 0; k < s->param_count; k++)
+        fprintf(f, ",%s", s->params[k].name);
+    fputs(",seed,reason\n", f);
+    for (size_t i = 0; i < g->failure_count; i++) {
+        const struct hth_study_failure *one = &g->failures[i];
+        fprintf(f, "%s,%s", one->point->part, one->point->series);
+        for (size_t k = 0; k < s->param_count; k++)
+            hth_study_csv_number(f, one->point->param[k]);
+        fprintf(f, ",%llu,\"%s\"\n", (unsigned long long)one->seed, hth_study_why(one->err));
+    }
+    return hth_sim_finish(f, flags->out, "failures.csv");
 }
 
 enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_flags *flags,
@@ -586,7 +642,7 @@ enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_f
     HTH_TRY(write_means(s, flags, "metrics.csv", means, true));
     if (differences != NULL)
         HTH_TRY(write_means(s, flags, "differences.csv", differences, false));
-    HTH_TRY(hth_study_write_gaps(s, flags));
+    HTH_TRY(write_gaps(s, flags));
     HTH_TRY(write_script(s, flags, means));
     hth_sim_draw(flags->out, "plot.gp"); /* the data are there without it */
     return write_report(s, flags, means, differences);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A study's tables and JSON on standard output; see study.h. */
+/* A study's tables and JSON on standard output; see study_write.h. */
 #include "core/mem.h"
-#include "studies/study.h"
-#include "studies/study_gaps.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 
 #include <math.h>
@@ -137,6 +136,46 @@ static void print_objects(const struct hth_study *s, const struct hth_study_flag
             print_json(s, f, f->against, &s->points[i], differences + i * s->metric_count);
 }
 
+static void print_gaps_json(const struct hth_study *s)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    for (size_t i = 0; i < g->failure_count; i++) {
+        const struct hth_study_failure *f = &g->failures[i];
+        printf("{\"study\":\"%s\",", s->name);
+        hth_study_json_point(stdout, s, f->point);
+        printf(",\"seed\":%llu,\"error\":", (unsigned long long)f->seed);
+        hth_study_json_text(stdout, hth_study_why(f->err));
+        puts("}");
+    }
+    if (g->interrupted)
+        printf("{\"study\":\"%s\",\"interrupted\":true,\"runs\":%llu,\"runs_asked\":%llu,"
+               "\"seeds\":%llu,\"seeds_asked\":%llu}\n",
+               s->name, (unsigned long long)g->runs, (unsigned long long)g->runs_asked,
+               (unsigned long long)g->seeds, (unsigned long long)g->seeds_asked);
+}
+
+static void print_gaps(const struct hth_study *s, bool json)
+{
+    const struct hth_study_gaps *g = s->gaps;
+    if (g == NULL)
+        return;
+    if (json) {
+        print_gaps_json(s);
+        return;
+    }
+    for (size_t i = 0; i < g->failure_count; i++) {
+        char *name = hth_study_point_name(s, g->failures[i].point);
+        printf("FAILED %s, seed %llu: %s\n", name, (unsigned long long)g->failures[i].seed,
+               hth_study_why(g->failures[i].err));
+        hth_free(name);
+    }
+    if (g->interrupted) {
+        char *text = hth_study_interrupted_text(g);
+        printf("PARTIAL: %s\n", text);
+        hth_free(text);
+    }
+}
+
 static void print_verdict(const struct hth_study *s, const struct hth_study_flags *f,
                           const char *verdict)
 {
@@ -157,7 +196,7 @@ void hth_study_print(const struct hth_study *s, const struct hth_study_flags *f,
         print_objects(s, f, means, differences);
     else
         print_all(s, f, means, differences);
-    hth_study_print_gaps(s, f->json);
+    print_gaps(s, f->json);
     if (verdict != NULL)
         print_verdict(s, f, verdict);
     hth_free(verdict);

@@ -2,7 +2,9 @@
 /* The frame of the studies: means and intervals against published tables, the same files from any
  * number of threads, reports that need nothing else and take no text for markup. */
 #include "core/mem.h"
+#include "studies/report.h"
 #include "studies/study.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 #include "support/test.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a study and saying what came out; see study.h. */
-#include "studies/study.h"
-
 #include "cli/cli.h"
 #include "core/mem.h"
-#include "studies/study_gaps.h"
+#include "studies/events.h"
+#include "studies/study.h"
+#include "studies/study_write.h"
 #include "studies/tools.h"
 
 #include <math.h>
@@ -130,49 +130,6 @@ char *hth_study_command(int argc, char **argv)
         text = longer;
     }
     return text;
-}
-
-/* ---- statistics ---------------------------------------------------------------------------- */
-
-/* The 97.5 % point of Student's t; beyond 30 degrees of freedom by its expansion in 1 / df, which
- * is right to four digits there. */
-static double student(uint64_t df)
-{
-    static const double t[] = {12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060,
-                               2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199,
-                               2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639,
-                               2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423};
-    const double z = 1.959964, n = (double)df;
-    if (df <= HTH_ARRAY_LEN(t))
-        return t[df - 1];
-    return z + (z * z * z + z) / (4 * n) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
-}
-
-double hth_study_half(double se, uint64_t count)
-{
-    return count > 1 ? student(count - 1) * se : NAN;
-}
-
-struct hth_study_mean hth_study_mean_of(const double *values, size_t count, size_t stride)
-{
-    struct hth_study_mean m = {NAN, NAN, NAN, 0};
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < count; i++)
-        if (isfinite(values[i * stride])) {
-            sum += values[i * stride];
-            m.count++;
-        }
-    if (m.count == 0)
-        return m;
-    m.mean = sum / (double)m.count;
-    if (m.count == 1)
-        return m;
-    for (size_t i = 0; i < count; i++)
-        if (isfinite(values[i * stride]))
-            squares += (values[i * stride] - m.mean) * (values[i * stride] - m.mean);
-    m.se = sqrt(squares / (double)(m.count - 1) / (double)m.count);
-    m.half = hth_study_half(m.se, m.count);
-    return m;
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -325,61 +282,45 @@ static void take_means(const struct runs *r, struct hth_study_mean *means)
                                   r->flags->seeds, s->metric_count);
 }
 
-/* ---- what a table shows -------------------------------------------------------------------- */
+/* ---- events.csv of the first seed ----------------------------------------------------------- */
 
-static bool same_part(const struct hth_study *s, size_t a, size_t b)
-{
-    return strcmp(s->points[a].part, s->points[b].part) == 0;
-}
+struct events {
+    FILE *file;
+    const char *run;
+};
 
-bool hth_study_begins_part(const struct hth_study *s, size_t point)
+static void on_event(void *arg, int64_t now_us, const char *node, const char *event,
+                     uint64_t detail)
 {
-    size_t before = 0;
-    while (!same_part(s, before, point))
-        before++;
-    return before == point;
-}
-
-bool hth_study_same_number(double a, double b)
-{
-    return a == b || (!isfinite(a) && !isfinite(b));
-}
-
-void hth_study_find_shown(const struct hth_study *s, const struct hth_study_mean *means,
-                          size_t first, struct hth_study_shown *out)
-{
-    const double *param = s->points[first].param;
-    *out = (struct hth_study_shown){.param = {false}};
-    for (size_t k = 0; k < s->param_count; k++)
-        out->fixed[k] = isfinite(param[k]);
-    for (size_t i = first; i < s->point_count; i++) {
-        if (!same_part(s, i, first))
-            continue;
-        for (size_t k = 0; k < s->param_count; k++)
-            out->param[k] =
-                out->param[k] || !hth_study_same_number(s->points[i].param[k], param[k]);
-        for (size_t k = 0; k < s->metric_count; k++)
-            out->metric[k] = out->metric[k] || means[i * s->metric_count + k].count > 0;
+    const struct events *e = arg;
+    char text[24];
+    if (strcmp(event, "crash") == 0) {
+        hth_events_row(e->file, e->run, now_us, node, event,
+                       detail == HTH_CRASH_SILENT ? "silent" : "told");
+    } else if (strcmp(event, "boot") == 0) {
+        snprintf(text, sizeof(text), "life %llu", (unsigned long long)detail);
+        hth_events_row(e->file, e->run, now_us, node, event, text);
     }
-    for (size_t k = 0; k < s->param_count; k++)
-        out->fixed[k] = out->fixed[k] && !out->param[k];
 }
 
-bool hth_study_has_metric(const struct hth_study *s, const struct hth_study_mean *means)
+/* A run is the same every time: it is not kept while many are under way. */
+static enum hth_err write_events(const struct hth_study *s, const struct hth_study_flags *flags)
 {
-    for (size_t k = 0; k < s->metric_count; k++)
-        if (means[k].count > 0)
-            return true;
-    return false;
-}
-
-bool hth_study_has_table(const struct hth_study *s, const struct hth_study_mean *means,
-                         size_t first)
-{
-    for (size_t i = first; i < s->point_count; i++)
-        if (same_part(s, i, first) && hth_study_has_metric(s, means + i * s->metric_count))
-            return true;
-    return false;
+    struct events e = {.file = hth_events_begin(flags->out, "run")};
+    const struct hth_study_watch watch = {on_event, &e};
+    if (e.file == NULL)
+        return HTH_E_IO;
+    for (size_t i = 0, count; i < s->point_count; i += count) {
+        count = HTH_MAX(s->points[i].group, (size_t)1);
+        double *values = hth_new_array(double, count * s->metric_count);
+        char *name = hth_study_point_name(s, hth_study_first_chosen(s, &s->points[i], flags));
+        e.run = name;
+        /* One that fails has been named; its events until then are what is asked for. */
+        (void)s->run(s->arg, &s->points[i], flags->seed, &watch, values);
+        hth_free(name);
+        hth_free(values);
+    }
+    return hth_events_end(e.file, flags->out);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -525,7 +466,7 @@ enum hth_err hth_study_run(const struct hth_study *study, const struct hth_study
     if (err == HTH_OK)
         err = run_chosen(&chosen, flags);
     if ((err == HTH_OK || err == HTH_E_TRUNCATED) && flags->events) {
-        enum hth_err end = hth_study_write_events(&chosen, flags);
+        enum hth_err end = write_events(&chosen, flags);
         err = end != HTH_OK ? end : err;
     }
     hth_free(points);
