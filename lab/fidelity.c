@@ -40,18 +40,6 @@ struct fidelity {
 
 /* ---- series -------------------------------------------------------------------------------- */
 
-char *hth_fidelity_runfile(void)
-{
-    return hth_strdup("run: fidelity\nseed: 1\n"
-                      "model: { kind: classifier, dim: 128, layers: 2, grid: [4, 4], top_k: 4 }\n"
-                      "data: { kind: fashion-mnist, shuffle_rows: 1024 }\n"
-                      "train: { rows: 64, flights: 8, steps: 1000000, eval_every: 1000000,\n"
-                      "         checkpoint_every: 1000000, wire: fp32 }\n"
-                      "optimizer: { kind: adam, rate: 0.001 }\n"
-                      "experts: { step_rows: 64, optimizer: { kind: adam, rate: 0.001 } }\n"
-                      "averaging: { mode: off }\n");
-}
-
 /* What both halves counted, for whoever wants to look closer. */
 static enum hth_err write_series(const struct hth_fidelity_series *s, const char *dir,
                                  const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fidelity_series.c: what the trainer counted, and when a host was gone and back; see fidelity.h.
- */
+/* fidelity_series.c: the run file of both worlds, the trainer's counts, and when a host was gone
+ * and back; see fidelity.h. */
 #include "core/mem.h"
 #include "lab/fidelity.h"
 
@@ -58,4 +58,16 @@ double hth_fidelity_until_back(const struct hth_fidelity_series *s, double from_
         if (s->sample[i].t_s >= from_s && s->sample[i].live >= live && dips(s, i, live) <= 1)
             return s->sample[i].t_s - from_s;
     return NAN;
+}
+
+char *hth_fidelity_runfile(void)
+{
+    return hth_strdup("run: fidelity\nseed: 1\n"
+                      "model: { kind: classifier, dim: 128, layers: 2, grid: [4, 4], top_k: 4 }\n"
+                      "data: { kind: fashion-mnist, shuffle_rows: 1024 }\n"
+                      "train: { rows: 64, flights: 8, steps: 1000000, eval_every: 1000000,\n"
+                      "         checkpoint_every: 1000000, wire: fp32 }\n"
+                      "optimizer: { kind: adam, rate: 0.001 }\n"
+                      "experts: { step_rows: 64, optimizer: { kind: adam, rate: 0.001 } }\n"
+                      "averaging: { mode: off }\n");
 }

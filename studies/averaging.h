@@ -112,8 +112,9 @@ void hth_avg_print_compare(const struct hth_avg_request *r);
 /* A row for each study. */
 void hth_avg_print_sweep(const struct hth_avg_request *r);
 /* The script of the picture "sweep": above rounds to a variance of 1e-9, below the distance to the
- * true mean after the last round, against the probability, a column for each population. */
-void hth_avg_draw_sweep(FILE *to, const struct hth_avg_request *r);
+ * true mean after the last round, against the probability, a column for each population. Returns
+ * the picture's name. */
+const char *hth_avg_draw_sweep(FILE *to, const struct hth_avg_request *r);
 
 /* ---- averaging_golden.c ---------------------------------------------------------------- */
 
@@ -135,7 +136,7 @@ void hth_avg_draw_label(FILE *to, const struct hth_avg_study *s, bool protocol, 
  * with `events` also events.csv, for which the first seed of each protocol study is run once more.
  * Errors are said: E_IO. */
 enum hth_err hth_avg_study_write(const struct hth_avg_request *r) HTH_MUST;
-/* The script of the picture. Its name without an ending is returned. */
+/* The script of any other picture. Its name without an ending is returned. */
 const char *hth_avg_draw(FILE *to, const struct hth_avg_request *r);
 
 #endif

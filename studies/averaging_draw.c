@@ -351,9 +351,6 @@ const char *hth_avg_draw(FILE *f, const struct hth_avg_request *r)
     case HTH_AVG_COMPARE:
         write_compare(f, r);
         return "compare";
-    case HTH_AVG_SWEEP:
-        hth_avg_draw_sweep(f, r);
-        return "sweep";
     default:
         write_curves(f, r);
         return "averaging";

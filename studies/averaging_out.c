@@ -190,7 +190,8 @@ enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
     FILE *f = hth_sim_create(r->out, "plot.gp");
     if (f == NULL)
         return HTH_E_IO;
-    const char *picture = hth_avg_draw(f, r);
+    const char *picture =
+        r->picture == HTH_AVG_SWEEP ? hth_avg_draw_sweep(f, r) : hth_avg_draw(f, r);
     HTH_TRY(hth_sim_finish(f, r->out, "plot.gp"));
     hth_sim_draw(r->out, "plot.gp"); /* the data are there without it */
     return write_report(r, picture);

@@ -152,7 +152,7 @@ static void write_panel(FILE *f, const struct sweep *w, size_t panel, bool round
     write_lines(f, w, panel, rounds ? 2 : 5);
 }
 
-void hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
+const char *hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
 {
     struct sweep w = sweep_of(r);
     const struct hth_avg_study *last = &r->studies[w.series - 1];
@@ -173,4 +173,5 @@ void hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
             write_panel(f, &w, n, rounds != 0);
     }
     fputs("unset multiplot\n}\n", f);
+    return "sweep";
 }
