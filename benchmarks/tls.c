@@ -2,7 +2,7 @@
 /*
  * tls.c: bytes/s of one loopback connection in one direction, under TLS 1.3 and without. A
  * sender and a receiver share this machine's cores, so a network between two machines can only do
- * better. (benchmarks/stream.c measures round trips too.)
+ * better.
  */
 #include "benchmarks/bench.h"
 #include "cli/json.h"
