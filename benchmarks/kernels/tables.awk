@@ -243,9 +243,9 @@ END {
     }
     printf "\n"
     head("operation | set")
-    body("rate", 2, 1)
+    body("rate", 2, 4)
     head("operation, ms of PyTorch / of ours | set")
-    body("torch", 2, 4)
+    body("torch", 1, 4)
     print "\n| operation, one thread | set | numbers | ms | GB/s | two threads | PyTorch |"
     print "|---|---|---|---|---|---|---|"
     flat = split("adamw quantize_int8 dequantize_int8", vector, " ")
