@@ -6,6 +6,7 @@
 
 void hth_budget_init(struct hth_budget *budget, int64_t limit_bytes, struct hth_budget *parent)
 {
+    HTH_ASSERT(limit_bytes <= INT64_MAX / 2); /* so that no sum overflows */
     budget->limit_bytes = limit_bytes;
     budget->used_bytes = 0;
     budget->parent = parent;
@@ -18,7 +19,7 @@ enum hth_err hth_budget_take(struct hth_budget *budget, size_t bytes)
     int64_t n = (int64_t)bytes;
     for (struct hth_budget *b = budget; b != NULL; b = b->parent) {
         int64_t used = hth_counter_add(&b->used_bytes, n);
-        if (used > b->limit_bytes || used < n) {
+        if (used > b->limit_bytes) {
             /* Give back what this call took, up to and including this level. */
             for (struct hth_budget *u = budget; u != b->parent; u = u->parent)
                 hth_counter_add(&u->used_bytes, -n);

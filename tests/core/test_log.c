@@ -69,6 +69,24 @@ static void test_json_lines_are_escaped(void **state)
                                 "\"n7\",\"msg\":\"a \\\"b\\\" \\\\ \\u000ac\"}\n");
 }
 
+/* JSON forbids all of them in a string (RFC 8259, section 7). */
+static void test_each_control_byte_is_escaped(void **state)
+{
+    (void)state;
+    for (char byte = 1; byte < 0x20; byte++) {
+        struct hth_env env;
+        struct capture c;
+        char want[16];
+        setup(&env, &c);
+        env.log.json = true;
+        env.now_us += byte * HTH_US_PER_S; /* no repeats */
+        HTH_LOG(&env, HTH_ERROR, HTH_SUB_APP, "a%cb", byte);
+        snprintf(want, sizeof(want), "a\\u%04xb\"", (unsigned)byte);
+        assert_non_null(strstr(c.text, want));
+        assert_null(memchr(c.text, byte, c.len - 1)); /* but for the line's end */
+    }
+}
+
 static void test_repeats_are_counted(void **state)
 {
     (void)state;
@@ -117,6 +135,14 @@ static void test_a_quantile_is_the_bound_of_its_bucket(void **state)
         hth_metric_observe(wait, value);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_close(hth_metric_quantile(wait, cases[i].q), cases[i].bound, 0, 0);
+    /* As Prometheus wants them: each bucket counts those below it, too. */
+    char *text = hth_metrics_prometheus(m);
+    assert_non_null(strstr(text, "{le=\"1\"} 1\n"));
+    assert_non_null(strstr(text, "{le=\"2\"} 2\n"));
+    assert_non_null(strstr(text, "{le=\"8\"} 4\n"));
+    assert_non_null(strstr(text, "{le=\"16\"} 4\n"));
+    assert_non_null(strstr(text, "{le=\"+Inf\"} 4\n"));
+    hth_free(text);
     hth_metrics_free(m);
 }
 
@@ -182,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels_gate_evaluation),
         cmocka_unit_test(test_json_lines_are_escaped),
+        cmocka_unit_test(test_each_control_byte_is_escaped),
         cmocka_unit_test(test_repeats_are_counted),
         cmocka_unit_test(test_a_long_line_is_cut),
         cmocka_unit_test(test_a_quantile_is_the_bound_of_its_bucket),
