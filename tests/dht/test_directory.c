@@ -643,6 +643,29 @@ static void reading_costs_no_traffic(void **state)
     stop();
 }
 
+/* While a host rearranges its records two of them may name an expert. */
+static void a_host_with_two_records_is_found_once(void **state)
+{
+    struct hth_host_info info = {.addr_count = 1};
+    struct hth_peer_id id = {{9}}, other = {{8}};
+    struct hth_host_ref refs[8];
+    uint32_t *some = range(0, 8);
+    struct hth_expert_list list = {some, 8};
+    (void)state;
+    start("ffn0.4.4", 15);
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+    list.count = 4;
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 20 * S));
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &other, &info, &list, 20 * S));
+    for (uint32_t e = 0; e < 8; e++)
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, e, refs, 8), e < 4 ? 2 : 1);
+    hth_world_run_for(fx.world, 11 * S);
+    for (uint32_t e = 0; e < 8; e++)
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, e, refs, 8), e < 4 ? 2 : 0);
+    hth_free(some);
+    stop();
+}
+
 static void loading_is_bounded(void **state)
 {
     struct hth_host_info info = {.addr_count = 1};
@@ -773,6 +796,7 @@ int main(void)
         cmocka_unit_test(load_moves_the_choice),
         cmocka_unit_test(free_coordinates_are_picked),
         cmocka_unit_test(reading_costs_no_traffic),
+        cmocka_unit_test(a_host_with_two_records_is_found_once),
         cmocka_unit_test(loading_is_bounded),
         cmocka_unit_test(branches_are_bounded),
         cmocka_unit_test(hosts_and_layers_are_bounded),

@@ -7,6 +7,8 @@
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "dht/board.h"
+#include "dht/census_int.h"
+#include "dht/listing.h"
 #include "sim/world.h"
 #include "support/test.h"
 
@@ -333,6 +335,19 @@ static void the_census_lists_roles_and_layers(void **state)
     assert_int_equal(node.layers[0].experts, 3);
     assert_int_equal(hth_census_peers(census, peers, 4), 1);
     assert_int_equal(peers[0].addr.port, 4000);
+    struct hth_census_network run;
+    assert_int_equal(hth_census_networks(census, &run, 1), 1);
+    assert_int_equal(run.nodes, 1);
+    /* To itself a node is nobody to count, to join through, or to find a run by. */
+    struct hth_census *own;
+    assert_ok(hth_census_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), "net", &own));
+    hth_world_run_for(fx.world, 2 * S);
+    assert_true(hth_census_at(own, 0, &node));
+    hth_census_stats(own, &stats);
+    assert_int_equal(stats.nodes, 0);
+    assert_int_equal(hth_census_peers(own, peers, 4), 0);
+    assert_int_equal(hth_census_networks(own, &run, 1), 0);
+    hth_census_free(own);
     hth_announcer_withdraw(fx.ann, NULL, NULL);
     hth_world_run_for(fx.world, 1 * S);
     hth_census_stats(census, &stats);
@@ -347,6 +362,38 @@ static enum hth_err fill_other_name(void *arg, struct hth_writer *w)
         .protocol_min = HTH_PROTOCOL_MIN, .protocol_max = HTH_PROTOCOL_MAX, .network = "other"};
     (void)arg;
     return hth_beacon_write(w, &beacon, 400);
+}
+
+/* Of several expired beacons the owner of the one that was issued last is asked whether it lives.
+ */
+static void the_newest_of_expired_beacons_is_remembered(void **state)
+{
+    static const struct {
+        int64_t issued_us;
+        uint16_t port; /* 0: the beacon has no address */
+    } seen[] = {{50 * S, 1}, {90 * S, 2}, {70 * S, 3}, {95 * S, 0}};
+    struct hth_census_stats stats = {.expired = 0};
+    (void)state;
+    begin(0);
+    struct hth_env *env = hth_node_env(fx.boot);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(seen); i++) {
+        struct hth_beacon beacon = {
+            .protocol_min = HTH_PROTOCOL_MIN, .protocol_max = HTH_PROTOCOL_MAX, .network = "net"};
+        struct hth_record rec = {.issued_us = seen[i].issued_us, .owner = env->pubkey};
+        uint8_t payload[400];
+        struct hth_writer w;
+        beacon.info.addr_count = seen[i].port != 0;
+        beacon.info.addr[0] = hth_node_addr(fx.boot, seen[i].port);
+        hth_writer_init(&w, payload, sizeof(payload));
+        assert_ok(hth_beacon_write(&w, &beacon, sizeof(payload)));
+        rec.payload = payload;
+        rec.payload_len = w.pos;
+        hth_census_note_expired(&stats, env->crypto, &rec);
+    }
+    assert_int_equal(stats.expired, HTH_ARRAY_LEN(seen));
+    assert_int_equal(stats.expired_addr.port, 2);
+    assert_true(hth_peer_id_eq(&stats.expired_id, &env->self));
+    end();
 }
 
 /* One node with one key in three networks, and a liar: name and tag must agree. */
@@ -498,6 +545,7 @@ int main(void)
         cmocka_unit_test(where_nothing_listens),
         cmocka_unit_test(where_udp_is_closed),
         cmocka_unit_test(bad_options),
+        cmocka_unit_test(the_newest_of_expired_beacons_is_remembered),
         cmocka_unit_test(the_census_lists_roles_and_layers),
         cmocka_unit_test(the_census_of_all_networks),
         cmocka_unit_test(the_cache_comes_back_newest_first),
