@@ -246,6 +246,81 @@ static void no_crumbs_into_a_full_window(void **state)
     pair_clear(&p);
 }
 
+/* Many streams of one node to another. */
+struct crowd {
+    struct hth_env *env;
+    struct hth_stream *stream[HTH_STREAMS_PER_ADDR_MAX + 20];
+    uint32_t count, closed;
+};
+
+static void crowd_closed(struct hth_stream *s, enum hth_err err, void *arg)
+{
+    struct crowd *c = arg;
+    assert_int_equal(err, HTH_E_CLOSED);
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->stream[i] == s)
+            c->stream[i] = NULL;
+    c->closed++;
+}
+
+static const struct hth_stream_ops crowd_ops = {.on_closed = crowd_closed};
+
+static void crowd_accept(void *arg, struct hth_stream *s)
+{
+    static struct crowd nobody;
+    hth_stream_attach(arg, s, &crowd_ops, &nobody);
+}
+
+static void crowd_dial(struct crowd *c, const struct hth_addr *addr, uint32_t count)
+{
+    for (; count > 0; count--, c->count++)
+        assert_ok(hth_dial(c->env, addr, NULL, &crowd_ops, c, &c->stream[c->count]));
+}
+
+/* One node's streams are bounded, and leave their places to others. */
+static void each_address_has_its_own_limit(void **state)
+{
+    (void)state;
+    struct hth_world_opts opts = calm(1000, 0);
+    struct hth_world *w = hth_world_new(1, &opts);
+    struct hth_node *to = hth_world_node(w, "to", NULL);
+    struct crowd many = {.env = hth_node_env(hth_world_node(w, "many", NULL))};
+    struct crowd few = {.env = hth_node_env(hth_world_node(w, "few", NULL))};
+    struct hth_addr addr = hth_node_addr(to, 1);
+    struct hth_listener *listener;
+    assert_ok(hth_listen(hth_node_env(to), &addr, crowd_accept, hth_node_env(to), &listener));
+    crowd_dial(&few, &addr, 100);
+    crowd_dial(&many, &addr, HTH_STREAMS_PER_ADDR_MAX);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(few.closed + many.closed, 0);
+    crowd_dial(&few, &addr, 5);
+    crowd_dial(&many, &addr, 10);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(few.closed, 0);
+    assert_int_equal(many.closed, 10);
+    hth_world_free(w);
+}
+
+static void a_peer_is_nobody_until_it_is_proved(void **state)
+{
+    static const struct hth_peer_id nobody;
+    struct hth_world_opts opts = calm(10000, 0);
+    struct hth_peer_id id;
+    struct hth_addr addr;
+    struct pair p;
+    (void)state;
+    pair_init(&p, 1, &opts);
+    pair_dial(&p);
+    for (; p.ea.opens == 0; hth_world_run_for(p.w, 1000)) {
+        hth_stream_peer(p.ea.env, p.ea.stream, &id, &addr);
+        assert_true(hth_peer_id_eq(&id, &nobody));
+        assert_true(hth_addr_eq(&addr, &p.addr));
+    }
+    hth_stream_peer(p.ea.env, p.ea.stream, &id, &addr);
+    assert_true(hth_peer_id_eq(&id, &p.eb.env->self));
+    pair_clear(&p);
+}
+
 /* The window opens at the reader, and the sender hears of it one way later. */
 static void a_full_window_opens_a_round_trip_later(void **state)
 {
@@ -719,6 +794,8 @@ int main(void)
         cmocka_unit_test(times_have_their_closed_form),
         cmocka_unit_test(lost_packets_stall),
         cmocka_unit_test(no_crumbs_into_a_full_window),
+        cmocka_unit_test(each_address_has_its_own_limit),
+        cmocka_unit_test(a_peer_is_nobody_until_it_is_proved),
         cmocka_unit_test(a_full_window_opens_a_round_trip_later),
         cmocka_unit_test(narrow_receiver_and_sharing),
         cmocka_unit_test(streams_take_turns),

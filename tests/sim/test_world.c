@@ -425,6 +425,33 @@ static void fault_sites(void **state)
     hth_world_free(w);
 }
 
+/* The seed and the name decide whether a site is enabled, not the order in which sites are met: a
+ * new site must not change what the others do under a seed. */
+static void a_fault_site_depends_on_its_name(void **state)
+{
+    enum { SITES = 32 };
+    static char name[SITES][16];
+    bool enabled[2][SITES];
+    uint32_t count = 0;
+    (void)state;
+    for (int backwards = 0; backwards < 2; backwards++) {
+        struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+        opts.chaos.site_enabled = 0.5;
+        opts.chaos.site_fires = 1;
+        struct hth_world *w = hth_world_new(9, &opts);
+        struct hth_env *env = hth_node_env(hth_world_node(w, "n", NULL));
+        for (int i = 0; i < SITES; i++) {
+            int site = backwards ? SITES - 1 - i : i;
+            snprintf(name[site], sizeof(name[site]), "site.%d", site);
+            enabled[backwards][site] = hth_fault(env, name[site]);
+            count += enabled[backwards][site];
+        }
+        hth_world_free(w);
+    }
+    assert_memory_equal(enabled[0], enabled[1], sizeof(enabled[0]));
+    assert_in_range(count, 16, 48);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +467,7 @@ int main(void)
         cmocka_unit_test(crash_and_restart),
         cmocka_unit_test(the_end_of_the_world_halts_everyone),
         cmocka_unit_test(fault_sites),
+        cmocka_unit_test(a_fault_site_depends_on_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
