@@ -8,6 +8,9 @@
 #include "sim/world.h"
 #include "support/test.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #define STRANGERS 20
 #define GROUP     0xabcdef01u
 
@@ -16,6 +19,22 @@ static double number(const json_t *object, const char *key)
     const json_t *value = json_object_get(object, key);
     assert_true(json_is_number(value));
     return json_number_value(value);
+}
+
+static struct hth_roster *add_peer(struct hth_world *world, uint32_t i, uint32_t flags)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
+    struct hth_roster *roster;
+    char name[16];
+    snprintf(name, sizeof(name), "n%u", i);
+    struct hth_node *node = hth_world_node(world, name, &opts);
+    o.network = "net";
+    o.schema = 7;
+    o.addr.family = 4;
+    assert_ok(hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &roster));
+    hth_roster_set_flags(roster, flags);
+    return roster;
 }
 
 static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
@@ -31,16 +50,7 @@ static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
                                                 .change = 3,
                                                 .norm = 4,
                                                 .weight_fraction = 0.75};
-    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
-    struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
-    struct hth_roster *roster;
-    char name[16];
-    snprintf(name, sizeof(name), "n%u", i);
-    struct hth_node *node = hth_world_node(world, name, &opts);
-    o.network = "net";
-    o.schema = 7;
-    o.addr.family = 4;
-    assert_ok(hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &roster));
+    struct hth_roster *roster = add_peer(world, i, 0);
     hth_roster_set_last(roster, &last);
     return roster;
 }
@@ -102,10 +112,77 @@ static void test_strangers(void **state)
     hth_world_free(world);
 }
 
+/* What is printed of a roster; must be freed. */
+static char *printed(const struct hth_roster *roster)
+{
+    FILE *file = tmpfile();
+    char *text = hth_calloc(1, 16384);
+    assert_non_null(file);
+    fflush(stdout);
+    int usual = dup(STDOUT_FILENO);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    hth_status_trainers_print(roster);
+    fflush(stdout);
+    assert_true(dup2(usual, STDOUT_FILENO) >= 0);
+    close(usual);
+    rewind(file);
+    assert_true(fread(text, 1, 16383, file) > 0);
+    fclose(file);
+    return text;
+}
+
+/* A helper is no trainer, and neither it nor one that still fetches the state has it. */
+static void test_helpers_and_newcomers_are_told_apart(void **state)
+{
+    static const struct {
+        uint32_t flags;
+        bool has_state, helper, client;
+        const char *does;
+    } cases[] = {
+        {0, true, false, false, " training "},
+        {HTH_ROSTER_CLIENT, true, false, true, " client "},
+        {HTH_ROSTER_BOOTSTRAPPING, false, false, false, " fetching "},
+        {HTH_ROSTER_HELPER, false, true, false, " helper "},
+    };
+    enum { COUNT = HTH_ARRAY_LEN(cases) };
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    struct hth_world *world = hth_world_new(1, &opts);
+    struct hth_roster *roster[COUNT], *onlooker;
+    (void)state;
+    for (uint32_t i = 0; i < COUNT; i++)
+        roster[i] = add_peer(world, i, cases[i].flags);
+    struct hth_node *node = hth_world_node(world, "onlooker", NULL);
+    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &onlooker));
+    hth_world_run_for(world, 10 * HTH_US_PER_S);
+    json_t *all = hth_status_trainers_json(onlooker);
+    char *text = printed(onlooker);
+    assert_int_equal(json_array_size(all), COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        const json_t *peer = json_array_get(all, i);
+        bool helper = json_is_true(json_object_get(peer, "helper"));
+        bool client = json_is_true(json_object_get(peer, "client"));
+        bool has_state = json_is_true(json_object_get(peer, "has_state"));
+        size_t c = 0;
+        while (c < COUNT && (cases[c].helper != helper || cases[c].client != client ||
+                             cases[c].has_state != has_state))
+            c++;
+        assert_true(c < COUNT);
+        assert_non_null(strstr(text, cases[i].does));
+    }
+    assert_non_null(strstr(text, "trainers: 3, helpers: 1"));
+    hth_free(text);
+    json_decref(all);
+    for (uint32_t i = 0; i < COUNT; i++)
+        hth_roster_free(roster[i]);
+    hth_roster_free(onlooker);
+    hth_world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_helpers_and_newcomers_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,61 @@ static void test_not_finite(void **state)
     hth_metrics_free(metrics);
 }
 
+/* How far apart the peers are, in parts of what they have; nothing while nothing was averaged. */
+static void the_distance_is_relative_to_the_norm(void **state)
+{
+    static const struct {
+        double distance, norm, relative;
+    } cases[] = {{2, 8, 0.25}, {3, 2, 1.5}, {1, 0, 0}};
+    const struct hth_together nothing = {.peer = NULL};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_metrics *metrics = hth_metrics_new();
+        struct hth_train_stats stats = {.updates = 7};
+        stats.share.distance = cases[i].distance;
+        stats.share.norm = cases[i].norm;
+        char *text = hth_together_page(&nothing, metrics, &stats);
+        json_t *page = json_loads(text, 0, NULL);
+        const json_t *averaging = json_object_get(page, "averaging");
+        assert_close(json_number_value(json_object_get(averaging, "distance_relative")),
+                     cases[i].relative, 1e-9, 0);
+        json_decref(page);
+        hth_free(text);
+        hth_metrics_free(metrics);
+    }
+}
+
+static uint64_t meeting_of(const char *grid, uint32_t group, double share_max)
+{
+    struct hth_peer peer = {.network = NULL};
+    struct hth_together t = {.peer = &peer};
+    char text[16] = "";
+    struct hth_run_averaging run = {.group = group, .share_max = share_max};
+    struct hth_share_opts out = {.mode = HTH_SHARE_LOCAL};
+    if (grid != NULL)
+        run.grid = strcpy(text, grid);
+    hth_together_share(&t, &run, &out);
+    return out.meeting;
+}
+
+/* Peers who group otherwise must not meet: the hash has all that decides about groups. */
+static void the_meeting_has_all_that_decides_about_groups(void **state)
+{
+    uint64_t usual = meeting_of("4x4", 8, 2);
+    (void)state;
+    assert_true(meeting_of("4x4", 8, 2) == usual);
+    assert_true(meeting_of("4x5", 8, 2) != usual);
+    assert_true(meeting_of(NULL, 8, 2) != usual);
+    assert_true(meeting_of("4x4", 9, 2) != usual);
+    assert_true(meeting_of("4x4", 8, 3) != usual);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(the_distance_is_relative_to_the_norm),
+        cmocka_unit_test(the_meeting_has_all_that_decides_about_groups),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
