@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * balance.c: see balance.h for the equations. Two walks over the rows: the first makes the softmax
- * of every row and its mean P, the second the gradient, which needs P first.
+ * balance.c: see balance.h for the equations. Two passes over the rows: the first computes the
+ * softmax of every row and the mean P of all; the second computes the gradient, which needs P.
  *
  *   work:  | p [rows, width] | mask [width] | P [width] | a [width] |
  */

@@ -16,12 +16,12 @@
  *
  *     d(loss)/d(s_b[c]) = p_b[c] / B * (a_c - sum over c' of a_c' p_b[c']).
  *
- * f and P must be per coordinate before they are multiplied: with f replaced by a scalar the term
- * is constant, as the softmax sums to 1, and its gradient vanishes. A test guards this.
+ * f and P are multiplied per coordinate. A scalar in place of f would make the term constant,
+ * because the softmax sums to 1, and its gradient would vanish. A test guards this.
  *
- * Coordinates below which nothing is alive are left out of the softmax, so that the loss never
- * draws rows towards experts that don't exist. Rows with a number that is not finite are skipped
- * and counted. Pure function, any thread; the caller lends the workspace.
+ * The softmax leaves out coordinates without a live expert, so that the loss never draws rows
+ * towards experts that don't exist. Rows with a number that is not finite are skipped and counted.
+ * Pure function, any thread; the caller lends the workspace.
  */
 #ifndef HTH_GATING_BALANCE_H
 #define HTH_GATING_BALANCE_H
@@ -49,8 +49,8 @@ struct hth_balance_result {
 /* Floats of workspace for this many rows. */
 size_t hth_balance_work_floats(const struct hth_grid *grid, size_t rows);
 
-/* tables [rows, width]; the batch's index says where the rows went. dtables [rows, width] is added
- * to; NULL for the loss alone. */
+/* Computes the loss of tables [rows, width] and adds its gradient to dtables [rows, width]; NULL:
+ * the loss alone. batch->index holds the chosen experts. */
 void hth_balance(const struct hth_gate_batch *batch, const struct hth_balance_opts *opts,
                  const float *tables, float *dtables, float *work,
                  struct hth_balance_result *result);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * beam.c: two passes over the view's tree per row; see beam.h for what they promise and why the cut
- * between them is exact.
+ * beam.c: two passes over the view's tree per row; beam.h has the contract and the reason why the
+ * cut between them is exact.
  *
  *   row tables --prepare--> maxima, lower bounds   --narrow pass (k prefixes a level)--> k experts,
  * tau
@@ -33,10 +33,10 @@ struct hth_beam {
     uint32_t table_width;
     struct top best;      /* experts found: k */
     struct top narrow[2]; /* prefixes of level 0 and 1 in the narrow pass: k */
-    struct top wide[2];   /* and in the wide one: width */
+    struct top wide[2];   /* the same in the wide pass: width */
     float *noisy;         /* one row's tables with noise; NULL without */
     uint64_t *arena;      /* holds all keys */
-    /* The row at hand. */
+    /* State of the current row. */
     const struct hth_grid_view *view;
     const float *table[HTH_GRID_DIMS_MAX];
     float max[HTH_GRID_DIMS_MAX];     /* of each table */
@@ -106,13 +106,13 @@ static void top_push(struct top *top, uint64_t key)
     top->keys[at] = key;
 }
 
-/* Nothing below this score can enter; an equal one may, by its index. */
+/* The least score that can enter. A node of equal score enters if its index is lower. */
 static inline float top_floor(const struct top *top)
 {
     return top->count == top->cap ? key_score(top->keys[0]) : -INFINITY;
 }
 
-/* Heap sort, best first. The result is no heap any more: read only until the next reset. */
+/* Heap sort, best first. The result is not a heap: nothing may be pushed until the next reset. */
 static void top_sort(struct top *top)
 {
     for (uint32_t left = top->count; left > 1; left--) {
@@ -125,15 +125,15 @@ static void top_sort(struct top *top)
 
 /* ---- scans --------------------------------------------------------------------------------- */
 
-/* Eight numbers at once, for the two loops that the compiler doesn't vectorise by itself; without
- * AVX they become two registers each. */
+/* Vectors of eight numbers, for the two loops that the compiler doesn't vectorise by itself.
+ * Without AVX each takes two registers. */
 typedef float hth_f32x8 __attribute__((vector_size(32)));
 typedef int32_t hth_i32x8 __attribute__((vector_size(32)));
 typedef int64_t hth_i64x4 __attribute__((vector_size(32)));
 _Static_assert(HTH_LANES == 16, "a block is two vectors");
 
-/* The next block of HTH_LANES entries from `i` on that holds base + s >= low; else where the last,
- * incomplete block begins. */
+/* Returns the start of the next block of HTH_LANES entries from `i` on that holds base + s >= low,
+ * or else the start of the last, incomplete block. */
 HTH_CLONES static size_t hth_gating_skip_dense(const float *s, size_t i, size_t n, float base,
                                                float low)
 {
@@ -148,15 +148,15 @@ HTH_CLONES static size_t hth_gating_skip_dense(const float *s, size_t i, size_t 
     return i;
 }
 
-/* Which nodes a scan lets through, beyond those that the target has no room for. */
+/* The limits of a scan, besides the floor of its target: nodes outside them are not pushed. */
 struct cut {
-    float tau;     /* score + tail[0] + tail[1] must reach it */
-    float low;     /* at least this score */
-    float tail[2]; /* the best that the levels below can add */
+    float tau;     /* least score + tail[0] + tail[1] */
+    float low;     /* least score */
+    float tail[2]; /* most that each level below can add */
 };
 
-/* A score below this can't pass the cut; some above can't either. 4 ulp of each term more than
- * cover the rounding of the sums. */
+/* A lower bound of the scores that pass the cut: cut_passes() is exact. 4 ulp of each term more
+ * than cover the rounding of the sums. */
 static float cut_low(const struct cut *cut)
 {
     float slack =
@@ -205,8 +205,8 @@ static void scan(const struct hth_beam *beam, uint32_t level, float base, uint32
 
 /* ---- one row ------------------------------------------------------------------------------- */
 
-/* lane[l] = maximum of s[l], s[l + HTH_LANES], ...; returns not 0 when any entry is NaN or
- * infinite, and the maxima mean nothing then. */
+/* lane[l] = maximum of s[l], s[l + HTH_LANES], ...; returns non-zero when an entry is NaN or
+ * infinite; the maxima are not valid then. */
 HTH_CLONES static uint32_t hth_gating_lane_maxima(const float *s, size_t n, float *lane)
 {
     const uint32_t exponent = 0x7f800000u;
@@ -240,8 +240,8 @@ HTH_CLONES static uint32_t hth_gating_lane_maxima(const float *s, size_t n, floa
     return any;
 }
 
-/* Maxima of a table, and a bound that at least k of its entries reach: the k-th largest of the
- * maxima of HTH_LANES disjoint parts. False when an entry is not finite. */
+/* Computes a table's maximum, and a bound that at least k of its entries reach: the k-th largest of
+ * the maxima of HTH_LANES disjoint subsets. False when an entry is not finite. */
 static bool prepare_table(struct hth_beam *beam, uint32_t dim)
 {
     float lane[HTH_LANES];
@@ -262,7 +262,7 @@ static bool prepare_table(struct hth_beam *beam, uint32_t dim)
     return true;
 }
 
-/* What the levels below `level` can add at most. */
+/* Sets the most that each of the levels below `level` can add to a score. */
 static void set_tails(const struct hth_beam *beam, uint32_t level, struct cut *cut)
 {
     uint32_t n = beam->grid.ndim;
@@ -270,7 +270,7 @@ static void set_tails(const struct hth_beam *beam, uint32_t level, struct cut *c
     cut->tail[1] = level + 2 < n ? beam->max[level + 2] : 0.0f;
 }
 
-/* The first scan into an empty target of `cap` <= k knows a floor before it starts. */
+/* A floor for the first scan into an empty target of `cap` <= k: at least k entries reach it. */
 static float first_low(const struct hth_beam *beam, uint32_t level, float base, uint32_t n,
                        const struct top *into)
 {
@@ -287,8 +287,8 @@ static bool contains_node(const struct top *top, uint32_t node)
     return false;
 }
 
-/* Scans the children of each parent, best parent first, until none can matter any more. `done`
- * holds parents whose children were already seen; NULL: none. */
+/* Scans the children of each parent, best parent first, until no parent left can have a child in
+ * the result. `done` holds parents whose children were already scanned; NULL: none. */
 static void expand(struct hth_beam *beam, uint32_t level, const struct top *parents,
                    const struct top *done, struct top *into)
 {
@@ -313,7 +313,7 @@ static void expand(struct hth_beam *beam, uint32_t level, const struct top *pare
     }
 }
 
-/* One walk down the tree with the given beams per level; experts end in beam->best. */
+/* One pass down the tree with the given beams per level; it leaves the experts in beam->best. */
 static void walk(struct hth_beam *beam, struct top *levels, const struct top *done)
 {
     uint32_t last = beam->grid.ndim - 1;

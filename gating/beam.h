@@ -2,12 +2,12 @@
 /*
  * beam.h: the k live experts with the best product-key scores, for every row of a batch.
  *
- * The search walks the directory's view (dht/directory.h) prefix by prefix: of each level it keeps
- * the `width` prefixes with the best partial scores and looks only below those. Experts that are
- * not in the view, because nobody serves them or their hosts are marked dead, do not exist for it.
- * It does no I/O and allocates nothing after _new.
+ * The search walks the layer's grid view (dht/directory.h) prefix by prefix. Of each level it keeps
+ * the `width` prefixes with the best partial scores and expands only those. It finds only experts
+ * of the grid view; experts without a host, or whose hosts are marked dead, are not in it. The
+ * search does no I/O and allocates nothing after _new.
  *
- * What is promised, with "better" meaning the higher score and, on equal scores, the lower index:
+ * The contract, where "better" means the higher score and, on equal scores, the lower index:
  *
  *   - The result of a row is sorted, best first, and every expert in it is live.
  *   - It is the exact top k of all live experts whenever no level has more than `width` live
@@ -15,21 +15,21 @@
  *     rounding made two different sums equal.
  *   - Its i-th score is never below that of the textbook beam search of the same width.
  *
- * How: a first narrow pass (k prefixes a level) finds k good experts; the score tau of the worst of
- * them then cuts the wide pass short. A prefix with partial score s can't hold anything that
- * matters if s + (the row's best entry of each further table) < tau; float addition is monotonic,
- * so the bound is exact, not approximate. On full grids little is left after the cut.
+ * The method: a first narrow pass (k prefixes a level) finds k good experts; the score tau of the
+ * worst of them then cuts the wide pass short. A prefix with partial score s can't hold an expert
+ * that matters if s + (the row's best entry of each further table) < tau; float addition is
+ * monotonic, so the bound is exact, not approximate. On full grids little is left after the cut.
  *
  * Exploration: with noise_std > 0 the choice is made on tables to which Gaussian noise was added,
  * drawn by Philox from (seed, step, row, axis, coordinate): the same whatever batch the row travels
  * in. The scores that come back are without noise. Noise costs about 20 ns a table entry.
  *
- * A row whose tables hold NaN or infinity gets no expert and is counted: the residual path takes
- * it.
+ * A row whose tables hold NaN or infinity gets no expert and is counted; it takes the residual
+ * path.
  *
- * A workspace belongs to one thread at a time (the loop's or a job's); the view must stay
- * referenced during a search. Results are pure functions of view, tables, options, step and
- * first_row.
+ * A workspace belongs to one thread at a time (the loop's or a job's); the caller holds a reference
+ * to the grid view during a search. Results are pure functions of grid view, tables, options, step
+ * and first_row.
  */
 #ifndef HTH_GATING_BEAM_H
 #define HTH_GATING_BEAM_H
@@ -66,7 +66,7 @@ struct hth_beam_batch {
     uint64_t first_row; /* for the noise: number of row 0 within the step */
 };
 
-/* Where the answer goes. Entries beyond found[b] are HTH_GATE_NONE and -INFINITY. */
+/* The caller's arrays for the result. Entries from found[b] on are HTH_GATE_NONE and -INFINITY. */
 struct hth_beam_result {
     uint32_t *index; /* [rows, k] */
     float *score;    /* [rows, k]; as hth_gate_forward gives it */
@@ -78,12 +78,12 @@ struct hth_beam_stats {
     uint64_t rows;
     uint64_t rows_short;      /* fewer than k experts, empty ones included */
     uint64_t rows_empty;      /* no expert at all */
-    uint64_t rows_not_finite; /* of these, because the tables weren't finite */
-    uint64_t prefixes;        /* nodes looked below: what the bound leaves of the work */
+    uint64_t rows_not_finite; /* those of rows_empty whose tables weren't finite */
+    uint64_t prefixes;        /* nodes expanded: the work that the bound leaves */
 };
 
-/* stats may be NULL; it is added to. Errors: E_BAD_SHAPE (the view is of another grid); nothing is
- * written then. */
+/* Writes `result` and adds to `stats`, which may be NULL. Error: E_BAD_SHAPE (the view is of
+ * another grid); it writes nothing then. */
 enum hth_err hth_beam_search(struct hth_beam *beam, const struct hth_beam_batch *batch,
                              const struct hth_beam_result *result,
                              struct hth_beam_stats *stats) HTH_MUST;

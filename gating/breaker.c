@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* breaker.c: the state machine of breaker.h, one small entry per host in trouble. */
+/* breaker.c: the state machine of breaker.h, one small entry per host with failures. */
 #include "gating/breaker.h"
 
 #include "core/map.h"
@@ -9,9 +9,9 @@
 
 struct host {
     enum hth_breaker_state state;
-    uint32_t failures; /* soft ones in a row, while closed */
-    uint32_t opens;    /* in a row: the exponent of the back-off */
-    int64_t retry_at;  /* OPEN: end of the back-off; HALF-OPEN: when the probe is given up */
+    uint32_t failures; /* soft failures in a row, while CLOSED */
+    uint32_t opens;    /* opened in a row without a success: the exponent of the back-off */
+    int64_t retry_at;  /* OPEN: end of the back-off; HALF-OPEN: end of the probe's time */
 };
 
 struct hth_breaker {
@@ -23,7 +23,7 @@ struct hth_breaker {
 
 enum verdict { VERDICT_GOOD, VERDICT_ALIVE, VERDICT_SOFT, VERDICT_HARD, VERDICT_NONE };
 
-/* What a call's result says about the host. */
+/* Classifies a call's verdict by what it says about the host. */
 static enum verdict judge(enum hth_err err)
 {
     switch (err) {
@@ -98,7 +98,7 @@ static void forget(struct hth_breaker *breaker, const struct hth_peer_id *id)
     hth_free(hth_map_del(breaker->hosts, id->b, sizeof(id->b)));
 }
 
-/* The entry of a host in trouble; when there is no room, the oldest trouble is forgotten. */
+/* Finds or adds the entry of a host with failures; a full table drops its oldest entry first. */
 static struct host *find_or_add(struct hth_breaker *breaker, const struct hth_peer_id *id)
 {
     struct host *h = find(breaker, id);
@@ -196,7 +196,7 @@ bool hth_breaker_report(struct hth_breaker *breaker, const struct hth_peer_id *h
             return false;
         }
         if (verdict == VERDICT_NONE) {
-            /* The probe was taken back: the next call may probe at once. */
+            /* The caller canceled the probe: the next call may probe at once. */
             h->state = HTH_BREAKER_OPEN;
             h->retry_at = now_us;
             return false;
@@ -208,7 +208,7 @@ bool hth_breaker_report(struct hth_breaker *breaker, const struct hth_peer_id *h
         return false;
     h = find_or_add(breaker, host);
     if (h->state == HTH_BREAKER_OPEN)
-        return false; /* a call from before it opened: its back-off is already running */
+        return false; /* the call was sent before it opened: the back-off already runs */
     h->failures++;
     if (verdict == VERDICT_SOFT && h->failures < breaker->opts.failures_to_open)
         return false;

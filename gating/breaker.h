@@ -9,18 +9,19 @@
  *        |                                                     v  |
  *        +------------------------------------------------- HALF-OPEN (one probe under way)
  *
- * Hard failures say that nobody is there (refused, closed, unreachable, wrong key, broken
- * protocol); soft ones say that this call went wrong (timeout, not finite, wrong shape). BUSY and
- * DRAINING are answers of a living host: BUSY changes nothing; DRAINING opens, for it announced its
- * end. Our own cancels and errors of this machine say nothing about the host and change nothing.
+ * A hard failure means that the host is not there or not usable (refused, closed, unreachable,
+ * wrong key, broken protocol). A soft failure means that one call failed (timeout, not finite,
+ * wrong shape). BUSY and DRAINING are refusals of a live host: BUSY leaves the state as it is;
+ * DRAINING opens the breaker, because the host is about to leave. Cancels by this process and
+ * errors of this machine say nothing about the host and leave the state as it is.
  *
  * Back-off n is base * 2^(n-1), at most `backoff_max_us`, times a jitter in [1 - jitter, 1 +
  * jitter] drawn from the breaker's own stream, so that a thousand trainers don't probe a host in
- * the same instant. A probe whose verdict never comes is forgotten after `probe_timeout_us`.
+ * the same instant. A probe without a verdict is given up after `probe_timeout_us`.
  *
- * Only hosts in trouble are remembered, at most `hosts_max`; beyond that the one that got into
- * trouble first is forgotten. Loop thread; time is passed in; no I/O and no timers: the trainer
- * tells the directory to hide a host until hth_breaker_retry_at.
+ * Only hosts with failures have an entry, at most `hosts_max`; when the table is full, the oldest
+ * entry is dropped. Loop thread; the caller passes the time; no I/O and no timers: the trainer
+ * marks a host dead in the directory until hth_breaker_retry_at.
  */
 #ifndef HTH_GATING_BREAKER_H
 #define HTH_GATING_BREAKER_H
@@ -49,35 +50,35 @@ struct hth_breaker_opts {
     }
 
 struct hth_breaker_stats {
-    uint64_t opened;  /* times a breaker went to OPEN */
-    uint64_t probes;  /* times it let one call through */
-    uint64_t closed;  /* times a host came back */
-    uint64_t refused; /* hth_breaker_allow said no */
+    uint64_t opened;  /* changes to OPEN */
+    uint64_t probes;  /* changes to HALF-OPEN */
+    uint64_t closed;  /* changes from OPEN or HALF-OPEN to CLOSED */
+    uint64_t refused; /* calls of hth_breaker_allow that returned false */
     uint32_t remembered;
 };
 
-/* rng is copied: split one off for this. Errors: E_RANGE (an option outside its range). */
+/* Copies rng: pass a stream split off for this. Errors: E_RANGE (an option outside its range). */
 enum hth_err hth_breaker_new(const struct hth_breaker_opts *opts, const struct hth_rng *rng,
                              struct hth_breaker **out) HTH_MUST;
 void hth_breaker_free(struct hth_breaker *breaker);
 
-/* May this host be called now? When the back-off is over, yes once: that call is the probe, and its
- * verdict must be told. */
+/* True if this host may be called now. When the back-off is over, it returns true once: that call
+ * is the probe, and its verdict must be reported. */
 bool hth_breaker_allow(struct hth_breaker *breaker, const struct hth_peer_id *host, int64_t now_us);
-/* The same without taking the probe: true unless a call now would be refused. */
+/* True if hth_breaker_allow would return true; takes no probe and counts nothing. */
 bool hth_breaker_peek(const struct hth_breaker *breaker, const struct hth_peer_id *host,
                       int64_t now_us);
 enum hth_breaker_state hth_breaker_state(const struct hth_breaker *breaker,
                                          const struct hth_peer_id *host);
-/* When an OPEN or HALF-OPEN host may be tried again; INT64_MIN for a closed one. */
+/* The time from which an OPEN or HALF-OPEN host may be called; INT64_MIN for a CLOSED one. */
 int64_t hth_breaker_retry_at(const struct hth_breaker *breaker, const struct hth_peer_id *host);
 
-/* The verdict of a call. Returns true when this verdict opened the breaker: the moment to hide the
- * host in the directory. Verdicts of calls that were sent before it opened are welcome and change
- * nothing but a success, which closes. */
+/* Reports the verdict of a call. Returns true when this verdict opened the breaker: the caller then
+ * marks the host dead in the directory. Failures of calls that were sent before it opened change
+ * nothing; a success always closes it. */
 bool hth_breaker_report(struct hth_breaker *breaker, const struct hth_peer_id *host,
                         enum hth_err err, int64_t now_us);
-/* The host announced itself anew (its record's sequence rose): start afresh. */
+/* Closes the breaker and drops the entry: the host published a newer record. */
 void hth_breaker_forget(struct hth_breaker *breaker, const struct hth_peer_id *host);
 
 void hth_breaker_get_stats(const struct hth_breaker *breaker, struct hth_breaker_stats *out);

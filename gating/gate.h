@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate.h: product-key scores, and how their gradient finds its way back.
+ * gate.h: product-key scores and their gradient.
  *
  * A grid of 1 to 3 dimensions with G_0 x G_1 x G_2 experts is scored with only G_0 + G_1 + G_2
  * numbers per row: one table per dimension, and an expert's score is the sum of its coordinates'
@@ -12,15 +12,14 @@
  *
  *     tables[b]:  | s_0: G_0 floats | s_1: G_1 floats | s_2: G_2 floats |      width = sum of G_i
  *
- * That layer, and a norm before it, belong to the trainer's trunk; here are only the layout, the
- * score of an expert and the scatter of d(score) into d(tables).
+ * That layer, and the norm in front of it, belong to the trainer's trunk. This file has only the
+ * layout, the score of an expert and the scatter of d(score) into d(tables).
  *
- * An expert is named by its index in the grid (hth_grid_index), which also is the total order that
- * breaks ties everywhere in gating/. HTH_GATE_NONE stands for "no expert" where a row got fewer
- * than it asked for.
+ * An expert is identified by its index in the grid (hth_grid_index). All of gating/ breaks ties by
+ * that index. HTH_GATE_NONE means "no expert", where a row got fewer than it asked for.
  *
- * Pure functions on plain float arrays: any thread, nothing is kept, nothing allocated. Sums are
- * taken from dimension 0 upwards in float, so that the same tables give the same bits everywhere.
+ * Pure functions on plain float arrays: any thread, no state, no allocation. Sums run in float from
+ * dimension 0 upwards, so that the same tables give the same bits everywhere.
  */
 #ifndef HTH_GATING_GATE_H
 #define HTH_GATING_GATE_H
@@ -47,8 +46,8 @@ struct hth_gate_batch {
 
 /* scores[b, j] of the chosen experts from tables [rows, width]; -INFINITY for HTH_GATE_NONE. */
 void hth_gate_forward(const struct hth_gate_batch *batch, const float *tables, float *scores);
-/* dtables[b, off_i + c_i] += dscores[b, j] for every chosen expert and axis; entries of
- * HTH_GATE_NONE add nothing. dtables [rows, width] is added to, not cleared. */
+/* dtables[b, off_i + c_i] += dscores[b, j] for every chosen expert and axis. HTH_GATE_NONE adds
+ * nothing. The caller clears dtables [rows, width]. */
 void hth_gate_backward(const struct hth_gate_batch *batch, const float *dscores, float *dtables);
 
 #endif

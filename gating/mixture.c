@@ -59,8 +59,8 @@ bool hth_mixture_ready(const float *const *y, const uint32_t *asked, size_t rows
     return true;
 }
 
-/* Softmax of one row over its survivors. Returns how many there are; the weights of the others, and
- * all weights when there is none, are 0. */
+/* Softmax of one row over its survivors. Returns their number. The weights of all other choices
+ * are 0. */
 static size_t row_weights(const float *scores, const float *const *y, size_t k, float *weights)
 {
     float max = -INFINITY;

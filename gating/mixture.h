@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mixture.h: what a row gets from the experts that answered.
+ * mixture.h: the weighted mean of the outputs of the experts that answered for a row.
  *
  * A row b chose k experts with scores z_j and got the outputs y_j of some of them, its survivors
  * S_b.
@@ -13,15 +13,14 @@
  *     d(loss)/d(y_j) = w_j g
  *     d(loss)/d(z_j) = w_j (g.y_j - sum over i of w_i g.y_i)
  *
- * so the gate learns only from those that answered. The residual path is the caller's: a row
- * without any survivor gives zeros and takes a zero gradient, which leaves that row to the
- * residual; it is counted and never NaN. Rows are judged one by one: k_min is a property of a row,
- * not of the batch.
+ * so the gate learns only from survivors. A row without survivors gives zeros and a zero gradient,
+ * never NaN, and is counted; the caller's residual path alone carries it. k_min applies to each
+ * row, not to the batch.
  *
  * Outputs are given as pointers, one per (row, choice), so that they stay in the buffers they
- * arrived in; NULL means "no answer". An answer that holds NaN or infinity must be turned into NULL
- * first (hth_mixture_drop_not_finite); a score of NaN or -infinity also takes its expert out, and
- * +infinity counts as the largest float.
+ * arrived in; NULL means "no answer". The caller replaces an output that holds NaN or infinity by
+ * NULL first (hth_mixture_drop_not_finite); a score of NaN or -infinity also takes its expert out,
+ * and +infinity counts as the largest float.
  *
  * Pure functions: any thread (a job's), nothing is kept or allocated. All sums have a fixed order,
  * the exponential is our own, so the bits are the same on every x86-64.
@@ -50,9 +49,9 @@ struct hth_mixture_stats {
 /* Sets y[i] to NULL where the output holds NaN or infinity; returns how many. */
 size_t hth_mixture_drop_not_finite(const float **y, size_t count, size_t d);
 
-/* True when every row has k_min answers (y not NULL): the moment the grace timer starts. A row that
- * asked for fewer than k_min experts (asked[b] < k_min) is content with all it asked for; asked may
- * be NULL (k for every row). */
+/* True when every row has k_min answers (y not NULL); the grace timer starts then. A row that asked
+ * for fewer than k_min experts (asked[b] < k_min) needs all of them. asked may be NULL (k for every
+ * row). */
 bool hth_mixture_ready(const float *const *y, const uint32_t *asked, size_t rows, size_t k,
                        size_t k_min);
 

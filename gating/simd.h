@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd.h: private to gating/. Loops that the compiler vectorises, once per instruction set and
- * chosen when the program starts, without changing a bit of the result: sums run in HTH_LANES fixed
- * lanes that are folded in one order, contraction is off, and the exponential is made of plain
- * float arithmetic instead of a libm whose versions differ by machine.
+ * simd.h: private to gating/. Helpers of loops that the compiler vectorises once per instruction
+ * set; the program picks one when it starts. All give the same bits: sums run in HTH_LANES fixed
+ * lanes that are folded in one order, contraction is off, and the exponential is plain float
+ * arithmetic, because the results of libm differ between versions.
  */
 #ifndef HTH_GATING_SIMD_H
 #define HTH_GATING_SIMD_H
@@ -46,7 +46,7 @@ static inline float hth_lanes_max(const float *lane)
 static inline float hth_exp_neg(float x)
 {
     float clamped = x < -87.0f ? -87.0f : x;
-    /* Adding and taking away 1.5 * 2^23 rounds to the nearest integer. */
+    /* Adding and subtracting 1.5 * 2^23 rounds to the nearest integer. */
     float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;
     float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -70,7 +70,7 @@ static inline uint32_t hth_not_finite(float x)
     return (bits & 0x7f800000u) == 0x7f800000u;
 }
 
-/* Not 0 when any of n floats is NaN or infinite. */
+/* Non-zero when any of n floats is NaN or infinite. */
 uint32_t hth_gating_any_not_finite(const float *x, size_t n);
 
 #endif

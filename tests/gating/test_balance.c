@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The balance loss: values of known cases, gradients against central differences of a double twin,
- * and that they pull the right way instead of vanishing. */
+/*
+ * The balance loss: values of known cases, gradients against central differences of a double twin,
+ * and the direction of the gradient.
+ */
 #include "support/test.h"
 
 #include "core/mem.h"
@@ -109,10 +111,10 @@ static void check_gradient(struct fixture *f, const struct hth_balance_opts *opt
         assert_close(f->dtables[i], (up - down) / 2e-4, 1e-4, 1e-6);
         norm += fabs((double)f->dtables[i]);
     }
-    assert_true(norm > 1e-2); /* imbalance is there, so must the gradient be */
+    assert_true(norm > 1e-2); /* imbalance must give a gradient */
 }
 
-static void test_gradients(void **state)
+static void gradients_match_central_differences(void **state)
 {
     (void)state;
     static const struct hth_balance_opts all[] = {
@@ -141,8 +143,8 @@ static void test_gradients(void **state)
     }
 }
 
-/* Even tables: both terms have their smallest value. All to one: n and n - 1. */
-static void test_known_values(void **state)
+/* Even tables give both terms their smallest value; all rows on one coordinate give n and n - 1. */
+static void terms_have_their_known_extremes(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -172,8 +174,8 @@ static void test_known_values(void **state)
     assert_close(f.result.loss, 22.0, 1e-6, 0);
 }
 
-/* Descending along the gradient spreads a gate that leans to one side. */
-static void test_descent_balances(void **state)
+/* Gradient descent spreads a gate whose rows prefer one coordinate. */
+static void descent_spreads_the_load(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -201,7 +203,7 @@ static void test_descent_balances(void **state)
     assert_true(f.result.load_max[0] < 5.0);
 }
 
-static void test_odd_input(void **state)
+static void rows_not_finite_are_skipped(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -225,7 +227,7 @@ static void test_odd_input(void **state)
     run(&f, &opts);
     assert_int_equal(f.result.rows_skipped, ROWS);
     assert_true(f.result.loss == 0.0);
-    /* Nobody chosen and nobody live: nothing to balance, and no division by zero. */
+    /* No choice and no live coordinate: a loss of 0, no division by zero. */
     uint8_t live[11] = {0};
     setup(&f, grid_of(2, 5, 6, 1), &rng);
     for (int i = 0; i < ROWS * K; i++)
@@ -243,10 +245,10 @@ static void test_odd_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_known_values),
-        cmocka_unit_test(test_descent_balances),
-        cmocka_unit_test(test_odd_input),
+        cmocka_unit_test(gradients_match_central_differences),
+        cmocka_unit_test(terms_have_their_known_extremes),
+        cmocka_unit_test(descent_spreads_the_load),
+        cmocka_unit_test(rows_not_finite_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

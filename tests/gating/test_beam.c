@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The beam search against brute force over random sparse grids of 1 to 3 axes, against the textbook
- * beam search when the beam is narrow, and on everything degenerate: ties, nothing alive, tables
- * that aren't finite.
+ * beam search when the beam is narrow, and on degenerate input: ties, no live expert, tables that
+ * aren't finite.
  */
 #include "support/test.h"
 
@@ -28,7 +28,7 @@ struct fixture {
     struct hth_beam_stats stats;
 };
 
-/* A grid in which every expert lives with the given probability. */
+/* A grid in which each expert is live with the given probability. */
 static void setup(struct fixture *f, uint32_t ndim, const uint32_t *dim, double live,
                   struct hth_rng *rng)
 {
@@ -97,7 +97,7 @@ static float partial(const struct fixture *f, const float *row, uint32_t index, 
     return score;
 }
 
-/* Every live expert, best first; returns how many. */
+/* All live experts, best first; returns their number. */
 static size_t brute(const struct fixture *f, const float *row, struct scored *out)
 {
     size_t count = 0;
@@ -109,7 +109,8 @@ static size_t brute(const struct fixture *f, const float *row, struct scored *ou
     return count;
 }
 
-/* The textbook search: of each level the best `width` prefixes among the children of those kept. */
+/* The textbook search: of each level it keeps the best `width` prefixes among the children of those
+ * kept above. */
 static size_t textbook(const struct fixture *f, const float *row, uint32_t width,
                        struct scored *kept)
 {
@@ -160,9 +161,9 @@ static void check_row_equals_brute(const struct fixture *f, size_t b, uint32_t k
     hth_free(all);
 }
 
-/* Any grid, any sparsity, with and without ties: a beam as wide as the grid finds the exact top k.
- */
-static void test_equals_brute_force(void **state)
+/* On any grid, at any sparsity, with and without ties, a beam as wide as the grid finds the exact
+ * top k. */
+static void wide_beam_equals_brute_force(void **state)
 {
     (void)state;
     static const double live[] = {0.0, 0.02, 0.2, 0.5, 0.9, 1.0};
@@ -186,8 +187,8 @@ static void test_equals_brute_force(void **state)
     }
 }
 
-/* On a full grid the default width, and even width k, are exact. */
-static void test_full_grids_need_no_width(void **state)
+/* On a full grid the default width, and even a width of k, is exact. */
+static void full_grid_is_exact_at_width_k(void **state)
 {
     (void)state;
     static const uint32_t dims[][HTH_GRID_DIMS_MAX] = {{50, 33, 1}, {7, 100, 1}, {16, 16, 1}};
@@ -208,8 +209,9 @@ static void test_full_grids_need_no_width(void **state)
     }
 }
 
-/* A narrow beam on a sparse grid may miss, but never finds worse than the textbook's search. */
-static void test_narrow_beam(void **state)
+/* On a sparse grid a narrow beam may miss experts, but its scores are never below the
+ * textbook's. */
+static void narrow_beam_is_not_below_textbook(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -241,8 +243,8 @@ static void test_narrow_beam(void **state)
     }
 }
 
-/* A gate that starts from zeros: the lowest indices win, and it stays cheap. */
-static void test_all_equal(void **state)
+/* A gate that starts from zeros: the lowest indices win, and the search expands few prefixes. */
+static void equal_scores_go_to_lowest_index(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -260,8 +262,8 @@ static void test_all_equal(void **state)
     teardown(&f);
 }
 
-/* An expert whose hosts are dead isn't in the view, so the search can't return it. */
-static void test_dead_experts_vanish(void **state)
+/* An expert whose hosts are dead isn't in the grid view, so the search can't return it. */
+static void experts_outside_the_view_are_not_found(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -286,7 +288,7 @@ static void test_dead_experts_vanish(void **state)
     teardown(&f);
 }
 
-static void test_too_few(void **state)
+static void rows_short_counts_missing_experts(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -294,7 +296,7 @@ static void test_too_few(void **state)
     struct fixture f;
     uint32_t dim[HTH_GRID_DIMS_MAX] = {30, 30, 30};
     struct hth_beam_opts opts = HTH_BEAM_OPTS_INIT;
-    setup(&f, 3, dim, 0.0, &rng); /* nobody lives */
+    setup(&f, 3, dim, 0.0, &rng); /* no live expert */
     draw(&f, &rng, 0);
     search(&f, &opts, ROWS_MAX);
     assert_int_equal(f.stats.rows, ROWS_MAX);
@@ -313,7 +315,7 @@ static void test_too_few(void **state)
     teardown(&f);
 }
 
-static void test_tables_not_finite(void **state)
+static void rows_not_finite_get_no_expert(void **state)
 {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -339,7 +341,7 @@ static void test_tables_not_finite(void **state)
 }
 
 /* Sums that overflow are ordered like any others. */
-static void test_huge_scores(void **state)
+static void overflowing_sums_keep_their_order(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -373,8 +375,8 @@ static void noisy_search(struct fixture *f, struct hth_beam *beam, uint64_t step
     assert_ok(hth_beam_search(beam, &batch, &result, NULL));
 }
 
-/* A function of (seed, step, row) and nothing else; scores come back without it. */
-static void test_noise_is_deterministic(void **state)
+/* Noise depends on (seed, step, row) alone; the scores that come back are without noise. */
+static void noise_depends_on_seed_step_and_row(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -409,7 +411,7 @@ static void test_noise_is_deterministic(void **state)
 
 /* Two experts whose scores differ by delta: the worse one is chosen with the probability that a
  * normal of standard deviation std * sqrt(2) exceeds delta. */
-static void test_noise_has_its_strength(void **state)
+static void noise_swaps_experts_at_its_probability(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -435,7 +437,7 @@ static void test_noise_has_its_strength(void **state)
 
 /* ---- limits and memory --------------------------------------------------------------------- */
 
-static void test_limits(void **state)
+static void options_and_grids_beyond_limits_are_refused(void **state)
 {
     (void)state;
     struct hth_grid grid, other;
@@ -470,7 +472,7 @@ static void test_limits(void **state)
     hth_beam_free(NULL);
 }
 
-static void test_memory(void **state)
+static void search_allocates_nothing(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -488,7 +490,7 @@ static void test_memory(void **state)
     }
     hth_mem_fail_at(0);
     assert_ok(hth_beam_new(&f.grid, &opts, &beam));
-    hth_mem_fail_at(1); /* a search that allocated would fail */
+    hth_mem_fail_at(1); /* an allocation in a search would fail */
     noisy_search(&f, beam, 1, 0, ROWS_MAX, f.index);
     assert_int_equal(hth_mem_try_count(), 0);
     hth_mem_fail_at(0);
@@ -499,18 +501,18 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_brute_force),
-        cmocka_unit_test(test_full_grids_need_no_width),
-        cmocka_unit_test(test_narrow_beam),
-        cmocka_unit_test(test_all_equal),
-        cmocka_unit_test(test_dead_experts_vanish),
-        cmocka_unit_test(test_too_few),
-        cmocka_unit_test(test_tables_not_finite),
-        cmocka_unit_test(test_huge_scores),
-        cmocka_unit_test(test_noise_is_deterministic),
-        cmocka_unit_test(test_noise_has_its_strength),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(wide_beam_equals_brute_force),
+        cmocka_unit_test(full_grid_is_exact_at_width_k),
+        cmocka_unit_test(narrow_beam_is_not_below_textbook),
+        cmocka_unit_test(equal_scores_go_to_lowest_index),
+        cmocka_unit_test(experts_outside_the_view_are_not_found),
+        cmocka_unit_test(rows_short_counts_missing_experts),
+        cmocka_unit_test(rows_not_finite_get_no_expert),
+        cmocka_unit_test(overflowing_sums_keep_their_order),
+        cmocka_unit_test(noise_depends_on_seed_step_and_row),
+        cmocka_unit_test(noise_swaps_experts_at_its_probability),
+        cmocka_unit_test(options_and_grids_beyond_limits_are_refused),
+        cmocka_unit_test(search_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The circuit breaker: every edge of its picture, back-off and jitter, what each error means, and
- * its bound on memory. */
+/*
+ * The circuit breaker: every edge of its picture, back-off and jitter, the class of each error, and
+ * the bound on memory.
+ */
 #include "support/test.h"
 
 #include "gating/breaker.h"
@@ -26,7 +28,7 @@ static struct hth_breaker *breaker_with(double jitter, uint32_t hosts_max)
     return breaker;
 }
 
-static void test_hard_failure_opens_at_once(void **state)
+static void hard_failure_opens_at_once(void **state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
@@ -40,10 +42,10 @@ static void test_hard_failure_opens_at_once(void **state)
     assert_false(hth_breaker_allow(b, &h, 99 + S));
     assert_false(hth_breaker_peek(b, &h, 99 + S));
     assert_true(hth_breaker_allow(b, &other, 100));
-    /* Calls sent before it opened fail too: one event, not several. */
+    /* Calls sent before it opened fail too; they neither reopen it nor extend the back-off. */
     assert_false(hth_breaker_report(b, &h, HTH_E_CLOSED, 200));
     assert_int_equal(hth_breaker_retry_at(b, &h), 100 + S);
-    /* One probe after the back-off, and only one. */
+    /* The back-off ends with exactly one probe. */
     assert_true(hth_breaker_peek(b, &h, 100 + S));
     assert_int_equal(hth_breaker_state(b, &h), HTH_BREAKER_OPEN);
     assert_true(hth_breaker_allow(b, &h, 100 + S));
@@ -61,26 +63,26 @@ static void test_hard_failure_opens_at_once(void **state)
     hth_breaker_free(b);
 }
 
-static void test_soft_failures_in_a_row(void **state)
+static void soft_failures_in_a_row_open(void **state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
     struct hth_peer_id h = host_of(1);
     assert_false(hth_breaker_report(b, &h, HTH_E_TIMEOUT, 0));
     assert_true(hth_breaker_allow(b, &h, 0));
-    assert_false(hth_breaker_report(b, &h, HTH_OK, 1)); /* breaks the row */
+    assert_false(hth_breaker_report(b, &h, HTH_OK, 1)); /* ends the run of failures */
     assert_false(hth_breaker_report(b, &h, HTH_E_TIMEOUT, 2));
-    assert_false(hth_breaker_report(b, &h, HTH_E_BUSY, 3)); /* alive: no verdict either way */
+    assert_false(hth_breaker_report(b, &h, HTH_E_BUSY, 3)); /* alive, but no success */
     assert_true(hth_breaker_report(b, &h, HTH_E_NOT_FINITE, 4));
     assert_false(hth_breaker_allow(b, &h, 5));
-    /* A late success proves that the host lives. */
+    /* A late success closes the breaker. */
     assert_false(hth_breaker_report(b, &h, HTH_OK, 6));
     assert_true(hth_breaker_allow(b, &h, 7));
     hth_breaker_free(b);
 }
 
-/* 1, 2, 4 ... seconds, at most 60; back to 1 after a success. */
-static void test_backoff_doubles_to_its_cap(void **state)
+/* The back-off is 1, 2, 4 ... seconds, at most 60, and 1 again after a success. */
+static void backoff_doubles_to_its_cap(void **state)
 {
     (void)state;
     static const int64_t want[] = {1, 2, 4, 8, 16, 32, 60, 60, 60};
@@ -104,7 +106,7 @@ static void test_backoff_doubles_to_its_cap(void **state)
     hth_breaker_free(b);
 }
 
-static void test_jitter_spreads(void **state)
+static void jitter_spreads_the_retries(void **state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.25, 4096), *same = breaker_with(0.25, 4096);
@@ -127,35 +129,35 @@ static void test_jitter_spreads(void **state)
     hth_breaker_free(same);
 }
 
-static void test_what_a_probe_can_learn(void **state)
+static void probe_verdict_decides_the_state(void **state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
     struct hth_peer_id h = host_of(1);
     assert_true(hth_breaker_report(b, &h, HTH_E_CLOSED, 0));
-    /* A probe that we took back ourselves proves nothing: the next call may probe at once. */
+    /* A probe that its caller cancels proves nothing: the next call may probe at once. */
     assert_true(hth_breaker_allow(b, &h, S));
     assert_false(hth_breaker_report(b, &h, HTH_E_CANCELED, S + 1));
     assert_int_equal(hth_breaker_state(b, &h), HTH_BREAKER_OPEN);
     assert_true(hth_breaker_allow(b, &h, S + 1));
     assert_false(hth_breaker_report(b, &h, HTH_E_NO_MEMORY, S + 2));
     assert_true(hth_breaker_allow(b, &h, S + 2));
-    /* A verdict that never comes: another probe after the time-out. */
+    /* A probe without a verdict is given up after its timeout; another call may probe then. */
     assert_false(hth_breaker_allow(b, &h, S + 3));
     assert_false(hth_breaker_allow(b, &h, 31 * S + 1));
     assert_true(hth_breaker_allow(b, &h, 31 * S + 2));
-    /* One soft failure is enough in this state. */
+    /* In HALF-OPEN one soft failure opens the breaker. */
     assert_true(hth_breaker_report(b, &h, HTH_E_TIMEOUT, 32 * S));
     assert_int_equal(hth_breaker_retry_at(b, &h), 34 * S);
-    /* Busy is alive. */
+    /* BUSY proves that the host is alive. */
     assert_true(hth_breaker_allow(b, &h, 34 * S));
     assert_false(hth_breaker_report(b, &h, HTH_E_BUSY, 34 * S));
     assert_int_equal(hth_breaker_state(b, &h), HTH_BREAKER_CLOSED);
     hth_breaker_free(b);
 }
 
-/* How each error of the table moves a closed breaker. */
-static void test_every_error(void **state)
+/* The effect of each error of the table on a closed breaker. */
+static void every_error_has_its_class(void **state)
 {
     (void)state;
     static const enum hth_err hard[] = {HTH_E_CLOSED,    HTH_E_REFUSED,     HTH_E_UNREACHABLE,
@@ -179,7 +181,7 @@ static void test_every_error(void **state)
     }
 }
 
-static void test_memory_is_bounded(void **state)
+static void full_table_drops_oldest_host(void **state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 3);
@@ -191,17 +193,17 @@ static void test_memory_is_bounded(void **state)
         assert_true(stats.remembered <= 3);
     }
     struct hth_peer_id old = host_of(4996), kept = host_of(4997), last = host_of(4999);
-    assert_true(hth_breaker_allow(b, &old, 1)); /* the first in trouble was forgotten */
+    assert_true(hth_breaker_allow(b, &old, 1)); /* the oldest entry was dropped */
     assert_false(hth_breaker_allow(b, &kept, 1));
     assert_false(hth_breaker_allow(b, &last, 1));
-    hth_breaker_forget(b, &last); /* it announced itself anew */
+    hth_breaker_forget(b, &last); /* the host published a newer record */
     assert_true(hth_breaker_allow(b, &last, 1));
     hth_breaker_forget(b, &last);
     hth_breaker_free(b);
     hth_breaker_free(NULL);
 }
 
-static void test_options(void **state)
+static void options_out_of_range_are_refused(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -223,14 +225,14 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hard_failure_opens_at_once),
-        cmocka_unit_test(test_soft_failures_in_a_row),
-        cmocka_unit_test(test_backoff_doubles_to_its_cap),
-        cmocka_unit_test(test_jitter_spreads),
-        cmocka_unit_test(test_what_a_probe_can_learn),
-        cmocka_unit_test(test_every_error),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(hard_failure_opens_at_once),
+        cmocka_unit_test(soft_failures_in_a_row_open),
+        cmocka_unit_test(backoff_doubles_to_its_cap),
+        cmocka_unit_test(jitter_spreads_the_retries),
+        cmocka_unit_test(probe_verdict_decides_the_state),
+        cmocka_unit_test(every_error_has_its_class),
+        cmocka_unit_test(full_table_drops_oldest_host),
+        cmocka_unit_test(options_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

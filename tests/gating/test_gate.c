@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Product-key tables: layout, scores of chosen experts, and the gradient's way back. */
+/* Product-key tables: layout, scores of chosen experts, and the gradient of the tables. */
 #include "support/test.h"
 
 #include "core/rng.h"
@@ -13,7 +13,7 @@ static struct hth_grid grid_of(uint32_t ndim, uint32_t a, uint32_t b, uint32_t c
     return grid;
 }
 
-static void test_layout(void **state)
+static void tables_lie_side_by_side(void **state)
 {
     (void)state;
     struct hth_grid grid = grid_of(3, 3, 4, 5);
@@ -25,8 +25,8 @@ static void test_layout(void **state)
     assert_int_equal(hth_gate_width(&line), 9);
 }
 
-/* Powers of two as entries: the sum tells which entries were taken. */
-static void test_scores(void **state)
+/* The entries are powers of two: the sum identifies the entries in it. */
+static void score_is_the_sum_of_entries(void **state)
 {
     (void)state;
     struct hth_grid grid = grid_of(3, 3, 4, 5);
@@ -65,7 +65,7 @@ static double loss_of(const struct hth_gate_batch *batch, const double *tables, 
     return loss;
 }
 
-static void test_gradient(void **state)
+static void gradient_matches_central_differences(void **state)
 {
     (void)state;
     enum { ROWS = 5, K = 4 };
@@ -84,7 +84,7 @@ static void test_gradient(void **state)
         }
         for (uint32_t i = 0; i < ROWS * width; i++) {
             tables[i] = hth_rng_normal(&rng);
-            dtables[i] = 0.5f; /* it is added to */
+            dtables[i] = 0.5f; /* backward adds to dtables */
         }
         struct hth_gate_batch batch = {.grid = &grid, .rows = ROWS, .k = K, .index = index};
         hth_gate_backward(&batch, g, dtables);
@@ -103,9 +103,9 @@ static void test_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(tables_lie_side_by_side),
+        cmocka_unit_test(score_is_the_sum_of_entries),
+        cmocka_unit_test(gradient_matches_central_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mixture over survivors: against a double twin, gradients against central differences, and
- * everything that can be missing, huge or not a number. */
+/*
+ * The mixture over survivors: outputs against a double twin, gradients against central differences,
+ * and outputs and scores that are missing, huge or not finite.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -47,7 +49,7 @@ static void twin(const double *z, const float *const *y, const double *values, d
     }
 }
 
-static void test_forward_random_masks(void **state)
+static void forward_matches_twin_for_random_masks(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -126,7 +128,7 @@ static void check_row_gradient(const struct fixture *f, int b, const float *dout
     }
 }
 
-static void test_gradient(void **state)
+static void gradient_matches_central_differences(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -141,19 +143,19 @@ static void test_gradient(void **state)
             dout[i] = (float)hth_rng_normal(&rng);
         for (int i = 0; i < ROWS * K; i++)
             dy[i] = grads + i * D;
-        memset(grads, 0xff, sizeof(grads)); /* NaN: all must be written */
+        memset(grads, 0xff, sizeof(grads)); /* NaN: backward must write all */
         hth_mixture_backward(&f.m, f.weights, dout, dscores, dy);
         for (int b = 0; b < ROWS; b++)
             check_row_gradient(&f, b, dout, dscores, dy);
-        /* Without the outputs' gradient the scores' is the same. */
+        /* A call without dy gives the same dscores. */
         float again[ROWS * K];
         hth_mixture_backward(&f.m, f.weights, dout, again, NULL);
         assert_memory_equal(again, dscores, sizeof(again));
     }
 }
 
-/* The defect that this replaces: softmax over nobody is 0/0. */
-static void test_row_without_survivor(void **state)
+/* A softmax over no survivor is 0/0: the row must get zeros instead. */
+static void row_without_survivor_gives_zeros(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -178,7 +180,7 @@ static void test_row_without_survivor(void **state)
         assert_true(dscores[2 * K + j] == 0.0f);
 }
 
-static void test_extreme_scores(void **state)
+static void extreme_scores_give_finite_weights(void **state)
 {
     (void)state;
     static const struct {
@@ -217,7 +219,7 @@ static void test_extreme_scores(void **state)
     }
 }
 
-static void test_outputs_not_finite_are_failures(void **state)
+static void outputs_not_finite_are_dropped(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -240,9 +242,8 @@ static void test_outputs_not_finite_are_failures(void **state)
         assert_true(isfinite(f.out[i]));
 }
 
-/* k_min is a property of each row: one poor row holds up the grace timer however rich the others.
- */
-static void test_ready_is_per_row(void **state)
+/* k_min applies to each row: one row with too few answers keeps the batch from being ready. */
+static void ready_needs_k_min_in_each_row(void **state)
 {
     (void)state;
     static const float some[1] = {0};
@@ -252,15 +253,15 @@ static void test_ready_is_per_row(void **state)
     uint32_t asked[3] = {4, 4, 1};
     assert_true(hth_mixture_ready(y, NULL, 3, 4, 1));
     assert_false(hth_mixture_ready(y, NULL, 3, 4, 2));
-    assert_true(hth_mixture_ready(y, asked, 3, 4, 2)); /* the third found only one expert */
+    assert_true(hth_mixture_ready(y, asked, 3, 4, 2)); /* row 2 asked for one expert only */
     assert_false(hth_mixture_ready(y, asked, 3, 4, 3));
     assert_true(hth_mixture_ready(y, NULL, 3, 4, 0));
     assert_true(hth_mixture_ready(y, NULL, 2, 4, 2));
-    assert_true(hth_mixture_ready(y, NULL, 1, 4, 9)); /* more than k: all k are enough */
+    assert_true(hth_mixture_ready(y, NULL, 1, 4, 9)); /* more than k: all k suffice */
 }
 
-/* The same row gives the same bits whatever batch it travels in. */
-static void test_bits_do_not_depend_on_the_batch(void **state)
+/* A row gives the same bits in any batch. */
+static void bits_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -283,13 +284,13 @@ static void test_bits_do_not_depend_on_the_batch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_random_masks),
-        cmocka_unit_test(test_gradient),
-        cmocka_unit_test(test_row_without_survivor),
-        cmocka_unit_test(test_extreme_scores),
-        cmocka_unit_test(test_outputs_not_finite_are_failures),
-        cmocka_unit_test(test_ready_is_per_row),
-        cmocka_unit_test(test_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(forward_matches_twin_for_random_masks),
+        cmocka_unit_test(gradient_matches_central_differences),
+        cmocka_unit_test(row_without_survivor_gives_zeros),
+        cmocka_unit_test(extreme_scores_give_finite_weights),
+        cmocka_unit_test(outputs_not_finite_are_dropped),
+        cmocka_unit_test(ready_needs_k_min_in_each_row),
+        cmocka_unit_test(bits_do_not_depend_on_the_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
