@@ -9,7 +9,7 @@
 
 #include "gating/simd.h"
 
-struct walk {
+struct balance_pass {
     const struct hth_gate_batch *batch;
     size_t width;
     size_t rows_counted;            /* B: rows that are finite */
@@ -77,7 +77,7 @@ size_t hth_balance_work_floats(const struct hth_grid *grid, size_t rows)
     return (rows + 3) * (size_t)hth_gate_width(grid);
 }
 
-static void set_live(struct walk *w, const uint8_t *live)
+static void set_live(struct balance_pass *w, const uint8_t *live)
 {
     const struct hth_grid *grid = w->batch->grid;
     uint32_t column = 0;
@@ -90,7 +90,7 @@ static void set_live(struct walk *w, const uint8_t *live)
     }
 }
 
-static void make_softmaxes(struct walk *w, const float *tables, uint64_t *rows_skipped)
+static void make_softmaxes(struct balance_pass *w, const float *tables, uint64_t *rows_skipped)
 {
     const struct hth_grid *grid = w->batch->grid;
     for (size_t b = 0; b < w->batch->rows; b++) {
@@ -112,7 +112,7 @@ static void make_softmaxes(struct walk *w, const float *tables, uint64_t *rows_s
 
 /* pull[c] = how often a chosen expert of a counted row has coordinate c; returns the number of
  * choices. */
-static uint64_t count_choices(struct walk *w, const float *tables)
+static uint64_t count_choices(struct balance_pass *w, const float *tables)
 {
     const struct hth_gate_batch *batch = w->batch;
     uint64_t choices = 0;
@@ -136,8 +136,9 @@ static uint64_t count_choices(struct walk *w, const float *tables)
 }
 
 /* The loss terms of one axis; turns pull from counts into a_c, the derivative by P_c. */
-static void axis_terms(struct walk *w, const struct hth_balance_opts *opts, uint64_t choices,
-                       uint32_t axis, uint32_t offset, struct hth_balance_result *r)
+static void axis_terms(struct balance_pass *w, const struct hth_balance_opts *opts,
+                       uint64_t choices, uint32_t axis, uint32_t offset,
+                       struct hth_balance_result *r)
 {
     uint32_t dim = w->batch->grid->dim[axis];
     double n = (double)w->live[axis];
@@ -158,7 +159,7 @@ static void axis_terms(struct walk *w, const struct hth_balance_opts *opts, uint
                (double)opts->cv_weight * r->cv_term[axis];
 }
 
-static void add_gradient(const struct walk *w, const float *tables, float *dtables)
+static void add_gradient(const struct balance_pass *w, const float *tables, float *dtables)
 {
     const struct hth_grid *grid = w->batch->grid;
     float scale = 1.0f / (float)w->rows_counted;
@@ -181,7 +182,7 @@ void hth_balance(const struct hth_gate_batch *batch, const struct hth_balance_op
                  struct hth_balance_result *result)
 {
     size_t width = hth_gate_width(batch->grid);
-    struct walk w = {.batch = batch, .width = width, .p = work};
+    struct balance_pass w = {.batch = batch, .width = width, .p = work};
     w.mask = work + batch->rows * width;
     w.mean = w.mask + width;
     w.pull = w.mean + width;

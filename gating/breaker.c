@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-struct host {
+struct breaker_host {
     enum hth_breaker_state state;
     uint32_t failures; /* soft failures in a row, while CLOSED */
     uint32_t opens;    /* opened in a row without a success: the exponent of the back-off */
@@ -17,25 +17,25 @@ struct host {
 struct hth_breaker {
     struct hth_breaker_opts opts;
     struct hth_rng rng;
-    struct hth_map *hosts; /* peer id -> struct host */
+    struct hth_map *hosts; /* peer id -> struct breaker_host */
     struct hth_breaker_stats stats;
 };
 
-enum verdict { VERDICT_GOOD, VERDICT_ALIVE, VERDICT_SOFT, VERDICT_HARD, VERDICT_NONE };
+enum failure_class { CALL_GOOD, CALL_ALIVE, CALL_SOFT, CALL_HARD, CALL_NO_SIGN };
 
 /* Classifies a call's verdict by what it says about the host. */
-static enum verdict judge(enum hth_err err)
+static enum failure_class classify(enum hth_err err)
 {
     switch (err) {
     case HTH_OK:
-        return VERDICT_GOOD;
+        return CALL_GOOD;
     case HTH_E_BUSY:
     case HTH_E_QUEUE_FULL:
     case HTH_E_BUDGET:
     case HTH_E_AGAIN:
-        return VERDICT_ALIVE;
+        return CALL_ALIVE;
     case HTH_E_CANCELED:
-        return VERDICT_NONE;
+        return CALL_NO_SIGN;
     case HTH_E_CLOSED:
     case HTH_E_REFUSED:
     case HTH_E_UNREACHABLE:
@@ -45,16 +45,16 @@ static enum verdict judge(enum hth_err err)
     case HTH_E_BAD_MAGIC:
     case HTH_E_BAD_PEER_ID:
     case HTH_E_WRONG_RUN:
-        return VERDICT_HARD;
+        return CALL_HARD;
     default:
         break;
     }
     switch (hth_err_class(err)) {
     case HTH_CLASS_LOCAL:
     case HTH_CLASS_BUG:
-        return VERDICT_NONE;
+        return CALL_NO_SIGN;
     default:
-        return VERDICT_SOFT;
+        return CALL_SOFT;
     }
 }
 
@@ -81,14 +81,14 @@ void hth_breaker_free(struct hth_breaker *breaker)
 {
     if (breaker == NULL)
         return;
-    struct host *h;
+    struct breaker_host *h;
     for (size_t it = 0; (h = hth_map_next(breaker->hosts, &it, NULL, NULL)) != NULL;)
         hth_free(h);
     hth_map_free(breaker->hosts);
     hth_free(breaker);
 }
 
-static struct host *find(const struct hth_breaker *breaker, const struct hth_peer_id *id)
+static struct breaker_host *find(const struct hth_breaker *breaker, const struct hth_peer_id *id)
 {
     return hth_map_get(breaker->hosts, id->b, sizeof(id->b));
 }
@@ -99,9 +99,9 @@ static void forget(struct hth_breaker *breaker, const struct hth_peer_id *id)
 }
 
 /* Finds or adds the entry of a host with failures; a full table drops its oldest entry first. */
-static struct host *find_or_add(struct hth_breaker *breaker, const struct hth_peer_id *id)
+static struct breaker_host *find_or_add(struct hth_breaker *breaker, const struct hth_peer_id *id)
 {
-    struct host *h = find(breaker, id);
+    struct breaker_host *h = find(breaker, id);
     if (h != NULL)
         return h;
     if (hth_map_count(breaker->hosts) >= breaker->opts.hosts_max) {
@@ -112,7 +112,7 @@ static struct host *find_or_add(struct hth_breaker *breaker, const struct hth_pe
         memcpy(oldest.b, key, sizeof(oldest.b));
         forget(breaker, &oldest);
     }
-    h = hth_new(struct host);
+    h = hth_new(struct breaker_host);
     hth_map_put(breaker->hosts, id->b, sizeof(id->b), h);
     return h;
 }
@@ -128,7 +128,7 @@ static int64_t next_backoff(struct hth_breaker *breaker, uint32_t opens)
     return HTH_MAX((int64_t)((double)backoff * (1.0 + swing)), (int64_t)1);
 }
 
-static void open_host(struct hth_breaker *breaker, struct host *h, int64_t now_us)
+static void open_host(struct hth_breaker *breaker, struct breaker_host *h, int64_t now_us)
 {
     h->state = HTH_BREAKER_OPEN;
     h->retry_at = now_us + next_backoff(breaker, h->opens);
@@ -139,7 +139,7 @@ static void open_host(struct hth_breaker *breaker, struct host *h, int64_t now_u
 
 bool hth_breaker_allow(struct hth_breaker *breaker, const struct hth_peer_id *host, int64_t now_us)
 {
-    struct host *h = find(breaker, host);
+    struct breaker_host *h = find(breaker, host);
     if (h == NULL || h->state == HTH_BREAKER_CLOSED)
         return true;
     if (now_us < h->retry_at) {
@@ -155,25 +155,25 @@ bool hth_breaker_allow(struct hth_breaker *breaker, const struct hth_peer_id *ho
 bool hth_breaker_peek(const struct hth_breaker *breaker, const struct hth_peer_id *host,
                       int64_t now_us)
 {
-    const struct host *h = find(breaker, host);
+    const struct breaker_host *h = find(breaker, host);
     return h == NULL || h->state == HTH_BREAKER_CLOSED || now_us >= h->retry_at;
 }
 
 enum hth_breaker_state hth_breaker_state(const struct hth_breaker *breaker,
                                          const struct hth_peer_id *host)
 {
-    const struct host *h = find(breaker, host);
+    const struct breaker_host *h = find(breaker, host);
     return h != NULL ? h->state : HTH_BREAKER_CLOSED;
 }
 
 int64_t hth_breaker_retry_at(const struct hth_breaker *breaker, const struct hth_peer_id *host)
 {
-    const struct host *h = find(breaker, host);
+    const struct breaker_host *h = find(breaker, host);
     return h == NULL || h->state == HTH_BREAKER_CLOSED ? INT64_MIN : h->retry_at;
 }
 
 static void close_host(struct hth_breaker *breaker, const struct hth_peer_id *id,
-                       const struct host *h)
+                       const struct breaker_host *h)
 {
     if (h == NULL)
         return;
@@ -184,18 +184,18 @@ static void close_host(struct hth_breaker *breaker, const struct hth_peer_id *id
 bool hth_breaker_report(struct hth_breaker *breaker, const struct hth_peer_id *host,
                         enum hth_err err, int64_t now_us)
 {
-    enum verdict verdict = judge(err);
-    struct host *h = find(breaker, host);
-    if (verdict == VERDICT_GOOD) {
+    enum failure_class class = classify(err);
+    struct breaker_host *h = find(breaker, host);
+    if (class == CALL_GOOD) {
         close_host(breaker, host, h);
         return false;
     }
     if (h != NULL && h->state == HTH_BREAKER_HALF_OPEN) {
-        if (verdict == VERDICT_ALIVE) {
+        if (class == CALL_ALIVE) {
             close_host(breaker, host, h);
             return false;
         }
-        if (verdict == VERDICT_NONE) {
+        if (class == CALL_NO_SIGN) {
             /* The caller canceled the probe: the next call may probe at once. */
             h->state = HTH_BREAKER_OPEN;
             h->retry_at = now_us;
@@ -204,13 +204,13 @@ bool hth_breaker_report(struct hth_breaker *breaker, const struct hth_peer_id *h
         open_host(breaker, h, now_us);
         return true;
     }
-    if (verdict == VERDICT_ALIVE || verdict == VERDICT_NONE)
+    if (class == CALL_ALIVE || class == CALL_NO_SIGN)
         return false;
     h = find_or_add(breaker, host);
     if (h->state == HTH_BREAKER_OPEN)
         return false; /* the call was sent before it opened: the back-off already runs */
     h->failures++;
-    if (verdict == VERDICT_SOFT && h->failures < breaker->opts.failures_to_open)
+    if (class == CALL_SOFT && h->failures < breaker->opts.failures_to_open)
         return false;
     open_host(breaker, h, now_us);
     return true;
