@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c: choosing a back end, and execution contexts with their stack of scratch. */
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 #include <stdio.h>
 #include <string.h>

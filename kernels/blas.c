@@ -27,7 +27,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "kernels/cpu-internal.h"
+#include "kernels/cpu_int.h"
 
 /* Values of the CBLAS interface. */
 enum { CBLAS_COL_MAJOR = 102, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };

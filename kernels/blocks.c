@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "core/mem.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 /* Bytes of a matrix of floats laid out by us, and the walk that hands out such matrices. */
 static size_t matrix_bytes(uint32_t rows, uint32_t cols)
@@ -124,7 +124,7 @@ size_t hth_ffn_scratch_bytes(const struct hth_backend *be, const struct hth_ffn 
                    hth_linear_scratch(be, f->hidden, f->dim));
 }
 
-/* A call of a block, for back ends that record it once and launch it again (backend-internal.h). */
+/* A call of a block, for back ends that record it once and launch it again (backend_int.h). */
 #define WEIGHTS_MOST 12
 struct call {
     struct hth_call_key key;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cpu.c: the operations of the CPU back ends, written once over a matrix product and a table of row
- * loops (cpu-internal.h). Each works row by row, so the bit rule follows from that of the two.
+ * loops (cpu_int.h). Each works row by row, so the bit rule follows from that of the two.
  */
-#include "kernels/cpu-internal.h"
+#include "kernels/cpu_int.h"
 
 #include <math.h>
 #include <string.h>

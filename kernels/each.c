@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 struct each {
     struct hth_exec *ex;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "core/mem.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/math64.h"
 #include "kernels/quant.h"
 

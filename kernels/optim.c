@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/math64.h"
 
 uint32_t hth_optim_slots(const struct hth_optim *opt)

@@ -11,7 +11,7 @@
  * Panels of W^T, for dx = dy W^T, lie in an image of their own or are made of pieces of the other.
  * The weight gradient is the same product with x^T in place of x: its K are the rows of the batch.
  */
-#include "kernels/packed-internal.h"
+#include "kernels/packed_int.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 #define FLOATS_ALIGN 16 /* tensors start on 64 bytes */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "kernels/plugin-internal.h"
+#include "kernels/plugin_int.h"
 
 #define KIND "cuda"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant.c: number formats: lengths, checks, code books; the loops stand in quant-template.h. */
+/* quant.c: number formats: lengths, checks, code books; the loops stand in quant_template.h. */
 #include "kernels/quant.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "core/limits.h"
 #include "kernels/isa.h"
-#include "kernels/quant-internal.h"
+#include "kernels/quant_int.h"
 
 /* -- formats ------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /*
  * rowops.h: the CPU's loops over one row or one flat vector, as a table.
  *
- * The loops are written once (rowops-template.h) and compiled per instruction set: `ref` for any
+ * The loops are written once (rowops_template.h) and compiled per instruction set: `ref` for any
  * CPU with contraction off, whose bits never change, and those for AVX2 with FMA and for AVX-512.
  * Each works row by row with an order of operations that depends on the row's length only, so the
  * bit rule holds by construction. Sums over a row use four registers of partial sums, added
@@ -11,7 +11,7 @@
 #ifndef HTH_KERNELS_ROWOPS_H
 #define HTH_KERNELS_ROWOPS_H
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 enum hth_gemm_form {
     HTH_GEMM_NN, /* C = A B:   a [m, k], b [k, n] */

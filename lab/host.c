@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host.c: namespaces and devices of a lab's hosts. */
 #define _GNU_SOURCE
-#include "lab/internal.h"
+#include "lab/lab_int.h"
 
 #include "core/mem.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lab.c: the loop that carries packets, and the process in which things happen. */
 #define _GNU_SOURCE
-#include "lab/internal.h"
+#include "lab/lab_int.h"
 
 #include "core/mem.h"
 

@@ -7,7 +7,7 @@
  * the new one under the name, and at worst a file "NAME.tmp-..." beside it.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/mem.h"
 

@@ -4,7 +4,7 @@
 #include "net/http.h"
 
 #include "core/mem.h"
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "net/crypto.h"
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include <errno.h>
 #include <fcntl.h>

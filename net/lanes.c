@@ -9,7 +9,7 @@
  * loop thread only.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/limits.h"
 #include "core/mem.h"

@@ -8,7 +8,7 @@
  * rests for a while instead of spinning.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/map.h"
 #include "core/mem.h"

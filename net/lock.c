@@ -3,7 +3,7 @@
 #include "net/lock.h"
 
 #include "core/mem.h"
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
  * timer that is armed late in a long turn would otherwise fire before its delay has passed.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/limits.h"
 #include "core/map.h"

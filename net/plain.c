@@ -6,7 +6,7 @@
  *
  * and believes what it reads: nothing is proven. Never for anything but benchmarks.
  */
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/mem.h"
 

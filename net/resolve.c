@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* resolve.c: names to addresses, and addresses to what the kernel takes. */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

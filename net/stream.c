@@ -20,7 +20,7 @@
  * look at its state; every entry of the table tolerates a dead stream within that turn.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/limits.h"
 #include "core/mem.h"

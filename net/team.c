@@ -15,7 +15,7 @@
  * faster than a sleeping thread wakes.
  */
 #define _GNU_SOURCE
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/mem.h"
 

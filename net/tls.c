@@ -11,7 +11,7 @@
  * OpenSSL reads and writes through a BIO of our own: writes collect in net->out until the pump
  * sends them in large pieces, reads take from the socket as much as the read-ahead buffer holds.
  */
-#include "net/net-internal.h"
+#include "net/net_int.h"
 
 #include "core/limits.h"
 

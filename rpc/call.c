@@ -7,7 +7,7 @@
  *
  *   request id = count of ids given on this connection << 16 | index of the slot
  */
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 
 #include <string.h>
 

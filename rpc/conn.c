@@ -5,7 +5,7 @@
  *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
  *   accept ---------------------^
  */
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * backoff_max, times a random 0.75 .. 1.25 so that a swarm does not come back in step. A connection
  * that gave at least one verdict was a good one: losing it lets us dial again at once.
  */
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rpc.c: the endpoint: its making and end, its one timer, and what it counts. */
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * most TX_WINDOW bytes at a time, so that a large body is not one large commitment, and is refilled
  * when it says that it drained.
  */
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 
 #define TX_BLOB_BYTES_MIN 768
 #define TX_BLOB_BYTES_MAX 16384

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runner of pure.h: coins, errors, targets, statistics; and the mixing of random groups. */
-#include "scenarios/pure_internal.h"
+#include "scenarios/pure_int.h"
 
 #include "core/mem.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One round of each method of pure.h. */
-#include "scenarios/pure_internal.h"
+#include "scenarios/pure_int.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * the cost, and none of its security: whoever calls these functions with somebody else's public key
  * could sign for them. Simulated attackers go through `sign`, which takes a secret.
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * A value stays as long as its publisher lives and holds the put, and then until the last
  * announcement is life_us old; so a withdrawn value lingers, as in the real network.
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include "core/limits.h"
 

@@ -18,7 +18,7 @@
  * others. (The like is known as a radix heap, Ahuja et al. 1990, and as hierarchical timing wheels,
  * Varghese and Lauck 1987.)
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #define STRETCH_BITS 7
 #define DIGIT_BITS   10

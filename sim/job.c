@@ -6,7 +6,7 @@
  * by the seed, so that code which touches what it lent to a job shows different results. Jobs of a
  * card cost what they would on the node's processor.
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include "core/limits.h"
 #include "sim/profile.h"

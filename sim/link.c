@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link.c: how long things take between two nodes, and whether they get there at all. */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  * `sent` and `read` is bounded by the window, so a reader that stops fills the window, then the
  * sender's queue, and then its writes say E_QUEUE_FULL.
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include "core/limits.h"
 

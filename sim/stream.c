@@ -12,7 +12,7 @@
  * A message that can't get through is tried again after 1, 2, 4, ... seconds until the dial's or
  * the handshake's time is over.
  */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include "core/limits.h"
 

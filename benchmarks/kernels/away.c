@@ -5,7 +5,7 @@
  * Both start from the same numbers, so their outputs and gradients must agree. The CPU computes a
  * few rows only: a large case is checked by a small one of the same width.
  */
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #include <math.h>
 

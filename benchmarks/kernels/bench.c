@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c: cases for timing, and the plain way to time one. */
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/quant.h"
 
 #define REPEATS_MAX  101

@@ -6,13 +6,13 @@
  * other rows is made zero for the check, so that the sum over the checked rows is the whole truth
  * while the back end works on the full batch.
  */
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 
 #define TOLERANCE      5e-6 /* those of the tables of cases */
 #define TOLERANCE_BF16 6e-3

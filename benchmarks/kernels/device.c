@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "core/mem.h"
-#include "kernels/backend-internal.h"
-#include "benchmarks/kernels/internal.h"
+#include "kernels/backend_int.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #define REPEATS_MAX 101
 #define COPY_BYTES  ((size_t)256 << 20)

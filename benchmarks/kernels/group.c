@@ -7,7 +7,7 @@
  * and the last among them: each by itself with the same block on the CPU, and then what the group
  * made of it with what it made by itself: y, dx and all gradients.
  */
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #include <math.h>
 

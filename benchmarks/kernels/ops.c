@@ -5,14 +5,14 @@
  * All of an operation's operands lie in one block of memory, which starts out the same on the
  * device and on the CPU: so after the operation the two blocks are compared as a whole.
  */
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/quant.h"
 
 #define CHECK_ROWS 64u

@@ -14,7 +14,7 @@
 #ifndef HTH_KERNELS_CUDA_DEVICE_H
 #define HTH_KERNELS_CUDA_DEVICE_H
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/pool.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu.h: what the host's side of the back end asks of the driver and of the GEMM library, as a
- * table: the CUDA runtime on a machine with a card (gpu-cuda.c, blas-cuda.c), plain memory and
+ * table: the CUDA runtime on a machine with a card (gpu_cuda.c, blas_cuda.c), plain memory and
  * naive loops in tests, and tables that fail on purpose.
  *
  * All functions answer 0 or the runtime's error code; `text` names it. A stream is a queue of work

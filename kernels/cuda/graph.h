@@ -20,7 +20,7 @@
 #ifndef HTH_KERNELS_CUDA_GRAPH_H
 #define HTH_KERNELS_CUDA_GRAPH_H
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "kernels/cuda/gpu.h"
 
 #define HTH_GRAPHS_MAX 256

@@ -16,7 +16,7 @@
 
 #include "core/mem.h"
 #include "experts/swarm.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "net/net.h"
 
 #define D     16

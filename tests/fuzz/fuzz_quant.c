@@ -9,7 +9,7 @@
 
 #include "core/mem.h"
 #include "kernels/isa.h"
-#include "kernels/quant-internal.h"
+#include "kernels/quant_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

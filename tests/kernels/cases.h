@@ -125,12 +125,12 @@ void case_pair_free(struct case_pair *q);
 /* n doubles. */
 double *case_zeros(size_t n);
 
-/* The cases of cases-blocks.c. */
+/* The cases of cases_blocks.c. */
 void case_attention(struct case_run *run, struct case_shape s);
 void case_ffn(struct case_run *run, struct case_shape s);
 void case_ffn_many(struct case_run *run, struct case_shape s);
 void case_optimiser(struct case_run *run, struct case_shape s);
-/* Those of cases-rest.c. */
+/* Those of cases_rest.c. */
 void case_half(struct case_run *run, struct case_shape s);
 void case_dropout(struct case_run *run, struct case_shape s);
 void case_lamb(struct case_run *run, struct case_shape s);

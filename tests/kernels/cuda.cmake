@@ -3,7 +3,7 @@
 set(CUDA_DIR ${HEARTH_ROOT}/kernels/cuda)
 add_library(hth_cuda_host STATIC
     ${CUDA_DIR}/device.c ${CUDA_DIR}/graph.c ${CUDA_DIR}/group.c ${CUDA_DIR}/home.c ${CUDA_DIR}/linear.c ${CUDA_DIR}/plan.c
-    ${CUDA_DIR}/pool.c ${CUDA_DIR}/resident.c ${CUDA_DIR}/stream.c gpu-shim.c)
+    ${CUDA_DIR}/pool.c ${CUDA_DIR}/resident.c ${CUDA_DIR}/stream.c gpu_shim.c)
 target_include_directories(hth_cuda_host PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
 target_link_libraries(hth_cuda_host PUBLIC hth_kernels)
 

@@ -3,7 +3,7 @@
  * build. */
 #include <stdio.h>
 
-#include "kernels/plugin-internal.h"
+#include "kernels/plugin_int.h"
 
 static size_t devices(struct hth_device_info *out, size_t max)
 {

@@ -21,7 +21,7 @@
 #include "kernels/blocks.h"
 #include "kernels/cases.h"
 #include "kernels/plugin.h"
-#include "kernels/runner-crowd.h"
+#include "kernels/runner_crowd.h"
 
 #define STEPS    200
 #define ROWS     64

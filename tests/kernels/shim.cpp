@@ -8,7 +8,7 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1

@@ -8,7 +8,7 @@
  * that reads what another warp has not written yet, because a barrier is missing, sees it missing.
  * Shared memory is poisoned before each block. A barrier that not all threads reach, and a shuffle
  * that not all lanes reach, fail the launch. Each barrier of the source is known by its place, so
- * that tests can leave one out (shim-control.h).
+ * that tests can leave one out (shim_control.h).
  *
  * It proves indexing, bounds, reductions and barriers. It proves nothing about memory spaces,
  * alignment, races inside a warp, launch cost, streams, tensor cores or speed.

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "benchmarks/kernels/device.h"
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define DIM    16
 #define ROWS   24

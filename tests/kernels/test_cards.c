@@ -15,7 +15,7 @@
 
 #include "core/rng.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define CARDS   2
 #define WORKERS 2

@@ -9,13 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "benchmarks/kernels/internal.h"
+#include "benchmarks/kernels/kernels_int.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
 #include "kernels/plugin.h"
 #include "kernels/quant.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define MEMORY ((size_t)256 << 20)
 

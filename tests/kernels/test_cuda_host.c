@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/plan.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

@@ -14,7 +14,7 @@
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define DIM    8
 #define ROWS   4

@@ -10,7 +10,7 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/backend-internal.h" /* whether a gradient is a product now */
+#include "kernels/backend_int.h" /* whether a gradient is a product now */
 #include "support/team.h"
 
 static const struct hth_backend *backends[HTH_PACKED_MAX];

@@ -6,7 +6,7 @@
 #include "core/mem.h"
 #include "kernels/blas.h"
 #include "kernels/blocks.h"
-#include "kernels/golden/golden-block.h"
+#include "kernels/golden/golden_block.h"
 #include "kernels/golden/golden.h"
 #include "kernels/optim.h"
 

@@ -10,7 +10,7 @@
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define DIM    16
 #define ROWS   8

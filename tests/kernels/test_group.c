@@ -9,7 +9,7 @@
 #include "core/mem.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define DIM    22
 #define HIDDEN 37

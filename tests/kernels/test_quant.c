@@ -14,7 +14,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/isa.h"
-#include "kernels/quant-internal.h"
+#include "kernels/quant_int.h"
 #include "support/team.h"
 
 static const struct hth_quantops *tables[8];

@@ -10,7 +10,7 @@
 
 #include "core/mem.h"
 #include "kernels/cuda/resident.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define PAGE ((size_t)2 << 20) /* what the pool rounds to from here up */
 #define SAID 64                /* bytes of an item that the tests look at */

@@ -4,7 +4,7 @@
 
 #include "kernels/cases.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define MEMORY ((size_t)512 << 20)
 

@@ -9,7 +9,7 @@
 
 #include "kernels/cases.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 
 #define BARRIERS_MAX 64
 #define RUNS_MAX     256

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pure_means.h: a pure simulation over several seeds. */
-#ifndef HTH_TESTS_SIM_PURE_MEANS_H
-#define HTH_TESTS_SIM_PURE_MEANS_H
+#ifndef HTH_TESTS_SCENARIOS_PURE_MEANS_H
+#define HTH_TESTS_SCENARIOS_PURE_MEANS_H
 
 #include "scenarios/pure.h"
 

@@ -8,7 +8,7 @@
 #include "scenarios/file.h"
 
 #ifdef HTH_PLANT
-#include "rpc/internal.h"
+#include "rpc/rpc_int.h"
 #endif
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  */
 #include "core/mem.h"
 #include "kernels/cuda/device.h"
-#include "kernels/shim-control.h"
+#include "kernels/shim_control.h"
 #include "support/test.h"
 #include "trainer/pass.h"
 #include "trainer/task.h"

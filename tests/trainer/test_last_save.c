@@ -8,7 +8,7 @@
 
 #include "core/mem.h"
 #include "experts/safetensors.h"
-#include "kernels/backend-internal.h"
+#include "kernels/backend_int.h"
 #include "support/test.h"
 #include "trainer/task.h"
 

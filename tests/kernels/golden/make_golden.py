@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes golden.h and golden-block.h: inputs and PyTorch's answers for test_golden.c.
+"""Writes golden.h and golden_block.h: inputs and PyTorch's answers for test_golden.c.
 
 Inputs are float32 numbers; the answers are computed in float64 (torch's own layers and autograd)
 and rounded once, so that the comparison shows our error and not torch's. Made with Debian 12's
 python3-torch 1.13.1; any later version gives the same to the tolerance of the test.
 
     python3 make_golden.py golden.h > golden.h
-    python3 make_golden.py golden-block.h > golden-block.h
+    python3 make_golden.py golden_block.h > golden_block.h
 """
 import math
 import sys
@@ -129,7 +129,7 @@ def optimiser(name, make):
 
 print("/* SPDX-License-Identifier: Apache-2.0 */")
 print(f"/* {sys.argv[1]}: written by make_golden.py; do not edit. */")
-if sys.argv[1] == "golden-block.h":
+if sys.argv[1] == "golden_block.h":
     tblock()
 else:
     gelu()

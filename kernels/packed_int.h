@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed_int.h: what an instruction set brings to the packed back ends, and their images.
+ *
+ * Everything is counted in *units* of 4 bytes along the inner dimension K: one fp32 number, or two
+ * neighbouring bf16 numbers (the lower half comes first; an odd K is filled with a zero). So the
+ * two compute types share all layouts and the whole driver (packed.c); only packing and the
+ * multiply-add of packed_template.h know what a unit holds.
+ *
+ *   B, a *panel*: [units of K][nr]      nr columns of the weight; panels lie one after the other
+ *   A by rows:    [rows][HTH_PACK_LDA]  at most HTH_PACK_UNITS units of each row: one *chunk* of K
+ *   A by units:   [units of K][width]   width is one vector; for x^T in the weight gradient
+ *
+ * A tile is at most mr rows by nr columns of C; its sums stay in registers for a chunk.
+ */
+#ifndef HTH_KERNELS_PACKED_INT_H
+#define HTH_KERNELS_PACKED_INT_H
+
+#include "kernels/cpu_int.h"
+#include "kernels/packed.h"
+
+#define HTH_PACK_UNITS 512 /* of K in a chunk: 2 KiB of a row, 64 KiB of a panel */
+#define HTH_PACK_LDA   (HTH_PACK_UNITS + 16) /* not a multiple of 4 KiB, so rows spread in L1 */
+#define HTH_PACK_NR    32                    /* the widest panel of any set */
+
+/* C (+)= A B for one tile and one chunk of K. */
+struct hth_tile {
+    const uint32_t *a, *b;
+    float *c;
+    size_t ldc;
+    size_t next_panel; /* units from b to a second panel; 0: there is none */
+    /* What will be read after this panel is asked for meanwhile, ahead_step units for each unit of
+     * K: a share of what the whole block of rows has time for. */
+    const uint32_t *ahead;
+    size_t ahead_step;
+    uint32_t ahead_lines; /* 2^i - 1: in runs of so many lines and one; ahead_step between them */
+    uint32_t rows, units;
+    bool fresh;  /* start from 0, not from C */
+    bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */
+};
+
+/* What happens to the finished sums of a tile; pointers are at its first row and column. */
+struct hth_tile_end {
+    enum hth_act act;
+    bool backward;         /* y = c act'(pre) + residual, else y = act(c + bias) + residual */
+    bool pre_bf16, y_bf16; /* else fp32 */
+    const float *bias;     /* or NULL */
+    float *sums;           /* backward: the rows of y are added to it, in order; or NULL */
+    void *pre;             /* forward gets c + bias; or NULL */
+    const float *residual; /* or NULL */
+    void *y;
+    size_t ld_pre, ld_residual, ldy; /* in elements */
+};
+
+struct hth_packed_isa {
+    const char *name;
+    enum hth_matmul compute;
+    uint32_t mr, nr, width; /* rows and columns of a tile, lanes of a vector */
+    uint32_t pair;          /* numbers of a unit: 1 or 2 */
+    uint32_t pair_rows;     /* so many rows take two panels at a time */
+    void (*tile_by_rows)(const struct hth_tile *t);
+    void (*tile_by_units)(const struct hth_tile *t);
+    /* What was streamed is visible to whom the caller hands it. */
+    void (*settle)(void);
+    /* `rows` x `cols` sums with leading dimension nr; cols <= nr. */
+    void (*finish)(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *end);
+    /* k numbers of a row into (k + pair - 1) / pair units. */
+    void (*pack_row)(const float *src, uint32_t k, uint32_t *dst);
+    /* dst[u][j], j < width (a multiple of the vector's): from k rows of `cols` numbers, K
+     * downwards; zeros beyond cols. */
+    void (*pack_down)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
+                      uint32_t width);
+    /* The same from bf16 numbers; NULL in sets of fp32. */
+    void (*pack_row_bf16)(const uint16_t *src, uint32_t k, uint32_t *dst);
+    void (*pack_down_bf16)(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
+                           uint32_t width);
+    /* dst[u][j], j < nr: from `cols` rows of k numbers, K along the row; zeros beyond cols. */
+    void (*pack_along)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst);
+    /* A piece of a panel, `units` <= nr / pair units of nr columns, with K and columns exchanged:
+     * dst[u][j], u < nr / pair, j < nr; zeros beyond what there is. */
+    void (*turn)(const uint32_t *src, uint32_t units, uint32_t *dst);
+};
+
+extern const struct hth_packed_isa hth_packed_generic, hth_packed_generic_bf16;
+extern const struct hth_packed_isa hth_packed_avx2, hth_packed_avx512, hth_packed_avx512bf16;
+
+/* A packed back end is a CPU back end whose struct hth_cpu is followed by its set. */
+struct hth_packed_cpu {
+    struct hth_cpu cpu;
+    const struct hth_packed_isa *isa;
+};
+
+static inline const struct hth_packed_isa *hth_packed_isa_of(const struct hth_backend *be)
+{
+    return ((const struct hth_packed_cpu *)be->impl)->isa;
+}
+
+/* The two images of a weight. */
+enum { HTH_IMAGE_FORWARD, HTH_IMAGE_BACKWARD };
+
+/* The panels of the image, built if they are not those of the current values. Panel p starts at
+ * p * nr * units of K. Errors: E_NO_MEMORY. */
+enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int which,
+                              const uint32_t **out) HTH_MUST;
+void hth_packed_image_free(struct hth_weight *w);
+/* Whether the backward image pays for a pass of so many blocks of rows: it is there, or these are
+ * not the first since a step. Else what is needed of it is made on the way, from the forward image;
+ * the bits are the same. */
+bool hth_packed_image_pays(struct hth_weight *w, uint32_t blocks);
+
+enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
+                                       struct hth_view x, struct hth_view y);
+enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
+                                             struct hth_view dy, struct hth_view dx);
+enum hth_err hth_packed_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
+                                               struct hth_weight *bias, struct hth_view x,
+                                               struct hth_view dy);
+size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out);
+enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g);
+size_t hth_packed_gemm_scratch(size_t n, size_t k);
+
+/* -- gradients that stay products (packed_factors.c) --------------------------------------- */
+
+#define HTH_FACTOR_ROWS_MAX  64 /* of all batches together */
+#define HTH_FACTOR_TILE_ROWS 8
+
+/* Takes a batch's share of a gradient. False: it is to be added to the gradient in memory, because
+ * this one does not stay a product, or there is no memory for factors; then, and when there is no
+ * room, what was taken before was added there. */
+bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
+                             struct hth_view dy) HTH_MUST;
+/* Adds what was taken to the gradient in memory. */
+void hth_packed_factors_add(struct hth_weight *w, struct hth_team *team);
+/* Rows of the product from row0, a multiple of what earlier calls gave (at most
+ * HTH_FACTOR_TILE_ROWS), columns col0 .. col0 + cols, col0 a multiple of HTH_PACK_NR. Gives how
+ * many rows. */
+uint32_t hth_packed_factors_rows(const struct hth_weight *w, uint32_t row0, uint32_t col0,
+                                 uint32_t cols, float *c, size_t ldc);
+/* The squares of the product's elements; not finite where one of them might not be. */
+double hth_packed_factors_sumsq(const struct hth_weight *w);
+void hth_packed_factors_free(struct hth_weight *w);
+
+static inline uint32_t hth_units(const struct hth_packed_isa *isa, uint32_t k)
+{
+    return (k + isa->pair - 1) / isa->pair;
+}
+
+#endif

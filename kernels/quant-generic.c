@@ -1,5 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* quant-generic.c: the loops of quant.h for any CPU. */
-#define QUANT_TABLE hth_quantops_generic
-#define QUANT_ISA   "generic"
-#include "kernels/quant-template.h"

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lab_int.h: what lab.c and host.c share. */
+#ifndef HTH_LAB_LAB_INT_H
+#define HTH_LAB_LAB_INT_H
+
+#include "lab/lab.h"
+
+#define LAB_NET_0        10
+#define LAB_NET_1        77
+#define LAB_MTU_MAX      65535
+#define LAB_LATE_BUCKETS 96
+
+struct lab_host {
+    char *name;
+    int tun; /* -1: not made */
+    int ns;
+};
+
+struct hth_lab {
+    uint32_t count;
+    uint32_t mtu;
+    struct lab_host *host;
+    struct hth_lab_emu *emu;
+    uint64_t late[LAB_LATE_BUCKETS]; /* delivered packets, by how late they were */
+    double late_worst_us;
+    uint64_t refused;
+};
+
+/* Tells processes of the lab, by the environment, what hosts there are. */
+void hth_lab_name_hosts(const struct hth_lab *lab);
+
+#endif

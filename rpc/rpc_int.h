@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rpc_int.h: the structs that the files of rpc/ share. Nobody else includes it.
+ *
+ *   rpc  --- peers (by id) --- conns (by stream) --- slots (our requests out) --- calls
+ *     |                           `--- requests (theirs, with our handlers)
+ *     `--- due: one heap and one timer for all deadlines and checks
+ *
+ * Who frees what. A call belongs to the endpoint until its verdict. A request belongs to its
+ * handler until it answers. A conn lives until conn_kill, which takes it off every list, and its
+ * memory until nobody on the stack works with it (pins). A peer is counted: the table, conns, calls
+ * and requests hold it, because frames in its budget may outlive the endpoint.
+ *
+ * Callbacks into other modules come from three places only: on_readable (verdicts and handlers),
+ * rpc_tick (deadlines, and everything found out inside a call of ours, through the `soon` lists).
+ */
+#ifndef HTH_RPC_RPC_INT_H
+#define HTH_RPC_RPC_INT_H
+
+#include "core/heap.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "rpc/deadline.h"
+#include "rpc/frame.h"
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+struct node {
+    struct node *prev, *next;
+};
+
+static inline void list_init(struct node *head)
+{
+    head->prev = head->next = head;
+}
+static inline bool list_empty(const struct node *head)
+{
+    return head->next == head;
+}
+static inline void list_push(struct node *head, struct node *n)
+{
+    n->prev = head->prev;
+    n->next = head;
+    head->prev->next = n;
+    head->prev = n;
+}
+/* Moves a list away, so that what callbacks add waits for the next turn. */
+static inline void list_steal(struct node *from, struct node *to)
+{
+    list_init(to);
+    if (list_empty(from))
+        return;
+    *to = *from;
+    to->next->prev = to;
+    to->prev->next = to;
+    list_init(from);
+}
+/* A node that is in no list points at itself; removing it again does nothing. */
+static inline void list_del(struct node *n)
+{
+    n->prev->next = n->next;
+    n->next->prev = n->prev;
+    list_init(n);
+}
+
+/* ---- structs ------------------------------------------------------------------------------- */
+
+#define METRICS_BYTES 256 /* those of each message; the rest is seldom */
+
+enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
+
+/* Something that has to be looked at when the time has come. */
+struct due {
+    struct hth_heap_node heap; /* its key: when, on our clock */
+    uint64_t seq;              /* makes the order total */
+    enum due_kind kind;
+};
+
+struct method_deadline { /* four lines: a large swarm has one for each peer that was ever called */
+    uint16_t method;
+    uint32_t tries;   /* calls that began since the last answer, while there were few */
+    int64_t since_us; /* when the first of them did */
+    struct hth_deadline deadline;
+};
+_Static_assert(sizeof(struct method_deadline) <= 256, "it begins with a line");
+
+#define METHOD_DEADLINES_MAX 8
+
+struct method_deadlines {
+    struct method_deadline *of; /* of the methods called so far */
+    uint32_t count;             /* at most METHOD_DEADLINES_MAX */
+};
+
+struct peer {            /* three lines, in the order of use */
+    struct node conns;   /* newest last */
+    struct node waiting; /* calls to be sent */
+    struct hth_addr addr;
+    int refs;
+    uint32_t failures; /* in a row: the back-off */
+    uint32_t conn_count;
+    struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
+    struct hth_rpc *rpc;   /* NULL once the endpoint is gone */
+    struct method_deadlines deadlines;
+    int64_t retry_at_us; /* back-off */
+    /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
+     * budget, because a handler may keep one longer than this peer is remembered. */
+    struct hth_budget held;
+    uint32_t waiting_count;
+    enum hth_err last_err; /* of the back-off */
+    char *last_text;       /* NULL: none */
+    int64_t rtt_us;
+    bool anonymous; /* known by its address: whoever answers there */
+};
+_Static_assert(sizeof(struct peer) <= 192, "it begins with a line");
+
+enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
+
+/* One of our requests that a verdict is due for. It outlives its call when that was canceled. */
+struct slot {
+    uint64_t id; /* 0: free */
+    struct hth_rpc_call *call;
+    uint64_t body_len;
+    int64_t sent_us;
+    uint32_t next_free; /* index + 1 */
+};
+
+struct conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole */
+    /* all that a sweep looks at, of those that rest: a line */
+    struct node in_rpc;
+    struct node busy; /* something is at stake */
+    int64_t rx_last_us;
+    int64_t active_us;
+    int64_t ping_sent_us; /* 0: none out */
+    uint8_t state;        /* enum conn_state */
+    bool accepted;
+    bool quiet; /* nothing is at stake; the windows below stand still */
+    bool goodbye_in, goodbye_out;
+    /* what each frame touches */
+    struct hth_rpc *rpc;
+    struct peer *peer;
+    struct hth_stream *stream;
+    struct node in_peer;
+    struct node dirty; /* has something to flush */
+    uint32_t in_flight;
+    uint32_t request_count;
+    struct hth_frame_parser parser;
+    int pins;
+    uint32_t rx_slot;    /* whose reply is coming in: index + 1 */
+    struct node replies; /* answered; wait for credit */
+    uint64_t rx_bytes, rx_frames;
+    struct hth_rpc_request *rx_req; /* which request is coming in */
+    uint64_t rx_held;               /* of peer->held, for the body coming in */
+    uint64_t tx_bytes;              /* in the queue */
+    uint64_t tx_written;            /* handed to the stream, ever */
+    /* sending: a queue of spans */
+    struct hth_span *tx;
+    uint32_t tx_first, tx_count, tx_capacity;
+    struct hth_blob *tx_blob; /* where small frames are put one after the other */
+    size_t tx_blob_used;
+    enum hth_err rx_err; /* why the body coming in is skipped */
+    bool had_verdict;
+    uint64_t their_body_max;
+    /* calls out */
+    struct slot *slots;
+    uint32_t slots_count, slots_free; /* index + 1 of the first free one */
+    uint64_t id_count;
+    uint64_t request_out; /* body bytes of requests without a verdict */
+    uint64_t their_request_credit, their_reply_credit;
+    uint64_t reply_in;   /* body bytes of replies to us that no credit was given for */
+    uint64_t reply_owed; /* of those: consumed, to be given back */
+    /* requests in */
+    uint64_t last_id;
+    struct node requests;   /* with handlers */
+    uint64_t request_in;    /* body bytes of requests not answered */
+    uint64_t replies_bytes; /* in the list above */
+    uint64_t reply_out;     /* body bytes of replies that credit has not come back for */
+    uint32_t their_requests_max;
+    /* seldom */
+    uint32_t version;
+    uint64_t features;
+    int64_t opened_us;
+    uint64_t ping_id;
+    uint64_t nudge_bytes; /* sent, ever, at the last nudge */
+    int64_t rx_window_us, tx_window_us;
+    uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
+    int64_t goodbye_us;
+};
+
+struct hth_rpc_call {
+    struct node node; /* in peer->waiting or rpc->soon_calls */
+    struct due due;
+    struct hth_rpc *rpc;
+    struct peer *peer;
+    struct conn *conn; /* while sent */
+    uint32_t slot;
+    bool sent, ended;
+    bool adaptive; /* the deadline is what was learnt, */
+    bool stranger; /* ... but this peer had hardly answered this method yet, */
+    bool probe;    /* ... and this call of it may wait for longer than others let expect */
+    bool excused;  /* it had more time once, as this process did not run */
+    hth_rpc_done_fn *done;
+    void *arg;
+    int64_t deadline_us, started_us, sent_us;
+    int64_t stood_us; /* of the endpoint, when it began */
+    uint16_t method;
+    struct hth_rpc_idem idem;
+    uint64_t trace_id;
+    uint64_t body_len;
+    struct hth_rpc_body body; /* own copies while waiting */
+    enum hth_err err;         /* on soon_calls */
+    bool remote;
+    char *text; /* on soon_calls */
+};
+
+struct hth_rpc_request {
+    struct node node; /* in conn->requests, conn->replies, or rpc->orphans */
+    struct node soon; /* in rpc->soon_requests */
+    struct due due;
+    struct hth_rpc *rpc; /* NULL once the endpoint is gone */
+    struct peer *peer;
+    struct conn *conn; /* NULL once the connection is gone */
+    struct hth_frame *frame;
+    uint64_t body_len;
+    uint64_t held;         /* of peer->held */
+    enum hth_err body_err; /* why the body was thrown away */
+    int64_t arrived_us, deadline_us;
+    bool canceled;
+    bool ignored;
+    bool answered; /* waits in conn->replies, since */
+    int64_t answered_us;
+    enum hth_err cancel_err;
+    hth_fn *on_cancel;
+    void *cancel_arg;
+    /* an answer that waits for credit */
+    struct hth_rpc_body answer;
+    uint64_t answer_len;
+};
+
+struct handler {
+    uint16_t method;
+    hth_rpc_handler_fn *fn;
+    void *arg;
+};
+
+struct lost_note {
+    struct lost_note *next;
+    struct hth_peer_id peer;
+    enum hth_err err;
+};
+
+/* No stall of this process counts for more. */
+#define RPC_LATE_MAX_US (5 * HTH_US_PER_S)
+
+struct rpc_metrics { /* side by side in memory, as they are registered: from bytes_in on */
+    struct hth_metric *calls, *calls_failed, *requests, *refused, *bytes_in, *bytes_out, *conns,
+        *rtt, *dropped;
+};
+
+struct hth_rpc { /* in the order of use: in a large swarm each turn finds it cold */
+    struct hth_env *env;
+    struct hth_timer *timer;
+    int64_t timer_at_us; /* INT64_MAX: not armed */
+    int64_t late_us, late_at_us;
+    int64_t stood_us,
+        stood_to_us;  /* for how long this process stood still in all, and until when */
+    bool checks_late; /* ... when connections were to be checked */
+    int cork;         /* > 0: flush at the end */
+    uint32_t conn_count;
+    struct hth_heap due;
+    uint64_t due_seq;
+    struct node dirty;
+    struct node busy; /* the connections to be looked at soon */
+    struct node soon_calls, soon_requests;
+    struct lost_note *lost_first, *lost_last;
+    struct due busy_check, sweep;
+    bool draining;
+    uint32_t handler_count;
+    struct handler *handlers;            /* few: looked through from the first */
+    struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
+    struct hth_map *peers;               /* by id */
+    struct rpc_metrics metrics;
+    struct hth_rpc_stats stats;
+    struct method_deadlines usual; /* over all peers: for those who hardly answered */
+    struct hth_blob *pad;          /* zeros between tensors */
+    struct hth_rpc_opts opts;
+    /* when a connection or a peer begins or ends */
+    struct hth_map *anonymous; /* peers by address */
+    struct node conns;
+    struct hth_blob *hello; /* the frame that every connection begins with, */
+    size_t hello_len;       /* ... so long */
+    struct node orphans;
+    struct hth_listener *listener;
+    struct hth_addr addr;
+    char network[HTH_NAME_LEN_MAX + 1];
+    int64_t drain_until_us;
+    hth_fn *drain_fn;
+    void *drain_arg;
+};
+
+/* ---- rpc.c --------------------------------------------------------------------------------- */
+
+/* Has the counters come from memory that every message adds to. */
+static inline void metrics_fetch(const struct hth_rpc *rpc)
+{
+    for (size_t at = 0; at < METRICS_BYTES; at += 64)
+        __builtin_prefetch((const char *)rpc->metrics.bytes_in + at);
+}
+/* Every callback from the env is wrapped in these: what was written meanwhile leaves at the end. */
+void rpc_enter(struct hth_rpc *rpc);
+void rpc_leave(struct hth_rpc *rpc);
+/* Moves or sets; at_us on our clock. */
+void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us);
+void due_cancel(struct hth_rpc *rpc, struct due *due);
+/* By how much what was due then runs late, as far as that was nobody else's doing; else 0. */
+int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
+/* Have rpc_tick run in the next turn. */
+void rpc_soon(struct hth_rpc *rpc);
+/* NULL when memory is gone. */
+struct hth_frame *frame_new(void);
+/* NULL is fine. */
+void frame_free(struct hth_frame *f);
+/* Ends the drain once nothing is left. */
+void rpc_drain_check(struct hth_rpc *rpc);
+void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err);
+
+/* ---- peer.c -------------------------------------------------------------------------------- */
+
+uint32_t peers_count(const struct hth_rpc *rpc);
+/* Finds or makes. Errors: E_BUDGET (HTH_RPC_PEERS_MAX are in use). */
+enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
+                      const struct hth_addr *addr, struct peer **out) HTH_MUST;
+struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                       const struct hth_addr *addr);
+struct peer *peer_ref(struct peer *p);
+void peer_unref(struct peer *p);
+/* The connection that calls go over, or NULL. */
+struct conn *peer_conn(const struct peer *p);
+bool peer_connecting(const struct peer *p);
+/* Sends what waits; dials when there is no connection; fails it while in back-off. */
+void peer_pump(struct peer *p);
+/* A connection (attempt) ended. */
+void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
+                    bool had_verdict);
+/* It answered something after that time. */
+void peer_note_rtt(struct peer *p, int64_t took_us);
+void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote);
+/* What was learnt of a method, of one peer or of all; made at the first call. */
+struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
+                                    uint16_t method);
+
+/* ---- conn.c -------------------------------------------------------------------------------- */
+
+enum hth_err conn_dial(struct peer *p) HTH_MUST;
+void conn_accept(void *arg, struct hth_stream *s);
+/* Has the lines that a frame touches come from memory side by side, not one after the other. */
+void conn_fetch(const struct conn *c);
+/* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
+ * is told to the other side in a GOODBYE when tell is set. */
+void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell);
+void conn_unpin(struct conn *c);
+/* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
+ * Errors break the connection. */
+enum hth_err conn_take_body(struct conn *c, bool wanted) HTH_MUST;
+/* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
+ * which there may be thousands, only by a slow sweep over all. */
+void conn_settle(struct conn *c);
+void conns_check_busy(struct hth_rpc *rpc, bool late);
+void conns_sweep(struct hth_rpc *rpc);
+/* Closes after a goodbye once nothing is under way. */
+void conn_maybe_finish(struct conn *c);
+void conn_goodbye(struct conn *c, enum hth_err err, const char *text);
+
+/* ---- tx.c ---------------------------------------------------------------------------------- */
+
+/* Queues a frame and its tensors. Errors: those of hth_frame_pack; E_QUEUE_FULL. */
+enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg) HTH_MUST;
+/* Packs what tx_hello sends, once. Errors: those of hth_frame_pack. */
+enum hth_err tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
+void tx_hello(struct conn *c);
+/* A frame without payload: these always fit. */
+void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id);
+void tx_flush(struct conn *c);
+void tx_clear(struct conn *c);
+/* Bytes not yet sent, here and in the stream. */
+uint64_t tx_backlog(const struct conn *c);
+
+/* ---- call.c -------------------------------------------------------------------------------- */
+
+/* Can the peer's first waiting call be sent over c? Then it is. */
+bool call_send_next(struct conn *c);
+void call_expired(struct hth_rpc_call *call);
+/* Verdict in the next turn. The call must be in no slot. */
+void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text, bool remote);
+/* Runs the callback and frees. */
+void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result);
+void call_run_soon(struct hth_rpc_call *call);
+void call_free(struct hth_rpc_call *call);
+/* A REPLY or REFUSE arrived. Errors break the connection. */
+enum hth_err call_on_head(struct conn *c, struct hth_frame *f) HTH_MUST;
+void call_on_complete(struct conn *c, struct hth_frame *f);
+void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
+/* A copy of payload and tensors with references. Errors: E_NO_MEMORY. */
+enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to) HTH_MUST;
+void body_clear(struct hth_rpc_body *body);
+
+/* ---- request.c ----------------------------------------------------------------------------- */
+
+enum hth_err request_on_head(struct conn *c, struct hth_frame *f) HTH_MUST;
+void request_on_complete(struct conn *c);
+void request_free(struct hth_rpc_request *req);
+void request_on_cancel(struct conn *c, uint64_t id);
+void request_expired(struct hth_rpc_request *req);
+void request_run_soon(struct hth_rpc_request *req);
+/* The connection goes: its requests become orphans, its waiting answers are dropped. */
+void requests_orphan_all(struct conn *c, enum hth_err err);
+/* Credit came: send what waits. */
+void replies_pump(struct conn *c);
+
+#endif

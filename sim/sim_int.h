@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim_int.h: how the world is put together. Private to sim/.
+ *
+ *   event.c   the queue of what will happen
+ *   world.c   the loop, the dispatch, the trace
+ *   node.c    birth and death of nodes, timers, posts, faults: the small half of struct hth_env
+ *   link.c    delays, sides, blocks
+ *   stream.c  dials, handshakes and the handles of streams
+ *   pipe.c    the bytes: queues, access lines, windows, retransmissions
+ *   job.c     processors      disk.c   files      dht.c   the shared table
+ *
+ * Two invariants hold everywhere. A callback into a node is only made from the dispatch of an event
+ * of that node, so never inside a call of that node. And an object that a callback could destroy is
+ * not touched after it, unless it was pinned before (conn->pins, get->canceled).
+ */
+#ifndef HTH_SIM_SIM_INT_H
+#define HTH_SIM_SIM_INT_H
+
+#include "core/map.h"
+#include "core/mem.h"
+#include "sim/world.h"
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+/* X(NAME, text of the trace) */
+#define SIM_EVENT_MAP(X)                                                                           \
+    X(NONE, "none")                                                                                \
+    X(AT, "at")                                                                                    \
+    X(BOOT, "boot")                                                                                \
+    X(TIMER, "timer")                                                                              \
+    X(POST, "post")                                                                                \
+    X(JOB, "job")                                                                                  \
+    X(HANDSHAKE, "handshake")                                                                      \
+    X(WAKE, "wake")                                                                                \
+    X(RESET, "reset")                                                                              \
+    X(UPLINK, "uplink")                                                                            \
+    X(ARRIVE, "arrive")                                                                            \
+    X(CREDIT, "credit")                                                                            \
+    X(PUT, "dht put")                                                                              \
+    X(GET, "dht get")                                                                              \
+    X(WATCH, "dht watch")                                                                          \
+    X(PUSH, "dht push")                                                                            \
+    X(SWEEP, "dht sweep")                                                                          \
+    X(CRASH, "crash")
+
+enum sim_event_kind {
+#define SIM_EVENT_ENUM(upper, text) SIM_##upper,
+    SIM_EVENT_MAP(SIM_EVENT_ENUM)
+#undef SIM_EVENT_ENUM
+};
+
+struct sim_event {
+    uint32_t index; /* place in its bucket + 1; 0: not scheduled */
+    uint8_t kind;
+    uint16_t place;        /* which bucket */
+    struct hth_node *node; /* NULL: the world's */
+};
+
+struct sim_slot {
+    int64_t at_us;
+    uint64_t key; /* a bijection of the sequence number: unique, and random among equals in time */
+    struct sim_event *event;
+};
+
+struct sim_bucket {
+    struct sim_slot *slots;
+    uint32_t count, capacity;
+};
+
+#define SIM_QUEUE_LEVELS 6
+#define SIM_QUEUE_AHEAD  7
+
+struct sim_level;
+
+/* Zero is the empty queue. */
+struct sim_queue {
+    struct sim_bucket soon;                    /* a heap */
+    uint64_t open;                             /* the stretch whose events are in it */
+    struct sim_level *level[SIM_QUEUE_LEVELS]; /* made when used */
+    size_t count;
+    bool opened; /* set with a new stretch, for the reader to clear: it then looks at `ahead`, */
+    const struct sim_bucket *ahead[SIM_QUEUE_AHEAD]; /* what comes next, until the queue changes */
+};
+
+/* Schedules, or moves. */
+void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key);
+/* Does nothing when it is not scheduled. */
+void sim_queue_remove(struct sim_queue *q, struct sim_event *event);
+/* NULL: nothing will happen. Valid until the queue changes. */
+const struct sim_slot *sim_queue_first(struct sim_queue *q);
+/* Forgets all. */
+void sim_queue_clear(struct sim_queue *q);
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+/* A ring through its head; a node that is in no list points to itself. */
+struct sim_list {
+    struct sim_list *prev, *next;
+};
+
+static inline void sim_list_init(struct sim_list *l)
+{
+    l->prev = l->next = l;
+}
+static inline bool sim_list_empty(const struct sim_list *l)
+{
+    return l->next == l;
+}
+static inline void sim_list_append(struct sim_list *head, struct sim_list *item)
+{
+    item->prev = head->prev;
+    item->next = head;
+    head->prev->next = item;
+    head->prev = item;
+}
+static inline void sim_list_remove(struct sim_list *item)
+{
+    item->prev->next = item->next;
+    item->next->prev = item->prev;
+    sim_list_init(item);
+}
+
+/* ---- timers, listeners --------------------------------------------------------------------- */
+
+struct hth_timer {
+    struct sim_event event;
+    struct sim_list in_node;
+    hth_fn *fn;
+    void *arg;
+};
+
+struct hth_listener {
+    struct sim_list in_node;
+    struct hth_node *node;
+    uint16_t port;
+    hth_accept_fn *fn;
+    void *arg;
+};
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+struct sim_chunk { /* a span that is on its way */
+    struct sim_chunk *next;
+    struct hth_blob *blob;
+    size_t offset;
+    size_t len;
+};
+
+struct sim_segment {
+    struct sim_segment *next;
+    int64_t arrive_us;
+    int64_t transmit_us; /* what the sender's line needed for it */
+    uint32_t len;
+    bool queued; /* waits for the receiver's line */
+    bool fin;    /* the writer ended cleanly */
+    bool reset;  /* the writer dropped the connection */
+};
+
+/* One direction. Bytes are numbered from 0; read <= delivered <= sent <= written. The chunks hold
+ * the bytes from `read` to `written`, so that moving bytes moves only these numbers. */
+struct sim_pipe {            /* in the order of use, as the stream around it */
+    struct sim_event arrive; /* of the receiver; for the first segment */
+    struct sim_segment *segments;
+    struct sim_chunk *chunks;
+    size_t chunk_used; /* bytes of the first chunk that were read */
+    uint64_t written, sent, delivered, read;
+    bool window_full;
+    bool ending;   /* a fin follows the last byte */
+    bool fin_sent; /* nothing is sent any more */
+    bool fin_delivered;
+    struct sim_segment *segments_last;
+    struct sim_chunk *chunks_last;
+    struct sim_list ready; /* in the sender's line when it can send */
+    int64_t last_arrive_us;
+    struct sim_event credit; /* of the sender; the window opened */
+    int64_t retry_us;        /* the next retransmission's distance; 0: nothing is stalled */
+    int64_t stalled_since_us;
+};
+
+enum sim_end_state { SIM_END_NONE, SIM_END_DIALING, SIM_END_OPEN, SIM_END_GONE };
+
+/* What an arrival looks at first is the first line of the cache, of either end; world.c fetches it
+ * ahead. */
+struct hth_stream {
+    struct sim_conn *conn;
+    struct hth_node *node;
+    const struct hth_stream_ops *ops;
+    void *arg;
+    enum hth_err closed; /* what on_closed will say */
+    uint8_t state;       /* enum sim_end_state */
+    uint8_t side;        /* 0 dialed, 1 accepted */
+    bool held;           /* the application has the handle */
+    bool paused;
+    bool filled; /* on_drained is owed when the queue falls */
+    bool drained;
+    bool opened; /* on_open is owed */
+    bool idle;   /* the reader left all bytes lying when it was called */
+    bool crashed;
+    bool close_due;
+    struct sim_pipe out;
+    struct sim_event wake;  /* deferred callbacks; after a flushing close: its deadline */
+    struct sim_event reset; /* the news that the other side is gone */
+    struct sim_list in_node;
+    uint64_t life; /* the node's, when this end was made */
+};
+_Static_assert(offsetof(struct hth_stream, out.segments) == 64, "the first line ends there");
+
+enum sim_stage { SIM_SYN, SIM_SYN_ACK, SIM_HELLO, SIM_HELLO_REPLY, SIM_FINISH, SIM_FAIL, SIM_DONE };
+
+struct sim_conn { /* in the order of a handshake's use */
+    struct sim_event handshake;
+    int64_t finish_us; /* when the handshake's next message is due */
+    int64_t dialed_us;
+    uint8_t stage;   /* enum sim_stage */
+    uint8_t retries; /* of this stage's message */
+    uint16_t pins;
+    enum hth_err fail;
+    uint16_t dial_port;
+    bool has_want;
+    struct hth_addr to;
+    struct hth_peer_id want;
+    struct sim_list in_world;
+    uint8_t none[16]; /* each end begins with a line */
+    struct hth_stream end[2];
+};
+_Static_assert(offsetof(struct sim_conn, end) % 64 == 0, "ends begin with a line");
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+struct sim_worker {
+    struct sim_event event;
+    struct hth_job *job;
+    enum hth_lane lane;
+    bool run_early; /* run() at the start instead of the end: what a job may touch is the same */
+    bool started;
+};
+
+struct sim_lane {
+    struct hth_job *head, *tail;
+    size_t waiting;
+    struct sim_worker *workers; /* made with the first job */
+    uint32_t width;
+};
+
+struct sim_post {
+    struct sim_post *next;
+    hth_fn *fn;
+    void *arg;
+};
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+struct sim_file {
+    uint8_t *data;
+    size_t size;
+    int64_t written_us;
+    bool borrowed;
+};
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+struct hth_node {       /* in the order of use: each event touches the first line and the fourth */
+    struct hth_env env; /* first: an env is its node; the fourth line begins with its last field */
+    struct hth_world *world;
+    int64_t clock_offset_us;
+    int64_t wall_skew_us;
+    uint32_t index;
+    uint32_t side;
+    bool live;   /* the fifth line */
+    bool silent; /* when down: the power is gone */
+    bool crash_wanted;
+    bool booted; /* halt has something to free */
+    enum hth_crash crash_how;
+    int64_t stalled_until_us;
+    uint64_t life; /* counts boots */
+    int64_t up_free_ns, down_free_ns;
+    struct sim_event uplink;
+    struct sim_list up_ready; /* pipes that can send, in turns */
+    struct hth_device device;
+    struct hth_rng fault_rng;
+    struct sim_lane lanes[HTH_LANES_MAX];
+    struct sim_list timers, listeners, streams, puts, gets, watches;
+    uint32_t stream_count;
+    uint32_t zone;
+    uint16_t next_port;
+    struct hth_dht dht;
+    struct hth_dht_stats dht_stats;
+
+    char name[24];
+    void (*boot)(struct hth_env *env, struct hth_dht *dht, void *arg);
+    void (*halt)(struct hth_env *env, void *arg);
+    void *arg;
+    struct sim_event boot_event;
+    struct sim_event post_event;
+    struct sim_post *posts, *posts_last;
+
+    struct hth_map *disk; /* path -> struct sim_file */
+    uint64_t disk_bytes;
+};
+_Static_assert(offsetof(struct hth_node, live) % 64 == 0, "the lines are as they are said to be");
+
+/* ---- the world ----------------------------------------------------------------------------- */
+
+struct sim_site {
+    double p; /* < 0: by the chaos */
+    bool enabled;
+    uint64_t fired;
+};
+
+/* The sites asked about most, by where their names lie: a look at a connection asks one. */
+struct sim_near {
+    const char *name; /* NULL: none */
+    struct sim_site *site;
+};
+
+struct hth_world {
+    struct hth_world_opts opts;
+    uint64_t seed;
+    int64_t now_us;
+    struct sim_queue queue;
+    uint64_t sequence;
+    uint64_t trace_hash;
+    uint64_t same_instant;
+    struct hth_node *current; /* whose event is being handled */
+    hth_fn *ahead_of;         /* the fn of timers */
+    void (*timer_ahead)(const void *arg, uint32_t step);
+    hth_dht_value_fn *value_ahead_of; /* the fn of watches */
+    hth_value_ahead_fn *value_ahead;
+
+    struct hth_rng root, link_rng, chaos_rng, dht_rng, job_rng;
+    struct hth_node **nodes;
+    size_t node_count, node_capacity, up_count;
+    struct sim_list conns;
+    struct sim_list ats;
+
+    struct hth_map *pair_links; /* (low index, high index) -> struct hth_link */
+    struct hth_map *zone_links; /* the same of zones */
+    struct hth_map *blocked;    /* (from, to) -> anything */
+    struct hth_map *clogs;      /* (from, to) -> int64_t, until when */
+    bool sided;                 /* some node is not on side 0 */
+    struct hth_map *mounts;     /* path -> struct sim_file */
+    struct hth_map *sites;      /* name -> struct sim_site */
+    struct sim_near near[16];
+    struct hth_map *table; /* dht key -> struct sim_key */
+    struct sim_event sweep;
+
+    struct hth_world_stats stats;
+    struct hth_open_counts leaks;
+};
+
+static inline struct hth_node *sim_node_of(struct hth_env *env)
+{
+    return (struct hth_node *)(void *)env;
+}
+
+/* world.c */
+void sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us);
+void sim_unschedule(struct hth_world *w, struct sim_event *event);
+void sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
+               uint64_t detail);
+static inline void sim_event_init(struct sim_event *event, enum sim_event_kind kind,
+                                  struct hth_node *node)
+{
+    *event = (struct sim_event){.kind = (uint8_t)kind, .node = node};
+}
+
+/* node.c */
+extern const struct hth_env_ops sim_env_ops;
+struct hth_node *sim_node_new(struct hth_world *w, const char *name,
+                              const struct hth_node_opts *opts);
+void sim_node_free(struct hth_node *node);
+void sim_node_die(struct hth_node *node, enum hth_crash how);
+void sim_node_boot(struct hth_node *node);
+void sim_post_run(struct hth_node *node);
+
+/* link.c */
+const struct hth_link *sim_link_between(struct hth_world *w, const struct hth_node *a,
+                                        const struct hth_node *b);
+/* One draw of the delay from a to b. */
+int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b);
+bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
+                   const struct hth_node *to);
+struct hth_node *sim_node_by_addr(struct hth_world *w, const struct hth_addr *addr);
+void sim_links_free(struct hth_world *w);
+
+/* stream.c */
+enum hth_err sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
+                        void *arg, struct hth_listener **out);
+void sim_listener_addr(struct hth_listener *l, struct hth_addr *out);
+void sim_listener_free(struct hth_listener *l);
+enum hth_err sim_dial(struct hth_env *env, const struct hth_addr *addr,
+                      const struct hth_peer_id *want, const struct hth_stream_ops *ops, void *arg,
+                      struct hth_stream **out);
+void sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg);
+void sim_stream_pause(struct hth_stream *s, bool paused);
+void sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
+void sim_stream_close(struct hth_stream *s, bool flush);
+static inline struct hth_stream *sim_stream_other(const struct hth_stream *s)
+{
+    return &s->conn->end[1 - s->side];
+}
+void sim_handshake(struct sim_conn *conn);
+void sim_stream_wake(struct hth_stream *s);
+void sim_stream_reset_event(struct hth_stream *s);
+/* Schedules the callbacks that are due. */
+void sim_stream_rearm(struct hth_stream *s);
+/* One callback if one is due, then rearms. The conn may be gone after it. */
+void sim_stream_call(struct hth_stream *s);
+/* on_closed(err) will come; nothing else. */
+void sim_stream_fail(struct hth_stream *s, enum hth_err err);
+/* The other end will learn after delay_us that this one is gone. */
+void sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us);
+void sim_conn_maybe_free(struct sim_conn *conn);
+void sim_conn_free(struct sim_conn *conn);
+void sim_streams_disconnect(struct hth_node *node, enum hth_crash how);
+uint64_t sim_streams_sweep(struct hth_node *node);
+
+/* pipe.c */
+enum hth_err sim_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count);
+size_t sim_stream_queued(const struct hth_stream *s);
+size_t sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
+void sim_pipe_init(struct hth_stream *s);
+void sim_pipe_clear(struct hth_stream *s);
+/* Drops what was not sent yet. */
+void sim_pipe_cut(struct hth_stream *s);
+/* Puts the pipe in the line if it can send, and lets the line work. */
+void sim_pipe_kick(struct hth_stream *s);
+void sim_pipe_send_reset(struct hth_stream *s);
+void sim_pipe_discard_unread(struct hth_stream *s);
+void sim_pipe_arrive(struct hth_stream *s);
+void sim_pipe_credit(struct hth_stream *s);
+void sim_uplink(struct hth_node *node);
+
+/* job.c */
+enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job);
+uint32_t sim_lane_width(struct hth_env *env, enum hth_lane lane);
+void sim_job_event(struct sim_worker *worker);
+/* Takes all jobs out of the node, in a list. */
+struct hth_job *sim_jobs_take(struct hth_node *node);
+uint64_t sim_jobs_count(const struct hth_node *node);
+
+/* disk.c */
+enum hth_err sim_file_size(struct hth_env *env, const char *path, uint64_t *size);
+enum hth_err sim_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                            size_t len, size_t *got);
+enum hth_err sim_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
+                            size_t count);
+enum hth_err sim_file_remove(struct hth_env *env, const char *path);
+void sim_disk_crash(struct hth_node *node);
+void sim_files_free(struct hth_map *files);
+
+/* dht.c */
+extern const struct hth_dht_ops sim_dht_ops;
+void sim_dht_put_event(struct hth_dht_put *put);
+void sim_dht_get_event(struct hth_dht_get *get);
+void sim_dht_watch_event(struct hth_dht_watch *watch);
+void sim_dht_push_event(struct sim_event *event);
+/* Fetch what that event will touch, while others are handled; the second, step by step from 0, what
+ * lies behind what was fetched before. */
+void sim_dht_push_ahead(const struct sim_event *event);
+void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step);
+void sim_dht_sweep(struct hth_world *w);
+/* Withdraws and cancels all of a node without callbacks; the handles stay until the sweep. */
+void sim_dht_disconnect(struct hth_node *node);
+void sim_dht_open(const struct hth_node *node, struct hth_open_counts *out);
+void sim_dht_sweep_handles(struct hth_node *node);
+void sim_dht_free(struct hth_world *w);
+struct hth_dht_put *sim_put_of(struct sim_event *event);
+struct hth_dht_get *sim_get_of(struct sim_event *event);
+struct hth_dht_watch *sim_watch_of(struct sim_event *event);
+
+#endif
