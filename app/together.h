@@ -30,8 +30,8 @@ struct hth_together {
     struct hth_helper *helper;   /* ... as may this */
 };
 
-/* `up_mbit`: what this line can send, 0 when it is not known. Errors: E_CONFIG, those of a watch.
- */
+/* `up_mbit`: what this line can send, 0 when it is not known. Errors: E_CONFIG, those of a
+ * watch. */
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
                                const struct hth_run_averaging *run, enum hth_avg_mode mode,
                                double up_mbit) HTH_MUST;

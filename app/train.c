@@ -142,8 +142,8 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* Whose parameters are in the checkpoint: a run that splits in its last steps does not mend itself.
- */
+/* Whose parameters are in the checkpoint: a run that splits in its last steps does not mend
+ * itself. */
 static void print_standing(const struct hth_share_stats *s)
 {
     if (s->marked_step == 0)

@@ -155,8 +155,8 @@ static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
 {
     return a->ops->ready(a->self, reason);
 }
-/* Errors: those of hth_averager_ready, E_RANGE (weight, count or rounds out of range, no values).
- */
+/* Errors: those of hth_averager_ready, E_RANGE (weight, count or rounds out of range, no
+ * values). */
 static inline HTH_MUST enum hth_err hth_averager_offer(struct hth_averager *a,
                                                        const struct hth_avg_offer *offer)
 {

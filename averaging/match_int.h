@@ -33,8 +33,8 @@ struct looker {
     uint64_t seq;
     uint8_t *record;
     size_t record_len;
-    /* struck off: for the rest of the look when we found out ourselves, else until it declares anew
-     */
+    /* struck off: for the rest of the look when we found out ourselves, else until it declares
+     * anew */
     bool struck, struck_here;
     bool early;         /* struck because it did not look yet: it is waited for where it is due */
     bool slow;          /* no connection comes about: another leads meanwhile, if there is one */
@@ -58,8 +58,8 @@ struct probe {
     struct hth_rpc_call *call; /* NULL: none */
 };
 
-/* A TELL, or a call for somebody to stand in. Who is waited for is told again and again: it lives.
- */
+/* A TELL, or a call for somebody to stand in. Who is waited for is told again and again: it
+ * lives. */
 struct telling {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
@@ -185,8 +185,7 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
 /* That peer lives: its declaration counts, unless it was found out here that it is of no use. */
 void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id);
 /* What means that it is not there: the options' silence, or two round trips where these take
- * longer.
- */
+ * longer. */
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id);
 bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id);
 /* Who should lead as far as this look knows; NULL: itself. */

@@ -311,8 +311,8 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
  * groups: there is no room. Clients come after trainers, and of them there may be too many for few
  * of those. Who brings nothing has the room that is left, helpers first, and there are no more that
  * reduce than average, and half as many that listen: peers that cost nothing to make do not push
- * out anybody who brings values, nor have most of the shares, nor make the others send much more.
- */
+ * out anybody who brings values, nor have most of the shares, nor make the others send much
+ * more. */
 static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint32_t groups,
                      uint32_t contributors, uint32_t *to)
 {

@@ -83,8 +83,8 @@ struct hth_declare {
 };
 
 void hth_declare_write(const struct hth_declare *declare, struct hth_writer *w);
-/* Errors: E_VERSION, E_TRUNCATED, E_MALFORMED (bytes left over, an address that is none), E_RANGE.
- */
+/* Errors: E_VERSION, E_TRUNCATED, E_MALFORMED (bytes left over, an address that is none),
+ * E_RANGE. */
 enum hth_err hth_declare_read(const uint8_t *data, size_t len, struct hth_declare *out) HTH_MUST;
 
 #endif

@@ -411,8 +411,8 @@ static void note_absent(const struct sweep *s, const struct hth_peer_id *id)
     hth_roster_apart(mp->roster, id);
 }
 
-/* On a grid it is by its note, and who has spoken may only be late: it tells others than us first.
- */
+/* On a grid it is by its note, and who has spoken may only be late: it tells others than us
+ * first. */
 static bool should_come(const struct sweep *s, const struct hth_roster_peer *p)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;

@@ -63,8 +63,8 @@ bool hth_stand_in_replaces(const struct sweep *s, const struct hth_roster_peer *
     return s->stands_in && is_in(s, p, &s->cell);
 }
 
-/* A peer that is in this cell and can be expected to bring values; this one counts where it stands.
- */
+/* A peer that is in this cell and can be expected to bring values; this one counts where it
+ * stands. */
 static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct hth_avg_cell *cell)
 {
     const struct hth_roster_peer *p;

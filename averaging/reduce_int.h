@@ -40,9 +40,8 @@
 #define ENDED_MAX            64u                   /* ended groups that are remembered by name */
 #define SUSPECTS_MAX         64u                   /* silent peers that are remembered */
 #define LINES_MAX            64u                   /* peers whose lines are remembered */
-#define SAMPLE_EVERY                                                                               \
-    16u /* parts of a share: their encoding's error is measured, from the first                    \
-         */
+/* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
+#define SAMPLE_EVERY    16u
 #define RETRY_US        (10 * HTH_US_PER_MS)
 #define NUDGE_US        (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
 #define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max, ... */

@@ -303,8 +303,8 @@ static int64_t way_to(const struct hth_reduce_round *r, uint32_t i)
 }
 
 /* How much longer a connection may take that is being made: as long as it took until the first of
- * the others was heard, or by the ways to those with whom there is one, which say how far they are.
- */
+ * the others was heard, or by the ways to those with whom there is one, which say how far they
+ * are. */
 static int64_t dial_time(const struct hth_reduce_round *r)
 {
     int64_t way[HTH_AVG_MEMBERS_MAX], heard_us = DIAL_US;

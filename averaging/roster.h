@@ -60,9 +60,8 @@ struct hth_roster_peer {
     uint64_t step;     /* taken so far, by the note or what it told us itself since */
     int64_t issued_us; /* the note, by its owner's wall clock */
     int64_t skew_us;   /* how far that clock is ahead of ours, as notes tell; at most 3 s */
-    int64_t
-        moved_us; /* when it was first seen to be in its round, on our clock; 0: from the first */
-    bool doubted; /* it does not count now: hth_roster_doubt, _miss, _deaf */
+    int64_t moved_us;  /* when it was first seen in its round, on our clock; 0: from the first */
+    bool doubted;      /* it does not count now: hth_roster_doubt, _miss, _deaf */
     int64_t spoke_us; /* last, over its own connection; 0: never, there are only its notes */
     /* private: */
     uint64_t told; /* the latest step that it told us itself; 0: none, or it is not believed now */

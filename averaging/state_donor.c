@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * The donor's side: at most two snapshots (state_keep.h), and one more being made.
  *
  *   DESCRIBE -> of a step that the owner has not reached: refused
  *            -> the newest is young enough: reply
  *            -> one may be made: the asker waits, `want` -> give -> hash jobs -> newest, note,
- * reply to all; else: the newest if its step will do, or refused
+ *               reply to all
+ *            -> else: the newest if its step will do, or refused
  *
  * What a stranger can cause: a snapshot each PAUSE_US, or five times what the last one took, as
  * long as one of two is not being fetched.
  */
+/* clang-format on */
 #include <stdio.h>
 #include <string.h>
 

@@ -9,11 +9,11 @@
  * take from another what it fetches, nor keep a younger one from being made:
  *
  *   - a snapshot that is fetched stays, for as long as a slow line (1 MB/s) takes for all of it;
- * but of two that are fetched the newest, when it will not do for somebody, only for as long as a
- * line of 20 MB/s takes: so who holds both delays the next one by that much and no more
+ *     but of two that are fetched the newest, when it will not do for somebody, only for as long
+ *     as a line of 20 MB/s takes: so who holds both delays the next one by that much and no more
  *   - a peer fetches one snapshot: the last that it asked for
  *   - a part is a blob by itself: who asks for parts and does not read them holds these parts,
- * which rpc counts against it, and not the snapshot
+ *     which rpc counts against it, and not the snapshot
  *
  * Plain data and no callbacks; loop thread.
  */

@@ -33,8 +33,8 @@ static void draw_tables(struct bench *b, uint32_t round)
     }
 }
 
-/* The k best live experts of a row by looking at every one: higher score first, then lower index.
- */
+/* The k best live experts of a row by looking at every one: higher score first, then lower
+ * index. */
 static void brute_force(const struct bench *b, const float *row, uint32_t *index, float *score)
 {
     uint32_t k = b->opts->k, found = 0;

@@ -28,8 +28,7 @@ struct hth_bench {
     enum hth_dtype wire;
     uint32_t repeats; /* 0: each question's own */
     uint32_t threads; /* compute threads of all hosts together; 0: one per core */
-    int64_t
-        budget_us; /* repeats stop after so long, but not before the first; 0: the question's own */
+    int64_t budget_us; /* no repeat begins after so long; the first always; 0: the question's */
     uint64_t seed;
     struct hth_device device;
     const struct hth_backend *backend; /* NULL where the flags name a card */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * reduce.h: what the processes of `hearth bench allreduce` share.
  *
@@ -9,7 +10,9 @@
  *     is told      group SELF N ID:PORT:FLOOR_PORT ...   says ok, connected to all
  *                  prepare BYTES FORMAT SEED             ready
  *                  rounds N                              done NS CPU_NS BYTES DROPPED LONGEST_NS
- * PACKED check                                 error RELATIVE floor BYTES N done NS CPU_NS 0 0 0 0
+ *                                                        PACKED
+ *                  check                                 error RELATIVE
+ *                  floor BYTES N                         done NS CPU_NS 0 0 0 0
  *     and ends with its input.
  *
  * `rounds N` is one round that is not counted, in which the members meet, and N that are, one after
@@ -18,6 +21,7 @@
  * left. The floor moves as many bytes between each two members through plain TCP sockets, all at
  * once, out of one vector and into another, without arithmetic, encryption or frames.
  */
+/* clang-format on */
 #ifndef HTH_BENCHMARKS_REDUCE_H
 #define HTH_BENCHMARKS_REDUCE_H
 

@@ -63,8 +63,8 @@ enum hth_err hth_bench_swarm_verify(struct hth_bench_swarm *swarm, uint32_t rows
                                     bool backward) HTH_MUST;
 
 /* Makes a call and runs the client's loop until its verdicts are there; every pair must have been
- * answered. The batch belongs to the caller. Errors: those of the call and the first bad verdict.
- */
+ * answered. The batch belongs to the caller. Errors: those of the call and the first bad
+ * verdict. */
 enum hth_err hth_bench_ask(struct hth_bench_client *client, const struct hth_expert_call *call,
                            struct hth_expert_batch **out) HTH_MUST;
 

@@ -21,8 +21,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Fields keep the order in which they were added; a name that is there already gets another value.
- */
+/* Fields keep the order in which they were added; a name that is there already gets another
+ * value. */
 void hth_json_text(json_t *object, const char *name, const char *text); /* NULL: null */
 /* Beyond INT64_MAX, which a peer may have said: that. */
 void hth_json_count(json_t *object, const char *name, uint64_t count);

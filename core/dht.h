@@ -42,8 +42,8 @@ struct hth_dht_ops {
      * withdraw, also after an error in done. Errors: E_TOO_LARGE. */
     enum hth_err (*put)(void *self, const struct hth_dht_key *key, const void *data, size_t len,
                         hth_dht_done_fn *done, void *arg, struct hth_dht_put **put);
-    /* Stops announcing and frees; done is not called any more. Copies elsewhere fade by themselves.
-     */
+    /* Stops announcing and frees; done is not called any more. Copies elsewhere fade by
+     * themselves. */
     void (*withdraw)(void *self, struct hth_dht_put *put);
     enum hth_err (*get)(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
                         hth_dht_done_fn *done, void *arg, struct hth_dht_get **get);

@@ -38,13 +38,11 @@ struct hth_stream;
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-/*
- * A stream's life:  dial -> on_open -> (on_readable | on_drained)* -> on_closed
+/* A stream's life:  dial -> on_open -> (on_readable | on_drained)* -> on_closed
  *                   accept (already open) -> (on_readable | on_drained)* -> on_closed
  * After on_closed, or after the owner called hth_stream_close, no callback comes and the handle is
  * gone. on_closed is called once unless the owner closed: err is HTH_OK when the other side ended
- * cleanly, else E_REFUSED, E_UNREACHABLE, E_TIMEOUT, E_CLOSED, E_BAD_PEER_ID, E_PROTOCOL (TLS).
- */
+ * cleanly, else E_REFUSED, E_UNREACHABLE, E_TIMEOUT, E_CLOSED, E_BAD_PEER_ID, E_PROTOCOL (TLS). */
 struct hth_stream_ops {
     void (*on_open)(struct hth_stream *s, void *arg);
     /* Bytes can be read; called again until they were read (level triggered). */
@@ -65,12 +63,10 @@ typedef void hth_accept_fn(void *arg, struct hth_stream *s);
 
 enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO, HTH_LANE_CARD0 };
 
-/*
- * A card has a lane of its own, with workers that serve no other and are made with its first job:
+/* A card has a lane of its own, with workers that serve no other and are made with its first job:
  * its context stays current on them, and a call that does not come back from the driver holds up
  * that card alone. A job waits for its card before it ends, so there are two workers: one's copies
- * travel while the other's kernels compute.
- */
+ * travel while the other's kernels compute. */
 #define HTH_CARD_WORKERS 2u
 #define HTH_LANES_MAX    ((uint32_t)HTH_LANE_CARD0 + HTH_CARDS_MAX)
 
@@ -80,8 +76,7 @@ static inline enum hth_lane hth_lane_of_card(uint32_t card)
     return (enum hth_lane)((uint32_t)HTH_LANE_CARD0 + card);
 }
 
-/*
- * Work off the loop. Embed it in a struct of your own. `run` is called on a worker of the lane and
+/* Work off the loop. Embed it in a struct of your own. `run` is called on a worker of the lane and
  * may touch only what the struct holds; `done` follows on the loop thread. Jobs of a lane start in
  * the order of submission; a compute lane has several workers, so jobs that share weights must be
  * submitted one after the other's done.
@@ -89,8 +84,7 @@ static inline enum hth_lane hth_lane_of_card(uint32_t card)
  * The simulator charges the job's cost against the node's device, and in ghost mode skips `run`:
  * only jobs look into payloads. flops and bytes_moved are honest counts of the work. Work whose
  * speed depends on its size is counted by kind as well (hth_job_add), for devices that were
- * measured.
- */
+ * measured. */
 enum hth_work_kind { HTH_WORK_FORWARD, HTH_WORK_BACKWARD, HTH_WORK_STEP, HTH_WORK_KINDS };
 
 struct hth_job_work {

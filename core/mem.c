@@ -43,8 +43,7 @@ static bool injected_failure(void)
 
 /* ---- hoards -------------------------------------------------------------------------------- */
 
-/*
- * The blocks of hoards lie in one stretch of address space that is cut into spans, each for blocks
+/* The blocks of hoards lie in one stretch of address space that is cut into spans, each for blocks
  * of one size. So a block needs no header: where it lies says how large it is, and it is freed
  * without being touched but for its first word, which points to the next free one of its class.
  *
@@ -52,8 +51,7 @@ static bool injected_failure(void)
  *     span_class  [ 2              | 21             | 2              | ...
  *
  * Sizes are steps of 16 up to 256, then of 64, and of 256 above 1024; blocks whose size is a
- * multiple of 64 begin with a cache line.
- */
+ * multiple of 64 begin with a cache line. */
 #define REGION_BYTES  ((size_t)16 << 30) /* not memory: what is not used is never touched */
 #define SPAN_BYTES    ((size_t)16384)
 #define HOARD_BYTES   4096 /* larger blocks are malloc's */
@@ -115,8 +113,8 @@ size_t hth_mem_hoard_bytes(void)
     return HTH_MIN(__atomic_load_n(&region_used, __ATOMIC_RELAXED), REGION_BYTES);
 }
 
-/* A block from a shelf that has none, zeroed: what the kernel gave is so already. NULL: no memory.
- */
+/* A block from a shelf that has none, zeroed: what the kernel gave is so already. NULL: no
+ * memory. */
 static __attribute__((noinline)) void *shelf_refill(struct shelf *s, uint32_t class)
 {
     size_t size = class_bytes(class);
@@ -330,11 +328,10 @@ void hth_aligned_free(void *p)
 
 /* ---- blocks that come and go --------------------------------------------------------------- */
 
-/*
- * Size classes have four steps per power of two, so at most a fifth of a block is not asked for,
+/* Size classes have four steps per power of two, so at most a fifth of a block is not asked for,
  * and untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a
- * compare and swap: a block is owned by whoever took the pointer out, so there is nothing to lock.
- */
+ * compare and swap: a block is owned by whoever took the pointer out, so there is nothing to
+ * lock. */
 #define BLOCK_SHIFT_MIN 16
 #define BLOCK_SHIFT_MAX 27
 #define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)

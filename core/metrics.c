@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c: a registry in order of registration; counts are counters (counter.h), values are
+/*
+ * metrics.c: a registry in order of registration; counts are counters (counter.h), values are
  * relaxed atomics. Names are looked for one after the other: a process has a few dozen, and asks
- * when a part of it starts. */
+ * when a part of it starts.
+ */
 #include "core/metrics.h"
 
 #include "core/counter.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.c: xoshiro256** streams (Blackman and Vigna, "Scrambled linear pseudorandom number
- * generators", 2018), seeded through splitmix64, and the 64-bit hash. */
+/*
+ * rng.c: xoshiro256** streams (Blackman and Vigna, "Scrambled linear pseudorandom number
+ * generators", 2018), seeded through splitmix64, and the 64-bit hash.
+ */
 #include "core/rng.h"
 
 #include <math.h>

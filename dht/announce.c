@@ -253,8 +253,8 @@ static void cut_layer(struct layer *layer, uint32_t stride)
 }
 
 /* Experts below each first coordinate lie together, and a number that does not grow begins the next
- * coordinate's stretch only together with it; so stretches are found by walking the original list.
- */
+ * coordinate's stretch only together with it; so stretches are found by walking the original
+ * list. */
 static enum hth_err plan_cut(struct hth_announcer *ann, struct layer *layer,
                              const uint32_t *experts, uint32_t stride, size_t bytes_max)
 {

@@ -36,12 +36,10 @@
 
 /* ---- the view ------------------------------------------------------------------------------ */
 
-/*
- * The live coordinates of one layer as a compressed tree. Level l has count[l] nodes in ascending
+/* The live coordinates of one layer as a compressed tree. Level l has count[l] nodes in ascending
  * order of their prefixes; coord[l][i] is node i's last coordinate, and its children are the nodes
  * start[l][i] .. start[l][i + 1] - 1 of level l + 1, their coordinates ascending. The nodes of the
- * last level are experts. Levels at and beyond ndim are empty.
- */
+ * last level are experts. Levels at and beyond ndim are empty. */
 struct hth_grid_view {
     uint64_t generation; /* grows by one with each view of the layer that differs */
     uint32_t ndim;
@@ -138,8 +136,8 @@ struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t lay
 /* Moves whenever the next view would differ. */
 uint64_t hth_directory_generation(const struct hth_directory *dir, uint32_t layer);
 
-/* The live hosts of one expert: the least loaded first, then by id. Returns how many were written.
- */
+/* The live hosts of one expert: the least loaded first, then by id. Returns how many were
+ * written. */
 size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, uint32_t expert,
                               struct hth_host_ref *out, size_t max);
 

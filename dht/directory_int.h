@@ -22,9 +22,8 @@
 struct hth_map;
 
 struct hth_dir_host {
-    int64_t
-        issued_us; /* wall clock of its newest record, while `heard` is NULL; else that has it */
-    bool down;     /* marked dead */
+    int64_t issued_us; /* wall clock of its newest record while `heard` is NULL; else that has it */
+    bool down;         /* marked dead */
     uint32_t slot;
     struct hth_dir_claim *heard;  /* whose record the info is from; NULL: gone */
     struct hth_dir_claim *claims; /* list */

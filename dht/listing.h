@@ -88,8 +88,8 @@ enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *bea
 enum hth_err hth_beacon_read(const uint8_t *data, size_t len, struct hth_beacon *out) HTH_MUST;
 void hth_beacon_clear(struct hth_beacon *beacon);
 
-/* Whether these addresses and figures may be published or believed. Errors: E_MALFORMED, E_RANGE.
- */
+/* Whether these addresses and figures may be published or believed. Errors: E_MALFORMED,
+ * E_RANGE. */
 enum hth_err hth_host_info_check(const struct hth_host_info *info) HTH_MUST;
 bool hth_layer_shape_eq(const struct hth_layer_shape *a, const struct hth_layer_shape *b);
 

@@ -83,8 +83,8 @@ static enum hth_err publish(struct hth_note *n, int64_t wall_us)
         HTH_TRY(n->fill(n->arg, &w));
         HTH_TRY(w.err);
     }
-    /* The wall clock as sequence survives a restart; two records in one microsecond still differ.
-     */
+    /* The wall clock as sequence survives a restart; two records in one microsecond still
+     * differ. */
     rec.seq = HTH_MAX((uint64_t)wall_us, n->stats.seq + 1);
     rec.payload = payload;
     rec.payload_len = w.pos;

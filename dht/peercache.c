@@ -20,8 +20,8 @@ struct cursor {
     const char *p, *end;
 };
 
-/* The next line without its end, copied and terminated; false when there is none or it is too long.
- */
+/* The next line without its end, copied and terminated; false when there is none or it is too
+ * long. */
 static bool take_line(struct cursor *c, char out[PEER_LINE_MAX])
 {
     const char *nl = memchr(c->p, '\n', (size_t)(c->end - c->p));

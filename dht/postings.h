@@ -27,8 +27,8 @@ struct hth_claim {
 enum hth_err hth_postings_new(const struct hth_grid *grid, struct hth_postings **out) HTH_MUST;
 void hth_postings_free(struct hth_postings *p); /* claims must be gone; NULL is fine */
 
-/* Adds a claim, taking over runs on success. Errors: E_BUDGET, E_NO_MEMORY; nothing changed then.
- */
+/* Adds a claim, taking over runs on success. Errors: E_BUDGET, E_NO_MEMORY; nothing changed
+ * then. */
 enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *claim,
                               struct hth_claim **out) HTH_MUST;
 void hth_postings_remove(struct hth_postings *p, struct hth_claim *claim);

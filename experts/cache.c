@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache.c: see cache.h. Finished entries form a list in order of time, so age and room need no
- * heap. */
+/*
+ * cache.c: see cache.h. Finished entries form a list in order of time, so age and room need no
+ * heap.
+ */
 #include "experts/cache.h"
 
 #include "core/map.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * client.h: a trainer's calls to experts: one request per host, whatever the number of rows and
  * experts.
@@ -9,8 +10,8 @@
  * tensor by a job, sends one request per host, and calls back once:
  *
  *   forward    y of pair i = expert(x[unit of i])
- *   backward   x and dy (row block i of dy belongs to pair i)  ->  dx of pair i, and the experts
- * learn
+ *   backward   x and dy (row block i of dy belongs to pair i)  ->  dx of pair i, and the
+ *              experts learn
  *
  * Every pair gets exactly one verdict: HTH_OK with its rows, or the error of its host or its
  * expert. When each unit has k_min answers, or can't get more, a grace period runs; then the rest
@@ -40,6 +41,7 @@
  *
  * Threads: the loop thread, but for hth_expert_batch_unpack. The client must outlive its batches.
  */
+/* clang-format on */
 #ifndef HTH_EXPERTS_CLIENT_H
 #define HTH_EXPERTS_CLIENT_H
 

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * client_int.h: what the files of the client share.
  *
  *   batch   what the caller asked for; owns copies of pairs and targets, and the verdicts
- *   group   one request: pairs of one host in order of (target, unit); its parts are runs of one
- * target pack    a job that gathers the rows of some groups
+ *   group   one request: pairs of one host in order of (target, unit); its parts are runs of
+ *           one target
+ *   pack    a job that gathers the rows of some groups
  *
  * A group that fails may be dealt again: its pairs then form new groups on their replicas' hosts.
  * So where a pair's answer lies is told by its place: the group and the row in that group's
  * tensors.
  */
+/* clang-format on */
 #ifndef HTH_EXPERTS_CLIENT_INT_H
 #define HTH_EXPERTS_CLIENT_INT_H
 

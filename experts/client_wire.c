@@ -122,8 +122,8 @@ static bool is_lost(enum hth_err err)
            err == HTH_E_UNREACHABLE || err == HTH_E_DRAINING;
 }
 
-/* After a lost connection the endpoint waits before it dials again; calls until then fail at once.
- */
+/* After a lost connection the endpoint waits before it dials again; calls until then fail at
+ * once. */
 static int64_t backoff_us(const struct cl_group *g)
 {
     struct hth_rpc_peer_info info;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * kind.h: what an expert computes, as a table of functions.
  *
@@ -6,8 +7,7 @@
  *
  *   ffn           y = LayerNorm(x + W2 gelu(W1 x + b1) + b2)           any number of rows
  *   transformer   a causal block over sequences of `block_rows` rows   whole sequences only
- *   nop           y = x                                                no weights; to measure the
- * rest
+ *   nop           y = x                                                no weights; for measuring
  *
  * A new kind is one file that fills a struct hth_expert_kind, and one line in kind.c's table. The
  * server, the store and the trainer's local experts call only this table.
@@ -22,6 +22,7 @@
  * Rows are dense fp32, row-major [rows, d]. The same row (for a transformer: the same sequence)
  * gives the same bits in whatever batch it travels.
  */
+/* clang-format on */
 #ifndef HTH_EXPERTS_KIND_H
 #define HTH_EXPERTS_KIND_H
 

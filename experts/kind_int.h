@@ -5,8 +5,8 @@
 
 #include "experts/kind.h"
 
-/* Limits of all kinds, and the defaults of inner and block_rows. Errors: E_BAD_SHAPE, E_TOO_LARGE.
- */
+/* Limits of all kinds, and the defaults of inner and block_rows. Errors: E_BAD_SHAPE,
+ * E_TOO_LARGE. */
 enum hth_err hth_kind_rows_shape(struct hth_expert_shape *shape) HTH_MUST;
 
 #endif

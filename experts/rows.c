@@ -9,8 +9,7 @@
 
 /* A clone per instruction set, chosen when the program starts; all give the same bits. A function
  * with clones needs a name that is unique in the program: clang gives its resolver external
- * linkage.
- */
+ * linkage. */
 #ifdef HTH_EXPERTS_CLONES
 #define ROWS_CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -68,8 +67,8 @@ static uint16_t to_bf16(float f)
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-/* Half precision by scaling: multiplying by 2^112 moves the exponents, subnormals come out right.
- */
+/* Half precision by scaling: multiplying by 2^112 moves the exponents, subnormals come out
+ * right. */
 static float from_f16(uint16_t h)
 {
     uint32_t u = (uint32_t)(h & 0x7fff) << 13;
@@ -185,8 +184,8 @@ bool hth_rows_below(const float *src, size_t count, float limit)
     return (bad & 0x80000000) == 0;
 }
 
-/* The square of a float is exact in a double: however a clone multiplies and adds, the same bits.
- */
+/* The square of a float is exact in a double: however a clone multiplies and adds, the same
+ * bits. */
 ROWS_CLONES double hth_rows_sumsq(const float *src, size_t count)
 {
     double lane[8] = {0}, sum = 0;

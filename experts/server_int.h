@@ -89,8 +89,8 @@ struct srv_pool {
 enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
 
 /* What computes: the CPU, or a card. Each has jobs of its own, on a lane of its own, so none waits
- * for another's. Whoever touches a card does so in a job of that lane: the loop and the disk don't.
- */
+ * for another's. Whoever touches a card does so in a job of that lane: the loop and the disk
+ * don't. */
 #define SRV_DEVICES_MAX 17
 struct srv_device {
     const struct hth_backend *backend;
@@ -212,8 +212,8 @@ struct hth_server {
 void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool backward);
 /* A part has its verdict (in part->status); answers when it was the last. */
 void hth_srv_part_done(struct srv_part *part);
-/* Nobody waits any more: takes what has not started out of the pools. The rpc request is answered.
- */
+/* Nobody waits any more: takes what has not started out of the pools. The rpc request is
+ * answered. */
 void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text);
 double hth_srv_part_cost(const struct srv_part *part);
 

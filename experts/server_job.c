@@ -217,8 +217,8 @@ static enum hth_err begin_part(struct srv_part *part)
 }
 
 /* How many rows one batch of this pool may take. Forwards of one expert are cut, so that the other
- * workers get a share even when they become free a moment later; a backward is shared out inside.
- */
+ * workers get a share even when they become free a moment later; a backward is shared out
+ * inside. */
 static uint64_t rows_wanted(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;

@@ -16,8 +16,8 @@
 #include "core/mem.h"
 #include "kernels/ops.h"
 
-/* Where the rows of a batch lie: in the request and the answer themselves, or gathered in scratch.
- */
+/* Where the rows of a batch lie: in the request and the answer themselves, or gathered in
+ * scratch. */
 struct rows {
     float *x, *dy, *out;
     uint32_t count;   /* rows that go through the kernels */
@@ -231,8 +231,8 @@ static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
     return hth_expert_backward_pass(ex, &call);
 }
 
-/* Rows to a card, through its kernels, and back: in the order of its stream, so one wait is enough.
- */
+/* Rows to a card, through its kernels, and back: in the order of its stream, so one wait is
+ * enough. */
 static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, const struct rows *rows)
 {
     size_t bytes = (size_t)rows->count * b->expert->d * sizeof(float);
@@ -391,8 +391,8 @@ static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t firs
     hth_free(g);
 }
 
-/* From the checkpoint when there is one. A file that can't be used is an error, never a new start.
- */
+/* From the checkpoint when there is one. A file that can't be used is an error, never a new
+ * start. */
 static enum hth_err load(struct srv_job *job, struct srv_batch *b)
 {
     struct hth_server *s = job->server;

@@ -419,8 +419,7 @@ static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
 }
 
 /* Sum over all of a state's tensors, of the numbers or of their squares. load_part has checked
- * them.
- */
+ * them. */
 static double state_sum(const struct hth_expert *expert, const struct hth_st_reader *r,
                         const char *suffix, bool squared)
 {

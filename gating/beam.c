@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * beam.c: two passes over the view's tree per row; beam.h has the contract and the reason why the
  * cut between them is exact.
  *
- *   row tables --prepare--> maxima, lower bounds   --narrow pass (k prefixes a level)--> k experts,
- * tau
- *                                                  --wide pass (width, cut by tau)-----> the result
+ *   row tables --prepare--> maxima, lower bounds --narrow pass (k prefixes a level)--> k best, tau
+ *                                                --wide pass (width, cut by tau)-----> the result
  *
  * Candidates are 64-bit keys whose integer order is the total order of the search: the score's bits
  * made monotonic above the complement of the node's place in its level. Places ascend with the grid
  * index, so equal scores go to the lower index.
  */
+/* clang-format on */
 #include "gating/beam.h"
 
 #include "core/limits.h"

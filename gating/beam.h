@@ -11,8 +11,8 @@
  *
  *   - The result of a row is sorted, best first, and every expert in it is live.
  *   - It is the exact top k of all live experts whenever no level has more than `width` live
- * prefixes (so always on a grid of one axis), and also on any grid of two axes that is full, unless
- *     rounding made two different sums equal.
+ *     prefixes (so always on a grid of one axis), and also on any grid of two axes that is full,
+ *     unless rounding made two different sums equal.
  *   - Its i-th score is never below that of the textbook beam search of the same width.
  *
  * The method: a first narrow pass (k prefixes a level) finds k good experts; the score tau of the
@@ -42,8 +42,8 @@ struct hth_beam;
 
 struct hth_beam_opts {
     uint32_t k; /* experts per row, 1 .. HTH_TOP_K_MAX */
-    uint32_t
-        width; /* prefixes per level, k .. HTH_BEAM_WIDTH_MAX; 0: HTH_BEAM_WIDTH_DEFAULT or k */
+    /* Prefixes per level, k .. HTH_BEAM_WIDTH_MAX; 0: HTH_BEAM_WIDTH_DEFAULT or k. */
+    uint32_t width;
     float noise_std; /* 0: none */
     uint64_t seed;   /* of the noise */
 };

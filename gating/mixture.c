@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mixture.c: softmax over the survivors of each row, forward and backward; see mixture.h for the
- * equations. */
+/*
+ * mixture.c: softmax over the survivors of each row, forward and backward; see mixture.h for the
+ * equations.
+ */
 #include "gating/mixture.h"
 
 #include "core/limits.h"

@@ -55,8 +55,8 @@ size_t hth_mixture_drop_not_finite(const float **y, size_t count, size_t d);
 bool hth_mixture_ready(const float *const *y, const uint32_t *asked, size_t rows, size_t k,
                        size_t k_min);
 
-/* Writes weights [rows, k] and out [rows, d] whole. stats may be NULL; it is written, not added to.
- */
+/* Writes weights [rows, k] and out [rows, d] whole. stats may be NULL; it is written, not added
+ * to. */
 void hth_mixture_forward(const struct hth_mixture *m, float *weights, float *out,
                          struct hth_mixture_stats *stats);
 

@@ -100,8 +100,8 @@ int hth_backend_card(const struct hth_backend *be)
     return (int)be->card - 1;
 }
 
-#define PADDED_MOST                                                                                \
-    64u /* rows, or somewhat more: a large batch gains little and computes them all */
+/* Rows, or somewhat more: a large batch gains little and computes them all. */
+#define PADDED_MOST 64u
 
 uint32_t hth_backend_padded(const struct hth_backend *be, uint32_t rows, uint32_t unit)
 {

@@ -77,14 +77,12 @@ struct hth_blas_options {
 /* Always there. */
 const struct hth_backend *hth_backend_ref(void);
 
-/*
- * Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It
+/* Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It
  * sets OPENBLAS_NUM_THREADS=1 and OPENBLAS_CORETYPE in the environment before loading, because
  * OpenBLAS reads them while it is loaded: call it before other threads that use the environment
  * run. A core type is taken only after a self-check: rows of batches of 1 to 61, bit for bit.
  * Errors: E_UNSUPPORTED (no library, or no core type that keeps the bit rule); hth_backend_list
- * says why. Safe to call from several threads.
- */
+ * says why. Safe to call from several threads. */
 enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out) HTH_MUST;
 
@@ -104,12 +102,10 @@ struct hth_packed_options {
 };
 #define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_MATMUL_F32})
 
-/*
- * The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
+/* The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
  * plain C and slowly, when it is asked for by name; the two round differently within the sum.
  * Errors: E_UNSUPPORTED (this CPU lacks the instructions, or the set lacks the type), E_NO_DEVICE
- * (no such set). Safe to call from several threads.
- */
+ * (no such set). Safe to call from several threads. */
 enum hth_err hth_backend_packed(const struct hth_packed_options *options,
                                 const struct hth_backend **out) HTH_MUST;
 
@@ -188,8 +184,8 @@ void hth_exec_set_team(struct hth_exec *ex, struct hth_team *team);
 /* Grows the scratch to at least that many bytes; between steps only. Errors: E_NO_MEMORY. */
 enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUST;
 
-/* Waits for everything given to this context. Errors: the first that happened since the last sync.
- */
+/* Waits for everything given to this context. Errors: the first that happened since the last
+ * sync. */
 enum hth_err hth_exec_sync(struct hth_exec *ex) HTH_MUST;
 
 /* The device's own clock: a stamp at this place of the context's stream, the first or the last, and
@@ -206,13 +202,11 @@ void hth_exec_release(struct hth_exec *ex, size_t mark);
 /* What `bytes` cost on that stack, alignment included. */
 size_t hth_exec_cost(size_t bytes);
 
-/*
- * Calls fn(sub, arg, i) for every i < count, over the context's team: sub is a context like this
+/* Calls fn(sub, arg, i) for every i < count, over the context's team: sub is a context like this
  * one with `scratch_bytes` of scratch (at least) and the same team, so that the last ones may be
  * shared out inside. The calls are independent: they may come in any order and side by side. All
  * are made, whatever some of them answer; the answer is the error of the lowest i that failed.
- * The context's own scratch must have hth_exec_each_bytes left: else E_NO_MEMORY, and no call.
- */
+ * The context's own scratch must have hth_exec_each_bytes left: else E_NO_MEMORY, and no call. */
 typedef enum hth_err hth_exec_fn(struct hth_exec *sub, void *arg, uint32_t i);
 enum hth_err hth_exec_each(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
                            hth_exec_fn *fn, void *arg) HTH_MUST;

@@ -160,14 +160,12 @@ struct hth_backend {
      * of the product's squares. */
     void (*factors_add)(struct hth_weight *w, struct hth_team *team);
     double (*factors_sumsq)(const struct hth_weight *w);
-    /*
-     * Of back ends that keep sets where there is room and move them (NULL of the others, whose
+    /* Of back ends that keep sets where there is room and move them (NULL of the others, whose
      * buffers come from `alloc`): open makes the buffers of a set and keeps them in place until
      * opened; close gives them back. hold brings parts (bits 1 << enum hth_part) to where the
      * device computes, where they stay until the context's next sync; pointers into a set are good
      * from its hold to that sync. ahead starts to bring what is needed soon. Errors of open and
-     * hold: E_NO_MEMORY, E_DEVICE; E_UNSUPPORTED (no such part).
-     */
+     * hold: E_NO_MEMORY, E_DEVICE; E_UNSUPPORTED (no such part). */
     enum hth_err (*params_open)(struct hth_params *p);
     void (*params_opened)(struct hth_params *p);
     void (*params_close)(struct hth_params *p);

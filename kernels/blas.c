@@ -6,11 +6,12 @@
  * habits break it (0.3.21, measured):
  *
  *   - The FMA kernels of core types Haswell and Zen sum in an order that depends on the row's place
- * in a tile of 12. No padding cures that: these core types are never chosen.
+ *     in a tile of 12. No padding cures that: these core types are never chosen.
  *   - SkylakeX (and Cooperlake) take other kernels for small products: `direct` ones for row-major
  *     NN with beta = 0, and `small matrix` ones where M N K <= 100^3. So products are given in
  *     column-major form (C^T = B^T A^T), which has no direct kernel, and a product that is too
- * small is padded with zero rows until M N K > 100^3: at most a million multiply-adds, some 10 us.
+ *     small is padded with zero rows until M N K > 100^3: at most a million multiply-adds, some
+ *     10 us.
  *   - For tiny weights (N K < 32768) padding would cost more than the product: those use our own
  *     loops. The choice depends on N and K only, never on M.
  *

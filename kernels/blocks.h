@@ -50,14 +50,12 @@ enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struc
 enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
                               void *saved, struct hth_view dy, struct hth_view dx) HTH_MUST;
 
-/*
- * Many FFN blocks in one call: a host's experts of one shape, each with a few rows. They are worked
+/* Many FFN blocks in one call: a host's experts of one shape, each with a few rows. They are worked
  * through without a pause, shared out over the context's team. `saved`, where wanted, is of each
  * entry's own. No two entries of a backward share a block (its gradients are written); entries of a
  * forward may. Each entry's result is what a call for it alone gives, bit for bit where the back
  * end has HTH_CAP_ROW_INVARIANT; a card computes small batches in one product, to its usual
- * precision.
- */
+ * precision. */
 struct hth_ffn_entry {
     const struct hth_ffn *ffn;
     struct hth_view x;

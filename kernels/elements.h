@@ -38,11 +38,9 @@ HTH_ELEMENT float hth_el_float(uint32_t b)
 
 /* -- exponential and activations ----------------------------------------------------------- */
 
-/*
- * e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place;
+/* e^x for x <= 0 (tiny positive rounding errors are fine), within 2 units in the last place;
  * exactly 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is that of
- * Cephes' expf.
- */
+ * Cephes' expf. */
 HTH_ELEMENT float hth_el_exp_negative(float x)
 {
     float clamped = x < -87.0f ? -87.0f : x;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math64.c: textbook series after argument reduction; see math64.h for why. Compiled with
- * contraction off. */
+/*
+ * math64.c: textbook series after argument reduction; see math64.h for why. Compiled with
+ * contraction off.
+ */
 #include "kernels/math64.h"
 
 #include <math.h>

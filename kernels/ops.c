@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c: the doors of the back ends: everything is checked here, once, before the table is called.
+/*
+ * ops.c: the doors of the back ends: everything is checked here, once, before the table is called.
  */
 #include <math.h>
 

@@ -78,8 +78,8 @@ struct hth_layernorm {
 enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
                                    struct hth_view x, struct hth_view y,
                                    struct hth_view stats) HTH_MUST;
-/* dx from dy, x and stats, + residual if given (not dx); dgamma, dbeta are added to. dx may be dy.
- */
+/* dx from dy, x and stats, + residual if given (not dx); dgamma, dbeta are added to. dx may be
+ * dy. */
 struct hth_layernorm_back {
     struct hth_weight *gamma, *beta;
     struct hth_view x, stats;
@@ -162,8 +162,8 @@ size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_
 
 /* -- elementwise and reductions ------------------------------------------------------------ */
 
-/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with either.
- */
+/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with
+ * either. */
 enum hth_err hth_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
                          struct hth_view b, struct hth_view y) HTH_MUST;
 enum hth_err hth_fill(struct hth_exec *ex, struct hth_view y, float value) HTH_MUST;

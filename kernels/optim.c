@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.c: optimiser steps over flat buffers, clipping, schedules; the equations stand in optim.h.
+/*
+ * optim.c: optimiser steps over flat buffers, clipping, schedules; the equations stand in optim.h.
  */
 #include <math.h>
 

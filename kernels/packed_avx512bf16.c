@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packed_avx512bf16.c: the packed kernels for AVX512_BF16: vdpbf16ps multiplies two pairs per lane,
- * so a unit holds two numbers. */
+/*
+ * packed_avx512bf16.c: the packed kernels for AVX512_BF16: vdpbf16ps multiplies two pairs per lane,
+ * so a unit holds two numbers.
+ */
 #include "kernels/packed_avx512.h"
 
 #include <stdint.h>

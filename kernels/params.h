@@ -88,11 +88,9 @@ uint32_t hth_weight_rows(const struct hth_weight *w);
 uint32_t hth_weight_cols(const struct hth_weight *w);
 size_t hth_weight_offset(const struct hth_weight *w);
 
-/*
- * The flat buffer itself, for averaging and tests: NULL where the back end's memory is not this
+/* The flat buffer itself, for averaging and tests: NULL where the back end's memory is not this
  * process's, or the set has no such part. Gradients and states that nobody wrote yet are zeroed
- * first. After writing values call hth_params_touched.
- */
+ * first. After writing values call hth_params_touched. */
 float *hth_params_flat(struct hth_params *p, enum hth_part part);
 void hth_params_touched(struct hth_params *p);
 
@@ -114,8 +112,8 @@ enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum ht
                               float factor) HTH_MUST;
 
 /* The set will be used soon, by a forward pass, or with its gradients: where weights are moved to
- * and from a device's memory this starts to bring it, beside what is being computed. Never waits.
- */
+ * and from a device's memory this starts to bring it, beside what is being computed. Never
+ * waits. */
 void hth_params_ahead(struct hth_exec *ex, struct hth_params *p, bool gradients);
 
 /* Gradients become zero. */

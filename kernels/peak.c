@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c: loops of multiply-adds on registers. The results go to a volatile, or the loops would not
- * be there. */
+/*
+ * peak.c: loops of multiply-adds on registers. The results go to a volatile, or the loops would not
+ * be there.
+ */
 #include "kernels/peak.h"
 
 #if defined(__x86_64__)

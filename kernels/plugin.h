@@ -51,12 +51,11 @@ void hth_plugins_libraries(const char *folder);
  * entries and returns how many. */
 size_t hth_devices_list(struct hth_device_info *out, size_t max);
 
-/*
- * How many experts are in a card's memory at the same time, of so many parameters each: values,
+/* How many experts are in a card's memory at the same time, of so many parameters each: values,
  * gradients and `states` moments in fp32, with `bf16` another copy of the values, each of them in
  * whole pages of 2 MiB, and HTH_DEVICE_RESERVE left to the driver, the GEMM library and batches (on
- * a card of less than twice that, half). A host may have more experts than that: they come and go.
- */
+ * a card of less than twice that, half). A host may have more experts than that: they come and
+ * go. */
 #define HTH_DEVICE_RESERVE ((uint64_t)1536 << 20)
 uint64_t hth_device_weights_bytes(uint64_t memory_bytes);
 uint64_t hth_device_expert_bytes(uint64_t parameters, uint32_t states, bool bf16);

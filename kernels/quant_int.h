@@ -16,12 +16,10 @@
 #define HTH_BITS_INT8_END  0x7f000000u /* 2^127 */
 #define HTH_SCALE_INT8_END 0x7c00u     /* 2^121 as bf16: 128 times what is below stays finite */
 
-/*
- * Which code of a dynamic book is nearest to q in [0, 1]: `cell` is indexed by the bits of q from
+/* Which code of a dynamic book is nearest to q in [0, 1]: `cell` is indexed by the bits of q from
  * 2^-23 on without their low 16. A cell holds in its upper bits the code number of its lowest q,
  * counted from that of 0, and below, in 17 bits, the last q (low 16 bits) that has this number;
- * there is never more than one step in a cell.
- */
+ * there is never more than one step in a cell. */
 #define HTH_DYNAMIC_CELL_FIRST (104u << 7)
 #define HTH_DYNAMIC_CELLS      (23 * 128 + 1)
 struct hth_dynamic {

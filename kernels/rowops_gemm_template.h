@@ -6,8 +6,7 @@
  * Element (i, j) is the sum over k in rising order, started from 0 or from C's old value. Tiles of
  * MR x NR elements stay in registers over a chunk of k; between chunks they rest in C, which
  * changes no bit. Which tile an element falls into depends on its column only, so a row's bits do
- * not depend on its neighbours.
- */
+ * not depend on its neighbours. */
 #define MR 4
 #define NR (2 * W)
 #define KC 256

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rowops_optim_template.h: the optimisers of rowops_template.h, which includes this; the equations
- * stand in optim.h. */
+/*
+ * rowops_optim_template.h: the optimisers of rowops_template.h, which includes this; the equations
+ * stand in optim.h.
+ */
 
 static inline struct hth_el_adam adam_of(const struct hth_step *s)
 {

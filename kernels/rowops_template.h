@@ -132,8 +132,8 @@ static float row_spread(size_t n, const float *x, float mean)
     return fold(lane);
 }
 
-/* In double, so that no finite float overflows the sum: it is finite exactly when all elements are.
- */
+/* In double, so that no finite float overflows the sum: it is finite exactly when all elements
+ * are. */
 static double row_sumsq(size_t n, const float *x)
 {
     double lane[EIGHT_TWICE] = {0};

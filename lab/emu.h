@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * emu.h: packets between hosts that are delayed, lost and held up: the arithmetic of netlab,
  * on whatever clock the caller has.
  *
- *   send -> [ sender's up line ] -> ( way: loss, delay, jitter ) -> [ receiver's down line ] ->
- * next
+ *   send -> [ sender's up line ] -> ( way: loss, delay, jitter ) -> [ receiver's down line ] -> ..
  *
  * A line sends its packets one after the other at its rate; what would have to wait behind more
  * than queue_bytes is dropped, as a router's queue does. Each direction between two hosts is a way
@@ -16,6 +16,7 @@
  * Times are in nanoseconds and must not go back. Same seed, same packets at the same times: same
  * verdicts. One thread.
  */
+/* clang-format on */
 #ifndef HTH_LAB_EMU_H
 #define HTH_LAB_EMU_H
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fidelity_series.c: the run file of both worlds, the trainer's counts, and when a host was gone
- * and back; see fidelity.h. */
+/*
+ * fidelity_series.c: the run file of both worlds, the trainer's counts, and when a host was gone
+ * and back; see fidelity.h.
+ */
 #include "core/mem.h"
 #include "lab/fidelity.h"
 

@@ -19,11 +19,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define DEVICE "net0"
-#define DEVICE_QUEUE                                                                               \
-    10000 /* packets that wait for us; the lines' queues are to be what is full                    \
-           */
-#define ENVIRONMENT "NETLAB"
+#define DEVICE       "net0"
+#define DEVICE_QUEUE 10000 /* packets: so many that the lines' queues fill up first */
+#define ENVIRONMENT  "NETLAB"
 
 /* ---- one host ------------------------------------------------------------------------------ */
 

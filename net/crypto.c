@@ -115,8 +115,8 @@ static enum hth_err ssl_verify(const struct hth_pubkey *key, const void *data, s
         err = HTH_OK;
     EVP_MD_CTX_reset(st->sign); /* drops its reference on the key */
     EVP_PKEY_free(pkey);
-    /* A bad signature leaves an entry in this thread's error queue, which TLS would stumble over.
-     */
+    /* A bad signature leaves an entry in this thread's error queue, which TLS would stumble
+     * over. */
     if (err != HTH_OK)
         ERR_clear_error();
     return err;

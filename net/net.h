@@ -61,12 +61,12 @@ struct hth_net_opts {
 enum hth_err hth_net_new(const struct hth_net_opts *opts, struct hth_env **out) HTH_MUST;
 
 /* Ends the jobs (as hth_net_jobs_end), cuts streams and listeners that are left without calling
- * anybody, joins the threads. Timers belong to their owners and must be freed before. NULL is fine.
- */
+ * anybody, joins the threads. Timers belong to their owners and must be freed before. NULL is
+ * fine. */
 void hth_net_free(struct hth_env *env);
 
-/* Runs the loop until hth_net_stop; may be called again afterwards. Errors: E_IO (the loop failed).
- */
+/* Runs the loop until hth_net_stop; may be called again afterwards. Errors: E_IO (the loop
+ * failed). */
 enum hth_err hth_net_run(struct hth_env *env) HTH_MUST;
 
 /* Makes hth_net_run return soon, or at once when it has not started. Any thread. */
@@ -82,13 +82,11 @@ void hth_net_jobs_end(struct hth_env *env);
  * this. Errors: E_IO. */
 enum hth_err hth_net_on_signal(struct hth_env *env, int signo, hth_fn *fn, void *arg) HTH_MUST;
 
-/*
- * "host:port" to addresses: numeric forms at once, names through the system's resolver, which may
+/* "host:port" to addresses: numeric forms at once, names through the system's resolver, which may
  * block for seconds: before the loop runs or in a job. At most `max` are stored, without repeats,
  * in the resolver's order of preference.
  *
- * Errors: E_MALFORMED, E_NOT_FOUND (no such name), E_AGAIN (the name server does not answer).
- */
+ * Errors: E_MALFORMED, E_NOT_FOUND (no such name), E_AGAIN (the name server does not answer). */
 enum hth_err hth_net_resolve(const char *text, struct hth_addr *out, size_t max,
                              size_t *count) HTH_MUST;
 

@@ -219,8 +219,8 @@ enum hth_err hth_net_sock_err(const struct hth_stream *s, enum hth_err otherwise
 enum hth_err hth_net_errno_err(int e);
 void hth_net_peer_from_key(struct hth_stream *s, const uint8_t key[HTH_PUBKEY_LEN]);
 
-/* Sends net->out, and keeps for later what the socket does not take. Failures go to s->write_err.
- */
+/* Sends net->out, and keeps for later what the socket does not take. Failures go to
+ * s->write_err. */
 void hth_net_out_flush(struct hth_stream *s);
 /* Seals and sends what waits, as far as the socket and this turn's share allow. */
 void hth_net_pump(struct hth_stream *s);

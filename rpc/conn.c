@@ -16,8 +16,8 @@
 #define SCRATCH_BYTES   65536
 /* A byte of meta costs up to an allocation, a byte of a body only its copy. */
 #define META_BYTE_COST 16
-/* Without anything at stake pings come so much more seldom: enough to keep a home router's mapping.
- */
+/* Without anything at stake pings come so much more seldom: enough to keep a home router's
+ * mapping. */
 #define PING_SELDOM 6
 /* When quiet connections neither ping nor end, and half of it is. */
 #define QUIET_SWEEP_US (120 * HTH_US_PER_S)

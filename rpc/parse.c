@@ -189,11 +189,9 @@ static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
     return HTH_OK;
 }
 
-/*
- * All endpoints of a run say the same HELLO, so that what a peer says is mostly what the one before
+/* All endpoints of a run say the same HELLO, so that what a peer says is mostly what the one before
  * it said: a thread remembers the last meta that was read without fault, and what it meant. (A
- * third of the frames that a swarm under churn reads are HELLOs.)
- */
+ * third of the frames that a swarm under churn reads are HELLOs.) */
 #define SAID_BYTES_MAX 256
 
 static _Thread_local struct {
@@ -337,8 +335,8 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
 
 /* ---- parser -------------------------------------------------------------------------------- */
 
-/* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a while.
- */
+/* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a
+ * while. */
 #define RX_BYTES 768
 
 void hth_frame_parser_init(struct hth_frame_parser *p, struct hth_budget *budget)

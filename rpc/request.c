@@ -218,8 +218,8 @@ void request_run_soon(struct hth_rpc_request *req)
         req->on_cancel(req->cancel_arg);
 }
 
-/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max.
- */
+/* Both lists are in the order of arrival, but for waiting answers; each is bounded by
+ * requests_max. */
 static struct hth_rpc_request *find(struct node *list, uint64_t id)
 {
     for (struct node *n = list->next; n != list; n = n->next) {

@@ -27,7 +27,7 @@
  *   host wrote can be read
  *
  *   hth_fleet_check_end: most rows had an expert's answer in most layers: nobody trained for long
- * on what is left when all experts are gone
+ *   on what is left when all experts are gone
  *
  * One thread; free the world first, then the fleet.
  */

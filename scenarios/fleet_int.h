@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fleet_int.h (internal): what fleet.c, which makes the run live, and fleet_check.c, which judges
- * it, share. */
+/*
+ * fleet_int.h (internal): what fleet.c, which makes the run live, and fleet_check.c, which judges
+ * it, share.
+ */
 #ifndef HTH_SCENARIOS_FLEET_INT_H
 #define HTH_SCENARIOS_FLEET_INT_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * links.h: how long does a group need for an average, by the links of its members?
  *
@@ -13,7 +14,8 @@
  * Two times are told, both virtual:
  *
  *   simulated_s  from the instant at which all begin, not yet connected, until the last has the
- * mean steady_s     what a vector of twice the length takes longer: the cost of each further byte
+ *                mean
+ *   steady_s     what a vector of twice the length takes longer: the cost of each further byte
  *
  * The formulas of hth_avg_times are about the second. In a round of its own no answer can begin
  * before the first part has come from everybody, and slow lines wait for as long at the other end:
@@ -21,6 +23,7 @@
  *
  * Payloads are ghosts in fp32 and arithmetic costs next to nothing, so that the links alone count.
  */
+/* clang-format on */
 #ifndef HTH_SCENARIOS_LINKS_H
 #define HTH_SCENARIOS_LINKS_H
 

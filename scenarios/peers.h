@@ -37,8 +37,8 @@ struct hth_peers_opts {
     int64_t call_every_us;  /* of each peer: nine to eleven tenths of it */
     int64_t record_life_us; /* 0: the announcer's */
     int64_t dead_retry_us;  /* a host that was marked dead is tried again after this */
-    /* Changes a node's options before it is made (its boot is filled in afterwards); may be NULL.
-     */
+    /* Changes a node's options before it is made (its boot is filled in afterwards); may be
+     * NULL. */
     void (*node)(void *arg, uint32_t index, struct hth_node_opts *opts);
     void *arg;
 };

@@ -139,8 +139,7 @@ enum hth_err hth_pure_check(const struct hth_pure_opts *opts) HTH_MUST;
  * partitions 1 / ((1 - p)^N + p^N). */
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
 
-/*
- * The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and
+/* The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and
  * first values. Where peers are alike that is a recursion of a few numbers: the covariance of two
  * peers' values depends only on the axes along which their cells differ (moshpit on a full grid:
  * 2^dims numbers) or on nothing at all (random groups of equal sizes: two numbers), and a round
@@ -149,21 +148,19 @@ double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
  * It is what the mean over infinitely many seeds would be, and far below 1e-4 the mean over a few
  * hundred says little: a peer that is away for three rounds running weighs more than all else.
  * Errors: E_CONFIG (as hth_pure_new), E_UNSUPPORTED (no such recursion: a grid with empty cells,
- * groups of different sizes, gossip with absences, other methods, failures or hold than absent, 1).
- */
+ * groups of different sizes, gossip with absences, other methods, failures or hold than absent,
+ * 1). */
 enum hth_err hth_pure_expected(const struct hth_pure_opts *opts, double *mse) HTH_MUST;
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 
-/*
- * Theorem 3.2: the factor by which the variance shrinks when N peers are split at random into r
+/* Theorem 3.2: the factor by which the variance shrinks when N peers are split at random into r
  * groups, T times. A group of m has a variance of its mean of s^2 / m (N - m) / (N - 1), for it is
  * drawn without replacement; weighted by m / N and summed over the groups that is
  * s^2 (r - 1) / (N - 1) whatever the sizes, and rounds are independent:
  *
  *     exact    ((r - 1) / (N - 1))^T
- *     printed  ((r - 1) / N + r / N^2)^T      an upper bound, not an equality
- */
+ *     printed  ((r - 1) / N + r / N^2)^T      an upper bound, not an equality */
 struct hth_mixing_opts {
     uint32_t peers, groups, rounds;
     uint64_t seed;

@@ -40,13 +40,11 @@ static double mix(double weight, double a, double b)
     return weight * a + (1 - weight) * b;
 }
 
-/*
- * c[s]: the covariance of peers whose cells differ along the axes of the set s. Along the round's
+/* c[s]: the covariance of peers whose cells differ along the axes of the set s. Along the round's
  * axis pairs of one line follow `inside`. Two peers of different lines are there or not
  * independently: with shares a of oneself and b of each of the m - 1 others in what one holds
  * afterwards, the pair looks at the same place of both lines with chance a^2 + (m - 1) b^2 if it
- * did before, else 2 a b + (m - 2) b^2.
- */
+ * did before, else 2 a b + (m - 2) b^2. */
 static void line_round(double *c, uint32_t kinds, uint32_t axis, uint32_t m, double p)
 {
     if (m == 1)

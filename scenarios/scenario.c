@@ -264,8 +264,8 @@ static bool check_load(const struct hth_scenario *s, char *error, size_t max)
     return false;
 }
 
-/* Names stand in CSV, JSON and scripts of gnuplot, which can run programs; files come from others.
- */
+/* Names stand in CSV, JSON and scripts of gnuplot, which can run programs; files come from
+ * others. */
 static bool is_word(const char *name)
 {
     static const char letters[] =

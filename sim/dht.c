@@ -332,8 +332,8 @@ static void dht_withdraw(void *self, struct hth_dht_put *put)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* What an answer contains, in the seed's order, each with a reference: what was stored until then.
- */
+/* What an answer contains, in the seed's order, each with a reference: what was stored until
+ * then. */
 static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *key,
                                int64_t until_us, size_t *count)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk.c: each node's files in memory. They survive a crash, mostly: with chaos.torn_file a file
- * written shortly before it comes back cut, as from a disk that lied about its flush. */
+/*
+ * disk.c: each node's files in memory. They survive a crash, mostly: with chaos.torn_file a file
+ * written shortly before it comes back cut, as from a disk that lied about its flush.
+ */
 #include "sim/sim_int.h"
 
 #include <string.h>

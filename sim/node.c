@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c: how nodes are born and die, and the small half of struct hth_env: timers, posts, payload
- * memory, fault sites and the wall clock. */
+/*
+ * node.c: how nodes are born and die, and the small half of struct hth_env: timers, posts, payload
+ * memory, fault sites and the wall clock.
+ */
 #include "sim/sim_int.h"
 
 #include "core/budget.h"

@@ -96,9 +96,9 @@ struct hth_chaos {
     double short_write; /* a segment is cut at an arbitrary byte */
     double io_error;    /* a file operation fails with E_IO */
     double torn_file;   /* a file written in the last 5 s before a crash comes back cut short */
-    double
-        site_enabled;  /* each named fault site is enabled for the whole run with this, and then */
-    double site_fires; /* fires with this whenever it is asked (Buggify: 0.25 and 0.25) */
+    /* Each named fault site is enabled for the whole run with the first probability, and then
+     * fires with the second whenever it is asked (Buggify: 0.25 and 0.25). */
+    double site_enabled, site_fires;
 };
 #define HTH_CHAOS_INIT                                                                             \
     {                                                                                              \

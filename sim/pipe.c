@@ -404,11 +404,9 @@ void sim_pipe_credit(struct hth_stream *s)
     sim_pipe_kick(s);
 }
 
-/*
- * A ghost's digest moves when its last byte does, and digests add up: so a ghost that travels whole
+/* A ghost's digest moves when its last byte does, and digests add up: so a ghost that travels whole
  * gives its digest to the ghost it is read into, however it was cut on the way. Real bytes that are
- * read into a ghost add a hash of value and place, in which zeros (padding) count nothing.
- */
+ * read into a ghost add a hash of value and place, in which zeros (padding) count nothing. */
 static void move_bytes(struct hth_blob *into, size_t at, const struct sim_chunk *c, size_t from,
                        size_t n)
 {

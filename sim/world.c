@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.c: the loop. Takes the next event, moves the clock to it, hands it to its part, and mixes
- * what happened into the trace. */
+/*
+ * world.c: the loop. Takes the next event, moves the clock to it, hands it to its part, and mixes
+ * what happened into the trace.
+ */
 #include "sim/sim_int.h"
 
 #include <string.h>

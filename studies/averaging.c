@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags; see
- * averaging.h. */
+/*
+ * hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags; see
+ * averaging.h.
+ */
 #include "studies/averaging.h"
 
 #include "cli/cli.h"

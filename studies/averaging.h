@@ -124,8 +124,8 @@ bool hth_avg_print_golden(const struct hth_avg_request *r);
 
 /* ---- averaging_out.c, averaging_draw.c --------------------------------------------- */
 
-/* Beginning of a script: a loop over two terminals, NAME.png and NAME.svg, which the caller ends.
- */
+/* Beginning of a script: a loop over two terminals, NAME.png and NAME.svg, which the caller
+ * ends. */
 void hth_avg_draw_terminals(FILE *to, const char *name, int width, int height);
 /* "seed 1", "20 seeds, 95 % intervals", or those of models and averager. */
 void hth_avg_draw_seeds(FILE *to, const struct hth_avg_request *r);

@@ -70,8 +70,8 @@ static void add_points(struct study *s)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* No two seeds share an order of samples, for then their differences would have chance in common.
- */
+/* No two seeds share an order of samples, for then their differences would have chance in
+ * common. */
 static enum hth_err run_cases(const struct study *s, uint64_t seed,
                               const struct hth_study_watch *watch, struct hth_collab_report *r)
 {

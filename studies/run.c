@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in
- * processes of their own, so that a crash is a finding like any other. */
+/*
+ * run.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in
+ * processes of their own, so that a crash is a finding like any other.
+ */
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/mem.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shares.c: hearth sim shares: who reduces how much of a vector; and hearth sim links: how long
- * the production reduction takes then. */
+/*
+ * shares.c: hearth sim shares: who reduces how much of a vector; and hearth sim links: how long
+ * the production reduction takes then.
+ */
 #include "averaging/shares.h"
 #include "cli/cli.h"
 #include "scenarios/links.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of a study: config.json, metrics.csv, runs.csv, the picture's script, report.html; see
- * study_write.h. */
+/*
+ * Files of a study: config.json, metrics.csv, runs.csv, the picture's script, report.html; see
+ * study_write.h.
+ */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/report.h"

@@ -8,8 +8,8 @@
 
 #include "studies/study_model.h"
 
-/* The table, or one JSON object for each point; with `differences` (or NULL) another one of them.
- */
+/* The table, or one JSON object for each point; with `differences` (or NULL) another one of
+ * them. */
 void hth_study_print(const struct hth_study *study, const struct hth_study_flags *flags,
                      const struct hth_study_mean *means, const struct hth_study_mean *differences);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim throughput: samples a second against delay, flights, blocks, trainers and failures,
- * with model-parallel and pipelined training in the same world. */
+/*
+ * hearth sim throughput: samples a second against delay, flights, blocks, trainers and failures,
+ * with model-parallel and pipelined training in the same world.
+ */
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/mem.h"

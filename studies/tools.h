@@ -30,8 +30,8 @@ bool hth_sim_interrupted(void);
 /* --threads as given, or as many as there are cores. */
 uint32_t hth_sim_threads(uint32_t asked);
 /* Makes malloc serve this process from huge pages and keep what is freed: a large world touches
- * other memory with each event, and a tenth of the time went into finding it. Call it once, early.
- */
+ * other memory with each event, and a tenth of the time went into finding it. Call it once,
+ * early. */
 void hth_sim_settle_memory(void);
 /* Monotonic, in us. */
 int64_t hth_sim_clock_us(void);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim vary: scenarios of one's own as a study: one number of theirs takes several values,
- * each with many seeds, and what came out becomes a table, a picture and a report. */
+/*
+ * hearth sim vary: scenarios of one's own as a study: one number of theirs takes several values,
+ * each with many seeds, and what came out becomes a table, a picture and a report.
+ */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/load.h"

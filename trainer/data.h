@@ -41,8 +41,7 @@ struct hth_data_opts {
     const char *text;  /* TEXT: the file */
     uint32_t seq_len;  /* 1..HTH_SEQ_LEN_MAX */
     double begin, end; /* the part of the file that is used, as fractions */
-    uint32_t
-        shuffle_rows; /* samples in the shuffle buffer; 0 = the file's order, every epoch alike */
+    uint32_t shuffle_rows; /* samples in the buffer; 0: the file's order, every epoch alike */
     uint64_t seed;
     uint64_t peer; /* which trainer of the run: each has its own order */
 };
@@ -68,14 +67,12 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
 void hth_data_free(struct hth_data *data);
 void hth_data_info(const struct hth_data *data, struct hth_data_info *out);
 
-/*
- * Delivers samples position .. position + count - 1 of the endless sequence of epochs.
+/* Delivers samples position .. position + count - 1 of the endless sequence of epochs.
  *   IMAGES: x float [count, features], tokens NULL, labels int32 [count]
  *   TEXT:   x NULL, tokens int32 [count, seq_len], labels int32 [count, seq_len]
  * The next position in turn is cheap; another one replays the shuffle of its epoch.
  * Errors: E_CORRUPT (also a label out of range), E_TRUNCATED, E_IO and its like. After an error the
- * reader may be asked again, and hth_data_why tells more of the first one.
- */
+ * reader may be asked again, and hth_data_why tells more of the first one. */
 enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t count, float *x,
                            int32_t *tokens, int32_t *labels) HTH_MUST;
 

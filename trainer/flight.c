@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * One flight. Every arrow is a callback; between two of them the flight holds no thread.
  *
- *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) .. -> head ->
- * head_done
+ *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) ..
+ *         -> head -> head_done
  *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
  *
  * [experts] is left out when nobody could be asked: the units then take the residual path.
  */
+/* clang-format on */
 #include <string.h>
 
 #include "core/mem.h"

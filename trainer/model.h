@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * model.h: the trunk: every layer of a model that is not an expert, as a chain of segments.
  *
@@ -8,8 +9,9 @@
  *   lm           x = embedding[token];     N times { x += attention(LayerNorm(x)); DMoE layer };
  *                logits = W_out LayerNorm(x) + b_out
  *
- *   DMoE layer   h = LayerNorm(x);  tables = W_gate pool(h) + b_gate;  experts are chosen by the
- * beam x += sum over survivors of w_j expert_j(h)
+ *   DMoE layer   h = LayerNorm(x);  tables = W_gate pool(h) + b_gate;
+ *                experts are chosen by the beam search (gating/beam.h);
+ *                x += sum over survivors of w_j expert_j(h)
  *
  * where pool takes the mean over the rows of a unit (a unit is one row, or a whole sequence for
  * transformer experts). A unit without a survivor keeps x: the residual path.
@@ -26,6 +28,7 @@
  * Threads: a model is used by one job at a time (the trainer keeps a queue); a pass belongs to its
  * flight. Nothing here allocates after _new, or waits.
  */
+/* clang-format on */
 #ifndef HTH_TRAINER_MODEL_H
 #define HTH_TRAINER_MODEL_H
 

@@ -69,8 +69,8 @@ enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
     return HTH_OK;
 }
 
-/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the pairs.
- */
+/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the
+ * pairs. */
 static void sum_answers(struct hth_pass *p, uint32_t l)
 {
     struct hth_pass_layer *layer = &p->layer[l];
@@ -90,8 +90,8 @@ static void sum_answers(struct hth_pass *p, uint32_t l)
     }
 }
 
-/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's rows.
- */
+/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's
+ * rows. */
 static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;

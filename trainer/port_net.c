@@ -15,8 +15,8 @@
 
 /* Calls of a host cut short, one after the other, without an answer between. */
 #define CUTS_MAX 8
-/* What a host was measured at is believed so long; calls that differ by less than this are alike.
- */
+/* What a host was measured at is believed so long; calls that differ by less than this are
+ * alike. */
 #define MEASURED_US  (10 * HTH_US_PER_S)
 #define COST_STEP_US (16 * HTH_US_PER_MS)
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * run_state.c: the state of the run as bytes: what it consists of, handed out and taken up.
  *
@@ -6,9 +7,10 @@
  * bytes say where the run stands. Only what all members of a run have alike is in them, so that
  * donors at the same step have the same root.
  *
- *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates   24 samples   32 steps (8
- * each)   40 the lineage (lineage.h)
+ *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates (8)   24 samples (8)
+ *          32 steps (8)    40 the lineage (lineage.h)
  */
+/* clang-format on */
 #include <math.h>
 
 #include "averaging/state.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * share.h: how the trunks of several trainers stay one model.
  *
  * Two ways, chosen by the run:
  *
  *   LOCAL  every trainer steps by itself; every `every` updates a copy of its parameters is
- * averaged in the background, and average - copy is added when the round has ended. Nobody ever
+ *          averaged in the background, and average - copy is added when the round has ended. Nobody
  *          waits, so it suits many small steps on machines of different speed: a round that fails
  *          costs nothing but a little drift.
  *   BATCH  one batch of `target` samples is gathered by all together. Each trainer sums its
@@ -44,6 +45,7 @@
  *
  * Private to the loop thread; the trainer owns all of it.
  */
+/* clang-format on */
 #ifndef HTH_TRAINER_SHARE_H
 #define HTH_TRAINER_SHARE_H
 

@@ -35,8 +35,8 @@ enum hth_err hth_source_length(struct hth_source *source, uint64_t file_bytes,
  * than a hint. */
 enum hth_err hth_source_length_hint(struct hth_source *source, uint64_t file_bytes,
                                     uint32_t *out) HTH_MUST;
-/* Moves to byte `offset` of the content: at once in a plain file, by inflating in a compressed one.
- */
+/* Moves to byte `offset` of the content: at once in a plain file, by inflating in a compressed
+ * one. */
 enum hth_err hth_source_seek(struct hth_source *source, uint64_t offset) HTH_MUST;
 
 #endif

@@ -20,8 +20,8 @@
 #include "kernels/backend.h"
 
 enum hth_bench_kind {
-    /* Both products of the FFN block with their bias: [rows, d] x [d, 4 d], [rows, 4 d] x [4 d, d].
-     */
+    /* Both products of the FFN block with their bias: [rows, d] x [d, 4 d], [rows, 4 d] x [4 d,
+     * d]. */
     HTH_BENCH_LINEAR_FORWARD,
     HTH_BENCH_LINEAR_BACKWARD_DATA,
     HTH_BENCH_LINEAR_BACKWARD_WEIGHT,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c: the lines of a device's table; see device.h. The small operations are in
- * ops.c, many small blocks in group.c, the blocks are those of bench.c. */
+/*
+ * device.c: the lines of a device's table; see device.h. The small operations are in
+ * ops.c, many small blocks in group.c, the blocks are those of bench.c.
+ */
 #include "benchmarks/kernels/device.h"
 
 #include <stdlib.h>

@@ -112,10 +112,8 @@ static bool loaded(void)
     return lt.found;
 }
 
-/*
- * Products by arrays of pointers are in libcublas (54 MB), which is looked for when somebody has
- * many blocks. X(name, symbol): the header calls the second version by the first one's name.
- */
+/* Products by arrays of pointers are in libcublas (54 MB), which is looked for when somebody has
+ * many blocks. X(name, symbol): the header calls the second version by the first one's name. */
 #define V2_FUNCTIONS(X)                                                                            \
     X(Create, "cublasCreate_v2")                                                                   \
     X(Destroy, "cublasDestroy_v2")                                                                 \
@@ -379,12 +377,10 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
 
 /* ---- many -------------------------------------------------------------------------------- */
 
-/*
- * A handle of the context. It works in the workspace of the other library's calls: all calls of a
+/* A handle of the context. It works in the workspace of the other library's calls: all calls of a
  * context are in one stream, one after the other, also those of a recording, which is launched in
  * that stream; so nothing is allocated while one is made, and equal calls are computed alike. A
- * workspace is set after the stream, for setting a stream takes it away.
- */
+ * workspace is set after the stream, for setting a stream takes it away. */
 static bool many_handle(struct blas *b, void *stream)
 {
     if (!b->many_tried && v2_loaded() && v2.Create(&b->many) != CUBLAS_STATUS_SUCCESS)
@@ -400,11 +396,10 @@ static bool many_handle(struct blas *b, void *stream)
     return true;
 }
 
-/*
- * CUBLAS_COMPUTE_32F with a scale in fp32: from fp32 or bf16 into fp32. FAST_TF32: fp32 all over,
+/* CUBLAS_COMPUTE_32F with a scale in fp32: from fp32 or bf16 into fp32. FAST_TF32: fp32 all over,
  * and leave to convert operands down, no more (cublas_api.h). docs/gpu.md says what of this is
- * written where. A library or card that says no is believed, and the products are made one by one.
- */
+ * written where. A library or card that says no is believed, and the products are made one by
+ * one. */
 int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
 {
     struct blas *b = blas;

@@ -118,10 +118,8 @@ int hth_cu_gather(void *stream, struct hth_cu_mat src, const int32_t *index, uin
                       stream, src, index, ld_index, dst, fault);
 }
 
-/*
- * One block per source row. The block of an index' first row adds all its rows, in order; the
- * others leave. Looking through the indices costs rows^2 / 2 reads of integers, from the cache.
- */
+/* One block per source row. The block of an index' first row adds all its rows, in order; the
+ * others leave. Looking through the indices costs rows^2 / 2 reads of integers, from the cache. */
 __global__ void scatter_row(struct hth_cu_scatter s, struct hth_cu_mat src, struct hth_cu_mat dst)
 {
     HTH_SHARED(int, hit); /* [blockDim.x] */

@@ -126,8 +126,8 @@ enum hth_err hth_cu_bare_product(struct hth_exec *ex, struct hth_view a, struct 
                                  struct hth_view c);
 /* By the type of the context's products. */
 enum hth_gpu_type hth_cu_type_of(const struct hth_exec *ex);
-/* What a product reads of a weight that is held: its values, or their image, made anew when stale.
- */
+/* What a product reads of a weight that is held: its values, or their image, made anew when
+ * stale. */
 const void *hth_cu_weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
                                   struct hth_weight *w);
 enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,

@@ -207,8 +207,7 @@ int hth_cu_group_columns(void *stream, const struct hth_cu_group *g, int what);
 /* -- quant.cu: the int8 format of quant.h -------------------------------------------------- */
 
 /* x [rows, cols]; each row's bytes: codes, then scales (bf16), as in host memory. fault:
- * E_NOT_FINITE.
- */
+ * E_NOT_FINITE. */
 struct hth_cu_int8 {
     struct hth_cu_mat x;
     uint8_t *bytes;

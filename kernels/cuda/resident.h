@@ -103,11 +103,9 @@ enum hth_err hth_resident_add(struct hth_resident *r, struct hth_item *item, siz
 /* Whoever holds it. What its blocks were used for must be over. */
 void hth_resident_remove(struct hth_resident *r, struct hth_item *item);
 
-/*
- * All of them are on the card and held once more, or none is. `stream` waits for those that are
+/* All of them are on the card and held once more, or none is. `stream` waits for those that are
  * under way. Errors: E_NO_MEMORY: what others hold leaves too little room (or the host has no
- * memory for what would have to leave); E_DEVICE.
- */
+ * memory for what would have to leave); E_DEVICE. */
 enum hth_err hth_resident_hold(struct hth_resident *r, struct hth_item *const *items,
                                uint32_t count, void *stream) HTH_MUST;
 /* The holder has waited for what it did with it. `wrote`: the card's bytes are new. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hearth status makes of notes in which strangers say anything: numbers stay numbers, and its
- * size is bounded whatever groups they claim. */
+/*
+ * What hearth status makes of notes in which strangers say anything: numbers stay numbers, and its
+ * size is bounded whatever groups they claim.
+ */
 #include "app/status_trainers.h"
 
 #include "averaging/roster.h"

@@ -197,8 +197,8 @@ static void others_have_passed(void **state)
     pit_stop(&p);
 }
 
-/* Who looked when nobody else did is with the others the next time, and not ahead of them for good.
- */
+/* Who looked when nobody else did is with the others the next time, and not ahead of them for
+ * good. */
 static void one_was_early(void **state)
 {
     struct pit p;
@@ -339,8 +339,8 @@ static void offer_some(struct pit *p, uint32_t from, uint32_t to, uint32_t kind,
 }
 
 /* So many do a sweep once more, in lines of their own; the others come to it for the first time, a
- * second after that or a moment before. Returns the fewest samples in an average of those others.
- */
+ * second after that or a moment before. Returns the fewest samples in an average of those
+ * others. */
 static double some_go_on(uint32_t gone_on, bool late)
 {
     struct pit p;

@@ -67,8 +67,8 @@ static void hears_a_line(void **state)
     pit_stop(&p);
 }
 
-/* Through the axes before the last one nobody tells it anything, and any line of that has the mean.
- */
+/* Through the axes before the last one nobody tells it anything, and any line of that has the
+ * mean. */
 static void hears_grids(void **state)
 {
     static const char *const shapes[] = {"3x3", "2x2x2", "4x3"};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The averager of a peer as a whole: what its parts are told, and that nothing stays of a bad one.
- * That it averages, and what a lost connection does, is in test_moshpit.c. */
+/*
+ * The averager of a peer as a whole: what its parts are told, and that nothing stays of a bad one.
+ * That it averages, and what a lost connection does, is in test_moshpit.c.
+ */
 #include "averaging/peer.h"
 
 #include "support/test.h"

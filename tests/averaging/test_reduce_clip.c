@@ -358,8 +358,8 @@ static void test_a_small_vector(void **state)
     }
 }
 
-/* What is no number is nobody's mean: those parts keep the local values, and all others are right.
- */
+/* What is no number is nobody's mean: those parts keep the local values, and all others are
+ * right. */
 static void nothing_that_is_no_number(float lie, enum hth_quant_format format)
 {
     struct hth_avg_span span = {MANY, format};

@@ -364,8 +364,8 @@ static void test_busy_is_not_slow(void **state)
     swarm_free(&s);
 }
 
-/* ---- one line far slower than the others ------------------------------------------------------
- */
+/* ---- one line far slower than the others
+ * ------------------------------------------------------ */
 
 struct cost {
     double took_s;    /* the longest of the others */

@@ -180,8 +180,8 @@ static void test_bounded_claims(void **state)
     bounded(b, 8, 1);
 }
 
-/* Two claims of the published vectors are beyond twice the mean; the others are left as they are.
- */
+/* Two claims of the published vectors are beyond twice the mean; the others are left as they
+ * are. */
 static void test_bound_of_the_golden(void **state)
 {
     double b[24], same[24], w[24], xi;

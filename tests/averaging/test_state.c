@@ -39,8 +39,8 @@ static void test_from_several(void **state)
     tear_down(&f);
 }
 
-/* Donors with other bytes at the same step: the root with more of them is taken, and only theirs.
- */
+/* Donors with other bytes at the same step: the root with more of them is taken, and only
+ * theirs. */
 static void test_majority_of_roots(void **state)
 {
     struct fixture f;
@@ -288,8 +288,8 @@ static void test_last_donor_dies(void **state)
     tear_down(&f);
 }
 
-/* All fail for a while; when one comes back with the same root, only the missing parts are asked.
- */
+/* All fail for a while; when one comes back with the same root, only the missing parts are
+ * asked. */
 static void test_resumed(void **state)
 {
     struct fixture f;

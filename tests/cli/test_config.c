@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a run file's words to the options of the modules: each number where it belongs, in the unit
- * that is used there. */
+/*
+ * From a run file's words to the options of the modules: each number where it belongs, in the unit
+ * that is used there.
+ */
 #include "cli/config.h"
 #include "support/test.h"
 

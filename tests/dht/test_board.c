@@ -406,8 +406,8 @@ static void replays_and_older_sequences_are_ignored(void **state)
     assert_int_equal(s.accepted, 1);
     assert_int_equal(s.stale, 1);
     assert_int_equal(s.known, 1);
-    /* A replayed old record does not shorten the newer one's life either (defect 6.1.6 elsewhere).
-     */
+    /* A replayed old record does not shorten the newer one's life either (defect 6.1.6
+     * elsewhere). */
     hth_world_run_for(fx.world, 59 * S);
     assert_int_equal(fx.reader.last, 2);
     hth_world_run_for(fx.world, 2 * S);

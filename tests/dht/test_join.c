@@ -144,8 +144,8 @@ static void listen_as_announced(void)
     assert_ok(hth_listen(hth_node_env(fx.boot), &addr, accept_nobody, NULL, &fx.listener));
 }
 
-/* A beacon that looks expired, and nobody answers where it says: its node died, the clock is fine.
- */
+/* A beacon that looks expired, and nobody answers where it says: its node died, the clock is
+ * fine. */
 static void where_a_node_died(void **state)
 {
     static const int64_t skews[] = {-64 * S - 500000, -100 * S, -300 * S};
@@ -364,8 +364,8 @@ static enum hth_err fill_other_name(void *arg, struct hth_writer *w)
     return hth_beacon_write(w, &beacon, 400);
 }
 
-/* Of several expired beacons the owner of the one that was issued last is asked whether it lives.
- */
+/* Of several expired beacons the owner of the one that was issued last is asked whether it
+ * lives. */
 static void the_newest_of_expired_beacons_is_remembered(void **state)
 {
     static const struct {

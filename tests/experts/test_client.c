@@ -386,8 +386,8 @@ static void large_answers_are_left_out(void **state)
     assert_int_equal(answers_of(NAN, 0, &refused).err, HTH_E_NOT_FINITE);
 }
 
-/* The only one who answers, before anything is known of what is usual, does not say what that is.
- */
+/* The only one who answers, before anything is known of what is usual, does not say what that
+ * is. */
 static void the_first_word_is_a_strangers(void **state)
 {
     static const struct {

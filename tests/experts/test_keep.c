@@ -105,8 +105,8 @@ static void canceled_work_is_dropped(void **state)
     world_end(w, &c);
 }
 
-/* A caller dies while its backward runs: the work is finished, and its next life finds the answer.
- */
+/* A caller dies while its backward runs: the work is finished, and its next life finds the
+ * answer. */
 static void caller_dies_in_the_middle(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -148,8 +148,8 @@ static bool is_drained(void *arg)
     return ((struct host *)arg)->drained;
 }
 
-/* Drained, stopped and started again, a host goes on with the same bits: weights, moments, steps.
- */
+/* Drained, stopped and started again, a host goes on with the same bits: weights, moments,
+ * steps. */
 static void drain_saves_and_start_restores(void **state)
 {
     struct hth_world *w = world_new(1);
@@ -311,8 +311,7 @@ static void freed_while_jobs_run(void **state)
 }
 
 /* The compute lane takes nothing at first: the weights are made when it does, and no expert is
- * lost.
- */
+ * lost. */
 static void a_full_lane_loses_no_expert(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_safetensors.c: round trips, the bytes that others write, and every way a file can be wrong.
+/*
+ * test_safetensors.c: round trips, the bytes that others write, and every way a file can be wrong.
  */
 #include "support/test.h"
 
@@ -77,8 +78,8 @@ static void every_flip_and_cut_is_found(void **state)
     for (size_t bit = 0; bit < blob->size * 8; bit++) {
         blob->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         if (hth_st_open(blob->data, blob->size, &r) == HTH_OK) {
-            /* The only way left: the digest's own name is gone. A checkpoint's reader asks for it.
-             */
+            /* The only way left: the digest's own name is gone. A checkpoint's reader asks for
+             * it. */
             silent += hth_st_has_digest(r) ? 1 : 0;
             hth_st_close(r);
         }

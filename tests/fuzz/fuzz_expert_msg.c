@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_expert_msg.c: any bytes as the messages of the expert methods, or as rows in each of their
- * types; the first byte picks which. */
+/*
+ * fuzz_expert_msg.c: any bytes as the messages of the expert methods, or as rows in each of their
+ * types; the first byte picks which.
+ */
 #include "core/base.h"
 #include "core/mem.h"
 #include "experts/message.h"

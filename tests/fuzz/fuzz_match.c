@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte picks which.
- * What is let through is in range and survives the way back. */
+/*
+ * fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte picks which.
+ * What is let through is in range and survives the way back.
+ */
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer that finds nobody goes on training and says so; and so it does when others come and
- * when they have gone. */
+/*
+ * A trainer that finds nobody goes on training and says so; and so it does when others come and
+ * when they have gone.
+ */
 #include "integration/toy.h"
 
 #include <signal.h>

@@ -43,8 +43,8 @@
 #define HELPER      4e9 /* bit/s: more than half of the vector is its */
 #define STATE_BYTES (16u << 20)
 #define AGREE       1e-4
-/* The aims, to be held on a quiet machine (`all`), and what a busy one may add before a test fails.
- */
+/* The aims, to be held on a quiet machine (`all`), and what a busy one may add before a test
+ * fails. */
 #define KILLED_US  200000
 #define SILENT_US  1000000
 #define BUSY_US    2000000
@@ -75,8 +75,8 @@ struct outcome {
     int64_t gave, again, lost; /* by the dead one, bytes; parts fetched again; donors struck off */
 };
 
-/* Set by main: where the processes are; whether this machine may be busy; which deaths, NULL: all.
- */
+/* Set by main: where the processes are; whether this machine may be busy; which deaths, NULL:
+ * all. */
 static bool in_lab, patient;
 static const char *only;
 
@@ -230,8 +230,8 @@ static void test_death(void **state)
     place_end(*state);
 }
 
-/* Of all phases: the least and greatest cost, the longest sweep after it, the largest difference.
- */
+/* Of all phases: the least and greatest cost, the longest sweep after it, the largest
+ * difference. */
 static void print_summary(void)
 {
     print_message(

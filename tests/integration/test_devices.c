@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_devices.c: hearth devices, and a host that is told to use a card that it can't use. Both
- * hold on machines with and without a card, because the plug-in that is found first is damaged. */
+/*
+ * test_devices.c: hearth devices, and a host that is told to use a card that it can't use. Both
+ * hold on machines with and without a card, because the plug-in that is found first is damaged.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person gets who mistypes, misplaces or damages something: a code, a text that names it,
- * and nothing changed on the disk. */
+/*
+ * What a person gets who mistypes, misplaces or damages something: a code, a text that names it,
+ * and nothing changed on the disk.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 
@@ -108,8 +110,8 @@ static void test_nothing_to_average(void **state)
     place_end(p);
 }
 
-/* The same names are refused by all, also by who needs none: it stands in the run file of others.
- */
+/* The same names are refused by all, also by who needs none: it stands in the run file of
+ * others. */
 static void test_names_of_networks(void **state)
 {
     struct place *p = *state;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One tiny run of each simulated study that test_studies.c leaves out, through the command line:
- * fields, files, the same bytes from the same seed and others from another. */
+/*
+ * One tiny run of each simulated study that test_studies.c leaves out, through the command line:
+ * fields, files, the same bytes from the same seed and others from another.
+ */
 #include "integration/place.h"
 
 #include <jansson.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `hearth status` and a host's status page say of a swarm, and how each way of not reaching
- * one is named. */
+/*
+ * What `hearth status` and a host's status page say of a swarm, and how each way of not reaching
+ * one is named.
+ */
 #define _XOPEN_SOURCE 700
 #include "core/bytes.h"
 #include "core/rng.h"

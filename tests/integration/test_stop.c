@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ctrl-C: the first one drains, the second one ends; what was saved is where the next start goes
- * on. */
+/*
+ * Ctrl-C: the first one drains, the second one ends; what was saved is where the next start goes
+ * on.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hostile clients against a live host while a trainer uses it: connections that are held, that say
- * garbage, that say nothing. The host's memory stays bounded and the trainer goes on. */
+/*
+ * Hostile clients against a live host while a trainer uses it: connections that are held, that say
+ * garbage, that say nothing. The host's memory stays bounded and the trainer goes on.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
+/*
+ * The studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
  */
 #include "integration/toy.h"
 
@@ -456,8 +457,8 @@ static void test_vary(void **state)
     place_end(p);
 }
 
-/* ---- a hunt that is interrupted: no seed of its scenario ends while the test runs -------------
- */
+/* ---- a hunt that is interrupted: no seed of its scenario ends while the test runs
+ * ------------- */
 
 #define HUNTERS 2
 

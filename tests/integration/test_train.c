@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Swarms of real processes train: as they should, with a host killed, with a host that hangs, over
- * IPv6, and without a network. */
+/*
+ * Swarms of real processes train: as they should, with a host killed, with a host that hangs, over
+ * IPv6, and without a network.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas.h: OpenBLAS in tests: there on x86-64, where tools/setup installs it; on a machine that is
- * emulated its place is taken by the packed kernels. */
+/*
+ * blas.h: OpenBLAS in tests: there on x86-64, where tools/setup installs it; on a machine that is
+ * emulated its place is taken by the packed kernels.
+ */
 #ifndef HTH_TESTS_KERNELS_BLAS_H
 #define HTH_TESTS_KERNELS_BLAS_H
 

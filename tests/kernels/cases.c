@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.c: the cases; see cases.h. To add an operation, write its twin, a function here, its
- * shapes, and a line in the table at the end. */
+/*
+ * cases.c: the cases; see cases.h. To add an operation, write its twin, a function here, its
+ * shapes, and a line in the table at the end.
+ */
 #include "kernels/cases.h"
 
 #include <math.h>

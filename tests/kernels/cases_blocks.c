@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases_blocks.c: the longer cases of the table in cases.c: attention, the FFN block, optimisers.
+/*
+ * cases_blocks.c: the longer cases of the table in cases.c: attention, the FFN block, optimisers.
  */
 #include "kernels/cases.h"
 

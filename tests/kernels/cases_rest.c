@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases_rest.c: more cases of the table in cases.c: number formats, dropout, LAMB, the norm of
- * gradients, indices that are refused, the transformer block. */
+/*
+ * cases_rest.c: more cases of the table in cases.c: number formats, dropout, LAMB, the norm of
+ * gradients, indices that are refused, the transformer block.
+ */
 #include "kernels/cases.h"
 
 #include <math.h>
@@ -149,8 +151,8 @@ void case_dropout(struct case_run *run, struct case_shape s)
     mat_free(run, &y);
 }
 
-/* -- LAMB: tensor rows, cols, bound of the ratio in tenths (0: none), weight decay in thousandths
- */
+/* -- LAMB: tensor rows, cols, bound of the ratio in tenths (0: none), weight decay in
+ * thousandths */
 
 /* A tensor and its twin. */
 struct stepped {

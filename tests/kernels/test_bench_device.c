@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with a
- * clock of our own, on the CPU and on the CUDA back end whose kernels the shim runs. */
+/*
+ * test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with a
+ * clock of our own, on the CPU and on the CUDA back end whose kernels the shim runs.
+ */
 #include "support/test.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda.c: what the table of cases does not ask of the CUDA back end: the same bits as `ref`
+/*
+ * test_cuda.c: what the table of cases does not ask of the CUDA back end: the same bits as `ref`
  * where they are promised, the same bits twice, faults that come with the sync, and many tensors.
  */
 #include "support/test.h"

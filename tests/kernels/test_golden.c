@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_golden.c: every back end of this machine against PyTorch's answers (golden/make_golden.py).
+/*
+ * test_golden.c: every back end of this machine against PyTorch's answers (golden/make_golden.py).
  */
 #include "support/test.h"
 

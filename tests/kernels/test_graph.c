@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph.c: calls that are recorded and launched again (kernels/cuda/graph.h): the table and
- * its keys, and blocks on the shim, whose recordings keep what they were given at the time. */
+/*
+ * test_graph.c: calls that are recorded and launched again (kernels/cuda/graph.h): the table and
+ * its keys, and blocks on the shim, whose recordings keep what they were given at the time.
+ */
 #include "support/test.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_group.c: many FFN blocks at once on the CUDA back end (kernels/cuda/group.c), its kernels
+/*
+ * test_group.c: many FFN blocks at once on the CUDA back end (kernels/cuda/group.c), its kernels
  * run by the shim: what comes out is what each block gives alone, whatever their numbers of rows.
  */
 #include "support/test.h"

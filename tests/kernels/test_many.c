@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_many.c: many blocks in one call, many rows and large images, over teams of any width: the
- * bits of whoever works alone. */
+/*
+ * test_many.c: many blocks in one call, many rows and large images, over teams of any width: the
+ * bits of whoever works alone.
+ */
 #include "support/team.h"
 #include "support/test.h"
 

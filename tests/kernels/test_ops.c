@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ops.c: what the table of cases does not hold: formats, dropout, clipping, schedules,
- * scratch, back ends by name, the benchmark functions. */
+/*
+ * test_ops.c: what the table of cases does not hold: formats, dropout, clipping, schedules,
+ * scratch, back ends by name, the benchmark functions.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"

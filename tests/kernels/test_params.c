@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_params.c: parameter sets: layout, initial values, import and export, limits, failing memory.
+/*
+ * test_params.c: parameter sets: layout, initial values, import and export, limits, failing memory.
  */
 #include "support/test.h"
 

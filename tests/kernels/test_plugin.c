@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plugin.c: what becomes of a plug-in that is there, is missing, or is of another build. A
- * process looks once, so each test asks in a child. */
+/*
+ * test_plugin.c: what becomes of a plug-in that is there, is missing, or is of another build. A
+ * process looks once, so each test asks in a child.
+ */
 #include "support/test.h"
 
 #include <stdlib.h>

@@ -436,8 +436,8 @@ static void bytes_survive(void **state)
         traffic(seed);
 }
 
-/* One too many in a round robin: all but a few stay. "The oldest leaves" would move each, always.
- */
+/* One too many in a round robin: all but a few stay. "The oldest leaves" would move each,
+ * always. */
 static void no_thrash(void **state)
 {
     enum { ITEMS = 11, ROUNDS = 40 };
@@ -454,8 +454,8 @@ static void no_thrash(void **state)
     close_card(ITEMS);
 }
 
-/* Three of twenty get most of the work and never leave; then three others, which take their place.
- */
+/* Three of twenty get most of the work and never leave; then three others, which take their
+ * place. */
 static void favourites_stay(void **state)
 {
     enum { ITEMS = 20, HOT = 3 };

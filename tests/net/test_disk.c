@@ -215,8 +215,7 @@ static void failed_write(void **state)
 }
 
 /* ---- durable writes: the calls that reach the kernel, in order, and the n-th of them fails
- * --------
- */
+ * -------- */
 
 enum { CALLS_MAX = 8 };
 

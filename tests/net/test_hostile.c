@@ -707,8 +707,8 @@ static int connect_from(const char *from, uint16_t port)
     return fd;
 }
 
-/* A home has 2^64 addresses, and is counted as one. The last of the tests: it leaves this network.
- */
+/* A home has 2^64 addresses, and is counted as one. The last of the tests: it leaves this
+ * network. */
 static void limit_per_network(void **state)
 {
     static const char *const from[] = {"fd00:0:0:7::1", "fd00:0:0:7::2", "fd00:0:0:7:8000::3",

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_team.c: idle workers as helpers: each part once, help comes, jobs go first, and nothing is
- * cut short. */
+/*
+ * test_team.c: idle workers as helpers: each part once, help comes, jobs go first, and nothing is
+ * cut short.
+ */
 #define _GNU_SOURCE
 #include "net/pair.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between honest peers in the simulator: how they come about, break, are found dead,
- * drain and end. */
+/*
+ * Connections between honest peers in the simulator: how they come about, break, are found dead,
+ * drain and end.
+ */
 #include "support/test.h"
 
 #include "rpc/duo.h"
@@ -158,8 +160,8 @@ static void a_silent_peer_is_found_dead_by_ping(void **state)
     stop();
 }
 
-/* Both stand still while a PING is under way, as when their machine does, or one a second longer.
- */
+/* Both stand still while a PING is under way, as when their machine does, or one a second
+ * longer. */
 static void who_stood_still_as_we_did_is_kept(void **state)
 {
     (void)state;
@@ -222,8 +224,8 @@ static void a_quiet_but_living_peer_is_kept(void **state)
     stop();
 }
 
-/* A nudge is heard unless there was something else to hear; without a connection it does nothing.
- */
+/* A nudge is heard unless there was something else to hear; without a connection it does
+ * nothing. */
 static void a_nudge_is_a_sign_of_life(void **state)
 {
     struct hth_rpc_peer_info info;

@@ -138,8 +138,8 @@ static void follows_a_peer_that_became_slow_and_comes_back(void **state)
     assert_int_equal(hth_deadline_get(&c.d), QUICK);
 }
 
-/* Who is there and never answers is waited for until the ceiling, until a quarter of a window is.
- */
+/* Who is there and never answers is waited for until the ceiling, until a quarter of a window
+ * is. */
 static void a_mute_peer_costs_the_ceiling_at_most(void **state)
 {
     struct caller c = make_caller();
@@ -319,8 +319,8 @@ static void half_lost_among_many(void **state)
     assert_true(got > expected * 0.97 && got < expected * 1.03);
 }
 
-/* A call that waited to be sent while others went out before it: their answers say nothing of it.
- */
+/* A call that waited to be sent while others went out before it: their answers say nothing of
+ * it. */
 static void waiting_to_be_sent_is_not_lost(void **state)
 {
     struct caller c = make_caller();

@@ -413,8 +413,8 @@ static void a_client_that_stops_reading(void **state)
         raw_request(&bad, id, METHOD_BLOB, size, 4, 0);
         hth_world_run_for(w, 20000);
     }
-    /* What the stream took (its window) and one that made the queue full; the others were refused.
-     */
+    /* What the stream took (its window) and one that made the queue full; the others were
+     * refused. */
     assert_in_range(server.seen, 1, 4);
     hth_world_run_for(w, 40 * HTH_US_PER_S);
     struct hth_rpc_peer_info info;

@@ -117,8 +117,8 @@ static int64_t ends_after(struct scene *s, int64_t timeout_us, int64_t timeout_m
     return v.at_us - from_us;
 }
 
-/* It cuts adaptive deadlines, never lengthens them, and does not touch those that the caller sets.
- */
+/* It cuts adaptive deadlines, never lengthens them, and does not touch those that the caller
+ * sets. */
 static void a_caller_limits_adaptive_deadlines(void **state)
 {
     struct scene s = {.w = NULL};
@@ -165,8 +165,8 @@ static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
 }
 
 /* What comes while a process does not run is read after its timers: a call that ended meanwhile has
- * as much more time as was lost, once. Who is silent is known then, and the lateness is for 10 s.
- */
+ * as much more time as was lost, once. Who is silent is known then, and the lateness is for 10
+ * s. */
 static void what_came_while_it_did_not_run_counts(void **state)
 {
     enum { WAIT_US = 100000, STALL_US = 300000 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A third of the hosts lose their power for twenty seconds: what does a trainer lose by that?
- * usage: example_scenario [SEED [trace]] */
+/*
+ * A third of the hosts lose their power for twenty seconds: what does a trainer lose by that?
+ * usage: example_scenario [SEED [trace]]
+ */
 #include "scenarios/swarm.h"
 
 #include <inttypes.h>

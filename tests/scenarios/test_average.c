@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The production averager in rounds that can be compared with the model: exact where it must be,
- * each failure as it was announced, the same again from the same seed, nothing left behind. */
+/*
+ * The production averager in rounds that can be compared with the model: exact where it must be,
+ * each failure as it was announced, the same again from the same seed, nothing left behind.
+ */
 #include "core/mem.h"
 #include "scenarios/average.h"
 #include "support/test.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fleet.c: a whole run in a world: calm, with plug-ins that do wrong, and what its checks find
- * when something is wrong on purpose. */
+/*
+ * test_fleet.c: a whole run in a world: calm, with plug-ins that do wrong, and what its checks find
+ * when something is wrong on purpose.
+ */
 #include "support/test.h"
 
 #include "core/mem.h"

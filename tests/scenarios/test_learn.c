@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The study of learning, in small: it learns, it replays, and each misfortune shows in its numbers
- * and in no others. */
+/*
+ * The study of learning, in small: it learns, it replays, and each misfortune shows in its numbers
+ * and in no others.
+ */
 #include "core/rng.h"
 #include "scenarios/idx.h"
 #include "scenarios/learn.h"

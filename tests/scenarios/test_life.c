@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_life.c: lives against the closed forms of their distributions, churn against counts by hand,
- * traces against their rows. */
+/*
+ * test_life.c: lives against the closed forms of their distributions, churn against counts by hand,
+ * traces against their rows.
+ */
 #include "core/limits.h"
 #include "core/mem.h"
 #include "scenarios/churn.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_scenario.c: scenario files and their errors, the draw, the seeds that are kept, and a fault
- * planted on purpose that must be found. */
+/*
+ * test_scenario.c: scenario files and their errors, the draw, the seeds that are kept, and a fault
+ * planted on purpose that must be found.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -50,10 +52,8 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
 
 #ifdef HTH_PLANT
 
-/*
- * The fault: when a connection breaks with several calls in flight, the verdict of one is
- * forgotten. The linker puts this in front of rpc's own function (--wrap).
- */
+/* The fault: when a connection breaks with several calls in flight, the verdict of one is
+ * forgotten. The linker puts this in front of rpc's own function (--wrap). */
 void __real_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
 void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
 

@@ -55,8 +55,8 @@ static void test_more_flights_hide_more(void **state)
     assert_true(eight > 4 * one);
 }
 
-/* Between a flight's start and its end all others land once; the pipeline's filling is not in it.
- */
+/* Between a flight's start and its end all others land once; the pipeline's filling is not in
+ * it. */
 static void test_staleness_is_that_of_a_full_pipeline(void **state)
 {
     (void)state;

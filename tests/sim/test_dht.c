@@ -150,8 +150,8 @@ static void life_and_expiry(void **state)
     struct hth_world_stats stats;
     hth_world_stats(w, &stats);
     assert_int_equal(stats.dht_values, 1);
-    /* Announced every 540 s; withdrawn at 5460 s, so announced last at 5400 s and gone at 6000 s.
-     */
+    /* Announced every 540 s; withdrawn at 5460 s, so announced last at 5400 s and gone at 6000
+     * s. */
     hth_world_run_until(w, 5460 * HTH_US_PER_S);
     hth_dht_withdraw(dht_of(w, 0), a);
     hth_world_run_until(w, 5999 * HTH_US_PER_S);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of the studies: means and intervals against published tables, the same files from any
- * number of threads, reports that need nothing else and take no text for markup. */
+/*
+ * The frame of the studies: means and intervals against published tables, the same files from any
+ * number of threads, reports that need nothing else and take no text for markup.
+ */
 #include "core/mem.h"
 #include "studies/report.h"
 #include "studies/study.h"
@@ -626,8 +628,8 @@ static const struct hth_study_point field[] = {
     {.part = "two", .series = "low", .param = {3, 5}},
 };
 
-/* 10 x + y^2 x and what a seed does to all alike; the second metric is there with some seeds only.
- */
+/* 10 x + y^2 x and what a seed does to all alike; the second metric is there with some seeds
+ * only. */
 static enum hth_err run_field(void *arg, const struct hth_study_point *point, uint64_t seed,
                               const struct hth_study_watch *watch, double *values)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control of a run: a trainer without experts computes the trunk alone, moves only what the
- * trunk uses, and counts no row as lost. */
+/*
+ * The control of a run: a trainer without experts computes the trunk alone, moves only what the
+ * trunk uses, and counts no row as lost.
+ */
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "support/test.h"

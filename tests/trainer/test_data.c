@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can
- * be reached again, pictures are shifted as the seed says, hostile files are refused by name. */
+/*
+ * Data: every sample once per epoch, the order a function of (seed, epoch, peer), any position can
+ * be reached again, pictures are shifted as the seed says, hostile files are refused by name.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <zlib.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A helper in the simulator: it is in the trainers' groups and reduces, its death costs a round,
- * and nobody counts on it. */
+/*
+ * A helper in the simulator: it is in the trainers' groups and reduces, its death costs a round,
+ * and nobody counts on it.
+ */
 #include "trainer/helper.h"
 
 #include "averaging/peer.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Somebody leads wherever its key comes first, and begins no group: it says to all that they wait.
+/*
+ * Somebody leads wherever its key comes first, and begins no group: it says to all that they wait.
  */
 #include "averaging/match_msg.h"
 #include "averaging/roster.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth
+/*
+ * Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth
  * of the throughput; with one flight it costs most of it. And where every call takes the same 200
- * ms none is taken for lost. */
+ * ms none is taken for lost.
+ */
 #include "scenarios/idx.h"
 #include "scenarios/latency.h"
 #include "scenarios/swarm.h"

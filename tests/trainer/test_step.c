@@ -494,8 +494,8 @@ static void test_target_is_met_by_the_group(void **state)
     end(f);
 }
 
-/* Of the part of the target that is missing no sample comes alone: after so many turns they step.
- */
+/* Of the part of the target that is missing no sample comes alone: after so many turns they
+ * step. */
 static void test_short_again_and_again(void **state)
 {
     struct fixture *f = begin(8, "8");

@@ -163,8 +163,8 @@ static void test_many_in_the_air(void **state)
 
 /* Every fourth step all evaluate, for as long as they gather for four. Nobody expects samples of
  * those who do, nor takes them to be slower for it, so that all come to each step. (The notes that
- * told of the step did not tell of the evaluation that began then: one average was short for it.)
- */
+ * told of the step did not tell of the evaluation that began then: one average was short for
+ * it.) */
 static void test_evaluations(void **state)
 {
     (void)state;
