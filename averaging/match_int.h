@@ -9,8 +9,9 @@
  *   match_tell.c   declarations that go straight to those who may care
  *   match_msg.c    bytes
  *
- * A look acts in one place only, hth_look_turn, which runs from its timer. Everything that happens
- * to it (a note, a JOIN, an answer, the caller's word) changes its state and pokes the timer.
+ * A look acts in one place only, match_look.c:on_turn, which runs from its timer. Everything that
+ * happens to it (a note, a JOIN, an answer, the caller's word) changes its state and pokes the
+ * timer.
  */
 #ifndef HTH_AVERAGING_MATCH_INT_H
 #define HTH_AVERAGING_MATCH_INT_H

@@ -35,7 +35,7 @@ if(NOT CMAKE_CUDA_COMPILER OR NOT CUDAToolkit_FOUND)
 endif()
 set(HEARTH_CUDA_FOUND ON)
 
-# What nvcc knows, from sm_75 up, as code for each and PTX of the newest.
+# The architectures that nvcc knows, from sm_75 up: code for each and PTX of the newest.
 if(HEARTH_CUDA_ARCHITECTURES STREQUAL "all")
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
         OUTPUT_VARIABLE known OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -2,7 +2,7 @@
 /*
  * bytes.h: cursors over bytes, little-endian, that can't run past the end.
  *
- * A reader remembers its first error: read every field, then look at hth_reader_err once. A failed
+ * A reader remembers its first error: read every field, then look at its `err` once. A failed
  * read returns zeros. A writer has a fixed capacity and behaves alike (E_TOO_LARGE).
  */
 #ifndef HTH_CORE_BYTES_H

@@ -11,7 +11,7 @@
  *
  * The nodes are peers (peers.h), or the hosts and trainers of a run (fleet.h).
  *
- *     struct hth_scenario s;             from file.h, or HTH_SCENARIO_INIT
+ *     struct hth_scenario s;             from file.h, or hth_scenario_init
  *     struct hth_plan plan;
  *     hth_scenario_draw(&s, seed, &plan);       print it: hth_plan_text
  *     hth_scenario_run(&plan, &opts, &report);

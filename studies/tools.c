@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the studies of `hearth sim` share; see sim.h. */
+/* tools.c: work over threads, progress, files and pictures of the studies; see tools.h. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "studies/tools.h"
 

@@ -6,7 +6,7 @@
 #     sed -i -e '/kernels: tables/,/kernels: end/{//!d}' -e '/kernels: tables/r tables.md' \
 #         docs/benchmarks.md
 #
-# What was not measured is "-". A demand is met where its worst figure is; else the worst are named.
+# A figure that was not measured is "-". A demand is met where its worst figure is; else the worst are named.
 
 function text(name)
 {
@@ -201,7 +201,7 @@ function head(first,    r)
     printf "\n"
 }
 
-# What one cell of the table of that name says.
+# The text of one cell in the table of that name.
 function cell(table, k)
 {
     if (!(k in ms) || ms[k] == 0)

@@ -1,4 +1,4 @@
-# What all pictures share. tools/figures sets `name` and loads this file, then NAME.gp, which plots
+# The settings of all pictures. tools/figures sets `name` and loads this file, then NAME.gp, which plots
 # NAME.csv. Columns are found by their names: those of a study's metrics.csv (docs/simulation.md).
 csv = 'docs/data/'.name.'.csv'
 set datafile separator ','

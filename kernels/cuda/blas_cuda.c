@@ -397,7 +397,7 @@ static bool many_handle(struct blas *b, void *stream)
 }
 
 /* CUBLAS_COMPUTE_32F with a scale in fp32: from fp32 or bf16 into fp32. FAST_TF32: fp32 all over,
- * and leave to convert operands down, no more (cublas_api.h). docs/gpu.md says what of this is
+ * and leave to convert operands down, no more (cuBLAS's header). docs/gpu.md says what of this is
  * written where. A library or card that says no is believed, and the products are made one by
  * one. */
 int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
