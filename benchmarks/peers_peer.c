@@ -19,7 +19,7 @@ struct hth_bench_peers_peer {
     struct hth_bench_child child;
     const struct hth_bench_peers_opts *opts;
     const char *name;
-    char log[64];
+    char *log;
     bool failed; /* the log stays */
 };
 
@@ -140,7 +140,9 @@ enum hth_err hth_bench_peers_peer_open(struct hth_bench_peers_opts *opts,
     *out = p;
     p->opts = opts;
     p->name = c->name;
-    snprintf(p->log, sizeof(p->log), "/tmp/hearth-peers-%ld-%s.log", (long)getpid(), c->name);
+    const char *folder = getenv("TMPDIR");
+    p->log = hth_asprintf("%s/hearth-peers-%ld-%s.log", folder != NULL ? folder : "/tmp",
+                          (long)getpid(), c->name);
     if (!start(p, c)) {
         hth_cli_say_error("case %s: cannot start %s", c->name, opts->python);
         return HTH_E_IO;
@@ -177,5 +179,6 @@ void hth_bench_peers_peer_close(struct hth_bench_peers_peer *p)
     hth_bench_child_end(&p->child);
     if (!p->failed)
         unlink(p->log);
+    hth_free(p->log);
     hth_free(p);
 }

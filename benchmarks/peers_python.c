@@ -24,7 +24,7 @@
 #define TORCH "torch==2.15.0"
 #define TORCH_SIZE                                                                                 \
     "3.1 GB to download (PyTorch's wheel of PyPI with its CUDA libraries), 5.6 GB on disk"
-#define SYSTEM_SIZE "80 MB to download, 300 MB on disk"
+#define SYSTEM_SIZE "90 MB to download, 320 MB on disk"
 #define STAMP       "made-of.txt"
 
 extern char **environ;

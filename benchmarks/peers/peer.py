@@ -25,6 +25,7 @@ import threading
 
 OUT = os.fdopen(os.dup(1), "w", buffering=1)  # what others print must not meet the protocol
 os.dup2(2, 1)
+os.register_at_fork(after_in_child=OUT.close)  # so that our end is the end of the output
 SOCKETS = tempfile.mkdtemp(prefix="hearth-peer-")  # of hivemind's daemons
 
 

@@ -150,6 +150,7 @@ static const char *fake_setup(struct place *p)
     place_write(p, "python3", fake_python, sizeof(fake_python) - 1);
     assert_int_equal(chmod(program, 0700), 0);
     setenv("PATH", place_text(p, "%s:/usr/bin:/bin", p->root), 1);
+    setenv("TMPDIR", p->root, 1); /* for logs of what failed */
     setenv("FAKE_CALLS", place_path(p, "calls"), 1);
     setenv("FAKE", "good", 1);
     return program;
