@@ -109,7 +109,8 @@ static void the_model_is_that_of_the_run_file(void **state)
 /* Nothing of the test set is trained on, and the test set is the same for all trainers. */
 static void training_and_test_data_are_apart(void **state)
 {
-    static const char *const texts[] = {LM, "run: a\ndata: {path: /tmp/f, shuffle_rows: 9}\n"};
+    static const char *const texts[] = {
+        LM, "run: a\ndata: {path: /tmp/f, shuffle_rows: 9, shift: 4}\n"};
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(texts); i++) {
         struct hth_runfile *run = parse(texts[i]);
@@ -122,6 +123,9 @@ static void training_and_test_data_are_apart(void **state)
         assert_int_equal(test.peer, 0);
         assert_int_equal(train.shuffle_rows, i == 0 ? 10 : 9);
         assert_int_equal(test.shuffle_rows, 0);
+        assert_int_equal(train.shift, i == 0 ? 0 : 4);
+        assert_int_equal(test.shift, train.shift);
+        assert_int_equal(test.seed, train.seed);
         if (i == 0) {
             assert_string_equal(train.text, "/tmp/x");
             assert_string_equal(test.text, "/tmp/x");
