@@ -342,7 +342,7 @@ static void enqueue(struct srv_request *r)
         if (p->status != HTH_OK)
             continue;
         p->seq = s->next_seq++;
-        p->turn = hth_srv_turn(r, hth_srv_part_cost(p));
+        p->start_tag = hth_srv_start_tag(r, hth_srv_part_cost(p));
         hth_srv_work_waits(r, hth_srv_part_cost(p));
         hth_srv_pool_push(&p->expert->pool[r->backward], p);
     }

@@ -25,7 +25,7 @@
 #include <string.h>
 
 /* Operations of one unit of turns: the clock of a host that never rests lasts a thousand years. */
-#define TURN_WORK 1024.0
+#define TAG_WORK 1024.0
 
 static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_peer_id *id)
 {
@@ -37,10 +37,10 @@ static void gone_add(struct hth_server *s, const struct srv_peer *p)
 {
     struct srv_gone *g = &s->gone[s->gone_next];
 
-    if (p->turn <= s->turn)
+    if (p->finish_tag <= s->virtual_time)
         return;
-    s->gone_count += g->turn == 0 ? 1 : 0;
-    *g = (struct srv_gone){p->id, p->turn};
+    s->gone_count += g->finish_tag == 0 ? 1 : 0;
+    *g = (struct srv_gone){p->id, p->finish_tag};
     s->gone_next = (s->gone_next + 1) % SRV_GONE_MAX;
 }
 
@@ -49,12 +49,12 @@ static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0, left = s->gone_count; left > 0; i++) {
         struct srv_gone *g = &s->gone[i];
-        uint64_t turn = g->turn;
-        left -= turn > 0 ? 1 : 0;
-        if (turn > 0 && memcmp(g->id.b, id->b, sizeof(id->b)) == 0) {
-            g->turn = 0;
+        uint64_t tag = g->finish_tag;
+        left -= tag > 0 ? 1 : 0;
+        if (tag > 0 && memcmp(g->id.b, id->b, sizeof(id->b)) == 0) {
+            g->finish_tag = 0;
             s->gone_count--;
-            return turn;
+            return tag;
         }
     }
     return 0;
@@ -68,7 +68,7 @@ void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id)
     if (p == NULL) {
         p = hth_new(struct srv_peer);
         p->id = *id;
-        p->turn = gone_take(s, id);
+        p->finish_tag = gone_take(s, id);
         hth_map_put(s->peers, id->b, sizeof(id->b), p);
     }
     p->requests++;
@@ -94,7 +94,7 @@ void hth_srv_peer_leave(struct srv_request *r)
     }
     hth_free(p);
     s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
-    s->turn = 0;         /* who is here alone takes nobody's turn */
+    s->virtual_time = 0; /* who is here alone takes nobody's turn */
     if (s->gone_count > 0)
         memset(s->gone, 0, sizeof(s->gone));
     s->gone_count = 0;
@@ -106,17 +106,17 @@ void hth_srv_work_waits(struct srv_request *r, double cost)
     r->peer->cost_waiting += cost;
 }
 
-uint64_t hth_srv_turns(double cost)
+uint64_t hth_srv_tag_span(double cost)
 {
-    return (uint64_t)(cost / TURN_WORK);
+    return (uint64_t)(cost / TAG_WORK);
 }
 
-uint64_t hth_srv_turn(struct srv_request *r, double cost)
+uint64_t hth_srv_start_tag(struct srv_request *r, double cost)
 {
-    uint64_t turn = HTH_MAX(r->server->turn, r->peer->turn);
+    uint64_t tag = HTH_MAX(r->server->virtual_time, r->peer->finish_tag);
 
-    r->peer->turn = turn + hth_srv_turns(cost) + 1;
-    return turn;
+    r->peer->finish_tag = tag + hth_srv_tag_span(cost) + 1;
+    return tag;
 }
 
 bool hth_srv_shared(const struct hth_server *s)

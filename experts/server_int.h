@@ -36,21 +36,21 @@ struct srv_peer {
     uint32_t requests;
     int64_t bytes_held;
     double cost_waiting;
-    uint64_t turn; /* where its work ends so far */
+    uint64_t finish_tag; /* where its work ends so far */
 };
 
 /* One whose last request was answered before the clock reached the end of its work. */
 #define SRV_GONE_MAX 256
 struct srv_gone {
     struct hth_peer_id id;
-    uint64_t turn; /* 0: the place is free */
+    uint64_t finish_tag; /* 0: the place is free */
 };
 
 struct srv_part {
     struct srv_part *prev, *next; /* in its pool */
     struct srv_request *request;
     struct srv_expert *expert; /* NULL: none of ours */
-    uint64_t turn;             /* the lowest goes first */
+    uint64_t start_tag;        /* the lowest goes first */
     uint64_t seq;              /* order of arrival over all parts: among equal turns */
     uint32_t row0, rows;       /* in the request's tensors */
     uint32_t rows_started, rows_done;
@@ -180,7 +180,7 @@ struct hth_server {
     struct srv_request *requests;
     uint32_t requests_count;
     struct hth_map *peers; /* struct srv_peer by id */
-    uint64_t turn;         /* of the batch taken last */
+    uint64_t virtual_time; /* of the batch taken last */
     struct srv_gone gone[SRV_GONE_MAX];
     uint32_t gone_next, gone_count; /* the place that is written next; how many are not free */
     struct srv_device device[SRV_DEVICES_MAX];
@@ -225,9 +225,9 @@ void hth_srv_peer_leave(struct srv_request *r);
 /* So much more (or less) work waits. */
 void hth_srv_work_waits(struct srv_request *r, double cost);
 /* The turn of the next part of this request, which is so much work. */
-uint64_t hth_srv_turn(struct srv_request *r, double cost);
+uint64_t hth_srv_start_tag(struct srv_request *r, double cost);
 /* Turns that so much work takes. */
-uint64_t hth_srv_turns(double cost);
+uint64_t hth_srv_tag_span(double cost);
 /* Whether several peers have requests here. */
 bool hth_srv_shared(const struct hth_server *s);
 /* Whether a request may wait: within the bytes, and done before left_us and queue_us_max. */

@@ -25,8 +25,8 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
     const struct srv_pool *pa = HTH_CONTAINER(a, const struct srv_pool, node);
     const struct srv_pool *pb = HTH_CONTAINER(b, const struct srv_pool, node);
 
-    if (pa->head->turn != pb->head->turn)
-        return pa->head->turn < pb->head->turn;
+    if (pa->head->start_tag != pb->head->start_tag)
+        return pa->head->start_tag < pb->head->start_tag;
     return pa->head->seq < pb->head->seq;
 }
 
@@ -92,11 +92,11 @@ void hth_srv_pool_update(struct srv_pool *pool)
         arm_age_timer(s);
 }
 
-static void link_by_turn(struct srv_pool *pool, struct srv_part *part)
+static void link_by_tag(struct srv_pool *pool, struct srv_part *part)
 {
     struct srv_part *before = pool->tail;
 
-    while (before != NULL && before->turn > part->turn)
+    while (before != NULL && before->start_tag > part->start_tag)
         before = before->prev;
     part->prev = before;
     part->next = before != NULL ? before->next : pool->head;
@@ -117,7 +117,7 @@ void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
     pool_unheap(pool);
     if (pool->head == NULL)
         pool->since_us = hth_now_us(pool->expert->server->env);
-    link_by_turn(pool, part);
+    link_by_tag(pool, part);
     part->queued = true;
     pool->rows += part->rows;
     pool->expert->server->stats.parts_waiting++;
@@ -241,8 +241,8 @@ static void put_back(struct srv_pool *pool, struct srv_part *part, uint32_t rows
 {
     pool_unheap(pool);
     unlink_part(pool, part);
-    part->turn += hth_srv_turns(part->expert->flops_row[pool->backward] * rows);
-    link_by_turn(pool, part);
+    part->start_tag += hth_srv_tag_span(part->expert->flops_row[pool->backward] * rows);
+    link_by_tag(pool, part);
     pool->rows -= rows;
 }
 
@@ -254,7 +254,7 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
 
     b->rows_in_microbatch = pool->head->request->rows_in_microbatch;
     pool_unheap(pool);
-    e->server->turn = HTH_MAX(e->server->turn, pool->head->turn);
+    e->server->virtual_time = HTH_MAX(e->server->virtual_time, pool->head->start_tag);
     while (pool->head != NULL && left > 0 && b->segs < HTH_SERVER_BATCH_PARTS_MAX) {
         struct srv_part *part = pool->head;
         uint32_t rows = part->rows - part->rows_started;
