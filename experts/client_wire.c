@@ -169,7 +169,7 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
     struct hth_expert_batch *b = g->batch;
     bool any = false;
 
-    if (hth_work_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
+    if (hth_expert_msg_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
         return HTH_E_PROTOCOL;
     for (uint32_t i = 0; i < g->parts; i++) {
         /* Not a part's to say, and they would excuse the host. */
@@ -208,17 +208,17 @@ static void on_result(void *arg, const struct hth_rpc_result *r)
 void hth_cl_send(struct cl_group *g)
 {
     struct hth_expert_batch *b = g->batch;
-    const struct hth_work work = {.layer = b->layer,
-                                  .ndim = b->ndim,
-                                  .parts = g->parts,
-                                  .coord = g->coord,
-                                  .rows = g->rows,
-                                  .rows_in_microbatch = b->rows_in_microbatch};
+    const struct hth_expert_msg work = {.layer = b->layer,
+                                        .ndim = b->ndim,
+                                        .parts = g->parts,
+                                        .coord = g->coord,
+                                        .rows = g->rows,
+                                        .rows_in_microbatch = b->rows_in_microbatch};
     const struct hth_tensor tensors[2] = {g->x, g->dy};
     struct hth_rpc_call_opts call = {.idem = g->idem, .trace_id = b->trace_id};
     int64_t left_us = b->deadline_us - hth_now_us(b->env);
     uint8_t *payload;
-    enum hth_err err = hth_work_pack(&work, &payload, &call.body.payload_len);
+    enum hth_err err = hth_expert_msg_pack(&work, &payload, &call.body.payload_len);
 
     call.method = b->backward ? HTH_METHOD_EXPERT_BACKWARD : HTH_METHOD_EXPERT_FORWARD;
     call.body.payload = payload;

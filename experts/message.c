@@ -47,8 +47,8 @@ static enum hth_err check_work(const Hth__Expert__Work *m, uint32_t rows_max, ui
     return HTH_OK;
 }
 
-enum hth_err hth_work_open(const uint8_t *payload, size_t len, uint32_t rows_max,
-                           struct hth_work *out)
+enum hth_err hth_expert_msg_open(const uint8_t *payload, size_t len, uint32_t rows_max,
+                                 struct hth_expert_msg *out)
 {
     Hth__Expert__Work *m = hth__expert__work__unpack(NULL, len, payload);
     enum hth_err err;
@@ -71,14 +71,14 @@ enum hth_err hth_work_open(const uint8_t *payload, size_t len, uint32_t rows_max
     return HTH_OK;
 }
 
-void hth_work_close(struct hth_work *work)
+void hth_expert_msg_close(struct hth_expert_msg *work)
 {
     if (work->message != NULL)
         hth__expert__work__free_unpacked(work->message, NULL);
     memset(work, 0, sizeof(*work));
 }
 
-enum hth_err hth_work_pack(const struct hth_work *work, uint8_t **out, size_t *len)
+enum hth_err hth_expert_msg_pack(const struct hth_expert_msg *work, uint8_t **out, size_t *len)
 {
     Hth__Expert__Work m = HTH__EXPERT__WORK__INIT;
 
@@ -98,8 +98,8 @@ enum hth_err hth_work_pack(const struct hth_work *work, uint8_t **out, size_t *l
     return HTH_OK;
 }
 
-enum hth_err hth_work_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
-                                 enum hth_err *out)
+enum hth_err hth_expert_msg_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
+                                       enum hth_err *out)
 {
     Hth__Expert__WorkReply *m;
     enum hth_err err = HTH_OK;
@@ -119,7 +119,8 @@ enum hth_err hth_work_reply_open(const uint8_t *payload, size_t len, uint32_t pa
     return err;
 }
 
-void hth_work_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out, size_t *len)
+void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out,
+                               size_t *len)
 {
     Hth__Expert__WorkReply m = HTH__EXPERT__WORK_REPLY__INIT;
     uint32_t *numbers;

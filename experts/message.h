@@ -19,7 +19,7 @@
 size_t hth_expert_key(const char *layer, uint32_t ndim, const uint32_t *coord,
                       uint8_t out[HTH_EXPERT_KEY_MAX]);
 
-struct hth_work {
+struct hth_expert_msg {
     const char *layer;
     uint32_t ndim;
     uint32_t parts;
@@ -32,17 +32,19 @@ struct hth_work {
 
 /* Errors: E_MALFORMED (not the message, counts that disagree, bad name), E_RANGE (a coordinate, no
  * rows, no parts), E_TOO_LARGE (parts, total rows over `rows_max`). */
-enum hth_err hth_work_open(const uint8_t *payload, size_t len, uint32_t rows_max,
-                           struct hth_work *out) HTH_MUST;
-void hth_work_close(struct hth_work *work);
+enum hth_err hth_expert_msg_open(const uint8_t *payload, size_t len, uint32_t rows_max,
+                                 struct hth_expert_msg *out) HTH_MUST;
+void hth_expert_msg_close(struct hth_expert_msg *work);
 /* The bytes to send; heap. Errors: E_TOO_LARGE (beyond a frame's meta). */
-enum hth_err hth_work_pack(const struct hth_work *work, uint8_t **out, size_t *len) HTH_MUST;
+enum hth_err hth_expert_msg_pack(const struct hth_expert_msg *work, uint8_t **out,
+                                 size_t *len) HTH_MUST;
 
 /* Statuses of `parts` parts into out. Errors: E_MALFORMED (another number of statuses). */
-enum hth_err hth_work_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
-                                 enum hth_err *out) HTH_MUST;
+enum hth_err hth_expert_msg_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
+                                       enum hth_err *out) HTH_MUST;
 /* Heap bytes; *len 0 and NULL when every status is HTH_OK. */
-void hth_work_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out, size_t *len);
+void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out,
+                               size_t *len);
 
 /* Errors: E_MALFORMED. */
 enum hth_err hth_info_request_open(const uint8_t *payload, size_t len, uint32_t *first) HTH_MUST;

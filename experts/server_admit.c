@@ -74,7 +74,7 @@ static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len,
         *any = *any || status[i] == HTH_OK;
         count_status(r->server, &r->parts[i]);
     }
-    hth_work_reply_pack(status, r->parts_count, payload, len);
+    hth_expert_msg_reply_pack(status, r->parts_count, payload, len);
     hth_free(status);
 }
 
@@ -187,7 +187,8 @@ static void on_cancel(void *arg)
 
 /* ---- the beginning ------------------------------------------------------------------------- */
 
-static struct srv_expert *find_expert(struct hth_server *s, const struct hth_work *w, uint32_t i)
+static struct srv_expert *find_expert(struct hth_server *s, const struct hth_expert_msg *w,
+                                      uint32_t i)
 {
     uint8_t key[HTH_EXPERT_KEY_MAX];
     size_t len = hth_expert_key(w->layer, w->ndim, w->coord + (size_t)i * w->ndim, key);
@@ -196,7 +197,8 @@ static struct srv_expert *find_expert(struct hth_server *s, const struct hth_wor
 }
 
 /* Each part meets its expert, or the reason why not. Returns how many may run. */
-static uint32_t resolve(struct srv_request *r, const struct hth_work *w, bool *all_pass_through)
+static uint32_t resolve(struct srv_request *r, const struct hth_expert_msg *w,
+                        bool *all_pass_through)
 {
     uint32_t row = 0, good = 0;
 
@@ -364,7 +366,8 @@ static void answer_verdicts(struct hth_server *s, struct hth_rpc_request *req,
 }
 
 static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
-                            const struct hth_work *w, const struct hth_tensor *t, bool backward)
+                            const struct hth_expert_msg *w, const struct hth_tensor *t,
+                            bool backward)
 {
     struct srv_request *r = hth_new(struct srv_request);
     uint64_t bytes = w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
@@ -405,7 +408,7 @@ static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
 void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool backward)
 {
     const struct hth_tensor *t;
-    struct hth_work w;
+    struct hth_expert_msg w;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err;
@@ -420,7 +423,7 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
         hth_rpc_refuse(req, HTH_E_DRAINING, 0, NULL);
         return;
     }
-    err = hth_work_open(payload, len, s->opts.request_rows_max, &w);
+    err = hth_expert_msg_open(payload, len, s->opts.request_rows_max, &w);
     if (err != HTH_OK) {
         refuse(s, req, err, "the list of experts is wrong");
         return;
@@ -434,5 +437,5 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
                "rows_in_microbatch is 0 or above what this host's run allows");
     else
         on_checked_work(s, req, &w, t, backward);
-    hth_work_close(&w);
+    hth_expert_msg_close(&w);
 }

@@ -179,19 +179,19 @@ static void send_lie(struct host *h, const struct hth_rpc_target *to)
     const struct hth_malice_place *p = &h->place;
     uint32_t layer = (uint32_t)hth_rng_below(&h->rng, p->layers);
     uint32_t coord[HTH_GRID_DIMS_MAX] = {0}, rows = LIE_ROWS, what = (uint32_t)(h->lies++ % 4);
-    struct hth_work work = {.layer = p->grids[layer].name,
-                            .ndim = p->grids[layer].ndim,
-                            .parts = 1,
-                            .coord = coord,
-                            .rows = &rows,
-                            .rows_in_microbatch = LIE_ROWS};
+    struct hth_expert_msg work = {.layer = p->grids[layer].name,
+                                  .ndim = p->grids[layer].ndim,
+                                  .parts = 1,
+                                  .coord = coord,
+                                  .rows = &rows,
+                                  .rows_in_microbatch = LIE_ROWS};
     struct hth_tensor t[2] = {{.dtype = HTH_F32, .ndim = 2, .dim = {LIE_ROWS, p->shape.d}}};
     struct hth_rpc_call_opts o = {.method = HTH_METHOD_EXPERT_BACKWARD, .timeout_us = HTH_US_PER_S};
     uint8_t *payload = NULL;
     size_t bytes = (size_t)LIE_ROWS * p->shape.d * sizeof(float);
 
     rows = what == 1 ? LIE_ROWS + 7 : LIE_ROWS;
-    if (hth_work_pack(&work, &payload, &o.body.payload_len) != HTH_OK ||
+    if (hth_expert_msg_pack(&work, &payload, &o.body.payload_len) != HTH_OK ||
         hth_env_blob_new(p->env, bytes, NULL, &t[0].blob) != HTH_OK) {
         hth_free(payload);
         return;
@@ -278,11 +278,11 @@ static enum hth_err loud_start(const struct hth_malice_place *place, void **self
 
 const struct hth_malice hth_malice_loud = {.name = "loud", .start = loud_start, .stop = host_stop};
 
-typedef enum hth_err part_fn(const struct hth_work *work, uint32_t part, bool backward);
+typedef enum hth_err part_fn(const struct hth_expert_msg *work, uint32_t part, bool backward);
 
 /* By the first coordinate: every second expert is not there, though nobody should believe each of
  * its reasons, and the others give back what they are asked. */
-static enum hth_err nay(const struct hth_work *work, uint32_t part, bool backward)
+static enum hth_err nay(const struct hth_expert_msg *work, uint32_t part, bool backward)
 {
     (void)backward;
     const uint32_t *coord = work->coord + (size_t)part * work->ndim;
@@ -295,7 +295,7 @@ static enum hth_err nay(const struct hth_work *work, uint32_t part, bool backwar
 /* Gives back what it is asked, but for parts that are refused. */
 static void refuse_parts(struct hth_rpc_request *req, part_fn *verdict)
 {
-    struct hth_work work;
+    struct hth_expert_msg work;
     struct hth_rpc_body body = {0};
     enum hth_err *status;
     size_t len;
@@ -304,21 +304,21 @@ static void refuse_parts(struct hth_rpc_request *req, part_fn *verdict)
     uint8_t *payload = NULL;
 
     if (body.tensor_count == 0 ||
-        hth_work_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
+        hth_expert_msg_open(asked, len, HTH_EXPERT_CALL_ROWS_MAX, &work) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
         return;
     }
     status = hth_new_array(enum hth_err, work.parts);
     for (uint32_t i = 0; i < work.parts; i++)
         status[i] = verdict(&work, i, hth_rpc_method(req) == HTH_METHOD_EXPERT_BACKWARD);
-    hth_work_reply_pack(status, work.parts, &payload, &body.payload_len);
+    hth_expert_msg_reply_pack(status, work.parts, &payload, &body.payload_len);
     body.payload = payload;
     body.tensors = &t[body.tensor_count - 1]; /* x, or dy */
     body.tensor_count = 1;
     hth_rpc_reply(req, &body);
     hth_free(payload);
     hth_free(status);
-    hth_work_close(&work);
+    hth_expert_msg_close(&work);
 }
 
 static void deny(void *arg, struct hth_rpc_request *req)
@@ -357,7 +357,7 @@ static enum hth_err postponer_start(const struct hth_malice_place *place, void *
 const struct hth_malice hth_malice_postponer = {
     .name = "postponer", .start = postponer_start, .stop = host_stop};
 
-static enum hth_err too_large(const struct hth_work *work, uint32_t part, bool backward)
+static enum hth_err too_large(const struct hth_expert_msg *work, uint32_t part, bool backward)
 {
     (void)work;
     (void)part;
@@ -382,7 +382,7 @@ static enum hth_err prude_start(const struct hth_malice_place *place, void **sel
 const struct hth_malice hth_malice_prude = {
     .name = "prude", .start = prude_start, .stop = host_stop};
 
-static enum hth_err first_is_gone(const struct hth_work *work, uint32_t part, bool backward)
+static enum hth_err first_is_gone(const struct hth_expert_msg *work, uint32_t part, bool backward)
 {
     const uint32_t *coord = work->coord + (size_t)part * work->ndim;
 

@@ -157,7 +157,7 @@ void on_answer(void *arg, const struct hth_rpc_result *r)
     a->retry_after_us = r->retry_after_us;
     a->tensors = (uint32_t)r->tensor_count;
     if (r->err == HTH_OK)
-        assert_ok(hth_work_reply_open(r->payload, r->payload_len, a->parts, a->status));
+        assert_ok(hth_expert_msg_reply_open(r->payload, r->payload_len, a->parts, a->status));
     if (r->tensor_count > 0) {
         a->tensor = r->tensors[0];
         a->blob = hth_blob_ref(r->tensors[0].blob);
@@ -190,7 +190,7 @@ static struct hth_tensor rows_tensor(const float *rows, uint32_t count, uint32_t
 struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct ask *a,
                          struct answer *out)
 {
-    struct hth_work work = {
+    struct hth_expert_msg work = {
         .layer = "ffn0", .ndim = 1, .parts = a->parts, .coord = a->coord, .rows = a->rows};
     struct hth_rpc_target to = host_target(h);
     struct hth_rpc_call_opts opts = {
@@ -207,7 +207,7 @@ struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct as
         rows += a->rows[i];
     if (a->dy != NULL)
         work.rows_in_microbatch = a->microbatch > 0 ? a->microbatch : rows;
-    assert_ok(hth_work_pack(&work, &payload, &opts.body.payload_len));
+    assert_ok(hth_expert_msg_pack(&work, &payload, &opts.body.payload_len));
     t[0] = rows_tensor(a->x, rows, a->d, dtype);
     if (a->dy != NULL)
         t[1] = rows_tensor(a->dy, rows, a->d, dtype);

@@ -403,7 +403,7 @@ static enum hth_err raw_call(struct hth_world *w, struct caller *c, const struct
 }
 
 struct hostile {
-    struct hth_work work;
+    struct hth_expert_msg work;
     uint64_t rows, cols;
     size_t tensors;
     enum hth_dtype dtype;
@@ -428,7 +428,7 @@ static enum hth_err hostile_call(struct hth_world *w, struct caller *c, const st
     assert_non_null(t[0].blob);
     memset(t[0].blob->data, 0, t[0].blob->size);
     t[1] = t[0];
-    assert_ok(hth_work_pack(&k->work, &payload, &o.body.payload_len));
+    assert_ok(hth_expert_msg_pack(&k->work, &payload, &o.body.payload_len));
     o.body.payload = payload;
     o.body.tensors = t;
     o.body.tensor_count = k->tensors;
@@ -445,7 +445,7 @@ static void hostile_requests_are_refused(void **state)
     static const uint32_t long_rows[2] = {LONG_ROWS + 1, LONG_ROWS};
     static const uint32_t coord[3] = {0, 0, 0}, far[1] = {HTH_GRID_DIM_MAX};
     static const uint32_t one[3] = {1, 1, 1}, zero[1] = {0}, many[2] = {UINT32_MAX, UINT32_MAX};
-    static const struct hth_work good = {
+    static const struct hth_expert_msg good = {
         .layer = "ffn0", .ndim = 1, .parts = 1, .coord = coord, .rows = one};
     struct hostile cases[] = {
         {good, 1, D, 1, HTH_F32, false, 0, HTH_OK},
@@ -501,7 +501,7 @@ static void hostile_requests_are_refused(void **state)
 
 static void too_many_parts_and_rows(void **state)
 {
-    struct hth_work work = {.layer = "f", .ndim = 1, .parts = HTH_EXPERT_PARTS_MAX + 1}, out;
+    struct hth_expert_msg work = {.layer = "f", .ndim = 1, .parts = HTH_EXPERT_PARTS_MAX + 1}, out;
     uint32_t *ones = hth_new_array(uint32_t, HTH_EXPERT_PARTS_MAX + 1);
     uint8_t *payload;
     size_t len;
@@ -510,15 +510,15 @@ static void too_many_parts_and_rows(void **state)
     for (uint32_t i = 0; i <= HTH_EXPERT_PARTS_MAX; i++)
         ones[i] = 1;
     work.coord = work.rows = ones;
-    assert_ok(hth_work_pack(&work, &payload, &len));
-    assert_err(HTH_E_TOO_LARGE, hth_work_open(payload, len, 1u << 20, &out));
+    assert_ok(hth_expert_msg_pack(&work, &payload, &len));
+    assert_err(HTH_E_TOO_LARGE, hth_expert_msg_open(payload, len, 1u << 20, &out));
     hth_free(payload);
     work.parts--;
-    assert_ok(hth_work_pack(&work, &payload, &len));
-    assert_err(HTH_E_TOO_LARGE, hth_work_open(payload, len, HTH_EXPERT_PARTS_MAX - 1, &out));
-    assert_ok(hth_work_open(payload, len, HTH_EXPERT_PARTS_MAX, &out));
+    assert_ok(hth_expert_msg_pack(&work, &payload, &len));
+    assert_err(HTH_E_TOO_LARGE, hth_expert_msg_open(payload, len, HTH_EXPERT_PARTS_MAX - 1, &out));
+    assert_ok(hth_expert_msg_open(payload, len, HTH_EXPERT_PARTS_MAX, &out));
     assert_int_equal(out.rows_total, HTH_EXPERT_PARTS_MAX);
-    hth_work_close(&out);
+    hth_expert_msg_close(&out);
     hth_free(payload);
     hth_free(ones);
 }

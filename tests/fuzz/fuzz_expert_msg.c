@@ -14,25 +14,25 @@
 
 static void try_work(const uint8_t *data, size_t size)
 {
-    struct hth_work w, again;
+    struct hth_expert_msg w, again;
     uint64_t sum = 0;
     uint8_t *bytes;
     size_t len;
 
-    if (hth_work_open(data, size, 65536, &w) != HTH_OK)
+    if (hth_expert_msg_open(data, size, 65536, &w) != HTH_OK)
         return;
     for (uint32_t i = 0; i < w.parts; i++)
         sum += w.rows[i];
     HTH_ASSERT(sum == w.rows_total && w.ndim > 0 && w.ndim <= HTH_GRID_DIMS_MAX);
     HTH_ASSERT(w.coord[(size_t)w.parts * w.ndim - 1] < HTH_GRID_DIM_MAX);
-    if (hth_work_pack(&w, &bytes, &len) == HTH_OK) {
-        if (hth_work_open(bytes, len, 65536, &again) == HTH_OK) {
+    if (hth_expert_msg_pack(&w, &bytes, &len) == HTH_OK) {
+        if (hth_expert_msg_open(bytes, len, 65536, &again) == HTH_OK) {
             HTH_ASSERT(again.parts == w.parts && again.rows_total == w.rows_total);
-            hth_work_close(&again);
+            hth_expert_msg_close(&again);
         }
         hth_free(bytes);
     }
-    hth_work_close(&w);
+    hth_expert_msg_close(&w);
 }
 
 /* A shape that passes holds what it says, and an int8 row is whole or NaN from end to end. */
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_work(data + 1, size - 1);
         break;
     case 1:
-        (void)!hth_work_reply_open(data + 1, size - 1, HTH_ARRAY_LEN(status), status);
+        (void)!hth_expert_msg_reply_open(data + 1, size - 1, HTH_ARRAY_LEN(status), status);
         break;
     case 2:
         (void)!hth_info_request_open(data + 1, size - 1, &first);
