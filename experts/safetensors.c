@@ -29,7 +29,7 @@ struct hth_st_reader {
 };
 
 /* While parsing, entry->data is not set yet: offsets are kept beside. */
-struct slot {
+struct st_slot {
     struct hth_st_entry entry;
     uint64_t begin, end;
 };
@@ -98,7 +98,7 @@ static enum hth_err parse_shape(const json_t *value, struct hth_st_entry *e)
 }
 
 static enum hth_err parse_entry(const char *name, const json_t *value, uint64_t data_bytes,
-                                struct slot *slot)
+                                struct st_slot *slot)
 {
     const json_t *offsets = json_object_get(value, "data_offsets");
 
@@ -123,7 +123,7 @@ static enum hth_err parse_entry(const char *name, const json_t *value, uint64_t 
 /* A total order: empty tensors share offsets with their neighbours, so the name decides last. */
 static int slot_cmp(const void *pa, const void *pb)
 {
-    const struct slot *a = pa, *b = pb;
+    const struct st_slot *a = pa, *b = pb;
 
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
@@ -150,7 +150,7 @@ static enum hth_err check_metadata(const json_t *meta)
 static enum hth_err read_entries(struct hth_st_reader *r)
 {
     size_t count = json_object_size(r->root), n = 0;
-    struct slot *slots = NULL;
+    struct st_slot *slots = NULL;
     uint64_t end = 0;
     enum hth_err err;
 

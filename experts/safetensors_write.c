@@ -36,7 +36,7 @@ struct hth_st_writer {
 };
 
 /* The header as it grows. */
-struct text {
+struct st_text {
     char *data;
     size_t len, capacity;
 };
@@ -156,7 +156,7 @@ void hth_st_add(struct hth_st_writer *writer, const char *name, enum hth_dtype d
     }
 }
 
-HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
+HTH_PRINTF(2, 3) static void put(struct st_text *t, const char *fmt, ...)
 {
     va_list ap;
     int n;
@@ -174,7 +174,7 @@ HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
     t->len += (size_t)n;
 }
 
-static void put_quoted(struct text *t, const char *s)
+static void put_quoted(struct st_text *t, const char *s)
 {
     put(t, "\"");
     for (; *s != '\0'; s++)
@@ -183,7 +183,7 @@ static void put_quoted(struct text *t, const char *s)
 }
 
 /* Everything up to the digest's key. *data_bytes: what the tensors take. */
-static enum hth_err write_header(const struct hth_st_writer *w, struct text *t,
+static enum hth_err write_header(const struct hth_st_writer *w, struct st_text *t,
                                  uint64_t *data_bytes)
 {
     uint64_t offset = 0;
@@ -217,7 +217,7 @@ static enum hth_err write_header(const struct hth_st_writer *w, struct text *t,
 enum hth_err hth_st_writer_finish(struct hth_st_writer *writer, struct hth_blob **out)
 {
     static const char key[] = HTH_ST_DIGEST_KEY;
-    struct text t = {0};
+    struct st_text t = {0};
     struct hth_blob *blob = NULL;
     uint64_t data_bytes, digest;
     size_t covered, header_len;

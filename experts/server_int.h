@@ -129,10 +129,10 @@ struct srv_segment {
     enum hth_err status; /* written by the job */
 };
 
-enum srv_what { SRV_FORWARD, SRV_BACKWARD, SRV_STEP, SRV_LOAD };
+enum srv_batch_kind { SRV_FORWARD, SRV_BACKWARD, SRV_STEP, SRV_LOAD };
 
 struct srv_batch {
-    enum srv_what what;
+    enum srv_batch_kind kind;
     struct srv_expert *expert;
     uint32_t seg0, segs; /* in the job's segments */
     uint32_t rows;

@@ -177,11 +177,12 @@ static void job_recycle(struct srv_job *job)
     job->device->free_jobs = job;
 }
 
-static struct srv_batch *job_batch(struct srv_job *job, enum srv_what what, struct srv_expert *e)
+static struct srv_batch *job_batch(struct srv_job *job, enum srv_batch_kind kind,
+                                   struct srv_expert *e)
 {
     struct srv_batch *b = &job->batch[job->batches++];
 
-    *b = (struct srv_batch){.what = what, .expert = e, .seg0 = job->segs_count};
+    *b = (struct srv_batch){.kind = kind, .expert = e, .seg0 = job->segs_count};
     return b;
 }
 
@@ -433,7 +434,7 @@ static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_
 
     if (status != HTH_OK) {
         part->status = status;
-    } else if (b->what == SRV_FORWARD) {
+    } else if (b->kind == SRV_FORWARD) {
         s->stats.rows_forward += seg->rows;
         b->expert->rows_forward += seg->rows;
     } else {
@@ -452,7 +453,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
 {
     struct srv_expert *e = b->expert;
 
-    switch (b->what) {
+    switch (b->kind) {
     case SRV_LOAD:
         if (err == HTH_E_QUEUE_FULL && !e->server->dead) {
             hth_srv_load_later(e); /* the lane was full: the pump comes again */

@@ -110,7 +110,7 @@ static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool
 static enum hth_err rows_room(struct hth_exec *ex, const struct srv_batch *b, struct rows *rows)
 {
     size_t bytes = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
-    size_t all = (b->what == SRV_BACKWARD ? 3 : 2) * bytes;
+    size_t all = (b->kind == SRV_BACKWARD ? 3 : 2) * bytes;
     uint8_t *room;
 
     if (!is_here(b)) {
@@ -122,7 +122,7 @@ static enum hth_err rows_room(struct hth_exec *ex, const struct srv_batch *b, st
         return HTH_E_NO_MEMORY;
     rows->x = (float *)(void *)room;
     rows->out = (float *)(void *)(room + bytes);
-    rows->dy = b->what == SRV_BACKWARD ? (float *)(void *)(room + 2 * bytes) : NULL;
+    rows->dy = b->kind == SRV_BACKWARD ? (float *)(void *)(room + 2 * bytes) : NULL;
     return HTH_OK;
 }
 
@@ -130,7 +130,7 @@ static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const 
                                 struct rows *rows)
 {
     size_t d = b->expert->d;
-    bool backward = b->what == SRV_BACKWARD;
+    bool backward = b->kind == SRV_BACKWARD;
 
     rows->count = 0;
     HTH_TRY(rows_room(ex, b, rows));
@@ -226,7 +226,7 @@ static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
                                          .dy = dy,
                                          .out = out};
 
-    if (b->what == SRV_FORWARD)
+    if (b->kind == SRV_FORWARD)
         return hth_expert_forward(expert, ex, x, out);
     return hth_expert_backward_pass(ex, &call);
 }
@@ -259,15 +259,15 @@ static size_t batch_scratch(const struct srv_batch *b)
     uint32_t rows = padded(b, b->rows);
     size_t gathered = hth_exec_cost((size_t)rows * b->expert->d * sizeof(float));
 
-    if (b->what != SRV_FORWARD && b->what != SRV_BACKWARD)
+    if (b->kind != SRV_FORWARD && b->kind != SRV_BACKWARD)
         return 0;
-    return hth_expert_scratch_bytes(b->expert->expert, rows, b->what == SRV_BACKWARD) +
+    return hth_expert_scratch_bytes(b->expert->expert, rows, b->kind == SRV_BACKWARD) +
            3 * gathered;
 }
 
 static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct srv_batch *b)
 {
-    bool backward = b->what == SRV_BACKWARD, direct = is_direct(job, b);
+    bool backward = b->kind == SRV_BACKWARD, direct = is_direct(job, b);
     struct rows rows = {0};
     enum hth_err err = HTH_OK;
 
@@ -294,7 +294,7 @@ static bool goes_with(const struct srv_batch *first, const struct srv_batch *b)
 {
     const struct hth_expert *e = b->expert->expert, *f = first->expert->expert;
 
-    return b->what == first->what && (b->what == SRV_FORWARD || b->what == SRV_BACKWARD) &&
+    return b->kind == first->kind && (b->kind == SRV_FORWARD || b->kind == SRV_BACKWARD) &&
            b->rows <= TOGETHER_ROWS && hth_expert_kind_of(e) == hth_expert_kind_of(f) &&
            hth_expert_kind_of(e)->many != NULL &&
            memcmp(hth_expert_shape_of(e), hth_expert_shape_of(f),
@@ -318,7 +318,7 @@ static uint32_t together(const struct srv_job *job, uint32_t i, size_t *scratch)
     return count;
 }
 
-struct group {
+struct kernel_group {
     struct srv_job *job;
     struct hth_exec *ex;
     struct srv_batch *batch;
@@ -333,13 +333,13 @@ static struct hth_view card_view(const struct srv_batch *b, float *at, uint32_t 
 }
 
 /* The rows of one batch, checked and on the card, unless none is left of it. */
-static enum hth_err group_rows(struct group *g, uint32_t i)
+static enum hth_err group_rows(struct kernel_group *g, uint32_t i)
 {
     struct srv_batch *b = &g->batch[i];
     struct rows *here = &g->here[i], *there = &g->there[i];
 
     if (is_direct(g->job, b))
-        rows_direct(g->job, &g->job->segs[b->seg0], b->what == SRV_BACKWARD, here);
+        rows_direct(g->job, &g->job->segs[b->seg0], b->kind == SRV_BACKWARD, here);
     else
         HTH_TRY(rows_gather(g->job, g->ex, b, here));
     if (here->count == 0)
@@ -354,11 +354,11 @@ static enum hth_err group_rows(struct group *g, uint32_t i)
     return HTH_OK;
 }
 
-static enum hth_err group_compute(struct group *g)
+static enum hth_err group_compute(struct kernel_group *g)
 {
     for (uint32_t i = 0; i < g->count; i++)
         HTH_TRY(group_rows(g, i));
-    HTH_TRY(hth_expert_many(g->ex, g->call, g->calls_count, g->batch->what == SRV_BACKWARD));
+    HTH_TRY(hth_expert_many(g->ex, g->call, g->calls_count, g->batch->kind == SRV_BACKWARD));
     for (uint32_t i = 0; i < g->count; i++) {
         size_t bytes = (size_t)g->here[i].count * g->batch[i].expert->d * sizeof(float);
         if (bytes > 0)
@@ -370,7 +370,7 @@ static enum hth_err group_compute(struct group *g)
 /* All batches of a group have one verdict, but for segments that were refused. */
 static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t first, uint32_t count)
 {
-    struct group *g = hth_new(struct group);
+    struct kernel_group *g = hth_new(struct kernel_group);
     size_t mark = hth_exec_mark(ex);
     enum hth_err err, synced;
 
@@ -413,8 +413,8 @@ static void bring_weights(const struct srv_job *job, struct hth_exec *ex, uint32
     for (uint32_t k = i; k < HTH_MIN(i + 2, job->batches); k++) {
         const struct srv_batch *b = &job->batch[k];
         struct hth_params *p = hth_expert_params(b->expert->expert);
-        if (b->what != SRV_LOAD && p != NULL)
-            hth_params_ahead(ex, p, b->what != SRV_FORWARD);
+        if (b->kind != SRV_LOAD && p != NULL)
+            hth_params_ahead(ex, p, b->kind != SRV_FORWARD);
     }
 }
 
@@ -425,9 +425,9 @@ static enum hth_err run_batch(struct hth_exec *ex, void *arg, uint32_t i)
     size_t mark = hth_exec_mark(ex);
 
     bring_weights(job, ex, i);
-    if (b->what == SRV_LOAD)
+    if (b->kind == SRV_LOAD)
         b->err = load(job, b);
-    else if (b->what == SRV_STEP)
+    else if (b->kind == SRV_STEP)
         b->err = hth_expert_step(b->expert->expert, ex);
     else
         b->err = run_rows(job, ex, b);
