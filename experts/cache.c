@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache.c: see cache.h. Finished entries form a list in order of time, so age and room need no
- * heap.
+ * cache.c: see cache.h. Finished entries form a list in order of time, so that dropping by age or
+ * size needs no heap.
  */
 #include "experts/cache.h"
 
@@ -10,13 +10,13 @@
 
 #include <string.h>
 
-/* What an entry costs besides its answer. */
+/* Bytes charged for an entry besides its answer. */
 #define ENTRY_BYTES ((int64_t)sizeof(struct hth_cache_entry) + 128)
 
 struct hth_cache {
     struct hth_map *map;
     struct hth_cache_entry *oldest, *newest;
-    struct hth_cache_entry *oldest_answer; /* the oldest that still has its answer */
+    struct hth_cache_entry *oldest_answer; /* the oldest entry that has its answer */
     int64_t bytes, bytes_max;
     int64_t answers, answers_max; /* of the bytes */
     int64_t age_us;
@@ -111,7 +111,7 @@ struct hth_cache_entry *hth_cache_add(struct hth_cache *cache, const struct hth_
     return e;
 }
 
-/* The caller of a waiting repeat went away: its answer would be dropped anyway. */
+/* Refuses the repeats whose callers canceled: rpc would drop their answers. */
 static void on_waiter_cancel(void *arg)
 {
     struct hth_cache_entry *e = arg;
@@ -146,9 +146,9 @@ void hth_cache_answer(const struct hth_cache_entry *entry, struct hth_rpc_reques
     hth_rpc_reply(req, &body);
 }
 
-/* Answers go first, the oldest first: without its key a repeat would be applied again, and a flood
- * of large answers by one peer would make that happen to the others. Keys go when they alone are
- * too much. */
+/* Drops answers first, the oldest first. Without its key a repeat would be applied twice, and a
+ * peer's flood of large answers must not cause that for other peers. Keys go only when they alone
+ * exceed the limit. */
 static void make_room(struct hth_cache *c)
 {
     struct hth_cache_entry *e;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A question about what a host has. */
+/* A call of method INFO. */
 struct cl_info {
     struct hth_expert_client *client;
     struct cl_info *prev, *next;
@@ -98,7 +98,7 @@ static void call_done(struct hth_expert_batch *b)
     free_timers(b);
     b->info.elapsed_us = hth_now_us(b->env) - b->started_us;
     unlink_batch(b);
-    b->done(b->arg, b); /* which may free it */
+    b->done(b->arg, b); /* may free the batch */
 }
 
 static void on_finish(void *arg)
@@ -160,7 +160,7 @@ static void *copy_of(const void *from, size_t count, size_t size)
     return to;
 }
 
-/* The arrays that grow with the call. */
+/* Copies the arrays whose size the call decides. */
 static enum hth_err copy_lists(struct hth_expert_batch *b, const struct hth_expert_call *c)
 {
     b->targets_count = c->targets_count;
@@ -291,7 +291,7 @@ void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expe
     *out = batch->info;
 }
 
-/* ---- what a host has ----------------------------------------------------------------------- */
+/* ---- list of a host's experts -------------------------------------------------------------- */
 
 static void info_unlink(struct cl_info *q)
 {

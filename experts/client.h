@@ -10,36 +10,36 @@
  * tensor by a job, sends one request per host, and calls back once:
  *
  *   forward    y of pair i = expert(x[unit of i])
- *   backward   x and dy (row block i of dy belongs to pair i)  ->  dx of pair i, and the
- *              experts learn
+ *   backward   x and dy (row block i of dy belongs to pair i)  ->  dx of pair i; the experts learn
  *
  * Every pair gets exactly one verdict: HTH_OK with its rows, or the error of its host or its
- * expert. When each unit has k_min answers, or can't get more, a grace period runs; then the rest
- * is canceled and gets E_TIMEOUT. A host that fails costs only its own pairs.
+ * expert. When each unit has k_min answers, or can't get more, a grace period runs; then the client
+ * cancels the rest, which gets E_TIMEOUT. A host that fails costs only its own pairs.
  *
- * Time and retries, inside timeout_us: BUSY is tried again when the host said; a lost connection
- * once more, at the replica if the target names one (forward only: a gradient goes to the host that
- * answered forward). A repeated backward carries the same idempotency key, so that it is never
- * applied twice. Deadlines of single calls adapt to the host (rpc/deadline.h), up to timeout_us.
+ * Retries, within timeout_us: after BUSY when the refusal allows it; after a lost connection once,
+ * on the replica if the target names one (forward only: a gradient is sent to the host that
+ * answered the forward). A repeated backward carries the same idempotency key, so that no host
+ * applies it twice. Deadlines of single calls adapt to the host (rpc/deadline.h), up to timeout_us.
  *
- * After the callback the caller looks at the verdicts (loop thread) and reads the rows in a job
- * with hth_expert_batch_unpack, which also finds rows that nobody should add up. Then it may ask,
- * on the loop again, what became of each part (hth_expert_batch_judge). The batch holds references
- * on the replies until hth_expert_batch_free.
+ * After the callback the caller reads the verdicts (loop thread) and the rows, in a job, with
+ * hth_expert_batch_unpack, which also refuses rows with bad numbers. Then, on the loop again,
+ * hth_expert_batch_judge reports the verdict of each part. The batch holds references on the
+ * replies until hth_expert_batch_free.
  *
- * A host is a stranger, and one number of 3e38 makes a sum infinite. So the *gain* of a pair is
- * looked at, in root mean squares over its rows:
+ * Hosts are not trusted, and one number of 3e38 makes a sum infinite. So the client checks the
+ * *gain* of each pair, in root mean squares over its rows:
  *
  *   forward    |y| / max(|x|, 1)    x is a LayerNorm's output: about 1 for each number
  *   backward   |dx| / |dy|          linear in dy: of any size, the expert's slope
  *
  * A pair is refused, which costs its row that expert, if it is not finite, its norm is above
  * HTH_EXPERT_NUMBER_MAX, or its gain is above `gain_max`. Honest gains lie between 0.1 and 10
- * (docs/operations.md, Safety), and no host decides alone what is usual: that is the lower quartile
- * over the pairs of a batch, and what is smaller than 1 counts as 1, so that small numbers of one
- * host refuse nobody else's.
+ * (docs/operations.md, Safety). The default limit is a multiple of the usual gain: the lower
+ * quartile over the pairs of a batch, which no single host decides, and at least 1, so that one
+ * host's small numbers don't refuse another's.
  *
- * Threads: the loop thread, but for hth_expert_batch_unpack. The client must outlive its batches.
+ * Threads: the loop thread, except for hth_expert_batch_unpack. The client must outlive its
+ * batches.
  */
 /* clang-format on */
 #ifndef HTH_EXPERTS_CLIENT_H
@@ -54,20 +54,20 @@
 struct hth_expert_client;
 struct hth_expert_batch;
 
-/* What a host did with one request: HTH_OK, or the error it ended with. For breakers and
- * directories; called before the batch's own callback. rtt_us is 0 when nothing was sent. Whether
- * the answer was of use is told later, by hth_expert_batch_judge. */
+/* The verdict of one request to a host: HTH_OK, or its error. For breakers and directories; called
+ * before the batch's callback. rtt_us is 0 when nothing was sent. hth_expert_batch_judge reports
+ * later whether the answer could be used. */
 typedef void hth_expert_host_fn(void *arg, const struct hth_peer_id *host, enum hth_err err,
                                 int64_t rtt_us);
-/* What came of the rows of one expert that a host answered for: HTH_OK, what it refused them with,
- * E_NOT_FINITE, or E_RANGE where they were too large; the largest gain of those that were finite,
- * 0 where none was looked at. E_BUSY: it refused the request, however often it was asked. */
+/* The verdict of one request part: HTH_OK, the host's refusal, E_NOT_FINITE, or E_RANGE where
+ * numbers or gains were too large. `gain` is the largest of the part's finite rows, 0 without any.
+ * E_BUSY: the host refused the whole request, retries included. */
 typedef void hth_expert_part_fn(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
                                 enum hth_err err, double gain);
 
 struct hth_expert_client_opts {
-    int64_t timeout_us;          /* of a batch, when the call says 0 */
-    int64_t grace_us;            /* after k_min, when the call says 0 */
+    int64_t timeout_us;          /* of a batch whose call has 0 */
+    int64_t grace_us;            /* after k_min, when the call has 0 */
     uint32_t busy_retries_max;   /* per host and batch */
     uint32_t lost_retries_max;   /* after a lost connection, per host and batch */
     struct hth_budget *budget;   /* of gathered requests, or NULL */
@@ -85,7 +85,7 @@ struct hth_expert_client_opts {
 enum hth_err hth_expert_client_new(struct hth_env *env, struct hth_rpc *rpc,
                                    const struct hth_expert_client_opts *opts,
                                    struct hth_expert_client **out) HTH_MUST;
-/* Cancels batches under way without their callback (they are freed too). NULL is fine. */
+/* Cancels and frees the open batches without their callbacks. NULL is fine. */
 void hth_expert_client_free(struct hth_expert_client *client);
 
 /* An expert on a host. */
@@ -118,20 +118,20 @@ struct hth_expert_call {
     int64_t grace_us;    /* 0: the client's */
     int64_t timeout_us;  /* 0: the client's */
     enum hth_dtype wire; /* type of rows on the wire (experts/rows.h); 0: F32 */
-    double gain_max;     /* 0: HTH_EXPERT_GAIN_FACTOR over what is usual in this very batch */
+    double gain_max;     /* 0: HTH_EXPERT_GAIN_FACTOR times the batch's usual gain */
     uint64_t trace_id;
 };
 
 typedef void hth_expert_batch_fn(void *arg, struct hth_expert_batch *batch);
 
-/* Starts a forward (dy.blob NULL) or a backward. done comes once, not inside this call, and the
+/* Starts a forward (dy.blob NULL) or a backward. Calls `done` once, not inside this call; the
  * caller then owns the batch. Errors: E_BAD_SHAPE, E_RANGE (an index), E_DUPLICATE, E_TOO_LARGE
  * (more than HTH_EXPERT_PAIRS_MAX), E_BUDGET, E_NO_MEMORY, E_QUEUE_FULL. */
 enum hth_err hth_experts_call(struct hth_expert_client *client, const struct hth_expert_call *call,
                               hth_expert_batch_fn *done, void *arg,
                               struct hth_expert_batch **out) HTH_MUST;
-/* Before the callback: no callback comes, peers are told, and the batch frees itself. After it:
- * frees the batch. NULL is fine. */
+/* Frees a batch. Before the callback it cancels the requests, and `done` is not called. NULL is
+ * fine. */
 void hth_expert_batch_free(struct hth_expert_batch *batch);
 
 /* ---- a finished batch ---------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ uint32_t hth_expert_batch_pairs(const struct hth_expert_batch *batch);
 /* One verdict per pair, in the order of the call's pairs. */
 const enum hth_err *hth_expert_batch_verdicts(const struct hth_expert_batch *batch);
 uint32_t hth_expert_batch_ok_count(const struct hth_expert_batch *batch);
-/* Who answered this target (the replica, perhaps): send the backward there. */
+/* The host that answered this target (the replica, perhaps): send the backward there. */
 void hth_expert_batch_host(const struct hth_expert_batch *batch, uint32_t target,
                            struct hth_peer_id *host, struct hth_addr *addr);
 
@@ -155,22 +155,22 @@ struct hth_expert_batch_info {
 void hth_expert_batch_info(const struct hth_expert_batch *batch, struct hth_expert_batch_info *out);
 
 /* For a job, once: writes the rows of pair i to out + i * stride (stride in floats, at least
- * block_rows * d) as fp32 and sets ok[i] to 1; pairs without an answer, and pairs that are refused
- * for their numbers, become zeros and ok[i] = 0. Returns how many pairs were refused. */
+ * block_rows * d) as fp32 and sets ok[i] to 1. Pairs without an answer, and pairs refused for their
+ * numbers, become zeros and ok[i] = 0. Returns how many pairs were refused. */
 uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, size_t stride,
                                  uint8_t *ok);
-/* On the loop, after the callback and, where that was to be, the unpacking; once, later calls do
- * nothing: tells each part of the requests that were answered or refused, and then each
- * that was answered: HTH_OK, or what was wrong with its last bad part, if most were bad. Both may
- * be NULL. An error that the host had to give for our rows is not told, and E_NORM of a backward,
- * its own rule for gradients, does not make a part bad. */
+/* On the loop, after the callback and after unpacking, if the caller unpacks. Calls on_part for
+ * each part of the requests that were answered or refused, and then on_host for each request that
+ * was answered: HTH_OK, or the error of its last bad part if most parts were bad. Either may be
+ * NULL. It skips errors that this client's own rows caused. E_NORM of a backward, the host's rule
+ * for gradients, does not make a part bad. Later calls do nothing. */
 void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
                             hth_expert_part_fn *on_part, void *arg);
-/* What is usual in this batch, after the unpacking: the lower quartile of its finite gains; 0 when
- * there was none. */
+/* The usual gain of this batch, after unpacking: the lower quartile of its finite gains; 0 without
+ * any. */
 double hth_expert_batch_gain(const struct hth_expert_batch *batch);
 
-/* ---- what a host has ----------------------------------------------------------------------- */
+/* ---- list of a host's experts -------------------------------------------------------------- */
 
 struct hth_expert_info {
     char uid[HTH_NAME_LEN_MAX + 3 * 11 + 2];

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
 /*
- * client_int.h: what the files of the client share.
+ * client_int.h: declarations that the files of the client share.
  *
- *   batch   what the caller asked for; owns copies of pairs and targets, and the verdicts
- *   group   one request: pairs of one host in order of (target, unit); its parts are runs of
- *           one target
+ *   batch   one call; owns copies of pairs and targets, and the verdicts
+ *   group   one request: the pairs of one host in order of (target, unit); a run of one target is
+ *           a part
  *   pack    a job that gathers the rows of some groups
  *
  * A group that fails may be dealt again: its pairs then form new groups on their replicas' hosts.
- * So where a pair's answer lies is told by its place: the group and the row in that group's
- * tensors.
+ * So each pair has a place, the group and the row in that group's tensors, where its answer lies.
  */
 /* clang-format on */
 #ifndef HTH_EXPERTS_CLIENT_INT_H
@@ -29,14 +28,14 @@ struct cl_group {
     uint32_t *pairs; /* in the order of their rows */
     uint32_t pairs_count;
     uint32_t *coord, *rows; /* of the parts */
-    enum hth_err *status;   /* of the parts, from the reply, and then from their numbers */
+    enum hth_err *status;   /* of the parts: from the reply, then from judging their numbers */
     float *gain;            /* of the parts: the largest finite one */
     uint32_t parts;
     uint32_t rows_total;
     bool on_replica;
     bool settled;
     bool answered; /* to be judged */
-    bool refused;  /* in whatever words: the last that was heard */
+    bool refused;  /* the host's last word was a refusal */
     int64_t rtt_us;
     enum hth_err err;
     struct hth_tensor x, dy, reply; /* blobs referenced; NULL while there are none */
@@ -63,17 +62,17 @@ struct hth_expert_batch {
     bool backward;
     struct hth_tensor x, dy;
     struct hth_expert_target *targets;
-    uint32_t *answered_by; /* per target: a group that answered for it, plus one */
+    uint32_t *answered_by; /* per target: index of a group that answered for it, plus one */
     uint32_t targets_count;
     struct hth_expert_pair *pairs;
     uint32_t pairs_count;
     struct cl_place *places;
     enum hth_err *verdicts;
     uint16_t *left, *ok;  /* per unit: pairs without a verdict, pairs with an answer */
-    uint32_t unsatisfied; /* units that may still reach k_min and have not */
+    uint32_t unsatisfied; /* units below k_min that may still reach it */
     struct cl_group **groups;
     uint32_t groups_count, groups_capacity, groups_open;
-    uint32_t packs; /* jobs that are out */
+    uint32_t packs; /* jobs submitted and not done */
     bool in_call, finished, dead;
     struct hth_timer *deadline_timer, *grace_timer, *finish_timer;
     bool grace_armed;
@@ -96,27 +95,28 @@ struct hth_expert_client {
 
 /* ---- client_pack.c ------------------------------------------------------------------------- */
 
-/* Deals pairs to new groups, by host (the replicas' when told), and appends them to the batch.
- * `pairs` is reordered. Errors: E_DUPLICATE, E_NO_MEMORY. */
+/* Deals pairs to new groups by host, or by their replicas' hosts, and appends the groups to the
+ * batch. Reorders `pairs`. Errors: E_DUPLICATE, E_NO_MEMORY. */
 enum hth_err hth_cl_deal(struct hth_expert_batch *b, uint32_t *pairs, uint32_t count,
                          bool replica) HTH_MUST;
-/* Gathers the rows of groups first.. by a job and sends each; those with nothing to gather at once.
- * The caller holds `in_call`, so that no settled group finishes the batch meanwhile. */
+/* Gathers the rows of the groups from `first` on in a job and sends each group; groups with nothing
+ * to gather are sent at once. The caller sets `in_call`, so that no settled group finishes the
+ * batch meanwhile. */
 void hth_cl_pack(struct hth_expert_batch *b, uint32_t first);
 void hth_cl_group_free(struct cl_group *g);
 
 /* ---- client_wire.c ------------------------------------------------------------------------- */
 
 void hth_cl_send(struct cl_group *g);
-/* The group's verdict: every pair of it gets its own. May finish the batch. */
+/* Settles the group with `err`: gives each of its pairs a verdict. May finish the batch. */
 void hth_cl_settle(struct cl_group *g, enum hth_err err);
-/* Settles what is open with `err`. May finish the batch. */
+/* Settles all open groups with `err`. May finish the batch. */
 void hth_cl_cut(struct hth_expert_batch *b, enum hth_err err);
 
 /* ---- client.c ------------------------------------------------------------------------------ */
 
 void hth_cl_finish(struct hth_expert_batch *b);
-/* Frees a batch whose last job ended after it was given up. */
+/* Frees a dead batch when its last job has ended. */
 void hth_cl_release(struct hth_expert_batch *b);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_judge.c: the answers, spread out, and whether their numbers may be used (client.h has the
- * equations). A job looks at them; the loop then tells what was found of whom.
+ * client_judge.c: unpacks the answers and judges their numbers (client.h has the equations). A job
+ * reads the rows; the loop then reports each host's and each part's verdict.
  */
 #include "core/order.h"
 #include "experts/client_int.h"
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* So many gains, evenly apart, tell what is usual in a batch. */
+/* Gains sampled of a batch, evenly apart, for its usual gain. */
 #define SAMPLE_MAX 256
 #define F16_MAX    65504.0f
 
@@ -21,8 +21,8 @@ static const float *rows_of(const struct hth_tensor *t, size_t first)
     return (const float *)(const void *)(t->blob->data + t->offset) + first;
 }
 
-/* The squares that pair i's answer is held against; n numbers. Those of x are summed once for all
- * pairs of a unit: `units` holds them, or 0. */
+/* The sum of squares that pair i's answer is compared with; n numbers. A unit's sum of x is the
+ * same for all its pairs: `units` caches it, or holds 0. */
 static double asked(const struct hth_expert_batch *b, uint32_t i, size_t n, double *units)
 {
     if (b->backward)
@@ -33,14 +33,14 @@ static double asked(const struct hth_expert_batch *b, uint32_t i, size_t n, doub
     return *sum;
 }
 
-/* sqrt of the ratio; of nothing to nothing 0. */
+/* The root of the ratio; 0 where `out` is 0. */
 static double gain_of(double out, double in)
 {
     return out > 0 ? sqrt(out / in) : 0;
 }
 
-/* The lower quartile: who has less than three quarters of the pairs can't raise it beyond what
- * others have. */
+/* The lower quartile. A host with less than three quarters of the pairs can't raise it above the
+ * others' gains. */
 static double usual(const float *gains, uint32_t count)
 {
     double sample[SAMPLE_MAX];
@@ -54,8 +54,8 @@ static double usual(const float *gains, uint32_t count)
     return hth_kth(sample, n, (n - 1) / 4);
 }
 
-/* Whether our own rows were such that a host may refuse them: as they were sent, what fp16 does not
- * hold was infinite. */
+/* True if a host may refuse the pair's rows as this client sent them. On the wire fp16 makes
+ * numbers beyond its range infinite. */
 static bool are_ours_bad(const struct hth_expert_batch *b, uint32_t i, size_t n)
 {
     float most = b->wire == HTH_F16 ? F16_MAX : HTH_EXPERT_NUMBER_MAX;
@@ -64,7 +64,8 @@ static bool are_ours_bad(const struct hth_expert_batch *b, uint32_t i, size_t n)
            (b->backward && !hth_rows_below(rows_of(&b->dy, i * n), n, most));
 }
 
-/* The answer's rows to `to`; its gain, or -1 if it is not finite or beyond all bounds. */
+/* Writes the answer's rows to `to`. Returns their gain, or -1 if they are not finite or beyond
+ * HTH_EXPERT_NUMBER_MAX. */
 static float take(struct hth_expert_batch *b, uint32_t i, size_t n, double *units, float *to)
 {
     const double most = (double)HTH_EXPERT_NUMBER_MAX * (double)HTH_EXPERT_NUMBER_MAX;
@@ -90,7 +91,7 @@ static float take(struct hth_expert_batch *b, uint32_t i, size_t n, double *unit
 
 /* ---- a job --------------------------------------------------------------------------------- */
 
-/* Gains of pairs, or -1 where there is none. */
+/* Writes all rows, and the gain of each pair or -1. Returns how many answers it refused. */
 static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, uint8_t *ok,
                          float *gains)
 {
@@ -108,7 +109,7 @@ static uint32_t take_all(struct hth_expert_batch *b, float *out, size_t stride, 
             refused += gains[i] < 0;
         } else if ((*status == HTH_E_NOT_FINITE || *status == HTH_E_RANGE) &&
                    are_ours_bad(b, i, n)) {
-            *status = HTH_E_CANCELED; /* says nothing of the host */
+            *status = HTH_E_CANCELED; /* our rows were bad: no verdict on the host */
         }
         ok[i] = gains[i] >= 0;
         if (!ok[i])
@@ -160,9 +161,9 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
     for (uint32_t i = 0; i < g->parts; i++) {
         enum hth_err status = g->status[i];
 
-        if (status == HTH_E_CANCELED) /* says nothing */
+        if (status == HTH_E_CANCELED) /* no verdict on the host */
             continue;
-        /* A host's own rule for gradients is nothing that it has done wrong. */
+        /* E_NORM is the host's rule for gradients and no fault of the host. */
         if (status != HTH_OK && !(status == HTH_E_NORM && b->backward)) {
             bad++;
             worst = status;
@@ -174,8 +175,8 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
         on_host(arg, &g->to.peer, 2 * bad > g->parts ? worst : HTH_OK, g->rtt_us);
 }
 
-/* It was not asked again, or never said anything else. The breakers of hosts take some words of a
- * refusal for trouble of this machine; so none is told but BUSY. */
+/* The host refused the request to the end. on_part gets E_BUSY whatever the refusal said, because
+ * breakers take some other errors as faults of this machine. */
 static void tell_refused(const struct cl_group *g, hth_expert_part_fn *on_part, void *arg)
 {
     const struct hth_expert_batch *b = g->batch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_pack.c: who gets which rows, and gathering them into requests.
+ * client_pack.c: deals pairs to hosts and gathers their rows into requests.
  */
 #include "experts/client_int.h"
 
@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What pairs are sorted by; total, since a pair's number appears once. */
+/* The sort key of pairs. The order is total, since a pair's number appears once. */
 struct deal {
     uint32_t host, target, unit, pair;
 };
 
-/* The worker looks at the groups only through its own list: the batch's may move meanwhile. */
+/* A job that gathers groups. The worker reads its own list of them: the batch's list may be
+ * reallocated meanwhile. */
 struct pack {
     struct hth_job job;
     struct hth_expert_batch *batch;
@@ -77,10 +78,11 @@ void hth_cl_group_free(struct cl_group *g)
     hth_free(g);
 }
 
-/* How many pairs from `deals` one request takes: one host, within the limits of a request. */
+/* The number of pairs from `deals` on that one request takes: those of one host, within the limits
+ * of a request. */
 static uint32_t group_len(const struct hth_expert_batch *b, const struct deal *deals, uint32_t left)
 {
-    /* As floats, whatever they travel as: what a host computes at a time is bounded so. */
+    /* Counted as floats in any wire type: the host computes in floats and limits their number. */
     size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
     size_t bytes_max = HTH_EXPERT_CALL_BYTES_MAX / (b->backward ? 2 : 1);
     uint32_t parts = 1, n = 1;
@@ -178,8 +180,8 @@ static uint32_t unit_of(const struct cl_group *g, uint32_t i, bool dy)
     return dy ? g->pairs[i] : g->batch->pairs[g->pairs[i]].unit;
 }
 
-/* Whether the group's rows already lie one after the other in the caller's tensor, on an offset
- * that the wire can carry; then they are sent from there. */
+/* True if the group's rows lie one after the other in the caller's tensor, at an offset that the
+ * wire can carry. They are sent from there. */
 static bool is_direct(const struct cl_group *g, const struct hth_tensor *t, bool dy)
 {
     const struct hth_expert_batch *b = g->batch;
@@ -257,7 +259,7 @@ static void pack_done(struct hth_job *job, enum hth_err err)
         hth_cl_release(b);
 }
 
-/* Takes the groups first.. that have something to gather; NULL when none has. */
+/* A pack of those groups from `first` on that have rows to gather; NULL if there are none. */
 static struct pack *pack_new(struct hth_expert_batch *b, uint32_t first)
 {
     struct pack *p = hth_new(struct pack);

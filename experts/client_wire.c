@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_wire.c: one group's way to its verdict: send, perhaps wait and send again, perhaps go to
- * the replicas, and then tell each of its pairs.
+ * client_wire.c: brings a group to its verdict: sends it, retries or turns to the replicas, and
+ * gives each of its pairs a verdict.
  *
- * BUSY            again when the host said, while time allows; forwards with a replica go there
- * lost, timed out once more: a backward to the same host with the same key, a forward to the
- * replica, or to the same host when there is none anything else   the verdict
+ *   BUSY              a forward goes to the replicas; else retry after the time in the refusal
+ *   lost, timed out   a forward goes to the replicas; else one retry on the same host, a backward
+ *                     with the same idempotency key
+ *   other             the verdict
+ *
+ * All retries end at the batch's deadline.
  */
 #include "experts/client_int.h"
 
 #include <string.h>
 
 #define RETRY_MIN_US (1 * HTH_US_PER_MS)
-/* With less time left another try is a waste. */
+/* With less time left a retry can't succeed. */
 #define RETRY_WORTH_US (1 * HTH_US_PER_MS)
 
 static void tell_host(const struct cl_group *g, enum hth_err err, int64_t rtt_us)
@@ -68,7 +71,7 @@ void hth_cl_cut(struct hth_expert_batch *b, enum hth_err err)
         struct cl_group *g = b->groups[i];
         if (g->settled)
             continue;
-        open--; /* the last one may free the batch: look at nothing after it */
+        open--; /* the last settle may free the batch: no access after it */
         if (g->call != NULL)
             hth_rpc_cancel(g->call);
         if (g->call != NULL || g->retry_timer != NULL)
@@ -77,7 +80,7 @@ void hth_cl_cut(struct hth_expert_batch *b, enum hth_err err)
     }
 }
 
-/* The pairs form new groups on their replicas. False when one of them has none. */
+/* Deals the pairs to new groups on their replicas. False when one of them has none. */
 static bool go_to_replicas(struct cl_group *g)
 {
     struct hth_expert_batch *b = g->batch;
@@ -91,7 +94,7 @@ static bool go_to_replicas(struct cl_group *g)
             return false;
     if (hth_cl_deal(b, g->pairs, g->pairs_count, true) != HTH_OK)
         return false;
-    g->settled = true; /* its pairs are counted with the new groups */
+    g->settled = true; /* the new groups settle its pairs */
     b->groups_open--;
     b->info.hosts_failed++;
     b->info.retries++;
@@ -122,8 +125,7 @@ static bool is_lost(enum hth_err err)
            err == HTH_E_UNREACHABLE || err == HTH_E_DRAINING;
 }
 
-/* After a lost connection the endpoint waits before it dials again; calls until then fail at
- * once. */
+/* The rest of the endpoint's back-off after a lost connection; calls until then fail at once. */
 static int64_t backoff_us(const struct cl_group *g)
 {
     struct hth_rpc_peer_info info;
@@ -133,7 +135,7 @@ static int64_t backoff_us(const struct cl_group *g)
     return info.retry_in_us;
 }
 
-/* Whether the group gets another chance, and arranges it. */
+/* Arranges a retry for the group; false if there is none. */
 static bool try_again(struct cl_group *g, const struct hth_rpc_result *r)
 {
     struct hth_expert_batch *b = g->batch;
@@ -163,7 +165,7 @@ static bool try_again(struct cl_group *g, const struct hth_rpc_result *r)
     return true;
 }
 
-/* A reply that is not what was asked for is the host's fault: E_PROTOCOL. */
+/* Takes the reply. A reply that does not fit the request is the host's fault: E_PROTOCOL. */
 static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *r)
 {
     struct hth_expert_batch *b = g->batch;
@@ -172,7 +174,7 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
     if (hth_expert_msg_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
         return HTH_E_PROTOCOL;
     for (uint32_t i = 0; i < g->parts; i++) {
-        /* Not a part's to say, and they would excuse the host. */
+        /* No part may have these statuses, and judging would excuse the host for them. */
         if (g->status[i] == HTH_E_CANCELED || g->status[i] == HTH_E_BUSY)
             g->status[i] = HTH_E_PROTOCOL;
         any = any || g->status[i] == HTH_OK;
@@ -197,7 +199,7 @@ static void on_result(void *arg, const struct hth_rpc_result *r)
     if (err == HTH_OK)
         err = read_reply(g, r);
     g->answered = err == HTH_OK;
-    g->refused = r->remote && !is_lost(err); /* in whatever words */
+    g->refused = r->remote && !is_lost(err);
     g->rtt_us = r->rtt_us;
     tell_host(g, err, r->rtt_us);
     if (err != HTH_OK && r->err != HTH_OK && try_again(g, r))

@@ -2,8 +2,9 @@
 /*
  * kind_ffn.c: the feed-forward expert, y = LayerNorm(x + W2 gelu(W1 x + b1) + b2).
  *
- * A thin coat over kernels/blocks.h. The backward pass runs the forward again (a host keeps nothing
- * between a trainer's two calls), with what it saves taken from the context's scratch.
+ * A thin layer over kernels/blocks.h. The backward pass runs the forward again, because a host
+ * keeps no activations between a trainer's two calls. What that forward saves lies in the context's
+ * scratch.
  */
 #include "experts/kind_int.h"
 
@@ -64,7 +65,7 @@ static enum hth_err ffn_forward(const struct hth_module *module, struct hth_exec
     return hth_ffn_forward(ex, &module->ffn, x, y, NULL);
 }
 
-/* y of the recomputed forward is not wanted: it goes where dx comes later. */
+/* The y of the recomputed forward is not needed: it goes into the room of dx. */
 static enum hth_err ffn_backward(struct hth_module *module, struct hth_exec *ex, struct hth_view x,
                                  struct hth_view dy, struct hth_view dx)
 {
@@ -109,7 +110,8 @@ out:
     return err;
 }
 
-/* Two products forward; backward runs them again and adds two each for dx and for the weights. */
+/* A forward has two products. A backward repeats them and adds two for dx and two for the
+ * weights. */
 static double ffn_flops(const struct hth_expert_shape *shape, bool backward)
 {
     double forward = 4.0 * shape->d * shape->inner;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kind_nop.c: an expert that does nothing, to measure everything around it.
+ * kind_nop.c: an expert that returns its input, for measuring everything around it.
  *
- * The server answers with the very bytes that came when all parts of a request are of this kind;
- * the functions here serve the mixed case and the trainer's local experts.
+ * When all parts of a request are of this kind, the server replies with the request's own bytes.
+ * The functions here serve mixed requests and the trainer's local experts.
  */
 #include "experts/kind_int.h"
 
@@ -51,7 +51,7 @@ static enum hth_err nop_forward(const struct hth_module *module, struct hth_exec
 {
     if (x.cols != module->d || y.cols != module->d || x.rows != y.rows)
         return HTH_E_BAD_SHAPE;
-    return hth_cast(ex, x, y); /* of equal types: a copy, in whatever memory */
+    return hth_cast(ex, x, y); /* equal types: a copy, in any memory */
 }
 
 static enum hth_err nop_backward(struct hth_module *module, struct hth_exec *ex, struct hth_view x,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kind_transformer.c: a causal transformer block as an expert. A unit of work is a whole sequence
- * of block_rows rows, so that an expert needs nothing from other requests.
+ * of block_rows rows: attention needs the whole sequence, and then nothing from other requests.
  */
 #include "experts/kind_int.h"
 
@@ -93,8 +93,8 @@ out:
     return err;
 }
 
-/* Per row: 8 d^2 for the projections, 4 d inner for the FFN, and scores with values over on average
- * half of the positions. */
+/* Per row: 8 d^2 for the projections, 4 d inner for the FFN, and scores and values over half of the
+ * positions on average. */
 static double tr_flops(const struct hth_expert_shape *s, bool backward)
 {
     double d = s->d;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.c: between expert.proto's bytes and checked structs. */
+/* message.c: converts between the bytes of expert.proto and checked structs. */
 #include "experts/message.h"
 
 #include "core/bytes.h"
@@ -159,7 +159,7 @@ void hth_info_request_pack(uint32_t first, uint8_t out[8], size_t *len)
 {
     Hth__Expert__InfoRequest m = HTH__EXPERT__INFO_REQUEST__INIT;
 
-    m.first = first; /* at most a tag and five bytes */
+    m.first = first; /* a tag and at most five bytes */
     *len = hth__expert__info_request__pack(&m, out);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message.h: the methods' own messages (expert.proto) as plain structs, checked.
+ * message.h: the messages of expert.proto as plain structs, checked.
  *
- * What a peer sent is unpacked by protobuf-c and then checked here once, so that server and client
- * see only counts that agree and numbers within limits.h. Private to experts/, its tests and its
- * fuzzer.
+ * protobuf-c unpacks a peer's bytes and this file checks them once, so that server and client see
+ * only counts that agree and numbers within limits.h. Private to experts/, its tests, its fuzzer
+ * and the simulated attackers of scenarios/malice.c.
  */
 #ifndef HTH_EXPERTS_MESSAGE_H
 #define HTH_EXPERTS_MESSAGE_H
@@ -27,7 +27,7 @@ struct hth_expert_msg {
     const uint32_t *rows;  /* parts; each at least 1 */
     uint32_t rows_total;
     uint32_t rows_in_microbatch;
-    void *message; /* what the pointers point into */
+    void *message; /* owns what the pointers refer to */
 };
 
 /* Errors: E_MALFORMED (not the message, counts that disagree, bad name), E_RANGE (a coordinate, no

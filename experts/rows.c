@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c: loops over rows, written so that the compiler vectorises them; see rows.h. */
+/* rows.c: loops over rows that the compiler vectorises; see rows.h. */
 #include "experts/rows.h"
 
 #include "core/blob.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A clone per instruction set, chosen when the program starts; all give the same bits. A function
+/* One clone per instruction set, chosen when the program starts; all give the same bits. A function
  * with clones needs a name that is unique in the program: clang gives its resolver external
  * linkage. */
 #ifdef HTH_EXPERTS_CLONES
@@ -67,8 +67,7 @@ static uint16_t to_bf16(float f)
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-/* Half precision by scaling: multiplying by 2^112 moves the exponents, subnormals come out
- * right. */
+/* Converts by scaling: a multiplication by 2^112 moves the exponent and is right for subnormals. */
 static float from_f16(uint16_t h)
 {
     uint32_t u = (uint32_t)(h & 0x7fff) << 13;
@@ -78,11 +77,11 @@ static float from_f16(uint16_t h)
     return float_of(mag | (uint32_t)(h & 0x8000) << 16);
 }
 
-/* Every case is computed and one selected, so that the loop has no branches. */
+/* Computes every case and selects one, so that the loop has no branches. */
 static uint16_t to_f16(float f)
 {
     uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
-    /* Subnormal or zero: adding 0.5 lets the FPU round at the right bit. */
+    /* Subnormal or zero: the addition of 0.5 rounds at the right bit. */
     uint32_t small = bits_of(float_of(mag) + 0.5f) - 0x3f000000;
     uint32_t normal = (mag + 0xfff + (mag >> 13 & 1) - 0x38000000) >> 13;
     uint32_t half = mag < 0x38800000 ? small : normal;
@@ -120,7 +119,7 @@ ROWS_CLONES static void rows_narrow(const float *src, enum hth_dtype dtype, size
             half[i] = to_f16(src[i]);
 }
 
-/* All of a row is NaN, in a code that decoders refuse: its first scale is. */
+/* Makes all of a row NaN: its first scale is a code that decoders refuse. */
 static void int8_spoil(uint8_t *row, size_t d)
 {
     const uint16_t nan = 0x7fc0;
@@ -168,7 +167,7 @@ ROWS_CLONES bool hth_rows_finite(const float *src, size_t count)
 {
     uint32_t bad = 0;
 
-    /* An exponent of all ones overflows into the sign bit when one more is added to it. */
+    /* One more overflows an exponent of all ones into the sign bit. */
     for (size_t i = 0; i < count; i++)
         bad |= (bits_of(src[i]) & 0x7fffffff) + 0x00800000;
     return (bad & 0x80000000) == 0;
@@ -178,13 +177,13 @@ bool hth_rows_below(const float *src, size_t count, float limit)
 {
     uint32_t most = bits_of(limit), bad = 0;
 
-    /* Without their signs floats order as their bits do. */
+    /* Without their signs floats have the order of their bits. */
     for (size_t i = 0; i < count; i++)
         bad |= most - (bits_of(src[i]) & 0x7fffffff);
     return (bad & 0x80000000) == 0;
 }
 
-/* The square of a float is exact in a double: however a clone multiplies and adds, the same
+/* The square of a float is exact in a double, so fused and separate operations give the same
  * bits. */
 ROWS_CLONES double hth_rows_sumsq(const float *src, size_t count)
 {

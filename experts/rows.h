@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rows.h: moving rows between the wire's types and the kernels' floats, and looking whether they
- * are finite. Pure loops that jobs of server and client share; besides experts/ only the benchmark
- * of the wire's types calls them.
+ * rows.h: converts rows between the wire's types and the kernels' floats, and checks that they are
+ * finite. Pure loops that jobs of server and client share; outside experts/ only the benchmark of
+ * the wire's types calls them.
  *
  *   type   a row of d numbers                                   worst error
  *   F32    4 d bytes                                            none
@@ -10,10 +10,11 @@
  *   F16    2 d                                                  2^-11 of it, 3e-8; at most 65504
  *   I8     d codes, then a bf16 scale for each block of 64      1/252 of its largest; below 2^127
  *
- * I8 is the int8 of kernels/quant.h, a row for itself: rows of one tensor are cut, gathered and
- * answered one by one. Its tensor is [rows, bytes of a row]. A row that is not finite stays so in
- * every type; in I8 all of it becomes NaN, since a block has one scale. So does a row whose scales
- * no encoder writes: receivers look whether rows are finite, and need to look at nothing else.
+ * I8 is the int8 of kernels/quant.h with each row encoded alone, because rows of one tensor are
+ * cut, gathered and answered one by one. Its tensor is [rows, bytes of a row]. A row that is not
+ * finite stays so in every type; in I8 all of it becomes NaN, since a block has one scale. A row
+ * with scales that no encoder writes becomes NaN, too: receivers check that rows are finite and
+ * need no other check.
  */
 #ifndef HTH_EXPERTS_ROWS_H
 #define HTH_EXPERTS_ROWS_H
@@ -21,22 +22,22 @@
 #include "core/base.h"
 #include "core/tensor.h"
 
-/* Whether rows may travel as this type: F32, BF16, F16, I8. */
+/* True for the types of rows on the wire: F32, BF16, F16, I8. */
 bool hth_rows_dtype_ok(enum hth_dtype dtype);
-/* Of one row of d numbers. */
+/* Bytes of one row of d numbers. */
 size_t hth_rows_bytes(enum hth_dtype dtype, size_t d);
-/* Shape of so many rows; the blob is the caller's to add. */
+/* Type and shape of that many rows; the caller adds the blob. */
 struct hth_tensor hth_rows_tensor(enum hth_dtype dtype, uint32_t rows, uint32_t d);
-/* Numbers in each row of a tensor; 0: no row is so long. */
+/* Numbers in each row of a tensor; 0: no number of them gives its size. */
 uint64_t hth_rows_width(const struct hth_tensor *t);
 /* rows x d numbers to floats; exact. */
 void hth_rows_to_f32(const void *src, enum hth_dtype dtype, size_t rows, size_t d, float *dst);
-/* rows x d floats to rows as they travel. Halves: nearest, ties to even; too large becomes
- * infinite. */
+/* rows x d floats to rows of a wire type. BF16 and F16 round to nearest, ties to even; a number
+ * that is too large becomes infinite. */
 void hth_rows_from_f32(const float *src, enum hth_dtype dtype, size_t rows, size_t d, void *dst);
-/* No NaN, no infinity. */
+/* True without NaN and infinity. */
 bool hth_rows_finite(const float *src, size_t count);
-/* Every magnitude at most `limit`, which is positive; NaN is not. */
+/* True if every magnitude is at most `limit`, which is positive; false for NaN. */
 bool hth_rows_below(const float *src, size_t count, float limit);
 /* Sum of squares in double, in a fixed order. */
 double hth_rows_sumsq(const float *src, size_t count);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.c: the reader. Hostile bytes end in a named error; see safetensors.h for the picture.
+ * safetensors.c: the reader. Hostile bytes give a named error; see safetensors.h for the picture.
  *
- * jansson parses the header (its depth is bounded by itself, its memory by the header's length
- * limit); everything that decides about offsets is checked here, with arithmetic that can't wrap.
+ * jansson parses the header: it bounds the depth, and the limit of the header's length bounds its
+ * memory. This file checks everything that decides about offsets, with arithmetic that can't wrap.
  */
 #include "experts/safetensors.h"
 
@@ -28,7 +28,7 @@ struct hth_st_reader {
     bool has_digest;
 };
 
-/* While parsing, entry->data is not set yet: offsets are kept beside. */
+/* A tensor during parsing: entry->data is not set yet, the offsets are here. */
 struct st_slot {
     struct hth_st_entry entry;
     uint64_t begin, end;
@@ -120,7 +120,7 @@ static enum hth_err parse_entry(const char *name, const json_t *value, uint64_t 
     return HTH_OK;
 }
 
-/* A total order: empty tensors share offsets with their neighbours, so the name decides last. */
+/* A total order: empty tensors share their offset with a neighbour, and then the name decides. */
 static int slot_cmp(const void *pa, const void *pb)
 {
     const struct st_slot *a = pa, *b = pb;
@@ -187,7 +187,8 @@ out:
     return err;
 }
 
-/* The digest must be the last thing in the header, or it would not cover what follows it. */
+/* Checks the digest. It must be the last thing in the header, or it would not cover the bytes
+ * behind it. */
 static enum hth_err check_digest(struct hth_st_reader *r, const uint8_t *header, size_t len)
 {
     static const char key[] = HTH_ST_DIGEST_KEY;
@@ -213,7 +214,7 @@ static enum hth_err check_digest(struct hth_st_reader *r, const uint8_t *header,
     return HTH_OK;
 }
 
-/* jansson says what is wrong in words and codes; only two matter to us. */
+/* The two errors of jansson that have a code of their own; all others are E_MALFORMED. */
 static enum hth_err json_error(const json_error_t *e)
 {
     if (json_error_code(e) == json_error_duplicate_key)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.h: named tensors in one file, in the format that Python people already read.
+ * safetensors.h: named tensors in one file, in a format that Python programs read.
  *
  *   +--------+----------------------------+---------------------------------------------+
  *   | u64 LE | JSON header, blank padded  | tensor bytes, in header order, without gaps |
@@ -8,14 +8,13 @@
  *   +--------+----------------------------+---------------------------------------------+
  *
  * The header maps names to {"dtype", "shape", "data_offsets"}; "__metadata__" maps text to text.
- * Our writer puts that entry last and in it, last, "hearth_digest": a 64-bit hash of all bytes
- * before it and of the data, so that a flipped bit is found and not trained on. Files of other
- * programs have no digest and are accepted without.
+ * Our writer puts that entry last and in it, last, "hearth_digest": a 64-bit hash of all header
+ * bytes in front of it and of the data, so that the reader finds a flipped bit. Files of other
+ * programs have no digest, and the reader accepts them.
  *
- * The reader treats its bytes as hostile: every size is checked before it is used, memory stays
- * within a small multiple of the header's length, names may not repeat, offsets may neither overlap
- * nor leave gaps nor leave bytes over. The writer is deterministic: the same calls give the same
- * bytes.
+ * The reader treats its bytes as hostile: it checks every size before use, its memory stays within
+ * a small multiple of the header's length, names may not repeat, offsets may neither overlap nor
+ * leave gaps nor leave bytes over. The writer is deterministic: the same calls give the same bytes.
  *
  * Pure functions over memory, no files and no environment: any thread, so also from jobs. Reader
  * and writer borrow the bytes and names that they are given.
@@ -36,14 +35,14 @@ struct hth_st_entry {
     enum hth_dtype dtype;
     uint32_t ndim; /* 0: a scalar */
     uint64_t dim[HTH_TENSOR_DIMS_MAX];
-    const void *data; /* in the bytes given to hth_st_open; aligned as the file has it */
+    const void *data; /* in the bytes given to hth_st_open, with the file's alignment */
     uint64_t bytes;
 };
 
-/* `data` must stay until hth_st_close. Errors: E_TRUNCATED (shorter than it says), E_TOO_LARGE
- * (header, number of tensors or of dims beyond limits.h), E_MALFORMED (not the format), E_DUPLICATE
- * (a name twice), E_BAD_SHAPE (shape, type and bytes disagree, gaps, overlaps), E_CORRUPT (digest),
- * E_UNSUPPORTED (a dtype we have no name for), E_NO_MEMORY. */
+/* `data` must stay until hth_st_close. Errors: E_TRUNCATED (shorter than the header says),
+ * E_TOO_LARGE (header, number of tensors or of dims beyond limits.h), E_MALFORMED (not the format),
+ * E_DUPLICATE (a name twice), E_BAD_SHAPE (shape, type and bytes disagree, gaps, overlaps),
+ * E_CORRUPT (digest), E_UNSUPPORTED (a dtype that core/tensor.h lacks), E_NO_MEMORY. */
 enum hth_err hth_st_open(const void *data, size_t len, struct hth_st_reader **out) HTH_MUST;
 /* NULL is fine. */
 void hth_st_close(struct hth_st_reader *reader);
@@ -60,7 +59,7 @@ enum hth_err hth_st_meta_u64(const struct hth_st_reader *reader, const char *key
 /* Copies exactly `count` elements of that type. Errors: E_NOT_FOUND, E_BAD_SHAPE. */
 enum hth_err hth_st_copy(const struct hth_st_reader *reader, const char *name, enum hth_dtype dtype,
                          uint64_t count, void *out) HTH_MUST;
-/* Whether the file carries our digest (which was then found right). */
+/* True if the file has our digest; hth_st_open has then verified it. */
 bool hth_st_has_digest(const struct hth_st_reader *reader);
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -69,9 +68,9 @@ struct hth_st_writer;
 
 struct hth_st_writer *hth_st_writer_new(void);
 void hth_st_writer_free(struct hth_st_writer *writer);
-/* Remembers the first error for hth_st_writer_finish; so the calls need no checks in between. Names
- * and keys are 1..HTH_ST_NAME_MAX of A-Z a-z 0-9 . _ - /, texts printable ASCII. `data` is borrowed
- * until finish. */
+/* Keep the first error for hth_st_writer_finish, so that callers check only there. Names and keys
+ * are 1..HTH_ST_NAME_MAX of A-Z a-z 0-9 . _ - /, texts printable ASCII. `data` is borrowed until
+ * finish. */
 void hth_st_add_meta(struct hth_st_writer *writer, const char *key, const char *text);
 void hth_st_add_meta_u64(struct hth_st_writer *writer, const char *key, uint64_t value);
 void hth_st_add(struct hth_st_writer *writer, const char *name, enum hth_dtype dtype, uint32_t ndim,

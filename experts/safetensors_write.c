@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_write.c: the writer. The JSON is written by hand, so that the same calls give the
- * same bytes whatever the version of a JSON library; names and texts are restricted so that nothing
- * but quote and backslash needs an escape.
+ * safetensors_write.c: the writer. It writes the JSON itself, so that the same calls give the same
+ * bytes with any version of a JSON library. Names and texts are restricted so that only quote and
+ * backslash need an escape.
  */
 #include "experts/safetensors.h"
 
@@ -31,11 +31,11 @@ struct item {
 struct hth_st_writer {
     struct item *items;
     size_t count, capacity;
-    struct hth_map *names; /* of tensors and, behind a blank, of metadata */
-    enum hth_err err;      /* the first */
+    struct hth_map *names; /* of tensors; those of metadata begin with a blank */
+    enum hth_err err;      /* the first error */
 };
 
-/* The header as it grows. */
+/* The header under construction. */
 struct st_text {
     char *data;
     size_t len, capacity;
@@ -182,7 +182,7 @@ static void put_quoted(struct st_text *t, const char *s)
     put(t, "\"");
 }
 
-/* Everything up to the digest's key. *data_bytes: what the tensors take. */
+/* Writes the header up to the digest's key. *data_bytes: size of all tensors. */
 static enum hth_err write_header(const struct hth_st_writer *w, struct st_text *t,
                                  uint64_t *data_bytes)
 {
@@ -229,7 +229,8 @@ enum hth_err hth_st_writer_finish(struct hth_st_writer *writer, struct hth_blob 
         return err;
     HTH_GOTO(out, write_header(writer, &t, &data_bytes));
     covered = t.len;
-    /* The length field is in front: the data starts at a multiple of 64 when 8 + header is one. */
+    /* 8 bytes of length precede the header: the data starts at a multiple of 64 when 8 + header is
+     * one. */
     header_len = (8 + covered + sizeof(key) - 1 + 16 + 3 + 63) / 64 * 64 - 8;
     err = HTH_E_TOO_LARGE;
     if (header_len > HTH_ST_HEADER_BYTES_MAX)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server.c: life of the server, its experts and its figures; server_int.h has the picture. */
+/* server.c: life of the server and its experts, and its counters; server_int.h has the picture. */
 #include "experts/server_int.h"
 
 #include <string.h>
@@ -67,8 +67,8 @@ static void add_metrics(struct hth_server *s)
     s->m_busy = hth_counter(m, "hearth_expert_busy_total", "Requests refused as busy");
     s->m_queue =
         hth_histogram(m, "hearth_expert_queue_seconds", "Wait of a part before its batch", 1e-6);
-    s->m_replays = hth_counter(m, "hearth_expert_replays_total",
-                               "Repeated backwards that had their first answer again");
+    s->m_replays =
+        hth_counter(m, "hearth_expert_replays_total", "Repeated backwards answered from the cache");
     s->m_not_finite =
         hth_counter(m, "hearth_expert_parts_not_finite_total", "Parts refused: rows not finite");
     s->m_norm =
@@ -80,8 +80,9 @@ static void add_metrics(struct hth_server *s)
         hth_counter(m, "hearth_expert_checkpoints_failed_total", "Checkpoints not written");
 }
 
-/* Answers that are kept draw on the process's budget, from which requests have to be taken in and
- * answered, too: with all of it kept a host would be BUSY until they are too old. */
+/* The bytes for kept answers. They draw on the budget of the process, which receiving and answering
+ * requests needs, too. With all of it in answers, the host would refuse requests as BUSY until the
+ * answers age out. */
 static int64_t answers_max(const struct hth_server_opts *opts, struct hth_rpc *rpc)
 {
     const struct hth_budget *budget = hth_rpc_budget(rpc);
@@ -182,7 +183,7 @@ static void init_pools(struct srv_expert *e)
     }
 }
 
-/* The one that computes with that back end; NULL when there are too many. */
+/* Finds or adds the device of that back end; NULL when there are too many. */
 static struct srv_device *device_of(struct hth_server *s, const struct hth_backend *backend)
 {
     for (uint32_t i = 0; i < s->devices; i++) {

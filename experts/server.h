@@ -2,36 +2,37 @@
 /*
  * server.h: hosts experts: takes requests from an rpc endpoint, batches them, runs them as jobs.
  *
- *   request --admit--> parts, one per expert --> pools: (expert, forward | backward), by turns
+ *   request --admit--> parts, one per expert --> pools: (expert, forward | backward), by start tag
  *                                                  |  a compute worker is free
  *   reply <-- all parts done <-- scatter <-- job: gather rows, kernels, finite checks
  *
  * A request names many experts of one layer and carries their rows in one tensor. Each part joins
- * its expert's pool; whenever a worker of its device is free (the CPU's are the compute lane, a
- * card has a lane of its own, so that one that does not answer holds up no other), the pool whose
- * turn it is gives a batch of up to batch_rows_max rows, and pools with few rows are bundled into
- * the same job until it holds enough work to be worth one. The reply goes when the last part is
- * done; each expert has its own status in it. Rows are read from the request's bytes and written
- * into the reply's: with one part in a batch nothing is copied.
+ * its expert's pool. When a worker of its device is free, the first pool in order gives a batch of
+ * up to batch_rows_max rows, and pools with few rows are bundled into the same job until it holds
+ * enough work. The CPU's workers are the compute lane; each card has a lane of its own, so that a
+ * card that does not answer blocks no other. The server replies when the last part is done; the
+ * reply has a status for each part. Kernels read rows from the request's bytes and write into the
+ * reply's: a batch of one part copies nothing.
  *
- * Order for one expert: forwards run side by side; one backward at a time,
- * on all workers that are idle; and a step that is due runs before any batch that
- * has not started, so who saw its backward answered meets the stepped weights.
+ * Order for one expert: forwards run side by side; backwards run one at a time, on all idle
+ * workers. A due step runs before any batch that has not started, so a peer whose backward was
+ * answered gets the stepped weights.
  *
- * Turns: peers share the host equally, in work; with one peer they are the order of arrival. A few
- * that flood it delay another's request by little more than its own work (server_fair.c).
+ * Order of peers: they share the host equally, in work; a single peer's parts are computed in order
+ * of arrival. Peers that flood the host delay another's request by little more than its own work
+ * (server_fair.c).
  *
- * Refusals: BUSY with a time to come back, when the bytes held or the estimated wait (from measured
- * us per row) exceed the limits or the request's own deadline; DRAINING; BAD_SHAPE and MALFORMED
- * for the whole request; NO_SUCH_EXPERT, NOT_FINITE, NORM for a part. What the caller canceled, or
- * what expired in the queue, is dropped without being computed.
+ * Refusals: BUSY with a time for the retry, when the bytes held or the estimated wait (from
+ * measured us per row) exceed the limits or the request's own deadline; DRAINING; BAD_SHAPE and
+ * MALFORMED for the whole request; NO_SUCH_EXPERT, NOT_FINITE, NORM for a part. Parts that were
+ * canceled or expired in the queue are dropped without being computed.
  *
- * A backward is applied at most once: its (peer, idempotency key) finds the first one's answer, or
- * waits for it while it runs. Answers are kept result_age_us long within result_bytes_max. A
- * backward without a key is refused.
+ * A backward is applied at most once: a repeat, found by (peer, idempotency key), gets the first
+ * one's answer, or waits while the first one runs. Answers are kept for result_age_us within
+ * result_bytes_max. A backward without a key is refused.
  *
  * Life: new -> add ... (each expert's weights are made or read by a job; requests for it wait) ->
- * drain (refuses, finishes what runs, steps what is pending, writes checkpoints) -> free. All
+ * drain (refuses requests, ends those it has, steps, writes checkpoints) -> free. All
  * functions are for the loop thread; the server owns its experts and serves methods 16..18 of the
  * endpoint. The endpoint must be freed after the server.
  */
@@ -50,30 +51,30 @@
 
 struct hth_server;
 
-/* An expert's weights are there (err HTH_OK), or could not be made or read, and then it is not
- * hosted: E_CORRUPT etc. The file is left as it is. `restored`: they came from a checkpoint. */
+/* An expert is ready (err HTH_OK), or its weights could not be drawn or read and it is not hosted
+ * (E_CORRUPT etc.; the file stays as it is). `restored`: the weights came from a checkpoint. */
 typedef void hth_server_expert_fn(void *arg, const struct hth_uid *uid, enum hth_err err,
                                   bool restored);
 
-/* Part `part` of the backward with this key (peer and idempotency key, `len` bytes) was computed:
- * for those who check that none is twice. */
+/* Part `part` of the backward with this key (peer and idempotency key, `len` bytes) was computed.
+ * Tests check with it that no part is applied twice. */
 typedef void hth_server_applied_fn(void *arg, const uint8_t *key, size_t len, uint32_t part);
 
 struct hth_server_opts {
     uint32_t batch_rows_max;   /* rows of one batch; a larger forward is cut, a backward is not */
     uint32_t request_rows_max; /* rows of one request */
-    int64_t batch_age_us;      /* a part may wait this long for company while workers are idle */
+    int64_t batch_age_us;      /* a pool waits this long for more rows while workers are idle */
     uint32_t batch_rows_min;   /* ... unless its pool has this many rows */
-    double job_flops_min;      /* pools are bundled until a job holds this much work, */
-    int64_t job_us_min;        /* and, once the speed is known, work for so long */
-    double split_flops;        /* batches above are split over the workers */
+    double job_flops_min;      /* pools are bundled until a job holds this much work */
+    int64_t job_us_min;        /* and, once the speed is measured, work for this time */
+    double split_flops;        /* larger batches are split over the workers */
     int64_t queue_bytes_max;   /* of requests and replies held */
     int64_t queue_us_max;      /* longest estimated wait that is admitted */
-    uint64_t step_rows;        /* an expert steps when this many rows are pending; 1: each batch */
-    int64_t step_age_us;       /* or when the oldest pending one is that old */
+    uint64_t step_rows;        /* pending rows that make a step due; 1: each batch */
+    int64_t step_age_us;       /* age of the oldest pending row that makes a step due */
     double grad_norm_max;      /* of M dy of each row, M as in store.h; 0: no limit */
     uint32_t microbatch_rows_max; /* the largest M that a backward may declare */
-    bool check_finite;            /* of what arrives */
+    bool check_finite;            /* of the rows that arrive */
     int64_t result_bytes_max;     /* kept answers of backwards; at most a quarter of rpc's budget */
     int64_t result_age_us;
     const char *checkpoint_dir;        /* NULL: no checkpoints */
@@ -96,22 +97,22 @@ struct hth_server_opts {
 /* Copies opts, the folder's name too. Errors: E_CONFIG. */
 enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_server_opts *opts, struct hth_server **out) HTH_MUST;
-/* Refuses what waits, abandons what runs (its jobs end by themselves), writes nothing. NULL is
- * fine. */
+/* Refuses waiting requests, abandons running ones (their jobs end by themselves), writes no
+ * checkpoint. NULL is fine. */
 void hth_server_free(struct hth_server *server);
 
-/* Hosts an expert: from its checkpoint if there is one, else new. Returns at once; on_expert tells.
- * Errors: E_DUPLICATE, E_CONFIG, E_BAD_SHAPE, E_TOO_LARGE, E_BUDGET (HTH_SERVER_EXPERTS_MAX),
- * E_QUEUE_FULL. */
+/* Hosts an expert, from its checkpoint if there is one. Returns at once; on_expert reports the
+ * result. Errors: E_DUPLICATE, E_CONFIG, E_BAD_SHAPE, E_TOO_LARGE, E_BUDGET
+ * (HTH_SERVER_EXPERTS_MAX), E_QUEUE_FULL. */
 enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_opts *opts) HTH_MUST;
-/* Experts whose weights are not there yet. */
+/* The number of experts whose weights are being drawn or read. */
 uint32_t hth_server_loading(const struct hth_server *server);
 
-/* Refuses new requests with E_DRAINING, finishes the others, steps what is pending, writes every
- * changed expert, then calls done once (not inside this call). */
+/* Refuses new requests with E_DRAINING, finishes the others, steps all pending gradients, writes
+ * every changed expert, then calls done once (not inside this call). */
 void hth_server_drain(struct hth_server *server, hth_fn *done, void *arg);
 
-/* Estimated wait of a request that comes now: for the host's record. */
+/* Estimated wait of a new request, for the host's record. */
 int64_t hth_server_queue_us(const struct hth_server *server);
 
 struct hth_server_stats {
@@ -129,13 +130,13 @@ struct hth_server_stats {
     double us_per_row;    /* of work, moving average */
     int64_t bytes_held;
     uint32_t experts, parts_waiting;
-    uint32_t experts_unsaved; /* of them: what was learnt last is in no checkpoint yet */
+    uint32_t experts_unsaved; /* experts that changed since their last checkpoint */
 };
 
 void hth_server_stats(const struct hth_server *server, struct hth_server_stats *out);
 
 struct hth_server_expert {
-    const struct hth_expert *expert; /* look only while nothing runs: tests, after a drain */
+    const struct hth_expert *expert; /* readable only while nothing runs: tests, after a drain */
     bool ready;
     uint64_t steps, rows_forward, rows_backward;
 };

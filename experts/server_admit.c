@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_admit.c: from an rpc request to parts in pools, and from finished parts to the answer.
+ * server_admit.c: turns an rpc request into parts in pools, and finished parts into the reply.
  */
 #include "experts/server_int.h"
 
@@ -63,7 +63,7 @@ static void count_status(struct hth_server *s, const struct srv_part *part)
     }
 }
 
-/* Packs the verdicts; *any: at least one part has rows to return. */
+/* Packs the parts' verdicts and counts them. *any: at least one part has rows to return. */
 static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len, bool *any)
 {
     enum hth_err *status = hth_new_array(enum hth_err, r->parts_count);
@@ -78,8 +78,8 @@ static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len,
     hth_free(status);
 }
 
-/* Rows without a verdict of success were never written, or only in part: what the memory held
- * before, another peer's rows perhaps, must not travel. */
+/* Clears the rows of failed parts. They were not written, or only in part, and the memory may hold
+ * another peer's rows, which must not be sent. */
 static void clear_refused_rows(struct srv_request *r)
 {
     size_t row_bytes = hth_rows_bytes(r->dtype, r->d);
@@ -144,8 +144,8 @@ void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *t
         hth_rpc_on_cancel(req, NULL, NULL);
         hth_rpc_refuse(req, err, 0, text);
     }
-    /* A backward that has begun, or that a repeat waits for, goes on: dropping half of it would
-     * make the repeat apply the other half twice. */
+    /* A backward that has begun, or that a repeat waits for, runs to its end. If half of it were
+     * dropped, the repeat would apply the other half twice. */
     if (r->backward && !s->dead &&
         (r->parts_started > 0 || (r->entry != NULL && r->entry->waiters_count > 0)))
         return;
@@ -159,7 +159,7 @@ void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *t
         p->rows = p->rows_started;
         hth_srv_work_waits(r, hth_srv_part_cost(p));
         if (p->rows_done == p->rows)
-            dropped++; /* else a job still has its first rows */
+            dropped++; /* else a job still has the part's first rows */
     }
     r->parts_left -= dropped;
     if (r->entry != NULL && (r->parts_left == 0 || s->dead)) {
@@ -170,7 +170,7 @@ void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *t
         request_free(r);
 }
 
-/* The caller canceled, left, or its deadline passed. */
+/* The caller canceled, its connection closed, or its deadline passed. */
 static void on_cancel(void *arg)
 {
     struct srv_request *r = arg;
@@ -196,7 +196,7 @@ static struct srv_expert *find_expert(struct hth_server *s, const struct hth_exp
     return hth_map_get(s->by_key, key, len);
 }
 
-/* Each part meets its expert, or the reason why not. Returns how many may run. */
+/* Finds each part's expert, or sets the error. Returns how many parts may run. */
 static uint32_t resolve(struct srv_request *r, const struct hth_expert_msg *w,
                         bool *all_pass_through)
 {
@@ -238,14 +238,15 @@ static enum hth_err check_tensors(const struct hth_rpc_request *req, bool backwa
         if (t[i].dtype != t[0].dtype)
             return HTH_E_BAD_SHAPE;
     }
-    /* Narrow rows become floats here: a request asks for no more of them than fp32 could bring. */
+    /* Narrow rows become floats here, so the limit counts floats: no wire type brings more rows
+     * than fp32 could. */
     if (rows * d * count > HTH_EXPERT_REQUEST_FLOATS_MAX)
         return HTH_E_TOO_LARGE;
     *out = t;
     return HTH_OK;
 }
 
-/* Nothing to compute: the bytes that came are the answer, by reference. */
+/* Replies with the request's own bytes, by reference: all parts pass through. */
 static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_expert *first,
                  bool backward, uint32_t rows)
 {
@@ -266,7 +267,8 @@ static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_e
     hth_blob_unref(copy.blob);
 }
 
-/* BUSY when too much is held or waits, of this peer or of all. */
+/* Refuses with BUSY when too many bytes are held or too much work waits, for this peer or for
+ * all. */
 static bool admit(struct hth_server *s, struct hth_rpc_request *req, int64_t bytes, double cost)
 {
     int64_t left_us = hth_rpc_deadline_us(req) - hth_now_us(s->env);
@@ -279,7 +281,8 @@ static bool admit(struct hth_server *s, struct hth_rpc_request *req, int64_t byt
     return false;
 }
 
-/* Whether the request is new. If not, it was answered or waits for the first one's end. */
+/* True if the request is new. A repeat gets its answer or a refusal here, or joins the entry of the
+ * first one. */
 static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
                             const struct hth_tensor *t, uint64_t *digest)
 {
@@ -297,9 +300,9 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
     if (entry == NULL)
         return true;
     if (entry->digest != *digest) {
-        refuse(s, req, HTH_E_REPLAYED, "this key was used for another backward");
+        refuse(s, req, HTH_E_REPLAYED, "this idempotency key belongs to another backward");
     } else if (entry->spent) {
-        refuse(s, req, HTH_E_REPLAYED, "it was applied; its answer is not kept any more");
+        refuse(s, req, HTH_E_REPLAYED, "this backward was applied; its answer has been dropped");
     } else if (entry->done) {
         s->stats.replays_answered++;
         hth_metric_add(s->m_replays, 1);
@@ -350,7 +353,7 @@ static void enqueue(struct srv_request *r)
     }
 }
 
-/* Answers when no part can run: only verdicts. */
+/* Replies with verdicts alone: no part can run. */
 static void answer_verdicts(struct hth_server *s, struct hth_rpc_request *req,
                             struct srv_request *r)
 {
@@ -389,7 +392,7 @@ static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
     if (pass_through) {
         echo(s, req, r->parts[0].expert, backward, w->rows_total);
     } else if (backward && !is_new_backward(s, req, t, &digest)) {
-        /* It has its answer, or waits for it. */
+        /* is_new_backward has answered it, refused it or made it wait. */
     } else if (r->parts_left == 0) {
         answer_verdicts(s, req, r);
     } else if (admit(s, req, (int64_t)(bytes * (backward ? 3 : 2)), cost)) {
@@ -425,16 +428,16 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
     }
     err = hth_expert_msg_open(payload, len, s->opts.request_rows_max, &w);
     if (err != HTH_OK) {
-        refuse(s, req, err, "the list of experts is wrong");
+        refuse(s, req, err, "the list of experts is malformed or beyond this host's limits");
         return;
     }
     err = check_tensors(req, backward, w.rows_total, &t);
     if (err != HTH_OK)
-        refuse(s, req, err, "the tensors do not fit the list of experts");
+        refuse(s, req, err, "the tensors do not match the list of experts");
     else if (backward &&
              (w.rows_in_microbatch == 0 || w.rows_in_microbatch > s->opts.microbatch_rows_max))
         refuse(s, req, w.rows_in_microbatch == 0 ? HTH_E_RANGE : HTH_E_TOO_LARGE,
-               "rows_in_microbatch is 0 or above what this host's run allows");
+               "rows_in_microbatch is 0 or above this host's limit");
     else
         on_checked_work(s, req, &w, t, backward);
     hth_expert_msg_close(&w);

@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_fair.c: whose turn it is.
+ * server_fair.c: the order in which parts are computed, and admission per peer.
  *
  * Start-time fair queueing (Goyal et al. 1996) over peers, in work rather than in requests. The
- * server has a clock that shows work, not time: the turn of the batch that was taken last. A part's
- * turn is where its peer's work ended so far, or the clock where that is later:
+ * server's virtual time is the start tag of the batch that was taken last. A part starts where its
+ * peer's work ends, or at the virtual time where that is later:
  *
- *     part.turn = max(server.turn, peer.turn);   peer.turn = part.turn + the part's work
+ *     part.start_tag  = max(server.virtual_time, peer.finish_tag)
+ *     peer.finish_tag = part.start_tag + the part's work
  *
- * and the lowest turn goes first. A part that is cut goes on with the turn after the rows that were
- * taken. So a peer alone has everything; n peers with work waiting share the host equally, however
- * much each of them sends; and who comes with a little goes ahead of all that others piled up,
- * after one batch per worker. Nobody saves up turns while away, and who waits for each answer
- * before the next request does not get rid of what it had: peers that left early are remembered for
- * a while.
+ * The part with the lowest start tag is computed first. The rest of a part that is cut gets the
+ * start tag behind the rows that were taken. So a single peer gets the whole host; n peers with
+ * work waiting share it equally, however much each of them sends; and a peer that sends little
+ * waits for one batch per worker, not for the others' queues. A peer saves up no share while it is
+ * away, and a peer that waits for each reply before its next request keeps its finish tag: the
+ * server remembers the last SRV_GONE_MAX peers that left with a finish tag ahead of the virtual
+ * time.
  *
- * What waits is bounded per peer, too: the estimated wait of a request is that of its peer's own
- * work times the peers at work, and a peer that is not alone may hold at most as many bytes as it
- * leaves free (Choudhury and Hahne 1998): k of them that flood leave the k+1st part to newcomers.
- * One that is alone leaves an eighth: else the next would never come to be the second.
+ * Admission is per peer, too. The estimated wait of a request is that of its peer's own work times
+ * the number of peers with requests. A peer that is not alone may hold at most as many bytes as it
+ * leaves free (Choudhury and Hahne 1998): k peers that flood the host leave a (k+1)st share to the
+ * next. A peer that is alone leaves an eighth free, or a second peer would never be admitted.
  */
 #include "experts/server_int.h"
 
 #include <string.h>
 
-/* Operations of one unit of turns: the clock of a host that never rests lasts a thousand years. */
+/* Operations of one unit of a tag: 64 bits last a thousand years on a host that never idles. */
 #define TAG_WORK 1024.0
 
 static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_peer_id *id)
@@ -32,7 +34,7 @@ static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_p
     return hth_map_get(s->peers, id->b, sizeof(id->b));
 }
 
-/* Of many, those that left longest ago are forgotten. */
+/* Remembers a peer that left. A full table drops the peer that left longest ago. */
 static void gone_add(struct hth_server *s, const struct srv_peer *p)
 {
     struct srv_gone *g = &s->gone[s->gone_next];
@@ -44,7 +46,7 @@ static void gone_add(struct hth_server *s, const struct srv_peer *p)
     s->gone_next = (s->gone_next + 1) % SRV_GONE_MAX;
 }
 
-/* Where the peer's work ended when it left; 0 when that is over or forgotten. */
+/* Takes the finish tag of a peer that returns; 0 when it was not ahead, or was dropped. */
 static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0, left = s->gone_count; left > 0; i++) {
@@ -93,8 +95,8 @@ void hth_srv_peer_leave(struct srv_request *r)
         return;
     }
     hth_free(p);
-    s->cost_waiting = 0; /* sums of differences drift; here the true value is known */
-    s->virtual_time = 0; /* who is here alone takes nobody's turn */
+    s->cost_waiting = 0; /* a sum of differences drifts; without requests the exact value is 0 */
+    s->virtual_time = 0; /* no peer is left that a fresh start could disadvantage */
     if (s->gone_count > 0)
         memset(s->gone, 0, sizeof(s->gone));
     s->gone_count = 0;
@@ -140,8 +142,7 @@ bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id,
 
     if (bytes > free_bytes || (held > 0 && bytes > free_bytes - leave))
         return false;
-    /* With an empty queue everything is admitted, so that a wrong estimate of the speed corrects
-     * itself. */
+    /* An empty queue admits everything, so that a wrong estimate of the speed corrects itself. */
     return s->requests_count == 0 ||
            (end_us <= (double)s->opts.queue_us_max && end_us <= (double)left_us);
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_int.h: what the files of the server share. server.h says what the server does; here is
- * how.
+ * server_int.h: declarations that the files of the server share. server.h has the contract.
  *
  *   request   one rpc request; owns its parts and references on its tensors
  *   part      the rows of one request for one expert; waits in a pool
- *   pool      the parts that wait for (expert, direction), in the order of their turns
+ *   pool      the parts that wait for (expert, direction), in the order of their start tags
  *   segment   the rows of a part that one batch takes: forward parts may be cut, backward parts not
  *   batch     segments of one pool that go through the kernels together
- *   job       one or more batches, or due steps, or the making of an expert's weights
+ *   job       one or more batches, or due steps, or the drawing or reading of one expert's weights
  *
  * Everything belongs to the loop thread except what a job's run touches: the job itself, the fixed
  * fields of its requests (tensors, width, type), and the expert, under the rule of store.h, which
@@ -30,16 +29,16 @@
 struct srv_request;
 struct srv_expert;
 
-/* Who has requests here now (server_fair.c). */
+/* A peer with requests on this host (server_fair.c). */
 struct srv_peer {
     struct hth_peer_id id;
     uint32_t requests;
     int64_t bytes_held;
     double cost_waiting;
-    uint64_t finish_tag; /* where its work ends so far */
+    uint64_t finish_tag; /* where the work of its admitted parts ends */
 };
 
-/* One whose last request was answered before the clock reached the end of its work. */
+/* A peer without requests whose finish tag is ahead of the virtual time. */
 #define SRV_GONE_MAX 256
 struct srv_gone {
     struct hth_peer_id id;
@@ -49,9 +48,9 @@ struct srv_gone {
 struct srv_part {
     struct srv_part *prev, *next; /* in its pool */
     struct srv_request *request;
-    struct srv_expert *expert; /* NULL: none of ours */
-    uint64_t start_tag;        /* the lowest goes first */
-    uint64_t seq;              /* order of arrival over all parts: among equal turns */
+    struct srv_expert *expert; /* NULL: not hosted here */
+    uint64_t start_tag;        /* the lowest is computed first */
+    uint64_t seq;              /* order of arrival over all parts: decides between equal tags */
     uint32_t row0, rows;       /* in the request's tensors */
     uint32_t rows_started, rows_done;
     enum hth_err status;
@@ -81,16 +80,15 @@ struct srv_pool {
     struct hth_heap *heap; /* the one it is in: ripe, aging; or NULL */
     struct srv_expert *expert;
     bool backward;
-    struct srv_part *head, *tail; /* by turn */
+    struct srv_part *head, *tail; /* by start tag */
     uint64_t rows;
-    int64_t since_us; /* it has not been empty */
+    int64_t since_us; /* time from which it has not been empty */
 };
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_FAILED };
 
-/* What computes: the CPU, or a card. Each has jobs of its own, on a lane of its own, so none waits
- * for another's. Whoever touches a card does so in a job of that lane: the loop and the disk
- * don't. */
+/* A device that computes: the CPU, or a card. Each has its own jobs on its own lane, so none waits
+ * for another. Only jobs of that lane touch a card; the loop and the disk jobs don't. */
 #define SRV_DEVICES_MAX 17
 struct srv_device {
     const struct hth_backend *backend;
@@ -98,7 +96,7 @@ struct srv_device {
     struct hth_heap ripe;      /* pools that may run */
     struct srv_job *free_jobs; /* with their contexts */
     uint32_t jobs_running;
-    uint32_t save_index; /* of the server's experts: the next one to look at */
+    uint32_t save_index; /* of the server's experts: the next to save */
     bool saving;
 };
 
@@ -156,7 +154,7 @@ struct srv_job {
     int64_t started_us;
 };
 
-/* A checkpoint on its way to the disk; one at a time. */
+/* A checkpoint being written; one per device at a time. */
 struct srv_save {
     struct hth_job job;
     struct hth_server *server;
@@ -172,7 +170,7 @@ struct hth_server {
     struct hth_server_opts opts;
     char *checkpoint_dir;
     bool dead, draining;
-    uint32_t refs; /* jobs that are out, and one for the owner */
+    uint32_t refs; /* jobs submitted and not done, and one for the owner */
     struct srv_expert **experts;
     uint32_t experts_count, experts_capacity;
     uint32_t loading;
@@ -182,16 +180,16 @@ struct hth_server {
     struct hth_map *peers; /* struct srv_peer by id */
     uint64_t virtual_time; /* of the batch taken last */
     struct srv_gone gone[SRV_GONE_MAX];
-    uint32_t gone_next, gone_count; /* the place that is written next; how many are not free */
+    uint32_t gone_next, gone_count; /* the next place to write; places in use */
     struct srv_device device[SRV_DEVICES_MAX];
-    uint32_t devices, device_next; /* device_next: whose turn it is to start a job */
+    uint32_t devices, device_next; /* device_next: the next to start a job, in rotation */
     struct hth_heap aging;
-    struct srv_expert *due_head, *due_tail;   /* steps to take, in order */
-    struct srv_expert *load_head, *load_tail; /* weights to make, in order */
+    struct srv_expert *due_head, *due_tail;   /* due steps, in order */
+    struct srv_expert *load_head, *load_tail; /* weights to draw or read, in order */
     struct hth_timer *age_timer;              /* of aging pools */
     struct hth_timer *step_timer;             /* of pending gradients */
     struct hth_timer *save_timer;
-    struct hth_timer *drain_timer; /* calls drained outside of any other callback */
+    struct hth_timer *drain_timer; /* calls `drained` outside of any other callback */
     bool step_timer_armed;
     uint32_t jobs_running; /* of all devices */
     bool drain_saved, drain_done;
@@ -210,43 +208,42 @@ struct hth_server {
 /* ---- server_admit.c ------------------------------------------------------------------------ */
 
 void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool backward);
-/* A part has its verdict (in part->status); answers when it was the last. */
+/* A part has its verdict in part->status. Replies when it is the request's last. */
 void hth_srv_part_done(struct srv_part *part);
-/* Nobody waits any more: takes what has not started out of the pools. The rpc request is
- * answered. */
+/* Refuses the rpc request with `err` and takes parts that have not started out of their pools. */
 void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text);
 double hth_srv_part_cost(const struct srv_part *part);
 
 /* ---- server_fair.c ------------------------------------------------------------------------- */
 
-/* The request's bytes and its place among its peer's; leave when it is freed. */
+/* Counts the request and its bytes for its peer; leave when the request is freed. */
 void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id);
 void hth_srv_peer_leave(struct srv_request *r);
-/* So much more (or less) work waits. */
+/* Adds to the waiting work of the request's peer; `cost` may be negative. */
 void hth_srv_work_waits(struct srv_request *r, double cost);
-/* The turn of the next part of this request, which is so much work. */
+/* The start tag of the request's next part, which has this much work. */
 uint64_t hth_srv_start_tag(struct srv_request *r, double cost);
-/* Turns that so much work takes. */
+/* The distance between the start tag and the end of this much work. */
 uint64_t hth_srv_tag_span(double cost);
-/* Whether several peers have requests here. */
+/* True if several peers have requests here. */
 bool hth_srv_shared(const struct hth_server *s);
-/* Whether a request may wait: within the bytes, and done before left_us and queue_us_max. */
+/* True if a request may wait: within the bytes, and done within left_us and queue_us_max. */
 bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
                        double cost, int64_t left_us);
 
 /* ---- server_job.c -------------------------------------------------------------------------- */
 
-/* Puts a pool where it belongs after anything about it or its expert changed. */
+/* Puts a pool into its heap after a change of the pool or its expert. */
 void hth_srv_pool_update(struct srv_pool *pool);
 void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part);
 void hth_srv_pool_remove(struct srv_pool *pool, struct srv_part *part);
 /* Starts jobs while workers are free. */
 void hth_srv_pump(struct hth_server *s);
-/* Jobs of this device that are of use side by side; of all devices. At least 1. */
+/* The number of jobs that can usefully run side by side on this device; on all. At least 1. */
 uint32_t hth_srv_width_of(const struct hth_server *s, const struct srv_device *device);
 uint32_t hth_srv_width(const struct hth_server *s);
 void hth_srv_on_age(void *arg);
-/* Orders of pools: by turn, by age. */
+/* Orders of pools: by start tag, by age. */
 bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
 bool hth_srv_aging_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
 /* Drops a reference; the last one of a dead server frees it. */
@@ -259,20 +256,20 @@ void hth_srv_run(struct hth_job *job);
 /* ---- server_keep.c: steps, weights, checkpoints ---------------------------------------------- */
 
 void hth_srv_step_due(struct srv_expert *e);
-/* The first due step of that device whose expert is idle, taken off the list; NULL when there is
+/* Takes the first due step of that device whose expert is idle off the list; NULL when there is
  * none. */
 struct srv_expert *hth_srv_step_take(struct hth_server *s, const struct srv_device *device);
-/* The same of weights that are to be made; looked at and taken apart. */
+/* Finds the first weights of that device to draw or read; _take takes them off the list. */
 struct srv_expert *hth_srv_load_next(struct hth_server *s, const struct srv_device *device);
 void hth_srv_load_take(struct hth_server *s, struct srv_expert *e);
 void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
 void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
-/* Its weights are to be made, after those that wait already. */
+/* Appends the expert to the list of weights to draw or read. */
 void hth_srv_load_later(struct srv_expert *e);
 void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored);
 void hth_srv_on_step_timer(void *arg);
 void hth_srv_on_save_timer(void *arg);
-/* Looks whether a drain can go on. */
+/* Takes the next step of a drain, if it can. */
 void hth_srv_drain_check(struct hth_server *s);
 void hth_srv_on_drained(void *arg);
 

@@ -2,20 +2,21 @@
 /*
  * server_job.c: pools, and the jobs that empty them.
  *
- * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for company). Both
- * are heaps: the ripe ones by the turn of the pool's first part (server_fair.c), the aging ones by
- * age. Whenever a worker of a device is free the pump builds one job for it: weights to make first,
- * then due steps, then the ripe pools whose turn it is, until the job holds enough work.
+ * A pool that may run is *ripe* (old enough, or enough rows) or *aging* (waits for more rows). Both
+ * are heaps: the ripe pools by the start tag of their first part (server_fair.c), the aging ones by
+ * age. When a worker of a device is free the pump builds one job for it: an expert's weights first,
+ * or due steps and then the ripe pools in order, until the job holds enough work.
  */
 #include "experts/server_int.h"
 
-/* Adam moves 28 bytes a weight at about 40 GB/s: as long as this many operations take. */
+/* Operations in the time of one weight's step: Adam moves 28 bytes a weight at about 40 GB/s. */
 #define COST_PER_WEIGHT_STEP 70.0
-/* Of the sums whose ratio is the measured speed: the last ten jobs or so decide. */
+/* Decay of the sums whose ratio is the measured speed: about ten jobs decide. */
 #define EMA_KEEP 0.9
-/* A merged backward saves steps, too, so it pays up to more rows than a forward. */
+/* A backward batch may be this many times larger than a forward's: one batch also means one
+ * step. */
 #define BACKWARD_PAYS 4
-/* The lane is full of other people's jobs: when to try again. */
+/* Delay of a retry when the lane's queue is full of other modules' jobs. */
 #define LANE_RETRY_US (10 * HTH_US_PER_MS)
 
 /* ---- pools --------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ bool hth_srv_aging_less(const struct hth_heap_node *a, const struct hth_heap_nod
     return pa->head->seq < pb->head->seq;
 }
 
-/* The heap where a pool belongs now; NULL when it may not run. */
+/* The heap where a pool belongs; NULL when it may not run. */
 static struct hth_heap *heap_of(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
@@ -111,7 +112,7 @@ static void unlink_part(struct srv_pool *pool, struct srv_part *part)
     part->prev = part->next = NULL;
 }
 
-/* The heaps order by the pool's head, so a pool leaves its heap before the head changes. */
+/* The heaps order pools by their heads, so a pool leaves its heap before its head changes. */
 void hth_srv_pool_push(struct srv_pool *pool, struct srv_part *part)
 {
     pool_unheap(pool);
@@ -197,7 +198,8 @@ static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t row
     part->rows_started += rows;
 }
 
-/* The answer's bytes are made when work on it begins, so that what only waits costs little. */
+/* Starts work on a part. The reply's memory is allocated only here, so that a waiting request costs
+ * little. */
 static enum hth_err begin_part(struct srv_part *part)
 {
     struct srv_request *r = part->request;
@@ -217,9 +219,9 @@ static enum hth_err begin_part(struct srv_part *part)
                             hth_rpc_budget(r->server->rpc), &r->out);
 }
 
-/* How many rows one batch of this pool may take. Forwards of one expert are cut, so that the other
- * workers get a share even when they become free a moment later; a backward is shared out
- * inside. */
+/* The rows that one batch of this pool may take. A forward is cut, so that other workers get a
+ * share even if they become free a moment later; a backward is divided among workers inside its
+ * job. */
 static uint64_t rows_wanted(const struct srv_pool *pool)
 {
     const struct srv_expert *e = pool->expert;
@@ -231,13 +233,15 @@ static uint64_t rows_wanted(const struct srv_pool *pool)
 
     if (width > 1 && rows > enough && !pool->backward)
         rows = HTH_MAX((rows + width - 1) / width, enough);
-    /* Who rides in a batch waits for all of it: with others about, none is larger than it pays. */
+    /* Each part of a batch waits for all of it: with several peers no batch is larger than pays
+     * off. */
     if (hth_srv_shared(s))
         rows = HTH_MIN(rows, pool->backward ? BACKWARD_PAYS * enough : enough);
     return (rows + e->block_rows - 1) / e->block_rows * e->block_rows;
 }
 
-/* Some rows of the pool's first part were taken: the rest has the turn after them. */
+/* Moves the rest of the pool's first part behind the rows that were taken: its start tag grows by
+ * their work. */
 static void put_back(struct srv_pool *pool, struct srv_part *part, uint32_t rows)
 {
     pool_unheap(pool);
@@ -309,7 +313,7 @@ static void take_step(struct srv_job *job, struct srv_expert *e)
     job->job.bytes_moved += 28.0 * (double)e->weights;
 }
 
-/* Whether a job is long enough for the loop's part of it not to matter. */
+/* True if the job is so long that the loop's overhead for it does not matter. */
 static bool is_enough(const struct hth_server *s, double cost)
 {
     return cost > s->opts.job_flops_min &&
@@ -348,7 +352,7 @@ uint32_t hth_srv_width_of(const struct hth_server *s, const struct srv_device *d
     return HTH_MAX(1u, HTH_MIN(width, hth_backend_jobs(device->backend)));
 }
 
-/* Several back ends may share a lane, whose workers count once. */
+/* Several back ends may share a lane; its workers count once. */
 uint32_t hth_srv_width(const struct hth_server *s)
 {
     uint32_t width = 0;
@@ -371,7 +375,8 @@ static bool is_busy(const struct hth_server *s, const struct srv_device *device)
     return running >= hth_srv_width_of(s, device);
 }
 
-/* A job of the next device that has work and is not busy enough; NULL when there is none. */
+/* Builds a job for the next device, in rotation, that has work and an idle worker; NULL when there
+ * is none. */
 static struct srv_job *next_job(struct hth_server *s)
 {
     for (uint32_t i = 0; i < s->devices; i++) {
@@ -414,9 +419,9 @@ void hth_srv_pump(struct hth_server *s)
     }
 }
 
-/* ---- a job came back ----------------------------------------------------------------------- */
+/* ---- the end of a job ---------------------------------------------------------------------- */
 
-/* A backward that was dropped after it began has no entry any more. */
+/* Reports a backward's part as applied. A backward that was dropped after it began has no entry. */
 static void tell_applied(const struct srv_part *part)
 {
     const struct srv_request *r = part->request;
@@ -456,7 +461,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
     switch (b->kind) {
     case SRV_LOAD:
         if (err == HTH_E_QUEUE_FULL && !e->server->dead) {
-            hth_srv_load_later(e); /* the lane was full: the pump comes again */
+            hth_srv_load_later(e); /* the lane was full: the pump retries */
             return;
         }
         hth_srv_load_done(e, err != HTH_OK ? err : b->err, b->restored);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_keep.c: what keeps experts going between requests: steps by count and age, weights made or
- * read at the start, checkpoints now and then and at the end, and the drain that ties them
- * together.
+ * server_keep.c: the work on experts besides requests: steps by row count and by age, weights drawn
+ * or read at the start, checkpoints in a period and at the end, and the drain, which needs all of
+ * them.
  */
 #include "experts/server_int.h"
 
@@ -78,16 +78,18 @@ void hth_srv_step_done(struct srv_expert *e, enum hth_err err)
         hth_metric_add(s->m_steps, 1);
     } else if (err == HTH_E_NOT_FINITE) {
         s->stats.steps_not_finite++;
-        HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT, "%s: the gradient is not finite: step left out",
+        HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT,
+                "%s: dropped a gradient that is not finite; the weights stay",
                 hth_expert_uid_text(e->expert));
     } else if (!s->dead) {
-        arm_step_timer(s, s->opts.step_age_us); /* it did not run: what is pending stays so */
+        arm_step_timer(s,
+                       s->opts.step_age_us); /* the step did not run: its gradients stay pending */
         return;
     }
     e->pending_rows = 0;
 }
 
-/* Looks through all experts: they are as many as a host has, and this comes once a step age. */
+/* Visits all experts of the host, once per step age. */
 void hth_srv_on_step_timer(void *arg)
 {
     struct hth_server *s = arg;
@@ -173,15 +175,15 @@ void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
     e->state = err == HTH_OK ? SRV_READY : SRV_FAILED;
     if (err != HTH_OK) {
         HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,
-                "%s is not hosted: %s (its file is left as it is)", hth_expert_uid_text(e->expert),
-                hth_err_text(err));
+                "%s is not hosted: %s; its checkpoint file, if any, stays as it is",
+                hth_expert_uid_text(e->expert), hth_err_text(err));
         forget(e);
     } else {
         e->steps = restored ? hth_expert_steps(e->expert) : 0;
         if (hth_expert_moments_renewed(e->expert))
             HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT,
-                    "%s: the optimiser's moments in its checkpoint are larger than clipped "
-                    "gradients can make them: they begin anew, the weights stay",
+                    "%s: reset the optimiser's moments: those of its checkpoint are larger than "
+                    "clipped gradients can make them; the weights stay",
                     hth_expert_uid_text(e->expert));
         hth_srv_pool_update(&e->pool[0]);
         hth_srv_pool_update(&e->pool[1]);
@@ -216,7 +218,9 @@ static void save_end(struct srv_save *save, enum hth_err err)
         s->stats.checkpoints_failed++;
         hth_metric_add(s->m_write_failed, 1);
         if (!s->dead)
-            HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT, "%s: %s", save->path, hth_err_text(err));
+            HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,
+                    "%s: checkpoint not written: %s; the next period retries", save->path,
+                    hth_err_text(err));
     }
     if (!s->dead)
         save_next(s, save->expert->device);
@@ -268,7 +272,8 @@ static void snapshot_done(struct hth_job *job, enum hth_err err)
     save_end(save, err);
 }
 
-/* A card that does not answer keeps nobody else from the disk. */
+/* A card's snapshot runs on the card's lane: a card that does not answer must not block the disk
+ * lane. */
 static enum hth_lane snapshot_lane(const struct srv_expert *e)
 {
     return e->device->lane == HTH_LANE_COMPUTE ? HTH_LANE_IO : e->device->lane;
@@ -307,8 +312,8 @@ static bool is_saving(const struct hth_server *s)
     return any;
 }
 
-/* One expert of each device at a time, in order, so that a card that does not answer keeps no
- * other's from being saved; what fails or is busy comes again with the next round. */
+/* Saves the device's next changed expert. Devices save independently, so that a card that does not
+ * answer blocks no other. Experts that fail or are busy are saved in the next round. */
 static void save_next(struct hth_server *s, struct srv_device *device)
 {
     while (device->save_index < s->experts_count) {
@@ -323,14 +328,14 @@ static void save_next(struct hth_server *s, struct srv_device *device)
         hth_timer_set(s->env, s->save_timer, s->opts.checkpoint_period_us);
 }
 
-/* Of the devices that are not at it still. */
+/* Starts a round on each device that is not saving already. */
 static void save_round(struct hth_server *s)
 {
     bool begins[SRV_DEVICES_MAX];
 
     for (uint32_t i = 0; i < s->devices; i++) {
         begins[i] = !s->device[i].saving;
-        s->device[i].saving = true; /* before the first may end */
+        s->device[i].saving = true; /* set before the first device can finish */
     }
     for (uint32_t i = 0; i < s->devices; i++) {
         if (!begins[i])

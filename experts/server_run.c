@@ -3,10 +3,10 @@
  * server_run.c: the part of the server that runs on a compute worker: gather, check, kernels,
  * scatter.
  *
- * It reads the fixed fields of requests and writes only into the job, the answers' bytes and, under
- * the rule of store.h, the expert. A segment whose rows are refused gets zeros and its verdict; the
- * others of its batch are computed without it, and by the bit rule of the kernels they don't
- * notice.
+ * It reads the fixed fields of requests and writes only into the job, the replies' bytes and, under
+ * the rule of store.h, the expert. A segment whose rows are refused gets zeros and its verdict. The
+ * other segments of its batch are computed without it and, by the bit rule of the kernels, get the
+ * same bits.
  */
 #include "experts/server_int.h"
 
@@ -16,17 +16,16 @@
 #include "core/mem.h"
 #include "kernels/ops.h"
 
-/* Where the rows of a batch lie: in the request and the answer themselves, or gathered in
- * scratch. */
+/* The rows of a batch: in the request and the reply themselves, or gathered in scratch. */
 struct rows {
     float *x, *dy, *out;
     uint32_t count;   /* rows that go through the kernels */
-    uint32_t padding; /* of these, the last ones are nobody's: zeros */
-    void *block;      /* of a card: what was gathered lies here, not in its scratch; or NULL */
+    uint32_t padding; /* the last of them are zeros that belong to no request */
+    void *block;      /* a card's gathered rows, which are not in its scratch; or NULL */
     size_t block_bytes;
 };
 
-/* Whether the kernels read this process' memory. */
+/* True if the kernels read this process's memory. */
 static bool is_here(const struct srv_batch *b)
 {
     return (hth_backend_caps(b->expert->backend) & HTH_CAP_HOST_MEMORY) != 0;
@@ -54,17 +53,18 @@ static void zero_out(const struct srv_segment *seg)
     memset(seg_out(seg), 0, seg->rows * hth_rows_bytes(r->dtype, r->d));
 }
 
-/* Finite, and so small that no sum of squares or products in the kernels overflows: one peer's 1e30
- * would make the expert's gradient infinite and cost everybody else the step. */
+/* Checks that the numbers are finite and so small that no sum of squares or products in the kernels
+ * overflows. One peer's 1e30 would make the expert's gradient infinite and cost all other peers the
+ * step. */
 static enum hth_err judge_numbers(const float *rows, size_t count)
 {
     if (hth_rows_below(rows, count, HTH_EXPERT_NUMBER_MAX))
-        return HTH_OK; /* one pass over what is as it should be */
+        return HTH_OK; /* one pass over rows without fault */
     return hth_rows_finite(rows, count) ? HTH_E_RANGE : HTH_E_NOT_FINITE;
 }
 
-/* What a row adds to the step is M dy (store.h), and M is the sender's word: so that is judged, and
- * row by row, or a part of many rows could hide one. */
+/* Checks the norm of M dy, which is what a row adds to the step (store.h): M is the sender's claim.
+ * Each row is checked alone, or a part of many rows could hide a bad one. */
 static enum hth_err judge_norms(double norm_max, const struct srv_segment *seg, const float *dy)
 {
     const struct srv_request *r = seg->part->request;
@@ -91,7 +91,7 @@ static enum hth_err judge(const struct hth_server_opts *opts, const struct srv_s
     return opts->grad_norm_max > 0 ? judge_norms(opts->grad_norm_max, seg, dy) : HTH_OK;
 }
 
-/* One fp32 segment: no copies at all. */
+/* One fp32 segment needs no copies. */
 static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool backward,
                         struct rows *rows)
 {
@@ -106,7 +106,8 @@ static void rows_direct(const struct srv_job *job, struct srv_segment *seg, bool
         zero_out(seg);
 }
 
-/* Room to gather: scratch of the context, or of this process where that is a card's. */
+/* Room to gather rows: the context's scratch, or this process's memory where the scratch is a
+ * card's. */
 static enum hth_err rows_room(struct hth_exec *ex, const struct srv_batch *b, struct rows *rows)
 {
     size_t bytes = hth_exec_cost((size_t)b->rows * b->expert->d * sizeof(float));
@@ -170,7 +171,7 @@ static bool is_direct(const struct srv_job *job, const struct srv_batch *b)
     const struct srv_request *r = job->segs[b->seg0].part->request;
     size_t row_bytes = (size_t)r->d * sizeof(float);
 
-    /* Kernels want floats aligned as floats, which any row of an aligned tensor is. */
+    /* Kernels need rows aligned as floats, which any row of an aligned tensor is. */
     return b->segs == 1 && r->dtype == HTH_F32 && r->x_offset % sizeof(float) == 0 &&
            r->dy_offset % sizeof(float) == 0 && row_bytes > 0;
 }
@@ -181,7 +182,7 @@ static uint32_t padded(const struct srv_batch *b, uint32_t rows)
                               hth_expert_shape_of(b->expert->expert)->block_rows);
 }
 
-/* Rows at `to`, and zeros behind them. */
+/* Copies the rows to `to`, and zeros behind them. */
 static enum hth_err put_rows(struct hth_exec *ex, const struct rows *there, uint32_t d,
                              const float *from, float *to)
 {
@@ -191,8 +192,7 @@ static enum hth_err put_rows(struct hth_exec *ex, const struct rows *there, uint
     return hth_fill(ex, hth_view_f32(to + floats, there->padding, d, d), 0);
 }
 
-/* The same rows in a card's memory, `total` with what is added. Without a backward pass there is no
- * dy. */
+/* Copies the rows into a card's memory: `total` rows with the padding. Only a backward has dy. */
 static enum hth_err rows_upload(struct hth_exec *ex, const struct srv_batch *b,
                                 const struct rows *here, uint32_t total, struct rows *there)
 {
@@ -231,8 +231,8 @@ static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
     return hth_expert_backward_pass(ex, &call);
 }
 
-/* Rows to a card, through its kernels, and back: in the order of its stream, so one wait is
- * enough. */
+/* Uploads rows to a card, runs its kernels and downloads the result. All are in the order of one
+ * stream, so one wait suffices. */
 static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, const struct rows *rows)
 {
     size_t bytes = (size_t)rows->count * b->expert->d * sizeof(float);
@@ -249,11 +249,11 @@ static enum hth_err compute(struct hth_exec *ex, const struct srv_batch *b, cons
         HTH_GOTO(out, hth_exec_download(ex, rows->out, there.out, bytes));
     }
 out:
-    synced = hth_exec_sync(ex); /* also of what was begun and failed: rows are freed next */
+    synced = hth_exec_sync(ex); /* after a failure, too: rows are freed next */
     return err != HTH_OK ? err : synced;
 }
 
-/* What run_rows takes from its context. */
+/* Scratch that run_rows takes from its context. */
 static size_t batch_scratch(const struct srv_batch *b)
 {
     uint32_t rows = padded(b, b->rows);
@@ -283,10 +283,10 @@ out:
     return err;
 }
 
-/* ---- a card's batches, together ------------------------------------------------------------- */
+/* ---- a card's grouped batches --------------------------------------------------------------- */
 
-/* Small batches of experts of one shape are computed at once on a card, which one alone would leave
- * idle: up to so many rows each, and so much scratch together. */
+/* A card computes small batches of experts of one shape in one group of launches, because one small
+ * batch leaves it idle. These limit the rows of each batch and the scratch of the group. */
 #define TOGETHER_ROWS  256u
 #define TOGETHER_BYTES ((size_t)256 << 20)
 
@@ -301,7 +301,7 @@ static bool goes_with(const struct srv_batch *first, const struct srv_batch *b)
                   sizeof(*hth_expert_shape_of(e))) == 0;
 }
 
-/* How many batches from the i-th on are computed together, and the scratch that they take. */
+/* The number of batches from the i-th on that form one group, and the scratch that they take. */
 static uint32_t together(const struct srv_job *job, uint32_t i, size_t *scratch)
 {
     uint32_t count = 1;
@@ -332,7 +332,7 @@ static struct hth_view card_view(const struct srv_batch *b, float *at, uint32_t 
     return hth_view_f32(at, rows, b->expert->d, b->expert->d);
 }
 
-/* The rows of one batch, checked and on the card, unless none is left of it. */
+/* Checks the rows of one batch and uploads them, unless all were refused. */
 static enum hth_err group_rows(struct kernel_group *g, uint32_t i)
 {
     struct srv_batch *b = &g->batch[i];
@@ -367,7 +367,7 @@ static enum hth_err group_compute(struct kernel_group *g)
     return HTH_OK;
 }
 
-/* All batches of a group have one verdict, but for segments that were refused. */
+/* Computes a group. Its batches share one verdict, but for segments that were refused. */
 static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t first, uint32_t count)
 {
     struct kernel_group *g = hth_new(struct kernel_group);
@@ -391,8 +391,8 @@ static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t firs
     hth_free(g);
 }
 
-/* From the checkpoint when there is one. A file that can't be used is an error, never a new
- * start. */
+/* Reads the checkpoint if there is one, else draws the weights. A file that can't be used is an
+ * error and never leads to new weights. */
 static enum hth_err load(struct srv_job *job, struct srv_batch *b)
 {
     struct hth_server *s = job->server;
@@ -407,7 +407,7 @@ static enum hth_err load(struct srv_job *job, struct srv_batch *b)
     return err == HTH_E_NO_FILE ? hth_expert_init(b->expert->expert) : err;
 }
 
-/* A card that hosts more than it holds brings the weights of the next batch during this one. */
+/* Prefetches the weights of the next batch: a card may host more experts than its memory holds. */
 static void bring_weights(const struct srv_job *job, struct hth_exec *ex, uint32_t i)
 {
     for (uint32_t k = i; k < HTH_MIN(i + 2, job->batches); k++) {
@@ -444,7 +444,7 @@ static void fail_rows(struct srv_job *job, const struct srv_batch *b)
     }
 }
 
-/* A card's job: the batches in their order, those that go together at once. */
+/* Runs a card's job: the batches in order, groups at once. */
 static enum hth_err run_on_card(struct srv_job *job)
 {
     size_t scratch = 0, one;
@@ -463,14 +463,14 @@ static enum hth_err run_on_card(struct srv_job *job)
     return HTH_OK;
 }
 
-/* The batches of a job have nothing to do with each other: workers that are idle take some. */
+/* The batches of a job are independent: idle workers take some of them. */
 void hth_srv_run(struct hth_job *base)
 {
     struct srv_job *job = HTH_CONTAINER(base, struct srv_job, job);
     size_t scratch = 0;
     enum hth_err err;
 
-    if (job->ex == NULL) /* here and not on the loop: a card may take its time */
+    if (job->ex == NULL) /* not on the loop thread: a card may block */
         HTH_GOTO(out, hth_exec_new(job->device->backend, 0, &job->ex));
     if (!is_here(&job->batch[0])) {
         err = run_on_card(job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c: one hosted expert; store.h has the equation of the step and the rule of who may run
- * beside whom.
+ * store.c: one hosted expert; store.h has the equation of the step and the rule for calls in
+ * parallel.
  *
  * A checkpoint holds, per weight, NAME, and with the optimiser's states NAME.m and NAME.v, all F32
  * of shape [rows, cols], and this metadata:
@@ -9,7 +9,7 @@
  *   format      hearth-expert-1          uid     ffn0.3.7
  *   kind        ffn                      d, inner, heads, block_rows
  *   optimizer   sgd | adam | adamw | lamb
- *   steps       done so far: Adam's bias and the schedule follow
+ *   steps       steps done: Adam's bias correction and the schedule depend on it
  */
 #include "experts/store.h"
 
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define FORMAT "hearth-expert-1"
-/* Over what exact sums would be: moments are rounded at each step. */
+/* Tolerance over exact sums: moments are rounded at each step. */
 #define MOMENTS_SLACK 1.01
 
 /* Gradients that wait for a step: the sums of store.h's equation. */
@@ -169,8 +169,8 @@ enum hth_err hth_expert_forward(const struct hth_expert *expert, struct hth_exec
     return expert->kind->forward(expert->module, ex, x, y);
 }
 
-/* What is accumulated goes from M_acc to another M: see store.h. It is that of the other M whether
- * or not the pass itself succeeds. */
+/* Rescales the accumulated gradients from M_acc to another M: see store.h. The new M_acc holds
+ * whether or not the pass itself succeeds. */
 static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *ex,
                                    const struct hth_expert_pass *c)
 {
@@ -259,7 +259,7 @@ enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex)
     optim.lr = hth_expert_lr(expert);
     scale *= hth_clip_scale(norm * scale, expert->opts.clip_norm);
     HTH_GOTO(out, hth_optim_step(ex, expert->params, &optim, (float)scale));
-    err = hth_exec_sync(ex); /* other contexts read the weights next */
+    err = hth_exec_sync(ex); /* other contexts may read the weights next */
 out:
     expert->pending.rows = 0;
     hth_params_zero_grads(expert->params);
@@ -278,7 +278,7 @@ float hth_expert_lr(const struct hth_expert *expert)
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
-/* A flat buffer where it lies, or where the back end has its own memory a copy in *copy. */
+/* A flat buffer in place; where the back end has its own memory, a copy in *copy. */
 static enum hth_err flat_of(struct hth_params *p, enum hth_part part, float **flat, float **copy)
 {
     size_t len = hth_params_flat_len(p);
@@ -382,8 +382,8 @@ static enum hth_err check_meta(const struct hth_expert *expert, const struct hth
     return HTH_OK;
 }
 
-/* Our digest says that a file is whole, not that it is of use: anybody can make one, and weights
- * that are not finite would answer with NaN for ever. */
+/* Checks that a tensor's numbers are usable. The digest only proves that a file is whole, and
+ * anybody can make one; weights that are not finite would answer NaN for ever. */
 static enum hth_err check_values(const struct hth_st_entry *e, bool squares)
 {
     const float *v = e->data;
@@ -411,15 +411,14 @@ static enum hth_err load_part(struct hth_params *p, struct hth_exec *ex,
             e->dim[1] != hth_weight_cols(w))
             return HTH_E_BAD_SHAPE;
         if ((uintptr_t)e->data % sizeof(float) != 0)
-            return HTH_E_CORRUPT; /* our writer aligns: this is somebody else's file */
+            return HTH_E_CORRUPT; /* our writer aligns data: another program wrote this file */
         HTH_TRY(check_values(e, part == HTH_PART_STATE1));
         HTH_TRY(hth_weight_import(ex, w, part, e->data));
     }
     return HTH_OK;
 }
 
-/* Sum over all of a state's tensors, of the numbers or of their squares. load_part has checked
- * them. */
+/* Sums the numbers of a state's tensors, or their squares. load_part has checked them. */
 static double state_sum(const struct hth_expert *expert, const struct hth_st_reader *r,
                         const char *suffix, bool squared)
 {
@@ -439,7 +438,7 @@ static double state_sum(const struct hth_expert *expert, const struct hth_st_rea
     return sum;
 }
 
-/* See store.h: whether steps of norm clip_norm at most can have left these moments. */
+/* True if steps with gradients of norm clip_norm at most can have left these moments (store.h). */
 static bool moments_are_clipped(const struct hth_expert *expert, const struct hth_st_reader *r)
 {
     const struct hth_optim *o = &expert->opts.optim;
@@ -473,8 +472,9 @@ static enum hth_err fill_state(struct hth_params *p, struct hth_exec *ex, enum h
     return err;
 }
 
-/* Moments as after many gradients of the clipped norm, alike in all weights, that cancel out. Zeros
- * would not do: with the bias long gone, the next steps would be too large. */
+/* Sets the moments that many gradients of the clipped norm, alike in all weights, would leave when
+ * they cancel out. Zeros would not do: the bias correction is over, and the next steps would be too
+ * large. */
 static enum hth_err renew_moments(struct hth_expert *expert, struct hth_exec *ex)
 {
     double c = expert->opts.clip_norm, weights = 0;
