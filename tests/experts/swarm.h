@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * swarm.h: what the tests of server and client share: hosts and a trainer in a simulated world, an
+ * swarm.h: fixtures of the tests of server and client: hosts and a trainer in a simulated world, an
  * rpc call with its verdict, and batches of rows.
  */
 #ifndef HTH_TESTS_EXPERTS_SWARM_H
@@ -20,7 +20,7 @@ struct host {
     struct hth_rpc *rpc;
     struct hth_server *server;
     struct hth_server_opts opts;
-    struct hth_expert_opts expert;     /* what host_add changes only the uid of */
+    struct hth_expert_opts expert;     /* host_add sets its uid */
     struct hth_budget *budget;         /* of its endpoint; may be NULL */
     uint32_t layer_first, layer_count; /* experts ffn0.first .. on every boot */
     uint32_t loaded, restored, failed;
@@ -28,7 +28,7 @@ struct host {
     bool drained;
 };
 
-/* A node that starts a server whenever it boots, with experts ffn0.first.. of the given options. */
+/* Adds a node that starts a server at each boot, with experts ffn0.first.. of the given options. */
 void host_start(struct host *h, struct hth_world *w, const char *name);
 struct host host_init(void);
 void host_stop(struct host *h);
@@ -38,7 +38,7 @@ struct hth_server_stats host_stats(const struct host *h);
 const struct hth_expert *host_expert(const struct host *h, uint32_t i);
 struct hth_uid uid_of(uint32_t coord);
 
-/* A peer that calls: rpc and client on a node of its own. */
+/* A calling peer: rpc and client on a node of its own. */
 struct caller {
     struct hth_node *node;
     struct hth_env *env;
@@ -51,7 +51,7 @@ void caller_start(struct caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts);
 void caller_stop(struct caller *c);
 
-/* A raw call of a method, for what the client would never send. */
+/* The reply of a raw call, for requests that the client would never send. */
 struct answer {
     uint32_t count, parts;
     enum hth_err err;
@@ -82,13 +82,14 @@ struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct as
 void on_answer(void *answer, const struct hth_rpc_result *result);
 void answer_clear(struct answer *a);
 bool answered(void *answer);
-/* Asks and waits; fails the test after a virtual minute. */
+/* Sends a request and waits for the reply; fails the test after a virtual minute. */
 void ask_wait(struct hth_world *w, struct caller *c, const struct host *h, const struct ask *a,
               struct answer *out);
 
-/* count floats, normal, the same for the same seed. */
+/* count normal floats; the same for the same seed. */
 float *normals(uint64_t seed, size_t count);
-/* Kernels alone: y, or dx, of an expert of the same options; also steps when told. */
+/* An expert of the same options without a server: y, or dx, from the kernels alone; steps on
+ * request. */
 struct reference {
     struct hth_expert *expert;
     struct hth_exec *ex;
@@ -98,7 +99,7 @@ void reference_forward(struct reference *r, uint32_t rows, const float *x, float
 void reference_backward(struct reference *r, uint32_t rows, uint32_t microbatch, const float *x,
                         const float *dy, float *dx);
 void reference_stop(struct reference *r);
-/* Whether all weights and moments have the same bits. */
+/* True if all weights and moments have the same bits. */
 bool experts_equal(const struct hth_expert *a, const struct hth_expert *b);
 
 #endif

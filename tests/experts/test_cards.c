@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cards.c: a host with two cards on the real loop with real threads: who answers while the
- * driver of one of them keeps a call, loses its card, or is in the midst of work at the end.
+ * test_cards.c: a host with two cards on the real loop with real threads: the other card's answers
+ * while one driver blocks a call, loses its card, or has work at the end of the server.
  *
- * A card here is the reference back end behind copies, with a wait of our own at its sync: so the
- * numbers are known, and ThreadSanitizer can follow (it can't follow the shim's fibres).
+ * A card here is the reference back end behind copies, with a wait in its sync. So the numbers are
+ * known, and ThreadSanitizer works (it can't follow the shim's fibres).
  */
 #define _XOPEN_SOURCE 700
 #include <dirent.h>
@@ -33,8 +33,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t thawed;
     bool frozen, lost;
-    bool keeps_weights; /* a copy of them to the host does not come back */
-    uint32_t in_driver; /* calls that it keeps */
+    bool keeps_weights; /* a download of weights does not return */
+    uint32_t in_driver; /* calls that the driver blocks */
     pthread_t thread[4];
     uint32_t threads;
 } card[CARDS];
@@ -68,7 +68,7 @@ static enum hth_err card_sync(struct hth_exec *ex)
     return err;
 }
 
-/* Weights are more than the rows of a call. */
+/* A download of more bytes than the rows of a call is one of weights. */
 static enum hth_err card_download(struct hth_exec *ex, void *to, const void *from, size_t bytes)
 {
     int c = card_of(ex->be);
@@ -125,7 +125,7 @@ static void make_cards(void)
     }
 }
 
-/* ---- a host and who calls it --------------------------------------------------------------- */
+/* ---- a host and its caller ----------------------------------------------------------------- */
 
 static struct {
     struct hth_env *env;
@@ -186,7 +186,7 @@ static void *run_loop(void *arg)
     return NULL;
 }
 
-/* `dir`: of checkpoints, one after each update; NULL: none. */
+/* `dir`: of checkpoints, written after each update; NULL: none. */
 static void start_with(const char *dir)
 {
     struct hth_net_opts nopts = HTH_NET_OPTS_INIT;
@@ -222,7 +222,7 @@ static void start_with(const char *dir)
         struct hth_expert_opts o = opts_of(i, &card[i % CARDS].table);
         assert_ok(hth_server_add(server, &o));
     }
-    assert_ok(hth_net_run(serving.env)); /* until all are loaded */
+    assert_ok(hth_net_run(serving.env)); /* until all experts are loaded */
     assert_int_equal(pthread_create(&serving.thread, NULL, run_loop, serving.env), 0);
 }
 
@@ -351,9 +351,9 @@ static bool all_have_verdicts(void)
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-/* Both workers of one card are in a call that does not come back, and more waits for it: the other
- * card answers all the same. When it comes back everything is answered. */
-static void one_frozen_card(void **state)
+/* Both workers of one card are in a call that does not return, and more work waits for it. The
+ * other card answers. When the calls return, everything is answered. */
+static void other_card_answers_beside_a_frozen_one(void **state)
 {
     (void)state;
     poll = NULL;
@@ -376,8 +376,8 @@ static void one_frozen_card(void **state)
     stop_all();
 }
 
-/* A card that answers every call with an error costs its own experts' rows, and nobody else's. */
-static void one_lost_card(void **state)
+/* A card whose calls all fail costs only its own experts' rows. */
+static void lost_card_fails_its_own_experts_only(void **state)
 {
     (void)state;
     poll = NULL;
@@ -398,9 +398,9 @@ static void *thaw_all(void *arg)
     return arg;
 }
 
-/* The end comes while both cards are in the driver and requests wait: it waits for what runs, and
- * all is freed. */
-static void end_with_work_under_way(void **state)
+/* The server is freed while both cards are in the driver and requests wait: the end waits for the
+ * running calls, and all memory is freed. */
+static void end_waits_for_running_work(void **state)
 {
     pthread_t thread;
     (void)state;
@@ -424,7 +424,7 @@ static void end_with_work_under_way(void **state)
 static char saved_in[] = "/tmp/hearth-cards-XXXXXX";
 static int64_t saved_until_us;
 
-/* Checkpoints that lie there; they are removed when told so. */
+/* Counts the checkpoints in the folder; removes them if `away`. */
 static uint32_t saved(bool away)
 {
     char path[512];
@@ -453,8 +453,8 @@ static bool second_is_saved(void)
     return saved(false) == EACH || hth_now_us(calling.env) > saved_until_us;
 }
 
-/* A card does not give its weights to the checkpoint: the other card's experts are saved. */
-static void checkpoints_beside_a_frozen_card(void **state)
+/* One card blocks the download of its weights: the other card's experts are saved. */
+static void other_cards_experts_are_saved_beside_a_frozen_one(void **state)
 {
     (void)state;
     poll = NULL;
@@ -479,10 +479,10 @@ static void checkpoints_beside_a_frozen_card(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_frozen_card),
-        cmocka_unit_test(one_lost_card),
-        cmocka_unit_test(end_with_work_under_way),
-        cmocka_unit_test(checkpoints_beside_a_frozen_card),
+        cmocka_unit_test(other_card_answers_beside_a_frozen_one),
+        cmocka_unit_test(lost_card_fails_its_own_experts_only),
+        cmocka_unit_test(end_waits_for_running_work),
+        cmocka_unit_test(other_cards_experts_are_saved_beside_a_frozen_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

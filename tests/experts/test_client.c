@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_client.c: batches over several hosts in a simulated world: the right rows to the right
- * experts, one request per host, and exactly one verdict per pair whatever happens to the hosts.
+ * experts, one request per host, and exactly one verdict per pair under all failures of hosts.
  */
 #include "experts/swarm.h"
 
@@ -89,7 +89,7 @@ static struct hth_tensor tensor_of(const float *rows, uint64_t count)
     return t;
 }
 
-/* Every unit goes to k experts that are spread over all. */
+/* Assigns each unit to k experts that are spread over all. */
 static uint32_t deal_pairs(struct hth_expert_pair *pairs, uint32_t units, uint32_t k,
                            uint32_t experts)
 {
@@ -128,7 +128,7 @@ static void run_call(struct scene *s, const struct hth_expert_call *call, struct
 
 /* ---- the rows ------------------------------------------------------------------------------ */
 
-static void rows_come_back_to_their_pairs(void **state)
+static void rows_return_to_their_pairs(void **state)
 {
     enum { UNITS = 12, K = 3, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -180,7 +180,7 @@ static void rows_come_back_to_their_pairs(void **state)
     scene_end(&s);
 }
 
-static void sequences_travel_whole(void **state)
+static void sequences_are_sent_whole(void **state)
 {
     enum { T = 4, UNITS = 3, N = 6 };
     struct hth_expert_pair pairs[N];
@@ -209,7 +209,7 @@ static void sequences_travel_whole(void **state)
         assert_memory_equal(out + i * (T * D + 5), want, sizeof(want));
     }
     hth_expert_batch_free(o.batch);
-    call.block_rows = 1; /* half a sequence is refused by the host, not computed */
+    call.block_rows = 1; /* the host refuses half a sequence */
     run_call(&s, &call, &o);
     assert_int_equal(hth_expert_batch_ok_count(o.batch), 0);
     assert_int_equal(hth_expert_batch_verdicts(o.batch)[0], HTH_E_BAD_SHAPE);
@@ -219,12 +219,12 @@ static void sequences_travel_whole(void **state)
     scene_end(&s);
 }
 
-static void narrow_wire_is_close(void **state)
+static void narrow_wire_types_stay_within_their_error(void **state)
 {
     enum { UNITS = 6, N = 12 };
     static const struct {
         enum hth_dtype type;
-        double most; /* of the largest number, for the roundings of both ways */
+        double most; /* error over the largest number, for the roundings of both directions */
     } wires[] = {{HTH_F16, 0.002}, {HTH_BF16, 0.015}, {HTH_I8, 0.02}};
     struct hth_expert_pair pairs[N];
     float *x = normals(1, UNITS * D), out[N * D], want[D];
@@ -263,8 +263,8 @@ static void narrow_wire_is_close(void **state)
     scene_end(&s);
 }
 
-/* An expert whose weights overflow: its rows are told apart and read as zeros. */
-static void infinite_answers_are_found(void **state)
+/* An expert's weights overflow: its rows are refused and read as zeros. */
+static void infinite_answers_are_refused(void **state)
 {
     struct hth_expert_pair pairs[2] = {{0, 0}, {0, 1}};
     float *x = normals(1, D), out[2 * D];
@@ -326,7 +326,7 @@ static void on_judged(void *arg, const struct hth_peer_id *host, enum hth_err er
     j->hosts_bad += err != HTH_OK;
 }
 
-/* The second of four experts has its output's bias at `value`: what becomes of its answers. */
+/* Sets the output bias of the second of four experts to `value` and judges its answers. */
 static struct judged answers_of(float value, double gain_max, uint32_t *refused)
 {
     enum { N = 4 };
@@ -357,7 +357,7 @@ static struct judged answers_of(float value, double gain_max, uint32_t *refused)
         assert_close(out[D + i], 0, 0, 0);
     assert_true(hth_expert_batch_gain(o.batch) < 10);
     hth_expert_batch_judge(o.batch, on_judged, on_part, &j);
-    hth_expert_batch_judge(o.batch, on_judged, on_part, &j); /* tells nothing twice */
+    hth_expert_batch_judge(o.batch, on_judged, on_part, &j); /* a second call reports nothing */
     assert_int_equal(j.parts, N);
     assert_int_equal(j.hosts, 1);
     assert_int_equal(j.hosts_bad, 0); /* most of its parts are good */
@@ -369,8 +369,8 @@ static struct judged answers_of(float value, double gain_max, uint32_t *refused)
     return j;
 }
 
-/* Numbers that are finite and yet of no use are left out, beyond 1e15 in any case. */
-static void large_answers_are_left_out(void **state)
+/* Finite numbers beyond the usual gain are refused; beyond 1e15 always. */
+static void gains_above_the_limit_are_refused(void **state)
 {
     uint32_t refused;
 
@@ -386,9 +386,8 @@ static void large_answers_are_left_out(void **state)
     assert_int_equal(answers_of(NAN, 0, &refused).err, HTH_E_NOT_FINITE);
 }
 
-/* The only one who answers, before anything is known of what is usual, does not say what that
- * is. */
-static void the_first_word_is_a_strangers(void **state)
+/* A single host's answers, with no usual gain known, do not set the limit by themselves. */
+static void single_host_does_not_set_the_usual_gain(void **state)
 {
     static const struct {
         float bias;
@@ -424,8 +423,8 @@ static void the_first_word_is_a_strangers(void **state)
     }
 }
 
-/* What was sent in x or dy had to be refused: that is told of nobody. */
-static void our_own_numbers_blame_nobody(void **state)
+/* Rows of x or dy that a host must refuse are no fault of the host: judging reports no error. */
+static void own_bad_rows_are_not_reported(void **state)
 {
     static const struct {
         enum hth_dtype wire;
@@ -470,7 +469,7 @@ static void our_own_numbers_blame_nobody(void **state)
 
 /* ---- failures ------------------------------------------------------------------------------ */
 
-static void a_dead_host_costs_only_its_pairs(void **state)
+static void dead_host_fails_only_its_pairs(void **state)
 {
     enum { UNITS = 16, K = 4, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -514,9 +513,9 @@ static void a_dead_host_costs_only_its_pairs(void **state)
     hth_aligned_free(x);
 }
 
-/* One slow host: with k_min the batch ends a grace period after the others, without it at the slow
- * one's time. */
-static void grace_ends_the_wait(void **state)
+/* One slow host: with k_min the batch ends a grace period after the others; without k_min it ends
+ * with the slow host's answer. */
+static void batch_ends_a_grace_period_after_k_min(void **state)
 {
     struct hth_expert_pair pairs[8];
     float *x = normals(1, 4 * D);
@@ -553,7 +552,7 @@ static void grace_ends_the_wait(void **state)
     assert_true(hth_world_now_us(s.w) - start >= 100 * HTH_US_PER_MS);
     assert_true(hth_world_now_us(s.w) - start <= 150 * HTH_US_PER_MS);
     hth_expert_batch_free(o.batch);
-    call.k_min = 2; /* not reached before the slow one: it is waited for */
+    call.k_min = 2; /* only the slow host's answers reach it: the batch waits */
     run_call(&s, &call, &o);
     assert_int_equal(hth_expert_batch_ok_count(o.batch), 8);
     hth_expert_batch_free(o.batch);
@@ -568,7 +567,7 @@ static void grace_ends_the_wait(void **state)
     scene_end(&s);
 }
 
-static void replicas_step_in(void **state)
+static void replicas_answer_for_lost_and_busy_hosts(void **state)
 {
     enum { UNITS = 8, K = 2, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -616,8 +615,9 @@ static void replicas_step_in(void **state)
     scene_end(&s);
 }
 
-/* A host that is too busy at first is asked again when it said, and all is well in the end. */
-static void busy_is_tried_again(void **state)
+/* A host refuses with BUSY: the client retries after the time in the refusal, and every pair is
+ * answered. */
+static void busy_host_is_retried_at_its_time(void **state)
 {
     enum { CALLS = 12 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -661,9 +661,9 @@ static void busy_is_tried_again(void **state)
     scene_end(&s);
 }
 
-/* The connection breaks while a backward runs: the retry carries the same key and nothing is
- * applied twice. */
-static void lost_backward_is_not_repeated(void **state)
+/* The connection breaks during a backward: the retry carries the same key and nothing is applied
+ * twice. */
+static void lost_backward_is_applied_once(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_expert_pair pairs[4];
@@ -697,7 +697,7 @@ static void lost_backward_is_not_repeated(void **state)
     scene_end(&s);
 }
 
-static void given_up_batches_vanish(void **state)
+static void freed_batches_call_nothing(void **state)
 {
     struct hth_expert_pair pairs[8], spread[4] = {{3, 0}, {1, 0}, {0, 1}, {2, 1}};
     float *x = normals(1, 4 * D);
@@ -716,9 +716,9 @@ static void given_up_batches_vanish(void **state)
     call.pairs = spread;
     call.pairs_count = 4;
     assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b[1]));
-    hth_expert_batch_free(b[1]); /* its rows are still being gathered */
+    hth_expert_batch_free(b[1]); /* its rows are being gathered */
     hth_world_run_for(s.w, 15 * HTH_US_PER_MS);
-    hth_expert_batch_free(b[0]); /* its requests are on the way */
+    hth_expert_batch_free(b[0]); /* its requests are sent */
     assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b[2]));
     hth_world_run_for(s.w, 5 * HTH_US_PER_MS);
     hth_expert_client_free(s.c.client);
@@ -730,7 +730,7 @@ static void given_up_batches_vanish(void **state)
     scene_end(&s);
 }
 
-static void wrong_calls_are_named(void **state)
+static void invalid_calls_are_refused(void **state)
 {
     struct hth_expert_pair pairs[2] = {{0, 0}, {0, 0}};
     float *x = normals(1, 4 * D);
@@ -761,7 +761,7 @@ static void wrong_calls_are_named(void **state)
     REFUSED(HTH_E_BAD_SHAPE, c.x.dim[0] = 5);
     REFUSED(HTH_E_BAD_SHAPE, c.x.dtype = HTH_I32);
     REFUSED(HTH_E_BAD_SHAPE, c.wire = HTH_U8);
-    REFUSED(HTH_E_BAD_SHAPE, c.dy = tx); /* as many rows as pairs, please */
+    REFUSED(HTH_E_BAD_SHAPE, c.dy = tx); /* dy must have one row per pair */
     hth_world_run_for(s.w, HTH_US_PER_S);
     assert_int_equal(o.count, 0);
     hth_blob_unref(tx.blob);
@@ -769,8 +769,8 @@ static void wrong_calls_are_named(void **state)
     scene_end(&s);
 }
 
-/* More rows than one request takes become several. */
-static void large_batches_are_cut(void **state)
+/* A batch with more rows than one request takes becomes several requests. */
+static void large_batch_becomes_several_requests(void **state)
 {
     enum { N = HTH_EXPERT_CALL_ROWS_MAX + 5 };
     struct hth_expert_pair *pairs = hth_new_array(struct hth_expert_pair, N);
@@ -818,7 +818,7 @@ static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *i
         snprintf(t->last, sizeof(t->last), "%s", infos[count - 1].uid);
 }
 
-static void hosts_tell_what_they_have(void **state)
+static void info_lists_all_experts(void **state)
 {
     struct host like = host_init();
     struct hth_rpc_target to;
@@ -848,7 +848,7 @@ static void hosts_tell_what_they_have(void **state)
     hth_world_run_for(s.w, HTH_US_PER_S);
     assert_int_equal(t.count, 0);
     assert_ok(hth_expert_client_info(s.c.client, &to, 0, HTH_US_PER_S, on_info, &t));
-    scene_end(&s); /* with a question still open */
+    scene_end(&s); /* with an INFO call open */
 }
 
 /* ---- the property -------------------------------------------------------------------------- */
@@ -890,7 +890,7 @@ static void on_storm_batch(void *arg, struct hth_expert_batch *batch)
         st->failed += 1 - ok[p];
         if (!ok[p] || st->backward[one->i])
             continue;
-        /* No expert steps in this storm, so a forward answer is known to the bit. */
+        /* No expert steps here, so the forward's bits are known. */
         reference_forward(&st->s->ref[st->pairs[one->i][p].target], 1,
                           (const float *)(const void *)st->tx[one->i].blob->data +
                               st->pairs[one->i][p].unit * D,
@@ -900,8 +900,8 @@ static void on_storm_batch(void *arg, struct hth_expert_batch *batch)
     hth_expert_batch_free(batch);
 }
 
-/* Loss, jitter, short reads, hosts that crash and come back: every batch ends once, every pair has
- * one verdict, every answered row is the right one. */
+/* Under loss, jitter, short reads and host crashes every batch ends once, every pair has one
+ * verdict, and every answered row is right. */
 static void storm(uint64_t seed)
 {
     enum { CALLS = 40, UNITS = 12, K = 4 };
@@ -973,22 +973,22 @@ static void every_pair_has_one_verdict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_come_back_to_their_pairs),
-        cmocka_unit_test(sequences_travel_whole),
-        cmocka_unit_test(narrow_wire_is_close),
-        cmocka_unit_test(infinite_answers_are_found),
-        cmocka_unit_test(large_answers_are_left_out),
-        cmocka_unit_test(the_first_word_is_a_strangers),
-        cmocka_unit_test(our_own_numbers_blame_nobody),
-        cmocka_unit_test(a_dead_host_costs_only_its_pairs),
-        cmocka_unit_test(grace_ends_the_wait),
-        cmocka_unit_test(replicas_step_in),
-        cmocka_unit_test(busy_is_tried_again),
-        cmocka_unit_test(lost_backward_is_not_repeated),
-        cmocka_unit_test(given_up_batches_vanish),
-        cmocka_unit_test(wrong_calls_are_named),
-        cmocka_unit_test(large_batches_are_cut),
-        cmocka_unit_test(hosts_tell_what_they_have),
+        cmocka_unit_test(rows_return_to_their_pairs),
+        cmocka_unit_test(sequences_are_sent_whole),
+        cmocka_unit_test(narrow_wire_types_stay_within_their_error),
+        cmocka_unit_test(infinite_answers_are_refused),
+        cmocka_unit_test(gains_above_the_limit_are_refused),
+        cmocka_unit_test(single_host_does_not_set_the_usual_gain),
+        cmocka_unit_test(own_bad_rows_are_not_reported),
+        cmocka_unit_test(dead_host_fails_only_its_pairs),
+        cmocka_unit_test(batch_ends_a_grace_period_after_k_min),
+        cmocka_unit_test(replicas_answer_for_lost_and_busy_hosts),
+        cmocka_unit_test(busy_host_is_retried_at_its_time),
+        cmocka_unit_test(lost_backward_is_applied_once),
+        cmocka_unit_test(freed_batches_call_nothing),
+        cmocka_unit_test(invalid_calls_are_refused),
+        cmocka_unit_test(large_batch_becomes_several_requests),
+        cmocka_unit_test(info_lists_all_experts),
         cmocka_unit_test(every_pair_has_one_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

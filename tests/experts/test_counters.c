@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_counters.c: what a server refuses, repeats or can't write is counted, each in its own
- * counter, and the environment's metrics tell the same numbers.
+ * test_counters.c: a server's refusals, repeats and failed writes each have their own counter, and
+ * the environment's metrics have the same numbers.
  */
 #include "experts/swarm.h"
 
@@ -30,7 +30,7 @@ static void bad_parts_and_repeats_are_counted(void **state)
     h.opts.grad_norm_max = 100;
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
-    for (int i = 0; i < 3; i++) { /* once, and two repeats */
+    for (int i = 0; i < 3; i++) { /* the first and two repeats */
         ask_wait(w, &c, &h, &a, &out);
         assert_ok(out.err);
         answer_clear(&out);
@@ -38,7 +38,7 @@ static void bad_parts_and_repeats_are_counted(void **state)
     s = host_stats(&h);
     assert_int_equal(s.replays_answered, 2);
     assert_int_equal(s.parts_not_finite + s.parts_norm + s.parts_failed, 0);
-    x[0] = 101; /* a norm beyond the limit */
+    x[0] = 101; /* a norm above the limit */
     a.key = 2;
     ask_wait(w, &c, &h, &a, &out);
     assert_err(HTH_E_NORM, out.status[0]);
@@ -70,7 +70,7 @@ static void bad_parts_and_repeats_are_counted(void **state)
     hth_world_free(w);
 }
 
-/* A full disk: each round fails and is counted; with room again the same change is written. */
+/* On a full disk each round fails and is counted; with free space the same change is written. */
 static void checkpoints_are_counted(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);

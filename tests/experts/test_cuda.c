@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda.c: a host whose experts live on a card: the CUDA back end with its kernels on the shim.
- * The card's memory is closed to everybody but kernels and copies, so a stray pointer is a crash.
+ * test_cuda.c: a host whose experts are on a card: the CUDA back end with its kernels on the shim.
+ * Only kernels and copies may access the card's memory, so a stray pointer crashes.
  */
 #include "experts/swarm.h"
 
@@ -47,7 +47,7 @@ static double distance(const float *a, const float *b, size_t n)
     return sqrt(diff / norm);
 }
 
-/* Numbers that bf16 holds exactly. */
+/* Normal numbers that bf16 holds exactly. */
 static float *coarse(uint64_t seed, size_t n)
 {
     float *x = normals(seed, n);
@@ -57,7 +57,7 @@ static float *coarse(uint64_t seed, size_t n)
     return x;
 }
 
-/* Every third round travels as bf16, so that rows are gathered; the others go straight in. Batches
+/* Every third round is sent as bf16, so that rows are gathered; the others need no copy. Batches
  * have ROWS rows, less a multiple of `fewer`. */
 static void train(const char *kind, uint32_t fewer, double tolerance)
 {
@@ -82,7 +82,7 @@ static void train(const char *kind, uint32_t fewer, double tolerance)
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct answer out;
         float *x = coarse(2 * round, ROWS * D), *dy = coarse(2 * round + 1, ROWS * D);
-        /* Another size of micro-batch in mid-sum: what was summed is scaled where it lies. */
+        /* The micro-batch changes between sums: the card scales the accumulated gradients. */
         uint32_t microbatch = round % 4 == 1 ? 2 * ROWS : ROWS, rows = ROWS - round % 4 * fewer;
         struct ask a = {.coord = {0},
                         .rows = {rows},
@@ -128,9 +128,9 @@ static void ffn_trains(void **state)
     train("ffn", 0, 1e-4);
 }
 
-/* Batches of 8, 7, 6 and 5 rows are one kind of call: from its third on it is one launch. A round
- * is a forward and a backward pass, and a forward pass alone. */
-static void odd_batches_repeat(void **state)
+/* Batches of 8, 7, 6 and 5 rows are the same call after padding: from the third on each is one
+ * graph launch. A round is a forward and a backward pass, and a forward pass alone. */
+static void padded_batches_replay_one_graph(void **state)
 {
     (void)state;
     uint32_t before = hth_shim_graph_launches(), calls = 3 * ROUNDS;
@@ -140,7 +140,7 @@ static void odd_batches_repeat(void **state)
         fail_msg("%u of %u calls were recorded ones", launches, calls);
 }
 
-static void padded_numbers(void **state)
+static void padding_does_not_change_the_result(void **state)
 {
     const struct hth_backend *card = &device.tables[HTH_GPU_F32], *cpu = hth_backend_ref();
     uint32_t last = 0, count = 0;
@@ -168,8 +168,8 @@ static void transformer_trains(void **state)
     train("transformer", 0, 1e-4);
 }
 
-/* From the card to a checkpoint, to another expert on the card: the same bits; and to the CPU. */
-static void checkpoints_travel(void **state)
+/* A checkpoint made on the card gives the same bits on the card and on the CPU. */
+static void checkpoints_move_between_card_and_cpu(void **state)
 {
     struct host h = host_init();
     struct reference a, b, cpu;
@@ -217,7 +217,7 @@ static void checkpoints_travel(void **state)
     reference_stop(&cpu);
 }
 
-/* One part of six is refused; the others, computed together with it, don't notice. */
+/* One part of six is refused; the others, computed in its group, get the same bits. */
 static void ask_with_a_nan(struct hth_world *w, struct caller *c, const struct host *h)
 {
     enum { PARTS = 6, BAD = 2 };
@@ -251,8 +251,8 @@ static void ask_with_a_nan(struct hth_world *w, struct caller *c, const struct h
     hth_aligned_free(good);
 }
 
-/* A host with six experts, asked for all of them in turns and together, on a card for `budget`
- * bytes of weights (0: for all): the bits of its experts afterwards, which the caller frees. */
+/* Trains a host's six experts, one by one and together, on a card with `budget` bytes for weights
+ * (0: for all). Returns the bits of the experts, which the caller frees. */
 static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats)
 {
     enum { EXPERTS = 6 };
@@ -317,16 +317,16 @@ static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats
     return all;
 }
 
-/* Experts that come and go learn what those learn that stay, to the bit. */
-static void more_than_fit(void **state)
+/* Experts that are evicted and fetched learn the same bits as resident ones. */
+static void evicted_experts_learn_the_same_bits(void **state)
 {
     struct hth_resident_stats roomy, tight;
     (void)state;
     uint32_t products = hth_shim_many();
     hth_shim_batch(true);
     struct hth_blob *want = host_six(0, &roomy);
-    assert_true(hth_shim_many() > products + 8); /* six experts of one request go together */
-    size_t set; /* of one expert: the smallest card that trains it */
+    assert_true(hth_shim_many() > products + 8); /* the six experts of a request form one group */
+    size_t set; /* of one expert: the least budget that trains it */
     struct hth_params *p;
     struct hth_expert_opts opts = HTH_EXPERT_OPTS_INIT;
     struct hth_expert *e;
@@ -345,7 +345,7 @@ static void more_than_fit(void **state)
     assert_int_equal(want->size, got->size);
     assert_memory_equal(want->data, got->data, want->size);
     hth_blob_unref(got);
-    got = host_six(set, &tight); /* one at a time */
+    got = host_six(set, &tight); /* room for one expert */
     assert_true(tight.evictions > 60);
     assert_memory_equal(want->data, got->data, want->size);
     hth_blob_unref(got);
@@ -353,9 +353,9 @@ static void more_than_fit(void **state)
     hth_shim_batch(false);
 }
 
-/* A host with the CPU and two cards, an expert on each in turns: all of them answer, with the
- * numbers of the CPU, and no device waits for another. */
-static void several_devices(void **state)
+/* A host has the CPU and two cards, with experts on each in rotation: all answer with the CPU's
+ * numbers, and no device waits for another. */
+static void devices_answer_side_by_side(void **state)
 {
     enum { EXPERTS = 6 };
     static struct hth_cu_device other;
@@ -415,10 +415,13 @@ static void several_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ffn_trains),         cmocka_unit_test(transformer_trains),
-        cmocka_unit_test(checkpoints_travel), cmocka_unit_test(more_than_fit),
-        cmocka_unit_test(several_devices),    cmocka_unit_test(odd_batches_repeat),
-        cmocka_unit_test(padded_numbers),
+        cmocka_unit_test(ffn_trains),
+        cmocka_unit_test(transformer_trains),
+        cmocka_unit_test(checkpoints_move_between_card_and_cpu),
+        cmocka_unit_test(evicted_experts_learn_the_same_bits),
+        cmocka_unit_test(devices_answer_side_by_side),
+        cmocka_unit_test(padded_batches_replay_one_graph),
+        cmocka_unit_test(padding_does_not_change_the_result),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

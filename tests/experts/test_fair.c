@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_fair.c: peers share a host in work, whatever they send, and what one piles up is not what
- * another waits for. A slow simulated device makes the waits visible: 64 rows take 131 ms.
+ * test_fair.c: peers share a host equally in work, and one peer's queue does not delay another. A
+ * slow simulated device makes the waits long: 64 rows take 131 ms.
  */
 #include "experts/swarm.h"
 
@@ -37,7 +37,7 @@ static void arena_open(struct arena *t)
     for (int i = 0; i < 3; i++)
         caller_start(&t->c[i], t->w, names[i], NULL);
     a.x = t->x;
-    for (int i = 0; i < 3; i++) { /* connects, and tells the host how fast it is */
+    for (int i = 0; i < 3; i++) { /* connects, and lets the host measure its speed */
         ask_wait(t->w, &t->c[i], &t->h, &a, &warm);
         assert_ok(warm.err);
         answer_clear(&warm);
@@ -75,9 +75,9 @@ static void finish(struct arena *t, struct answer *out, uint32_t count)
     }
 }
 
-/* Two peers pile up ten seconds of work. A third, with a little for one expert or the other, waits
- * for the batch that runs and the one that it rides in. */
-static void a_flood_delays_only_itself(void **state)
+/* Two peers queue ten seconds of work. A third, with few rows for one expert or the other, waits
+ * for the running batch and its own. */
+static void flood_delays_only_itself(void **state)
 {
     enum { N = 38 };
     struct arena t = {.h = host_init()};
@@ -100,7 +100,7 @@ static void a_flood_delays_only_itself(void **state)
         if (took > 3 * BATCH_US)
             fail_msg("request %u took %lld ms", i, (long long)took / 1000);
     }
-    assert_true(count_ok(flood[0], N) < N / 2); /* the flood was still there */
+    assert_true(count_ok(flood[0], N) < N / 2); /* the flood still waits */
     assert_true(count_ok(flood[1], N) < N / 2);
     finish(&t, flood[0], N);
     finish(&t, flood[1], N);
@@ -108,8 +108,8 @@ static void a_flood_delays_only_itself(void **state)
     arena_close(&t);
 }
 
-/* Parts wait for company as long as they may, in whatever order their turns are. */
-static void nobody_ages_twice(void **state)
+/* A part waits for more rows for batch_age_us at most, in any order of the start tags. */
+static void parts_age_once_in_any_order(void **state)
 {
     struct arena t = {.h = host_init()};
     struct answer first, second, other;
@@ -119,22 +119,22 @@ static void nobody_ages_twice(void **state)
     arena_open(&t);
     int64_t start = hth_now_us(t.c[0].env);
     send(&t, 0, 0, ROWS, &first);
-    send(&t, 0, 1, ROWS, &second); /* its turn is after the first's */
+    send(&t, 0, 1, ROWS, &second); /* its start tag is behind the first's work */
     hth_world_run_for(t.w, HTH_US_PER_S * 8 / 10);
-    send(&t, 1, 2, ROWS, &other); /* its turn is now */
+    send(&t, 1, 2, ROWS, &other); /* its start tag is the virtual time */
     assert_true(hth_world_run_until_true(t.w, answered, &second, MINUTE));
     assert_ok(second.err);
     int64_t took = hth_now_us(t.c[0].env) - start;
     if (took > HTH_US_PER_S + 3 * BATCH_US)
-        fail_msg("it took %lld ms", (long long)took / 1000);
+        fail_msg("the second part took %lld ms", (long long)took / 1000);
     answer_clear(&second);
     finish(&t, &first, 1);
     finish(&t, &other, 1);
     arena_close(&t);
 }
 
-/* Many small requests weigh as much as few large ones, and who came first does not matter. */
-static void shares_are_of_work(void **state)
+/* Many small requests get the share of few large ones, in any order of arrival. */
+static void shares_are_equal_in_work(void **state)
 {
     enum { LARGE = 20, SMALL = 80, DONE_OF_EACH = 8 };
     struct arena t = {.h = host_init()};
@@ -157,9 +157,9 @@ static void shares_are_of_work(void **state)
     arena_close(&t);
 }
 
-/* Alone a peer may use all the time and most of the bytes that requests may hold, so that somebody
- * else may come; with others about, it leaves them their share. */
-static void room_is_left_for_others(void **state)
+/* A single peer may use all of the time and most of the bytes for requests, so that a second can be
+ * admitted; with others it leaves them their share. */
+static void peer_leaves_bytes_for_others(void **state)
 {
     enum { N = 60 };
     struct arena t = {.h = host_init()};
@@ -172,7 +172,7 @@ static void room_is_left_for_others(void **state)
     for (uint32_t i = 0; i < N; i++)
         send(&t, 0, 0, ROWS, &out[i]);
     hth_world_run_for(t.w, BATCH_US / 8);
-    assert_int_equal(host_stats(&t.h).refused_busy, N - 26); /* 30 / 8 are left free */
+    assert_int_equal(host_stats(&t.h).refused_busy, N - 26); /* a single peer leaves 30 / 8 free */
     send(&t, 2, 1, ROWS, &late);
     assert_true(hth_world_run_until_true(t.w, answered, &late, MINUTE));
     assert_ok(late.err);
@@ -184,7 +184,7 @@ static void room_is_left_for_others(void **state)
     for (uint32_t i = 0; i < N; i++)
         send(&t, 0, 0, ROWS, &out[i]);
     hth_world_run_for(t.w, BATCH_US / 8);
-    /* The second peer's one, and of the first as many as it then left free before the last. */
+    /* One of the second peer, and of the first as many as it leaves free in front of the last. */
     assert_int_equal(host_stats(&t.h).bytes_held, (1 + 15) * 2 * ROWS * D * (int64_t)sizeof(float));
     send(&t, 2, 1, ROWS, &late);
     assert_true(hth_world_run_until_true(t.w, answered, &late, MINUTE));
@@ -196,9 +196,9 @@ static void room_is_left_for_others(void **state)
     arena_close(&t);
 }
 
-/* A forward of many rows is cut into batches, and each of them has its turn: the next peer waits
- * for the one that runs, not for all that one part holds. */
-static void a_long_part_lets_others_in(void **state)
+/* A forward of many rows is cut into batches with a start tag each: the next peer waits for the
+ * running batch, not for the whole part. */
+static void long_part_is_cut_for_other_peers(void **state)
 {
     enum { LONG = 24 };
     struct arena t = {.h = host_init()};
@@ -219,16 +219,16 @@ static void a_long_part_lets_others_in(void **state)
         int64_t took = hth_now_us(t.c[2].env) - start;
         if (took > 3 * BATCH_US)
             fail_msg("request %u took %lld ms", i, (long long)took / 1000);
-        assert_int_equal(flood.count, 0); /* it was still there */
+        assert_int_equal(flood.count, 0); /* the flood still waits */
     }
     finish(&t, &flood, 1);
     hth_aligned_free(x);
     arena_close(&t);
 }
 
-/* A peer that asks for much, waits for the answer and asks again has the share of one whose work
- * always waits: what it had counts after its last request is answered, too. */
-static void waiting_politely_is_no_trick(void **state)
+/* A peer that waits for each reply before its next request gets the share of one whose work always
+ * waits: its finish tag outlives its last request. */
+static void finish_tag_outlives_last_request(void **state)
 {
     enum { MUCH = 4, SMALL = 30, ROUNDS = 3 };
     struct arena t = {.h = host_init()};
@@ -251,8 +251,8 @@ static void waiting_politely_is_no_trick(void **state)
     arena_close(&t);
 }
 
-/* More peers come and go, beside one whose work always waits, than are remembered: twice. */
-static void a_crowd_passes_through(void **state)
+/* Twice, more peers come and go beside a busy one than the server remembers. */
+static void more_peers_than_remembered_are_served(void **state)
 {
     enum { CROWD = 300, N = 20 };
     struct arena t = {.h = host_init()};
@@ -287,13 +287,13 @@ static void a_crowd_passes_through(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_flood_delays_only_itself),
-        cmocka_unit_test(a_long_part_lets_others_in),
-        cmocka_unit_test(waiting_politely_is_no_trick),
-        cmocka_unit_test(nobody_ages_twice),
-        cmocka_unit_test(shares_are_of_work),
-        cmocka_unit_test(room_is_left_for_others),
-        cmocka_unit_test(a_crowd_passes_through),
+        cmocka_unit_test(flood_delays_only_itself),
+        cmocka_unit_test(long_part_is_cut_for_other_peers),
+        cmocka_unit_test(finish_tag_outlives_last_request),
+        cmocka_unit_test(parts_age_once_in_any_order),
+        cmocka_unit_test(shares_are_equal_in_work),
+        cmocka_unit_test(peer_leaves_bytes_for_others),
+        cmocka_unit_test(more_peers_than_remembered_are_served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

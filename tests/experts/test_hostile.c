@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hostile.c: callers that try to harm the server or each other: to read memory that is not
- * theirs, to leave work behind that never ends, to spoil an expert's steps, to have a backward of
- * somebody else applied twice. And hosts that take nothing.
+ * test_hostile.c: Byzantine callers: they try to read memory of other requests, to leave work that
+ * never ends, to spoil an expert's steps, to have another peer's backward applied twice. And hosts
+ * that refuse every request.
  */
 #include "experts/swarm.h"
 
@@ -22,10 +22,10 @@ static void on_drained(void *arg)
     ((struct host *)arg)->drained = true;
 }
 
-/* The rows of a part that is refused come back as zeros, not as what the memory held before. */
+/* The rows of a refused part return as zeros, not as older contents of the memory. */
 static void refused_rows_are_zeros(void **state)
 {
-    enum { ROWS = 20000 }; /* more than a quarter of a MiB: such blocks are used again at once */
+    enum { ROWS = 20000 }; /* above a quarter of a MiB: such blocks are reused at once */
     struct hth_world *w = hth_world_new(1, NULL);
     struct host h = host_init();
     float *x = normals(1, ROWS * D);
@@ -36,7 +36,7 @@ static void refused_rows_are_zeros(void **state)
     (void)state;
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
-    for (int i = 0; i < 3; i++) { /* what somebody else's rows left in memory */
+    for (int i = 0; i < 3; i++) { /* leaves other rows in memory */
         ask_wait(w, &c, &h, &a, &out);
         assert_ok(out.err);
         answer_clear(&out);
@@ -56,9 +56,8 @@ static void refused_rows_are_zeros(void **state)
     hth_world_free(w);
 }
 
-/* A forward is cut into batches; a step that is due comes between them, and there its caller
- * cancels. */
-static void canceled_between_its_batches(void **state)
+/* A forward is cut into batches; its caller cancels while a step runs between two of them. */
+static void cancel_between_batches_leaves_nothing(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -87,7 +86,7 @@ static void canceled_between_its_batches(void **state)
         hth_world_run_for(w, 10 * HTH_US_PER_MS);
     assert_int_equal(host_stats(&h).rows_forward, 4);
     assert_int_equal(host_stats(&h).parts_waiting, 1);
-    assert_int_equal(host_stats(&h).steps, 0); /* it runs now */
+    assert_int_equal(host_stats(&h).steps, 0); /* the step runs */
     hth_rpc_cancel(call);
     hth_world_run_for(w, 3 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).rows_forward, 4);
@@ -101,9 +100,9 @@ static void canceled_between_its_batches(void **state)
     hth_world_free(w);
 }
 
-/* Finite numbers that would make the gradient infinite are refused, and the honest caller's
- * backward beside them is stepped. */
-static void huge_numbers_spoil_no_step(void **state)
+/* Finite numbers that would make the gradient infinite are refused; the honest caller's backward
+ * beside them is stepped. */
+static void huge_numbers_are_refused(void **state)
 {
     static const float huge[] = {3e38f, -1e30f, 1.1e15f, NAN, INFINITY};
     struct hth_world *w = hth_world_new(1, NULL);
@@ -121,7 +120,7 @@ static void huge_numbers_spoil_no_step(void **state)
     for (uint32_t i = 0; i < 4 * HTH_ARRAY_LEN(huge); i++) {
         struct ask a = {.coord = {0}, .rows = {3}, .parts = 1, .d = D, .key = 1 + i};
         float kept = bad[7], number = huge[i / 4];
-        a.dtype = i % 4 < 2 ? HTH_F32 : HTH_I8; /* which takes no 2^127 */
+        a.dtype = i % 4 < 2 ? HTH_F32 : HTH_I8; /* I8 can't hold 2^127 */
         bad[7] = number;
         a.x = i % 2 == 0 ? bad : x;
         a.dy = i % 2 == 0 ? x : bad;
@@ -133,7 +132,7 @@ static void huge_numbers_spoil_no_step(void **state)
         bad[7] = kept;
     }
     for (size_t i = 0; i < 3 * D; i++)
-        bad[i] = HTH_EXPERT_NUMBER_MAX; /* the largest that is let in */
+        bad[i] = HTH_EXPERT_NUMBER_MAX; /* the largest that is accepted */
     for (uint32_t i = 0; i < 3; i++) {
         struct ask a = {.coord = {0}, .rows = {3}, .parts = 1, .d = D, .key = 50 + i};
         a.x = i == 1 ? x : bad;
@@ -158,8 +157,8 @@ static void huge_numbers_spoil_no_step(void **state)
     hth_world_free(w);
 }
 
-/* Answers of one peer push out another's; its repeat is then refused, not applied again. */
-static void a_flood_makes_nobody_step_twice(void **state)
+/* One peer's answers push out another's; the other's repeat is refused, not applied twice. */
+static void evicted_answer_is_not_applied_twice(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct host h = host_init();
@@ -188,13 +187,13 @@ static void a_flood_makes_nobody_step_twice(void **state)
     assert_int_equal(out.err, HTH_E_REPLAYED);
     assert_int_equal(host_stats(&h).rows_backward, rows);
     answer_clear(&out);
-    flood.key = 20; /* the newest is still answered */
+    flood.key = 20; /* the newest answer is kept */
     ask_wait(w, &evil, &h, &flood, &out);
     assert_ok(out.err);
     assert_int_equal(out.tensors, 1);
     assert_int_equal(host_stats(&h).rows_backward, rows);
     answer_clear(&out);
-    hth_world_run_for(w, 61 * HTH_US_PER_S); /* keys are kept as long as answers */
+    hth_world_run_for(w, 61 * HTH_US_PER_S); /* keys age out like answers */
     ask_wait(w, &c, &h, &mine, &out);
     assert_ok(out.err);
     assert_int_equal(host_stats(&h).rows_backward, rows + 4);
@@ -248,9 +247,9 @@ static void put_off(void *arg, struct hth_rpc_request *req)
     hth_rpc_refuse(req, *word, 0, NULL);
 }
 
-/* BUSY, or what the breakers of hosts take for trouble of this machine or for none: the copy is not
- * asked first for ever. */
-static void a_refusal_is_told_in_whatever_words(void **state)
+/* The host refuses with BUSY, or with errors that breakers take as faults of this machine or
+ * ignore. Judging reports every refused part, so that the replica is asked first in the end. */
+static void every_refusal_is_reported_busy(void **state)
 {
     static enum hth_err words[] = {HTH_E_BUSY,       HTH_E_AGAIN,     HTH_E_CANCELED, HTH_E_BUDGET,
                                    HTH_E_QUEUE_FULL, HTH_E_NO_MEMORY, HTH_E_DEVICE,   HTH_E_BUG};
@@ -287,7 +286,7 @@ static void a_refusal_is_told_in_whatever_words(void **state)
         hth_expert_batch_judge(b, on_judged, on_part, &t);
         assert_int_equal(t.parts, 1);
         assert_err(HTH_E_BUSY, t.err);
-        assert_int_equal(t.hosts, 0); /* it did not answer */
+        assert_int_equal(t.hosts, 0); /* the host did not answer */
         hth_expert_batch_free(b);
         hth_blob_unref(call.x.blob);
         caller_stop(&c);
@@ -299,10 +298,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_rows_are_zeros),
-        cmocka_unit_test(canceled_between_its_batches),
-        cmocka_unit_test(huge_numbers_spoil_no_step),
-        cmocka_unit_test(a_flood_makes_nobody_step_twice),
-        cmocka_unit_test(a_refusal_is_told_in_whatever_words),
+        cmocka_unit_test(cancel_between_batches_leaves_nothing),
+        cmocka_unit_test(huge_numbers_are_refused),
+        cmocka_unit_test(evicted_answer_is_not_applied_twice),
+        cmocka_unit_test(every_refusal_is_reported_busy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_keep.c: the server over time, in a simulated world: steps by count and age, callers that
- * cancel or die, drains, checkpoints and what a restart finds.
+ * cancel or crash, drains, checkpoints and restarts.
  */
 #include "experts/swarm.h"
 
@@ -24,7 +24,7 @@ static void world_end(struct hth_world *w, struct caller *c)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static void steps_by_count_and_by_age(void **state)
+static void steps_come_by_count_and_by_age(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -94,7 +94,7 @@ static void canceled_work_is_dropped(void **state)
     assert_int_equal(host_stats(&h).rows_backward, 4);
     assert_int_equal(host_stats(&h).bytes_held, 0);
     assert_int_equal(host_stats(&h).parts_waiting, 0);
-    a.key = 2; /* it was never applied, so it is new now */
+    a.key = 2; /* the backward was dropped unapplied, so its key is new */
     ask_wait(w, &c, &h, &a, &out[2]);
     assert_ok(out[2].err);
     assert_int_equal(host_stats(&h).rows_backward, 8);
@@ -105,9 +105,9 @@ static void canceled_work_is_dropped(void **state)
     world_end(w, &c);
 }
 
-/* A caller dies while its backward runs: the work is finished, and its next life finds the
- * answer. */
-static void caller_dies_in_the_middle(void **state)
+/* A caller crashes during its backward: the work is finished, and the restarted caller's repeat
+ * gets the answer. */
+static void restarted_caller_gets_its_answer(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -148,8 +148,7 @@ static bool is_drained(void *arg)
     return ((struct host *)arg)->drained;
 }
 
-/* Drained, stopped and started again, a host goes on with the same bits: weights, moments,
- * steps. */
+/* A drained and restarted host has the same bits: weights, moments, steps. */
 static void drain_saves_and_start_restores(void **state)
 {
     struct hth_world *w = world_new(1);
@@ -175,7 +174,7 @@ static void drain_saves_and_start_restores(void **state)
         answer_clear(&out);
         reference_backward(&r, 8, 8, x, dy, dx);
         if (a.key != 1)
-            assert_ok(hth_expert_step(r.expert, r.ex)); /* the drain steps what is pending */
+            assert_ok(hth_expert_step(r.expert, r.ex)); /* the drain steps pending gradients */
     }
     a.key = 9;
     a.dy = NULL;
@@ -188,7 +187,7 @@ static void drain_saves_and_start_restores(void **state)
     assert_true(out.count == 1);
     answer_clear(&out);
     assert_int_equal(host_stats(&h).steps, 2);
-    assert_int_equal(host_stats(&h).checkpoints_written, 1); /* the other one never changed */
+    assert_int_equal(host_stats(&h).checkpoints_written, 1); /* the other expert never changed */
     hth_node_crash(h.node, HTH_CRASH_RESET);
     hth_world_run_for(w, HTH_US_PER_S);
     hth_node_restart(h.node);
@@ -202,8 +201,9 @@ static void drain_saves_and_start_restores(void **state)
     world_end(w, &c);
 }
 
-/* A power cut between checkpoints: the last one is there, whole, and a step after it is lost. */
-static void crash_goes_back_to_the_last_checkpoint(void **state)
+/* After a power cut between checkpoints the last checkpoint is whole, and the step behind it is
+ * lost. */
+static void crash_restores_the_last_checkpoint(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -224,7 +224,7 @@ static void crash_goes_back_to_the_last_checkpoint(void **state)
     hth_world_run_for(w, 6 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).checkpoints_written, 1);
     assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.0.safetensors", &len));
-    hth_world_run_for(w, 20 * HTH_US_PER_S); /* nothing changed: nothing is written */
+    hth_world_run_for(w, 20 * HTH_US_PER_S); /* no change, no write */
     assert_int_equal(host_stats(&h).checkpoints_written, 1);
     a.key = 2;
     ask_wait(w, &c, &h, &a, &out);
@@ -239,7 +239,7 @@ static void crash_goes_back_to_the_last_checkpoint(void **state)
     world_end(w, &c);
 }
 
-/* Damaged files: the expert is refused by name, its file stays, the others are served. */
+/* An expert with a damaged file is refused by name and its file stays; the others are served. */
 static void damaged_checkpoints_are_refused(void **state)
 {
     struct hth_world *w = world_new(1);
@@ -277,7 +277,7 @@ static void damaged_checkpoints_are_refused(void **state)
     world_end(w, &c);
 }
 
-static void freed_while_jobs_run(void **state)
+static void server_is_freed_while_jobs_run(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -296,7 +296,7 @@ static void freed_while_jobs_run(void **state)
     caller_start(&c, w, "caller", NULL);
     for (uint64_t i = 0; i < 6; i++) {
         a.dy = i % 2 == 1 ? x : NULL;
-        a.key = i / 4 + 1; /* one of them waits for another */
+        a.key = i / 4 + 1; /* a repeat waits for the first one */
         ask(&c, &h, &a, &out[i]);
     }
     hth_world_run_for(w, 100 * HTH_US_PER_MS);
@@ -310,9 +310,9 @@ static void freed_while_jobs_run(void **state)
     world_end(w, &c);
 }
 
-/* The compute lane takes nothing at first: the weights are made when it does, and no expert is
- * lost. */
-static void a_full_lane_loses_no_expert(void **state)
+/* The compute lane's queue is full at first: the weights are drawn when it has room, and no expert
+ * is lost. */
+static void full_lane_loses_no_expert(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct host h = host_init();
@@ -335,14 +335,14 @@ static void a_full_lane_loses_no_expert(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_lane_loses_no_expert),
-        cmocka_unit_test(steps_by_count_and_by_age),
+        cmocka_unit_test(full_lane_loses_no_expert),
+        cmocka_unit_test(steps_come_by_count_and_by_age),
         cmocka_unit_test(canceled_work_is_dropped),
-        cmocka_unit_test(caller_dies_in_the_middle),
+        cmocka_unit_test(restarted_caller_gets_its_answer),
         cmocka_unit_test(drain_saves_and_start_restores),
-        cmocka_unit_test(crash_goes_back_to_the_last_checkpoint),
+        cmocka_unit_test(crash_restores_the_last_checkpoint),
         cmocka_unit_test(damaged_checkpoints_are_refused),
-        cmocka_unit_test(freed_while_jobs_run),
+        cmocka_unit_test(server_is_freed_while_jobs_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_limits.c: the experts' bounds of core/limits.h, each reached and then crossed: what one
- * expert, one server, one batch, one job, one file and one request of the client may hold.
+ * test_limits.c: the experts' bounds of core/limits.h, each reached and then crossed: those of an
+ * expert, a server, a batch, a job, a file and a request of the client.
  */
 #include "experts/swarm.h"
 
@@ -12,7 +12,7 @@
 
 #define D 16
 
-/* d * inner is 2^29 or a little less; no weights are made, so this costs nothing. */
+/* d * inner is 2^29 or a little less; no weights are made, so this is cheap. */
 static void weights_of_an_expert_are_bounded(void **state)
 {
     struct hth_expert_opts o = host_init().expert;
@@ -43,13 +43,13 @@ static void experts_of_a_server_are_bounded(void **state)
         o.uid = uid_of(i);
         assert_ok(hth_server_add(h.server, &o));
     }
-    o.uid.name[3] = '1'; /* another layer's */
+    o.uid.name[3] = '1'; /* of another layer */
     assert_err(HTH_E_BUDGET, hth_server_add(h.server, &o));
     assert_int_equal(host_stats(&h).experts, HTH_SERVER_EXPERTS_MAX);
     hth_world_free(w);
 }
 
-/* The world says how long the file is before anyone reads it: the bytes are never asked for. */
+/* The simulated file has only a length: the loader refuses it without reading its bytes. */
 static void checkpoints_are_bounded(void **state)
 {
     static const uint8_t byte;
@@ -68,8 +68,8 @@ static void checkpoints_are_bounded(void **state)
     hth_world_free(w);
 }
 
-/* That many requests of one row for one expert, or (spread) for as many experts, which all wait
- * while the only worker is busy with another one; gives what the server then did with them. */
+/* Sends that many requests of one row for one expert, or (spread) for as many experts, while the
+ * only worker is busy with another expert. Returns the server's counters. */
 static struct hth_server_stats together(uint32_t count, bool spread)
 {
     struct hth_world *w = hth_world_new(1, NULL);
@@ -147,7 +147,8 @@ static bool is_done(void *arg)
     return *(uint32_t *)arg > 0;
 }
 
-/* One row of width d to each of that many experts of one host; gives the number of requests. */
+/* Sends one row of width d to each of that many experts of one host. Returns the number of
+ * requests. */
 static uint64_t requests_for(uint32_t count, uint32_t d)
 {
     struct hth_world *w = hth_world_new(1, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_net.c: server and client over real sockets, TLS and compute threads: two loops on two
- * threads. Many batches at once, forwards and backwards with steps between, some given up half-way.
+ * threads. Many batches at once, forwards and backwards with steps between, some freed half-way.
  * Runs under TSan as well.
  */
 #include <pthread.h>
@@ -47,7 +47,7 @@ static void side_start(struct side *s, bool listen, uint32_t threads)
     nopts.compute_threads = threads;
     opts.network = "test";
     opts.listen = listen ? &any : NULL;
-    opts.timeout_min_us = 20 * HTH_US_PER_S; /* a busy machine must not look like a dead host */
+    opts.timeout_min_us = 20 * HTH_US_PER_S; /* a loaded machine must not look like a dead host */
     assert_ok(hth_net_new(&nopts, &s->env));
     assert_ok(hth_rpc_new(s->env, &opts, &s->rpc));
     hth_rpc_addr(s->rpc, &s->addr);
@@ -167,7 +167,7 @@ static void next_batch(bool backward)
         call.dy = dy;
     started++;
     assert_ok(hth_experts_call(client, &call, on_batch, backward ? &started : NULL, &b));
-    if (started % 10 == 9) { /* the caller changes its mind */
+    if (started % 10 == 9) { /* the caller frees an open batch */
         hth_expert_batch_free(b);
         given_up++;
         next_batch(backward);
@@ -187,15 +187,15 @@ static void run_batches(uint64_t step_rows)
     assert_true(stats.rows_backward >= N * BATCHES / 4);
 }
 
-static void answers_are_the_kernels_own(void **state)
+static void answers_equal_the_kernels(void **state)
 {
     (void)state;
     run_batches(UINT64_C(1) << 40);
     assert_int_equal(stats.steps, 0);
 }
 
-/* Forwards, backwards and steps of the same experts side by side on two compute threads. */
-static void steps_go_on_beside(void **state)
+/* Forwards, backwards and steps of the same experts run side by side on two compute threads. */
+static void steps_run_beside_passes(void **state)
 {
     (void)state;
     run_batches(16);
@@ -226,8 +226,8 @@ static void stop_when_done(void *arg, struct hth_expert_batch *batch)
     one_more_end(arg);
 }
 
-/* A drain in the middle of work: everyone has a verdict, an answer or E_DRAINING. */
-static void drain_under_load(void **state)
+/* A drain under load: every batch ends, with answers or E_DRAINING. */
+static void drain_under_load_ends_every_batch(void **state)
 {
     struct hth_expert_call call = {.layer = "ffn0",
                                    .ndim = 1,
@@ -254,9 +254,9 @@ static void drain_under_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_are_the_kernels_own),
-        cmocka_unit_test(steps_go_on_beside),
-        cmocka_unit_test(drain_under_load),
+        cmocka_unit_test(answers_equal_the_kernels),
+        cmocka_unit_test(steps_run_beside_passes),
+        cmocka_unit_test(drain_under_load_ends_every_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

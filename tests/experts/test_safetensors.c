@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_safetensors.c: round trips, the bytes that others write, and every way a file can be wrong.
- */
+/* test_safetensors.c: round trips, files of other programs, and every kind of damage. */
 #include "support/test.h"
 
 #include "core/bytes.h"
@@ -30,7 +28,7 @@ static struct hth_blob *write_two(void)
     return blob;
 }
 
-static void round_trip(void **state)
+static void round_trip_keeps_everything(void **state)
 {
     struct hth_blob *blob = write_two(), *again = write_two();
     struct hth_st_reader *r;
@@ -67,7 +65,7 @@ static void round_trip(void **state)
     hth_blob_unref(again);
 }
 
-/* Every single bit of the file matters, and every shorter file is refused. */
+/* A flip of any bit is found, and every shorter file is refused. */
 static void every_flip_and_cut_is_found(void **state)
 {
     struct hth_blob *blob = write_two();
@@ -78,8 +76,8 @@ static void every_flip_and_cut_is_found(void **state)
     for (size_t bit = 0; bit < blob->size * 8; bit++) {
         blob->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         if (hth_st_open(blob->data, blob->size, &r) == HTH_OK) {
-            /* The only way left: the digest's own name is gone. A checkpoint's reader asks for
-             * it. */
+            /* The one flip that passes renames the digest's key. A checkpoint's reader requires the
+             * digest. */
             silent += hth_st_has_digest(r) ? 1 : 0;
             hth_st_close(r);
         }
@@ -95,7 +93,7 @@ static void every_flip_and_cut_is_found(void **state)
     hth_blob_unref(blob);
 }
 
-/* A file of given header text and data length. */
+/* Opens a file of the given header text and data length. */
 static enum hth_err open_text(const char *header, size_t data_len)
 {
     size_t len = strlen(header);
@@ -114,7 +112,7 @@ static enum hth_err open_text(const char *header, size_t data_len)
 #define T(dtype, shape, offsets)                                                                   \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void files_of_others(void **state)
+static void files_of_other_programs_are_judged(void **state)
 {
     static const struct {
         const char *header;
@@ -165,7 +163,7 @@ static void files_of_others(void **state)
     }
 }
 
-static void limits_are_kept(void **state)
+static void name_and_header_limits_hold(void **state)
 {
     uint8_t head[16] = {0};
     char name[HTH_ST_NAME_MAX + 2], text[512];
@@ -194,7 +192,7 @@ static void limits_are_kept(void **state)
     free(nested);
 }
 
-static void too_many_tensors(void **state)
+static void tensor_count_limit_holds(void **state)
 {
     size_t cap = (size_t)(HTH_ST_TENSORS_MAX + 2) * 64, len = 1;
     char *text = malloc(cap);
@@ -226,7 +224,7 @@ static enum hth_err finish_with(const char *name, const char *key, const char *v
     return err;
 }
 
-static void writer_refuses(void **state)
+static void writer_refuses_bad_names_and_texts(void **state)
 {
     const uint64_t huge[3] = {UINT64_C(1) << 32, UINT64_C(1) << 32, 4};
     struct hth_st_writer *w = hth_st_writer_new();
@@ -248,8 +246,8 @@ static void writer_refuses(void **state)
     hth_st_writer_free(w);
 }
 
-/* Random tables survive the trip, whatever their shapes. */
-static void property_round_trip(void **state)
+/* Random tensors of any shapes survive the round trip. */
+static void random_tensors_survive_the_round_trip(void **state)
 {
     static const enum hth_dtype types[] = {HTH_F32, HTH_BF16, HTH_F16, HTH_I8,
                                            HTH_I32, HTH_U8,   HTH_I64};
@@ -284,10 +282,13 @@ static void property_round_trip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),          cmocka_unit_test(every_flip_and_cut_is_found),
-        cmocka_unit_test(files_of_others),     cmocka_unit_test(limits_are_kept),
-        cmocka_unit_test(too_many_tensors),    cmocka_unit_test(writer_refuses),
-        cmocka_unit_test(property_round_trip),
+        cmocka_unit_test(round_trip_keeps_everything),
+        cmocka_unit_test(every_flip_and_cut_is_found),
+        cmocka_unit_test(files_of_other_programs_are_judged),
+        cmocka_unit_test(name_and_header_limits_hold),
+        cmocka_unit_test(tensor_count_limit_holds),
+        cmocka_unit_test(writer_refuses_bad_names_and_texts),
+        cmocka_unit_test(random_tensors_survive_the_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

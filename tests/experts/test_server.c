@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_server.c: the server alone, in a simulated world: what it computes, batches, refuses and
- * repeats. test_keep.c has steps, ends and checkpoints.
+ * test_server.c: the server alone, in a simulated world: results, batches, refusals and repeated
+ * backwards. test_keep.c has steps, ends and checkpoints.
  */
 #include "experts/swarm.h"
 
@@ -81,9 +81,9 @@ static void answers_equal_the_kernels(void **state)
     world_end(w, &c);
 }
 
-/* Forty callers at once: rows travel in merged batches, some bad parts among them, and every row
+/* Forty callers at once: rows are computed in merged batches, some with bad parts, and every row
  * has the bits it has alone. */
-static void rows_do_not_see_their_batch(void **state)
+static void bits_do_not_depend_on_the_batch(void **state)
 {
     enum { N = 40 };
     struct hth_world *w = world_new(2);
@@ -127,9 +127,9 @@ static void rows_do_not_see_their_batch(void **state)
     world_end(w, &c);
 }
 
-/* A large forward is cut over idle workers, a request beyond batch_rows_max into batches: same
+/* A large forward is cut over idle workers, and a request beyond batch_rows_max into batches: same
  * bits. */
-static void large_parts_are_cut(void **state)
+static void large_forwards_are_cut(void **state)
 {
     enum { ROWS = 1000 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -169,7 +169,7 @@ static void large_parts_are_cut(void **state)
     world_end(w, &c);
 }
 
-static void narrow_types_travel(void **state)
+static void narrow_types_stay_within_their_error(void **state)
 {
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
     struct hth_world *w = world_new(1);
@@ -208,9 +208,9 @@ static void narrow_types_travel(void **state)
     world_end(w, &c);
 }
 
-/* Rows of int8 through forward, backward and a repeat: close to fp32, and the repeat gets the very
+/* Rows of int8 through forward, backward and a repeat: close to fp32, and the repeat gets the same
  * bytes. */
-static void int8_rows_learn(void **state)
+static void int8_rows_and_repeats_are_right(void **state)
 {
     enum { ROWS = 6 };
     struct hth_world *w = world_new(1);
@@ -254,7 +254,7 @@ static void int8_rows_learn(void **state)
     world_end(w, &c);
 }
 
-static void nop_gives_back_the_very_bytes(void **state)
+static void nop_returns_the_requests_bytes(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -268,7 +268,7 @@ static void nop_gives_back_the_very_bytes(void **state)
     h.layer_count = 2;
     host_start(&h, w, "host");
     caller_start(&c, w, "caller", NULL);
-    x[3] = NAN; /* nobody computes with it */
+    x[3] = NAN; /* no kernel reads it */
     ask_wait(w, &c, &h, &a, &out);
     assert_ok(out.err);
     assert_memory_equal(out.rows, x, 5 * D * sizeof(float));
@@ -280,7 +280,7 @@ static void nop_gives_back_the_very_bytes(void **state)
     answer_clear(&out);
     assert_int_equal(host_stats(&h).batches, 0);
     a = (struct ask){.coord = {0, 7}, .rows = {1, 1}, .parts = 2, .d = D, .x = dy};
-    ask_wait(w, &c, &h, &a, &out); /* beside a missing one it takes the long way */
+    ask_wait(w, &c, &h, &a, &out); /* beside a missing expert the request goes through the pools */
     assert_int_equal(out.status[0], HTH_OK);
     assert_int_equal(out.status[1], HTH_E_NO_SUCH_EXPERT);
     assert_memory_equal(out.rows, dy, D * sizeof(float));
@@ -338,13 +338,13 @@ static void parts_have_their_own_verdicts(void **state)
     world_end(w, &c);
 }
 
-/* The limit holds for what is added to a step, M dy, whatever M a sender claims, and for each row,
- * however many others go with it. */
-static void norms_are_those_that_a_step_sees(void **state)
+/* The limit holds for M dy, which is added to a step, for any M that a sender claims, and for each
+ * row alone. */
+static void norm_limit_holds_for_each_row_of_m_dy(void **state)
 {
     static const struct {
         uint32_t rows, microbatch;
-        float last; /* of the last row's dy, one number; the others have norm 1 / M */
+        float last; /* one number of the last row's dy; the other rows have norm 1 / M */
         enum hth_err want;
     } cases[] = {
         {1, 1, 10, HTH_OK},           {1, 1, 10.01f, HTH_E_NORM},
@@ -438,7 +438,7 @@ static enum hth_err hostile_call(struct hth_world *w, struct caller *c, const st
     return err;
 }
 
-static void hostile_requests_are_refused(void **state)
+static void malformed_requests_are_refused(void **state)
 {
     enum { LONG_ROWS = HTH_EXPERT_REQUEST_FLOATS_MAX / HTH_EXPERT_D_MAX };
     enum { LONG_BYTES = HTH_EXPERT_D_MAX + HTH_EXPERT_D_MAX / 32 };
@@ -465,7 +465,7 @@ static void hostile_requests_are_refused(void **state)
         {good, 1, D, 1, HTH_F32, false, 0, HTH_E_RANGE},
         {good, 1, D, 1, HTH_F32, false, 0, HTH_E_TOO_LARGE},
         {good, 1, D, 2, HTH_F32, true, 2, HTH_E_TOO_LARGE},
-        /* int8: a scale without codes; one row too many for floats, and what just fits */
+        /* int8: a scale without codes; one row beyond the limit of floats; the largest that fits */
         {good, 1, 67, 1, HTH_I8, false, 0, HTH_E_BAD_SHAPE},
         {good, LONG_ROWS + 1, LONG_BYTES, 1, HTH_I8, false, 0, HTH_E_TOO_LARGE},
         {good, LONG_ROWS, LONG_BYTES, 1, HTH_I8, false, 0, HTH_OK},
@@ -499,7 +499,7 @@ static void hostile_requests_are_refused(void **state)
     world_end(w, &c);
 }
 
-static void too_many_parts_and_rows(void **state)
+static void part_and_row_limits_hold(void **state)
 {
     struct hth_expert_msg work = {.layer = "f", .ndim = 1, .parts = HTH_EXPERT_PARTS_MAX + 1}, out;
     uint32_t *ones = hth_new_array(uint32_t, HTH_EXPERT_PARTS_MAX + 1);
@@ -523,8 +523,9 @@ static void too_many_parts_and_rows(void **state)
     hth_free(ones);
 }
 
-/* A slow host with a queue admits what it can do in time and tells the others when to come back. */
-static void busy_when_the_queue_is_long(void **state)
+/* A slow host with a queue admits the work it can do in time and refuses the rest with a time for
+ * the retry. */
+static void long_queue_refuses_busy(void **state)
 {
     enum { N = 30 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -557,9 +558,9 @@ static void busy_when_the_queue_is_long(void **state)
     }
     assert_int_equal(busy + ok, N);
     if (ok < 6 || ok > 9)
-        fail_msg("%u were let in", ok);
+        fail_msg("%u requests were admitted", ok);
     assert_int_equal(host_stats(&h).refused_busy, busy);
-    a.timeout_us = 50 * HTH_US_PER_MS; /* alone it is let in, and drops out at its deadline */
+    a.timeout_us = 50 * HTH_US_PER_MS; /* alone it is admitted, and expires at its deadline */
     ask_wait(w, &c, &h, &a, &out[0]);
     assert_err(HTH_E_TIMEOUT, out[0].err);
     hth_world_run_for(w, HTH_US_PER_S);
@@ -569,7 +570,7 @@ static void busy_when_the_queue_is_long(void **state)
     world_end(w, &c);
 }
 
-static void busy_when_the_bytes_are_used(void **state)
+static void held_bytes_refuse_busy(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -623,7 +624,7 @@ static void backward_is_applied_once(void **state)
     assert_memory_equal(again.rows, dx, sizeof(dx));
     answer_clear(&again);
     hth_rpc_disconnect(c.rpc, &hth_node_env(h.node)->self);
-    ask_wait(w, &c, &h, &a, &late); /* over another connection, after it was stepped */
+    ask_wait(w, &c, &h, &a, &late); /* over another connection, after the step */
     assert_ok(late.err);
     assert_memory_equal(late.rows, dx, sizeof(dx));
     answer_clear(&late);
@@ -631,15 +632,15 @@ static void backward_is_applied_once(void **state)
     assert_int_equal(host_stats(&h).replays_joined, 1);
     assert_int_equal(host_stats(&h).replays_answered, 1);
     assert_int_equal(host_stats(&h).rows_backward, 4);
-    a.rows[0] = 3; /* the same key for something else */
+    a.rows[0] = 3; /* the same key for another request */
     ask_wait(w, &c, &h, &a, &late);
     assert_err(HTH_E_REPLAYED, late.err);
     a.rows[0] = 4;
-    a.dtype = HTH_BF16; /* or for the answer in another type */
+    a.dtype = HTH_BF16; /* or for another wire type */
     ask_wait(w, &c, &h, &a, &late);
     assert_err(HTH_E_REPLAYED, late.err);
     a.dtype = HTH_F32;
-    hth_world_run_for(w, 11 * HTH_US_PER_S); /* forgotten by age */
+    hth_world_run_for(w, 11 * HTH_US_PER_S); /* dropped by age */
     ask_wait(w, &c, &h, &a, &late);
     assert_ok(late.err);
     assert_int_equal(host_stats(&h).rows_backward, 8);
@@ -651,7 +652,8 @@ static void backward_is_applied_once(void **state)
     world_end(w, &c);
 }
 
-/* Old answers make room for new ones; what they answered is still known and never applied again. */
+/* Old answers make room for new ones; their keys stay, and their repeats are never applied
+ * again. */
 static void answers_are_kept_within_bounds(void **state)
 {
     enum { ROWS = 256 };
@@ -684,7 +686,7 @@ static void answers_are_kept_within_bounds(void **state)
     world_end(w, &c);
 }
 
-/* What is kept for repeats never takes the room of those who come anew. */
+/* Kept answers never take the room that new requests need. */
 static void kept_answers_leave_room(void **state)
 {
     enum { ROWS = 256, BYTES = ROWS * D * 4 };
@@ -710,7 +712,7 @@ static void kept_answers_leave_room(void **state)
     assert_true(hth_budget_used(&budget) <= 2 * BYTES);
     a.key = 30;
     ask_wait(w, &c, &h, &a, &out);
-    assert_ok(out.err); /* the newest is still there */
+    assert_ok(out.err); /* the newest answer is kept */
     answer_clear(&out);
     a.key = 1;
     ask_wait(w, &c, &h, &a, &out);
@@ -720,8 +722,8 @@ static void kept_answers_leave_room(void **state)
     world_end(w, &c);
 }
 
-/* More repeats than may wait: BUSY, and everyone has an answer in the end. */
-static void repeats_that_wait_are_bounded(void **state)
+/* Beyond the limit of waiting repeats more are refused as BUSY, and all are answered in the end. */
+static void waiting_repeats_are_bounded(void **state)
 {
     enum { N = HTH_SERVER_WAITERS_MAX + 5 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -754,7 +756,7 @@ static void repeats_that_wait_are_bounded(void **state)
     world_end(w, &c);
 }
 
-static void options_make_sense(void **state)
+static void invalid_options_are_refused(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -775,8 +777,8 @@ static void options_make_sense(void **state)
     hth_world_free(w);
 }
 
-/* Company: with batch_age_us a lone row waits for others, but not longer than that. */
-static void rows_wait_for_company(void **state)
+/* With batch_age_us a lone row waits for other rows, for that time at most. */
+static void lone_rows_wait_for_batch_age(void **state)
 {
     struct hth_world *w = world_new(1);
     struct host h = host_init();
@@ -795,7 +797,7 @@ static void rows_wait_for_company(void **state)
     assert_true(host_stats(&h).queue_ms_mean > 9); /* a twentieth of 200 ms */
     for (int i = 0; i < 4; i++)
         ask(&c, &h, &a, &out[i]);
-    hth_world_run_for(w, 150 * HTH_US_PER_MS); /* four are enough */
+    hth_world_run_for(w, 150 * HTH_US_PER_MS); /* four rows are enough */
     for (int i = 0; i < 4; i++) {
         assert_int_equal(out[i].count, 1);
         answer_clear(&out[i]);
@@ -809,23 +811,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_equal_the_kernels),
-        cmocka_unit_test(rows_do_not_see_their_batch),
-        cmocka_unit_test(large_parts_are_cut),
-        cmocka_unit_test(narrow_types_travel),
-        cmocka_unit_test(int8_rows_learn),
-        cmocka_unit_test(nop_gives_back_the_very_bytes),
+        cmocka_unit_test(bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(large_forwards_are_cut),
+        cmocka_unit_test(narrow_types_stay_within_their_error),
+        cmocka_unit_test(int8_rows_and_repeats_are_right),
+        cmocka_unit_test(nop_returns_the_requests_bytes),
         cmocka_unit_test(parts_have_their_own_verdicts),
-        cmocka_unit_test(norms_are_those_that_a_step_sees),
-        cmocka_unit_test(hostile_requests_are_refused),
-        cmocka_unit_test(too_many_parts_and_rows),
-        cmocka_unit_test(busy_when_the_queue_is_long),
-        cmocka_unit_test(busy_when_the_bytes_are_used),
+        cmocka_unit_test(norm_limit_holds_for_each_row_of_m_dy),
+        cmocka_unit_test(malformed_requests_are_refused),
+        cmocka_unit_test(part_and_row_limits_hold),
+        cmocka_unit_test(long_queue_refuses_busy),
+        cmocka_unit_test(held_bytes_refuse_busy),
         cmocka_unit_test(backward_is_applied_once),
         cmocka_unit_test(answers_are_kept_within_bounds),
         cmocka_unit_test(kept_answers_leave_room),
-        cmocka_unit_test(repeats_that_wait_are_bounded),
-        cmocka_unit_test(options_make_sense),
-        cmocka_unit_test(rows_wait_for_company),
+        cmocka_unit_test(waiting_repeats_are_bounded),
+        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(lone_rows_wait_for_batch_age),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

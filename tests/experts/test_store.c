@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store.c: kinds, the equation of the step, and checkpoints to the bit. */
+/* test_store.c: kinds, the equation of the step, and the bits of checkpoints. */
 #include "experts/swarm.h"
 
 #include "support/test.h"
@@ -36,7 +36,7 @@ static struct hth_expert_opts opts_of(const char *kind)
     return h.expert;
 }
 
-static void kinds_have_shapes(void **state)
+static void kinds_check_their_shapes(void **state)
 {
     static const char *const kinds[] = {"ffn", "transformer", "nop"};
     struct hth_expert_shape s = {.d = 128};
@@ -86,7 +86,7 @@ static void options_are_checked(void **state)
     assert_err(HTH_E_TOO_LARGE, hth_expert_new(&o, &e));
 }
 
-static void weight_counts_are_true(void **state)
+static void weight_counts_match_the_parameters(void **state)
 {
     static const char *const kinds[] = {"ffn", "transformer"};
 
@@ -101,7 +101,7 @@ static void weight_counts_are_true(void **state)
     }
 }
 
-/* Replicas start equal, other experts and other runs differ. */
+/* Replicas start equal; other experts and other runs differ. */
 static void weights_follow_the_seed(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn"), other = o, run = o;
@@ -125,7 +125,7 @@ static void weights_follow_the_seed(void **state)
     reference_stop(&d);
 }
 
-static void rows_must_fit(void **state)
+static void rows_must_be_whole_blocks(void **state)
 {
     struct hth_expert_opts o = opts_of("transformer");
     float *x = normals(1, 8 * D);
@@ -144,9 +144,8 @@ static void rows_must_fit(void **state)
     hth_aligned_free(x);
 }
 
-/* One request of 10 rows, 10 requests of one row, and requests of trainers with other
- * micro-batches, whose gradients are as much larger as their batches are smaller: one and the same
- * step. */
+/* One request of 10 rows, 10 requests of one row, and requests with other micro-batches, whose
+ * gradients are larger as their batches are smaller, all give the same step. */
 static void step_does_not_depend_on_load(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn");
@@ -188,8 +187,8 @@ static void step_does_not_depend_on_load(void **state)
     hth_aligned_free(dy);
 }
 
-/* A pass for another micro-batch that fails counts for nothing. */
-static void failed_pass_changes_nothing(void **state)
+/* A failed pass with another micro-batch counts for nothing. */
+static void failed_pass_counts_for_nothing(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, 4 * D), *dy = normals(2, 4 * D), dx[4 * D];
@@ -221,9 +220,10 @@ static void failed_pass_changes_nothing(void **state)
     hth_aligned_free(dy);
 }
 
-/* What hosts run: packed tables, whose gradients of few rows stay products. Passes of several sizes
- * and micro-batches, a checkpoint between them and a clipped step, beside the same of `ref`. */
-static void packed_tables_step_as_ref(void **state)
+/* The back end of hosts: packed tables, where gradients of few rows stay products. Passes of
+ * several sizes and micro-batches, a checkpoint between them and a clipped step agree with
+ * `ref`. */
+static void packed_tables_step_like_ref(void **state)
 {
     const struct hth_backend *tables[HTH_PACKED_MAX];
     size_t count = hth_backend_packed_all(tables);
@@ -244,7 +244,7 @@ static void packed_tables_step_as_ref(void **state)
         o.backend = tables[k];
         reference_start(&got, &o);
         for (uint32_t step = 0; step < 2; step++) {
-            /* All passes; then two that stay products until the step. */
+            /* The first step has all passes; the others two that stay products until the step. */
             for (size_t i = 0; i < (step == 0 ? HTH_ARRAY_LEN(passes) : 2); i++) {
                 reference_backward(&want, passes[i][0], passes[i][1], x, dy, dx);
                 reference_backward(&got, passes[i][0], passes[i][1], x, dy, dx);
@@ -264,8 +264,8 @@ static void packed_tables_step_as_ref(void **state)
     hth_aligned_free(dy);
 }
 
-/* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient itself. */
-static void step_is_the_equation(void **state)
+/* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient. */
+static void sgd_step_follows_the_equation(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, 5 * D), *dy = normals(2, 5 * D), dx[5 * D];
@@ -315,7 +315,7 @@ static void infinite_gradient_is_dropped(void **state)
     reference_backward(&r, 1, 1, x, dy, dx);
     assert_err(HTH_E_NOT_FINITE, hth_expert_step(r.expert, r.ex));
     assert_true(experts_equal(r.expert, fresh.expert));
-    assert_ok(hth_expert_step(r.expert, r.ex)); /* nothing is pending any more */
+    assert_ok(hth_expert_step(r.expert, r.ex)); /* nothing is pending */
     assert_int_equal(hth_expert_steps(r.expert), 0);
     reference_stop(&r);
     reference_stop(&fresh);
@@ -333,8 +333,8 @@ static void train_some(struct reference *r, uint32_t from, uint32_t to)
     }
 }
 
-/* Saved, loaded and trained on equals trained on without a stop, bit for bit. */
-static void checkpoint_goes_on_exactly(void **state)
+/* Training across a save and a load equals training without a stop, bit for bit. */
+static void checkpoint_continues_bit_for_bit(void **state)
 {
     static const char *const kinds[] = {"ffn", "transformer"};
 
@@ -375,7 +375,7 @@ static enum hth_err load_as(const struct hth_expert_opts *o, const struct hth_bl
     return err;
 }
 
-static void wrong_checkpoints_are_named(void **state)
+static void unfit_checkpoints_are_refused(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn"), other;
     struct hth_rng rng;
@@ -411,8 +411,8 @@ static void wrong_checkpoints_are_named(void **state)
     reference_stop(&r);
 }
 
-/* The same checkpoint with another number of steps, or another first element of a tensor; sealed
- * anew, as whoever forges one would. */
+/* A forged copy of the checkpoint: another number of steps, or another first element of a tensor,
+ * with a valid digest. */
 static struct hth_blob *forge(const struct hth_blob *blob, const char *steps, const char *tensor,
                               float first)
 {
@@ -446,7 +446,7 @@ static struct hth_blob *forge(const struct hth_blob *blob, const char *steps, co
     return out;
 }
 
-/* A digest that is right says nothing of who made the file, nor of what it would do. */
+/* A valid digest proves neither the origin of a file nor that its values are usable. */
 static void forged_checkpoints_are_refused(void **state)
 {
     struct hth_expert_opts o = opts_of("ffn");
@@ -511,9 +511,9 @@ static double weights_moved(struct hth_expert *a, struct hth_expert *b)
     return most;
 }
 
-/* The moments of steps that were clipped to 1 come back as they are, those that one huge gradient
- * has left don't, and then the expert learns again. */
-static void moments_beyond_the_clip_begin_anew(void **state)
+/* Moments of steps clipped to 1 are restored as they are. Those that one huge gradient left are
+ * reset, and then the expert learns again. */
+static void moments_beyond_the_clip_are_reset(void **state)
 {
     static const enum hth_optim_kind kinds[] = {HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW, HTH_OPTIM_LAMB};
 
@@ -529,7 +529,7 @@ static void moments_beyond_the_clip_begin_anew(void **state)
         reference_start(&free_one, &o);
         train_huge(&free_one, 1e14f);
         assert_ok(hth_expert_snapshot(free_one.expert, &blob));
-        reference_start(&back, &o); /* who does not clip takes them, as before */
+        reference_start(&back, &o); /* without clipping they are restored */
         assert_ok(hth_expert_load_blob(back.expert, blob->data, blob->size));
         assert_false(hth_expert_moments_renewed(back.expert));
         assert_true(experts_equal(free_one.expert, back.expert));
@@ -539,7 +539,7 @@ static void moments_beyond_the_clip_begin_anew(void **state)
         assert_true(hth_expert_moments_renewed(back.expert));
         assert_int_equal(hth_expert_steps(back.expert), 1);
         assert_true(weights_moved(back.expert, free_one.expert) == 0);
-        train_huge(&back, 1e14f); /* now clipped */
+        train_huge(&back, 1e14f); /* clipped */
         assert_true(weights_moved(back.expert, free_one.expert) > 1e-6);
         assert_ok(hth_expert_snapshot(back.expert, &before));
         assert_ok(hth_expert_load_blob(back.expert, before->data, before->size));
@@ -555,7 +555,7 @@ static void moments_beyond_the_clip_begin_anew(void **state)
     }
 }
 
-static void halves_convert(void **state)
+static void all_halves_convert(void **state)
 {
     static const float exact[] = {0, -0.0f, 1, -2, 0.5f, 65504, 6.103515625e-05f, 5.9604645e-08f};
     float back[HTH_ARRAY_LEN(exact)], special[3] = {INFINITY, -INFINITY, NAN};
@@ -582,7 +582,7 @@ static void halves_convert(void **state)
         hth_rows_to_f32(&h, HTH_BF16, 1, 1, &r);
         assert_close(r, v, 1.0 / 256, 0);
     }
-    for (uint32_t h = 0; h < 65536; h++) { /* every half survives the trip */
+    for (uint32_t h = 0; h < 65536; h++) { /* every half survives the round trip */
         uint16_t in = (uint16_t)h, out;
         float v;
         hth_rows_to_f32(&in, HTH_F16, 1, 1, &v);
@@ -592,7 +592,7 @@ static void halves_convert(void **state)
     }
 }
 
-/* Long rows take other instructions than single numbers and must give the same bits. */
+/* Long rows use other instructions than single numbers and must give the same bits. */
 static void long_rows_convert_as_single_numbers(void **state)
 {
     enum { COUNT = 1 << 16 };
@@ -625,7 +625,7 @@ static void long_rows_convert_as_single_numbers(void **state)
     assert_false(hth_rows_finite(back, COUNT));
 }
 
-/* The format by hand: a row is its codes, then a bf16 scale for each 64 of them. */
+/* The expected format: a row is its codes, then a bf16 scale for each 64 of them. */
 static void int8_rows_keep_their_bound(void **state)
 {
     enum { ROWS = 40, D_MAX = 200 };
@@ -642,7 +642,7 @@ static void int8_rows_keep_their_bound(void **state)
         assert_int_equal(hth_rows_bytes(HTH_I8, d), row_bytes);
         assert_int_equal(t.dim[1], row_bytes);
         assert_int_equal(hth_rows_width(&t), d);
-        for (uint32_t i = 0; i < ROWS * d; i++) { /* rows of any size: from 1e-10 to 1e10 */
+        for (uint32_t i = 0; i < ROWS * d; i++) { /* magnitudes from 1e-10 to 1e10 */
             double size = pow(10, (double)(i / d) / 2 - 10);
             x[i] = (float)(hth_rng_normal(&rng) * size);
         }
@@ -666,7 +666,7 @@ static void int8_rows_keep_their_bound(void **state)
 }
 
 /* The bytes of docs/protocol.md: 1/127 rounded up to bf16 is 2^-7 (1 + 2/128). */
-static void int8_rows_of_the_documentation(void **state)
+static void int8_rows_match_the_documentation(void **state)
 {
     static const float x[] = {1, -0.5f, 0.25f, 0, 0, 0};
     static const uint8_t want[] = {0x7e, 0xc1, 0x20, 0x02, 0x3c, 0, 0, 0, 0, 0};
@@ -677,8 +677,8 @@ static void int8_rows_of_the_documentation(void **state)
     assert_memory_equal(bytes, want, sizeof(want));
 }
 
-/* Lengths that no row has: a scale without a code. */
-static void int8_widths_are_judged(void **state)
+/* Lengths that no row has, such as a scale without a code, are refused. */
+static void int8_widths_without_a_row_are_refused(void **state)
 {
     uint32_t next = 1;
 
@@ -692,8 +692,9 @@ static void int8_widths_are_judged(void **state)
     }
 }
 
-/* Numbers or bytes that are no numbers: the whole row is NaN, and its neighbours are whole. */
-static void int8_rows_that_are_not_finite(void **state)
+/* With a number that is not finite, or bytes that no encoder writes, the whole row is NaN; its
+ * neighbours are intact. */
+static void int8_rows_not_finite_become_nan(void **state)
 {
     enum { W = 70, BYTES = W + 4 };
     static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
@@ -723,26 +724,26 @@ static void int8_rows_that_are_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_have_shapes),
+        cmocka_unit_test(kinds_check_their_shapes),
         cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(weight_counts_are_true),
+        cmocka_unit_test(weight_counts_match_the_parameters),
         cmocka_unit_test(weights_follow_the_seed),
-        cmocka_unit_test(rows_must_fit),
+        cmocka_unit_test(rows_must_be_whole_blocks),
         cmocka_unit_test(step_does_not_depend_on_load),
-        cmocka_unit_test(failed_pass_changes_nothing),
-        cmocka_unit_test(packed_tables_step_as_ref),
-        cmocka_unit_test(step_is_the_equation),
+        cmocka_unit_test(failed_pass_counts_for_nothing),
+        cmocka_unit_test(packed_tables_step_like_ref),
+        cmocka_unit_test(sgd_step_follows_the_equation),
         cmocka_unit_test(infinite_gradient_is_dropped),
-        cmocka_unit_test(checkpoint_goes_on_exactly),
-        cmocka_unit_test(wrong_checkpoints_are_named),
+        cmocka_unit_test(checkpoint_continues_bit_for_bit),
+        cmocka_unit_test(unfit_checkpoints_are_refused),
         cmocka_unit_test(forged_checkpoints_are_refused),
-        cmocka_unit_test(moments_beyond_the_clip_begin_anew),
-        cmocka_unit_test(halves_convert),
+        cmocka_unit_test(moments_beyond_the_clip_are_reset),
+        cmocka_unit_test(all_halves_convert),
         cmocka_unit_test(long_rows_convert_as_single_numbers),
         cmocka_unit_test(int8_rows_keep_their_bound),
-        cmocka_unit_test(int8_rows_of_the_documentation),
-        cmocka_unit_test(int8_widths_are_judged),
-        cmocka_unit_test(int8_rows_that_are_not_finite),
+        cmocka_unit_test(int8_rows_match_the_documentation),
+        cmocka_unit_test(int8_widths_without_a_row_are_refused),
+        cmocka_unit_test(int8_rows_not_finite_become_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
