@@ -6,8 +6,7 @@
 #include "experts/kind.h"
 
 /* Checks the limits of all kinds and fills in inner and block_rows. Errors: E_BAD_SHAPE,
- * E_TOO_LARGE.
- */
+ * E_TOO_LARGE. */
 enum hth_err hth_kind_rows_shape(struct hth_expert_shape *shape) HTH_MUST;
 
 #endif
