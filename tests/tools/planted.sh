@@ -97,6 +97,9 @@ sed -i 's/^int main(/int  main(/' tests/scenarios/example_scenario.c
 fails 'its program is not tests/scenarios/example_scenario.c' check-docs
 # Names are checked in one pass over the tree, so all kinds are planted at once.
 echo 'See `core/err.h:hth_nonsense` and `core/nonsense.c`.' >>README.md
+echo 'See [there](docs/nonsense.md).' >>CONTRIBUTING.md
+echo '[There](#nonsense), too.' >>docs/numbers.md
+awk 'BEGIN { printf "| %0400d |\n", 1 }' >>docs/kernels.md
 say 'Called by hth_nonsense.' rpc/tx.c
 say 'One of HTH_NONSENSE_*.' core/err.h
 say 'As in core/nonsense.h.' sim/node.c
@@ -105,6 +108,9 @@ say 'As tx.c:nonsense does.' rpc/rpc.c
 at() { echo "docs: $1:$(wc -l <"$1"): $2"; }
 fails "$(at README.md 'no function core/err.h:hth_nonsense')
 $(at README.md 'there is no core/nonsense.c')
+$(at CONTRIBUTING.md 'no file for the link to docs/nonsense.md')
+$(at docs/numbers.md 'no heading for the link to docs/numbers.md#nonsense')
+$(at docs/kernels.md 'a row of a table over 400 columns')
 $(at rpc/tx.c 'nothing is called hth_nonsense')
 $(at core/err.h 'no name begins with HTH_NONSENSE_')
 $(at sim/node.c 'there is no core/nonsense.h')
