@@ -82,10 +82,10 @@ struct hth_look {
     uint64_t nonce;
     struct hth_hash mark;
     struct hth_topic topic;
-    struct hth_board *board; /* judges notes, and from public_us on is watched */
-    struct hth_note *note;   /* NULL before */
-    int64_t public_us;       /* INT64_MAX: it is public */
-    uint8_t *own;            /* our declaration, signed, for TELLs */
+    struct hth_board *board;    /* judges notes, and from public_us on is watched */
+    struct hth_publisher *note; /* NULL before */
+    int64_t public_us;          /* INT64_MAX: it is public */
+    uint8_t *own;               /* our declaration, signed, for TELLs */
     size_t own_len;
     struct telling telling[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;

@@ -328,13 +328,13 @@ int64_t hth_look_life_us(const struct hth_look *look)
 static enum hth_err go_public(struct hth_look *look)
 {
     struct hth_match *m = look->match;
-    struct hth_note_opts note = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts note = HTH_PUBLISHER_OPTS_INIT;
 
     look->public_us = INT64_MAX;
     m->stats.boards++;
     note.part = look->part;
     note.life_us = hth_look_life_us(look);
-    HTH_TRY(hth_note_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
+    HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
     return hth_board_watch(look->board);
 }
 
@@ -410,7 +410,7 @@ static void look_free(struct hth_look *look)
     hth_look_tell_end(look);
     hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
     /* No goodbye: nobody looks at this key for long. */
-    hth_note_free(look->note);
+    hth_publisher_free(look->note);
     hth_board_free(look->board);
     while (look->count > 0)
         hth_look_forget(look, look->lookers[look->count - 1]);

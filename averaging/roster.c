@@ -89,29 +89,29 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 void hth_roster_say(struct hth_roster *r)
 {
     if (r->speaking)
-        hth_note_update(r->note,
-                        HTH_MAX(r->said_us + r->opts.publish_min_us - hth_now_us(r->env), 0));
+        hth_publisher_update(r->note,
+                             HTH_MAX(r->said_us + r->opts.publish_min_us - hth_now_us(r->env), 0));
 }
 
 void hth_roster_say_now(struct hth_roster *r)
 {
     if (r->speaking)
-        hth_note_update(r->note, 0);
+        hth_publisher_update(r->note, 0);
 }
 
 static void speak(struct hth_roster *r, bool yes)
 {
-    const struct hth_note_opts opts = {.life_us = r->opts.life_us};
+    const struct hth_publisher_opts opts = {.life_us = r->opts.life_us};
     enum hth_err err = HTH_OK;
 
     if (yes == r->speaking)
         return;
     if (yes && r->note == NULL)
-        err = hth_note_new(r->env, r->dht, &r->topic, &opts, fill, r, &r->note);
+        err = hth_publisher_new(r->env, r->dht, &r->topic, &opts, fill, r, &r->note);
     else if (yes)
-        hth_note_resume(r->note);
+        hth_publisher_resume(r->note);
     else
-        hth_note_goodbye(r->note, NULL, NULL);
+        hth_publisher_goodbye(r->note, NULL, NULL);
     if (err == HTH_OK)
         r->speaking = yes;
     else
@@ -631,7 +631,7 @@ void hth_roster_free(struct hth_roster *r)
     if (r == NULL)
         return;
     r->freed = true;
-    hth_note_free(r->note);
+    hth_publisher_free(r->note);
     hth_board_free(r->board);
     while (r->count > 0) /* kept */
         take_out(r, r->peers[r->count - 1]);
@@ -669,6 +669,6 @@ void hth_roster_leave(struct hth_roster *r, hth_fn *done, void *arg)
     r->changed = true;
     hth_timer_set(r->env, r->change, r->note != NULL ? LEAVE_US : 0);
     if (r->note != NULL)
-        hth_note_goodbye(r->note, left, r);
+        hth_publisher_goodbye(r->note, left, r);
     r->speaking = false;
 }

@@ -28,8 +28,8 @@ struct hth_roster {
     uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
-    struct hth_note *note; /* NULL before its slot, or when it never spoke */
-    bool speaking;         /* the note is up */
+    struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
+    bool speaking;              /* the note is up */
     bool leaving;
     struct hth_roster_note said;       /* as last published */
     int64_t said_us;                   /* when */

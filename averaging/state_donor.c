@@ -52,7 +52,7 @@ struct hth_state_donor {
     struct hth_dht *dht;
     struct hth_state_donor_opts opts;
     struct hth_topic topic;
-    struct hth_note *note;
+    struct hth_publisher *note;
     bool announced;
     struct hth_keep keep;
     struct hashing *hashing;
@@ -83,23 +83,23 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 
 static void announce(struct hth_state_donor *d)
 {
-    const struct hth_note_opts opts = {.life_us = d->opts.life_us};
+    const struct hth_publisher_opts opts = {.life_us = d->opts.life_us};
     enum hth_err err = HTH_OK;
 
     if (d->opts.addr.family == 0)
         return;
     if (d->keep.newest == NULL) {
         if (d->announced)
-            hth_note_goodbye(d->note, NULL, NULL);
+            hth_publisher_goodbye(d->note, NULL, NULL);
         d->announced = false;
         return;
     }
     if (d->note == NULL)
-        err = hth_note_new(d->env, d->dht, &d->topic, &opts, fill, d, &d->note);
+        err = hth_publisher_new(d->env, d->dht, &d->topic, &opts, fill, d, &d->note);
     else if (!d->announced)
-        hth_note_resume(d->note);
+        hth_publisher_resume(d->note);
     else
-        hth_note_update(d->note, 0);
+        hth_publisher_update(d->note, 0);
     d->announced = err == HTH_OK;
     if (err != HTH_OK)
         HTH_LOG(d->env, HTH_WARN, HTH_SUB_AVG, "a state can't be announced: %s", hth_err_text(err));
@@ -508,7 +508,7 @@ void hth_state_donor_free(struct hth_state_donor *d)
     answer_all(d, NULL);
     if (d->hashing != NULL)
         d->hashing->donor = NULL;
-    hth_note_free(d->note);
+    hth_publisher_free(d->note);
     hth_timer_free(d->env, d->timer);
     hth_keep_clear(&d->keep);
     hth_free(d);

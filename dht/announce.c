@@ -18,7 +18,7 @@ struct part {
     size_t at, count; /* in layer->firsts for the root of a cut layer, else in layer->number */
     bool keep;        /* in the plan that is being made */
     bool leaving;
-    struct hth_note *note;
+    struct hth_publisher *publisher;
 };
 
 struct layer {
@@ -39,8 +39,8 @@ struct hth_announcer {
     uint32_t queue_ms_told; /* the wait in the newest records */
     struct layer **layers;
     size_t layer_count;
-    struct hth_note *beacon;
-    struct hth_announcer_stats gone; /* sums over notes that were freed */
+    struct hth_publisher *beacon;
+    struct hth_announcer_stats gone; /* sums over publishers that were freed */
     uint64_t gone_seq;               /* the highest sequence of theirs: of their goodbyes */
     struct hth_timer *timer;         /* ends a withdrawal */
     bool leaving;
@@ -123,13 +123,13 @@ static enum hth_err fill_beacon(void *arg, struct hth_writer *w)
 
 static void part_free(struct part *p)
 {
-    struct hth_note_stats s;
-    hth_note_stats(p->note, &s);
+    struct hth_publisher_stats s;
+    hth_publisher_stats(p->publisher, &s);
     p->ann->gone.puts += s.puts;
     p->ann->gone.put_errors += s.put_errors;
     p->ann->gone_seq = HTH_MAX(p->ann->gone_seq, s.seq);
     hth_map_del(p->layer->parts, p->key, sizeof(p->key));
-    hth_note_free(p->note);
+    hth_publisher_free(p->publisher);
     hth_free(p);
 }
 
@@ -156,13 +156,13 @@ static void part_leave(struct part *p)
         return;
     p->leaving = true;
     p->ann->goodbyes++;
-    hth_note_goodbye(p->note, on_part_left, p);
+    hth_publisher_goodbye(p->publisher, on_part_left, p);
 }
 
 static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, const uint8_t key[8],
                              struct part **out)
 {
-    struct hth_note_opts opts = {
+    struct hth_publisher_opts opts = {
         .part = key[1], .life_us = ann->opts.life_us, .after_seq = ann->gone_seq};
     struct part *p = hth_new(struct part);
     struct hth_topic topic;
@@ -178,7 +178,8 @@ static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, con
     hth_prefix_text(&prefix, text);
     hth_topic_init(&topic, ann->env->crypto, ann->network,
                    p->depth == 0 ? HTH_RECORD_ROOT : HTH_RECORD_PREFIX, text, strlen(text));
-    enum hth_err err = hth_note_new(ann->env, ann->dht, &topic, &opts, fill_part, p, &p->note);
+    enum hth_err err =
+        hth_publisher_new(ann->env, ann->dht, &topic, &opts, fill_part, p, &p->publisher);
     if (err != HTH_OK) {
         hth_free(p);
         return err;
@@ -198,9 +199,9 @@ static enum hth_err part_set(struct hth_announcer *ann, struct layer *layer, uin
     } else if (p->leaving) {
         p->leaving = false;
         ann->goodbyes--;
-        hth_note_resume(p->note);
+        hth_publisher_resume(p->publisher);
     } else {
-        hth_note_update(p->note, 0);
+        hth_publisher_update(p->publisher, 0);
     }
     p->at = at;
     p->count = count;
@@ -336,10 +337,11 @@ enum hth_err hth_announcer_new(struct hth_env *env, struct hth_dht *dht,
     ann->opts.network = ann->network;
     ann->timer = hth_timer_new(env, on_withdraw_end, ann);
     if (opts->beacon) {
-        struct hth_note_opts note = {.life_us = opts->life_us};
+        struct hth_publisher_opts popts = {.life_us = opts->life_us};
         struct hth_topic topic;
         hth_topic_init(&topic, env->crypto, ann->network, HTH_RECORD_BEACON, "", 0);
-        enum hth_err err = hth_note_new(env, dht, &topic, &note, fill_beacon, ann, &ann->beacon);
+        enum hth_err err =
+            hth_publisher_new(env, dht, &topic, &popts, fill_beacon, ann, &ann->beacon);
         if (err != HTH_OK) {
             hth_announcer_free(ann);
             return err;
@@ -353,7 +355,7 @@ static void layer_free(struct layer *layer)
 {
     struct part *p;
     for (size_t it = 0; (p = hth_map_next(layer->parts, &it, NULL, NULL)) != NULL;) {
-        hth_note_free(p->note);
+        hth_publisher_free(p->publisher);
         hth_free(p);
     }
     hth_map_free(layer->parts);
@@ -368,7 +370,7 @@ void hth_announcer_free(struct hth_announcer *ann)
         return;
     for (size_t i = 0; i < ann->layer_count; i++)
         layer_free(ann->layers[i]);
-    hth_note_free(ann->beacon);
+    hth_publisher_free(ann->beacon);
     hth_timer_free(ann->env, ann->timer);
     hth_free(ann->layers);
     hth_free(ann);
@@ -430,7 +432,7 @@ enum hth_err hth_announcer_set_layer(struct hth_announcer *ann, const struct hth
         if (!p->keep)
             part_leave(p);
     if (ann->beacon != NULL)
-        hth_note_update(ann->beacon, 0);
+        hth_publisher_update(ann->beacon, 0);
     return err;
 }
 
@@ -441,7 +443,7 @@ static void update_roots(struct hth_announcer *ann, int64_t delay_us)
     for (size_t i = 0; i < ann->layer_count; i++) {
         struct part *p = hth_map_get(ann->layers[i]->parts, key, sizeof(key));
         if (p != NULL)
-            hth_note_update(p->note, delay_us);
+            hth_publisher_update(p->publisher, delay_us);
     }
 }
 
@@ -471,7 +473,7 @@ enum hth_err hth_announcer_set_addrs(struct hth_announcer *ann, const struct hth
     ann->opts.info = info;
     update_roots(ann, 0);
     if (ann->beacon != NULL)
-        hth_note_update(ann->beacon, 0);
+        hth_publisher_update(ann->beacon, 0);
     return HTH_OK;
 }
 
@@ -492,15 +494,15 @@ void hth_announcer_withdraw(struct hth_announcer *ann, hth_fn *done, void *arg)
             part_leave(p);
     if (ann->beacon != NULL) {
         ann->goodbyes++;
-        hth_note_goodbye(ann->beacon, on_beacon_left, ann);
+        hth_publisher_goodbye(ann->beacon, on_beacon_left, ann);
     }
     hth_timer_set(ann->env, ann->timer, ann->goodbyes > 0 ? HTH_ANNOUNCE_GOODBYE_US : 0);
 }
 
-static void add_note(struct hth_announcer_stats *sum, const struct hth_note *note)
+static void add_stats(struct hth_announcer_stats *sum, const struct hth_publisher *publisher)
 {
-    struct hth_note_stats s;
-    hth_note_stats(note, &s);
+    struct hth_publisher_stats s;
+    hth_publisher_stats(publisher, &s);
     sum->records++;
     sum->bytes_max = HTH_MAX(sum->bytes_max, s.bytes);
     sum->puts += s.puts;
@@ -513,7 +515,7 @@ void hth_announcer_stats(const struct hth_announcer *ann, struct hth_announcer_s
     *out = ann->gone;
     for (size_t i = 0; i < ann->layer_count; i++)
         for (size_t it = 0; (p = hth_map_next(ann->layers[i]->parts, &it, NULL, NULL)) != NULL;)
-            add_note(out, p->note);
+            add_stats(out, p->publisher);
     if (ann->beacon != NULL)
-        add_note(out, ann->beacon);
+        add_stats(out, ann->beacon);
 }

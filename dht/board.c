@@ -7,8 +7,8 @@
  *   watch n-1 ............|.....OVERLAP                    |
  *                  LEAD...|watch n ........................|.....OVERLAP
  *
- * A note is pinned anew under each epoch's key at most HTH_NOTE_REPIN_US after the epoch began, so
- * that whoever joins later than that finds everything under the current key alone.
+ * A publisher is pinned anew under each epoch's key at most HTH_PUBLISHER_REPIN_US after the epoch
+ * began, so that whoever joins later than that finds everything under the current key alone.
  */
 #include "dht/board.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * board.h: a board is a topic that is watched; a note is a record that is kept pinned on it.
+ * board.h: a board is a topic that is watched; a publisher is a record that is kept pinned on it.
  *
  * A board keeps, per owner and part, the newest valid record, tells when one appears, is replaced
  * or goes, and refuses the rest by name. It acts on the first valid copy and does not wait for a
@@ -8,12 +8,12 @@
  * second (limits.h). The order of its checks is by price: format, kind, network, time, sequence,
  * and the signature last.
  *
- * A note publishes what its owner's `fill` writes, again at a third of its life with jitter, at
- * once on hth_note_update, and a goodbye on request. Its sequence never falls, also when the wall
- * clock steps back.
+ * A publisher publishes what its owner's `fill` writes, again at a third of its life with jitter,
+ * at once on hth_publisher_update, and a goodbye on request. Its sequence never falls, also when
+ * the wall clock steps back.
  *
  * Both are generic: the announcer, the directory, joining and averaging's declarations and progress
- * stand on them. Loop thread only. Callbacks may not free the board or note that calls them.
+ * stand on them. Loop thread only. Callbacks may not free the board or publisher that calls them.
  */
 #ifndef HTH_DHT_BOARD_H
 #define HTH_DHT_BOARD_H
@@ -77,41 +77,43 @@ void hth_board_stats(const struct hth_board *board, struct hth_board_stats *out)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-struct hth_note;
+struct hth_publisher;
 
 /* Writes the payload of the next record; an error skips this round (it is logged). */
-typedef enum hth_err hth_note_fill_fn(void *arg, struct hth_writer *w);
+typedef enum hth_err hth_publisher_fill_fn(void *arg, struct hth_writer *w);
 
-struct hth_note_opts {
+struct hth_publisher_opts {
     uint8_t part;
     int64_t life_us;
-    uint64_t after_seq; /* its first record is newer: the last of an earlier note of this part */
+    uint64_t
+        after_seq; /* its first record is newer: the last of an earlier publisher of this part */
 };
-#define HTH_NOTE_OPTS_INIT                                                                         \
+#define HTH_PUBLISHER_OPTS_INIT                                                                    \
     {                                                                                              \
         .life_us = 60 * 1000000                                                                    \
     }
 
-struct hth_note_stats {
+struct hth_publisher_stats {
     uint64_t puts, put_errors;
     uint32_t bytes; /* of the newest record */
     uint64_t seq;   /* of the newest record; it never falls, whatever the wall clock does */
 };
 
 /* Publishes on the next turn of the loop. Errors: E_CONFIG (life or part out of range). */
-enum hth_err hth_note_new(struct hth_env *env, struct hth_dht *dht, const struct hth_topic *topic,
-                          const struct hth_note_opts *opts, hth_note_fill_fn *fill, void *arg,
-                          struct hth_note **out) HTH_MUST;
+enum hth_err hth_publisher_new(struct hth_env *env, struct hth_dht *dht,
+                               const struct hth_topic *topic, const struct hth_publisher_opts *opts,
+                               hth_publisher_fill_fn *fill, void *arg,
+                               struct hth_publisher **out) HTH_MUST;
 /* Publishes anew, delay_us from now or earlier if that was already due. */
-void hth_note_update(struct hth_note *note, int64_t delay_us);
+void hth_publisher_update(struct hth_publisher *publisher, int64_t delay_us);
 /* Puts a goodbye in place of the record and stops renewing; fill is not called any more. done (may
- * be NULL) comes when the DHT accepted it or failed to, and may free the note. */
-void hth_note_goodbye(struct hth_note *note, hth_dht_done_fn *done, void *arg);
+ * be NULL) comes when the DHT accepted it or failed to, and may free the publisher. */
+void hth_publisher_goodbye(struct hth_publisher *publisher, hth_dht_done_fn *done, void *arg);
 /* Takes a goodbye back, done or not: publishes again, and done is not called any more. */
-void hth_note_resume(struct hth_note *note);
+void hth_publisher_resume(struct hth_publisher *publisher);
 /* Without a goodbye. NULL is fine. */
-void hth_note_free(struct hth_note *note);
-void hth_note_stats(const struct hth_note *note, struct hth_note_stats *out);
+void hth_publisher_free(struct hth_publisher *publisher);
+void hth_publisher_stats(const struct hth_publisher *publisher, struct hth_publisher_stats *out);
 
 /* What a board's watches call; and, for a simulated world that knows before what comes: that has
  * fetched from memory what it will touch, a link of the chain with each step from 0 to 2. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * board_time.h: private to dht/. When notes are pinned and boards watched, as pure functions of the
- * wall clock; board.c has the picture.
+ * board_time.h: private to dht/. When publishers are pinned and boards watched, as pure functions
+ * of the wall clock; board.c has the picture.
  *
  * Declarations of averaging lie under keys that live for seconds anyway, so their topics have one
  * epoch for ever and never cost a second watch.
@@ -11,9 +11,9 @@
 
 #include "dht/record.h"
 
-#define HTH_BOARD_LEAD_US    (5 * HTH_US_PER_S)  /* the next epoch is watched that early */
-#define HTH_BOARD_OVERLAP_US (40 * HTH_US_PER_S) /* and the last one that long */
-#define HTH_NOTE_REPIN_US    (30 * HTH_US_PER_S) /* notes are under the new key by then */
+#define HTH_BOARD_LEAD_US      (5 * HTH_US_PER_S)  /* the next epoch is watched that early */
+#define HTH_BOARD_OVERLAP_US   (40 * HTH_US_PER_S) /* and the last one that long */
+#define HTH_PUBLISHER_REPIN_US (30 * HTH_US_PER_S) /* publishers are under the new key by then */
 /* A wall clock may jump: look at it at least that often. */
 #define HTH_BOARD_LOOK_US (30 * HTH_US_PER_S)
 

@@ -421,9 +421,9 @@ static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
 #define STRANGERS 120
 
 /* Each stands for 32 at least by its mark (roster.h). */
-static void add_rare(struct pit *p, struct hth_note *note[STRANGERS])
+static void add_rare(struct pit *p, struct hth_publisher *note[STRANGERS])
 {
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct hth_topic topic;
 
     opts.life_us = 60 * HTH_US_PER_S;
@@ -434,15 +434,15 @@ static void add_rare(struct pit *p, struct hth_note *note[STRANGERS])
         if (hth_mix64(hth_load_u64le(env->self.b)) >> 59 != 0)
             continue;
         hth_topic_init(&topic, env->crypto, "run", HTH_RECORD_PROGRESS, "roster", 6);
-        assert_ok(hth_note_new(env, hth_node_dht(node), &topic, &opts, fill_stranger,
-                               &p->roster.schema, &note[n++]));
+        assert_ok(hth_publisher_new(env, hth_node_dht(node), &topic, &opts, fill_stranger,
+                                    &p->roster.schema, &note[n++]));
     }
 }
 
 /* A grid that is too large for anybody to look through, which a forged population could ask for. */
 static void grid_is_bounded(const char *shape, uint32_t rank, uint64_t want)
 {
-    struct hth_note *note[STRANGERS];
+    struct hth_publisher *note[STRANGERS];
     struct pit p;
     bool exact;
 
@@ -460,7 +460,7 @@ static void grid_is_bounded(const char *shape, uint32_t rank, uint64_t want)
     assert_ok(p.peer[0].result.err);
     assert_int_equal(stood_in(&p), want);
     for (uint32_t i = 0; i < STRANGERS; i++)
-        hth_note_free(note[i]);
+        hth_publisher_free(note[i]);
     pit_stop(&p);
 }
 

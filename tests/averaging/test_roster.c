@@ -442,12 +442,12 @@ static enum hth_err fill_generation(void *arg, struct hth_writer *w)
  * one that does is followed, and the next one comes after it. */
 static void test_latest_generation(void **state)
 {
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_topic topic;
     struct hth_node *node;
-    struct hth_note *note;
+    struct hth_publisher *note;
     struct hth_roster_note forged = {.shape = {.dims = 2, .size = {50, 50}}};
     uint32_t g, before;
 
@@ -462,23 +462,23 @@ static void test_latest_generation(void **state)
     node = hth_world_node(s.world, "liar", NULL);
     hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_PROGRESS, "roster", 6);
     opts.life_us = 20 * S;
-    assert_ok(hth_note_new(hth_node_env(node), hth_node_dht(node), &topic, &opts, fill_generation,
-                           &forged, &note));
+    assert_ok(hth_publisher_new(hth_node_env(node), hth_node_dht(node), &topic, &opts,
+                                fill_generation, &forged, &note));
     hth_world_run_for(s.world, 15 * S);
     check_one_shape(&s, 12, &g);
     assert_int_equal(g, before);
     forged.shape = *hth_roster_shape(s.roster[0], NULL);
-    hth_note_update(note, 0);
+    hth_publisher_update(note, 0);
     hth_world_run_for(s.world, S);
     check_one_shape(&s, 12, &g);
     assert_int_equal(g, forged.generation);
     /* From here the highest number there is lies behind. */
     forged.generation = before + 7;
-    hth_note_update(note, 0);
+    hth_publisher_update(note, 0);
     hth_world_run_for(s.world, S);
     check_one_shape(&s, 12, &before);
     assert_int_equal(before, g);
-    hth_note_free(note);
+    hth_publisher_free(note);
     for (int i = 4; i < 12; i++) {
         hth_roster_free(s.roster[i]);
         s.roster[i] = NULL;
@@ -799,8 +799,8 @@ static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
 static void test_notes_believed_are_bounded(void **state)
 {
     enum { STRANGERS = HTH_AVG_ROSTER_MAX + 50 };
-    static struct hth_note *note[STRANGERS];
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    static struct hth_publisher *note[STRANGERS];
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_roster_stats stats;
@@ -815,15 +815,15 @@ static void test_notes_believed_are_bounded(void **state)
     for (uint32_t i = 0; i < STRANGERS; i++) {
         struct hth_node *n = hth_world_node(s.world, "stranger", NULL);
 
-        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
-                               &note[i]));
+        assert_ok(hth_publisher_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger,
+                                    NULL, &note[i]));
     }
     hth_world_run_for(s.world, 5 * S);
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX);
     assert_true(stats.refused >= STRANGERS - HTH_AVG_ROSTER_MAX);
     for (uint32_t i = 0; i < STRANGERS; i++)
-        hth_note_free(note[i]);
+        hth_publisher_free(note[i]);
     swarm_clear(&s);
 }
 
@@ -831,8 +831,8 @@ static void test_notes_believed_are_bounded(void **state)
 static void test_all_are_needed(void **state)
 {
     enum { HUNDREDS = 3 * HTH_AVG_ROSTER_HIGH, TOO_MANY = HTH_AVG_ROSTER_WHOLE + 40 };
-    static struct hth_note *note[TOO_MANY];
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    static struct hth_publisher *note[TOO_MANY];
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct swarm s;
     struct hth_roster_opts o = defaults(), sampler = defaults();
     struct hth_topic topic;
@@ -860,26 +860,26 @@ static void test_all_are_needed(void **state)
             hth_roster_population(s.roster[1], &exact);
             assert_false(exact);
         }
-        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
-                               &note[i]));
+        assert_ok(hth_publisher_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger,
+                                    NULL, &note[i]));
     }
     hth_world_run_for(s.world, 3 * S);
     assert_close(hth_roster_population(s.roster[0], &exact), TOO_MANY + 1, 0.25, 0);
     assert_false(exact);
     for (uint32_t i = 0; i < TOO_MANY; i++)
-        hth_note_free(note[i]);
+        hth_publisher_free(note[i]);
     swarm_clear(&s);
 }
 
 /* Two notes of one peer, as anybody can sign them: the first part is its note, others are none. */
 static void test_one_note_of_each(void **state)
 {
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_roster_stats stats;
     struct hth_topic topic;
-    struct hth_note *note[2];
+    struct hth_publisher *note[2];
     struct hth_node *n;
 
     (void)state;
@@ -891,14 +891,14 @@ static void test_one_note_of_each(void **state)
     n = hth_world_node(s.world, "stranger", NULL);
     for (uint8_t i = 0; i < 2; i++) {
         opts.part = i;
-        assert_ok(hth_note_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger, NULL,
-                               &note[i]));
+        assert_ok(hth_publisher_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger,
+                                    NULL, &note[i]));
     }
     hth_world_run_for(s.world, 5 * S);
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(stats.seen, 1);
     for (uint32_t i = 2; i-- > 0;) {
-        hth_note_free(note[i]);
+        hth_publisher_free(note[i]);
         hth_world_run_for(s.world, 15 * S);
         hth_roster_stats(s.roster[0], &stats);
         assert_int_equal(stats.seen, i);

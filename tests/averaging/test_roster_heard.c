@@ -375,9 +375,9 @@ static enum hth_err fill_stranger(void *arg, struct hth_writer *w)
 static void kept_ones_are_bounded(void **state)
 {
     enum { STRANGERS = 2 * HTH_AVG_ROSTER_MAX };
-    static struct hth_note *note[STRANGERS];
+    static struct hth_publisher *note[STRANGERS];
     static struct hth_node *node[STRANGERS];
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct hth_roster_stats stats;
     struct hth_topic topic;
     uint32_t seen[2] = {0};
@@ -396,15 +396,15 @@ static void kept_ones_are_bounded(void **state)
             hth_world_run_for(s.world, 3 * S);
             for (uint32_t k = 0; k < i; k++) {
                 hth_roster_heard(s.roster[0], &hth_node_env(node[k])->self, 0);
-                hth_note_free(note[k]);
+                hth_publisher_free(note[k]);
             }
             hth_world_run_for(s.world, 10 * S);
             hth_roster_stats(s.roster[0], &stats);
             assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX - 1); /* and its own */
         }
         node[i] = hth_world_node(s.world, "stranger", NULL);
-        assert_ok(hth_note_new(hth_node_env(node[i]), hth_node_dht(node[i]), &topic, &opts,
-                               fill_stranger, NULL, &note[i]));
+        assert_ok(hth_publisher_new(hth_node_env(node[i]), hth_node_dht(node[i]), &topic, &opts,
+                                    fill_stranger, NULL, &note[i]));
     }
     hth_world_run_for(s.world, 4 * S);
     hth_roster_stats(s.roster[0], &stats);
@@ -415,7 +415,7 @@ static void kept_ones_are_bounded(void **state)
     assert_int_equal(seen[0], 1);
     assert_int_equal(seen[1], HTH_AVG_ROSTER_MAX - 1);
     for (uint32_t i = HTH_AVG_ROSTER_MAX; i < STRANGERS; i++)
-        hth_note_free(note[i]);
+        hth_publisher_free(note[i]);
     stop(&s);
 }
 

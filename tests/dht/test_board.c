@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_board.c: notes and boards over the simulated DHT: what is seen, how long it is believed, and
- * what others can't make a board do.
+ * test_board.c: publishers and boards over the simulated DHT: what is seen, how long it is
+ * believed, and what others can't make a board do.
  */
 #include "dht/board.h"
 
@@ -75,7 +75,7 @@ struct fixture {
     struct hth_topic topic;
     struct reader reader;
     struct writer writer;
-    struct hth_note *note;
+    struct hth_publisher *publisher;
 };
 
 static struct fixture fx;
@@ -85,8 +85,8 @@ static void halt_host(struct hth_env *env, void *arg)
 {
     (void)env;
     (void)arg;
-    hth_note_free(fx.note);
-    fx.note = NULL;
+    hth_publisher_free(fx.publisher);
+    fx.publisher = NULL;
 }
 
 static int setup_skewed(int64_t host_skew_us, const struct hth_dht_params *params)
@@ -116,11 +116,11 @@ static int setup(void **state)
 
 static void start_note(uint8_t value, int64_t life_us)
 {
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     opts.life_us = life_us;
     fx.writer.value = value;
-    assert_ok(hth_note_new(hth_node_env(fx.host), hth_node_dht(fx.host), &fx.topic, &opts, fill,
-                           &fx.writer, &fx.note));
+    assert_ok(hth_publisher_new(hth_node_env(fx.host), hth_node_dht(fx.host), &fx.topic, &opts,
+                                fill, &fx.writer, &fx.publisher));
 }
 
 static void start_board(const struct hth_board_opts *opts)
@@ -155,7 +155,7 @@ static void seen_renewed_forgotten(void **state)
     assert_int_equal(fx.reader.gone, 0);
     assert_true(fx.writer.fills >= 30 && fx.writer.fills <= 42);
     hth_node_crash(fx.host, HTH_CRASH_SILENT);
-    assert_null(fx.note);
+    assert_null(fx.publisher);
     hth_world_run_for(fx.world, 38 * S);
     assert_int_equal(fx.reader.last, 42);
     hth_world_run_for(fx.world, 22 * S + S / 2);
@@ -188,18 +188,18 @@ static void updates_and_goodbyes_travel_at_once(void **state)
     start_note(1, 60 * S);
     hth_world_run_for(fx.world, 5 * S);
     fx.writer.value = 2;
-    hth_note_update(fx.note, 0);
+    hth_publisher_update(fx.publisher, 0);
     hth_world_run_for(fx.world, S / 2);
     assert_int_equal(fx.reader.last, 2);
     assert_int_equal(fx.reader.records, 2);
-    hth_note_goodbye(fx.note, NULL, NULL);
+    hth_publisher_goodbye(fx.publisher, NULL, NULL);
     hth_world_run_for(fx.world, S / 2);
     assert_int_equal(fx.reader.last, -1);
     int fills = fx.writer.fills;
     hth_world_run_for(fx.world, 100 * S);
     assert_int_equal(fx.writer.fills, fills);
     assert_int_equal(fx.reader.gone, 1);
-    hth_note_resume(fx.note);
+    hth_publisher_resume(fx.publisher);
     hth_world_run_for(fx.world, S / 2);
     assert_int_equal(fx.reader.last, 2);
 }
@@ -216,17 +216,17 @@ static void a_clock_that_steps_back_holds_nothing_up(void **state)
     for (uint8_t i = 0; i < HTH_ARRAY_LEN(steps_us); i++) {
         hth_node_wall_step(fx.host, -steps_us[i]);
         fx.writer.value = i + 1;
-        hth_note_update(fx.note, 0);
+        hth_publisher_update(fx.publisher, 0);
         hth_world_run_for(fx.world, S / 2);
         assert_int_equal(fx.reader.last, i + 1);
     }
     assert_int_equal(fx.reader.gone, 0);
     hth_node_wall_step(fx.host, -5 * S);
-    hth_note_goodbye(fx.note, NULL, NULL);
+    hth_publisher_goodbye(fx.publisher, NULL, NULL);
     hth_world_run_for(fx.world, S / 2);
     assert_int_equal(fx.reader.last, -1);
     hth_node_wall_step(fx.host, -5 * S);
-    hth_note_resume(fx.note);
+    hth_publisher_resume(fx.publisher);
     hth_world_run_for(fx.world, S / 2);
     assert_int_equal(fx.reader.last, HTH_ARRAY_LEN(steps_us));
 }
@@ -243,7 +243,7 @@ static void a_goodbye_before_the_first_record(void **state)
     (void)state;
     start_board(NULL);
     start_note(1, 60 * S);
-    hth_note_goodbye(fx.note, count_done, &done);
+    hth_publisher_goodbye(fx.publisher, count_done, &done);
     hth_world_run_for(fx.world, 2 * S);
     assert_int_equal(done, 1);
     assert_int_equal(fx.reader.records, 0);
@@ -277,14 +277,14 @@ static void skewed_clocks(void **state)
 static void a_put_that_failed_is_repeated_within_seconds(void **state)
 {
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
-    struct hth_note_stats s;
+    struct hth_publisher_stats s;
     (void)state;
     params.lost_put = 1;
     setup_skewed(0, &params);
     start_board(NULL);
     start_note(6, 600 * S);
     hth_world_run_for(fx.world, params.get_timeout_us + S);
-    hth_note_stats(fx.note, &s);
+    hth_publisher_stats(fx.publisher, &s);
     assert_int_equal(s.put_errors, 1);
     assert_int_equal(fx.reader.last, -1);
     params.lost_put = 0;

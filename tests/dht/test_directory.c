@@ -709,29 +709,29 @@ static void branches_are_bounded(void **state)
 {
     struct hth_directory_stats s;
     struct hth_topic topic;
-    struct hth_note *note;
+    struct hth_publisher *publisher;
     size_t count = HTH_DIR_BRANCHES_MAX;
     (void)state;
     start("ffn0.2048.16", 17);
     struct hth_node *node = hth_world_node(fx.world, "greedy", NULL);
     hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_ROOT, "ffn0.", 5);
-    assert_ok(hth_note_new(hth_node_env(node), hth_node_dht(node), &topic, NULL, fill_firsts,
-                           &count, &note));
+    assert_ok(hth_publisher_new(hth_node_env(node), hth_node_dht(node), &topic, NULL, fill_firsts,
+                                &count, &publisher));
     hth_world_run_for(fx.world, 2 * S);
     hth_directory_stats(fx.dir, &s);
     assert_int_equal(s.boards, 1 + HTH_DIR_BRANCHES_MAX);
     /* One more is refused as a whole, and what was believed before stays. */
     count++;
-    hth_note_update(note, 0);
+    hth_publisher_update(publisher, 0);
     hth_world_run_for(fx.world, 2 * S);
     hth_directory_stats(fx.dir, &s);
     assert_int_equal(s.boards, 1 + HTH_DIR_BRANCHES_MAX);
-    hth_note_goodbye(note, NULL, NULL);
+    hth_publisher_goodbye(publisher, NULL, NULL);
     hth_world_run_for(fx.world, 2 * S);
     hth_directory_stats(fx.dir, &s);
     assert_int_equal(s.boards, 1);
     assert_int_equal(s.hosts, 0);
-    hth_note_free(note);
+    hth_publisher_free(publisher);
     stop();
 }
 

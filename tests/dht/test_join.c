@@ -217,16 +217,16 @@ static enum hth_err fill_future(void *arg, struct hth_writer *w)
 static void with_a_program_too_old(void **state)
 {
     struct hth_topic topic;
-    struct hth_note *note;
+    struct hth_publisher *publisher;
     (void)state;
     begin(0);
     hth_topic_init(&topic, hth_node_env(fx.boot)->crypto, "net", HTH_RECORD_BEACON, "", 0);
-    assert_ok(hth_note_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &topic, NULL, fill_future,
-                           NULL, &note));
+    assert_ok(hth_publisher_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &topic, NULL,
+                                fill_future, NULL, &publisher));
     hth_world_run_for(fx.world, 2 * S);
     join("net", 1);
     assert_err(HTH_E_JOIN_VERSION, fx.result.err);
-    hth_note_free(note);
+    hth_publisher_free(publisher);
     end();
 }
 
@@ -406,7 +406,7 @@ static void the_census_of_all_networks(void **state)
     struct hth_census_stats stats;
     struct hth_census *census;
     struct hth_topic topic;
-    struct hth_note *liar;
+    struct hth_publisher *liar;
     (void)state;
     begin(0);
     assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), NULL, &census));
@@ -421,8 +421,8 @@ static void the_census_of_all_networks(void **state)
     opts.role = HTH_ROLE_NODE;
     assert_ok(hth_announcer_new(hth_node_env(third), hth_node_dht(third), &opts, &fx.ann));
     hth_topic_init(&topic, hth_node_env(third)->crypto, "lie", HTH_RECORD_BEACON, "", 0);
-    assert_ok(hth_note_new(hth_node_env(third), hth_node_dht(third), &topic, NULL, fill_other_name,
-                           NULL, &liar));
+    assert_ok(hth_publisher_new(hth_node_env(third), hth_node_dht(third), &topic, NULL,
+                                fill_other_name, NULL, &liar));
     hth_world_run_for(fx.world, 2 * S);
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 4);
@@ -440,7 +440,7 @@ static void the_census_of_all_networks(void **state)
     assert_int_equal(found[0].nodes, 1);
     assert_int_equal(found[1].nodes, 0);
     hth_census_free(census);
-    hth_note_free(liar);
+    hth_publisher_free(liar);
     for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
         hth_announcer_free(ann[i]);
     end();

@@ -89,19 +89,19 @@ static void lives_of_notes_are_bounded(void **state)
     static const int64_t bad[] = {HTH_RECORD_LIFE_MIN_US - 1, HTH_RECORD_LIFE_MAX_US + 1};
     struct hth_world *w = hth_world_new(1, NULL);
     struct hth_node *host = hth_world_node(w, "host", NULL);
-    struct hth_note_opts opts = HTH_NOTE_OPTS_INIT;
+    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     struct hth_topic topic;
-    struct hth_note *note;
+    struct hth_publisher *publisher;
     (void)state;
     hth_topic_init(&topic, hth_node_env(host)->crypto, "net", HTH_RECORD_ROOT, "x.", 2);
     for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
         opts.life_us = bad[i];
-        assert_err(HTH_E_CONFIG, hth_note_new(hth_node_env(host), hth_node_dht(host), &topic, &opts,
-                                              fill, NULL, &note));
+        assert_err(HTH_E_CONFIG, hth_publisher_new(hth_node_env(host), hth_node_dht(host), &topic,
+                                                   &opts, fill, NULL, &publisher));
         opts.life_us = good[i];
-        assert_ok(
-            hth_note_new(hth_node_env(host), hth_node_dht(host), &topic, &opts, fill, NULL, &note));
-        hth_note_free(note);
+        assert_ok(hth_publisher_new(hth_node_env(host), hth_node_dht(host), &topic, &opts, fill,
+                                    NULL, &publisher));
+        hth_publisher_free(publisher);
     }
     hth_world_free(w);
 }

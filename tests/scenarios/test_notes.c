@@ -26,7 +26,7 @@ struct writer {
     struct hth_rpc *rpc;       /* where it answers that it is not looking; NULL: it does not */
     struct hth_match *match;
     struct hth_topic topic;
-    struct hth_note *note;
+    struct hth_publisher *note;
     struct hth_roster_note text;
     struct hth_timer *timer;
     int64_t since_us;
@@ -95,7 +95,7 @@ static void on_timer(void *arg)
 
     hth_timer_set(n->place.env, n->timer, 100 * HTH_US_PER_MS);
     if ((double)since_us > leaves_s * 1e6) {
-        hth_note_free(n->note);
+        hth_publisher_free(n->note);
         n->note = NULL;
         return;
     }
@@ -108,11 +108,11 @@ static void on_timer(void *arg)
         return;
     invent(n, &p->note);
     if (n->note == NULL) {
-        const struct hth_note_opts o = {.life_us = 20 * S};
+        const struct hth_publisher_opts o = {.life_us = 20 * S};
 
-        assert_ok(hth_note_new(n->place.env, n->place.dht, &n->topic, &o, fill, n, &n->note));
+        assert_ok(hth_publisher_new(n->place.env, n->place.dht, &n->topic, &o, fill, n, &n->note));
     } else {
-        hth_note_update(n->note, 0);
+        hth_publisher_update(n->note, 0);
     }
 }
 
@@ -154,7 +154,7 @@ static void stop(void *self)
 
     hth_match_free(n->match);
     hth_rpc_free(n->rpc);
-    hth_note_free(n->note);
+    hth_publisher_free(n->note);
     hth_roster_free(n->roster);
     hth_timer_free(n->place.env, n->timer);
     hth_free(n);
