@@ -157,7 +157,7 @@ static struct entry *entry_new(struct hth_board *b, const uint8_t *key)
  * not moved back for them. */
 static void schedule(struct hth_board *b)
 {
-    int64_t delay_us = hth_board_next_turn_us(&b->topic, hth_wall_us(b->env));
+    int64_t delay_us = hth_board_next_change_us(&b->topic, hth_wall_us(b->env));
     int64_t due_us = hth_heap_top_key(&b->by_deadline);
     delay_us = HTH_MAX(HTH_MIN(delay_us, due_us - hth_now_us(b->env)), 0);
     if (hth_now_us(b->env) + delay_us >= b->timer_at_us)
@@ -342,7 +342,7 @@ static enum hth_err window_open(struct hth_board *b, int64_t epoch)
 }
 
 /* Watches the epochs that matter now and forgets the others. */
-static enum hth_err windows_turn(struct hth_board *b)
+static enum hth_err windows_update(struct hth_board *b)
 {
     int64_t epoch[WINDOWS];
     enum hth_err err = HTH_OK;
@@ -367,7 +367,7 @@ static enum hth_err windows_turn(struct hth_board *b)
 static void on_timer(void *arg)
 {
     struct hth_board *b = arg;
-    enum hth_err err = windows_turn(b);
+    enum hth_err err = windows_update(b);
     if (err != HTH_OK)
         HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT, "can't watch a key: %s; trying again",
                 hth_err_text(err));
@@ -398,7 +398,7 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
     hth_heap_init(&b->by_deadline, entry_less);
     b->timer = hth_timer_new(env, on_timer, b);
     b->timer_at_us = INT64_MAX;
-    enum hth_err err = windows_turn(b);
+    enum hth_err err = windows_update(b);
     if (err != HTH_OK) {
         hth_board_free(b);
         return err;
@@ -411,7 +411,7 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
 enum hth_err hth_board_watch(struct hth_board *b)
 {
     b->opts.unwatched = false;
-    return windows_turn(b);
+    return windows_update(b);
 }
 
 void hth_board_free(struct hth_board *b)

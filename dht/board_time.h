@@ -15,7 +15,7 @@
 #define HTH_BOARD_OVERLAP_US   (40 * HTH_US_PER_S) /* and the last one that long */
 #define HTH_PUBLISHER_REPIN_US (30 * HTH_US_PER_S) /* publishers are under the new key by then */
 /* A wall clock may jump: look at it at least that often. */
-#define HTH_BOARD_LOOK_US (30 * HTH_US_PER_S)
+#define HTH_BOARD_POLL_US (30 * HTH_US_PER_S)
 
 static inline int64_t hth_board_epoch(const struct hth_topic *topic, int64_t wall_us)
 {
@@ -30,17 +30,17 @@ static inline void hth_board_epochs(const struct hth_topic *topic, int64_t wall_
 }
 
 /* Until one of the three epochs changes. */
-static inline int64_t hth_board_next_turn_us(const struct hth_topic *topic, int64_t wall_us)
+static inline int64_t hth_board_next_change_us(const struct hth_topic *topic, int64_t wall_us)
 {
     if (topic->kind == HTH_RECORD_DECLARE)
-        return HTH_BOARD_LOOK_US;
+        return HTH_BOARD_POLL_US;
     int64_t into_us = wall_us - hth_topic_epoch(wall_us) * HTH_TOPIC_EPOCH_US;
     int64_t next_us = HTH_TOPIC_EPOCH_US - HTH_BOARD_LEAD_US - into_us;
     if (into_us < HTH_BOARD_OVERLAP_US)
         next_us = HTH_BOARD_OVERLAP_US - into_us;
     else if (next_us <= 0)
         next_us = HTH_TOPIC_EPOCH_US - into_us;
-    return next_us < HTH_BOARD_LOOK_US ? next_us : HTH_BOARD_LOOK_US;
+    return next_us < HTH_BOARD_POLL_US ? next_us : HTH_BOARD_POLL_US;
 }
 
 #endif

@@ -71,8 +71,8 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     hth_free(node);
 }
 
-void hth_census_note_expired(struct hth_census_stats *s, const struct hth_crypto *crypto,
-                             const struct hth_record *rec)
+void hth_census_count_expired(struct hth_census_stats *s, const struct hth_crypto *crypto,
+                              const struct hth_record *rec)
 {
     struct hth_beacon beacon;
     s->expired++;
@@ -103,7 +103,7 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
         s->clock_ahead++;
         break;
     case HTH_E_EXPIRED:
-        hth_census_note_expired(s, census->env->crypto, rec);
+        hth_census_count_expired(s, census->env->crypto, rec);
         break;
     case HTH_E_VERSION:
         s->version++;

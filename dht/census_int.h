@@ -10,7 +10,7 @@
 #include "dht/record.h"
 
 /* The one issued last is remembered: of several, its owner is the likeliest to live. */
-void hth_census_note_expired(struct hth_census_stats *stats, const struct hth_crypto *crypto,
-                             const struct hth_record *rec);
+void hth_census_count_expired(struct hth_census_stats *stats, const struct hth_crypto *crypto,
+                              const struct hth_record *rec);
 
 #endif

@@ -12,18 +12,18 @@
 #include "dht/peers.h"
 #include "dht/record.h"
 
-#define LOOK_US (50 * HTH_US_PER_MS)
+#define POLL_US (50 * HTH_US_PER_MS)
 /* If TCP is refused everywhere, an answer on UDP that did not come in this time will not come. */
 #define REFUSED_WAIT_US (3 * HTH_US_PER_S)
 
 /* Beacons change their key with the wall clock (record.h). If the DHT answers and the keys of now
- * are empty, our clock may be so wrong that we look in the wrong place: then, and only then, the
- * epochs up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
+ * are empty, our clock may be so wrong that we look in the wrong place: then, and only then,
+ * the epochs up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
 #define SCAN_EPOCHS 60
 #define SCAN_WIDTH  6
 #define SCAN_US     (6 * HTH_US_PER_S)
 
-struct probe {
+struct tcp_probe {
     struct hth_join *join;
     struct hth_stream *stream;
     bool over;
@@ -38,7 +38,7 @@ struct witness {
 };
 
 /* One query of the scan. */
-struct look {
+struct scan_query {
     struct hth_join *join;
     struct hth_dht_get *get;
     struct hth_dht_key key;
@@ -50,14 +50,14 @@ struct hth_join {
     struct hth_join_opts opts;
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_addr bootstrap[HTH_BOOTSTRAP_MAX];
-    struct probe probe[HTH_BOOTSTRAP_MAX];
+    struct tcp_probe probe[HTH_BOOTSTRAP_MAX];
     struct hth_census *census;
     struct hth_timer *timer;
     int64_t start_us;
     int64_t answered_us; /* when the DHT was first seen to answer; INT64_MAX: not yet */
     int64_t scan_us;     /* when the scan began; INT64_MAX: not yet */
     int scan_next;       /* 0 .. SCAN_EPOCHS */
-    struct look look[SCAN_WIDTH];
+    struct scan_query scan[SCAN_WIDTH];
     struct hth_census_stats scanned;
     struct witness witness;
     uint32_t census_dead; /* expired beacons of the census whose owner does not answer */
@@ -75,7 +75,7 @@ static bool dial_is_over(const struct hth_join *j)
 
 static void probe_open(struct hth_stream *s, void *arg)
 {
-    struct probe *p = arg;
+    struct tcp_probe *p = arg;
     p->listens = true;
     p->over = true;
     p->stream = NULL;
@@ -90,7 +90,7 @@ static void probe_readable(struct hth_stream *s, void *arg)
 
 static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
-    struct probe *p = arg;
+    struct tcp_probe *p = arg;
     (void)s;
     p->stream = NULL;
     p->over = true;
@@ -105,7 +105,7 @@ static const struct hth_stream_ops PROBE_OPS = {probe_open, probe_readable, prob
 static void probes_start(struct hth_join *j)
 {
     for (size_t i = 0; i < j->opts.bootstrap_count; i++) {
-        struct probe *p = &j->probe[i];
+        struct tcp_probe *p = &j->probe[i];
         p->join = j;
         enum hth_err err = hth_dial(j->env, &j->bootstrap[i], NULL, &PROBE_OPS, p, &p->stream);
         p->over = err != HTH_OK;
@@ -167,12 +167,12 @@ static bool witness_is_asked(struct hth_join *j, const struct hth_census_stats *
 
 static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
 {
-    struct look *look = arg;
-    struct hth_join *j = look->join;
+    struct scan_query *query = arg;
+    struct hth_join *j = query->join;
     struct hth_record rec;
     int64_t wall_us = hth_wall_us(j->env);
     if (hth_record_peek(data, len, &rec) != HTH_OK || rec.kind != HTH_RECORD_BEACON ||
-        hth_record_verify(j->env, NULL, &look->key, data, len, &rec, NULL) != HTH_OK)
+        hth_record_verify(j->env, NULL, &query->key, data, len, &rec, NULL) != HTH_OK)
         return true;
     enum hth_err err = hth_record_check_time(&rec, wall_us);
     bool ours = j->opts.any_network || rec.network == hth_network_tag(j->env->crypto, j->network);
@@ -185,37 +185,37 @@ static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
     else if (err == HTH_E_CLOCK_SKEW)
         j->scanned.clock_ahead++;
     else
-        hth_census_note_expired(&j->scanned, j->env->crypto, &rec);
+        hth_census_count_expired(&j->scanned, j->env->crypto, &rec);
     hth_record_explain(err, &rec, wall_us, j->scanned.refusal);
     return true;
 }
 
 static void on_scan_done(void *arg, enum hth_err err)
 {
-    struct look *look = arg;
+    struct scan_query *query = arg;
     (void)err;
-    look->get = NULL;
+    query->get = NULL;
 }
 
 /* Keeps SCAN_WIDTH queries in the air: the epochs 1, -1, 2, -2 ... away. False when all is done. */
-static bool scan_goes_on(struct hth_join *j)
+static bool scan_step(struct hth_join *j)
 {
     struct hth_topic topic;
     bool busy = false;
     hth_topic_init(&topic, j->env->crypto, j->network, HTH_RECORD_BEACON, "", 0);
     for (size_t i = 0; i < SCAN_WIDTH; i++) {
-        struct look *look = &j->look[i];
-        if (look->get == NULL && j->scan_next < SCAN_EPOCHS) {
+        struct scan_query *query = &j->scan[i];
+        if (query->get == NULL && j->scan_next < SCAN_EPOCHS) {
             int away = (j->scan_next / 2 + 1) * (j->scan_next % 2 == 0 ? 1 : -1);
             int64_t epoch = hth_topic_epoch(hth_wall_us(j->env)) + away;
             j->scan_next++;
-            look->join = j;
-            hth_topic_key(&topic, j->env->crypto, epoch, &look->key);
-            if (hth_dht_get(j->dht, &look->key, on_scan_value, on_scan_done, look, &look->get) !=
+            query->join = j;
+            hth_topic_key(&topic, j->env->crypto, epoch, &query->key);
+            if (hth_dht_get(j->dht, &query->key, on_scan_value, on_scan_done, query, &query->get) !=
                 HTH_OK)
-                look->get = NULL;
+                query->get = NULL;
         }
-        busy = busy || look->get != NULL;
+        busy = busy || query->get != NULL;
     }
     return busy && hth_now_us(j->env) - j->scan_us < SCAN_US;
 }
@@ -223,9 +223,9 @@ static bool scan_goes_on(struct hth_join *j)
 static void scan_stop(struct hth_join *j)
 {
     for (size_t i = 0; i < SCAN_WIDTH; i++) {
-        if (j->look[i].get != NULL)
-            hth_dht_get_cancel(j->dht, j->look[i].get);
-        j->look[i].get = NULL;
+        if (j->scan[i].get != NULL)
+            hth_dht_get_cancel(j->dht, j->scan[i].get);
+        j->scan[i].get = NULL;
     }
 }
 
@@ -301,7 +301,7 @@ static void judge_strangers(struct hth_join *j, struct hth_census_stats *s)
     s->expired -= HTH_MIN(s->expired, j->census_dead);
     struct hth_census_stats *seen = strangers(s) > 0 ? s : &j->scanned;
     if (witness_is_asked(j, seen)) {
-        hth_timer_set(j->env, j->timer, LOOK_US);
+        hth_timer_set(j->env, j->timer, POLL_US);
         return;
     }
     if (seen->expired > 0 && !j->witness.lives) {
@@ -316,8 +316,8 @@ static void judge_strangers(struct hth_join *j, struct hth_census_stats *s)
     }
     if (j->scan_us == INT64_MAX)
         j->scan_us = hth_now_us(j->env);
-    if (scan_goes_on(j))
-        hth_timer_set(j->env, j->timer, LOOK_US);
+    if (scan_step(j))
+        hth_timer_set(j->env, j->timer, POLL_US);
     else
         finish_strangers(j, &j->scanned);
 }
@@ -330,7 +330,7 @@ static bool all_refused(const struct hth_join *j)
     return true;
 }
 
-static void on_look(void *arg)
+static void on_timer(void *arg)
 {
     struct hth_join *j = arg;
     struct hth_census_stats s;
@@ -352,7 +352,7 @@ static void on_look(void *arg)
              (waited_us >= j->opts.timeout_us || (waited_us >= REFUSED_WAIT_US && all_refused(j))))
         finish_unanswered(j, &s);
     else
-        hth_timer_set(j->env, j->timer, LOOK_US);
+        hth_timer_set(j->env, j->timer, POLL_US);
 }
 
 enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
@@ -383,7 +383,7 @@ enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
     }
     if (network != NULL)
         memcpy(j->network, network, strlen(network) + 1);
-    j->timer = hth_timer_new(env, on_look, j);
+    j->timer = hth_timer_new(env, on_timer, j);
     hth_timer_set(env, j->timer, 0);
     probes_start(j);
     *out = j;

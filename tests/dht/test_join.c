@@ -388,7 +388,7 @@ static void the_newest_of_expired_beacons_is_remembered(void **state)
         assert_ok(hth_beacon_write(&w, &beacon, sizeof(payload)));
         rec.payload = payload;
         rec.payload_len = w.pos;
-        hth_census_note_expired(&stats, env->crypto, &rec);
+        hth_census_count_expired(&stats, env->crypto, &rec);
     }
     assert_int_equal(stats.expired, HTH_ARRAY_LEN(seen));
     assert_int_equal(stats.expired_addr.port, 2);
