@@ -17,7 +17,7 @@
 /* Peer ids and keys of records too: a key elsewhere is a cache line more for each look. */
 #define KEY_INLINE 48
 
-struct entry {
+struct map_entry {
     void *value;   /* NULL: a hole */
     uint32_t hash; /* the low half: there are never more slots */
     uint32_t key_len;
@@ -26,10 +26,10 @@ struct entry {
         uint8_t *heap;
     } key;
 };
-_Static_assert(sizeof(struct entry) == 64, "an entry is a cache line");
+_Static_assert(sizeof(struct map_entry) == 64, "an entry is a cache line");
 
 /* The hash stands beside the value so that only the right one is looked at. */
-struct slot {
+struct map_slot {
     void *value; /* NULL: empty */
     uint32_t index;
     uint32_t hash;
@@ -38,9 +38,9 @@ struct slot {
 static const char deleted; /* the value of a slot that had one */
 
 struct hth_map {
-    struct slot *slots;
+    struct map_slot *slots;
     size_t key_offset, key_len; /* of values that hold their keys; else the length is 0 */
-    uint8_t *entries;           /* struct entry, or void * */
+    uint8_t *entries;           /* struct map_entry, or void * */
     size_t entries_used;        /* holes included */
     size_t entries_capacity;
     size_t slots_count; /* a power of two */
@@ -49,7 +49,7 @@ struct hth_map {
 
 static size_t entry_bytes(const struct hth_map *map)
 {
-    return map->key_len > 0 ? sizeof(void *) : sizeof(struct entry);
+    return map->key_len > 0 ? sizeof(void *) : sizeof(struct map_entry);
 }
 
 /* Either kind begins with its value. */
@@ -58,12 +58,12 @@ static void **value_at(const struct hth_map *map, size_t i)
     return (void **)(void *)(map->entries + i * entry_bytes(map));
 }
 
-static struct entry *entry_at(const struct hth_map *map, size_t i)
+static struct map_entry *entry_at(const struct hth_map *map, size_t i)
 {
-    return (struct entry *)(void *)map->entries + i;
+    return (struct map_entry *)(void *)map->entries + i;
 }
 
-static const uint8_t *copied_key(const struct entry *e)
+static const uint8_t *copied_key(const struct map_entry *e)
 {
     return e->key_len <= KEY_INLINE ? e->key.bytes : e->key.heap;
 }
@@ -92,7 +92,7 @@ void hth_map_free(struct hth_map *map)
     if (map == NULL)
         return;
     for (size_t i = 0; map->key_len == 0 && i < map->entries_used; i++) {
-        const struct entry *e = entry_at(map, i);
+        const struct map_entry *e = entry_at(map, i);
         if (e->value != NULL && e->key_len > KEY_INLINE)
             hth_free(e->key.heap);
     }
@@ -106,25 +106,25 @@ size_t hth_map_count(const struct hth_map *map)
     return map->live;
 }
 
-static bool has_key(const struct hth_map *map, const struct slot *s, const void *key,
+static bool has_key(const struct hth_map *map, const struct map_slot *s, const void *key,
                     size_t key_len)
 {
     if (map->key_len > 0)
         return memcmp(held_key(map, s->value), key, map->key_len) == 0;
-    const struct entry *e = entry_at(map, s->index);
+    const struct map_entry *e = entry_at(map, s->index);
     return e->key_len == key_len && memcmp(copied_key(e), key, key_len) == 0;
 }
 
 /* The slot that holds the key, or NULL. */
-static struct slot *find_slot(const struct hth_map *map, uint32_t hash, const void *key,
-                              size_t key_len)
+static struct map_slot *find_slot(const struct hth_map *map, uint32_t hash, const void *key,
+                                  size_t key_len)
 {
     HTH_ASSERT(map->key_len == 0 || map->key_len == key_len);
     if (map->slots_count == 0)
         return NULL;
     size_t mask = map->slots_count - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
-        struct slot *s = &map->slots[i];
+        struct map_slot *s = &map->slots[i];
         if (s->value == NULL)
             return NULL;
         if (s->hash == hash && s->value != &deleted && has_key(map, s, key, key_len))
@@ -132,7 +132,7 @@ static struct slot *find_slot(const struct hth_map *map, uint32_t hash, const vo
     }
 }
 
-static void slot_insert(struct hth_map *map, struct slot slot)
+static void slot_insert(struct hth_map *map, struct map_slot slot)
 {
     size_t mask = map->slots_count - 1;
     size_t i = slot.hash & mask;
@@ -200,18 +200,18 @@ static void rebuild(struct hth_map *map)
         map->slots_count *= 2;
     HTH_ASSERT(map->slots_count < UINT32_MAX);
     hth_free(map->slots);
-    map->slots = hth_new_array(struct slot, map->slots_count);
+    map->slots = hth_new_array(struct map_slot, map->slots_count);
     for (size_t i = 0; i < used; i++) {
         void *value = *value_at(map, i);
         uint32_t hash =
             map->key_len > 0 ? hash_of(held_key(map, value), map->key_len) : entry_at(map, i)->hash;
-        slot_insert(map, (struct slot){value, (uint32_t)i, hash});
+        slot_insert(map, (struct map_slot){value, (uint32_t)i, hash});
     }
 }
 
 void *hth_map_get(const struct hth_map *map, const void *key, size_t key_len)
 {
-    const struct slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
+    const struct map_slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
     return s != NULL ? s->value : NULL;
 }
 
@@ -233,7 +233,7 @@ const void *hth_map_guess(const struct hth_map *map, const void *key, size_t key
     return NULL;
 }
 
-static void copy_key(struct entry *e, uint32_t hash, const void *key, size_t key_len)
+static void copy_key(struct map_entry *e, uint32_t hash, const void *key, size_t key_len)
 {
     e->hash = hash;
     e->key_len = (uint32_t)key_len;
@@ -247,7 +247,7 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
     HTH_ASSERT(value != NULL && key_len <= UINT32_MAX);
     HTH_ASSERT(map->key_len == 0 || memcmp(held_key(map, value), key, key_len) == 0);
     uint32_t hash = hash_of(key, key_len);
-    struct slot *s = find_slot(map, hash, key, key_len);
+    struct map_slot *s = find_slot(map, hash, key, key_len);
     if (s != NULL) {
         void *old = s->value;
         s->value = *value_at(map, s->index) = value;
@@ -260,18 +260,18 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
     *value_at(map, i) = value;
     if (map->key_len == 0)
         copy_key(entry_at(map, i), hash, key, key_len);
-    slot_insert(map, (struct slot){value, (uint32_t)i, hash});
+    slot_insert(map, (struct map_slot){value, (uint32_t)i, hash});
     map->live++;
     return NULL;
 }
 
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len)
 {
-    struct slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
+    struct map_slot *s = find_slot(map, hash_of(key, key_len), key, key_len);
     if (s == NULL)
         return NULL;
     void *value = s->value;
-    struct entry *e = map->key_len == 0 ? entry_at(map, s->index) : NULL;
+    struct map_entry *e = map->key_len == 0 ? entry_at(map, s->index) : NULL;
     if (e != NULL && e->key_len > KEY_INLINE)
         hth_free(e->key.heap);
     *value_at(map, s->index) = NULL;

@@ -210,12 +210,12 @@ double hth_metrics_get(const struct hth_metrics *m, const char *name)
 }
 
 /* A string that grows. */
-struct text {
+struct metrics_text {
     char *data;
     size_t len, capacity;
 };
 
-HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
+HTH_PRINTF(2, 3) static void put(struct metrics_text *t, const char *fmt, ...)
 {
     for (;;) {
         va_list args;
@@ -232,12 +232,12 @@ HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
     }
 }
 
-static struct text text_new(void)
+static struct metrics_text text_new(void)
 {
-    return (struct text){.data = hth_calloc(1024, 1), .len = 0, .capacity = 1024};
+    return (struct metrics_text){.data = hth_calloc(1024, 1), .len = 0, .capacity = 1024};
 }
 
-static void put_histogram(struct text *t, const struct hth_metric *metric)
+static void put_histogram(struct metrics_text *t, const struct hth_metric *metric)
 {
     int64_t seen = 0;
     for (int i = 0; i < BUCKETS; i++) {
@@ -254,7 +254,7 @@ static void put_histogram(struct text *t, const struct hth_metric *metric)
 char *hth_metrics_prometheus(const struct hth_metrics *m)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
-    struct text t = text_new();
+    struct metrics_text t = text_new();
     struct shelf *shelf = m->shelves;
     const struct hth_metric *metric;
     for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;) {
@@ -278,7 +278,7 @@ static double finite(double value)
 
 char *hth_metrics_json(const struct hth_metrics *m)
 {
-    struct text t = text_new();
+    struct metrics_text t = text_new();
     struct shelf *shelf = m->shelves;
     const struct hth_metric *metric;
     const char *comma = "";

@@ -198,7 +198,7 @@ struct place {                         /* a mapping or list that is open */
     const cyaml_schema_field_t *field; /* of the value that comes next; NULL: a key comes */
 };
 
-struct walk {
+struct yaml_walk {
     struct place open[DEPTH_MAX];
     size_t depth, documents;
     const cyaml_schema_value_t *root;
@@ -220,7 +220,7 @@ static const cyaml_schema_field_t *field_named(const cyaml_schema_value_t *mappi
 }
 
 /* The schema of the value that begins now. */
-static const cyaml_schema_value_t *expected(const struct walk *w)
+static const cyaml_schema_value_t *expected(const struct yaml_walk *w)
 {
     if (w->depth == 0)
         return w->root;
@@ -230,14 +230,14 @@ static const cyaml_schema_value_t *expected(const struct walk *w)
     return p->field != NULL ? &p->field->value : NULL;
 }
 
-static void value_ended(struct walk *w)
+static void value_ended(struct yaml_walk *w)
 {
     if (w->depth > 0)
         w->open[w->depth - 1].field = NULL;
 }
 
 /* Not a mapping itself: it may lie where its first member does. */
-static void note_given(const struct walk *w)
+static void record_given(const struct yaml_walk *w)
 {
     const cyaml_schema_field_t *field = w->open[w->depth - 1].field;
     size_t offset = 0;
@@ -252,14 +252,14 @@ static void note_given(const struct walk *w)
         w->given->offset[w->given->count++] = offset;
 }
 
-static void on_scalar(struct walk *w, const yaml_event_t *event)
+static void on_scalar(struct yaml_walk *w, const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
     struct place *p = w->depth > 0 ? &w->open[w->depth - 1] : NULL;
     if (p != NULL && p->value->type == CYAML_MAPPING && p->field == NULL) {
         p->field = field_named(p->value, text);
         if (w->given != NULL)
-            note_given(w);
+            record_given(w);
         return;
     }
     const cyaml_schema_value_t *value = expected(w);
@@ -272,7 +272,7 @@ static void on_scalar(struct walk *w, const yaml_event_t *event)
 }
 
 /* Of a document that libcyaml has taken, so its keys and its shape are the schema's. */
-static bool on_event(struct walk *w, const yaml_event_t *event)
+static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_SCALAR_EVENT:
@@ -304,7 +304,7 @@ static bool on_event(struct walk *w, const yaml_event_t *event)
     return w->wrong[0] == '\0';
 }
 
-static void look_again(struct walk *w, const uint8_t *data, size_t len)
+static void look_again(struct yaml_walk *w, const uint8_t *data, size_t len)
 {
     yaml_parser_t parser;
     yaml_event_t event;
@@ -322,7 +322,7 @@ static void look_again(struct walk *w, const uint8_t *data, size_t len)
 void hth_yaml_find_given(const struct hth_yaml_kind *kind, const uint8_t *data, size_t len,
                          struct hth_yaml_given *out)
 {
-    struct walk walk = {.root = kind->schema, .given = out};
+    struct yaml_walk walk = {.root = kind->schema, .given = out};
     out->count = 0;
     look_again(&walk, data, len);
 }
@@ -365,7 +365,7 @@ enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, c
         snprintf(error, error_max, "%s: empty; %s", name, kind->least);
         return HTH_E_CONFIG;
     }
-    struct walk walk = {.root = kind->schema};
+    struct yaml_walk walk = {.root = kind->schema};
     look_again(&walk, data, len);
     if (walk.wrong[0] != '\0') {
         snprintf(error, error_max, "%s: %s", name, walk.wrong);

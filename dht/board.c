@@ -35,7 +35,8 @@ struct window {
 /* What is known of one (owner, part, network); most boards have one network. A husk is not believed
  * any more, but its sequence number still keeps older copies out until those would be refused as
  * expired. */
-struct entry { /* two lines: what finds it and refuses copies, then what a newer record moves */
+struct board_entry { /* two lines: what finds it and refuses copies, then what a newer record moves
+                      */
     uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
     bool live;
     uint32_t bytes;
@@ -47,7 +48,8 @@ struct entry { /* two lines: what finds it and refuses copies, then what a newer
     uint64_t payload_hash;     /* of the record that is believed */
     uint8_t none[24];          /* so that it begins with a line */
 };
-_Static_assert(offsetof(struct entry, heap) == 64 && sizeof(struct entry) == 128, "two lines");
+_Static_assert(offsetof(struct board_entry, heap) == 64 && sizeof(struct board_entry) == 128,
+               "two lines");
 
 struct hth_board { /* what each value that arrives touches first */
     struct window window[WINDOWS];
@@ -74,14 +76,14 @@ struct hth_board { /* what each value that arrives touches first */
 
 static bool entry_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
 {
-    const struct entry *x = HTH_CONTAINER(a, const struct entry, heap);
-    const struct entry *y = HTH_CONTAINER(b, const struct entry, heap);
+    const struct board_entry *x = HTH_CONTAINER(a, const struct board_entry, heap);
+    const struct board_entry *y = HTH_CONTAINER(b, const struct board_entry, heap);
     return memcmp(x->key, y->key, sizeof(x->key)) < 0;
 }
 
 /* ---- entries ------------------------------------------------------------------------------- */
 
-static void entry_drop(struct hth_board *b, struct entry *e)
+static void entry_drop(struct hth_board *b, struct board_entry *e)
 {
     hth_heap_remove(&b->by_deadline, &e->heap);
     hth_map_del(b->entries, e->key, sizeof(e->key));
@@ -90,7 +92,7 @@ static void entry_drop(struct hth_board *b, struct entry *e)
 }
 
 /* The record is not believed any more: the caller's part ends here. */
-static void entry_end(struct hth_board *b, struct entry *e)
+static void entry_end(struct hth_board *b, struct board_entry *e)
 {
     if (!e->live)
         return;
@@ -106,7 +108,7 @@ static void entry_end(struct hth_board *b, struct entry *e)
 
 /* A deadline that moves away leaves the heap as it is: most do, with each renewal, and each change
  * of a heap touches half a dozen other entries. What comes to the top too early goes back. */
-static void entry_due(struct hth_board *b, struct entry *e, int64_t deadline_us)
+static void entry_due(struct hth_board *b, struct board_entry *e, int64_t deadline_us)
 {
     e->deadline_us = deadline_us;
     if (hth_heap_contains(&e->heap) && deadline_us >= e->heap.key)
@@ -117,11 +119,11 @@ static void entry_due(struct hth_board *b, struct entry *e, int64_t deadline_us)
 }
 
 /* The entry with the first deadline, which then is the heap's key too; NULL: none. */
-static struct entry *first_due(struct hth_board *b)
+static struct board_entry *first_due(struct hth_board *b)
 {
     struct hth_heap_node *top;
     while ((top = hth_heap_top(&b->by_deadline)) != NULL) {
-        struct entry *e = HTH_CONTAINER(top, struct entry, heap);
+        struct board_entry *e = HTH_CONTAINER(top, struct board_entry, heap);
         if (top->key == e->deadline_us)
             return e;
         hth_heap_remove(&b->by_deadline, top);
@@ -134,7 +136,7 @@ static struct entry *first_due(struct hth_board *b)
 /* From its first sight a record is believed for its life, but not past its end by the owner's clock
  * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long:
  * the record that it ends is in the DHT still, and would come back with the next answer. */
-static void entry_time(struct hth_board *b, struct entry *e, const struct hth_record *rec)
+static void entry_time(struct hth_board *b, struct board_entry *e, const struct hth_record *rec)
 {
     int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
     int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(b->env);
@@ -143,9 +145,9 @@ static void entry_time(struct hth_board *b, struct entry *e, const struct hth_re
     entry_due(b, e, hth_now_us(b->env) + until_us + !e->live);
 }
 
-static struct entry *entry_new(struct hth_board *b, const uint8_t *key)
+static struct board_entry *entry_new(struct hth_board *b, const uint8_t *key)
 {
-    struct entry *e = hth_new(struct entry);
+    struct board_entry *e = hth_new(struct board_entry);
     memcpy(e->key, key, sizeof(e->key));
     e->bytes = (uint32_t)sizeof(*e);
     b->stats.bytes += e->bytes;
@@ -168,7 +170,7 @@ static void schedule(struct hth_board *b)
 
 static void expire_due(struct hth_board *b)
 {
-    struct entry *e;
+    struct board_entry *e;
     while ((e = first_due(b)) != NULL && e->deadline_us <= hth_now_us(b->env)) {
         if (!e->live) {
             entry_drop(b, e);
@@ -199,7 +201,7 @@ static enum hth_err check_signature(struct hth_board *b, const struct hth_dht_ke
 
 /* A record that is properly signed and newer than what is known of its owner and part. */
 static enum hth_err accept(struct hth_board *b, struct hth_record *rec, const uint8_t *key,
-                           size_t len, struct entry *e)
+                           size_t len, struct board_entry *e)
 {
     if (rec->flags & HTH_RECORD_GOODBYE) {
         if (e == NULL)
@@ -254,7 +256,7 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
         return HTH_E_WRONG_RUN;
     HTH_TRY(hth_record_check_time(rec, hth_wall_us(b->env)));
     entry_key(rec, who);
-    struct entry *e = hth_map_get(b->entries, who, sizeof(who));
+    struct board_entry *e = hth_map_get(b->entries, who, sizeof(who));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
     if (e != NULL) { /* they come while the signature is checked */
@@ -315,7 +317,7 @@ void hth_board_ahead(const void *arg, const uint8_t *data, size_t len, uint32_t 
         hth_map_fetch(b->entries, key, sizeof(key));
         return;
     }
-    const struct entry *e = hth_map_guess(b->entries, key, sizeof(key));
+    const struct board_entry *e = hth_map_guess(b->entries, key, sizeof(key));
     if (e != NULL) {
         __builtin_prefetch(e);
         __builtin_prefetch(&e->heap);
@@ -391,7 +393,7 @@ enum hth_err hth_board_new(struct hth_env *env, struct hth_dht *dht, const struc
     b->opts = opts != NULL ? *opts : defaults;
     b->ops = ops;
     b->arg = arg;
-    b->entries = hth_map_new_held(offsetof(struct entry, key), ENTRY_KEY_BYTES);
+    b->entries = hth_map_new_held(offsetof(struct board_entry, key), ENTRY_KEY_BYTES);
     b->verify_left = HTH_BOARD_VERIFY_PER_S_MAX;
     b->verify_second_us = hth_now_us(env);
     b->negative_until_us = INT64_MIN;
@@ -424,7 +426,7 @@ void hth_board_free(struct hth_board *b)
     if (b->get != NULL)
         hth_dht_get_cancel(b->dht, b->get);
     hth_timer_free(b->env, b->timer);
-    struct entry *e;
+    struct board_entry *e;
     for (size_t it = 0; (e = hth_map_next(b->entries, &it, NULL, NULL)) != NULL;)
         entry_end(b, e);
     hth_heap_clear(&b->by_deadline);

@@ -10,7 +10,7 @@
 #include "dht/census_int.h"
 #include "dht/peers.h"
 
-struct node {
+struct census_entry {
     struct hth_peer_id id;
     struct hth_beacon beacon;
     int64_t issued_us;
@@ -20,7 +20,7 @@ struct hth_census {
     struct hth_env *env;
     struct hth_board *board;
     struct hth_record_cache *cache;
-    struct node **nodes; /* in order of arrival */
+    struct census_entry **nodes; /* in order of arrival */
     uint32_t count, capacity;
     struct hth_census_stats stats;
 };
@@ -29,7 +29,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
 {
     struct hth_census *census = arg;
     struct hth_beacon beacon;
-    struct node *node = *user;
+    struct census_entry *node = *user;
     HTH_TRY(hth_beacon_read(rec->payload, rec->payload_len, &beacon));
     /* The tag was compared with the run's; a name of another network must not be shown for it. */
     if (hth_network_tag(census->env->crypto, beacon.network) != rec->network) {
@@ -43,9 +43,10 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (node == NULL) {
         if (census->count == census->capacity) {
             census->capacity = census->capacity > 0 ? 2 * census->capacity : 16;
-            census->nodes = hth_realloc(census->nodes, census->capacity, sizeof(struct node *));
+            census->nodes =
+                hth_realloc(census->nodes, census->capacity, sizeof(struct census_entry *));
         }
-        node = hth_new(struct node);
+        node = hth_new(struct census_entry);
         node->id = rec->owner_id;
         census->nodes[census->count++] = node;
         *user = node;
@@ -59,14 +60,15 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
     struct hth_census *census = arg;
-    struct node *node = user;
+    struct census_entry *node = user;
     uint32_t i = 0;
     (void)owner;
     (void)part;
     while (census->nodes[i] != node)
         i++;
     census->count--;
-    memmove(&census->nodes[i], &census->nodes[i + 1], (census->count - i) * sizeof(struct node *));
+    memmove(&census->nodes[i], &census->nodes[i + 1],
+            (census->count - i) * sizeof(struct census_entry *));
     hth_beacon_clear(&node->beacon);
     hth_free(node);
 }
@@ -152,7 +154,7 @@ void hth_census_free(struct hth_census *census)
     hth_free(census);
 }
 
-static bool is_self(const struct hth_census *census, const struct node *node)
+static bool is_self(const struct hth_census *census, const struct census_entry *node)
 {
     return hth_peer_id_eq(&node->id, &census->env->self);
 }
@@ -161,7 +163,7 @@ bool hth_census_at(const struct hth_census *census, uint32_t i, struct hth_censu
 {
     if (i >= census->count)
         return false;
-    const struct node *node = census->nodes[i];
+    const struct census_entry *node = census->nodes[i];
     out->id = node->id;
     out->role = node->beacon.role;
     out->network = node->beacon.network;
@@ -182,7 +184,7 @@ void hth_census_stats(const struct hth_census *census, struct hth_census_stats *
 
 static int by_network(const void *a, const void *b)
 {
-    const struct node *const *x = a, *const *y = b;
+    const struct census_entry *const *x = a, *const *y = b;
     int order = strcmp((*x)->beacon.network, (*y)->beacon.network);
     return order != 0 ? order : memcmp((*x)->id.b, (*y)->id.b, sizeof((*x)->id.b));
 }
@@ -191,11 +193,11 @@ size_t hth_census_networks(const struct hth_census *census, struct hth_census_ne
                            size_t max)
 {
     size_t n = 0, count = 0;
-    struct node **nodes = hth_new_array(struct node *, census->count + 1);
+    struct census_entry **nodes = hth_new_array(struct census_entry *, census->count + 1);
     for (uint32_t i = 0; i < census->count; i++)
         if (!is_self(census, census->nodes[i]))
             nodes[n++] = census->nodes[i];
-    qsort(nodes, n, sizeof(struct node *), by_network);
+    qsort(nodes, n, sizeof(struct census_entry *), by_network);
     for (size_t i = 0; i < n; i++) {
         const struct hth_beacon *b = &nodes[i]->beacon;
         if (i == 0 || strcmp(nodes[i - 1]->beacon.network, b->network) != 0) {
@@ -223,7 +225,7 @@ size_t hth_census_peers(const struct hth_census *census, struct hth_peer_entry *
 {
     size_t n = 0;
     for (uint32_t i = 0; i < census->count && n < max; i++) {
-        const struct node *node = census->nodes[i];
+        const struct census_entry *node = census->nodes[i];
         if (is_self(census, node) || node->beacon.info.addr_count == 0)
             continue;
         out[n].addr = node->beacon.info.addr[0];

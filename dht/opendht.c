@@ -37,11 +37,11 @@
 
 enum op_kind { OP_PUT, OP_GET, OP_WATCH, OP_PING };
 
-struct op {
+struct opendht_op {
     enum op_kind kind;
     struct inbox *inbox;
     struct hth_opendht *o;
-    struct op *next, *prev; /* in o->ops */
+    struct opendht_op *next, *prev; /* in o->ops */
     struct hth_dht_key key;
     bool closed;       /* the caller let go: no callback any more */
     atomic_bool quiet; /* the same, for OpenDHT's threads: copy no more values */
@@ -57,9 +57,9 @@ struct op {
 
 enum event_kind { EVENT_VALUE, EVENT_DONE, EVENT_ENDED };
 
-struct event {
-    struct event *next;
-    struct op *op;
+struct opendht_event {
+    struct opendht_event *next;
+    struct opendht_op *op;
     enum event_kind kind;
     bool ok;
     size_t len;
@@ -72,7 +72,7 @@ struct inbox {
     pthread_mutex_t lock;
     struct hth_env *env;
     struct hth_opendht *o;
-    struct event *head, *tail;
+    struct opendht_event *head, *tail;
     size_t bytes;
     bool posted;
     uint64_t dropped; /* values refused here: too long, or no room */
@@ -96,7 +96,7 @@ struct hth_opendht {
     dht_runner *runner;
     struct hth_addr bind;
     struct inbox *inbox;
-    struct op *ops;
+    struct opendht_op *ops;
     struct boot boot[HTH_BOOTSTRAP_MAX];
     size_t boot_count;
     struct hth_timer *ping_timer;
@@ -110,7 +110,7 @@ struct hth_opendht {
 static void drain(void *arg);
 
 /* Any thread. Takes over the event. */
-static void inbox_push(struct inbox *in, struct event *e)
+static void inbox_push(struct inbox *in, struct opendht_event *e)
 {
     bool wake;
     pthread_mutex_lock(&in->lock);
@@ -128,20 +128,20 @@ static void inbox_push(struct inbox *in, struct event *e)
         hth_post(in->env, drain, in);
 }
 
-static void push_plain(struct op *op, enum event_kind kind, bool ok)
+static void push_plain(struct opendht_op *op, enum event_kind kind, bool ok)
 {
-    struct event *e = hth_calloc(1, sizeof(*e));
+    struct opendht_event *e = hth_calloc(1, sizeof(*e));
     e->op = op;
     e->kind = kind;
     e->ok = ok;
     inbox_push(op->inbox, e);
 }
 
-static void push_value(struct op *op, const dht_value *value)
+static void push_value(struct opendht_op *op, const dht_value *value)
 {
     struct inbox *in = op->inbox;
     dht_data_view view = dht_value_get_data(value);
-    struct event *e = NULL;
+    struct opendht_event *e = NULL;
     pthread_mutex_lock(&in->lock);
     /* Empty values count as well: what holds them is not empty. */
     bool fits = view.size <= HTH_DHT_VALUE_BYTES_MAX &&
@@ -163,7 +163,7 @@ static void push_value(struct op *op, const dht_value *value)
 /* OpenDHT's threads, from here ... */
 static bool cb_get_value(const dht_value *value, void *arg)
 {
-    struct op *op = arg;
+    struct opendht_op *op = arg;
     if (atomic_load(&op->quiet))
         return false;
     push_value(op, value);
@@ -172,7 +172,7 @@ static bool cb_get_value(const dht_value *value, void *arg)
 
 static bool cb_watch_value(const dht_value *value, bool expired, void *arg)
 {
-    struct op *op = arg;
+    struct opendht_op *op = arg;
     if (!expired && !atomic_load(&op->quiet))
         push_value(op, value);
     return true;
@@ -191,9 +191,10 @@ static void cb_ended(void *arg)
 
 /* ---- ops ----------------------------------------------------------------------------------- */
 
-static struct op *op_new(struct hth_opendht *o, enum op_kind kind, const struct hth_dht_key *key)
+static struct opendht_op *op_new(struct hth_opendht *o, enum op_kind kind,
+                                 const struct hth_dht_key *key)
 {
-    struct op *op = hth_new(struct op);
+    struct opendht_op *op = hth_new(struct opendht_op);
     op->kind = kind;
     op->inbox = o->inbox;
     op->o = o;
@@ -206,7 +207,7 @@ static struct op *op_new(struct hth_opendht *o, enum op_kind kind, const struct 
     return op;
 }
 
-static void op_free(struct op *op)
+static void op_free(struct opendht_op *op)
 {
     struct hth_opendht *o = op->o;
     if (op->prev != NULL)
@@ -223,7 +224,7 @@ static void op_free(struct op *op)
     hth_free(op);
 }
 
-static void op_close(struct op *op)
+static void op_close(struct opendht_op *op)
 {
     op->closed = true;
     atomic_store(&op->quiet, true);
@@ -255,7 +256,7 @@ static enum hth_err err_of(const struct hth_opendht *o, bool ok)
 
 /* The value's id is drawn on OpenDHT's thread; a put that is withdrawn before that is canceled when
  * its done callback tells that the id is known. */
-static bool cancel_put(struct op *op)
+static bool cancel_put(struct opendht_op *op)
 {
     dht_value_id id = dht_value_get_id(op->value);
     if (id == 0)
@@ -264,7 +265,7 @@ static bool cancel_put(struct op *op)
     return true;
 }
 
-static void put_done(struct op *op, bool ok)
+static void put_done(struct opendht_op *op, bool ok)
 {
     struct hth_opendht *o = op->o;
     op->settled = true;
@@ -280,7 +281,7 @@ static void put_done(struct op *op, bool ok)
     }
 }
 
-static void ping_done(struct op *op, bool ok)
+static void ping_done(struct opendht_op *op, bool ok)
 {
     struct hth_opendht *o = op->o;
     struct boot *b = &o->boot[op->boot];
@@ -293,7 +294,7 @@ static void ping_done(struct op *op, bool ok)
     op_free(op);
 }
 
-static void op_done(struct op *op, bool ok)
+static void op_done(struct opendht_op *op, bool ok)
 {
     struct hth_opendht *o = op->o;
     if (op->kind == OP_PUT) {
@@ -309,9 +310,9 @@ static void op_done(struct op *op, bool ok)
     }
 }
 
-static void handle(struct event *e)
+static void handle(struct opendht_event *e)
 {
-    struct op *op = e->op;
+    struct opendht_op *op = e->op;
     if (e->kind == EVENT_ENDED) {
         if (op->closed)
             op_free(op);
@@ -362,7 +363,7 @@ static void drain(void *arg)
     }
     for (int i = 0; i < EVENTS_PER_TURN; i++) {
         pthread_mutex_lock(&in->lock);
-        struct event *e = in->head;
+        struct opendht_event *e = in->head;
         if (e != NULL) {
             in->head = e->next;
             in->tail = in->head != NULL ? in->tail : NULL;
@@ -392,7 +393,7 @@ static enum hth_err o_put(void *self, const struct hth_dht_key *key, const void 
     *put = NULL;
     if (len > HTH_DHT_VALUE_BYTES_MAX)
         return HTH_E_TOO_LARGE;
-    struct op *op = op_new(o, OP_PUT, key);
+    struct opendht_op *op = op_new(o, OP_PUT, key);
     op->on_done = done;
     op->arg = arg;
     op->value = dht_value_new(data, len);
@@ -404,7 +405,7 @@ static enum hth_err o_put(void *self, const struct hth_dht_key *key, const void 
 
 static void o_withdraw(void *self, struct hth_dht_put *put)
 {
-    struct op *op = (struct op *)put;
+    struct opendht_op *op = (struct opendht_op *)put;
     (void)self;
     op_close(op);
     if (cancel_put(op) && op->settled)
@@ -413,7 +414,7 @@ static void o_withdraw(void *self, struct hth_dht_put *put)
 
 static void on_get_timeout(void *arg)
 {
-    struct op *op = arg;
+    struct opendht_op *op = arg;
     hth_dht_done_fn *done = op->on_done;
     void *done_arg = op->arg;
     enum hth_err err = err_of(op->o, false);
@@ -426,7 +427,7 @@ static enum hth_err o_get(void *self, const struct hth_dht_key *key, hth_dht_val
                           hth_dht_done_fn *done, void *arg, struct hth_dht_get **get)
 {
     struct hth_opendht *o = self;
-    struct op *op = op_new(o, OP_GET, key);
+    struct opendht_op *op = op_new(o, OP_GET, key);
     op->on_value = value;
     op->on_done = done;
     op->arg = arg;
@@ -441,14 +442,14 @@ static enum hth_err o_get(void *self, const struct hth_dht_key *key, hth_dht_val
 static void o_get_cancel(void *self, struct hth_dht_get *get)
 {
     (void)self;
-    op_close((struct op *)get);
+    op_close((struct opendht_op *)get);
 }
 
 static enum hth_err o_watch(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
                             void *arg, struct hth_dht_watch **watch)
 {
     struct hth_opendht *o = self;
-    struct op *op = op_new(o, OP_WATCH, key);
+    struct opendht_op *op = op_new(o, OP_WATCH, key);
     op->on_value = value;
     op->arg = arg;
     o->stats.watches++;
@@ -460,7 +461,7 @@ static enum hth_err o_watch(void *self, const struct hth_dht_key *key, hth_dht_v
 static void o_unwatch(void *self, struct hth_dht_watch *watch)
 {
     struct hth_opendht *o = self;
-    struct op *op = (struct op *)watch;
+    struct opendht_op *op = (struct opendht_op *)watch;
     op_close(op);
     dht_runner_cancel_listen(o->runner, hash_of(&op->key), op->token);
 }
@@ -506,7 +507,7 @@ static void on_ping_timer(void *arg)
             continue;
         struct sockaddr_storage sa;
         socklen_t len = sockaddr_of(&b->addr, &sa);
-        struct op *op = op_new(o, OP_PING, NULL);
+        struct opendht_op *op = op_new(o, OP_PING, NULL);
         op->boot = i;
         b->pinging = true;
         dht_runner_ping(o->runner, (struct sockaddr *)&sa, len, cb_done, op);
@@ -620,13 +621,13 @@ void hth_opendht_free(struct hth_opendht *o)
     if (o == NULL)
         return;
     struct inbox *in = o->inbox;
-    for (struct op *op = o->ops; op != NULL; op = op->next)
+    for (struct opendht_op *op = o->ops; op != NULL; op = op->next)
         atomic_store(&op->quiet, true);
     if (o->runner != NULL)
         dht_runner_delete(o->runner); /* joins its threads */
     while (o->ops != NULL)
         op_free(o->ops);
-    for (struct event *e = in->head, *next; e != NULL; e = next) {
+    for (struct opendht_event *e = in->head, *next; e != NULL; e = next) {
         next = e->next;
         hth_free(e);
     }
@@ -658,7 +659,7 @@ uint16_t hth_opendht_port(const struct hth_opendht *o)
 size_t hth_opendht_watching(const struct hth_opendht *o)
 {
     size_t n = 0;
-    for (const struct op *op = o->ops; op != NULL; op = op->next)
+    for (const struct opendht_op *op = o->ops; op != NULL; op = op->next)
         n += op->kind == OP_WATCH;
     return n;
 }

@@ -16,13 +16,13 @@
 /* Address, id, time of 20 digits, two blanks, the line's end. */
 #define PEER_LINE_MAX (HTH_ADDR_TEXT_MAX + 2 * HTH_HASH_LEN + 24)
 
-struct cursor {
+struct peercache_cursor {
     const char *p, *end;
 };
 
-/* The next line without its end, copied and terminated; false when there is none or it is too
- * long. */
-static bool take_line(struct cursor *c, char out[PEER_LINE_MAX])
+/* The next line without its end, copied and terminated; false when there is none or it is too long.
+ */
+static bool take_line(struct peercache_cursor *c, char out[PEER_LINE_MAX])
 {
     const char *nl = memchr(c->p, '\n', (size_t)(c->end - c->p));
     if (nl == NULL || nl - c->p >= PEER_LINE_MAX || memchr(c->p, '\0', (size_t)(nl - c->p)) != NULL)
@@ -63,7 +63,7 @@ static bool parse_peer(char *line, struct hth_peer_entry *out)
            take_number(seen, INT64_MAX / 2, &out->seen_us);
 }
 
-static enum hth_err read_head(struct cursor *c, int64_t *peers)
+static enum hth_err read_head(struct peercache_cursor *c, int64_t *peers)
 {
     char line[PEER_LINE_MAX];
     if ((size_t)(c->end - c->p) < strlen(MAGIC) || memcmp(c->p, MAGIC, strlen(MAGIC)) != 0)
@@ -77,7 +77,7 @@ static enum hth_err read_head(struct cursor *c, int64_t *peers)
 }
 
 /* The last line covers everything before it. */
-static bool checksum_ok(struct cursor *c, const char *begin)
+static bool checksum_ok(struct peercache_cursor *c, const char *begin)
 {
     char line[PEER_LINE_MAX], want[2 * 8 + 5];
     uint8_t sum[8];
@@ -105,7 +105,7 @@ static enum hth_err read_all(const uint8_t *data, size_t len, struct hth_peer_en
                              size_t *count)
 {
     const char *begin = (const char *)data;
-    struct cursor c = {begin, begin + len};
+    struct peercache_cursor c = {begin, begin + len};
     int64_t want;
     HTH_TRY(read_head(&c, &want));
     for (; *count < (size_t)want; ++*count) {

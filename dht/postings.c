@@ -8,7 +8,7 @@
 
 #define NONE UINT32_MAX
 
-struct node {
+struct posting {
     struct hth_claim *claim;
     void *owner; /* the claim's, and its `down`: to choose among owners looks at no claim */
     const bool *down;
@@ -17,12 +17,12 @@ struct node {
 
 struct hth_postings {
     uint32_t *head; /* per expert: first node */
-    struct node *nodes;
+    struct posting *postings;
     uint64_t version;
     uint64_t *live;
     size_t live_count;
-    size_t node_capacity, node_used, node_free_count;
-    uint32_t node_free;
+    size_t capacity, used, free_count;
+    uint32_t first_free;
     struct hth_grid grid;
 };
 
@@ -32,7 +32,7 @@ enum hth_err hth_postings_new(const struct hth_grid *grid, struct hth_postings *
     struct hth_postings *p = hth_new(struct hth_postings);
     *out = NULL;
     p->grid = *grid;
-    p->node_free = NONE;
+    p->first_free = NONE;
     p->head = hth_try_calloc(size, sizeof(*p->head));
     p->live = hth_try_calloc(hth_view_words(grid), sizeof(*p->live));
     if (p->head == NULL || p->live == NULL) {
@@ -50,7 +50,7 @@ void hth_postings_free(struct hth_postings *p)
         return;
     hth_free(p->head);
     hth_free(p->live);
-    hth_free(p->nodes);
+    hth_free(p->postings);
     hth_free(p);
 }
 
@@ -70,36 +70,36 @@ static void set_live(struct hth_postings *p, uint32_t e, bool live)
 
 static bool any_up(const struct hth_postings *p, uint32_t e)
 {
-    for (uint32_t n = p->head[e]; n != NONE; n = p->nodes[n].next)
-        if (!*p->nodes[n].down)
+    for (uint32_t n = p->head[e]; n != NONE; n = p->postings[n].next)
+        if (!*p->postings[n].down)
             return true;
     return false;
 }
 
-/* Makes sure that `count` nodes can be taken without fail. */
-static enum hth_err reserve_nodes(struct hth_postings *p, size_t count)
+/* Makes sure that `count` postings can be taken without fail. */
+static enum hth_err reserve(struct hth_postings *p, size_t count)
 {
-    size_t need = p->node_used - p->node_free_count + count;
+    size_t need = p->used - p->free_count + count;
     if (need > HTH_DIR_POSTINGS_MAX)
         return HTH_E_BUDGET;
-    if (count <= p->node_free_count + (p->node_capacity - p->node_used))
+    if (count <= p->free_count + (p->capacity - p->used))
         return HTH_OK;
-    size_t capacity = HTH_MAX(need, 2 * p->node_capacity);
-    struct node *nodes = hth_try_realloc(p->nodes, capacity, sizeof(*nodes));
-    if (nodes == NULL)
+    size_t capacity = HTH_MAX(need, 2 * p->capacity);
+    struct posting *postings = hth_try_realloc(p->postings, capacity, sizeof(*postings));
+    if (postings == NULL)
         return HTH_E_NO_MEMORY;
-    p->nodes = nodes;
-    p->node_capacity = capacity;
+    p->postings = postings;
+    p->capacity = capacity;
     return HTH_OK;
 }
 
-static uint32_t take_node(struct hth_postings *p)
+static uint32_t take_posting(struct hth_postings *p)
 {
-    if (p->node_free == NONE)
-        return (uint32_t)p->node_used++;
-    uint32_t n = p->node_free;
-    p->node_free = p->nodes[n].next;
-    p->node_free_count--;
+    if (p->first_free == NONE)
+        return (uint32_t)p->used++;
+    uint32_t n = p->first_free;
+    p->first_free = p->postings[n].next;
+    p->free_count--;
     return n;
 }
 
@@ -107,13 +107,13 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
                               struct hth_claim **out)
 {
     *out = NULL;
-    HTH_TRY(reserve_nodes(p, claim->count));
+    HTH_TRY(reserve(p, claim->count));
     struct hth_claim *c = hth_new(struct hth_claim);
     *c = *claim;
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
-            uint32_t e = c->runs[r].first + i, n = take_node(p);
-            p->nodes[n] = (struct node){c, c->owner, c->down, p->head[e]};
+            uint32_t e = c->runs[r].first + i, n = take_posting(p);
+            p->postings[n] = (struct posting){c, c->owner, c->down, p->head[e]};
             p->head[e] = n;
             if (!*c->down)
                 set_live(p, e, true);
@@ -123,16 +123,16 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     return HTH_OK;
 }
 
-static void unlink_node(struct hth_postings *p, uint32_t e, const struct hth_claim *claim)
+static void unlink_posting(struct hth_postings *p, uint32_t e, const struct hth_claim *claim)
 {
     uint32_t *link = &p->head[e];
-    while (p->nodes[*link].claim != claim)
-        link = &p->nodes[*link].next;
+    while (p->postings[*link].claim != claim)
+        link = &p->postings[*link].next;
     uint32_t n = *link;
-    *link = p->nodes[n].next;
-    p->nodes[n].next = p->node_free;
-    p->node_free = n;
-    p->node_free_count++;
+    *link = p->postings[n].next;
+    p->postings[n].next = p->first_free;
+    p->first_free = n;
+    p->free_count++;
 }
 
 void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
@@ -140,7 +140,7 @@ void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i;
-            unlink_node(p, e, c);
+            unlink_posting(p, e, c);
             if (is_live(p, e) && !any_up(p, e))
                 set_live(p, e, false);
         }
@@ -161,12 +161,12 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
 {
     /* A crowd of made-up hosts on one expert must not cost more than a few replicas do. */
     uint32_t left = HTH_DIR_REPLICAS_MAX;
-    for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->nodes[n].next, left--) {
-        void *owner = p->nodes[n].owner;
-        bool seen = *p->nodes[n].down;
+    for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->postings[n].next, left--) {
+        void *owner = p->postings[n].owner;
+        bool seen = *p->postings[n].down;
         /* One owner may name an expert in two records while it rearranges them. */
-        for (uint32_t m = p->head[expert]; m != n && !seen; m = p->nodes[m].next)
-            seen = p->nodes[m].owner == owner;
+        for (uint32_t m = p->head[expert]; m != n && !seen; m = p->postings[m].next)
+            seen = p->postings[m].owner == owner;
         if (!seen)
             fn(arg, owner);
     }

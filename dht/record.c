@@ -163,14 +163,14 @@ enum hth_err hth_record_check_time(const struct hth_record *rec, int64_t wall_us
 /* The oldest entry makes room for a new one. Verdicts lie in a ring in order of age; chains of ring
  * places, picked by the digest's first bits, find them. Nobody can aim at a chain: to choose the
  * digests of many records one has to sign as many. */
-struct verdict {
+struct cached_check {
     struct hth_hash digest;
     uint32_t next; /* in its chain: place + 1 */
     bool good;
 };
 
 struct hth_record_cache {
-    struct verdict *ring;
+    struct cached_check *ring;
     uint32_t *chains; /* `capacity` of them: place + 1 of the first; 0: empty */
     size_t capacity;  /* a power of two */
     size_t count, next;
@@ -201,13 +201,13 @@ static uint32_t *chain_of(const struct hth_record_cache *cache, const struct hth
     return &cache->chains[hth_load_u64le(digest->b) & (cache->capacity - 1)];
 }
 
-static const struct verdict *cache_find(const struct hth_record_cache *cache,
-                                        const struct hth_hash *digest)
+static const struct cached_check *cache_find(const struct hth_record_cache *cache,
+                                             const struct hth_hash *digest)
 {
     if (cache->capacity == 0)
         return NULL;
     for (uint32_t n = *chain_of(cache, digest); n > 0; n = cache->ring[n - 1].next) {
-        const struct verdict *v = &cache->ring[n - 1];
+        const struct cached_check *v = &cache->ring[n - 1];
         if (memcmp(v->digest.b, digest->b, HTH_HASH_LEN) == 0)
             return v;
     }
@@ -216,7 +216,7 @@ static const struct verdict *cache_find(const struct hth_record_cache *cache,
 
 static void chain_add(struct hth_record_cache *cache, uint32_t place)
 {
-    struct verdict *v = &cache->ring[place];
+    struct cached_check *v = &cache->ring[place];
     uint32_t *chain = chain_of(cache, &v->digest);
     v->next = *chain;
     *chain = place + 1;
@@ -252,7 +252,7 @@ static void cache_add(struct hth_record_cache *cache, const struct hth_hash *dig
         cache->next = (cache->next + 1) % HTH_RECORD_CACHE_MAX;
         chain_remove(cache, (uint32_t)place);
     }
-    cache->ring[place] = (struct verdict){.digest = *digest, .good = good};
+    cache->ring[place] = (struct cached_check){.digest = *digest, .good = good};
     chain_add(cache, (uint32_t)place);
 }
 
@@ -277,7 +277,7 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
     size_t body = len - HTH_SIG_LEN;
     /* The signature's bytes are part of the digest: one may not ride on another's verdict. */
     size_t n = signed_bytes(key, data, len, buf);
-    const struct verdict *v = NULL;
+    const struct cached_check *v = NULL;
     if (cache != NULL && cache->count > 0) {
         env->crypto->hash(buf, n, &digest);
         v = cache_find(cache, &digest);

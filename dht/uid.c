@@ -48,11 +48,11 @@ enum hth_err hth_name_check(const char *name, size_t len)
     return HTH_OK;
 }
 
-struct cursor {
+struct uid_cursor {
     const char *p, *end;
 };
 
-static bool take(struct cursor *c, char ch)
+static bool take(struct uid_cursor *c, char ch)
 {
     if (c->p == c->end || *c->p != ch)
         return false;
@@ -61,7 +61,7 @@ static bool take(struct cursor *c, char ch)
 }
 
 /* A number without sign or leading zero. What is too big to be a size is E_RANGE, however long. */
-static enum hth_err take_number(struct cursor *c, uint32_t *out)
+static enum hth_err take_number(struct uid_cursor *c, uint32_t *out)
 {
     const char *start = c->p;
     uint32_t v = 0;
@@ -76,7 +76,7 @@ static enum hth_err take_number(struct cursor *c, uint32_t *out)
     return v > HTH_GRID_DIM_MAX ? HTH_E_RANGE : HTH_OK;
 }
 
-static enum hth_err take_name(struct cursor *c, char name[HTH_NAME_LEN_MAX + 1])
+static enum hth_err take_name(struct uid_cursor *c, char name[HTH_NAME_LEN_MAX + 1])
 {
     const char *dot = memchr(c->p, '.', (size_t)(c->end - c->p));
     if (dot == NULL)
@@ -90,7 +90,7 @@ static enum hth_err take_name(struct cursor *c, char name[HTH_NAME_LEN_MAX + 1])
 }
 
 /* Both kinds of plain names: ".n" repeated, and for a prefix one last dot. */
-static enum hth_err parse_coords(struct cursor *c, bool prefix, struct hth_uid *out)
+static enum hth_err parse_coords(struct uid_cursor *c, bool prefix, struct hth_uid *out)
 {
     HTH_TRY(take_name(c, out->name));
     while (take(c, '.')) {
@@ -109,7 +109,7 @@ static enum hth_err parse_coords(struct cursor *c, bool prefix, struct hth_uid *
 
 static enum hth_err parse_uid(const char *text, size_t len, bool prefix, struct hth_uid *out)
 {
-    struct cursor c = {text, text + len};
+    struct uid_cursor c = {text, text + len};
     memset(out, 0, sizeof(*out));
     enum hth_err err = parse_coords(&c, prefix, out);
     if (err != HTH_OK)
@@ -127,7 +127,7 @@ enum hth_err hth_prefix_parse(const char *text, size_t len, struct hth_uid *out)
     return parse_uid(text, len, true, out);
 }
 
-static enum hth_err parse_axis(struct cursor *c, uint32_t *lo, uint32_t *hi)
+static enum hth_err parse_axis(struct uid_cursor *c, uint32_t *lo, uint32_t *hi)
 {
     if (!take(c, '[')) {
         HTH_TRY(take_number(c, lo));
@@ -143,7 +143,7 @@ static enum hth_err parse_axis(struct cursor *c, uint32_t *lo, uint32_t *hi)
     return *lo < *hi ? HTH_OK : HTH_E_RANGE;
 }
 
-static enum hth_err parse_pattern(struct cursor *c, struct hth_pattern *out)
+static enum hth_err parse_pattern(struct uid_cursor *c, struct hth_pattern *out)
 {
     uint64_t total = 1;
     HTH_TRY(take_name(c, out->name));
@@ -163,7 +163,7 @@ static enum hth_err parse_pattern(struct cursor *c, struct hth_pattern *out)
 
 enum hth_err hth_pattern_parse(const char *text, size_t len, struct hth_pattern *out)
 {
-    struct cursor c = {text, text + len};
+    struct uid_cursor c = {text, text + len};
     memset(out, 0, sizeof(*out));
     enum hth_err err = parse_pattern(&c, out);
     if (err != HTH_OK)
@@ -195,7 +195,7 @@ enum hth_err hth_grid_init(struct hth_grid *grid, const char *name, uint32_t ndi
 
 enum hth_err hth_grid_parse(const char *text, size_t len, struct hth_grid *out)
 {
-    struct cursor c = {text, text + len};
+    struct uid_cursor c = {text, text + len};
     char name[HTH_NAME_LEN_MAX + 1];
     uint32_t dim[HTH_GRID_DIMS_MAX], ndim = 0;
     memset(out, 0, sizeof(*out));
