@@ -60,7 +60,7 @@ void body_clear(struct hth_rpc_body *body)
 static struct hth_rpc_call *call_new(struct hth_rpc *rpc)
 {
     struct hth_rpc_call *call = hth_new(struct hth_rpc_call);
-    list_init(&call->node);
+    rpc_list_init(&call->node);
     call->due.kind = DUE_CALL;
     call->rpc = rpc;
     rpc->stats.calls_now++;
@@ -80,19 +80,19 @@ void call_free(struct hth_rpc_call *call)
 
 /* ---- slots --------------------------------------------------------------------------------- */
 
-static uint32_t slot_take(struct conn *c, struct hth_rpc_call *call)
+static uint32_t slot_take(struct rpc_conn *c, struct hth_rpc_call *call)
 {
     if (c->slots_free == 0) {
         uint32_t old = c->slots_count;
         uint32_t grown = HTH_MIN(old == 0 ? SLOTS_MIN : 2 * old, c->their_requests_max);
         c->slots = hth_realloc(c->slots, grown, sizeof(*c->slots));
         for (uint32_t i = old; i < grown; i++)
-            c->slots[i] = (struct slot){.next_free = i + 1 < grown ? i + 2 : 0};
+            c->slots[i] = (struct rpc_slot){.next_free = i + 1 < grown ? i + 2 : 0};
         c->slots_count = grown;
         c->slots_free = old + 1;
     }
     uint32_t index = c->slots_free - 1;
-    struct slot *s = &c->slots[index];
+    struct rpc_slot *s = &c->slots[index];
     c->slots_free = s->next_free;
     s->id = ++c->id_count << SLOT_BITS | index;
     s->call = call;
@@ -103,16 +103,16 @@ static uint32_t slot_take(struct conn *c, struct hth_rpc_call *call)
     return index;
 }
 
-static void slot_give(struct conn *c, uint32_t index)
+static void slot_give(struct rpc_conn *c, uint32_t index)
 {
-    struct slot *s = &c->slots[index];
+    struct rpc_slot *s = &c->slots[index];
     c->in_flight--;
     c->request_out -= s->body_len;
-    *s = (struct slot){.next_free = c->slots_free};
+    *s = (struct rpc_slot){.next_free = c->slots_free};
     c->slots_free = index + 1;
 }
 
-void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote)
+void slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote)
 {
     for (uint32_t i = 0; c->in_flight > 0 && i < c->slots_count; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
@@ -127,7 +127,7 @@ void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool rem
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static bool fits_now(const struct conn *c, const struct hth_rpc_call *call)
+static bool fits_now(const struct rpc_conn *c, const struct hth_rpc_call *call)
 {
     /* A body that is too large for this peer goes on, to fail. */
     return c->in_flight < c->their_requests_max &&
@@ -135,7 +135,8 @@ static bool fits_now(const struct conn *c, const struct hth_rpc_call *call)
             call->body_len > c->their_body_max);
 }
 
-static void send_call(struct conn *c, struct hth_rpc_call *call, const struct hth_rpc_body *body)
+static void send_call(struct rpc_conn *c, struct hth_rpc_call *call,
+                      const struct hth_rpc_body *body)
 {
     int64_t now = hth_now_us(c->rpc->env);
     int64_t left_ms = (call->deadline_us - now + HTH_US_PER_MS - 1) / HTH_US_PER_MS;
@@ -165,13 +166,13 @@ static void send_call(struct conn *c, struct hth_rpc_call *call, const struct ht
     call_fail_soon(call, err, "the request can't be sent to this peer", false);
 }
 
-bool call_send_next(struct conn *c)
+bool call_send_next(struct rpc_conn *c)
 {
-    struct peer *p = c->peer;
+    struct rpc_peer *p = c->peer;
     struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
     if (c->state != CONN_READY || !fits_now(c, call))
         return false;
-    list_del(&call->node);
+    rpc_list_del(&call->node);
     p->waiting_count--;
     send_call(c, call, &call->body);
     body_clear(&call->body);
@@ -191,12 +192,12 @@ static enum hth_err check_call(const struct hth_rpc *rpc, const struct hth_rpc_c
     return HTH_OK;
 }
 
-static struct hth_deadline *peer_deadline(struct peer *p, uint16_t method)
+static struct hth_deadline *peer_deadline(struct rpc_peer *p, uint16_t method)
 {
     return &deadline_of(p->rpc, &p->deadlines, method)->deadline;
 }
 
-static int64_t timeout_of(struct peer *p, const struct hth_rpc_call_opts *opts)
+static int64_t timeout_of(struct rpc_peer *p, const struct hth_rpc_call_opts *opts)
 {
     int64_t us = opts->timeout_us;
     if (us <= 0)
@@ -265,14 +266,14 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
                           const struct hth_rpc_call_opts *opts, hth_rpc_done_fn *done, void *arg,
                           struct hth_rpc_call **out)
 {
-    struct peer *p;
+    struct rpc_peer *p;
     uint64_t body_len;
     if (out != NULL)
         *out = NULL;
     metrics_fetch(rpc);
     HTH_TRY(check_call(rpc, opts, &body_len));
     HTH_TRY(peer_get(rpc, &target->peer, &target->addr, &p));
-    struct conn *c = peer_conn(p);
+    struct rpc_conn *c = peer_conn(p);
     if (c != NULL)
         conn_fetch(c);
     struct hth_rpc_call *call = call_new(rpc);
@@ -288,7 +289,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->deadline_us = call->started_us + timeout_of(p, opts);
     call->adaptive = opts->timeout_us <= 0;
     call_watch(call);
-    if (c != NULL && list_empty(&p->waiting) && fits_now(c, call)) {
+    if (c != NULL && rpc_list_empty(&p->waiting) && fits_now(c, call)) {
         send_call(c, call, &opts->body);
     } else {
         enum hth_err err = body_copy(&opts->body, &call->body);
@@ -296,7 +297,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
             call_free(call);
             return err;
         }
-        list_push(&p->waiting, &call->node);
+        rpc_list_push(&p->waiting, &call->node);
         p->waiting_count++;
         peer_pump(p);
     }
@@ -312,17 +313,17 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
 /* Takes the call out of wherever it is; its slot, when it has one, waits for the verdict frame. */
 static void call_withdraw(struct hth_rpc_call *call, bool tell)
 {
-    struct conn *c = call->conn;
+    struct rpc_conn *c = call->conn;
     if (c != NULL) {
-        struct slot *s = &c->slots[call->slot];
+        struct rpc_slot *s = &c->slots[call->slot];
         s->call = NULL;
         call->conn = NULL;
         if (tell)
             tx_control(c, HTH_FRAME_CANCEL, s->id);
-    } else if (!list_empty(&call->node) && !call->ended) {
+    } else if (!rpc_list_empty(&call->node) && !call->ended) {
         call->peer->waiting_count--;
     }
-    list_del(&call->node);
+    rpc_list_del(&call->node);
 }
 
 void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
@@ -349,7 +350,7 @@ void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *tex
     call->err = err;
     call->remote = remote;
     call->text = text != NULL ? hth_strdup(text) : NULL;
-    list_push(&rpc->soon_calls, &call->node);
+    rpc_list_push(&rpc->soon_calls, &call->node);
     rpc_soon(rpc);
 }
 
@@ -404,7 +405,7 @@ void hth_rpc_cancel(struct hth_rpc_call *call)
 
 /* ---- REPLY and REFUSE ---------------------------------------------------------------------- */
 
-enum hth_err call_on_head(struct conn *c, struct hth_frame *f)
+enum hth_err call_on_head(struct rpc_conn *c, struct hth_frame *f)
 {
     uint64_t index = f->header.id & ((1u << SLOT_BITS) - 1);
     uint32_t body_len = f->header.body_len;
@@ -424,7 +425,7 @@ enum hth_err call_on_head(struct conn *c, struct hth_frame *f)
 
 /* The caller has seen the body: the other side may send as much again. Returned in quarters, which
  * leaves three quarters of the window, and a body is at most half of it. */
-static void give_credit(struct conn *c, uint32_t body_len)
+static void give_credit(struct rpc_conn *c, uint32_t body_len)
 {
     c->reply_owed += body_len;
     if (c->reply_owed < c->rpc->opts.reply_credit_bytes / 4 || c->reply_owed == 0)
@@ -469,7 +470,7 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
     call_finish(call, &result);
 }
 
-void call_on_complete(struct conn *c, struct hth_frame *f)
+void call_on_complete(struct rpc_conn *c, struct hth_frame *f)
 {
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;

@@ -46,15 +46,15 @@ static int64_t sweep_period(const struct hth_rpc *rpc)
     return HTH_MAX(us / 2, HTH_US_PER_MS);
 }
 
-static bool is_quiet(const struct conn *c)
+static bool is_quiet(const struct rpc_conn *c)
 {
     return c->state == CONN_READY && !c->goodbye_in && !c->goodbye_out && c->in_flight == 0 &&
-           c->request_count == 0 && list_empty(&c->replies) && c->ping_sent_us == 0 &&
+           c->request_count == 0 && rpc_list_empty(&c->replies) && c->ping_sent_us == 0 &&
            !hth_frame_parser_busy(&c->parser) && tx_backlog(c) == 0;
 }
 
 /* What is too slow is judged from here on. */
-static void windows_begin(struct conn *c)
+static void windows_begin(struct rpc_conn *c)
 {
     c->rx_window_us = c->tx_window_us = hth_now_us(c->rpc->env);
     c->rx_window_bytes = c->rx_bytes;
@@ -62,39 +62,39 @@ static void windows_begin(struct conn *c)
     c->tx_window_bytes = c->tx_written + c->tx_bytes - tx_backlog(c);
 }
 
-void conn_settle(struct conn *c)
+void conn_settle(struct rpc_conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
     if (c->state == CONN_DEAD || c->state == CONN_DIALING)
         return;
     if (is_quiet(c)) {
         c->quiet = true;
-        list_del(&c->busy);
+        rpc_list_del(&c->busy);
         return;
     }
     if (c->quiet)
         windows_begin(c);
     c->quiet = false;
-    if (list_empty(&c->busy))
-        list_push(&rpc->busy, &c->busy);
+    if (rpc_list_empty(&c->busy))
+        rpc_list_push(&rpc->busy, &c->busy);
     if (!hth_heap_contains(&rpc->busy_check.heap))
         due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
 }
 
-static struct conn *conn_new(struct peer *p, bool accepted)
+static struct rpc_conn *conn_new(struct rpc_peer *p, bool accepted)
 {
     struct hth_rpc *rpc = p->rpc;
-    struct conn *c = hth_new(struct conn);
+    struct rpc_conn *c = hth_new(struct rpc_conn);
     c->rpc = rpc;
     c->peer = peer_ref(p);
     c->accepted = accepted;
     c->pins = 1;
-    list_init(&c->dirty);
-    list_init(&c->busy);
-    list_init(&c->requests);
-    list_init(&c->replies);
-    list_push(&rpc->conns, &c->in_rpc);
-    list_push(&p->conns, &c->in_peer);
+    rpc_list_init(&c->dirty);
+    rpc_list_init(&c->busy);
+    rpc_list_init(&c->requests);
+    rpc_list_init(&c->replies);
+    rpc_list_push(&rpc->conns, &c->in_rpc);
+    rpc_list_push(&p->conns, &c->in_peer);
     rpc->conn_count++;
     p->conn_count++;
     hth_metric_set(rpc->metrics.conns, rpc->conn_count);
@@ -107,19 +107,19 @@ static struct conn *conn_new(struct peer *p, bool accepted)
 }
 
 /* Takes it off every list; the memory goes with the last pin. */
-static void conn_detach(struct conn *c)
+static void conn_detach(struct rpc_conn *c)
 {
     c->state = CONN_DEAD;
-    list_del(&c->busy);
-    list_del(&c->in_rpc);
-    list_del(&c->in_peer);
-    list_del(&c->dirty);
+    rpc_list_del(&c->busy);
+    rpc_list_del(&c->in_rpc);
+    rpc_list_del(&c->in_peer);
+    rpc_list_del(&c->dirty);
     c->rpc->conn_count--;
     c->peer->conn_count--;
     hth_metric_set(c->rpc->metrics.conns, c->rpc->conn_count);
 }
 
-void conn_unpin(struct conn *c)
+void conn_unpin(struct rpc_conn *c)
 {
     if (--c->pins > 0)
         return;
@@ -129,12 +129,12 @@ void conn_unpin(struct conn *c)
     hth_free(c);
 }
 
-enum hth_err conn_dial(struct peer *p)
+enum hth_err conn_dial(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
     if (rpc->conn_count >= rpc->opts.conns_max)
         return HTH_E_BUDGET;
-    struct conn *c = conn_new(p, false);
+    struct rpc_conn *c = conn_new(p, false);
     const struct hth_peer_id *want = p->anonymous ? NULL : &p->id;
     enum hth_err err = hth_dial(rpc->env, &p->addr, want, &stream_ops, c, &c->stream);
     rpc->stats.dials++;
@@ -145,7 +145,7 @@ enum hth_err conn_dial(struct peer *p)
     return err;
 }
 
-static void say_hello(struct conn *c)
+static void say_hello(struct rpc_conn *c)
 {
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
@@ -156,7 +156,7 @@ static void say_hello(struct conn *c)
 
 static void on_open(struct hth_stream *s, void *arg)
 {
-    struct conn *c = arg;
+    struct rpc_conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     struct hth_addr addr;
     if (c->peer->anonymous)
@@ -172,7 +172,7 @@ void conn_accept(void *arg, struct hth_stream *s)
     struct hth_rpc *rpc = arg;
     struct hth_peer_id id;
     struct hth_addr addr;
-    struct peer *p;
+    struct rpc_peer *p;
     if (rpc->draining || rpc->conn_count >= rpc->opts.conns_max)
         return;
     hth_stream_peer(rpc->env, s, &id, &addr);
@@ -183,7 +183,7 @@ void conn_accept(void *arg, struct hth_stream *s)
                 hth_peer_id_short(&id, text));
         return;
     }
-    struct conn *c = conn_new(p, true);
+    struct rpc_conn *c = conn_new(p, true);
     c->stream = s;
     rpc->stats.accepts++;
     hth_stream_attach(rpc->env, s, &stream_ops, c);
@@ -194,7 +194,7 @@ void conn_accept(void *arg, struct hth_stream *s)
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
-static void log_end(struct conn *c, enum hth_err err, const char *text)
+static void log_end(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     char id[HTH_PEER_SHORT_LEN];
     bool for_cause = hth_err_class(err) != HTH_CLASS_RETRY && err != HTH_OK;
@@ -209,7 +209,7 @@ static void log_end(struct conn *c, enum hth_err err, const char *text)
 }
 
 /* Only when nothing else waits: in the middle of a body the bytes would be taken for tensors. */
-static void tell_goodbye(struct conn *c, enum hth_err err, const char *text)
+static void tell_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     tx_flush(c);
@@ -222,10 +222,10 @@ static void tell_goodbye(struct conn *c, enum hth_err err, const char *text)
 }
 
 /* The rest of the end, once the stream is gone. */
-static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool was_ready)
+static void conn_bury(struct rpc_conn *c, enum hth_err err, const char *text, bool was_ready)
 {
     struct hth_rpc *rpc = c->rpc;
-    struct peer *p = c->peer;
+    struct rpc_peer *p = c->peer;
     /* A connection that they made, and that we had no call on, says nothing about dialling them:
      * whoever joins looks whether we are there and hangs up. */
     bool ours = !c->accepted || c->in_flight > 0 || c->had_verdict;
@@ -245,8 +245,8 @@ static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool w
     c->parser.frame = NULL;
     hth_frame_parser_clear(&c->parser);
     bool other = false;
-    for (struct node *n = p->conns.next; n != &p->conns; n = n->next)
-        other |= HTH_CONTAINER(n, struct conn, in_peer)->state == CONN_READY;
+    for (struct rpc_link *n = p->conns.next; n != &p->conns; n = n->next)
+        other |= HTH_CONTAINER(n, struct rpc_conn, in_peer)->state == CONN_READY;
     if (was_ready && !other)
         rpc_note_lost(rpc, &p->id, err);
     bool theirs = !ours && err == HTH_E_CLOSED;
@@ -256,7 +256,7 @@ static void conn_bury(struct conn *c, enum hth_err err, const char *text, bool w
     conn_unpin(c);
 }
 
-void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell)
+void conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell)
 {
     if (c->state == CONN_DEAD)
         return;
@@ -271,7 +271,7 @@ void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell)
 
 static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
-    struct conn *c = arg;
+    struct rpc_conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     (void)s;
     bool was_ready = c->state == CONN_READY;
@@ -284,7 +284,7 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     rpc_leave(rpc);
 }
 
-void conn_goodbye(struct conn *c, enum hth_err err, const char *text)
+void conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     if (c->goodbye_out || c->state != CONN_READY)
@@ -297,16 +297,16 @@ void conn_goodbye(struct conn *c, enum hth_err err, const char *text)
         conn_kill(c, HTH_E_NO_MEMORY, NULL, false);
 }
 
-void conn_maybe_finish(struct conn *c)
+void conn_maybe_finish(struct rpc_conn *c)
 {
     if (c->state == CONN_READY && c->goodbye_in && c->in_flight == 0 && c->request_count == 0 &&
-        list_empty(&c->replies))
+        rpc_list_empty(&c->replies))
         conn_kill(c, HTH_OK, "goodbye", false);
 }
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-static enum hth_err on_hello(struct conn *c, const struct hth_frame_msg *m)
+static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
     char text[HTH_RPC_TEXT_MAX];
@@ -350,10 +350,10 @@ static enum hth_err on_hello(struct conn *c, const struct hth_frame_msg *m)
     return HTH_OK;
 }
 
-static void on_goodbye(struct conn *c, const struct hth_frame_msg *m)
+static void on_goodbye(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     enum hth_err err = m->u.refuse.err;
-    struct peer *p = c->peer;
+    struct rpc_peer *p = c->peer;
     if (err != HTH_OK && err != HTH_E_DRAINING) {
         conn_kill(c, err, m->u.refuse.text, false);
         return;
@@ -368,7 +368,7 @@ static void on_goodbye(struct conn *c, const struct hth_frame_msg *m)
 
 /* ---- what arrives -------------------------------------------------------------------------- */
 
-enum hth_err conn_take_body(struct conn *c, bool wanted)
+enum hth_err conn_take_body(struct rpc_conn *c, bool wanted)
 {
     struct hth_rpc *rpc = c->rpc;
     size_t len = c->parser.frame->header.body_len;
@@ -391,26 +391,26 @@ enum hth_err conn_take_body(struct conn *c, bool wanted)
     return HTH_OK;
 }
 
-static void on_pong(struct conn *c, uint64_t id)
+static void on_pong(struct rpc_conn *c, uint64_t id)
 {
     if (c->ping_sent_us == 0 || id != c->ping_id)
         return;
     int64_t rtt = hth_now_us(c->rpc->env) - c->ping_sent_us;
-    struct peer *p = c->peer;
+    struct rpc_peer *p = c->peer;
     /* 1/8, the constant of TCP's smoothed round trip (RFC 6298). */
     p->rtt_us = p->rtt_us == 0 ? rtt : p->rtt_us + (rtt - p->rtt_us) / 8;
     c->ping_sent_us = 0;
 }
 
 /* Does this peer let us hold more unread answers than we are willing to? */
-static bool flooded(const struct conn *c)
+static bool flooded(const struct rpc_conn *c)
 {
     uint64_t most = 2 * c->rpc->opts.queue_bytes_max + c->request_out;
     return tx_backlog(c) > most;
 }
 
 /* Header and meta are here. An error closes the connection with it. */
-static enum hth_err on_head(struct conn *c)
+static enum hth_err on_head(struct rpc_conn *c)
 {
     struct hth_frame *f = c->parser.frame;
     bool has_body = f->header.body_len > 0;
@@ -458,7 +458,7 @@ static enum hth_err on_head(struct conn *c)
 }
 
 /* Between two frames a connection holds neither frame nor buffer. */
-static void rx_rest(struct conn *c)
+static void rx_rest(struct rpc_conn *c)
 {
     if (c->state == CONN_DEAD || hth_frame_parser_busy(&c->parser))
         return;
@@ -468,7 +468,7 @@ static void rx_rest(struct conn *c)
 }
 
 /* Takes what the stream has. Returns false when there is no more, or the connection has ended. */
-static bool read_some(struct conn *c, size_t *bytes, size_t *cost)
+static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
 {
     struct hth_blob *into;
     size_t offset, max, n = 0;
@@ -508,7 +508,7 @@ static bool read_some(struct conn *c, size_t *bytes, size_t *cost)
 
 static void on_readable(struct hth_stream *s, void *arg)
 {
-    struct conn *c = arg;
+    struct rpc_conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     size_t bytes = 0, cost = 0;
     uint64_t frames = c->rx_frames;
@@ -531,7 +531,7 @@ static void on_readable(struct hth_stream *s, void *arg)
 
 static void on_drained(struct hth_stream *s, void *arg)
 {
-    struct conn *c = arg;
+    struct rpc_conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     (void)s;
     rpc_enter(rpc);
@@ -539,19 +539,19 @@ static void on_drained(struct hth_stream *s, void *arg)
     rpc_leave(rpc);
 }
 
-void conn_fetch(const struct conn *c)
+void conn_fetch(const struct rpc_conn *c)
 {
     __builtin_prefetch(c->slots);
-    for (size_t at = 64; at < offsetof(struct conn, version); at += 64)
+    for (size_t at = 64; at < offsetof(struct rpc_conn, version); at += 64)
         __builtin_prefetch((const char *)c + at);
 }
 
 static void ahead(const void *arg)
 {
-    const struct conn *c = arg;
+    const struct rpc_conn *c = arg;
     for (size_t at = 0; at < offsetof(struct hth_rpc, anonymous); at += 64)
         __builtin_prefetch((const char *)c->rpc + at);
-    for (size_t at = 0; at < sizeof(struct peer); at += 64)
+    for (size_t at = 0; at < sizeof(struct rpc_peer); at += 64)
         __builtin_prefetch((const char *)c->peer + at);
     conn_fetch(c);
 }
@@ -574,7 +574,7 @@ static uint64_t progress_min(uint64_t held)
 }
 
 /* A frame once begun must go on. */
-static bool rx_stalled(struct conn *c, int64_t now)
+static bool rx_stalled(struct rpc_conn *c, int64_t now)
 {
     bool same = hth_frame_parser_busy(&c->parser) && c->rx_window_frames == c->rx_frames;
     if (!same || c->rx_bytes - c->rx_window_bytes >= progress_min(c->rx_held)) {
@@ -587,7 +587,7 @@ static bool rx_stalled(struct conn *c, int64_t now)
 }
 
 /* What we send must be read. */
-static bool tx_stalled(struct conn *c, int64_t now)
+static bool tx_stalled(struct rpc_conn *c, int64_t now)
 {
     uint64_t backlog = tx_backlog(c);
     uint64_t sent = c->tx_written + c->tx_bytes - backlog;
@@ -600,9 +600,9 @@ static bool tx_stalled(struct conn *c, int64_t now)
 }
 
 /* Answers that wait for credit count as well: their reader does not give any. */
-static bool reply_stalled(const struct conn *c, int64_t now)
+static bool reply_stalled(const struct rpc_conn *c, int64_t now)
 {
-    if (list_empty(&c->replies))
+    if (rpc_list_empty(&c->replies))
         return false;
     const struct hth_rpc_request *first =
         HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
@@ -610,7 +610,7 @@ static bool reply_stalled(const struct conn *c, int64_t now)
 }
 
 /* True when the peer is dead. */
-static bool keep_alive(struct conn *c, int64_t now)
+static bool keep_alive(struct rpc_conn *c, int64_t now)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
     int64_t silent = now - c->rx_last_us;
@@ -628,10 +628,10 @@ static bool keep_alive(struct conn *c, int64_t now)
     return false;
 }
 
-static void idle_check(struct conn *c, int64_t now)
+static void idle_check(struct rpc_conn *c, int64_t now)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
-    if (c->in_flight > 0 || c->request_count > 0 || !list_empty(&c->peer->waiting)) {
+    if (c->in_flight > 0 || c->request_count > 0 || !rpc_list_empty(&c->peer->waiting)) {
         c->active_us = now;
         return;
     }
@@ -646,14 +646,14 @@ static void idle_check(struct conn *c, int64_t now)
 }
 
 /* Quiet, and neither to be pinged nor idle for too long: most of a large swarm's are, each time. */
-static bool rests(const struct hth_rpc_opts *o, const struct conn *c, int64_t now)
+static bool rests(const struct hth_rpc_opts *o, const struct rpc_conn *c, int64_t now)
 {
     return c->quiet && c->ping_sent_us == 0 &&
            (o->ping_after_us == 0 || now - c->rx_last_us < o->ping_after_us * PING_SELDOM) &&
            (o->idle_timeout_us == 0 || now - c->active_us < o->idle_timeout_us);
 }
 
-static void conn_check(struct hth_rpc *rpc, struct conn *c)
+static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
 {
     const struct hth_rpc_opts *o = &rpc->opts;
     int64_t now = hth_now_us(rpc->env);
@@ -692,7 +692,7 @@ static void conn_check(struct hth_rpc *rpc, struct conn *c)
 
 void conns_check_busy(struct hth_rpc *rpc, bool late)
 {
-    struct node list;
+    struct rpc_link list;
     /* What came while this process did not run is not read yet, and what it waits for may come from
      * one that did not run either. Once: on a busy machine the next check may be as late. */
     rpc->checks_late = late && !rpc->checks_late;
@@ -700,25 +700,27 @@ void conns_check_busy(struct hth_rpc *rpc, bool late)
         due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
         return;
     }
-    list_steal(&rpc->busy, &list);
-    for (const struct node *n = list.next; n != &list; n = n->next) /* side by side from memory */
-        conn_fetch(HTH_CONTAINER(n, const struct conn, busy));
-    for (const struct node *n = list.next; n != &list; n = n->next)
-        __builtin_prefetch((const char *)HTH_CONTAINER(n, const struct conn, busy)->stream + 64);
-    while (!list_empty(&list)) {
-        struct conn *c = HTH_CONTAINER(list.next, struct conn, busy);
-        list_del(&c->busy);
+    rpc_list_steal(&rpc->busy, &list);
+    for (const struct rpc_link *n = list.next; n != &list;
+         n = n->next) /* side by side from memory */
+        conn_fetch(HTH_CONTAINER(n, const struct rpc_conn, busy));
+    for (const struct rpc_link *n = list.next; n != &list; n = n->next)
+        __builtin_prefetch((const char *)HTH_CONTAINER(n, const struct rpc_conn, busy)->stream +
+                           64);
+    while (!rpc_list_empty(&list)) {
+        struct rpc_conn *c = HTH_CONTAINER(list.next, struct rpc_conn, busy);
+        rpc_list_del(&c->busy);
         conn_check(rpc, c);
     }
 }
 
 void conns_sweep(struct hth_rpc *rpc)
 {
-    for (struct node *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
-        struct conn *c = HTH_CONTAINER(n, struct conn, in_rpc);
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
         next = n->next;
         __builtin_prefetch(next);
-        if (c->state == CONN_READY && list_empty(&c->busy))
+        if (c->state == CONN_READY && rpc_list_empty(&c->busy))
             conn_check(rpc, c);
     }
     if (rpc->conn_count > 0)

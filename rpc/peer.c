@@ -28,8 +28,8 @@ static void addr_key(const struct hth_addr *addr, uint8_t key[ADDR_KEY_BYTES])
     key[18] = (uint8_t)(addr->port >> 8);
 }
 
-struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
-                       const struct hth_addr *addr)
+struct rpc_peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                           const struct hth_addr *addr)
 {
     static const struct hth_addr none;
     uint8_t key[ADDR_KEY_BYTES];
@@ -44,7 +44,7 @@ uint32_t peers_count(const struct hth_rpc *rpc)
     return (uint32_t)(hth_map_count(rpc->peers) + hth_map_count(rpc->anonymous));
 }
 
-static void put(struct hth_rpc *rpc, struct peer *p)
+static void put(struct hth_rpc *rpc, struct rpc_peer *p)
 {
     uint8_t key[ADDR_KEY_BYTES];
     addr_key(&p->addr, key);
@@ -54,9 +54,9 @@ static void put(struct hth_rpc *rpc, struct peer *p)
         hth_map_put(rpc->peers, p->id.b, sizeof(p->id.b), p);
 }
 
-static bool peer_unused(const struct peer *p)
+static bool peer_unused(const struct rpc_peer *p)
 {
-    return p->refs == 1 && list_empty(&p->conns) && list_empty(&p->waiting);
+    return p->refs == 1 && rpc_list_empty(&p->conns) && rpc_list_empty(&p->waiting);
 }
 
 /* Forgets everyone we have no business with. */
@@ -64,7 +64,7 @@ static void sweep(struct hth_map *peers)
 {
     const void *key;
     size_t key_len;
-    struct peer *p;
+    struct rpc_peer *p;
     for (size_t it = 0; (p = hth_map_next(peers, &it, &key, &key_len)) != NULL;) {
         if (!peer_unused(p))
             continue;
@@ -74,7 +74,7 @@ static void sweep(struct hth_map *peers)
 }
 
 /* A peer that moved deserves a fresh try. An anonymous one never moves: it would be another. */
-static void note_addr(struct peer *p, const struct hth_addr *addr)
+static void note_addr(struct rpc_peer *p, const struct hth_addr *addr)
 {
     if (addr == NULL || addr->family == 0 || hth_addr_eq(&p->addr, addr))
         return;
@@ -84,9 +84,9 @@ static void note_addr(struct peer *p, const struct hth_addr *addr)
 }
 
 enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
-                      const struct hth_addr *addr, struct peer **out)
+                      const struct hth_addr *addr, struct rpc_peer **out)
 {
-    struct peer *p = peer_find(rpc, id, addr);
+    struct rpc_peer *p = peer_find(rpc, id, addr);
     *out = p;
     if (p == NULL) {
         if (peers_count(rpc) >= HTH_RPC_PEERS_MAX) {
@@ -95,7 +95,7 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
         }
         if (peers_count(rpc) >= HTH_RPC_PEERS_MAX)
             return HTH_E_BUDGET;
-        p = hth_new(struct peer);
+        p = hth_new(struct rpc_peer);
         p->rpc = rpc;
         p->refs = 1;
         p->anonymous = is_anonymous(id);
@@ -104,8 +104,8 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
         if (!p->anonymous)
             p->id = *id;
         hth_budget_init(&p->held, (int64_t)rpc->opts.peer_bytes_max, NULL);
-        list_init(&p->conns);
-        list_init(&p->waiting);
+        rpc_list_init(&p->conns);
+        rpc_list_init(&p->waiting);
         put(rpc, p);
         *out = p;
     }
@@ -113,26 +113,26 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
     return HTH_OK;
 }
 
-struct peer *peer_ref(struct peer *p)
+struct rpc_peer *peer_ref(struct rpc_peer *p)
 {
     p->refs++;
     return p;
 }
 
-void peer_unref(struct peer *p)
+void peer_unref(struct rpc_peer *p)
 {
     if (--p->refs > 0)
         return;
-    HTH_ASSERT(list_empty(&p->conns) && list_empty(&p->waiting));
+    HTH_ASSERT(rpc_list_empty(&p->conns) && rpc_list_empty(&p->waiting));
     hth_free(p->deadlines.of);
     hth_free(p->last_text);
     hth_free(p);
 }
 
-struct conn *peer_conn(const struct peer *p)
+struct rpc_conn *peer_conn(const struct rpc_peer *p)
 {
-    for (struct node *n = p->conns.prev; n != &p->conns; n = n->prev) {
-        struct conn *c = HTH_CONTAINER(n, struct conn, in_peer);
+    for (struct rpc_link *n = p->conns.prev; n != &p->conns; n = n->prev) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
         /* After our own goodbye the other side may close at any moment; while we drain there is
          * nothing better. */
         bool leaving = c->goodbye_in || (c->goodbye_out && !p->rpc->draining);
@@ -142,34 +142,34 @@ struct conn *peer_conn(const struct peer *p)
     return NULL;
 }
 
-bool peer_connecting(const struct peer *p)
+bool peer_connecting(const struct rpc_peer *p)
 {
-    for (struct node *n = p->conns.prev; n != &p->conns; n = n->prev) {
-        uint8_t state = HTH_CONTAINER(n, struct conn, in_peer)->state;
+    for (struct rpc_link *n = p->conns.prev; n != &p->conns; n = n->prev) {
+        uint8_t state = HTH_CONTAINER(n, struct rpc_conn, in_peer)->state;
         if (state == CONN_DIALING || state == CONN_HELLO)
             return true;
     }
     return false;
 }
 
-void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote)
+void peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote)
 {
-    while (!list_empty(&p->waiting)) {
+    while (!rpc_list_empty(&p->waiting)) {
         struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
-        list_del(&call->node);
+        rpc_list_del(&call->node);
         p->waiting_count--;
         call_fail_soon(call, err, text, remote);
     }
 }
 
-void peer_pump(struct peer *p)
+void peer_pump(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
-    if (list_empty(&p->waiting))
+    if (rpc_list_empty(&p->waiting))
         return;
-    struct conn *c = peer_conn(p);
+    struct rpc_conn *c = peer_conn(p);
     if (c != NULL) {
-        while (!list_empty(&p->waiting) && call_send_next(c))
+        while (!rpc_list_empty(&p->waiting) && call_send_next(c))
             continue;
         return;
     }
@@ -188,7 +188,7 @@ void peer_pump(struct peer *p)
         peer_fail_waiting(p, err, hth_err_text(err), false);
 }
 
-static void back_off(struct peer *p)
+static void back_off(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
     int64_t wait = rpc->opts.backoff_min_us;
@@ -199,7 +199,7 @@ static void back_off(struct peer *p)
     p->retry_at_us = hth_now_us(rpc->env) + wait;
 }
 
-void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
+void peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
                     bool had_verdict)
 {
     bool last = peer_conn(p) == NULL && !peer_connecting(p);
@@ -256,12 +256,12 @@ void hth_rpc_fetch(const struct hth_rpc *rpc)
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out)
 {
-    const struct peer *p = peer_find(rpc, peer, NULL);
+    const struct rpc_peer *p = peer_find(rpc, peer, NULL);
     memset(out, 0, sizeof(*out));
     if (p == NULL)
         return HTH_E_NOT_FOUND;
-    for (struct node *n = p->conns.next; n != &p->conns; n = n->next) {
-        const struct conn *c = HTH_CONTAINER(n, struct conn, in_peer);
+    for (struct rpc_link *n = p->conns.next; n != &p->conns; n = n->next) {
+        const struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
         out->in_flight += c->in_flight;
         out->serving += c->request_count;
         out->dialing = out->dialing || c->state == CONN_DIALING;
@@ -288,7 +288,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method)
 {
-    struct peer *p = peer_find(rpc, &target->peer, &target->addr);
+    struct rpc_peer *p = peer_find(rpc, &target->peer, &target->addr);
     if (p != NULL)
         return hth_deadline_get(&deadline_of(p->rpc, &p->deadlines, method)->deadline);
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
@@ -296,7 +296,7 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
 }
 
 /* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
-void peer_note_rtt(struct peer *p, int64_t took_us)
+void peer_note_rtt(struct rpc_peer *p, int64_t took_us)
 {
     if (p->rtt_us == 0 || took_us < p->rtt_us)
         p->rtt_us = took_us;
@@ -304,8 +304,8 @@ void peer_note_rtt(struct peer *p, int64_t took_us)
 
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
-    const struct peer *p = peer_find(rpc, peer, NULL);
-    struct conn *c = p != NULL ? peer_conn(p) : NULL;
+    const struct rpc_peer *p = peer_find(rpc, peer, NULL);
+    struct rpc_conn *c = p != NULL ? peer_conn(p) : NULL;
     if (c == NULL)
         return;
     /* Number 0 is of no probe of ours: its PONG says only that somebody is there. */
@@ -316,12 +316,13 @@ void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
-    struct peer *p = peer_find(rpc, peer, NULL);
+    struct rpc_peer *p = peer_find(rpc, peer, NULL);
     if (p == NULL)
         return;
     peer_ref(p);
-    while (!list_empty(&p->conns))
-        conn_kill(HTH_CONTAINER(p->conns.next, struct conn, in_peer), HTH_E_CLOSED, NULL, false);
+    while (!rpc_list_empty(&p->conns))
+        conn_kill(HTH_CONTAINER(p->conns.next, struct rpc_conn, in_peer), HTH_E_CLOSED, NULL,
+                  false);
     peer_fail_waiting(p, HTH_E_CLOSED, "disconnected", false);
     peer_unref(p);
 }

@@ -11,12 +11,12 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static struct hth_rpc_request *request_new(struct conn *c)
+static struct hth_rpc_request *request_new(struct rpc_conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_request *req = hth_new(struct hth_rpc_request);
-    list_init(&req->node);
-    list_init(&req->soon);
+    rpc_list_init(&req->node);
+    rpc_list_init(&req->soon);
     req->due.kind = DUE_REQUEST;
     req->rpc = rpc;
     req->conn = c;
@@ -29,7 +29,7 @@ static struct hth_rpc_request *request_new(struct conn *c)
 void request_free(struct hth_rpc_request *req)
 {
     struct hth_rpc *rpc = req->rpc;
-    struct conn *c = req->conn;
+    struct rpc_conn *c = req->conn;
     if (c != NULL) {
         c->request_count--;
         c->request_in -= req->body_len;
@@ -37,8 +37,8 @@ void request_free(struct hth_rpc_request *req)
             c->replies_bytes -= req->answer_len;
         c->active_us = hth_now_us(rpc->env);
     }
-    list_del(&req->node);
-    list_del(&req->soon);
+    rpc_list_del(&req->node);
+    rpc_list_del(&req->soon);
     body_clear(&req->answer);
     frame_free(req->frame);
     hth_budget_give(&req->peer->held, req->held);
@@ -57,7 +57,7 @@ void request_free(struct hth_rpc_request *req)
 static void send_refusal(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
                          const char *text)
 {
-    struct conn *c = req->conn;
+    struct rpc_conn *c = req->conn;
     struct hth_frame_msg msg = {
         .type = HTH_FRAME_REFUSE,
         .id = req->frame->header.id,
@@ -112,7 +112,7 @@ void hth_rpc_ignore(struct hth_rpc_request *req)
 static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body,
                        uint64_t body_len)
 {
-    struct conn *c = req->conn;
+    struct rpc_conn *c = req->conn;
     struct hth_frame_msg msg = {
         .type = HTH_FRAME_REPLY,
         .id = req->frame->header.id,
@@ -132,14 +132,14 @@ static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *b
     conn_maybe_finish(c);
 }
 
-static bool credit_left(const struct conn *c, uint64_t body_len)
+static bool credit_left(const struct rpc_conn *c, uint64_t body_len)
 {
     return c->reply_out + body_len <= c->their_reply_credit;
 }
 
 void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
 {
-    struct conn *c = req->conn;
+    struct rpc_conn *c = req->conn;
     uint64_t body_len = 0;
     HTH_ASSERT(!req->answered);
     if (c == NULL) {
@@ -156,7 +156,8 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
     if (err == HTH_OK && body_len > c->their_body_max)
         err = HTH_E_TOO_LARGE;
     /* Bodies stay in order; what has none passes by. */
-    if (err == HTH_OK && (body_len == 0 || (list_empty(&c->replies) && credit_left(c, body_len)))) {
+    if (err == HTH_OK &&
+        (body_len == 0 || (rpc_list_empty(&c->replies) && credit_left(c, body_len)))) {
         send_reply(req, body, body_len);
         return;
     }
@@ -176,14 +177,14 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
     if (req->rpc->dispatching == req)
         req->rpc->dispatching = NULL;
     due_set(req->rpc, &req->due, req->deadline_us);
-    list_del(&req->node);
-    list_push(&c->replies, &req->node);
+    rpc_list_del(&req->node);
+    rpc_list_push(&c->replies, &req->node);
 }
 
-void replies_pump(struct conn *c)
+void replies_pump(struct rpc_conn *c)
 {
     c->pins++;
-    while (c->state == CONN_READY && !list_empty(&c->replies)) {
+    while (c->state == CONN_READY && !rpc_list_empty(&c->replies)) {
         struct hth_rpc_request *req = HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
         if (!credit_left(c, req->answer_len))
             break;
@@ -218,11 +219,11 @@ void request_run_soon(struct hth_rpc_request *req)
         req->on_cancel(req->cancel_arg);
 }
 
-/* Both lists are in the order of arrival, but for waiting answers; each is bounded by
- * requests_max. */
-static struct hth_rpc_request *find(struct node *list, uint64_t id)
+/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max.
+ */
+static struct hth_rpc_request *find(struct rpc_link *list, uint64_t id)
 {
-    for (struct node *n = list->next; n != list; n = n->next) {
+    for (struct rpc_link *n = list->next; n != list; n = n->next) {
         struct hth_rpc_request *req = HTH_CONTAINER(n, struct hth_rpc_request, node);
         if (req->frame->header.id == id)
             return req;
@@ -230,7 +231,7 @@ static struct hth_rpc_request *find(struct node *list, uint64_t id)
     return NULL;
 }
 
-void request_on_cancel(struct conn *c, uint64_t id)
+void request_on_cancel(struct rpc_conn *c, uint64_t id)
 {
     struct hth_rpc_request *req = find(&c->requests, id);
     if (req == NULL)
@@ -243,27 +244,27 @@ void request_on_cancel(struct conn *c, uint64_t id)
 static void orphan(struct hth_rpc_request *req, enum hth_err err)
 {
     struct hth_rpc *rpc = req->rpc;
-    list_del(&req->node);
+    rpc_list_del(&req->node);
     req->conn = NULL;
     if (req->ignored) {
         request_free(req);
         return;
     }
     due_cancel(rpc, &req->due);
-    list_push(&rpc->orphans, &req->node);
+    rpc_list_push(&rpc->orphans, &req->node);
     if (req->canceled)
         return;
     req->canceled = true;
     req->cancel_err = err;
-    list_push(&rpc->soon_requests, &req->soon);
+    rpc_list_push(&rpc->soon_requests, &req->soon);
     rpc_soon(rpc);
 }
 
-void requests_orphan_all(struct conn *c, enum hth_err err)
+void requests_orphan_all(struct rpc_conn *c, enum hth_err err)
 {
-    while (!list_empty(&c->requests))
+    while (!rpc_list_empty(&c->requests))
         orphan(HTH_CONTAINER(c->requests.next, struct hth_rpc_request, node), err);
-    while (!list_empty(&c->replies)) {
+    while (!rpc_list_empty(&c->replies)) {
         struct hth_rpc_request *req = HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
         req->conn = NULL;
         request_free(req);
@@ -278,7 +279,7 @@ void requests_orphan_all(struct conn *c, enum hth_err err)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
-enum hth_err request_on_head(struct conn *c, struct hth_frame *f)
+enum hth_err request_on_head(struct rpc_conn *c, struct hth_frame *f)
 {
     struct hth_rpc *rpc = c->rpc;
     const struct hth_rpc_opts *o = &rpc->opts;
@@ -306,8 +307,8 @@ enum hth_err request_on_head(struct conn *c, struct hth_frame *f)
 }
 
 /* Reasons not to bother the handler; HTH_OK when there is none. */
-static enum hth_err admit(const struct conn *c, const struct hth_rpc_request *req,
-                          const struct handler *h)
+static enum hth_err admit(const struct rpc_conn *c, const struct hth_rpc_request *req,
+                          const struct rpc_handler *h)
 {
     const struct hth_rpc *rpc = c->rpc;
     if (c->rx_err != HTH_OK || hth_fault(rpc->env, "rpc.busy"))
@@ -323,7 +324,7 @@ static enum hth_err admit(const struct conn *c, const struct hth_rpc_request *re
     return HTH_OK;
 }
 
-static const struct handler *handler_of(const struct hth_rpc *rpc, uint16_t method)
+static const struct rpc_handler *handler_of(const struct hth_rpc *rpc, uint16_t method)
 {
     for (uint32_t i = 0; i < rpc->handler_count; i++) {
         if (rpc->handlers[i].method == method)
@@ -332,7 +333,7 @@ static const struct handler *handler_of(const struct hth_rpc *rpc, uint16_t meth
     return NULL;
 }
 
-void request_on_complete(struct conn *c)
+void request_on_complete(struct rpc_conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_request *req = c->rx_req;
@@ -342,8 +343,8 @@ void request_on_complete(struct conn *c)
     c->rx_held = 0;
     c->rx_req = NULL;
     c->active_us = hth_now_us(rpc->env);
-    list_push(&c->requests, &req->node);
-    const struct handler *h = handler_of(rpc, req->frame->msg.u.request.method);
+    rpc_list_push(&c->requests, &req->node);
+    const struct rpc_handler *h = handler_of(rpc, req->frame->msg.u.request.method);
     enum hth_err err = admit(c, req, h);
     if (err != HTH_OK) {
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);

@@ -9,9 +9,9 @@
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-static struct due *due_of(const struct hth_heap_node *n)
+static struct rpc_due *due_of(const struct hth_heap_node *n)
 {
-    return HTH_CONTAINER(n, struct due, heap);
+    return HTH_CONTAINER(n, struct rpc_due, heap);
 }
 
 static bool due_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
@@ -28,7 +28,7 @@ static void arm(struct hth_rpc *rpc, int64_t at_us)
     hth_timer_set(rpc->env, rpc->timer, at_us - hth_now_us(rpc->env));
 }
 
-void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us)
+void due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us)
 {
     hth_heap_remove(&rpc->due, &due->heap);
     due->heap.key = at_us;
@@ -37,7 +37,7 @@ void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us)
     arm(rpc, at_us);
 }
 
-void due_cancel(struct hth_rpc *rpc, struct due *due)
+void due_cancel(struct hth_rpc *rpc, struct rpc_due *due)
 {
     hth_heap_remove(&rpc->due, &due->heap);
 }
@@ -75,7 +75,7 @@ static void run_due(struct hth_rpc *rpc)
 {
     int64_t now = hth_now_us(rpc->env);
     while (hth_heap_top_key(&rpc->due) <= now) {
-        struct due *due = due_of(hth_heap_pop(&rpc->due));
+        struct rpc_due *due = due_of(hth_heap_pop(&rpc->due));
         switch (due->kind) {
         case DUE_CALL:
             call_expired(HTH_CONTAINER(due, struct hth_rpc_call, due));
@@ -95,23 +95,23 @@ static void run_due(struct hth_rpc *rpc)
 
 static void run_soon(struct hth_rpc *rpc)
 {
-    struct node list;
-    list_steal(&rpc->soon_calls, &list);
-    while (!list_empty(&list)) {
+    struct rpc_link list;
+    rpc_list_steal(&rpc->soon_calls, &list);
+    while (!rpc_list_empty(&list)) {
         struct hth_rpc_call *call = HTH_CONTAINER(list.next, struct hth_rpc_call, node);
-        list_del(&call->node);
+        rpc_list_del(&call->node);
         call_run_soon(call);
     }
-    list_steal(&rpc->soon_requests, &list);
-    while (!list_empty(&list)) {
+    rpc_list_steal(&rpc->soon_requests, &list);
+    while (!rpc_list_empty(&list)) {
         struct hth_rpc_request *req = HTH_CONTAINER(list.next, struct hth_rpc_request, soon);
-        list_del(&req->soon);
+        rpc_list_del(&req->soon);
         request_run_soon(req);
     }
-    struct lost_note *note = rpc->lost_first;
+    struct lost_peer *note = rpc->lost_first;
     rpc->lost_first = rpc->lost_last = NULL;
     while (note != NULL) {
-        struct lost_note *next = note->next;
+        struct lost_peer *next = note->next;
         if (rpc->opts.on_peer_lost != NULL)
             rpc->opts.on_peer_lost(rpc->opts.arg, &note->peer, note->err);
         hth_free(note);
@@ -143,15 +143,15 @@ void rpc_leave(struct hth_rpc *rpc)
 {
     if (--rpc->cork > 0)
         return;
-    while (!list_empty(&rpc->dirty))
-        tx_flush(HTH_CONTAINER(rpc->dirty.next, struct conn, dirty));
+    while (!rpc_list_empty(&rpc->dirty))
+        tx_flush(HTH_CONTAINER(rpc->dirty.next, struct rpc_conn, dirty));
 }
 
 void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err)
 {
     if (rpc->opts.on_peer_lost == NULL)
         return;
-    struct lost_note *note = hth_new(struct lost_note);
+    struct lost_peer *note = hth_new(struct lost_peer);
     note->peer = *peer;
     note->err = err;
     if (rpc->lost_last != NULL)
@@ -225,18 +225,18 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
     rpc->opts.network = rpc->network;
     rpc->opts.listen = NULL;
-    rpc->peers = hth_map_new_held(offsetof(struct peer, id), sizeof(struct hth_peer_id));
+    rpc->peers = hth_map_new_held(offsetof(struct rpc_peer, id), sizeof(struct hth_peer_id));
     rpc->anonymous = hth_map_new();
     static const uint8_t zeros[HTH_FRAME_ALIGN];
     rpc->pad = hth_blob_copy(zeros, sizeof(zeros));
-    list_init(&rpc->conns);
-    list_init(&rpc->dirty);
-    list_init(&rpc->busy);
+    rpc_list_init(&rpc->conns);
+    rpc_list_init(&rpc->dirty);
+    rpc_list_init(&rpc->busy);
     rpc->busy_check.kind = DUE_BUSY;
     rpc->sweep.kind = DUE_SWEEP;
-    list_init(&rpc->soon_calls);
-    list_init(&rpc->soon_requests);
-    list_init(&rpc->orphans);
+    rpc_list_init(&rpc->soon_calls);
+    rpc_list_init(&rpc->soon_requests);
+    rpc_list_init(&rpc->orphans);
     hth_heap_init(&rpc->due, due_less);
     rpc->timer = hth_timer_new(env, rpc_tick, rpc);
     rpc->timer_at_us = INT64_MAX;
@@ -255,18 +255,18 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
 }
 
 /* Calls that are in no connection go without a word. */
-static void drop_calls(struct node *list)
+static void drop_calls(struct rpc_link *list)
 {
-    while (!list_empty(list)) {
+    while (!rpc_list_empty(list)) {
         struct hth_rpc_call *call = HTH_CONTAINER(list->next, struct hth_rpc_call, node);
-        list_del(&call->node);
+        rpc_list_del(&call->node);
         call_free(call);
     }
 }
 
 static void drop_peers(struct hth_map *peers)
 {
-    struct peer *p;
+    struct rpc_peer *p;
     for (size_t it = 0; (p = hth_map_next(peers, &it, NULL, NULL)) != NULL;) {
         drop_calls(&p->waiting);
         p->rpc = NULL;
@@ -277,8 +277,8 @@ static void drop_peers(struct hth_map *peers)
 
 static void drop_notes(struct hth_rpc *rpc)
 {
-    for (struct lost_note *n = rpc->lost_first; n != NULL;) {
-        struct lost_note *next = n->next;
+    for (struct lost_peer *n = rpc->lost_first; n != NULL;) {
+        struct lost_peer *next = n->next;
         hth_free(n);
         n = next;
     }
@@ -293,14 +293,15 @@ void hth_rpc_free(struct hth_rpc *rpc)
     rpc->drain_fn = NULL;
     rpc->opts.on_peer_lost = NULL;
     hth_listener_free(rpc->env, rpc->listener);
-    while (!list_empty(&rpc->conns))
-        conn_kill(HTH_CONTAINER(rpc->conns.next, struct conn, in_rpc), HTH_E_CLOSED, NULL, false);
+    while (!rpc_list_empty(&rpc->conns))
+        conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_E_CLOSED, NULL,
+                  false);
     drop_calls(&rpc->soon_calls);
-    while (!list_empty(&rpc->orphans)) {
+    while (!rpc_list_empty(&rpc->orphans)) {
         struct hth_rpc_request *req =
             HTH_CONTAINER(rpc->orphans.next, struct hth_rpc_request, node);
-        list_del(&req->node);
-        list_del(&req->soon);
+        rpc_list_del(&req->node);
+        rpc_list_del(&req->soon);
         req->rpc = NULL;
     }
     drop_peers(rpc->peers);
@@ -337,7 +338,7 @@ void hth_rpc_serve(struct hth_rpc *rpc, uint16_t method, hth_rpc_handler_fn *han
     }
     if (i == rpc->handler_count)
         rpc->handlers = hth_realloc(rpc->handlers, ++rpc->handler_count, sizeof(*rpc->handlers));
-    rpc->handlers[i] = (struct handler){method, handler, arg};
+    rpc->handlers[i] = (struct rpc_handler){method, handler, arg};
 }
 
 /* ---- drain --------------------------------------------------------------------------------- */
@@ -351,8 +352,8 @@ void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *
     hth_listener_free(rpc->env, rpc->listener);
     rpc->listener = NULL;
     rpc_enter(rpc);
-    for (struct node *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
-        struct conn *c = HTH_CONTAINER(n, struct conn, in_rpc);
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
         next = n->next;
         if (c->state == CONN_READY)
             conn_goodbye(c, HTH_E_DRAINING, "shutting down");
@@ -366,8 +367,8 @@ void rpc_drain_check(struct hth_rpc *rpc)
     if (!rpc->draining || rpc->drain_fn == NULL)
         return;
     if (hth_now_us(rpc->env) >= rpc->drain_until_us) {
-        while (!list_empty(&rpc->conns))
-            conn_kill(HTH_CONTAINER(rpc->conns.next, struct conn, in_rpc), HTH_OK, NULL, false);
+        while (!rpc_list_empty(&rpc->conns))
+            conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_OK, NULL, false);
     }
     if (rpc->conn_count > 0)
         return;

@@ -25,19 +25,19 @@
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
-struct node {
-    struct node *prev, *next;
+struct rpc_link {
+    struct rpc_link *prev, *next;
 };
 
-static inline void list_init(struct node *head)
+static inline void rpc_list_init(struct rpc_link *head)
 {
     head->prev = head->next = head;
 }
-static inline bool list_empty(const struct node *head)
+static inline bool rpc_list_empty(const struct rpc_link *head)
 {
     return head->next == head;
 }
-static inline void list_push(struct node *head, struct node *n)
+static inline void rpc_list_push(struct rpc_link *head, struct rpc_link *n)
 {
     n->prev = head->prev;
     n->next = head;
@@ -45,22 +45,22 @@ static inline void list_push(struct node *head, struct node *n)
     head->prev = n;
 }
 /* Moves a list away, so that what callbacks add waits for the next turn. */
-static inline void list_steal(struct node *from, struct node *to)
+static inline void rpc_list_steal(struct rpc_link *from, struct rpc_link *to)
 {
-    list_init(to);
-    if (list_empty(from))
+    rpc_list_init(to);
+    if (rpc_list_empty(from))
         return;
     *to = *from;
     to->next->prev = to;
     to->prev->next = to;
-    list_init(from);
+    rpc_list_init(from);
 }
 /* A node that is in no list points at itself; removing it again does nothing. */
-static inline void list_del(struct node *n)
+static inline void rpc_list_del(struct rpc_link *n)
 {
     n->prev->next = n->next;
     n->next->prev = n->prev;
-    list_init(n);
+    rpc_list_init(n);
 }
 
 /* ---- structs ------------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ static inline void list_del(struct node *n)
 enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
 
 /* Something that has to be looked at when the time has come. */
-struct due {
+struct rpc_due {
     struct hth_heap_node heap; /* its key: when, on our clock */
     uint64_t seq;              /* makes the order total */
     enum due_kind kind;
@@ -91,9 +91,9 @@ struct method_deadlines {
     uint32_t count;             /* at most METHOD_DEADLINES_MAX */
 };
 
-struct peer {            /* three lines, in the order of use */
-    struct node conns;   /* newest last */
-    struct node waiting; /* calls to be sent */
+struct rpc_peer {            /* three lines, in the order of use */
+    struct rpc_link conns;   /* newest last */
+    struct rpc_link waiting; /* calls to be sent */
     struct hth_addr addr;
     int refs;
     uint32_t failures; /* in a row: the back-off */
@@ -111,12 +111,12 @@ struct peer {            /* three lines, in the order of use */
     int64_t rtt_us;
     bool anonymous; /* known by its address: whoever answers there */
 };
-_Static_assert(sizeof(struct peer) <= 192, "it begins with a line");
+_Static_assert(sizeof(struct rpc_peer) <= 192, "it begins with a line");
 
 enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
 
 /* One of our requests that a verdict is due for. It outlives its call when that was canceled. */
-struct slot {
+struct rpc_slot {
     uint64_t id; /* 0: free */
     struct hth_rpc_call *call;
     uint64_t body_len;
@@ -124,10 +124,11 @@ struct slot {
     uint32_t next_free; /* index + 1 */
 };
 
-struct conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole */
+struct rpc_conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole
+                   */
     /* all that a sweep looks at, of those that rest: a line */
-    struct node in_rpc;
-    struct node busy; /* something is at stake */
+    struct rpc_link in_rpc;
+    struct rpc_link busy; /* something is at stake */
     int64_t rx_last_us;
     int64_t active_us;
     int64_t ping_sent_us; /* 0: none out */
@@ -137,16 +138,16 @@ struct conn { /* in the order of use: most lie cold in memory, and a line is fet
     bool goodbye_in, goodbye_out;
     /* what each frame touches */
     struct hth_rpc *rpc;
-    struct peer *peer;
+    struct rpc_peer *peer;
     struct hth_stream *stream;
-    struct node in_peer;
-    struct node dirty; /* has something to flush */
+    struct rpc_link in_peer;
+    struct rpc_link dirty; /* has something to flush */
     uint32_t in_flight;
     uint32_t request_count;
     struct hth_frame_parser parser;
     int pins;
-    uint32_t rx_slot;    /* whose reply is coming in: index + 1 */
-    struct node replies; /* answered; wait for credit */
+    uint32_t rx_slot;        /* whose reply is coming in: index + 1 */
+    struct rpc_link replies; /* answered; wait for credit */
     uint64_t rx_bytes, rx_frames;
     struct hth_rpc_request *rx_req; /* which request is coming in */
     uint64_t rx_held;               /* of peer->held, for the body coming in */
@@ -161,7 +162,7 @@ struct conn { /* in the order of use: most lie cold in memory, and a line is fet
     bool had_verdict;
     uint64_t their_body_max;
     /* calls out */
-    struct slot *slots;
+    struct rpc_slot *slots;
     uint32_t slots_count, slots_free; /* index + 1 of the first free one */
     uint64_t id_count;
     uint64_t request_out; /* body bytes of requests without a verdict */
@@ -170,10 +171,10 @@ struct conn { /* in the order of use: most lie cold in memory, and a line is fet
     uint64_t reply_owed; /* of those: consumed, to be given back */
     /* requests in */
     uint64_t last_id;
-    struct node requests;   /* with handlers */
-    uint64_t request_in;    /* body bytes of requests not answered */
-    uint64_t replies_bytes; /* in the list above */
-    uint64_t reply_out;     /* body bytes of replies that credit has not come back for */
+    struct rpc_link requests; /* with handlers */
+    uint64_t request_in;      /* body bytes of requests not answered */
+    uint64_t replies_bytes;   /* in the list above */
+    uint64_t reply_out;       /* body bytes of replies that credit has not come back for */
     uint32_t their_requests_max;
     /* seldom */
     uint32_t version;
@@ -187,11 +188,11 @@ struct conn { /* in the order of use: most lie cold in memory, and a line is fet
 };
 
 struct hth_rpc_call {
-    struct node node; /* in peer->waiting or rpc->soon_calls */
-    struct due due;
+    struct rpc_link node; /* in peer->waiting or rpc->soon_calls */
+    struct rpc_due due;
     struct hth_rpc *rpc;
-    struct peer *peer;
-    struct conn *conn; /* while sent */
+    struct rpc_peer *peer;
+    struct rpc_conn *conn; /* while sent */
     uint32_t slot;
     bool sent, ended;
     bool adaptive; /* the deadline is what was learnt, */
@@ -213,12 +214,12 @@ struct hth_rpc_call {
 };
 
 struct hth_rpc_request {
-    struct node node; /* in conn->requests, conn->replies, or rpc->orphans */
-    struct node soon; /* in rpc->soon_requests */
-    struct due due;
+    struct rpc_link node; /* in conn->requests, conn->replies, or rpc->orphans */
+    struct rpc_link soon; /* in rpc->soon_requests */
+    struct rpc_due due;
     struct hth_rpc *rpc; /* NULL once the endpoint is gone */
-    struct peer *peer;
-    struct conn *conn; /* NULL once the connection is gone */
+    struct rpc_peer *peer;
+    struct rpc_conn *conn; /* NULL once the connection is gone */
     struct hth_frame *frame;
     uint64_t body_len;
     uint64_t held;         /* of peer->held */
@@ -236,14 +237,14 @@ struct hth_rpc_request {
     uint64_t answer_len;
 };
 
-struct handler {
+struct rpc_handler {
     uint16_t method;
     hth_rpc_handler_fn *fn;
     void *arg;
 };
 
-struct lost_note {
-    struct lost_note *next;
+struct lost_peer {
+    struct lost_peer *next;
     struct hth_peer_id peer;
     enum hth_err err;
 };
@@ -268,14 +269,14 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
     uint32_t conn_count;
     struct hth_heap due;
     uint64_t due_seq;
-    struct node dirty;
-    struct node busy; /* the connections to be looked at soon */
-    struct node soon_calls, soon_requests;
-    struct lost_note *lost_first, *lost_last;
-    struct due busy_check, sweep;
+    struct rpc_link dirty;
+    struct rpc_link busy; /* the connections to be looked at soon */
+    struct rpc_link soon_calls, soon_requests;
+    struct lost_peer *lost_first, *lost_last;
+    struct rpc_due busy_check, sweep;
     bool draining;
     uint32_t handler_count;
-    struct handler *handlers;            /* few: looked through from the first */
+    struct rpc_handler *handlers;        /* few: looked through from the first */
     struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
     struct hth_map *peers;               /* by id */
     struct rpc_metrics metrics;
@@ -285,10 +286,10 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
     struct hth_rpc_opts opts;
     /* when a connection or a peer begins or ends */
     struct hth_map *anonymous; /* peers by address */
-    struct node conns;
+    struct rpc_link conns;
     struct hth_blob *hello; /* the frame that every connection begins with, */
     size_t hello_len;       /* ... so long */
-    struct node orphans;
+    struct rpc_link orphans;
     struct hth_listener *listener;
     struct hth_addr addr;
     char network[HTH_NAME_LEN_MAX + 1];
@@ -309,8 +310,8 @@ static inline void metrics_fetch(const struct hth_rpc *rpc)
 void rpc_enter(struct hth_rpc *rpc);
 void rpc_leave(struct hth_rpc *rpc);
 /* Moves or sets; at_us on our clock. */
-void due_set(struct hth_rpc *rpc, struct due *due, int64_t at_us);
-void due_cancel(struct hth_rpc *rpc, struct due *due);
+void due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us);
+void due_cancel(struct hth_rpc *rpc, struct rpc_due *due);
 /* By how much what was due then runs late, as far as that was nobody else's doing; else 0. */
 int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
 /* Have rpc_tick run in the next turn. */
@@ -328,66 +329,66 @@ void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth
 uint32_t peers_count(const struct hth_rpc *rpc);
 /* Finds or makes. Errors: E_BUDGET (HTH_RPC_PEERS_MAX are in use). */
 enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
-                      const struct hth_addr *addr, struct peer **out) HTH_MUST;
-struct peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
-                       const struct hth_addr *addr);
-struct peer *peer_ref(struct peer *p);
-void peer_unref(struct peer *p);
+                      const struct hth_addr *addr, struct rpc_peer **out) HTH_MUST;
+struct rpc_peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                           const struct hth_addr *addr);
+struct rpc_peer *peer_ref(struct rpc_peer *p);
+void peer_unref(struct rpc_peer *p);
 /* The connection that calls go over, or NULL. */
-struct conn *peer_conn(const struct peer *p);
-bool peer_connecting(const struct peer *p);
+struct rpc_conn *peer_conn(const struct rpc_peer *p);
+bool peer_connecting(const struct rpc_peer *p);
 /* Sends what waits; dials when there is no connection; fails it while in back-off. */
-void peer_pump(struct peer *p);
+void peer_pump(struct rpc_peer *p);
 /* A connection (attempt) ended. */
-void peer_conn_lost(struct peer *p, enum hth_err err, const char *text, bool was_ready,
+void peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
                     bool had_verdict);
 /* It answered something after that time. */
-void peer_note_rtt(struct peer *p, int64_t took_us);
-void peer_fail_waiting(struct peer *p, enum hth_err err, const char *text, bool remote);
+void peer_note_rtt(struct rpc_peer *p, int64_t took_us);
+void peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote);
 /* What was learnt of a method, of one peer or of all; made at the first call. */
 struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
                                     uint16_t method);
 
 /* ---- conn.c -------------------------------------------------------------------------------- */
 
-enum hth_err conn_dial(struct peer *p) HTH_MUST;
+enum hth_err conn_dial(struct rpc_peer *p) HTH_MUST;
 void conn_accept(void *arg, struct hth_stream *s);
 /* Has the lines that a frame touches come from memory side by side, not one after the other. */
-void conn_fetch(const struct conn *c);
+void conn_fetch(const struct rpc_conn *c);
 /* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
  * is told to the other side in a GOODBYE when tell is set. */
-void conn_kill(struct conn *c, enum hth_err err, const char *text, bool tell);
-void conn_unpin(struct conn *c);
+void conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell);
+void conn_unpin(struct rpc_conn *c);
 /* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
  * Errors break the connection. */
-enum hth_err conn_take_body(struct conn *c, bool wanted) HTH_MUST;
+enum hth_err conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
 /* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
  * which there may be thousands, only by a slow sweep over all. */
-void conn_settle(struct conn *c);
+void conn_settle(struct rpc_conn *c);
 void conns_check_busy(struct hth_rpc *rpc, bool late);
 void conns_sweep(struct hth_rpc *rpc);
 /* Closes after a goodbye once nothing is under way. */
-void conn_maybe_finish(struct conn *c);
-void conn_goodbye(struct conn *c, enum hth_err err, const char *text);
+void conn_maybe_finish(struct rpc_conn *c);
+void conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text);
 
 /* ---- tx.c ---------------------------------------------------------------------------------- */
 
 /* Queues a frame and its tensors. Errors: those of hth_frame_pack; E_QUEUE_FULL. */
-enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg) HTH_MUST;
+enum hth_err tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg) HTH_MUST;
 /* Packs what tx_hello sends, once. Errors: those of hth_frame_pack. */
 enum hth_err tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
-void tx_hello(struct conn *c);
+void tx_hello(struct rpc_conn *c);
 /* A frame without payload: these always fit. */
-void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id);
-void tx_flush(struct conn *c);
-void tx_clear(struct conn *c);
+void tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id);
+void tx_flush(struct rpc_conn *c);
+void tx_clear(struct rpc_conn *c);
 /* Bytes not yet sent, here and in the stream. */
-uint64_t tx_backlog(const struct conn *c);
+uint64_t tx_backlog(const struct rpc_conn *c);
 
 /* ---- call.c -------------------------------------------------------------------------------- */
 
 /* Can the peer's first waiting call be sent over c? Then it is. */
-bool call_send_next(struct conn *c);
+bool call_send_next(struct rpc_conn *c);
 void call_expired(struct hth_rpc_call *call);
 /* Verdict in the next turn. The call must be in no slot. */
 void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text, bool remote);
@@ -396,24 +397,24 @@ void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
 void call_run_soon(struct hth_rpc_call *call);
 void call_free(struct hth_rpc_call *call);
 /* A REPLY or REFUSE arrived. Errors break the connection. */
-enum hth_err call_on_head(struct conn *c, struct hth_frame *f) HTH_MUST;
-void call_on_complete(struct conn *c, struct hth_frame *f);
-void slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
+enum hth_err call_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
+void call_on_complete(struct rpc_conn *c, struct hth_frame *f);
+void slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
 /* A copy of payload and tensors with references. Errors: E_NO_MEMORY. */
 enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to) HTH_MUST;
 void body_clear(struct hth_rpc_body *body);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 
-enum hth_err request_on_head(struct conn *c, struct hth_frame *f) HTH_MUST;
-void request_on_complete(struct conn *c);
+enum hth_err request_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
+void request_on_complete(struct rpc_conn *c);
 void request_free(struct hth_rpc_request *req);
-void request_on_cancel(struct conn *c, uint64_t id);
+void request_on_cancel(struct rpc_conn *c, uint64_t id);
 void request_expired(struct hth_rpc_request *req);
 void request_run_soon(struct hth_rpc_request *req);
 /* The connection goes: its requests become orphans, its waiting answers are dropped. */
-void requests_orphan_all(struct conn *c, enum hth_err err);
+void requests_orphan_all(struct rpc_conn *c, enum hth_err err);
 /* Credit came: send what waits. */
-void replies_pump(struct conn *c);
+void replies_pump(struct rpc_conn *c);
 
 #endif

@@ -18,7 +18,7 @@
 
 _Static_assert(TX_WINDOW >= HTH_STREAM_LOW_BYTES, "on_drained must come after a full window");
 
-static void push(struct conn *c, struct hth_blob *blob, size_t offset, size_t len)
+static void push(struct rpc_conn *c, struct hth_blob *blob, size_t offset, size_t len)
 {
     if (c->tx_count > 0) {
         size_t last = (c->tx_first + c->tx_count - 1) & (c->tx_capacity - 1);
@@ -45,7 +45,7 @@ static void push(struct conn *c, struct hth_blob *blob, size_t offset, size_t le
     c->tx_bytes += len;
 }
 
-static void push_tensors(struct conn *c, const struct hth_tensor *tensors, size_t count)
+static void push_tensors(struct rpc_conn *c, const struct hth_tensor *tensors, size_t count)
 {
     uint64_t end = 0;
     for (size_t i = 0; i < count; i++) {
@@ -60,22 +60,22 @@ static void push_tensors(struct conn *c, const struct hth_tensor *tensors, size_
     }
 }
 
-uint64_t tx_backlog(const struct conn *c)
+uint64_t tx_backlog(const struct rpc_conn *c)
 {
     size_t in_stream = c->state == CONN_DEAD ? 0 : hth_stream_queued(c->rpc->env, c->stream);
     return c->tx_bytes + in_stream;
 }
 
-static void mark_dirty(struct conn *c)
+static void mark_dirty(struct rpc_conn *c)
 {
     if (c->rpc->cork == 0)
         tx_flush(c);
-    else if (list_empty(&c->dirty))
-        list_push(&c->rpc->dirty, &c->dirty);
+    else if (rpc_list_empty(&c->dirty))
+        rpc_list_push(&c->rpc->dirty, &c->dirty);
 }
 
 /* Room for `bound` bytes in the connection's blob. */
-static enum hth_err reserve(struct conn *c, size_t bound)
+static enum hth_err reserve(struct rpc_conn *c, size_t bound)
 {
     if (c->tx_blob != NULL && bound <= c->tx_blob->size - c->tx_blob_used)
         return HTH_OK;
@@ -110,20 +110,20 @@ enum hth_err tx_hello_pack(struct hth_rpc *rpc)
 }
 
 /* The queue has grown. */
-static void count_out(struct conn *c, uint64_t bytes)
+static void count_out(struct rpc_conn *c, uint64_t bytes)
 {
     c->rpc->stats.bytes_out += bytes;
     hth_metric_add(c->rpc->metrics.bytes_out, (int64_t)bytes);
     mark_dirty(c);
 }
 
-void tx_hello(struct conn *c)
+void tx_hello(struct rpc_conn *c)
 {
     push(c, c->rpc->hello, 0, c->rpc->hello_len);
     count_out(c, c->rpc->hello_len);
 }
 
-enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg)
+enum hth_err tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg)
 {
     size_t len;
     if (c->state == CONN_DEAD)
@@ -143,7 +143,7 @@ enum hth_err tx_frame(struct conn *c, const struct hth_frame_msg *msg)
     return HTH_OK;
 }
 
-void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id)
+void tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id)
 {
     struct hth_frame_msg msg = {.type = type, .id = id};
     enum hth_err err = tx_frame(c, &msg);
@@ -153,7 +153,7 @@ void tx_control(struct conn *c, enum hth_frame_type type, uint64_t id)
 }
 
 /* The next spans, up to `room` bytes; the last one may be a part. */
-static size_t gather(const struct conn *c, struct hth_span *out, size_t *count, size_t room)
+static size_t gather(const struct rpc_conn *c, struct hth_span *out, size_t *count, size_t room)
 {
     size_t bytes = 0, n = 0;
     while (n < TX_SPANS && n < c->tx_count && bytes < room) {
@@ -166,7 +166,7 @@ static size_t gather(const struct conn *c, struct hth_span *out, size_t *count, 
     return bytes;
 }
 
-static void consume(struct conn *c, size_t bytes)
+static void consume(struct rpc_conn *c, size_t bytes)
 {
     c->tx_bytes -= bytes;
     c->tx_written += bytes;
@@ -185,7 +185,7 @@ static void consume(struct conn *c, size_t bytes)
 }
 
 /* Hands the queue to the stream, as far as that takes it. */
-static void drain_queue(struct conn *c)
+static void drain_queue(struct rpc_conn *c)
 {
     struct hth_env *env = c->rpc->env;
     while (c->tx_count > 0) {
@@ -203,7 +203,7 @@ static void drain_queue(struct conn *c)
 
 /* Most connections of a large swarm say a little now and then: between two turns they hold nothing,
  * and what they need during one is warm, as another had it just before. */
-static void rest(struct conn *c)
+static void rest(struct rpc_conn *c)
 {
     hth_free(c->tx);
     hth_blob_unref(c->tx_blob);
@@ -213,9 +213,9 @@ static void rest(struct conn *c)
     c->tx_blob = NULL;
 }
 
-void tx_flush(struct conn *c)
+void tx_flush(struct rpc_conn *c)
 {
-    list_del(&c->dirty);
+    rpc_list_del(&c->dirty);
     if (c->state != CONN_HELLO && c->state != CONN_READY)
         return;
     drain_queue(c);
@@ -224,7 +224,7 @@ void tx_flush(struct conn *c)
     conn_settle(c);
 }
 
-void tx_clear(struct conn *c)
+void tx_clear(struct rpc_conn *c)
 {
     for (; c->tx_count > 0; c->tx_count--) {
         hth_blob_unref(c->tx[c->tx_first].blob);
@@ -232,5 +232,5 @@ void tx_clear(struct conn *c)
     }
     rest(c);
     c->tx_bytes = 0;
-    list_del(&c->dirty);
+    rpc_list_del(&c->dirty);
 }

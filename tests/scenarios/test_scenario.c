@@ -52,16 +52,18 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
 
 #ifdef HTH_PLANT
 
-/* The fault: when a connection breaks with several calls in flight, the verdict of one is
- * forgotten. The linker puts this in front of rpc's own function (--wrap). */
-void __real_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
-void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
+/*
+ * The fault: when a connection breaks with several calls in flight, the verdict of one is
+ * forgotten. The linker puts this in front of rpc's own function (--wrap).
+ */
+void __real_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
+void __wrap_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
 
 static struct hth_rpc_call *forgotten[4096];
 static size_t forgotten_count;
 static enum { FORGETS, CUTS_REPLIES, REFUSES } plant;
 
-void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote)
+void __wrap_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote)
 {
     for (uint32_t i = 0; plant == FORGETS && i < c->slots_count && c->in_flight >= 3; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
