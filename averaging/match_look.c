@@ -492,7 +492,7 @@ static void on_turn(void *arg)
     struct looker *leader = hth_look_leader(look);
 
     go_public_in_time(look);
-    hth_rpc_note_late(look->match->rpc, look->turn_us);
+    hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
     last_us = hth_look_until(look) + look->match->opts.silence_us;

@@ -24,7 +24,7 @@ _Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to)
+enum hth_err hth_rpc_body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to)
 {
     size_t tensor_bytes = from->tensor_count * sizeof(struct hth_tensor);
     memset(to, 0, sizeof(*to));
@@ -49,7 +49,7 @@ enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to)
     return HTH_OK;
 }
 
-void body_clear(struct hth_rpc_body *body)
+void hth_rpc_body_clear(struct hth_rpc_body *body)
 {
     for (size_t i = 0; i < body->tensor_count; i++)
         hth_blob_unref(body->tensors[i].blob);
@@ -67,13 +67,13 @@ static struct hth_rpc_call *call_new(struct hth_rpc *rpc)
     return call;
 }
 
-void call_free(struct hth_rpc_call *call)
+void hth_rpc_call_free(struct hth_rpc_call *call)
 {
     struct hth_rpc *rpc = call->rpc;
-    due_cancel(rpc, &call->due);
-    body_clear(&call->body);
+    hth_rpc_due_cancel(rpc, &call->due);
+    hth_rpc_body_clear(&call->body);
     hth_free(call->text);
-    peer_unref(call->peer);
+    hth_rpc_peer_unref(call->peer);
     rpc->stats.calls_now--;
     hth_free(call);
 }
@@ -112,7 +112,7 @@ static void slot_give(struct rpc_conn *c, uint32_t index)
     c->slots_free = index + 1;
 }
 
-void slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote)
+void hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote)
 {
     for (uint32_t i = 0; c->in_flight > 0 && i < c->slots_count; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
@@ -120,7 +120,7 @@ void slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool
         if (call == NULL)
             continue;
         call->conn = NULL;
-        call_fail_soon(call, err, text, remote);
+        hth_rpc_call_fail_soon(call, err, text, remote);
     }
     c->in_flight = 0;
 }
@@ -152,7 +152,7 @@ static void send_call(struct rpc_conn *c, struct hth_rpc_call *call,
         msg.u.request.method = call->method;
         msg.u.request.timeout_ms = (uint32_t)HTH_MAX(left_ms, (int64_t)1);
         msg.u.request.idem = call->idem;
-        err = tx_frame(c, &msg);
+        err = hth_rpc_tx_frame(c, &msg);
         if (err == HTH_OK) {
             call->conn = c;
             call->slot = index;
@@ -163,10 +163,10 @@ static void send_call(struct rpc_conn *c, struct hth_rpc_call *call,
         }
         slot_give(c, index);
     }
-    call_fail_soon(call, err, "the request can't be sent to this peer", false);
+    hth_rpc_call_fail_soon(call, err, "the request can't be sent to this peer", false);
 }
 
-bool call_send_next(struct rpc_conn *c)
+bool hth_rpc_call_send_next(struct rpc_conn *c)
 {
     struct rpc_peer *p = c->peer;
     struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
@@ -175,7 +175,7 @@ bool call_send_next(struct rpc_conn *c)
     rpc_list_del(&call->node);
     p->waiting_count--;
     send_call(c, call, &call->body);
-    body_clear(&call->body);
+    hth_rpc_body_clear(&call->body);
     return true;
 }
 
@@ -194,7 +194,7 @@ static enum hth_err check_call(const struct hth_rpc *rpc, const struct hth_rpc_c
 
 static struct hth_deadline *peer_deadline(struct rpc_peer *p, uint16_t method)
 {
-    return &deadline_of(p->rpc, &p->deadlines, method)->deadline;
+    return &hth_rpc_deadline_of(p->rpc, &p->deadlines, method)->deadline;
 }
 
 static int64_t timeout_of(struct rpc_peer *p, const struct hth_rpc_call_opts *opts)
@@ -221,8 +221,8 @@ static int64_t expected(const struct hth_rpc *rpc, struct hth_deadline *d)
 static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
 {
     struct hth_rpc *rpc = call->rpc;
-    struct hth_deadline *all = &deadline_of(rpc, &rpc->usual, call->method)->deadline;
-    struct method_deadline *d = deadline_of(rpc, &call->peer->deadlines, call->method);
+    struct hth_deadline *all = &hth_rpc_deadline_of(rpc, &rpc->usual, call->method)->deadline;
+    struct method_deadline *d = hth_rpc_deadline_of(rpc, &call->peer->deadlines, call->method);
 
     if (d->deadline.count >= HTH_DEADLINE_SAMPLES_MIN && call->sent)
         return call->sent_us + hth_deadline_get(&d->deadline);
@@ -239,7 +239,8 @@ static void call_watch(struct hth_rpc_call *call)
 {
     int64_t at = call->deadline_us;
     struct method_deadline *d =
-        call->adaptive ? deadline_of(call->rpc, &call->peer->deadlines, call->method) : NULL;
+        call->adaptive ? hth_rpc_deadline_of(call->rpc, &call->peer->deadlines, call->method)
+                       : NULL;
     if (d != NULL && d->deadline.count < HTH_DEADLINE_SAMPLES_MIN) {
         call->stranger = true;
         if (d->tries == 0)
@@ -247,7 +248,7 @@ static void call_watch(struct hth_rpc_call *call)
         call->probe = ++d->tries % STRANGER_PROBE == 0;
         at = HTH_MIN(at, stranger_until(call, call->started_us));
     }
-    due_set(call->rpc, &call->due, at);
+    hth_rpc_due_set(call->rpc, &call->due, at);
 }
 
 /* Whether there is time left; the call is looked at again then. */
@@ -258,7 +259,7 @@ static bool call_goes_on(struct hth_rpc_call *call, int64_t now)
     int64_t until = HTH_MIN(stranger_until(call, now), call->deadline_us);
     if (until <= now)
         return false;
-    due_set(call->rpc, &call->due, until);
+    hth_rpc_due_set(call->rpc, &call->due, until);
     return true;
 }
 
@@ -272,12 +273,12 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
         *out = NULL;
     metrics_fetch(rpc);
     HTH_TRY(check_call(rpc, opts, &body_len));
-    HTH_TRY(peer_get(rpc, &target->peer, &target->addr, &p));
-    struct rpc_conn *c = peer_conn(p);
+    HTH_TRY(hth_rpc_peer_get(rpc, &target->peer, &target->addr, &p));
+    struct rpc_conn *c = hth_rpc_peer_conn(p);
     if (c != NULL)
-        conn_fetch(c);
+        hth_rpc_conn_fetch(c);
     struct hth_rpc_call *call = call_new(rpc);
-    call->peer = peer_ref(p);
+    call->peer = hth_rpc_peer_ref(p);
     call->done = done;
     call->arg = arg;
     call->method = opts->method;
@@ -285,21 +286,21 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
     call->trace_id = opts->trace_id;
     call->body_len = body_len;
     call->started_us = hth_now_us(rpc->env);
-    call->stood_us = rpc->stood_us;
+    call->stalled_us = rpc->stalled_us;
     call->deadline_us = call->started_us + timeout_of(p, opts);
     call->adaptive = opts->timeout_us <= 0;
     call_watch(call);
     if (c != NULL && rpc_list_empty(&p->waiting) && fits_now(c, call)) {
         send_call(c, call, &opts->body);
     } else {
-        enum hth_err err = body_copy(&opts->body, &call->body);
+        enum hth_err err = hth_rpc_body_copy(&opts->body, &call->body);
         if (err != HTH_OK) {
-            call_free(call);
+            hth_rpc_call_free(call);
             return err;
         }
         rpc_list_push(&p->waiting, &call->node);
         p->waiting_count++;
-        peer_pump(p);
+        hth_rpc_peer_pump(p);
     }
     rpc->stats.calls++;
     hth_metric_add(rpc->metrics.calls, 1);
@@ -319,17 +320,17 @@ static void call_withdraw(struct hth_rpc_call *call, bool tell)
         s->call = NULL;
         call->conn = NULL;
         if (tell)
-            tx_control(c, HTH_FRAME_CANCEL, s->id);
+            hth_rpc_tx_control(c, HTH_FRAME_CANCEL, s->id);
     } else if (!rpc_list_empty(&call->node) && !call->ended) {
         call->peer->waiting_count--;
     }
     rpc_list_del(&call->node);
 }
 
-void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
+void hth_rpc_call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
 {
     struct hth_rpc *rpc = call->rpc;
-    due_cancel(rpc, &call->due);
+    hth_rpc_due_cancel(rpc, &call->due);
     if (result->err == HTH_OK) {
         rpc->stats.calls_ok++;
     } else {
@@ -338,23 +339,24 @@ void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result)
         hth_metric_add(rpc->metrics.calls_failed, 1);
     }
     call->done(call->arg, result);
-    call_free(call);
+    hth_rpc_call_free(call);
 }
 
-void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text, bool remote)
+void hth_rpc_call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text,
+                            bool remote)
 {
     struct hth_rpc *rpc = call->rpc;
-    due_cancel(rpc, &call->due);
-    body_clear(&call->body);
+    hth_rpc_due_cancel(rpc, &call->due);
+    hth_rpc_body_clear(&call->body);
     call->ended = true;
     call->err = err;
     call->remote = remote;
     call->text = text != NULL ? hth_strdup(text) : NULL;
     rpc_list_push(&rpc->soon_calls, &call->node);
-    rpc_soon(rpc);
+    hth_rpc_soon(rpc);
 }
 
-void call_run_soon(struct hth_rpc_call *call)
+void hth_rpc_call_run_soon(struct hth_rpc_call *call)
 {
     struct hth_rpc_result result = {
         .err = call->err,
@@ -362,7 +364,7 @@ void call_run_soon(struct hth_rpc_call *call)
         .rtt_us = call->sent ? hth_now_us(call->rpc->env) - call->sent_us : 0,
         .remote = call->remote,
     };
-    call_finish(call, &result);
+    hth_rpc_call_finish(call, &result);
 }
 
 /* What came while this process did not run is read after its timers: an answer to this call may be
@@ -370,15 +372,15 @@ void call_run_soon(struct hth_rpc_call *call)
  * the others had for it. */
 static bool call_is_excused(struct hth_rpc_call *call, int64_t now)
 {
-    int64_t stood_us = HTH_MIN(call->rpc->stood_us - call->stood_us, now - call->started_us);
-    if (stood_us == 0 || call->excused || !call->sent)
+    int64_t stalled_us = HTH_MIN(call->rpc->stalled_us - call->stalled_us, now - call->started_us);
+    if (stalled_us == 0 || call->excused || !call->sent)
         return false;
     call->excused = true;
-    due_set(call->rpc, &call->due, now + HTH_MIN(stood_us, RPC_LATE_MAX_US));
+    hth_rpc_due_set(call->rpc, &call->due, now + HTH_MIN(stalled_us, RPC_LATE_MAX_US));
     return true;
 }
 
-void call_expired(struct hth_rpc_call *call)
+void hth_rpc_call_expired(struct hth_rpc_call *call)
 {
     int64_t now = hth_now_us(call->rpc->env);
     if (call_goes_on(call, now) || call_is_excused(call, now))
@@ -392,7 +394,7 @@ void call_expired(struct hth_rpc_call *call)
         hth_deadline_miss(peer_deadline(call->peer, call->method), now, now - call->started_us,
                           call->sent_us, call->conn->rx_last_us);
     call_withdraw(call, true);
-    call_finish(call, &result);
+    hth_rpc_call_finish(call, &result);
 }
 
 void hth_rpc_cancel(struct hth_rpc_call *call)
@@ -400,12 +402,12 @@ void hth_rpc_cancel(struct hth_rpc_call *call)
     struct hth_rpc *rpc = call->rpc;
     rpc->stats.calls_canceled++;
     call_withdraw(call, true);
-    call_free(call);
+    hth_rpc_call_free(call);
 }
 
 /* ---- REPLY and REFUSE ---------------------------------------------------------------------- */
 
-enum hth_err call_on_head(struct rpc_conn *c, struct hth_frame *f)
+enum hth_err hth_rpc_call_on_head(struct rpc_conn *c, struct hth_frame *f)
 {
     uint64_t index = f->header.id & ((1u << SLOT_BITS) - 1);
     uint32_t body_len = f->header.body_len;
@@ -420,7 +422,7 @@ enum hth_err call_on_head(struct rpc_conn *c, struct hth_frame *f)
     if (c->reply_in + body_len > c->rpc->opts.reply_credit_bytes)
         return HTH_E_PROTOCOL;
     c->reply_in += body_len;
-    return conn_take_body(c, c->slots[index].call != NULL);
+    return hth_rpc_conn_take_body(c, c->slots[index].call != NULL);
 }
 
 /* The caller has seen the body: the other side may send as much again. Returned in quarters, which
@@ -432,7 +434,7 @@ static void give_credit(struct rpc_conn *c, uint32_t body_len)
         return;
     struct hth_frame_msg msg = {.type = HTH_FRAME_CREDIT};
     msg.u.credit.reply_bytes = c->reply_owed;
-    if (tx_frame(c, &msg) != HTH_OK)
+    if (hth_rpc_tx_frame(c, &msg) != HTH_OK)
         return;
     c->reply_in -= c->reply_owed;
     c->reply_owed = 0;
@@ -459,25 +461,27 @@ static void deliver(struct hth_rpc_call *call, const struct hth_frame *f, enum h
         result.tensors = f->msg.body.tensors;
         result.tensor_count = f->msg.body.tensor_count;
         int64_t now = hth_now_us(call->rpc->env);
-        struct method_deadline *d = deadline_of(call->rpc, &call->peer->deadlines, call->method);
+        struct method_deadline *d =
+            hth_rpc_deadline_of(call->rpc, &call->peer->deadlines, call->method);
         hth_deadline_observe(&d->deadline, now, result.rtt_us);
         d->tries = 0;
         if (call->adaptive)
-            hth_deadline_observe(&deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline,
-                                 now, result.rtt_us);
+            hth_deadline_observe(
+                &hth_rpc_deadline_of(call->rpc, &call->rpc->usual, call->method)->deadline, now,
+                result.rtt_us);
     }
     hth_metric_observe(call->rpc->metrics.rtt, (double)result.rtt_us * 1e-6);
-    call_finish(call, &result);
+    hth_rpc_call_finish(call, &result);
 }
 
-void call_on_complete(struct rpc_conn *c, struct hth_frame *f)
+void hth_rpc_call_on_complete(struct rpc_conn *c, struct hth_frame *f)
 {
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;
     enum hth_err body_err = c->rx_err;
     uint64_t held = c->rx_held;
     /* That it came too late for the call says how far this peer is, all the more. */
-    peer_note_rtt(c->peer, hth_now_us(rpc->env) - c->slots[c->rx_slot - 1].sent_us);
+    hth_rpc_peer_observe_rtt(c->peer, hth_now_us(rpc->env) - c->slots[c->rx_slot - 1].sent_us);
     c->rx_held = 0;
     slot_give(c, c->rx_slot - 1);
     c->rx_slot = 0;
@@ -491,11 +495,11 @@ void call_on_complete(struct rpc_conn *c, struct hth_frame *f)
     else
         rpc->stats.late_replies++;
     uint32_t body_len = f->header.body_len;
-    frame_free(f);
+    hth_rpc_frame_free(f);
     hth_budget_give(&c->peer->held, held);
     if (c->state == CONN_DEAD)
         return;
     give_credit(c, body_len);
-    peer_pump(c->peer);
-    conn_maybe_finish(c);
+    hth_rpc_peer_pump(c->peer);
+    hth_rpc_conn_maybe_finish(c);
 }

@@ -50,7 +50,7 @@ static bool is_quiet(const struct rpc_conn *c)
 {
     return c->state == CONN_READY && !c->goodbye_in && !c->goodbye_out && c->in_flight == 0 &&
            c->request_count == 0 && rpc_list_empty(&c->replies) && c->ping_sent_us == 0 &&
-           !hth_frame_parser_busy(&c->parser) && tx_backlog(c) == 0;
+           !hth_frame_parser_busy(&c->parser) && hth_rpc_tx_backlog(c) == 0;
 }
 
 /* What is too slow is judged from here on. */
@@ -59,10 +59,10 @@ static void windows_begin(struct rpc_conn *c)
     c->rx_window_us = c->tx_window_us = hth_now_us(c->rpc->env);
     c->rx_window_bytes = c->rx_bytes;
     c->rx_window_frames = c->rx_frames;
-    c->tx_window_bytes = c->tx_written + c->tx_bytes - tx_backlog(c);
+    c->tx_window_bytes = c->tx_written + c->tx_bytes - hth_rpc_tx_backlog(c);
 }
 
-void conn_settle(struct rpc_conn *c)
+void hth_rpc_conn_settle(struct rpc_conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
     if (c->state == CONN_DEAD || c->state == CONN_DIALING)
@@ -78,7 +78,7 @@ void conn_settle(struct rpc_conn *c)
     if (rpc_list_empty(&c->busy))
         rpc_list_push(&rpc->busy, &c->busy);
     if (!hth_heap_contains(&rpc->busy_check.heap))
-        due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
+        hth_rpc_due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
 }
 
 static struct rpc_conn *conn_new(struct rpc_peer *p, bool accepted)
@@ -86,7 +86,7 @@ static struct rpc_conn *conn_new(struct rpc_peer *p, bool accepted)
     struct hth_rpc *rpc = p->rpc;
     struct rpc_conn *c = hth_new(struct rpc_conn);
     c->rpc = rpc;
-    c->peer = peer_ref(p);
+    c->peer = hth_rpc_peer_ref(p);
     c->accepted = accepted;
     c->pins = 1;
     rpc_list_init(&c->dirty);
@@ -99,7 +99,7 @@ static struct rpc_conn *conn_new(struct rpc_peer *p, bool accepted)
     p->conn_count++;
     hth_metric_set(rpc->metrics.conns, rpc->conn_count);
     if (!hth_heap_contains(&rpc->sweep.heap))
-        due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
+        hth_rpc_due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
     hth_frame_parser_init(&c->parser, &p->held);
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
@@ -119,17 +119,17 @@ static void conn_detach(struct rpc_conn *c)
     hth_metric_set(c->rpc->metrics.conns, c->rpc->conn_count);
 }
 
-void conn_unpin(struct rpc_conn *c)
+void hth_rpc_conn_unpin(struct rpc_conn *c)
 {
     if (--c->pins > 0)
         return;
     HTH_ASSERT(c->state == CONN_DEAD && c->parser.frame == NULL);
-    peer_unref(c->peer);
+    hth_rpc_peer_unref(c->peer);
     hth_free(c->slots);
     hth_free(c);
 }
 
-enum hth_err conn_dial(struct rpc_peer *p)
+enum hth_err hth_rpc_conn_dial(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
     if (rpc->conn_count >= rpc->opts.conns_max)
@@ -140,7 +140,7 @@ enum hth_err conn_dial(struct rpc_peer *p)
     rpc->stats.dials++;
     if (err != HTH_OK) {
         conn_detach(c);
-        conn_unpin(c);
+        hth_rpc_conn_unpin(c);
     }
     return err;
 }
@@ -150,8 +150,8 @@ static void say_hello(struct rpc_conn *c)
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
-    conn_settle(c);
-    tx_hello(c);
+    hth_rpc_conn_settle(c);
+    hth_rpc_tx_hello(c);
 }
 
 static void on_open(struct hth_stream *s, void *arg)
@@ -161,13 +161,13 @@ static void on_open(struct hth_stream *s, void *arg)
     struct hth_addr addr;
     if (c->peer->anonymous)
         hth_stream_peer(rpc->env, s, &c->peer->id, &addr);
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     say_hello(c);
-    rpc_leave(rpc);
+    hth_rpc_leave(rpc);
 }
 
 /* What is over a limit is closed by returning without having attached. */
-void conn_accept(void *arg, struct hth_stream *s)
+void hth_rpc_conn_accept(void *arg, struct hth_stream *s)
 {
     struct hth_rpc *rpc = arg;
     struct hth_peer_id id;
@@ -176,7 +176,7 @@ void conn_accept(void *arg, struct hth_stream *s)
     if (rpc->draining || rpc->conn_count >= rpc->opts.conns_max)
         return;
     hth_stream_peer(rpc->env, s, &id, &addr);
-    enum hth_err err = peer_get(rpc, &id, NULL, &p);
+    enum hth_err err = hth_rpc_peer_get(rpc, &id, NULL, &p);
     if (err != HTH_OK || p->conn_count >= HTH_RPC_CONNS_PER_PEER_MAX) {
         char text[HTH_PEER_SHORT_LEN];
         HTH_LOG(rpc->env, HTH_DEBUG, HTH_SUB_RPC, "peer %s: one connection too many",
@@ -187,9 +187,9 @@ void conn_accept(void *arg, struct hth_stream *s)
     c->stream = s;
     rpc->stats.accepts++;
     hth_stream_attach(rpc->env, s, &stream_ops, c);
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     say_hello(c);
-    rpc_leave(rpc);
+    hth_rpc_leave(rpc);
 }
 
 /* ---- ending -------------------------------------------------------------------------------- */
@@ -212,13 +212,13 @@ static void log_end(struct rpc_conn *c, enum hth_err err, const char *text)
 static void tell_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
-    tx_flush(c);
+    hth_rpc_tx_flush(c);
     if (c->tx_count > 0)
         return;
     msg.u.refuse.err = err;
     msg.u.refuse.text = text != NULL ? text : hth_err_text(err);
-    if (tx_frame(c, &msg) == HTH_OK)
-        tx_flush(c);
+    if (hth_rpc_tx_frame(c, &msg) == HTH_OK)
+        hth_rpc_tx_flush(c);
 }
 
 /* The rest of the end, once the stream is gone. */
@@ -234,29 +234,29 @@ static void conn_bury(struct rpc_conn *c, enum hth_err err, const char *text, bo
     strncpy(kept, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
     log_end(c, err, kept);
     conn_detach(c);
-    tx_clear(c);
-    requests_orphan_all(c, err == HTH_OK ? HTH_E_CLOSED : err);
+    hth_rpc_tx_clear(c);
+    hth_rpc_requests_orphan_all(c, err == HTH_OK ? HTH_E_CLOSED : err);
     /* What a lost connection means for a request that was out is always the same: unknown. */
     enum hth_err verdict = err == HTH_OK || err == HTH_E_TIMEOUT ? HTH_E_CLOSED : err;
-    slots_fail_all(c, verdict, kept, false);
+    hth_rpc_slots_fail_all(c, verdict, kept, false);
     hth_budget_give(&p->held, c->rx_held);
     c->rx_held = 0;
-    frame_free(c->parser.frame);
+    hth_rpc_frame_free(c->parser.frame);
     c->parser.frame = NULL;
     hth_frame_parser_clear(&c->parser);
     bool other = false;
     for (struct rpc_link *n = p->conns.next; n != &p->conns; n = n->next)
         other |= HTH_CONTAINER(n, struct rpc_conn, in_peer)->state == CONN_READY;
     if (was_ready && !other)
-        rpc_note_lost(rpc, &p->id, err);
+        hth_rpc_queue_lost(rpc, &p->id, err);
     bool theirs = !ours && err == HTH_E_CLOSED;
-    peer_conn_lost(p, theirs ? HTH_OK : err, kept, was_ready, c->had_verdict);
+    hth_rpc_peer_conn_lost(p, theirs ? HTH_OK : err, kept, was_ready, c->had_verdict);
     if (rpc->draining && rpc->drain_fn != NULL)
-        rpc_soon(rpc);
-    conn_unpin(c);
+        hth_rpc_soon(rpc);
+    hth_rpc_conn_unpin(c);
 }
 
-void conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell)
+void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell)
 {
     if (c->state == CONN_DEAD)
         return;
@@ -279,12 +279,12 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     if (err == HTH_OK && (!agreed || c->in_flight > 0))
         err = HTH_E_CLOSED;
     c->state = CONN_DEAD;
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     conn_bury(c, err, NULL, was_ready);
-    rpc_leave(rpc);
+    hth_rpc_leave(rpc);
 }
 
-void conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
+void hth_rpc_conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     if (c->goodbye_out || c->state != CONN_READY)
@@ -293,15 +293,15 @@ void conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
     c->goodbye_us = hth_now_us(c->rpc->env);
     msg.u.refuse.err = err;
     msg.u.refuse.text = text;
-    if (tx_frame(c, &msg) != HTH_OK)
-        conn_kill(c, HTH_E_NO_MEMORY, NULL, false);
+    if (hth_rpc_tx_frame(c, &msg) != HTH_OK)
+        hth_rpc_conn_kill(c, HTH_E_NO_MEMORY, NULL, false);
 }
 
-void conn_maybe_finish(struct rpc_conn *c)
+void hth_rpc_conn_maybe_finish(struct rpc_conn *c)
 {
     if (c->state == CONN_READY && c->goodbye_in && c->in_flight == 0 && c->request_count == 0 &&
         rpc_list_empty(&c->replies))
-        conn_kill(c, HTH_OK, "goodbye", false);
+        hth_rpc_conn_kill(c, HTH_OK, "goodbye", false);
 }
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
@@ -311,13 +311,13 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     const struct hth_rpc_opts *o = &c->rpc->opts;
     char text[HTH_RPC_TEXT_MAX];
     if (c->state != CONN_HELLO) {
-        conn_kill(c, HTH_E_PROTOCOL, "a second HELLO", true);
+        hth_rpc_conn_kill(c, HTH_E_PROTOCOL, "a second HELLO", true);
         return HTH_OK;
     }
     if (strcmp(m->u.hello.network, o->network) != 0) {
         snprintf(text, sizeof(text), "this peer is in network '%s', you are in '%s'", o->network,
                  m->u.hello.network);
-        conn_kill(c, HTH_E_WRONG_RUN, text, true);
+        hth_rpc_conn_kill(c, HTH_E_WRONG_RUN, text, true);
         return HTH_OK;
     }
     uint32_t low = HTH_MAX(m->u.hello.version_min, o->version_min);
@@ -325,13 +325,13 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     if (high < low) {
         snprintf(text, sizeof(text), "this peer speaks versions %u to %u, you speak %u to %u",
                  o->version_min, o->version_max, m->u.hello.version_min, m->u.hello.version_max);
-        conn_kill(c, HTH_E_VERSION, text, true);
+        hth_rpc_conn_kill(c, HTH_E_VERSION, text, true);
         return HTH_OK;
     }
     uint64_t body_max = m->u.hello.body_bytes_max;
     if (body_max > m->u.hello.request_credit_bytes / 2 ||
         body_max > m->u.hello.reply_credit_bytes / 2 || m->u.hello.requests_max == 0) {
-        conn_kill(c, HTH_E_PROTOCOL, "HELLO with limits that contradict each other", true);
+        hth_rpc_conn_kill(c, HTH_E_PROTOCOL, "HELLO with limits that contradict each other", true);
         return HTH_OK;
     }
     c->version = high;
@@ -343,10 +343,10 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     c->state = CONN_READY;
     /* Who dialed has sent its own HELLO a round trip before this one comes. */
     if (!c->accepted)
-        peer_note_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
-    peer_pump(c->peer);
+        hth_rpc_peer_observe_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
+    hth_rpc_peer_pump(c->peer);
     if (c->rpc->draining)
-        conn_goodbye(c, HTH_E_DRAINING, "shutting down");
+        hth_rpc_conn_goodbye(c, HTH_E_DRAINING, "shutting down");
     return HTH_OK;
 }
 
@@ -355,20 +355,20 @@ static void on_goodbye(struct rpc_conn *c, const struct hth_frame_msg *m)
     enum hth_err err = m->u.refuse.err;
     struct rpc_peer *p = c->peer;
     if (err != HTH_OK && err != HTH_E_DRAINING) {
-        conn_kill(c, err, m->u.refuse.text, false);
+        hth_rpc_conn_kill(c, err, m->u.refuse.text, false);
         return;
     }
     c->goodbye_in = true;
     if (err == HTH_E_DRAINING)
-        peer_conn_lost(p, err, m->u.refuse.text, true, true);
+        hth_rpc_peer_conn_lost(p, err, m->u.refuse.text, true, true);
     else
-        peer_pump(p);
-    conn_maybe_finish(c);
+        hth_rpc_peer_pump(p);
+    hth_rpc_conn_maybe_finish(c);
 }
 
 /* ---- what arrives -------------------------------------------------------------------------- */
 
-enum hth_err conn_take_body(struct rpc_conn *c, bool wanted)
+enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted)
 {
     struct hth_rpc *rpc = c->rpc;
     size_t len = c->parser.frame->header.body_len;
@@ -406,7 +406,7 @@ static void on_pong(struct rpc_conn *c, uint64_t id)
 static bool flooded(const struct rpc_conn *c)
 {
     uint64_t most = 2 * c->rpc->opts.queue_bytes_max + c->request_out;
-    return tx_backlog(c) > most;
+    return hth_rpc_tx_backlog(c) > most;
 }
 
 /* Header and meta are here. An error closes the connection with it. */
@@ -423,29 +423,29 @@ static enum hth_err on_head(struct rpc_conn *c)
     case HTH_FRAME_HELLO:
         return on_hello(c, &f->msg);
     case HTH_FRAME_REQUEST:
-        HTH_TRY(request_on_head(c, f));
+        HTH_TRY(hth_rpc_request_on_head(c, f));
         if (!has_body)
-            request_on_complete(c);
+            hth_rpc_request_on_complete(c);
         return HTH_OK;
     case HTH_FRAME_REPLY:
     case HTH_FRAME_REFUSE:
-        HTH_TRY(call_on_head(c, f));
+        HTH_TRY(hth_rpc_call_on_head(c, f));
         if (!has_body)
-            call_on_complete(c, f);
+            hth_rpc_call_on_complete(c, f);
         return HTH_OK;
     case HTH_FRAME_CANCEL:
         if (f->header.id > c->last_id)
             return HTH_E_PROTOCOL;
-        request_on_cancel(c, f->header.id);
+        hth_rpc_request_on_cancel(c, f->header.id);
         return HTH_OK;
     case HTH_FRAME_CREDIT:
         if (f->msg.u.credit.reply_bytes > c->reply_out)
             return HTH_E_PROTOCOL;
         c->reply_out -= f->msg.u.credit.reply_bytes;
-        replies_pump(c);
+        hth_rpc_replies_pump(c);
         return HTH_OK;
     case HTH_FRAME_PING:
-        tx_control(c, HTH_FRAME_PONG, f->header.id);
+        hth_rpc_tx_control(c, HTH_FRAME_PONG, f->header.id);
         return HTH_OK;
     case HTH_FRAME_PONG:
         on_pong(c, f->header.id);
@@ -462,7 +462,7 @@ static void rx_rest(struct rpc_conn *c)
 {
     if (c->state == CONN_DEAD || hth_frame_parser_busy(&c->parser))
         return;
-    frame_free(c->parser.frame);
+    hth_rpc_frame_free(c->parser.frame);
     c->parser.frame = NULL;
     hth_frame_parser_clear(&c->parser);
 }
@@ -478,7 +478,7 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
         if (n == 0)
             return false;
         if (c->parser.frame == NULL) /* only now: mostly a turn ends between two frames */
-            c->parser.frame = frame_new();
+            c->parser.frame = hth_rpc_frame_new();
         if (c->parser.frame == NULL)
             err = HTH_E_NO_MEMORY;
     }
@@ -491,9 +491,9 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
         } else if (ev == HTH_FRAME_BODY) {
             c->rx_frames++;
             if (c->rx_req != NULL)
-                request_on_complete(c);
+                hth_rpc_request_on_complete(c);
             else
-                call_on_complete(c, c->parser.frame);
+                hth_rpc_call_on_complete(c, c->parser.frame);
         } else if (ev == HTH_FRAME_BAD) {
             err = c->parser.err;
         }
@@ -502,7 +502,7 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
             hth_frame_clear(c->parser.frame);
     }
     if (err != HTH_OK)
-        conn_kill(c, err, NULL, true);
+        hth_rpc_conn_kill(c, err, NULL, true);
     return c->state != CONN_DEAD;
 }
 
@@ -514,7 +514,7 @@ static void on_readable(struct hth_stream *s, void *arg)
     uint64_t frames = c->rx_frames;
     (void)s;
     metrics_fetch(rpc);
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     c->pins++;
     while (cost < BYTES_PER_TURN && c->rx_frames - frames < FRAMES_PER_TURN &&
            read_some(c, &bytes, &cost))
@@ -524,9 +524,9 @@ static void on_readable(struct hth_stream *s, void *arg)
     rpc->stats.bytes_in += bytes;
     hth_metric_add(rpc->metrics.bytes_in, (int64_t)bytes);
     rx_rest(c);
-    conn_settle(c);
-    conn_unpin(c);
-    rpc_leave(rpc);
+    hth_rpc_conn_settle(c);
+    hth_rpc_conn_unpin(c);
+    hth_rpc_leave(rpc);
 }
 
 static void on_drained(struct hth_stream *s, void *arg)
@@ -534,12 +534,12 @@ static void on_drained(struct hth_stream *s, void *arg)
     struct rpc_conn *c = arg;
     struct hth_rpc *rpc = c->rpc;
     (void)s;
-    rpc_enter(rpc);
-    tx_flush(c);
-    rpc_leave(rpc);
+    hth_rpc_enter(rpc);
+    hth_rpc_tx_flush(c);
+    hth_rpc_leave(rpc);
 }
 
-void conn_fetch(const struct rpc_conn *c)
+void hth_rpc_conn_fetch(const struct rpc_conn *c)
 {
     __builtin_prefetch(c->slots);
     for (size_t at = 64; at < offsetof(struct rpc_conn, version); at += 64)
@@ -553,7 +553,7 @@ static void ahead(const void *arg)
         __builtin_prefetch((const char *)c->rpc + at);
     for (size_t at = 0; at < sizeof(struct rpc_peer); at += 64)
         __builtin_prefetch((const char *)c->peer + at);
-    conn_fetch(c);
+    hth_rpc_conn_fetch(c);
 }
 
 static const struct hth_stream_ops stream_ops = {
@@ -589,7 +589,7 @@ static bool rx_stalled(struct rpc_conn *c, int64_t now)
 /* What we send must be read. */
 static bool tx_stalled(struct rpc_conn *c, int64_t now)
 {
-    uint64_t backlog = tx_backlog(c);
+    uint64_t backlog = hth_rpc_tx_backlog(c);
     uint64_t sent = c->tx_written + c->tx_bytes - backlog;
     if (backlog == 0 || sent - c->tx_window_bytes >= progress_min(backlog)) {
         c->tx_window_us = now;
@@ -606,7 +606,7 @@ static bool reply_stalled(const struct rpc_conn *c, int64_t now)
         return false;
     const struct hth_rpc_request *first =
         HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
-    return now - first->answered_us >= c->rpc->opts.stall_timeout_us && tx_backlog(c) == 0;
+    return now - first->answered_us >= c->rpc->opts.stall_timeout_us && hth_rpc_tx_backlog(c) == 0;
 }
 
 /* True when the peer is dead. */
@@ -623,7 +623,7 @@ static bool keep_alive(struct rpc_conn *c, int64_t now)
     bool at_stake = c->in_flight > 0 || c->request_count > 0;
     if (silent >= o->ping_after_us * (at_stake ? 1 : PING_SELDOM)) {
         c->ping_sent_us = now;
-        tx_control(c, HTH_FRAME_PING, ++c->ping_id);
+        hth_rpc_tx_control(c, HTH_FRAME_PING, ++c->ping_id);
     }
     return false;
 }
@@ -636,13 +636,13 @@ static void idle_check(struct rpc_conn *c, int64_t now)
         return;
     }
     if (c->goodbye_out && now - c->goodbye_us >= o->stall_timeout_us && !c->rpc->draining) {
-        conn_kill(c, HTH_OK, "idle", false);
+        hth_rpc_conn_kill(c, HTH_OK, "idle", false);
         return;
     }
     /* The side that dialled goes first, so that both do not say it at the same time. */
     int64_t limit = o->idle_timeout_us * (c->accepted ? 2 : 1);
     if (o->idle_timeout_us > 0 && now - c->active_us >= limit)
-        conn_goodbye(c, HTH_OK, "idle");
+        hth_rpc_conn_goodbye(c, HTH_OK, "idle");
 }
 
 /* Quiet, and neither to be pinged nor idle for too long: most of a large swarm's are, each time. */
@@ -658,52 +658,52 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
     const struct hth_rpc_opts *o = &rpc->opts;
     int64_t now = hth_now_us(rpc->env);
     if (c->state == CONN_HELLO && now - c->opened_us >= o->hello_timeout_us) {
-        conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
         return;
     }
     if (hth_fault(rpc->env, "rpc.conn_lost")) {
-        conn_kill(c, HTH_E_CLOSED, NULL, false);
+        hth_rpc_conn_kill(c, HTH_E_CLOSED, NULL, false);
         return;
     }
     if (rests(o, c, now))
         return;
     if (rx_stalled(c, now)) {
-        conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
         return;
     }
     if (tx_stalled(c, now) || reply_stalled(c, now)) {
-        conn_kill(c, HTH_E_TIMEOUT, "it does not read what it asked for", false);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "it does not read what it asked for", false);
         return;
     }
     if (c->state == CONN_READY) {
         if (keep_alive(c, now)) {
-            conn_kill(c, HTH_E_TIMEOUT, "no sign of life", false);
+            hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no sign of life", false);
             return;
         }
         c->pins++;
         idle_check(c, now);
         bool dead = c->state == CONN_DEAD;
-        conn_unpin(c);
+        hth_rpc_conn_unpin(c);
         if (dead)
             return;
     }
-    conn_settle(c);
+    hth_rpc_conn_settle(c);
 }
 
-void conns_check_busy(struct hth_rpc *rpc, bool late)
+void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
 {
     struct rpc_link list;
     /* What came while this process did not run is not read yet, and what it waits for may come from
      * one that did not run either. Once: on a busy machine the next check may be as late. */
     rpc->checks_late = late && !rpc->checks_late;
     if (rpc->checks_late) {
-        due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
+        hth_rpc_due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
         return;
     }
     rpc_list_steal(&rpc->busy, &list);
     for (const struct rpc_link *n = list.next; n != &list;
          n = n->next) /* side by side from memory */
-        conn_fetch(HTH_CONTAINER(n, const struct rpc_conn, busy));
+        hth_rpc_conn_fetch(HTH_CONTAINER(n, const struct rpc_conn, busy));
     for (const struct rpc_link *n = list.next; n != &list; n = n->next)
         __builtin_prefetch((const char *)HTH_CONTAINER(n, const struct rpc_conn, busy)->stream +
                            64);
@@ -714,7 +714,7 @@ void conns_check_busy(struct hth_rpc *rpc, bool late)
     }
 }
 
-void conns_sweep(struct hth_rpc *rpc)
+void hth_rpc_conns_sweep(struct hth_rpc *rpc)
 {
     for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
@@ -724,5 +724,5 @@ void conns_sweep(struct hth_rpc *rpc)
             conn_check(rpc, c);
     }
     if (rpc->conn_count > 0)
-        due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
+        hth_rpc_due_set(rpc, &rpc->sweep, hth_now_us(rpc->env) + sweep_period(rpc));
 }

@@ -6,7 +6,7 @@
 /* Recomputing costs two sorts of the window; a few stale samples change little. */
 #define FRESH_MAX 4
 
-_Static_assert(HTH_DEADLINE_WINDOW == 32, "fates has one bit per call of the window");
+_Static_assert(HTH_DEADLINE_WINDOW == 32, "outcomes has one bit per call of the window");
 
 void hth_deadline_init(struct hth_deadline *d, const struct hth_deadline_opts *opts)
 {
@@ -76,7 +76,7 @@ int64_t hth_deadline_get(struct hth_deadline *d)
 static void remember(struct hth_deadline *d, int64_t now_us, bool missed)
 {
     d->ended_us = now_us;
-    d->fates = d->fates << 1 | (missed ? 1 : 0);
+    d->outcomes = d->outcomes << 1 | (missed ? 1 : 0);
     if (d->held > 0)
         d->held--;
 }
@@ -85,7 +85,7 @@ static void remember(struct hth_deadline *d, int64_t now_us, bool missed)
 static bool missed_quarters(const struct hth_deadline *d, uint32_t quarters)
 {
     uint32_t n = 0;
-    for (uint32_t bits = d->fates; bits != 0; bits &= bits - 1)
+    for (uint32_t bits = d->outcomes; bits != 0; bits &= bits - 1)
         n++;
     return n > HTH_DEADLINE_WINDOW / 4 * quarters;
 }
@@ -113,7 +113,7 @@ void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_u
     remember(d, now_us, false);
     d->began_us = HTH_MAX(d->began_us, now_us - us);
     if (!mostly_missed(d))
-        d->row = 0;
+        d->streak = 0;
     bool was_right = (d->patience_us > 0 || missed_quarters(d, 1)) && us > usual(d);
     if (was_right && us > d->patience_us)
         d->patience_us = HTH_MIN(2 * us, d->opts.ceiling_us);
@@ -139,8 +139,8 @@ void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us
         d->lost += missed_quarters(d, 1) ? 1 : 0;
         return;
     }
-    if (waited_us < hth_deadline_get(d) || (!is_heard && d->row > 0))
+    if (waited_us < hth_deadline_get(d) || (!is_heard && d->streak > 0))
         return;
-    if (++d->row >= HTH_DEADLINE_MISSES)
+    if (++d->streak >= HTH_DEADLINE_MISSES)
         d->patience_us = HTH_MIN(2 * waited_us, d->opts.ceiling_us);
 }

@@ -75,12 +75,12 @@ struct hth_deadline {
     uint32_t sample_us[HTH_DEADLINE_WINDOW]; /* answered; a ring; longest 71 minutes */
     uint32_t count;                          /* ever answered; saturates above the window */
     uint32_t next;
-    uint32_t fresh;  /* answered since usual_us was computed */
-    uint32_t row;    /* misses that counted since the last answer */
-    uint32_t held;   /* calls for which the patience stays whatever they bring, */
-    uint32_t lost;   /* misses since the last probe that were held for losses */
-    uint32_t probes; /* ever */
-    uint32_t fates;  /* of the last HTH_DEADLINE_WINDOW calls: a bit is set for a miss */
+    uint32_t fresh;    /* answered since usual_us was computed */
+    uint32_t streak;   /* misses that counted since the last answer */
+    uint32_t held;     /* calls for which the patience stays whatever they bring, */
+    uint32_t lost;     /* misses since the last probe that were held for losses */
+    uint32_t probes;   /* ever */
+    uint32_t outcomes; /* of the last HTH_DEADLINE_WINDOW calls: a bit is set for a miss */
     int64_t usual_us;
     int64_t patience_us;   /* 0: none */
     int64_t held_until_us; /* ... and the time */

@@ -28,8 +28,8 @@ static void addr_key(const struct hth_addr *addr, uint8_t key[ADDR_KEY_BYTES])
     key[18] = (uint8_t)(addr->port >> 8);
 }
 
-struct rpc_peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
-                           const struct hth_addr *addr)
+struct rpc_peer *hth_rpc_peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                                   const struct hth_addr *addr)
 {
     static const struct hth_addr none;
     uint8_t key[ADDR_KEY_BYTES];
@@ -39,7 +39,7 @@ struct rpc_peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *
     return hth_map_get(rpc->anonymous, key, sizeof(key));
 }
 
-uint32_t peers_count(const struct hth_rpc *rpc)
+uint32_t hth_rpc_peers_count(const struct hth_rpc *rpc)
 {
     return (uint32_t)(hth_map_count(rpc->peers) + hth_map_count(rpc->anonymous));
 }
@@ -69,7 +69,7 @@ static void sweep(struct hth_map *peers)
         if (!peer_unused(p))
             continue;
         hth_map_del(peers, key, key_len);
-        peer_unref(p);
+        hth_rpc_peer_unref(p);
     }
 }
 
@@ -83,17 +83,17 @@ static void note_addr(struct rpc_peer *p, const struct hth_addr *addr)
     p->retry_at_us = 0;
 }
 
-enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
-                      const struct hth_addr *addr, struct rpc_peer **out)
+enum hth_err hth_rpc_peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
+                              const struct hth_addr *addr, struct rpc_peer **out)
 {
-    struct rpc_peer *p = peer_find(rpc, id, addr);
+    struct rpc_peer *p = hth_rpc_peer_find(rpc, id, addr);
     *out = p;
     if (p == NULL) {
-        if (peers_count(rpc) >= HTH_RPC_PEERS_MAX) {
+        if (hth_rpc_peers_count(rpc) >= HTH_RPC_PEERS_MAX) {
             sweep(rpc->peers);
             sweep(rpc->anonymous);
         }
-        if (peers_count(rpc) >= HTH_RPC_PEERS_MAX)
+        if (hth_rpc_peers_count(rpc) >= HTH_RPC_PEERS_MAX)
             return HTH_E_BUDGET;
         p = hth_new(struct rpc_peer);
         p->rpc = rpc;
@@ -113,13 +113,13 @@ enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
     return HTH_OK;
 }
 
-struct rpc_peer *peer_ref(struct rpc_peer *p)
+struct rpc_peer *hth_rpc_peer_ref(struct rpc_peer *p)
 {
     p->refs++;
     return p;
 }
 
-void peer_unref(struct rpc_peer *p)
+void hth_rpc_peer_unref(struct rpc_peer *p)
 {
     if (--p->refs > 0)
         return;
@@ -129,7 +129,7 @@ void peer_unref(struct rpc_peer *p)
     hth_free(p);
 }
 
-struct rpc_conn *peer_conn(const struct rpc_peer *p)
+struct rpc_conn *hth_rpc_peer_conn(const struct rpc_peer *p)
 {
     for (struct rpc_link *n = p->conns.prev; n != &p->conns; n = n->prev) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
@@ -142,7 +142,7 @@ struct rpc_conn *peer_conn(const struct rpc_peer *p)
     return NULL;
 }
 
-bool peer_connecting(const struct rpc_peer *p)
+bool hth_rpc_peer_connecting(const struct rpc_peer *p)
 {
     for (struct rpc_link *n = p->conns.prev; n != &p->conns; n = n->prev) {
         uint8_t state = HTH_CONTAINER(n, struct rpc_conn, in_peer)->state;
@@ -152,40 +152,40 @@ bool peer_connecting(const struct rpc_peer *p)
     return false;
 }
 
-void peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote)
+void hth_rpc_peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote)
 {
     while (!rpc_list_empty(&p->waiting)) {
         struct hth_rpc_call *call = HTH_CONTAINER(p->waiting.next, struct hth_rpc_call, node);
         rpc_list_del(&call->node);
         p->waiting_count--;
-        call_fail_soon(call, err, text, remote);
+        hth_rpc_call_fail_soon(call, err, text, remote);
     }
 }
 
-void peer_pump(struct rpc_peer *p)
+void hth_rpc_peer_pump(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
     if (rpc_list_empty(&p->waiting))
         return;
-    struct rpc_conn *c = peer_conn(p);
+    struct rpc_conn *c = hth_rpc_peer_conn(p);
     if (c != NULL) {
-        while (!rpc_list_empty(&p->waiting) && call_send_next(c))
+        while (!rpc_list_empty(&p->waiting) && hth_rpc_call_send_next(c))
             continue;
         return;
     }
-    if (peer_connecting(p))
+    if (hth_rpc_peer_connecting(p))
         return;
     if (hth_now_us(rpc->env) < p->retry_at_us) {
-        peer_fail_waiting(p, p->last_err, p->last_text, false);
+        hth_rpc_peer_fail_waiting(p, p->last_err, p->last_text, false);
         return;
     }
     if (p->addr.family == 0) {
-        peer_fail_waiting(p, HTH_E_UNREACHABLE, "no address of this peer is known", false);
+        hth_rpc_peer_fail_waiting(p, HTH_E_UNREACHABLE, "no address of this peer is known", false);
         return;
     }
-    enum hth_err err = conn_dial(p);
+    enum hth_err err = hth_rpc_conn_dial(p);
     if (err != HTH_OK)
-        peer_fail_waiting(p, err, hth_err_text(err), false);
+        hth_rpc_peer_fail_waiting(p, err, hth_err_text(err), false);
 }
 
 static void back_off(struct rpc_peer *p)
@@ -199,13 +199,13 @@ static void back_off(struct rpc_peer *p)
     p->retry_at_us = hth_now_us(rpc->env) + wait;
 }
 
-void peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
-                    bool had_verdict)
+void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
+                            bool had_verdict)
 {
-    bool last = peer_conn(p) == NULL && !peer_connecting(p);
+    bool last = hth_rpc_peer_conn(p) == NULL && !hth_rpc_peer_connecting(p);
     if (err == HTH_OK) {
         if (last)
-            peer_pump(p);
+            hth_rpc_peer_pump(p);
         return;
     }
     if (was_ready && had_verdict && hth_err_class(err) == HTH_CLASS_RETRY)
@@ -220,11 +220,11 @@ void peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool
     p->last_err = err;
     p->last_text = kept;
     if (last)
-        peer_fail_waiting(p, err, p->last_text, false);
+        hth_rpc_peer_fail_waiting(p, err, p->last_text, false);
 }
 
-struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
-                                    uint16_t method)
+struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
+                                            uint16_t method)
 {
     /* The last entry is shared by all methods beyond. */
     for (uint32_t i = 0; i < all->count; i++) {
@@ -256,7 +256,7 @@ void hth_rpc_fetch(const struct hth_rpc *rpc)
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out)
 {
-    const struct rpc_peer *p = peer_find(rpc, peer, NULL);
+    const struct rpc_peer *p = hth_rpc_peer_find(rpc, peer, NULL);
     memset(out, 0, sizeof(*out));
     if (p == NULL)
         return HTH_E_NOT_FOUND;
@@ -268,7 +268,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         if (c->state != CONN_READY && c->state != CONN_HELLO)
             continue;
         out->heard_us = HTH_MAX(out->heard_us, c->rx_last_us);
-        out->moved_bytes += c->rx_bytes + c->tx_written + c->tx_bytes - tx_backlog(c);
+        out->moved_bytes += c->rx_bytes + c->tx_written + c->tx_bytes - hth_rpc_tx_backlog(c);
         if (c->state != CONN_READY)
             continue;
         out->connected = true;
@@ -288,15 +288,15 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method)
 {
-    struct rpc_peer *p = peer_find(rpc, &target->peer, &target->addr);
+    struct rpc_peer *p = hth_rpc_peer_find(rpc, &target->peer, &target->addr);
     if (p != NULL)
-        return hth_deadline_get(&deadline_of(p->rpc, &p->deadlines, method)->deadline);
+        return hth_deadline_get(&hth_rpc_deadline_of(p->rpc, &p->deadlines, method)->deadline);
     struct hth_deadline_opts opts = HTH_DEADLINE_OPTS_INIT;
     return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
 }
 
 /* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
-void peer_note_rtt(struct rpc_peer *p, int64_t took_us)
+void hth_rpc_peer_observe_rtt(struct rpc_peer *p, int64_t took_us)
 {
     if (p->rtt_us == 0 || took_us < p->rtt_us)
         p->rtt_us = took_us;
@@ -304,25 +304,25 @@ void peer_note_rtt(struct rpc_peer *p, int64_t took_us)
 
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
-    const struct rpc_peer *p = peer_find(rpc, peer, NULL);
-    struct rpc_conn *c = p != NULL ? peer_conn(p) : NULL;
+    const struct rpc_peer *p = hth_rpc_peer_find(rpc, peer, NULL);
+    struct rpc_conn *c = p != NULL ? hth_rpc_peer_conn(p) : NULL;
     if (c == NULL)
         return;
     /* Number 0 is of no probe of ours: its PONG says only that somebody is there. */
-    if (c->tx_written + c->tx_bytes == c->nudge_bytes && tx_backlog(c) == 0)
-        tx_control(c, HTH_FRAME_PING, 0);
+    if (c->tx_written + c->tx_bytes == c->nudge_bytes && hth_rpc_tx_backlog(c) == 0)
+        hth_rpc_tx_control(c, HTH_FRAME_PING, 0);
     c->nudge_bytes = c->tx_written + c->tx_bytes;
 }
 
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
-    struct rpc_peer *p = peer_find(rpc, peer, NULL);
+    struct rpc_peer *p = hth_rpc_peer_find(rpc, peer, NULL);
     if (p == NULL)
         return;
-    peer_ref(p);
+    hth_rpc_peer_ref(p);
     while (!rpc_list_empty(&p->conns))
-        conn_kill(HTH_CONTAINER(p->conns.next, struct rpc_conn, in_peer), HTH_E_CLOSED, NULL,
-                  false);
-    peer_fail_waiting(p, HTH_E_CLOSED, "disconnected", false);
-    peer_unref(p);
+        hth_rpc_conn_kill(HTH_CONTAINER(p->conns.next, struct rpc_conn, in_peer), HTH_E_CLOSED,
+                          NULL, false);
+    hth_rpc_peer_fail_waiting(p, HTH_E_CLOSED, "disconnected", false);
+    hth_rpc_peer_unref(p);
 }

@@ -20,13 +20,13 @@ static struct hth_rpc_request *request_new(struct rpc_conn *c)
     req->due.kind = DUE_REQUEST;
     req->rpc = rpc;
     req->conn = c;
-    req->peer = peer_ref(c->peer);
+    req->peer = hth_rpc_peer_ref(c->peer);
     rpc->stats.requests_now++;
     return req;
 }
 
 /* Also gives back what the request occupied on its connection. */
-void request_free(struct hth_rpc_request *req)
+void hth_rpc_request_free(struct hth_rpc_request *req)
 {
     struct hth_rpc *rpc = req->rpc;
     struct rpc_conn *c = req->conn;
@@ -39,12 +39,12 @@ void request_free(struct hth_rpc_request *req)
     }
     rpc_list_del(&req->node);
     rpc_list_del(&req->soon);
-    body_clear(&req->answer);
-    frame_free(req->frame);
+    hth_rpc_body_clear(&req->answer);
+    hth_rpc_frame_free(req->frame);
     hth_budget_give(&req->peer->held, req->held);
-    peer_unref(req->peer);
+    hth_rpc_peer_unref(req->peer);
     if (rpc != NULL) {
-        due_cancel(rpc, &req->due);
+        hth_rpc_due_cancel(rpc, &req->due);
         if (rpc->dispatching == req)
             rpc->dispatching = NULL;
         rpc->stats.requests_now--;
@@ -67,15 +67,15 @@ static void send_refusal(struct hth_rpc_request *req, enum hth_err err, int64_t 
     msg.u.refuse.err = err;
     msg.u.refuse.retry_after_ms = (uint32_t)HTH_MIN(ms, (int64_t)HTH_RPC_TIMEOUT_MS_MAX);
     msg.u.refuse.text = text != NULL ? text : "";
-    enum hth_err sent = tx_frame(c, &msg);
+    enum hth_err sent = hth_rpc_tx_frame(c, &msg);
     req->rpc->stats.requests_refused++;
     hth_metric_add(req->rpc->metrics.refused, 1);
-    request_free(req);
+    hth_rpc_request_free(req);
     /* Without its verdict the other side would count it as running for ever. */
     if (sent != HTH_OK)
-        conn_kill(c, sent, NULL, false);
+        hth_rpc_conn_kill(c, sent, NULL, false);
     else
-        conn_maybe_finish(c);
+        hth_rpc_conn_maybe_finish(c);
 }
 
 void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
@@ -83,7 +83,7 @@ void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry
 {
     HTH_ASSERT(err != HTH_OK && !req->answered);
     if (req->conn == NULL)
-        request_free(req);
+        hth_rpc_request_free(req);
     else if (req->canceled)
         send_refusal(req, req->cancel_err, 0, NULL);
     else
@@ -95,7 +95,7 @@ static void ignored_ends(void *arg)
 {
     struct hth_rpc_request *req = arg;
     if (req->conn == NULL)
-        request_free(req);
+        hth_rpc_request_free(req);
     else
         send_refusal(req, req->cancel_err, 0, NULL);
 }
@@ -120,7 +120,7 @@ static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *b
     };
     if (body != NULL)
         msg.body = *body;
-    enum hth_err err = tx_frame(c, &msg);
+    enum hth_err err = hth_rpc_tx_frame(c, &msg);
     if (err != HTH_OK) {
         HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
                 req->frame->msg.u.request.method, hth_err_text(err));
@@ -128,8 +128,8 @@ static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *b
         return;
     }
     c->reply_out += body_len;
-    request_free(req);
-    conn_maybe_finish(c);
+    hth_rpc_request_free(req);
+    hth_rpc_conn_maybe_finish(c);
 }
 
 static bool credit_left(const struct rpc_conn *c, uint64_t body_len)
@@ -143,7 +143,7 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
     uint64_t body_len = 0;
     HTH_ASSERT(!req->answered);
     if (c == NULL) {
-        request_free(req);
+        hth_rpc_request_free(req);
         return;
     }
     if (req->canceled) {
@@ -162,7 +162,7 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
         return;
     }
     if (err == HTH_OK)
-        err = body_copy(body, &req->answer);
+        err = hth_rpc_body_copy(body, &req->answer);
     if (err != HTH_OK) {
         HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
                 req->frame->msg.u.request.method, hth_err_text(err));
@@ -176,12 +176,12 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
     c->replies_bytes += body_len;
     if (req->rpc->dispatching == req)
         req->rpc->dispatching = NULL;
-    due_set(req->rpc, &req->due, req->deadline_us);
+    hth_rpc_due_set(req->rpc, &req->due, req->deadline_us);
     rpc_list_del(&req->node);
     rpc_list_push(&c->replies, &req->node);
 }
 
-void replies_pump(struct rpc_conn *c)
+void hth_rpc_replies_pump(struct rpc_conn *c)
 {
     c->pins++;
     while (c->state == CONN_READY && !rpc_list_empty(&c->replies)) {
@@ -190,7 +190,7 @@ void replies_pump(struct rpc_conn *c)
             break;
         send_reply(req, &req->answer, req->answer_len);
     }
-    conn_unpin(c);
+    hth_rpc_conn_unpin(c);
 }
 
 /* ---- canceling ----------------------------------------------------------------------------- */
@@ -208,12 +208,12 @@ static void request_cancel(struct hth_rpc_request *req, enum hth_err err)
         req->on_cancel(req->cancel_arg);
 }
 
-void request_expired(struct hth_rpc_request *req)
+void hth_rpc_request_expired(struct hth_rpc_request *req)
 {
     request_cancel(req, HTH_E_TIMEOUT);
 }
 
-void request_run_soon(struct hth_rpc_request *req)
+void hth_rpc_request_run_soon(struct hth_rpc_request *req)
 {
     if (req->on_cancel != NULL)
         req->on_cancel(req->cancel_arg);
@@ -231,7 +231,7 @@ static struct hth_rpc_request *find(struct rpc_link *list, uint64_t id)
     return NULL;
 }
 
-void request_on_cancel(struct rpc_conn *c, uint64_t id)
+void hth_rpc_request_on_cancel(struct rpc_conn *c, uint64_t id)
 {
     struct hth_rpc_request *req = find(&c->requests, id);
     if (req == NULL)
@@ -247,31 +247,31 @@ static void orphan(struct hth_rpc_request *req, enum hth_err err)
     rpc_list_del(&req->node);
     req->conn = NULL;
     if (req->ignored) {
-        request_free(req);
+        hth_rpc_request_free(req);
         return;
     }
-    due_cancel(rpc, &req->due);
+    hth_rpc_due_cancel(rpc, &req->due);
     rpc_list_push(&rpc->orphans, &req->node);
     if (req->canceled)
         return;
     req->canceled = true;
     req->cancel_err = err;
     rpc_list_push(&rpc->soon_requests, &req->soon);
-    rpc_soon(rpc);
+    hth_rpc_soon(rpc);
 }
 
-void requests_orphan_all(struct rpc_conn *c, enum hth_err err)
+void hth_rpc_requests_orphan_all(struct rpc_conn *c, enum hth_err err)
 {
     while (!rpc_list_empty(&c->requests))
         orphan(HTH_CONTAINER(c->requests.next, struct hth_rpc_request, node), err);
     while (!rpc_list_empty(&c->replies)) {
         struct hth_rpc_request *req = HTH_CONTAINER(c->replies.next, struct hth_rpc_request, node);
         req->conn = NULL;
-        request_free(req);
+        hth_rpc_request_free(req);
     }
     if (c->rx_req != NULL) {
         c->rx_req->conn = NULL;
-        request_free(c->rx_req);
+        hth_rpc_request_free(c->rx_req);
         c->rx_req = NULL;
     }
     c->request_count = 0;
@@ -279,7 +279,7 @@ void requests_orphan_all(struct rpc_conn *c, enum hth_err err)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
-enum hth_err request_on_head(struct rpc_conn *c, struct hth_frame *f)
+enum hth_err hth_rpc_request_on_head(struct rpc_conn *c, struct hth_frame *f)
 {
     struct hth_rpc *rpc = c->rpc;
     const struct hth_rpc_opts *o = &rpc->opts;
@@ -303,7 +303,7 @@ enum hth_err request_on_head(struct rpc_conn *c, struct hth_frame *f)
     hth_metric_add(rpc->metrics.requests, 1);
     if (body_len == 0)
         return HTH_OK;
-    return conn_take_body(c, true);
+    return hth_rpc_conn_take_body(c, true);
 }
 
 /* Reasons not to bother the handler; HTH_OK when there is none. */
@@ -319,7 +319,7 @@ static enum hth_err admit(const struct rpc_conn *c, const struct hth_rpc_request
         return HTH_E_NO_SUCH_METHOD;
     if (hth_now_us(rpc->env) >= req->deadline_us)
         return HTH_E_TIMEOUT;
-    if (tx_backlog(c) + c->replies_bytes > rpc->opts.queue_bytes_max)
+    if (hth_rpc_tx_backlog(c) + c->replies_bytes > rpc->opts.queue_bytes_max)
         return HTH_E_BUSY;
     return HTH_OK;
 }
@@ -333,7 +333,7 @@ static const struct rpc_handler *handler_of(const struct hth_rpc *rpc, uint16_t 
     return NULL;
 }
 
-void request_on_complete(struct rpc_conn *c)
+void hth_rpc_request_on_complete(struct rpc_conn *c)
 {
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_request *req = c->rx_req;
@@ -354,7 +354,7 @@ void request_on_complete(struct rpc_conn *c)
     rpc->dispatching = req;
     h->fn(h->arg, req);
     if (rpc->dispatching == req && !req->canceled)
-        due_set(rpc, &req->due, req->deadline_us);
+        hth_rpc_due_set(rpc, &req->due, req->deadline_us);
     rpc->dispatching = NULL;
 }
 

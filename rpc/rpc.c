@@ -28,7 +28,7 @@ static void arm(struct hth_rpc *rpc, int64_t at_us)
     hth_timer_set(rpc->env, rpc->timer, at_us - hth_now_us(rpc->env));
 }
 
-void due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us)
+void hth_rpc_due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us)
 {
     hth_heap_remove(&rpc->due, &due->heap);
     due->heap.key = at_us;
@@ -37,29 +37,29 @@ void due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us)
     arm(rpc, at_us);
 }
 
-void due_cancel(struct hth_rpc *rpc, struct rpc_due *due)
+void hth_rpc_due_cancel(struct hth_rpc *rpc, struct rpc_due *due)
 {
     hth_heap_remove(&rpc->due, &due->heap);
 }
 
-void rpc_soon(struct hth_rpc *rpc)
+void hth_rpc_soon(struct hth_rpc *rpc)
 {
     arm(rpc, hth_now_us(rpc->env));
 }
 
-int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us)
+int64_t hth_rpc_lateness(const struct hth_rpc *rpc, int64_t due_us)
 {
     int64_t late_us = hth_now_us(rpc->env) - due_us;
     return late_us > LATE_US ? HTH_MIN(late_us, RPC_LATE_MAX_US) : 0;
 }
 
-void hth_rpc_note_late(struct hth_rpc *rpc, int64_t due_us)
+void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us)
 {
-    int64_t late_us = rpc_lateness(rpc, due_us), now = hth_now_us(rpc->env);
+    int64_t late_us = hth_rpc_lateness(rpc, due_us), now = hth_now_us(rpc->env);
     if (late_us == 0)
         return;
-    rpc->stood_us += now - HTH_MAX(due_us, rpc->stood_to_us);
-    rpc->stood_to_us = now;
+    rpc->stalled_us += now - HTH_MAX(due_us, rpc->stalled_until_us);
+    rpc->stalled_until_us = now;
     if (late_us >= hth_rpc_late_us(rpc)) {
         rpc->late_us = late_us;
         rpc->late_at_us = now;
@@ -78,16 +78,16 @@ static void run_due(struct hth_rpc *rpc)
         struct rpc_due *due = due_of(hth_heap_pop(&rpc->due));
         switch (due->kind) {
         case DUE_CALL:
-            call_expired(HTH_CONTAINER(due, struct hth_rpc_call, due));
+            hth_rpc_call_expired(HTH_CONTAINER(due, struct hth_rpc_call, due));
             break;
         case DUE_REQUEST:
-            request_expired(HTH_CONTAINER(due, struct hth_rpc_request, due));
+            hth_rpc_request_expired(HTH_CONTAINER(due, struct hth_rpc_request, due));
             break;
         case DUE_BUSY:
-            conns_check_busy(rpc, rpc_lateness(rpc, due->heap.key) > 0);
+            hth_rpc_conns_check_busy(rpc, hth_rpc_lateness(rpc, due->heap.key) > 0);
             break;
         case DUE_SWEEP:
-            conns_sweep(rpc);
+            hth_rpc_conns_sweep(rpc);
             break;
         }
     }
@@ -100,13 +100,13 @@ static void run_soon(struct hth_rpc *rpc)
     while (!rpc_list_empty(&list)) {
         struct hth_rpc_call *call = HTH_CONTAINER(list.next, struct hth_rpc_call, node);
         rpc_list_del(&call->node);
-        call_run_soon(call);
+        hth_rpc_call_run_soon(call);
     }
     rpc_list_steal(&rpc->soon_requests, &list);
     while (!rpc_list_empty(&list)) {
         struct hth_rpc_request *req = HTH_CONTAINER(list.next, struct hth_rpc_request, soon);
         rpc_list_del(&req->soon);
-        request_run_soon(req);
+        hth_rpc_request_run_soon(req);
     }
     struct lost_peer *note = rpc->lost_first;
     rpc->lost_first = rpc->lost_last = NULL;
@@ -119,35 +119,35 @@ static void run_soon(struct hth_rpc *rpc)
     }
 }
 
-static void rpc_tick(void *arg)
+static void on_timer(void *arg)
 {
     struct hth_rpc *rpc = arg;
-    hth_rpc_note_late(rpc, rpc->timer_at_us);
+    hth_rpc_observe_late(rpc, rpc->timer_at_us);
     rpc->timer_at_us = INT64_MAX;
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     run_soon(rpc);
     run_due(rpc);
-    rpc_drain_check(rpc);
-    rpc_leave(rpc);
+    hth_rpc_drain_check(rpc);
+    hth_rpc_leave(rpc);
     arm(rpc, hth_heap_top_key(&rpc->due)); /* none: never */
     if (rpc->draining && rpc->drain_fn != NULL)
         arm(rpc, rpc->drain_until_us);
 }
 
-void rpc_enter(struct hth_rpc *rpc)
+void hth_rpc_enter(struct hth_rpc *rpc)
 {
     rpc->cork++;
 }
 
-void rpc_leave(struct hth_rpc *rpc)
+void hth_rpc_leave(struct hth_rpc *rpc)
 {
     if (--rpc->cork > 0)
         return;
     while (!rpc_list_empty(&rpc->dirty))
-        tx_flush(HTH_CONTAINER(rpc->dirty.next, struct rpc_conn, dirty));
+        hth_rpc_tx_flush(HTH_CONTAINER(rpc->dirty.next, struct rpc_conn, dirty));
 }
 
-void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err)
+void hth_rpc_queue_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err)
 {
     if (rpc->opts.on_peer_lost == NULL)
         return;
@@ -159,14 +159,14 @@ void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth
     else
         rpc->lost_first = note;
     rpc->lost_last = note;
-    rpc_soon(rpc);
+    hth_rpc_soon(rpc);
 }
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
 /* Frames, calls and requests are not recycled here: what malloc gives is what was freed last, by
  * whomever, and so the warmest memory there is. */
-struct hth_frame *frame_new(void)
+struct hth_frame *hth_rpc_frame_new(void)
 {
     struct hth_frame *f = hth_try_alloc(sizeof(*f));
     if (f != NULL)
@@ -174,7 +174,7 @@ struct hth_frame *frame_new(void)
     return f;
 }
 
-void frame_free(struct hth_frame *f)
+void hth_rpc_frame_free(struct hth_frame *f)
 {
     if (f != NULL)
         hth_frame_clear(f);
@@ -238,12 +238,12 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc_list_init(&rpc->soon_requests);
     rpc_list_init(&rpc->orphans);
     hth_heap_init(&rpc->due, due_less);
-    rpc->timer = hth_timer_new(env, rpc_tick, rpc);
+    rpc->timer = hth_timer_new(env, on_timer, rpc);
     rpc->timer_at_us = INT64_MAX;
     register_metrics(rpc);
-    enum hth_err err = tx_hello_pack(rpc);
+    enum hth_err err = hth_rpc_tx_hello_pack(rpc);
     if (err == HTH_OK && opts->listen != NULL)
-        err = hth_listen(env, opts->listen, conn_accept, rpc, &rpc->listener);
+        err = hth_listen(env, opts->listen, hth_rpc_conn_accept, rpc, &rpc->listener);
     if (err != HTH_OK) {
         hth_rpc_free(rpc);
         return err;
@@ -260,7 +260,7 @@ static void drop_calls(struct rpc_link *list)
     while (!rpc_list_empty(list)) {
         struct hth_rpc_call *call = HTH_CONTAINER(list->next, struct hth_rpc_call, node);
         rpc_list_del(&call->node);
-        call_free(call);
+        hth_rpc_call_free(call);
     }
 }
 
@@ -270,7 +270,7 @@ static void drop_peers(struct hth_map *peers)
     for (size_t it = 0; (p = hth_map_next(peers, &it, NULL, NULL)) != NULL;) {
         drop_calls(&p->waiting);
         p->rpc = NULL;
-        peer_unref(p);
+        hth_rpc_peer_unref(p);
     }
     hth_map_free(peers);
 }
@@ -294,8 +294,8 @@ void hth_rpc_free(struct hth_rpc *rpc)
     rpc->opts.on_peer_lost = NULL;
     hth_listener_free(rpc->env, rpc->listener);
     while (!rpc_list_empty(&rpc->conns))
-        conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_E_CLOSED, NULL,
-                  false);
+        hth_rpc_conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_E_CLOSED,
+                          NULL, false);
     drop_calls(&rpc->soon_calls);
     while (!rpc_list_empty(&rpc->orphans)) {
         struct hth_rpc_request *req =
@@ -351,24 +351,25 @@ void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *
     rpc->drain_until_us = hth_now_us(rpc->env) + timeout_us;
     hth_listener_free(rpc->env, rpc->listener);
     rpc->listener = NULL;
-    rpc_enter(rpc);
+    hth_rpc_enter(rpc);
     for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
         next = n->next;
         if (c->state == CONN_READY)
-            conn_goodbye(c, HTH_E_DRAINING, "shutting down");
+            hth_rpc_conn_goodbye(c, HTH_E_DRAINING, "shutting down");
     }
-    rpc_leave(rpc);
-    rpc_soon(rpc);
+    hth_rpc_leave(rpc);
+    hth_rpc_soon(rpc);
 }
 
-void rpc_drain_check(struct hth_rpc *rpc)
+void hth_rpc_drain_check(struct hth_rpc *rpc)
 {
     if (!rpc->draining || rpc->drain_fn == NULL)
         return;
     if (hth_now_us(rpc->env) >= rpc->drain_until_us) {
         while (!rpc_list_empty(&rpc->conns))
-            conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_OK, NULL, false);
+            hth_rpc_conn_kill(HTH_CONTAINER(rpc->conns.next, struct rpc_conn, in_rpc), HTH_OK, NULL,
+                              false);
     }
     if (rpc->conn_count > 0)
         return;
@@ -383,5 +384,5 @@ void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out)
 {
     *out = rpc->stats;
     out->conns = rpc->conn_count;
-    out->peers = peers_count(rpc);
+    out->peers = hth_rpc_peers_count(rpc);
 }

@@ -231,7 +231,7 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
  * tell it: 0 where that is less than 20 ms, and 5 s at most. */
 int64_t hth_rpc_late_us(const struct hth_rpc *rpc);
 /* Something of ours that was due then runs only now. */
-void hth_rpc_note_late(struct hth_rpc *rpc, int64_t due_us);
+void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 

@@ -7,12 +7,13 @@
  *     `--- due: one heap and one timer for all deadlines and checks
  *
  * Who frees what. A call belongs to the endpoint until its verdict. A request belongs to its
- * handler until it answers. A conn lives until conn_kill, which takes it off every list, and its
- * memory until nobody on the stack works with it (pins). A peer is counted: the table, conns, calls
- * and requests hold it, because frames in its budget may outlive the endpoint.
+ * handler until it answers. A conn lives until hth_rpc_conn_kill, which takes it off every list,
+ * and its memory until nobody on the stack works with it (pins). A peer is counted: the table,
+ * conns, calls and requests hold it, because frames in its budget may outlive the endpoint.
  *
  * Callbacks into other modules come from three places only: on_readable (verdicts and handlers),
- * rpc_tick (deadlines, and everything found out inside a call of ours, through the `soon` lists).
+ * on_timer (deadlines, and everything found out inside a call of ours, through the `soon`
+ * lists).
  */
 #ifndef HTH_RPC_RPC_INT_H
 #define HTH_RPC_RPC_INT_H
@@ -202,7 +203,7 @@ struct hth_rpc_call {
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;
-    int64_t stood_us; /* of the endpoint, when it began */
+    int64_t stalled_us; /* of the endpoint, when it began */
     uint16_t method;
     struct hth_rpc_idem idem;
     uint64_t trace_id;
@@ -262,10 +263,10 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
     struct hth_timer *timer;
     int64_t timer_at_us; /* INT64_MAX: not armed */
     int64_t late_us, late_at_us;
-    int64_t stood_us,
-        stood_to_us;  /* for how long this process stood still in all, and until when */
-    bool checks_late; /* ... when connections were to be checked */
-    int cork;         /* > 0: flush at the end */
+    int64_t stalled_us,
+        stalled_until_us; /* for how long this process stood still in all, and until when */
+    bool checks_late;     /* ... when connections were to be checked */
+    int cork;             /* > 0: flush at the end */
     uint32_t conn_count;
     struct hth_heap due;
     uint64_t due_seq;
@@ -307,114 +308,115 @@ static inline void metrics_fetch(const struct hth_rpc *rpc)
         __builtin_prefetch((const char *)rpc->metrics.bytes_in + at);
 }
 /* Every callback from the env is wrapped in these: what was written meanwhile leaves at the end. */
-void rpc_enter(struct hth_rpc *rpc);
-void rpc_leave(struct hth_rpc *rpc);
+void hth_rpc_enter(struct hth_rpc *rpc);
+void hth_rpc_leave(struct hth_rpc *rpc);
 /* Moves or sets; at_us on our clock. */
-void due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us);
-void due_cancel(struct hth_rpc *rpc, struct rpc_due *due);
+void hth_rpc_due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us);
+void hth_rpc_due_cancel(struct hth_rpc *rpc, struct rpc_due *due);
 /* By how much what was due then runs late, as far as that was nobody else's doing; else 0. */
-int64_t rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
-/* Have rpc_tick run in the next turn. */
-void rpc_soon(struct hth_rpc *rpc);
+int64_t hth_rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
+/* Have on_timer run in the next turn. */
+void hth_rpc_soon(struct hth_rpc *rpc);
 /* NULL when memory is gone. */
-struct hth_frame *frame_new(void);
+struct hth_frame *hth_rpc_frame_new(void);
 /* NULL is fine. */
-void frame_free(struct hth_frame *f);
+void hth_rpc_frame_free(struct hth_frame *f);
 /* Ends the drain once nothing is left. */
-void rpc_drain_check(struct hth_rpc *rpc);
-void rpc_note_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err);
+void hth_rpc_drain_check(struct hth_rpc *rpc);
+void hth_rpc_queue_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enum hth_err err);
 
 /* ---- peer.c -------------------------------------------------------------------------------- */
 
-uint32_t peers_count(const struct hth_rpc *rpc);
+uint32_t hth_rpc_peers_count(const struct hth_rpc *rpc);
 /* Finds or makes. Errors: E_BUDGET (HTH_RPC_PEERS_MAX are in use). */
-enum hth_err peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
-                      const struct hth_addr *addr, struct rpc_peer **out) HTH_MUST;
-struct rpc_peer *peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
-                           const struct hth_addr *addr);
-struct rpc_peer *peer_ref(struct rpc_peer *p);
-void peer_unref(struct rpc_peer *p);
+enum hth_err hth_rpc_peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
+                              const struct hth_addr *addr, struct rpc_peer **out) HTH_MUST;
+struct rpc_peer *hth_rpc_peer_find(const struct hth_rpc *rpc, const struct hth_peer_id *id,
+                                   const struct hth_addr *addr);
+struct rpc_peer *hth_rpc_peer_ref(struct rpc_peer *p);
+void hth_rpc_peer_unref(struct rpc_peer *p);
 /* The connection that calls go over, or NULL. */
-struct rpc_conn *peer_conn(const struct rpc_peer *p);
-bool peer_connecting(const struct rpc_peer *p);
+struct rpc_conn *hth_rpc_peer_conn(const struct rpc_peer *p);
+bool hth_rpc_peer_connecting(const struct rpc_peer *p);
 /* Sends what waits; dials when there is no connection; fails it while in back-off. */
-void peer_pump(struct rpc_peer *p);
+void hth_rpc_peer_pump(struct rpc_peer *p);
 /* A connection (attempt) ended. */
-void peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
-                    bool had_verdict);
+void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
+                            bool had_verdict);
 /* It answered something after that time. */
-void peer_note_rtt(struct rpc_peer *p, int64_t took_us);
-void peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote);
+void hth_rpc_peer_observe_rtt(struct rpc_peer *p, int64_t took_us);
+void hth_rpc_peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote);
 /* What was learnt of a method, of one peer or of all; made at the first call. */
-struct method_deadline *deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
-                                    uint16_t method);
+struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
+                                            uint16_t method);
 
 /* ---- conn.c -------------------------------------------------------------------------------- */
 
-enum hth_err conn_dial(struct rpc_peer *p) HTH_MUST;
-void conn_accept(void *arg, struct hth_stream *s);
+enum hth_err hth_rpc_conn_dial(struct rpc_peer *p) HTH_MUST;
+void hth_rpc_conn_accept(void *arg, struct hth_stream *s);
 /* Has the lines that a frame touches come from memory side by side, not one after the other. */
-void conn_fetch(const struct rpc_conn *c);
+void hth_rpc_conn_fetch(const struct rpc_conn *c);
 /* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
  * is told to the other side in a GOODBYE when tell is set. */
-void conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell);
-void conn_unpin(struct rpc_conn *c);
+void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell);
+void hth_rpc_conn_unpin(struct rpc_conn *c);
 /* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
  * Errors break the connection. */
-enum hth_err conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
+enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
 /* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
  * which there may be thousands, only by a slow sweep over all. */
-void conn_settle(struct rpc_conn *c);
-void conns_check_busy(struct hth_rpc *rpc, bool late);
-void conns_sweep(struct hth_rpc *rpc);
+void hth_rpc_conn_settle(struct rpc_conn *c);
+void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late);
+void hth_rpc_conns_sweep(struct hth_rpc *rpc);
 /* Closes after a goodbye once nothing is under way. */
-void conn_maybe_finish(struct rpc_conn *c);
-void conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text);
+void hth_rpc_conn_maybe_finish(struct rpc_conn *c);
+void hth_rpc_conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text);
 
 /* ---- tx.c ---------------------------------------------------------------------------------- */
 
 /* Queues a frame and its tensors. Errors: those of hth_frame_pack; E_QUEUE_FULL. */
-enum hth_err tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg) HTH_MUST;
-/* Packs what tx_hello sends, once. Errors: those of hth_frame_pack. */
-enum hth_err tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
-void tx_hello(struct rpc_conn *c);
+enum hth_err hth_rpc_tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg) HTH_MUST;
+/* Packs what hth_rpc_tx_hello sends, once. Errors: those of hth_frame_pack. */
+enum hth_err hth_rpc_tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
+void hth_rpc_tx_hello(struct rpc_conn *c);
 /* A frame without payload: these always fit. */
-void tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id);
-void tx_flush(struct rpc_conn *c);
-void tx_clear(struct rpc_conn *c);
+void hth_rpc_tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id);
+void hth_rpc_tx_flush(struct rpc_conn *c);
+void hth_rpc_tx_clear(struct rpc_conn *c);
 /* Bytes not yet sent, here and in the stream. */
-uint64_t tx_backlog(const struct rpc_conn *c);
+uint64_t hth_rpc_tx_backlog(const struct rpc_conn *c);
 
 /* ---- call.c -------------------------------------------------------------------------------- */
 
 /* Can the peer's first waiting call be sent over c? Then it is. */
-bool call_send_next(struct rpc_conn *c);
-void call_expired(struct hth_rpc_call *call);
+bool hth_rpc_call_send_next(struct rpc_conn *c);
+void hth_rpc_call_expired(struct hth_rpc_call *call);
 /* Verdict in the next turn. The call must be in no slot. */
-void call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text, bool remote);
+void hth_rpc_call_fail_soon(struct hth_rpc_call *call, enum hth_err err, const char *text,
+                            bool remote);
 /* Runs the callback and frees. */
-void call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result);
-void call_run_soon(struct hth_rpc_call *call);
-void call_free(struct hth_rpc_call *call);
+void hth_rpc_call_finish(struct hth_rpc_call *call, const struct hth_rpc_result *result);
+void hth_rpc_call_run_soon(struct hth_rpc_call *call);
+void hth_rpc_call_free(struct hth_rpc_call *call);
 /* A REPLY or REFUSE arrived. Errors break the connection. */
-enum hth_err call_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
-void call_on_complete(struct rpc_conn *c, struct hth_frame *f);
-void slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
+enum hth_err hth_rpc_call_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
+void hth_rpc_call_on_complete(struct rpc_conn *c, struct hth_frame *f);
+void hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
 /* A copy of payload and tensors with references. Errors: E_NO_MEMORY. */
-enum hth_err body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to) HTH_MUST;
-void body_clear(struct hth_rpc_body *body);
+enum hth_err hth_rpc_body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to) HTH_MUST;
+void hth_rpc_body_clear(struct hth_rpc_body *body);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 
-enum hth_err request_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
-void request_on_complete(struct rpc_conn *c);
-void request_free(struct hth_rpc_request *req);
-void request_on_cancel(struct rpc_conn *c, uint64_t id);
-void request_expired(struct hth_rpc_request *req);
-void request_run_soon(struct hth_rpc_request *req);
+enum hth_err hth_rpc_request_on_head(struct rpc_conn *c, struct hth_frame *f) HTH_MUST;
+void hth_rpc_request_on_complete(struct rpc_conn *c);
+void hth_rpc_request_free(struct hth_rpc_request *req);
+void hth_rpc_request_on_cancel(struct rpc_conn *c, uint64_t id);
+void hth_rpc_request_expired(struct hth_rpc_request *req);
+void hth_rpc_request_run_soon(struct hth_rpc_request *req);
 /* The connection goes: its requests become orphans, its waiting answers are dropped. */
-void requests_orphan_all(struct rpc_conn *c, enum hth_err err);
+void hth_rpc_requests_orphan_all(struct rpc_conn *c, enum hth_err err);
 /* Credit came: send what waits. */
-void replies_pump(struct rpc_conn *c);
+void hth_rpc_replies_pump(struct rpc_conn *c);
 
 #endif

@@ -60,7 +60,7 @@ static void push_tensors(struct rpc_conn *c, const struct hth_tensor *tensors, s
     }
 }
 
-uint64_t tx_backlog(const struct rpc_conn *c)
+uint64_t hth_rpc_tx_backlog(const struct rpc_conn *c)
 {
     size_t in_stream = c->state == CONN_DEAD ? 0 : hth_stream_queued(c->rpc->env, c->stream);
     return c->tx_bytes + in_stream;
@@ -69,7 +69,7 @@ uint64_t tx_backlog(const struct rpc_conn *c)
 static void mark_dirty(struct rpc_conn *c)
 {
     if (c->rpc->cork == 0)
-        tx_flush(c);
+        hth_rpc_tx_flush(c);
     else if (rpc_list_empty(&c->dirty))
         rpc_list_push(&c->rpc->dirty, &c->dirty);
 }
@@ -91,7 +91,7 @@ static enum hth_err reserve(struct rpc_conn *c, size_t bound)
     return HTH_OK;
 }
 
-enum hth_err tx_hello_pack(struct hth_rpc *rpc)
+enum hth_err hth_rpc_tx_hello_pack(struct hth_rpc *rpc)
 {
     const struct hth_rpc_opts *o = &rpc->opts;
     struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
@@ -117,13 +117,13 @@ static void count_out(struct rpc_conn *c, uint64_t bytes)
     mark_dirty(c);
 }
 
-void tx_hello(struct rpc_conn *c)
+void hth_rpc_tx_hello(struct rpc_conn *c)
 {
     push(c, c->rpc->hello, 0, c->rpc->hello_len);
     count_out(c, c->rpc->hello_len);
 }
 
-enum hth_err tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg)
+enum hth_err hth_rpc_tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg)
 {
     size_t len;
     if (c->state == CONN_DEAD)
@@ -143,10 +143,10 @@ enum hth_err tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg)
     return HTH_OK;
 }
 
-void tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id)
+void hth_rpc_tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id)
 {
     struct hth_frame_msg msg = {.type = type, .id = id};
-    enum hth_err err = tx_frame(c, &msg);
+    enum hth_err err = hth_rpc_tx_frame(c, &msg);
     if (err != HTH_OK && err != HTH_E_CLOSED)
         HTH_LOG(c->rpc->env, HTH_DEBUG, HTH_SUB_RPC, "frame %d not sent: %s", type,
                 hth_err_text(err));
@@ -213,7 +213,7 @@ static void rest(struct rpc_conn *c)
     c->tx_blob = NULL;
 }
 
-void tx_flush(struct rpc_conn *c)
+void hth_rpc_tx_flush(struct rpc_conn *c)
 {
     rpc_list_del(&c->dirty);
     if (c->state != CONN_HELLO && c->state != CONN_READY)
@@ -221,10 +221,10 @@ void tx_flush(struct rpc_conn *c)
     drain_queue(c);
     if (c->tx_count == 0)
         rest(c);
-    conn_settle(c);
+    hth_rpc_conn_settle(c);
 }
 
-void tx_clear(struct rpc_conn *c)
+void hth_rpc_tx_clear(struct rpc_conn *c)
 {
     for (; c->tx_count > 0; c->tx_count--) {
         hth_blob_unref(c->tx[c->tx_first].blob);

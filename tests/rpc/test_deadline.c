@@ -328,10 +328,10 @@ static void waiting_to_be_sent_is_not_lost(void **state)
     for (int i = 0; i < HTH_DEADLINE_MISSES; i++) {
         int64_t begin_us = c.now_us, sent_us = begin_us + QUICK / 2;
         hth_deadline_observe(&c.d, sent_us, QUICK / 4); /* sent at begin_us + QUICK / 4 */
-        c.d.row = (uint32_t)i;
+        c.d.streak = (uint32_t)i;
         c.now_us = begin_us + QUICK;
         hth_deadline_miss(&c.d, c.now_us, QUICK, sent_us, c.now_us);
-        assert_int_equal(c.d.row, i + 1);
+        assert_int_equal(c.d.streak, i + 1);
     }
     assert_int_equal(hth_deadline_get(&c.d), 2 * QUICK);
 }

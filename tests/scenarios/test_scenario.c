@@ -56,14 +56,17 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
  * The fault: when a connection breaks with several calls in flight, the verdict of one is
  * forgotten. The linker puts this in front of rpc's own function (--wrap).
  */
-void __real_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
-void __wrap_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote);
+void __real_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
+                                   bool remote);
+void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
+                                   bool remote);
 
 static struct hth_rpc_call *forgotten[4096];
 static size_t forgotten_count;
 static enum { FORGETS, CUTS_REPLIES, REFUSES } plant;
 
-void __wrap_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text, bool remote)
+void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
+                                   bool remote)
 {
     for (uint32_t i = 0; plant == FORGETS && i < c->slots_count && c->in_flight >= 3; i++) {
         struct hth_rpc_call *call = c->slots[i].call;
@@ -71,11 +74,11 @@ void __wrap_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *tex
             continue;
         c->slots[i].call = NULL;
         call->conn = NULL;
-        due_cancel(call->rpc, &call->due);
+        hth_rpc_due_cancel(call->rpc, &call->due);
         forgotten[forgotten_count++] = call; /* else a leak checker finds it before we do */
         break;
     }
-    __real_slots_fail_all(c, err, text, remote);
+    __real_hth_rpc_slots_fail_all(c, err, text, remote);
 }
 
 /* Two more: each 500th answer lacks a byte, or is a refusal. */
