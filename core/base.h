@@ -2,10 +2,10 @@
 /*
  * base.h: the few macros that every file may use.
  *
- * HTH_MUST marks a function whose result must be looked at. HTH_TRY and HTH_GOTO pass an error on:
- * the first returns it, the second stores it in `err` and jumps to the one cleanup label. Asserts
- * (HTH_ASSERT) stay on in release builds; they guard our own invariants, and no byte that a peer or
- * a file sends may ever reach one.
+ * HTH_MUST marks a function whose result the caller must check. HTH_TRY and HTH_GOTO pass an error
+ * on: the first returns it, the second stores it in `err` and jumps to the one cleanup label.
+ * Asserts (HTH_ASSERT) stay on in release builds; they guard our own invariants. Bytes from a peer
+ * or a file must never reach one unchecked.
  */
 #ifndef HTH_CORE_BASE_H
 #define HTH_CORE_BASE_H
@@ -17,8 +17,8 @@
 #define HTH_MUST               __attribute__((warn_unused_result))
 #define HTH_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define HTH_NORETURN           __attribute__((noreturn))
-#define HTH_COLD               __attribute__((cold))       /* and so is what leads to it */
-#define HTH_SELDOM(cond)       __builtin_expect((cond), 0) /* what follows lies out of the way */
+#define HTH_COLD               __attribute__((cold))       /* seldom run, like its callers */
+#define HTH_SELDOM(cond)       __builtin_expect((cond), 0) /* seldom true: out of the hot path */
 
 #define HTH_ARRAY_LEN(a)       (sizeof(a) / sizeof((a)[0]))
 #define HTH_MIN(a, b)          ((a) < (b) ? (a) : (b))
@@ -26,7 +26,8 @@
 /* The struct that embeds `member` at address `ptr`. */
 #define HTH_CONTAINER(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* The larger; NaN when either is one, which fmax and HTH_MAX lose: for what measures faults. */
+/* The larger of two; NaN when either is NaN. fmax and HTH_MAX would drop a NaN, and a measured
+ * error must not vanish. */
 static inline double hth_worse(double a, double b)
 {
     return a != a || b <= a ? a : b;

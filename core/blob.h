@@ -2,15 +2,15 @@
 /*
  * blob.h: reference-counted bytes that cross threads and sockets without being copied.
  *
- * A blob is written by its one owner, then frozen by sharing it: after the second reference exists
- * nobody writes. References may be taken and dropped on any thread. The data is 64-byte aligned.
+ * A blob is written by its one owner. Sharing freezes it: once a second reference exists, nobody
+ * writes. References may be taken and dropped on any thread. The data is 64-byte aligned.
  *
  * A *ghost* blob has a length and a digest but no bytes (data == NULL): the simulator moves ghosts
- * so that a thousand peers with large payloads fit in memory. Only jobs (env.h) look at the bytes
- * of a payload, and an environment that deals in ghosts does not run them; so code above net/ never
- * asks which kind it holds. Allocate payloads with hth_env_blob_new, which knows.
+ * so that a thousand peers with large payloads fit in memory. Only jobs (env.h) read the bytes of a
+ * payload, and an environment with ghosts does not run them; so code above net/ need not know which
+ * kind it holds. Allocate payloads with hth_env_blob_new, which makes the kind of its environment.
  *
- * A blob may draw on a byte budget, which gets the bytes back when the last reference goes.
+ * A blob may draw on a byte budget, which gets the bytes back when the last reference is dropped.
  */
 #ifndef HTH_CORE_BLOB_H
 #define HTH_CORE_BLOB_H
@@ -25,7 +25,7 @@ struct hth_blob {
     uint64_t digest; /* of a ghost: stands for its content; 0 otherwise */
     /* private */
     int64_t refs;
-    bool inside; /* the bytes lie behind this struct, in one allocation */
+    bool inside; /* the bytes follow this struct in one allocation */
     struct hth_budget *budget;
     void (*release)(void *arg, void *data); /* for hth_blob_wrap */
     void *release_arg;
@@ -46,7 +46,7 @@ struct hth_blob *hth_blob_ref(struct hth_blob *blob);
 /* NULL is fine. */
 void hth_blob_unref(struct hth_blob *blob);
 
-/* A stretch of a blob. */
+/* A range of a blob's bytes. */
 struct hth_span {
     struct hth_blob *blob;
     size_t offset;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.h: a bound on bytes that others make us hold. Budgets nest (connection within peer within
- * process); taking draws on every level or on none. Thread safe.
+ * budget.h: a bound on the bytes that peers make us hold. Budgets nest (connection within peer
+ * within process); taking draws on every level or on none. Thread safe.
  */
 #ifndef HTH_CORE_BUDGET_H
 #define HTH_CORE_BUDGET_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bytes.h: cursors over bytes, little-endian, that can't run past the end.
+ * bytes.h: cursors over bytes, little-endian, that cannot run past the end.
  *
- * A reader remembers its first error: read every field, then look at its `err` once. A failed
- * read returns zeros. A writer has a fixed capacity and behaves alike (E_TOO_LARGE).
+ * A reader remembers its first error: read every field, then check `err` once. A failed read
+ * returns zeros. A writer has a fixed capacity and behaves alike (E_TOO_LARGE).
  */
 #ifndef HTH_CORE_BYTES_H
 #define HTH_CORE_BYTES_H

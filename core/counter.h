@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * counter.h: a sum that any thread adds to. Whoever sees an addition sees what was written before
- * it: so the last to leave a blob may free it.
+ * counter.h: a sum that any thread adds to. A thread that sees an addition also sees everything
+ * written before it; so the thread that drops the last reference to a blob may free it.
  *
- * An atomic addition waits until all earlier stores are in the cache, which costs a simulated world
- * more than the addition itself, many hundred thousand times. So while the process has one thread,
- * which glibc knows and tells before a second one can run, it is an ordinary addition.
+ * An atomic addition waits until all earlier stores are in the cache. In a simulated world, which
+ * adds many hundred thousand times, that costs more than the additions themselves. So while the
+ * process has one thread it is an ordinary addition; glibc clears __libc_single_threaded before a
+ * second thread can run.
  */
 #ifndef HTH_CORE_COUNTER_H
 #define HTH_CORE_COUNTER_H

@@ -3,8 +3,8 @@
  * crypto.h: the three cryptographic operations that protocols above net/ need, as a table.
  *
  * net/crypto.c implements it with OpenSSL (SHA-256, Ed25519). The simulator may use that one or its
- * own fast stand-in, in which only the holder of a secret can sign, as far as simulated attackers
- * can tell. All functions are thread safe and pure.
+ * own fast substitute. In that one, too, simulated attackers cannot sign without the secret. All
+ * functions are thread safe and pure.
  */
 #ifndef HTH_CORE_CRYPTO_H
 #define HTH_CORE_CRYPTO_H

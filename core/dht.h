@@ -5,8 +5,8 @@
  * Two implementations: OpenDHT (dht/opendht.c, hidden threads, bytes posted to our loop) and the
  * simulated one (sim/dht.c: latency by hops, stale, partial and lost answers). Both promise little:
  * anyone may add any bytes under any key, values vanish late, answers can be incomplete or twice.
- * So everything that matters (owner, sequence, expiry, signature) lies inside the value and is
- * checked by the reader: see dht/record.h. Code that decides talks to that header, not to this one.
+ * So everything that matters (owner, sequence, expiry, signature) lies inside the value and the
+ * reader checks it: see dht/record.h. Code that makes decisions uses that header, not this one.
  *
  * All calls and all callbacks are on the loop thread; no callback runs inside the call that
  * registered it. Callback `data` is only valid during the callback.
@@ -38,18 +38,17 @@ struct hth_dht_stats {
 
 struct hth_dht_ops {
     /* Stores a copy of data (at most HTH_DHT_VALUE_BYTES_MAX) and keeps it announced until
-     * withdrawn; done (may be NULL) tells when the first replicas accepted. *put stays valid until
-     * withdraw, also after an error in done. Errors: E_TOO_LARGE. */
+     * withdrawn; done (may be NULL) is called when the first replicas accepted. *put stays valid
+     * until withdraw, also after an error in done. Errors: E_TOO_LARGE. */
     enum hth_err (*put)(void *self, const struct hth_dht_key *key, const void *data, size_t len,
                         hth_dht_done_fn *done, void *arg, struct hth_dht_put **put);
-    /* Stops announcing and frees; done is not called any more. Copies elsewhere fade by
-     * themselves. */
+    /* Stops announcing and frees; done is not called after that. Copies on other nodes expire. */
     void (*withdraw)(void *self, struct hth_dht_put *put);
     enum hth_err (*get)(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
                         hth_dht_done_fn *done, void *arg, struct hth_dht_get **get);
     /* Ends a get without its done callback. Only before done was called. */
     void (*get_cancel)(void *self, struct hth_dht_get *get);
-    /* Calls value for what is there and for what appears, until unwatch. */
+    /* Calls value for each stored value and for each one that appears, until unwatch. */
     enum hth_err (*watch)(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
                           void *arg, struct hth_dht_watch **watch);
     void (*unwatch)(void *self, struct hth_dht_watch *watch);

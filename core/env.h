@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * env.h: everything that code above net/ may ask of the world, and nothing else.
+ * env.h: everything that code above net/ may use of the world, and nothing else.
  *
  * One `struct hth_env` is one node. net/ makes it of libevent, TLS and threads; sim/ makes
  * thousands of them on one thread under a virtual clock. The same object files run on both.
@@ -47,11 +47,12 @@ struct hth_stream_ops {
     void (*on_open)(struct hth_stream *s, void *arg);
     /* Bytes can be read; called again until they were read (level triggered). */
     void (*on_readable)(struct hth_stream *s, void *arg);
-    /* What waits to be sent fell below HTH_STREAM_LOW_BYTES after a write filled it beyond. */
+    /* The send queue fell below HTH_STREAM_LOW_BYTES after a write filled it beyond that. */
     void (*on_drained)(struct hth_stream *s, void *arg);
     void (*on_closed)(struct hth_stream *s, enum hth_err err, void *arg);
-    /* NULL, or: bytes will soon be there. Changes nothing, only has memory fetched that on_readable
-     * will touch. A world may call it or not: only the simulated one knows what comes. */
+    /* NULL, or a hint that bytes will arrive soon. It changes no state and only prefetches memory
+     * that on_readable will touch. An environment may never call it: only the simulated one knows
+     * what will arrive. */
     void (*ahead)(const void *arg);
 };
 
@@ -63,10 +64,12 @@ typedef void hth_accept_fn(void *arg, struct hth_stream *s);
 
 enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO, HTH_LANE_CARD0 };
 
-/* A card has a lane of its own, with workers that serve no other and are made with its first job:
- * its context stays current on them, and a call that does not come back from the driver holds up
- * that card alone. A job waits for its card before it ends, so there are two workers: one's copies
- * travel while the other's kernels compute. */
+/*
+ * A card has a lane of its own. Its workers serve no other lane and start with its first job: its
+ * context stays current on them, and a driver call that hangs blocks that card alone. A job waits
+ * for its card before it ends, so there are two workers: one copies while the other's kernels
+ * compute.
+ */
 #define HTH_CARD_WORKERS 2u
 #define HTH_LANES_MAX    ((uint32_t)HTH_LANE_CARD0 + HTH_CARDS_MAX)
 
@@ -82,15 +85,16 @@ static inline enum hth_lane hth_lane_of_card(uint32_t card)
  * submitted one after the other's done.
  *
  * The simulator charges the job's cost against the node's device, and in ghost mode skips `run`:
- * only jobs look into payloads. flops and bytes_moved are honest counts of the work. Work whose
- * speed depends on its size is counted by kind as well (hth_job_add), for devices that were
- * measured. */
+ * only jobs read payloads. flops and bytes_moved count the work that is done. Work whose speed
+ * depends on its size is counted by kind as well (hth_job_add), for the profiles of measured
+ * devices.
+ */
 enum hth_work_kind { HTH_WORK_FORWARD, HTH_WORK_BACKWARD, HTH_WORK_STEP, HTH_WORK_KINDS };
 
 struct hth_job_work {
     double flops;
     uint64_t rows;    /* of all batches together */
-    uint32_t batches; /* each goes through an expert by itself */
+    uint32_t batches; /* each passes through an expert by itself */
 };
 
 struct hth_job {
@@ -99,13 +103,13 @@ struct hth_job {
     void (*done)(struct hth_job *job, enum hth_err err); /* HTH_OK or E_CANCELED at shutdown */
     double flops;
     double bytes_moved;
-    struct hth_job_work work[HTH_WORK_KINDS]; /* what of flops is known by kind */
+    struct hth_job_work work[HTH_WORK_KINDS]; /* the part of flops that is counted by kind */
     struct hth_job *next;                     /* private to the environment */
     struct hth_env *env;                      /* private */
     uint64_t private_ticket;                  /* private */
 };
 
-/* One more batch of rows for a job that was not submitted yet; bytes_moved is counted apart. */
+/* Adds a batch of rows to a job that was not submitted yet. The caller counts bytes_moved. */
 static inline void hth_job_add(struct hth_job *job, enum hth_work_kind kind, double flops,
                                uint64_t rows)
 {
@@ -143,7 +147,7 @@ struct hth_env_ops {
     /* jobs and other threads */
     enum hth_err (*job_submit)(struct hth_env *env, struct hth_job *job);
     uint32_t (*lane_width)(struct hth_env *env, enum hth_lane lane);
-    struct hth_team *(*team)(struct hth_env *env); /* NULL: it has none */
+    struct hth_team *(*team)(struct hth_env *env); /* NULL: no team */
     void (*post)(struct hth_env *env, hth_fn *fn, void *arg);
     /* memory for payloads */
     enum hth_err (*blob_new)(struct hth_env *env, size_t size, struct hth_budget *budget,
@@ -175,7 +179,7 @@ struct hth_env {
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* Jobs may ask too (their log lines do), while the loop moves the clock. */
+/* Jobs may call this too (their log lines do), while the loop moves the clock: hence atomic. */
 static inline int64_t hth_now_us(const struct hth_env *env)
 {
     return __atomic_load_n(&env->now_us, __ATOMIC_RELAXED);
@@ -210,7 +214,8 @@ static inline void hth_timer_free(struct hth_env *env, struct hth_timer *t)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-/* Port 0 picks one: ask hth_listener_addr. Errors: E_ADDR_IN_USE, E_PERMISSION, E_UNREACHABLE. */
+/* Port 0 picks one: hth_listener_addr returns it. Errors: E_ADDR_IN_USE, E_PERMISSION,
+ * E_UNREACHABLE. */
 static inline HTH_MUST enum hth_err hth_listen(struct hth_env *env, const struct hth_addr *addr,
                                                hth_accept_fn *fn, void *arg,
                                                struct hth_listener **out)
@@ -261,7 +266,7 @@ static inline size_t hth_stream_read(struct hth_env *env, struct hth_stream *s,
 {
     return env->ops->stream_read(s, into, offset, max);
 }
-/* Stops taking bytes from the other side, which then feels back-pressure. */
+/* Stops reading from the other side, which then feels back-pressure. */
 static inline void hth_stream_pause(struct hth_env *env, struct hth_stream *s, bool paused)
 {
     env->ops->stream_pause(s, paused);
@@ -272,7 +277,8 @@ static inline void hth_stream_peer(struct hth_env *env, const struct hth_stream 
 {
     env->ops->stream_peer(s, id, addr);
 }
-/* The handle is gone after this call. flush: what is queued is still sent, for at most 5 s. */
+/* The handle is gone after this call. flush: queued bytes are still sent, for at most
+ * HTH_FLUSH_TIMEOUT_US. */
 static inline void hth_stream_close(struct hth_env *env, struct hth_stream *s, bool flush)
 {
     env->ops->stream_close(s, flush);
@@ -292,7 +298,7 @@ static inline uint32_t hth_lane_width(struct hth_env *env, enum hth_lane lane)
     return env->ops->lane_width(env, lane);
 }
 /* The compute lane's idle workers, for a job of that lane to cut its work over: NULL when the
- * environment has none, which hth_team_run understands. A worker helps only while no job waits. */
+ * environment has none; hth_team_run takes that. A worker helps only while no job waits. */
 static inline struct hth_team *hth_env_team(struct hth_env *env)
 {
     return env->ops->team != NULL ? env->ops->team(env) : NULL;
@@ -302,8 +308,8 @@ static inline void hth_post(struct hth_env *env, hth_fn *fn, void *arg)
 {
     env->ops->post(env, fn, arg);
 }
-/* A payload: real bytes, or a ghost where the environment deals in ghosts. budget may be NULL.
- * Errors: E_BUDGET, E_NO_MEMORY. */
+/* A payload: real bytes, or a ghost in an environment with ghosts. budget may be NULL. Errors:
+ * E_BUDGET, E_NO_MEMORY. */
 static inline HTH_MUST enum hth_err
 hth_env_blob_new(struct hth_env *env, size_t size, struct hth_budget *budget, struct hth_blob **out)
 {
@@ -325,9 +331,9 @@ static inline HTH_MUST enum hth_err hth_file_pread(struct hth_env *env, const ch
 {
     return env->ops->file_pread(env, path, offset, buf, len, got);
 }
-/* Written aside, synced, renamed, and the folder synced: after a crash the old or the new content
- * is there, whole. An error leaves the old content, unless only the folder's sync failed. Missing
- * folders of the path are made. */
+/* Writes a temporary file, syncs it, renames it and syncs the folder: after a crash the old or the
+ * new content is there, whole. An error leaves the old content, unless only the folder's sync
+ * failed. Makes missing folders of the path. */
 static inline HTH_MUST enum hth_err hth_file_write(struct hth_env *env, const char *path,
                                                    const struct hth_span *spans, size_t count)
 {
@@ -343,8 +349,8 @@ enum hth_err hth_file_read(struct hth_env *env, const char *path, uint64_t max,
 
 /* ---- faults -------------------------------------------------------------------------------- */
 
-/* True when the simulator wants this named site to fail now; always false in the real world. The
- * name is a literal: who asks often is known by where it lies. */
+/* True when the simulator wants this named site to fail; always false in the real world. The name
+ * is a string literal: the simulator recognises a frequent site by the literal's address. */
 static inline bool hth_fault(struct hth_env *env, const char *site)
 {
     return env->ops->fault != NULL && env->ops->fault(env, site);

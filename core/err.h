@@ -2,16 +2,16 @@
 /*
  * err.h: every way something can fail, in one table.
  *
- * A fallible function returns `enum hth_err`; HTH_OK is 0. Each code has a class that says who has
- * to act, so that callers decide by class and people read the text:
+ * A fallible function returns `enum hth_err`; HTH_OK is 0. Each code has a class that tells which
+ * side has to act, so that callers decide by class and people read the text:
  *
- *   RETRY  nothing is wrong for good: try again later or elsewhere
- *   PEER   somebody else sent or did something wrong: drop the message or the peer, go on
+ *   RETRY  a temporary failure: try again later or elsewhere
+ *   PEER   a peer sent or did something wrong: drop the message or the peer, and continue
  *   LOCAL  this machine or its configuration: a person must act
  *   BUG    an impossible state of our own
  *
- * The numeric values travel on the wire (rpc replies): append at the end, never renumber.
- * An error is logged once, where it becomes known, with what, where and what to do next.
+ * The numeric values travel on the wire (rpc replies): append at the end, never renumber. An error
+ * is logged once, where it becomes known: what happened, to what, and what to do next.
  */
 #ifndef HTH_CORE_ERR_H
 #define HTH_CORE_ERR_H
@@ -28,7 +28,7 @@ enum hth_err_class {
 #define HTH_ERR_MAP(X)                                                                             \
     X(0, OK, OK, "success")                                                                        \
     X(1, E_AGAIN, RETRY, "try again later")                                                        \
-    X(2, E_BUSY, RETRY, "the peer is busy; it said when to come back")                             \
+    X(2, E_BUSY, RETRY, "the peer is busy; retry after the time it gave")                          \
     X(3, E_TIMEOUT, RETRY, "no answer before the deadline")                                        \
     X(4, E_CANCELED, RETRY, "canceled by the caller")                                              \
     X(5, E_QUEUE_FULL, RETRY, "a bounded queue is full")                                           \
@@ -92,7 +92,7 @@ enum hth_err {
 const char *hth_err_name(enum hth_err err);
 /* The sentence of the table. Never NULL; an unknown code (a newer peer's) gives "unknown error". */
 const char *hth_err_text(enum hth_err err);
-/* Who has to act. Unknown codes are PEER: only a peer can have sent them. */
+/* The side that has to act. Unknown codes are PEER: only a peer can have sent them. */
 enum hth_err_class hth_err_class(enum hth_err err);
 /* A code from the wire: unknown numbers become HTH_E_PROTOCOL. */
 enum hth_err hth_err_from_wire(uint32_t number);

@@ -2,8 +2,8 @@
 /*
  * heap.h: an intrusive binary min-heap. The element embeds struct hth_heap_node. The order is that
  * of the nodes' keys and then that of `less`, which must be a strict total order of equal keys, so
- * that these never make the order depend on history. Keys are copied into the heap, where they lie
- * side by side: most comparisons touch no element. Who needs none leaves them 0.
+ * that equal keys never make the order depend on history. Keys are copied into the heap, where they
+ * lie side by side: most comparisons touch no element. An element without a key leaves it 0.
  */
 #ifndef HTH_CORE_HEAP_H
 #define HTH_CORE_HEAP_H
@@ -12,7 +12,7 @@
 
 struct hth_heap_node {
     size_t index; /* position + 1; 0 = not in a heap */
-    int64_t key;  /* not to be changed while in a heap */
+    int64_t key;  /* constant while in a heap */
 };
 
 struct hth_heap_slot {
@@ -33,7 +33,7 @@ void hth_heap_clear(struct hth_heap *heap);
 void hth_heap_push(struct hth_heap *heap, struct hth_heap_node *node);
 /* NULL when empty. */
 struct hth_heap_node *hth_heap_top(const struct hth_heap *heap);
-/* The top's key, without a look at the node itself; INT64_MAX when empty. */
+/* The top's key, without reading the node itself; INT64_MAX when empty. */
 static inline int64_t hth_heap_top_key(const struct hth_heap *heap)
 {
     return heap->count > 0 ? heap->slots[0].key : INT64_MAX;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ident.h: who a peer is and where it listens, as plain values.
+ * ident.h: a peer's identity and address, as plain values.
  *
  * A peer's id is the SHA-256 of its Ed25519 public key. An address is numeric (names are resolved
  * in net/ before they get here), IPv4 or IPv6 with a port; text forms are "1.2.3.4:5" and

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * limits.h: every bound in one place. A bound exists because somebody else's number would otherwise
- * decide how much of this machine they use. Each is crossed by a test.
+ * limits.h: every bound in one place. Without a bound, a number from a peer or a file would decide
+ * how much of this machine it uses. A test crosses each of them.
  */
 #ifndef HTH_CORE_LIMITS_H
 #define HTH_CORE_LIMITS_H
 
 /* core */
-#define HTH_BLOCKS_BYTES_MAX (256u << 20) /* freed blocks that wait for their next use */
+#define HTH_BLOCKS_BYTES_MAX (256u << 20) /* freed blocks kept for reuse */
 
 /* env: streams and jobs */
 #define HTH_STREAM_QUEUE_BYTES_MAX (256u << 20)   /* waiting to be sent on one stream */
@@ -15,12 +15,12 @@
 #define HTH_STREAMS_MAX            4096           /* open at once in one environment */
 #define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address, or IPv6 /64 */
 #define HTH_LANE_JOBS_MAX          16384          /* jobs that wait in one lane */
-#define HTH_CARDS_MAX              16             /* of one process */
+#define HTH_CARDS_MAX              16             /* in one process */
 #define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000) /* hth_net_opts.handshake_timeout_us */
 #define HTH_DIAL_TIMEOUT_US        (5 * 1000000)
 #define HTH_FLUSH_TIMEOUT_US       (5 * 1000000)
-/* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); then the key is changed.
- * Tests come there with a smaller hth_net_opts.key_records_max. */
+/* AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5); at this count the key is
+ * changed. Tests reach it with a smaller hth_net_opts.key_records_max. */
 #define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
 /* rpc */
@@ -34,7 +34,7 @@
 #define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
 #define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
 #define HTH_RPC_PEERS_MAX          65536 /* peers remembered */
-#define HTH_RPC_REQUESTS_MAX       65536 /* in flight on one connection, whatever HELLO says */
+#define HTH_RPC_REQUESTS_MAX       65536 /* in flight on one connection, with any HELLO */
 #define HTH_RPC_TIMEOUT_MS_MAX     (24u * 3600 * 1000) /* of one request */
 #define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
 #define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
@@ -52,11 +52,11 @@
 
 /* dht: records, boards, announcer, directory, joining */
 #define HTH_GRID_EXPERTS_MAX            (1u << 24) /* experts of one layer */
-#define HTH_RECORD_AIM_BYTES            500        /* longer ones lose their speed under jitter */
+#define HTH_RECORD_AIM_BYTES            500        /* longer ones arrive late under jitter */
 #define HTH_RECORD_LIFE_MIN_US          (1 * 1000000)
 #define HTH_RECORD_LIFE_MAX_US          (600 * 1000000)
-#define HTH_TOPIC_EPOCH_US              (120 * INT64_C(1000000)) /* a topic's key's life */
-#define HTH_RECORD_CACHE_MAX            8192       /* digests whose signature was judged */
+#define HTH_TOPIC_EPOCH_US              (120 * INT64_C(1000000)) /* the life of a topic's key */
+#define HTH_RECORD_CACHE_MAX            8192       /* digests whose signature was checked */
 #define HTH_BOARD_RECORDS_MAX           4096       /* believed under one key */
 #define HTH_BOARD_RECORDS_PER_OWNER_MAX 64         /* of them by one owner */
 #define HTH_BOARD_BYTES_MAX             (2u << 20) /* and their bytes */
@@ -67,10 +67,10 @@
 #define HTH_ANNOUNCE_LOAD_STEP_MS       20
 #define HTH_ANNOUNCE_GOODBYE_US         (2 * 1000000)
 #define HTH_DIR_LAYERS_MAX              256
-#define HTH_STATUS_CLAIMS_MAX           1024 /* different layers of a run that status tells apart */
+#define HTH_STATUS_CLAIMS_MAX           1024 /* different layers of a run that status shows */
 #define HTH_DIR_HOSTS_MAX               16384
 #define HTH_DIR_BRANCHES_MAX            1024 /* prefixes of one layer watched besides its root */
-#define HTH_DIR_REPLICAS_MAX            64   /* claims looked at when an expert's hosts are asked */
+#define HTH_DIR_REPLICAS_MAX            64   /* claims read when an expert's hosts are listed */
 #define HTH_DIR_POSTINGS_MAX            (8u << 20) /* (expert, record) pairs of one layer */
 #define HTH_PEERCACHE_PEERS_MAX         256
 #define HTH_PEERCACHE_BYTES_MAX         (64u << 10)
@@ -86,30 +86,30 @@
 #define HTH_AVG_BANDWIDTH_MIN  1e-6       /* declared, when it is not 0; any unit */
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
-/* averaging: looking for a group */
-#define HTH_AVG_LOOKERS_MAX     1024            /* of one line: notes, followers */
-#define HTH_AVG_HELPERS_MAX     256             /* of them, who only reduce */
-#define HTH_AVG_LISTENERS_MAX   64              /* and who only listen */
-#define HTH_AVG_LOOKS_MAX       16              /* of one node at once */
-#define HTH_AVG_TELL_MAX        48              /* peers that are told straight */
-#define HTH_AVG_HEARD_MAX       256             /* such words that are remembered, ... */
+/* averaging: matchmaking */
+#define HTH_AVG_LOOKERS_MAX     1024            /* of one line: declarations, followers */
+#define HTH_AVG_HELPERS_MAX     256             /* of them, helpers */
+#define HTH_AVG_LISTENERS_MAX   64              /* and observers */
+#define HTH_AVG_LOOKS_MAX       16              /* under way at one node */
+#define HTH_AVG_TELL_MAX        48              /* peers that are sent news directly */
+#define HTH_AVG_HEARD_MAX       256             /* such news remembered, ... */
 #define HTH_AVG_HEARD_EACH_MAX  4               /* ... of one peer */
 #define HTH_AVG_BEGUN_MAX       64              /* groups remembered for members that missed it */
-#define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* that one looks for a group */
-#define HTH_AVG_OFFERS_MAX      8               /* of one node at once */
-#define HTH_AVG_STAND_INS_MAX   8               /* empty cells that one node stands in for */
-#define HTH_AVG_STAND_CELLS_MAX 8192            /* of a grid in which anybody does */
-#define HTH_AVG_REFUSERS_MAX    64              /* remembered: who refused parts */
-#define HTH_AVG_KEPT_MAX        8               /* rounds whose values are kept for who does late */
+#define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* of matchmaking for one group */
+#define HTH_AVG_OFFERS_MAX      8               /* under way at one node */
+#define HTH_AVG_STAND_INS_MAX   8               /* empty cells that one node is a proxy for */
+#define HTH_AVG_STAND_CELLS_MAX 8192            /* of a grid with proxies */
+#define HTH_AVG_REFUSERS_MAX    64              /* peers remembered that refused parts */
+#define HTH_AVG_KEPT_MAX        8               /* rounds whose values are kept for stragglers */
 
 /* averaging: the reduction in a group */
-#define HTH_AVG_SPANS_MAX             8192         /* stretches of one format in a vector */
+#define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
 #define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
 #define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
 #define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer; few linger (LINGERING_MAX) */
 #define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
 #define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
-#define HTH_AVG_EARLY_SHARE           4    /* of their bytes, one peer has one in so many */
+#define HTH_AVG_EARLY_SHARE           4    /* one peer holds at most 1/4 of their bytes */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
 /* trainer */
@@ -117,40 +117,40 @@
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */
 #define HTH_DATA_SHIFT_MAX     8          /* pixels that a picture is moved by, on each axis */
 #define HTH_SEQ_LEN_MAX        65536      /* bytes of one sample of text */
-#define HTH_SHUFFLE_BYTES_MAX  (1u << 30) /* what the shuffle buffer may hold */
+#define HTH_SHUFFLE_BYTES_MAX  (1u << 30) /* of the shuffle buffer */
 #define HTH_FLIGHTS_MAX        1024       /* micro-batches in the air of one trainer */
 #define HTH_MICRO_BATCH_MAX    65536      /* samples of one micro-batch */
 #define HTH_MODEL_LAYERS_MAX   64         /* DMoE layers of one model */
 #define HTH_MODEL_DIM_MAX      65536      /* width of a model */
 
 /* averaging: the roster, and handing out a run's state */
-#define HTH_AVG_ROSTER_HIGH      96                  /* notes seen beyond which peers are sampled */
-#define HTH_AVG_ROSTER_WHOLE     512                 /* ... of a run that needs to see all */
-#define HTH_AVG_ROSTER_LOW_PART  4                   /* below this part of it they are less so */
-#define HTH_AVG_ROSTER_MAX       1024                /* notes believed */
-#define HTH_AVG_ROSTER_LEVEL_MAX 20                  /* of sampling: 2^20 times those seen */
-#define HTH_AVG_STEP_MAX         (UINT64_C(1) << 48) /* that a note may say: steps, rounds */
-#define HTH_AVG_SAMPLES_MAX      (UINT64_C(1) << 40) /* of one peer towards one step */
-#define HTH_AVG_RATE_MAX         1e9                 /* samples a second of one peer */
-#define HTH_AVG_GRAIN_MAX        (1u << 24)          /* samples that land at once */
+#define HTH_AVG_ROSTER_HIGH      96                   /* records, beyond which peers are sampled */
+#define HTH_AVG_ROSTER_WHOLE     512                  /* ... of a run that needs to see all */
+#define HTH_AVG_ROSTER_LOW_PART  4                    /* below 1/4 of it fewer are sampled out */
+#define HTH_AVG_ROSTER_MAX       1024                 /* records believed */
+#define HTH_AVG_ROSTER_LEVEL_MAX 20                   /* of sampling: 2^20 times the peers seen */
+#define HTH_AVG_STEP_MAX         (UINT64_C(1) << 48)  /* a record may state: steps, rounds */
+#define HTH_AVG_SAMPLES_MAX      (UINT64_C(1) << 40)  /* of one peer towards one step */
+#define HTH_AVG_RATE_MAX         1e9                  /* samples a second of one peer */
+#define HTH_AVG_GRAIN_MAX        (1u << 24)           /* samples that land at once */
 #define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state */
 #define HTH_STATE_PARTS_MAX      1024
 #define HTH_STATE_PART_BYTES_MIN (4u << 10) /* a power of 2 of bytes; the last part is short */
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
-#define HTH_STATE_DONORS_MAX     64  /* that a fetcher keeps in mind */
+#define HTH_STATE_DONORS_MAX     64  /* that a fetcher remembers */
 #define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
-#define HTH_STATE_FETCHERS_MAX   64  /* for whom what they fetch is kept */
+#define HTH_STATE_FETCHERS_MAX   64  /* whose fetched chunks are kept */
 #define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
 #define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
 #define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */
 #define HTH_STATE_DIAL_US        INT64_C(250000) /* ... and one more in each such time */
-#define HTH_STATE_HERE_US        INT64_C(100000) /* between two that say HERE and are heeded */
+#define HTH_STATE_HERE_US        INT64_C(100000) /* between two HERE messages that are heeded */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */
 #define HTH_BEAM_WIDTH_MAX        65536
-#define HTH_BREAKER_HOSTS_MAX     65536 /* hosts in trouble that are remembered */
+#define HTH_BREAKER_HOSTS_MAX     65536 /* failing hosts remembered */
 #define HTH_BENCH_GATE_ROWS_MAX   65536 /* rows of a batch that the benchmark makes */
 #define HTH_BENCH_GATE_ROUNDS_MAX 10000
 
@@ -169,17 +169,17 @@
 #define HTH_EXPERT_CALL_ROWS_MAX       65536       /* rows of a request of our client */
 #define HTH_EXPERT_REQUEST_FLOATS_MAX  (32u << 20) /* in a request's tensors: 128 MiB of fp32 */
 #define HTH_EXPERT_PAIRS_MAX           (1u << 22)  /* pairs of one batch of the client */
-#define HTH_EXPERT_INFO_PAGE_MAX       256         /* experts told by one INFO reply */
+#define HTH_EXPERT_INFO_PAGE_MAX       256         /* experts in one INFO reply */
 #define HTH_EXPERT_MICROBATCH_ROWS_MAX (1u << 24)  /* declared by a backward */
-#define HTH_EXPERT_NUMBER_MAX          1e15f       /* in rows that arrive: squares still add up */
+#define HTH_EXPERT_NUMBER_MAX          1e15f       /* in received rows: squares can be summed */
 #define HTH_EXPERT_GAIN_FACTOR         100.0       /* of an answer over what is usual */
-#define HTH_EXPERT_GAIN_FIRST_MAX      10.0        /* usual on a first word: honest ones are less */
+#define HTH_EXPERT_GAIN_FIRST_MAX      10.0        /* of a first answer: honest ones are below */
 #define HTH_SERVER_EXPERTS_MAX         65536       /* hosted by one server */
 #define HTH_SERVER_BATCH_PARTS_MAX     1024        /* parts merged into one batch */
 #define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */
 #define HTH_SERVER_WAITERS_MAX         16          /* repeats that wait for one running backward */
 #define HTH_CHECKPOINT_BYTES_MAX       (UINT64_C(16) << 30) /* of one expert */
-#define HTH_EXPERT_STEPS_MAX           (UINT64_C(1) << 48)  /* that a checkpoint may say */
+#define HTH_EXPERT_STEPS_MAX           (UINT64_C(1) << 48)  /* a checkpoint may state */
 
 /* kernels */
 #define HTH_PARAMS_TENSORS_MAX 4096                /* tensors of one parameter set */
@@ -195,7 +195,7 @@
 #define HTH_SCENARIO_BYTES_MAX (64u << 10) /* of a scenario */
 #define HTH_SCENARIO_NODES_MAX 20000
 #define HTH_SCENARIO_ZONES_MAX 32
-#define HTH_PROFILE_BYTES_MAX  (256u << 10) /* of what a device was measured to do */
+#define HTH_PROFILE_BYTES_MAX  (256u << 10) /* of a device's measured speeds */
 #define HTH_PROFILE_POINTS_MAX 1024         /* of each kind of work */
 
 /* app */

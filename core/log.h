@@ -6,8 +6,8 @@
  *
  * The level is tested before the arguments are evaluated. A line carries time, level, subsystem,
  * the node's name and the text; as text for people or as JSON lines for machines. In the simulator
- * the time is virtual. Repeats of one call site beyond 10 a second are counted, not printed. Never
- * log keys or payloads. The sink may be called from any thread, one line at a time.
+ * the time is virtual. Beyond 10 lines a second, repeats of one call site are counted and not
+ * printed. Never log keys or payloads. The sink may be called from any thread, one line at a time.
  */
 #ifndef HTH_CORE_LOG_H
 #define HTH_CORE_LOG_H
@@ -41,7 +41,7 @@ enum hth_log_sub {
 struct hth_log {
     uint8_t level[HTH_SUB_COUNT];
     bool json;
-    char node[24]; /* who speaks: short peer id or simulated node */
+    char node[24]; /* source of the lines: short peer id or simulated node */
     void (*sink)(void *arg, const char *line, size_t len);
     void *sink_arg;
     uint64_t dropped; /* repeats that were counted instead of printed */

@@ -5,7 +5,7 @@
  *
  *   slots:   [ . v2 . v0 . . v1 . ]     entries: [ (v0,k0) (v1,k1) (v2,k2) ]
  *
- * Where values hold their keys an entry is the value alone, which only iterations look at.
+ * Where values hold their keys an entry is the value alone, and only iterations read it.
  */
 #include "core/map.h"
 
@@ -14,12 +14,13 @@
 
 #include <string.h>
 
-/* Peer ids and keys of records too: a key elsewhere is a cache line more for each look. */
+/* Holds peer ids and the keys of records: a key on the heap costs each lookup one more cache
+ * line. */
 #define KEY_INLINE 48
 
 struct map_entry {
     void *value;   /* NULL: a hole */
-    uint32_t hash; /* the low half: there are never more slots */
+    uint32_t hash; /* the low half: there are never 2^32 slots */
     uint32_t key_len;
     union {
         uint8_t bytes[KEY_INLINE];
@@ -28,14 +29,14 @@ struct map_entry {
 };
 _Static_assert(sizeof(struct map_entry) == 64, "an entry is a cache line");
 
-/* The hash stands beside the value so that only the right one is looked at. */
+/* The hash lies beside the value, so that a lookup reads only the right value. */
 struct map_slot {
     void *value; /* NULL: empty */
     uint32_t index;
     uint32_t hash;
 };
 
-static const char deleted; /* the value of a slot that had one */
+static const char deleted; /* the value of a slot whose entry was removed */
 
 struct hth_map {
     struct map_slot *slots;
@@ -143,7 +144,7 @@ static void slot_insert(struct hth_map *map, struct map_slot slot)
 
 __extension__ typedef unsigned __int128 u128;
 
-/* Until a process has its own (hth_map_secret). */
+/* Used until the process sets its own (hth_map_secret). */
 static uint64_t secrets[2] = {UINT64_C(0x9e3779b97f4a7c15), UINT64_C(0xa0761d6478bd642f)};
 
 void hth_map_secret(const uint64_t secret[2])
@@ -152,9 +153,9 @@ void hth_map_secret(const uint64_t secret[2])
     secrets[1] = secret[1];
 }
 
-/* Both halves of a product: the step of Wang Yi's wyhash. Nothing but the places in `slots` depends
- * on it: whoever iterates sees the order of insertion. Both factors hold a secret, or a key that
- * makes one of them zero would hide the rest of itself. */
+/* Both halves of a product: the step of Wang Yi's wyhash. Only places in `slots` depend on it;
+ * iterations follow the order of insertion. Both factors hold a secret: otherwise a key that makes
+ * one factor zero would cancel the rest of itself. */
 static uint64_t fold(uint64_t a, uint64_t b)
 {
     u128 product = (u128)a * b;
@@ -181,9 +182,9 @@ static uint32_t hash_of(const void *key, size_t key_len)
     return (uint32_t)fold(rest ^ h, UINT64_C(0xe7037ed1a0b428db));
 }
 
-/* Squeezes the holes out and makes room for half as many entries again; from 8 to 32 at once, as
- * whoever has more than a few mostly has dozens, and what a map leaves behind, maps that grow in
- * step with it don't need. */
+/* Removes the holes and makes room for half as many entries again. The capacity jumps from 8 to 32:
+ * a map with more than a few entries mostly has dozens, and blocks freed on the way would not fit
+ * other maps that grow in step. */
 static void rebuild(struct hth_map *map)
 {
     size_t used = 0, bytes = entry_bytes(map);

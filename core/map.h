@@ -7,9 +7,9 @@
  * removed during an iteration (they are then skipped); adding one during an iteration is not
  * allowed.
  *
- * Strangers choose some of the keys. Whoever knows the hash can choose keys that all fall on one
- * place, so a program that listens to strangers gives it a secret first; nothing that can be seen
- * depends on it.
+ * Strangers choose some of the keys. A stranger that knows the hash could choose keys that all
+ * collide. So a program that takes input from strangers gives the hash a secret first; no visible
+ * behaviour depends on the secret.
  */
 #ifndef HTH_CORE_MAP_H
 #define HTH_CORE_MAP_H
@@ -22,9 +22,9 @@ struct hth_map;
 void hth_map_secret(const uint64_t secret[2]);
 
 struct hth_map *hth_map_new(void);
-/* Of values that hold their own keys, key_len bytes at key_offset, which stay as they are while the
- * value is in the map: it keeps no copies, and a look touches one line less of memory that is cold.
- * Every key_len below is this one. */
+/* A map of values that hold their own keys: key_len bytes at key_offset, constant while the value
+ * is in the map. The map keeps no copies, and a lookup touches one cold cache line less. Every
+ * key_len below must be this one. */
 struct hth_map *hth_map_new_held(size_t key_offset, size_t key_len);
 /* Values are not freed. NULL is fine. */
 void hth_map_free(struct hth_map *map);
@@ -37,15 +37,15 @@ void *hth_map_put(struct hth_map *map, const void *key, size_t key_len, void *va
 /* Removes and returns the value, or NULL. */
 void *hth_map_del(struct hth_map *map, const void *key, size_t key_len);
 
-/* Has the place where the value stands fetched from memory; nothing else happens. */
+/* Prefetches the slot of the key. */
 void hth_map_fetch(const struct hth_map *map, const void *key, size_t key_len);
-/* The value or, seldom, another, or NULL: what they point to is not looked at. For fetching it. */
+/* The value, seldom another one, or NULL: only hashes are compared. For prefetching the value. */
 const void *hth_map_guess(const struct hth_map *map, const void *key, size_t key_len);
 
 /* for (size_t it = 0; (v = hth_map_next(map, &it, &key, &key_len)) != NULL;)  key may be NULL. */
 void *hth_map_next(const struct hth_map *map, size_t *it, const void **key, size_t *key_len);
 
-/* The same with 64-bit integers and with text as keys. */
+/* The same with 64-bit integers as keys. */
 static inline void *hth_map_get_u64(const struct hth_map *map, uint64_t key)
 {
     return hth_map_get(map, &key, sizeof(key));

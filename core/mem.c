@@ -28,7 +28,8 @@ static long try_count;
 
 HTH_NORETURN static void no_memory(size_t bytes)
 {
-    fprintf(stderr, "hearth: out of memory for %zu bytes\n", bytes);
+    fprintf(stderr, "hearth: out of memory: %zu bytes could not be allocated; the process stops\n",
+            bytes);
     abort();
 }
 
@@ -43,18 +44,20 @@ static bool injected_failure(void)
 
 /* ---- hoards -------------------------------------------------------------------------------- */
 
-/* The blocks of hoards lie in one stretch of address space that is cut into spans, each for blocks
- * of one size. So a block needs no header: where it lies says how large it is, and it is freed
- * without being touched but for its first word, which points to the next free one of its class.
+/*
+ * The blocks of hoards lie in one address range that is cut into spans, each for blocks of one
+ * size. So a block needs no header: its address gives its size. Freeing it writes only its first
+ * word, which points to the next free block of its class.
  *
  *     region      [ 48 48 48 48 .. | 640 640 640 .. | 48 48 48 48 .. | not used yet ...
  *     span_class  [ 2              | 21             | 2              | ...
  *
  * Sizes are steps of 16 up to 256, then of 64, and of 256 above 1024; blocks whose size is a
- * multiple of 64 begin with a cache line. */
-#define REGION_BYTES  ((size_t)16 << 30) /* not memory: what is not used is never touched */
+ * multiple of 64 begin with a cache line.
+ */
+#define REGION_BYTES  ((size_t)16 << 30) /* address space: unused pages cost no memory */
 #define SPAN_BYTES    ((size_t)16384)
-#define HOARD_BYTES   4096 /* larger blocks are malloc's */
+#define HOARD_BYTES   4096 /* larger blocks come from malloc */
 #define HOARD_CLASSES (16 + 12 + 12)
 
 struct hoard {
@@ -66,10 +69,10 @@ struct hoard {
 };
 
 static _Thread_local struct hoard hoard;
-static uint8_t *region; /* NULL: nobody hoards */
+static uint8_t *region; /* NULL: no thread hoards */
 static uint8_t *span_class;
 static size_t region_used;
-/* What threads freed that do not hoard: lists, atomic. */
+/* Blocks freed by threads that do not hoard: lists, changed atomically. */
 static void *returned[HOARD_CLASSES];
 
 static uint32_t class_of(size_t bytes)
@@ -86,7 +89,7 @@ static size_t class_bytes(uint32_t c)
 
 static void region_make(void)
 {
-    /* The classes lie behind it. */
+    /* The table of classes follows the region. */
     const size_t all = REGION_BYTES + HUGE_PAGE_BYTES + REGION_BYTES / SPAN_BYTES;
     uint8_t *p =
         mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -113,7 +116,7 @@ size_t hth_mem_hoard_bytes(void)
     return HTH_MIN(__atomic_load_n(&region_used, __ATOMIC_RELAXED), REGION_BYTES);
 }
 
-/* A block from a shelf that has none, zeroed: what the kernel gave is so already. NULL: no
+/* A zeroed block for a class whose shelf is empty; pages from the kernel are zero already. NULL: no
  * memory. */
 static __attribute__((noinline)) void *shelf_refill(struct shelf *s, uint32_t class)
 {
@@ -143,7 +146,7 @@ static struct shelf *shelf_of(size_t bytes)
     return &hoard.shelf[class_of(bytes)];
 }
 
-/* NULL: it has none. */
+/* NULL: the shelf is empty. */
 static void *shelf_take(struct shelf *s)
 {
     void *p = s->free;
@@ -204,16 +207,16 @@ static void *zeroed(size_t count, size_t size)
         if (p == NULL)
             return shelf_refill(s, (uint32_t)(s - hoard.shelf));
     } else {
-        /* glibc keeps a cache of small freed blocks that malloc looks into, but calloc does not. */
+        /* glibc's malloc uses its cache of small freed blocks; its calloc does not. */
         p = malloc(bytes);
-        __asm__ volatile("" : "+r"(p)); /* else the compiler makes it a calloc again */
+        __asm__ volatile("" : "+r"(p)); /* keeps the compiler from making it a calloc */
         if (p == NULL)
             return NULL;
     }
     return memset(p, 0, bytes);
 }
 
-/* NULL: no memory, and `old` is as it was. */
+/* NULL: no memory, and `old` is unchanged. */
 static void *resized(void *old, size_t bytes)
 {
     bytes = bytes > 0 ? bytes : 1;
@@ -309,8 +312,8 @@ static void *aligned(size_t bytes)
     void *p = NULL;
     if (posix_memalign(&p, align, rounded > 0 ? rounded : 64) != 0)
         return NULL;
-    /* Huge pages take 11-26 % off the time of small batches over large weights; a refusal by the
-     * kernel costs nothing but that. */
+    /* Huge pages take 11-26 % off the time of small batches over large weights; if the kernel
+     * refuses, only that gain is lost. */
     if (align == HUGE_PAGE_BYTES)
         (void)madvise(p, rounded, MADV_HUGEPAGE);
     return p;
@@ -326,21 +329,22 @@ void hth_aligned_free(void *p)
     free(p);
 }
 
-/* ---- blocks that come and go --------------------------------------------------------------- */
+/* ---- short-lived blocks -------------------------------------------------------------------- */
 
-/* Size classes have four steps per power of two, so at most a fifth of a block is not asked for,
- * and untouched pages of it cost nothing. A slot is claimed by an atomic exchange and filled by a
- * compare and swap: a block is owned by whoever took the pointer out, so there is nothing to
- * lock. */
+/*
+ * Size classes have four steps per power of two, so at most a fifth of a block is unused, and
+ * untouched pages cost nothing. An atomic exchange takes a block out of a slot, and a compare and
+ * swap puts one in: the thread that took the pointer owns the block, so no lock is needed.
+ */
 #define BLOCK_SHIFT_MIN 16
 #define BLOCK_SHIFT_MAX 27
 #define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)
-#define BLOCK_SLOTS     64 /* a round of averaging in large groups frees so many at once */
+#define BLOCK_SLOTS     64 /* a round of averaging in large groups frees this many at once */
 
 static void *block_slot[BLOCK_CLASSES][BLOCK_SLOTS];
 static size_t block_bytes_kept;
 
-/* The class whose blocks hold that many bytes, and their size; -1 when such blocks are not kept. */
+/* The class whose blocks hold that many bytes, and its block size; -1: such blocks are not kept. */
 static int block_class(size_t bytes, size_t *size)
 {
 #ifdef KEEP_NO_BLOCKS

@@ -3,9 +3,8 @@
  * mem.h: allocation in two policies.
  *
  * Small things of known size (structs, short strings) use hth_new and friends, which never return
- * NULL: a machine without a few hundred bytes can't go on anyway. Anything whose size a peer, a
- * file or a person chose uses the `try` forms, which return NULL, after its limit and budget were
- * checked.
+ * NULL: a program without a few hundred bytes cannot continue. Sizes that a peer, a file or a
+ * person chose use the `try` forms, which return NULL, after their limit and budget were checked.
  *
  * Tests can make the n-th `try` allocation fail (hth_mem_fail_at) to walk every cleanup path.
  */
@@ -30,25 +29,25 @@ void *hth_try_alloc(size_t bytes) HTH_MUST;
  * memory is gone. Free with hth_aligned_free. */
 void *hth_try_aligned(size_t bytes) HTH_MUST;
 void hth_aligned_free(void *p);
-/* The same for blocks that come and go, such as the bodies of messages: large ones are kept when
- * freed, at most HTH_BLOCKS_BYTES_MAX of them, because getting zeroed pages from the kernel costs
- * more than all else that happens to a message. Any thread; `bytes` must be the same in both. */
+/* The same for short-lived blocks, such as the bodies of messages. Freed large ones are kept, at
+ * most HTH_BLOCKS_BYTES_MAX bytes: fresh zeroed pages from the kernel cost more than everything
+ * else that happens to a message. Any thread; `bytes` must be the same in both calls. */
 void *hth_try_block(size_t bytes) HTH_MUST;
 void hth_block_free(void *p, size_t bytes);
 
-/* Small blocks that the calling thread makes come from a hoard from now on: of address space that
- * is theirs, without headers, on huge pages, for a thread that makes and frees millions of them,
- * such as a simulation's. They may be freed anywhere, and go back into the hoard. Nothing is given
- * back before the process ends. The first call comes before there are other threads. */
+/* Makes small blocks of the calling thread come from a hoard: an address range of their own,
+ * without headers, on huge pages. It suits a thread that allocates and frees millions of them, such
+ * as a simulation's. Any thread may free them, and they return to the hoard. The process keeps the
+ * memory until it ends. The first call must precede other threads. */
 void hth_mem_hoard(bool on);
-/* What all hoards have taken so far. */
+/* Bytes that all hoards have taken. */
 size_t hth_mem_hoard_bytes(void);
 
 #define hth_new(type)              ((type *)hth_calloc(1, sizeof(type)))
 #define hth_new_array(type, count) ((type *)hth_calloc((count), sizeof(type)))
 
-/* For torture tests: the n-th `try` allocation from now fails (1 = the next); 0 switches it off.
- * Not thread safe. */
+/* For torture tests: the n-th `try` allocation after this call fails (1 = the next); 0 switches
+ * that off. Not thread safe. */
 void hth_mem_fail_at(long n);
 /* `try` allocations made since the last hth_mem_fail_at. */
 long hth_mem_try_count(void);

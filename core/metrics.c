@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * metrics.c: a registry in order of registration; counts are counters (counter.h), values are
- * relaxed atomics. Names are looked for one after the other: a process has a few dozen, and asks
- * when a part of it starts.
- */
+/* metrics.c: a registry in order of registration; counts are counters (counter.h), values are
+ * relaxed atomics. Names are searched linearly: a process has a few dozen, and searches only while
+ * modules start. */
 #include "core/metrics.h"
 
 #include "core/counter.h"
@@ -18,31 +16,31 @@
 
 enum metric_kind { COUNTER, GAUGE, HISTOGRAM };
 
-struct info { /* what is seldom looked at */
+struct metric_info { /* seldom read */
     const char *name;
     const char *help;
     enum metric_kind kind;
-    int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last holds what is above all bounds */
+    int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last counts values above all bounds */
 };
 
-/* What every message writes: side by side, in the order of registration. */
+/* Written with every message, so they lie side by side, in the order of registration. */
 struct hth_metric {
     int64_t count;       /* counter value, or observations */
     uint64_t value_bits; /* gauge value or histogram sum, as the bits of a double */
-    struct info *info;
+    struct metric_info *info;
     double lowest; /* of a histogram */
 };
 
 #define SHELF_METRICS 10
 
-struct shelf {
+struct metric_shelf {
     struct hth_metric metric[SHELF_METRICS];
-    struct shelf *next;
+    struct metric_shelf *next;
     size_t used;
 };
 
 struct hth_metrics {
-    struct shelf *shelves, *last;
+    struct metric_shelf *shelves, *last;
 };
 
 struct hth_metrics *hth_metrics_new(void)
@@ -55,7 +53,7 @@ void hth_metrics_free(struct hth_metrics *m)
     if (m == NULL)
         return;
     while (m->shelves != NULL) {
-        struct shelf *shelf = m->shelves;
+        struct metric_shelf *shelf = m->shelves;
         m->shelves = shelf->next;
         for (size_t i = 0; i < shelf->used; i++)
             hth_free(shelf->metric[i].info);
@@ -65,7 +63,7 @@ void hth_metrics_free(struct hth_metrics *m)
 }
 
 /* In order of registration; *shelf begins with the first one, *i with 0. */
-static struct hth_metric *next_of(struct shelf **shelf, size_t *i)
+static struct hth_metric *next_of(struct metric_shelf **shelf, size_t *i)
 {
     while (*shelf != NULL && *i == (*shelf)->used) {
         *shelf = (*shelf)->next;
@@ -76,7 +74,7 @@ static struct hth_metric *next_of(struct shelf **shelf, size_t *i)
 
 static struct hth_metric *find(const struct hth_metrics *m, const char *name)
 {
-    struct shelf *shelf = m->shelves;
+    struct metric_shelf *shelf = m->shelves;
     struct hth_metric *metric;
     for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;)
         if (strcmp(metric->info->name, name) == 0)
@@ -87,7 +85,7 @@ static struct hth_metric *find(const struct hth_metrics *m, const char *name)
 static struct hth_metric *take_place(struct hth_metrics *m)
 {
     if (m->last == NULL || m->last->used == SHELF_METRICS) {
-        struct shelf *shelf = hth_new(struct shelf);
+        struct metric_shelf *shelf = hth_new(struct metric_shelf);
         if (m->last != NULL)
             m->last->next = shelf;
         else
@@ -107,7 +105,7 @@ static struct hth_metric *find_or_add(struct hth_metrics *m, const char *name, c
     }
     size_t buckets = kind == HISTOGRAM ? BUCKETS + 1 : 0;
     metric = take_place(m);
-    metric->info = hth_calloc(1, sizeof(struct info) + buckets * sizeof(int64_t));
+    metric->info = hth_calloc(1, sizeof(struct metric_info) + buckets * sizeof(int64_t));
     metric->info->name = name;
     metric->info->help = help;
     metric->info->kind = kind;
@@ -255,7 +253,7 @@ char *hth_metrics_prometheus(const struct hth_metrics *m)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
     struct metrics_text t = text_new();
-    struct shelf *shelf = m->shelves;
+    struct metric_shelf *shelf = m->shelves;
     const struct hth_metric *metric;
     for (size_t i = 0; (metric = next_of(&shelf, &i)) != NULL;) {
         put(&t, "# HELP %s %s\n# TYPE %s %s\n", metric->info->name, metric->info->help,
@@ -279,7 +277,7 @@ static double finite(double value)
 char *hth_metrics_json(const struct hth_metrics *m)
 {
     struct metrics_text t = text_new();
-    struct shelf *shelf = m->shelves;
+    struct metric_shelf *shelf = m->shelves;
     const struct hth_metric *metric;
     const char *comma = "";
     put(&t, "{");

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.h: one number of many by its place in their order: a median, a quartile, a 99th percentile.
+ * order.h: selects a number by its rank: a median, a quartile, a 99th percentile.
  *
- * Hoare's quickselect with the number at the sought place as pivot: about 3 comparisons a number
- * where a sort takes log2(count) times as many, and no call for each. Equal numbers are no slower;
- * sorted ones are faster. An order made on purpose can make it quadratic: where others choose the
- * numbers, their count must be small.
+ * Hoare's quickselect with the number at place k as pivot: about 3 inlined comparisons per number;
+ * a sort takes log2(count) times as many. Equal numbers are no slower; sorted ones are faster. An
+ * adversarial order makes it quadratic: where peers choose the numbers, their count must be small.
  */
 #ifndef HTH_CORE_ORDER_H
 #define HTH_CORE_ORDER_H

@@ -3,8 +3,8 @@
  * rng.h: two kinds of random numbers, both from one seed.
  *
  * `hth_rng` is a stream (xoshiro256**, Blackman and Vigna 2018) for decisions: jitter, shuffles,
- * simulated failures. Streams are split by name, so that adding a consumer never shifts the numbers
- * of another: hth_rng_split(&root, "links") is the same whatever else was drawn.
+ * simulated failures. Streams are split by name, so that a new consumer never shifts the numbers of
+ * another: hth_rng_split(&root, "links") is the same whatever else is split from the root.
  *
  * `hth_philox` is counter based (Philox4x32-10, Salmon et al., SC'11): the numbers are a pure
  * function of (key, counter), so that initialisation and dropout are the same on CPU and GPU, in
@@ -23,7 +23,8 @@ struct hth_rng {
 
 /* Any seed is fine, 0 too. */
 void hth_rng_init(struct hth_rng *rng, uint64_t seed);
-/* A stream that depends only on the parent's seed state and the name; the parent does not move. */
+/* A stream that depends only on the parent's seed state and the name; the parent's state does not
+ * change. */
 struct hth_rng hth_rng_split(const struct hth_rng *parent, const char *name, uint64_t index);
 static inline uint64_t hth_rng_u64(struct hth_rng *rng)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.c: sizes of tensors whose shape somebody else chose. */
+/* tensor.c: sizes of tensors, also of shapes that a peer chose. */
 #include "core/tensor.h"
 
 size_t hth_dtype_size(enum hth_dtype dtype)

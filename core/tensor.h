@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.h: what a tensor is outside the kernels: a type, a shape, and bytes in a shared blob.
+ * tensor.h: a tensor outside the kernels: a type, a shape, and bytes in a shared blob.
  *
- * Rows are dense and row-major; the first dimension counts rows. Kernels look at the same bytes
+ * Rows are dense and row-major; the first dimension counts rows. Kernels read the same bytes
  * through plain views (kernels/backend.h); the wire carries them as they lie in memory,
  * little-endian.
  */

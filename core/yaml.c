@@ -7,13 +7,13 @@
 #include <strings.h>
 #include <yaml.h>
 
-#define PATH_MAX_LEN 128 /* of a key with those around it */
+#define PATH_MAX_LEN 128 /* of a key's full path */
 #define DEPTH_MAX    8   /* of a schema */
 
 struct parse_log {
-    char message[256]; /* what libcyaml says first */
+    char message[256]; /* libcyaml's first message */
     char where[128];   /* the innermost place of its backtrace */
-    char field[128];   /* the innermost that is a field: with a name */
+    char field[128];   /* the innermost place that is a named field */
 };
 
 HTH_PRINTF(3, 0)
@@ -38,7 +38,7 @@ static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args
     }
 }
 
-/* ---- what was meant ------------------------------------------------------------------------ */
+/* ---- "did you mean" ------------------------------------------------------------------------ */
 
 size_t hth_text_distance(const char *a, const char *b)
 {
@@ -50,15 +50,15 @@ size_t hth_text_distance(const char *a, const char *b)
     for (size_t j = 0; j <= lb; j++)
         row[0][j] = j;
     for (size_t i = 1; i <= la; i++) {
-        size_t *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
-        now[0] = i;
+        size_t *cur = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        cur[0] = i;
         for (size_t j = 1; j <= lb; j++) {
             size_t cost = up[j - 1] + (a[i - 1] != b[j - 1]);
             cost = HTH_MIN(cost, up[j] + 1);
-            cost = HTH_MIN(cost, now[j - 1] + 1);
+            cost = HTH_MIN(cost, cur[j - 1] + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 cost = HTH_MIN(cost, up2[j - 2] + 1);
-            now[j] = cost;
+            cur[j] = cost;
         }
     }
     return row[la % 3][lb];
@@ -78,7 +78,7 @@ static void consider(struct guess *best, const char *said, const char *prefix, c
     best->distance = distance;
 }
 
-/* The fields of a mapping, or of the mappings in a list; NULL: there are none. */
+/* The fields of a mapping, or of the mappings in a list; NULL: none. */
 static const cyaml_schema_field_t *fields_of(const cyaml_schema_value_t *value)
 {
     if (value->type == CYAML_SEQUENCE || value->type == CYAML_SEQUENCE_FIXED)
@@ -86,7 +86,7 @@ static const cyaml_schema_field_t *fields_of(const cyaml_schema_value_t *value)
     return value->type == CYAML_MAPPING ? value->mapping.fields : NULL;
 }
 
-/* The known key that looks most like `key`: of those that look alike the outermost. */
+/* The known key closest to `key`; of equally close ones the outermost. */
 static void nearest_key(struct guess *best, const char *prefix, const cyaml_schema_value_t *value,
                         const char *key)
 {
@@ -100,7 +100,7 @@ static void nearest_key(struct guess *best, const char *prefix, const cyaml_sche
     }
 }
 
-/* Whether `where`, libcyaml's words for a place, is that of a field with this key. */
+/* True if `where`, libcyaml's text for a place, names a field with this key. */
 static bool is_at(const char *where, const char *key)
 {
     char text[80];
@@ -108,7 +108,7 @@ static bool is_at(const char *where, const char *key)
     return strstr(where, text) != NULL;
 }
 
-/* Of the words that may stand there the one that looks most like `said`. */
+/* The allowed word closest to `said` for the field at `where`. */
 static void nearest_word(struct guess *best, const cyaml_schema_value_t *value, const char *said,
                          const char *where)
 {
@@ -122,7 +122,7 @@ static void nearest_word(struct guess *best, const cyaml_schema_value_t *value, 
     }
 }
 
-/* Whether a pair was expected; a schema can't say that one number stands for two. */
+/* True if a pair was expected: a schema cannot let one number stand for two. */
 static bool is_no_pair(const char *message)
 {
     return strncmp(message, "Expecting SEQUENCE_FIXED", 24) == 0 ||
@@ -147,7 +147,7 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
                  log->where, g.text);
     } else if (is_no_pair(message)) {
         snprintf(error, max,
-                 "%s: two numbers in brackets, please, as in [5, 50], or [50, 50] for 50 alone %s",
+                 "%s: expected two numbers in brackets, as in [5, 50], or [50, 50] for 50 alone %s",
                  name, log->field);
     } else {
         snprintf(error, max, "%s: %s %s", name, message, log->where);
@@ -156,16 +156,17 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
 
 /* ---- numbers, yes and no ------------------------------------------------------------------- */
 
-/* libcyaml takes the number that a text begins with: 1e4 and 20.5 as whole numbers would be 1 and
- * 20. It takes a number far below 0 for one above, 010 for 8, and whatever is not a word for no as
- * yes. So every text where the schema has such a value is looked at once more. */
+/* libcyaml reads the number that a text begins with: as whole numbers, 1e4 and 20.5 would be 1 and
+ * 20. It reads a number far below 0 as a large positive one, 010 as 8, and any word that does not
+ * mean no as yes. So every scalar for which the schema has a number or a bool is checked a second
+ * time. */
 static bool has_zero_before(const char *text)
 {
     text += text[0] == '-' || text[0] == '+';
     return text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
-/* What is expected of a text, for people; NULL: nothing is. */
+/* The form that a scalar of this type must have, for people; NULL: any. */
 static const char *kind_of(cyaml_type_e type, const char *text)
 {
     if (type == CYAML_UINT || type == CYAML_INT)
@@ -193,17 +194,17 @@ static bool is_of_kind(cyaml_type_e type, const char *text, size_t len)
     return end != text && end == text + len;
 }
 
-struct place {                         /* a mapping or list that is open */
-    const cyaml_schema_value_t *value; /* NULL: of no schema */
-    const cyaml_schema_field_t *field; /* of the value that comes next; NULL: a key comes */
+struct place {                         /* an open mapping or list */
+    const cyaml_schema_value_t *value; /* NULL: not in the schema */
+    const cyaml_schema_field_t *field; /* of the next value; NULL: a key is next */
 };
 
 struct yaml_walk {
     struct place open[DEPTH_MAX];
     size_t depth, documents;
     const cyaml_schema_value_t *root;
-    struct hth_yaml_given *given; /* NULL: nobody asks */
-    char wrong[160];              /* "" while all is well */
+    struct hth_yaml_given *given; /* NULL: not wanted */
+    char wrong[160];              /* "" while no error was found */
 };
 
 static bool is_list(const cyaml_schema_value_t *value)
@@ -219,7 +220,7 @@ static const cyaml_schema_field_t *field_named(const cyaml_schema_value_t *mappi
     return NULL;
 }
 
-/* The schema of the value that begins now. */
+/* The schema of the value that begins here. */
 static const cyaml_schema_value_t *expected(const struct yaml_walk *w)
 {
     if (w->depth == 0)
@@ -236,7 +237,8 @@ static void value_ended(struct yaml_walk *w)
         w->open[w->depth - 1].field = NULL;
 }
 
-/* Not a mapping itself: it may lie where its first member does. */
+/* Records the current key's offset. A mapping is left out: it may have the offset of its first
+ * member. */
 static void record_given(const struct yaml_walk *w)
 {
     const cyaml_schema_field_t *field = w->open[w->depth - 1].field;
@@ -271,7 +273,7 @@ static void on_scalar(struct yaml_walk *w, const yaml_event_t *event)
     value_ended(w);
 }
 
-/* Of a document that libcyaml has taken, so its keys and its shape are the schema's. */
+/* libcyaml has accepted the document, so its keys and its shape are the schema's. */
 static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
 {
     switch (event->type) {
@@ -291,7 +293,7 @@ static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
         w->depth--;
         value_ended(w);
         break;
-    case YAML_DOCUMENT_START_EVENT: /* libcyaml takes the first and is silent about others */
+    case YAML_DOCUMENT_START_EVENT: /* libcyaml reads the first and ignores others */
         if (w->documents++ > 0)
             snprintf(w->wrong, sizeof(w->wrong), "a second document begins in line %zu",
                      event->start_mark.line + 1);
@@ -304,7 +306,7 @@ static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
     return w->wrong[0] == '\0';
 }
 
-static void look_again(struct yaml_walk *w, const uint8_t *data, size_t len)
+static void check_again(struct yaml_walk *w, const uint8_t *data, size_t len)
 {
     yaml_parser_t parser;
     yaml_event_t event;
@@ -324,7 +326,7 @@ void hth_yaml_find_given(const struct hth_yaml_kind *kind, const uint8_t *data, 
 {
     struct yaml_walk walk = {.root = kind->schema, .given = out};
     out->count = 0;
-    look_again(&walk, data, len);
+    check_again(&walk, data, len);
 }
 
 bool hth_yaml_is_given(const struct hth_yaml_given *given, size_t offset)
@@ -366,7 +368,7 @@ enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, c
         return HTH_E_CONFIG;
     }
     struct yaml_walk walk = {.root = kind->schema};
-    look_again(&walk, data, len);
+    check_again(&walk, data, len);
     if (walk.wrong[0] != '\0') {
         snprintf(error, error_max, "%s: %s", name, walk.wrong);
         hth_yaml_free(kind, *out);

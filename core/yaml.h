@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * yaml.h: files that people write, read strictly through libcyaml's tables.
+ * yaml.h: reads files that people write, strictly, through libcyaml's tables.
  *
- * What is not in the tables is an error that names the file, the line, and the key or word that was
- * probably meant. Anchors are refused, as nested ones make a small file expand without bound. Run
- * files, scenarios, device profiles and labs are read here; what their numbers may be is theirs.
+ * A key or word that is not in the tables is an error that names the file, the line, and the
+ * closest known key or word. Anchors are refused: nested ones make a small file expand without
+ * bound. Run files, scenarios, device profiles and labs are read here; their modules check the
+ * numbers.
  *
- * A target of its own (hth_yaml), as hth_core needs no library. Pure functions, any thread; the
- * bytes come from outside.
+ * A target of its own (hth_yaml), because hth_core needs no library. Pure functions, any thread.
+ * The bytes are untrusted.
  */
 #ifndef HTH_CORE_YAML_H
 #define HTH_CORE_YAML_H
@@ -18,18 +19,18 @@
 
 struct hth_yaml_kind {
     const char *what;  /* "a run file" */
-    const char *least; /* what an empty file lacks: "it needs at least 'run: NAME'" */
+    const char *least; /* for an empty file: "it needs at least 'run: NAME'" */
     size_t bytes_max;
-    const cyaml_schema_value_t *schema; /* of the whole: a pointer to a mapping */
+    const cyaml_schema_value_t *schema; /* of the whole file: a pointer to a mapping */
 };
 
-/* `name` is said in `error`, which holds one line for a person. Free *out with hth_yaml_free.
+/* `error` receives one line for a person, which begins with `name`. Free *out with hth_yaml_free.
  * Errors: E_CONFIG, E_TOO_LARGE. */
 enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, const uint8_t *data,
                            size_t len, void **out, char *error, size_t error_max) HTH_MUST;
-/* Which keys stand in a text that was loaded: a number that is 0 was either written or left out. A
- * key is known by its place in the struct, the sum of its offset and of those around it; keys of
- * mappings in lists are not noted. */
+/* Finds which keys a loaded text gives: without that, a written 0 equals a missing number. A key is
+ * identified by its offset in the outermost struct, the sum of the offsets on its path; keys of
+ * mappings in lists are not recorded. */
 #define HTH_YAML_GIVEN_MAX 160
 struct hth_yaml_given {
     size_t offset[HTH_YAML_GIVEN_MAX], count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map and the heap against brute force, with random histories. */
+/* The map and the heap compared with brute force over random histories. */
 #include "support/test.h"
 
 #include "core/heap.h"
@@ -11,7 +11,7 @@
 
 #define KEYS 500
 
-/* A key of 1..64 bytes made of its number, so that short and long keys mix. */
+/* A key of 8..64 bytes made of its number, so that short and long keys mix. */
 static size_t make_key(uint64_t n, uint8_t key[64])
 {
     size_t len = 8 + n % 57;
@@ -20,7 +20,7 @@ static size_t make_key(uint64_t n, uint8_t key[64])
     return len;
 }
 
-static void test_map_against_array(void **state)
+static void test_map_agrees_with_array(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -89,7 +89,7 @@ static void holder_set(struct holder *h, uint64_t n)
     memcpy(h->key + 20, &n, sizeof(n));
 }
 
-static void test_map_guesses_what_is_there(void **state)
+static void test_map_guess_finds_present_keys(void **state)
 {
     (void)state;
     struct hth_map *map = hth_map_new();
@@ -109,7 +109,7 @@ static void test_map_guesses_what_is_there(void **state)
     hth_map_free(map);
 }
 
-/* In the order in which they were put, and with their own keys. */
+/* Checks that holders are iterated in the order of insertion, with their own keys. */
 static void check_holders(const struct hth_map *map, size_t count)
 {
     const void *key;
@@ -126,9 +126,9 @@ static void check_holders(const struct hth_map *map, size_t count)
     assert_int_equal(hth_map_count(map), count);
 }
 
-/* Of two values with the same key one at a time is in the map; what was taken out of it is not
- * looked at any more. */
-static void test_map_of_holders_against_array(void **state)
+/* Two values share each key, and at most one of them is in the map. The map never reads a removed
+ * value: its key is overwritten. */
+static void test_map_of_holders_agrees_with_array(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -143,7 +143,8 @@ static void test_map_of_holders_against_array(void **state)
         holder_set(&wanted, n);
         assert_ptr_equal(hth_map_get(map, wanted.key, sizeof(wanted.key)), old);
         if (hth_rng_chance(&rng, 0.6)) {
-            uint64_t put_at = old != NULL ? old->put_at : step; /* it takes the old one's place */
+            /* a replaced value keeps its place */
+            uint64_t put_at = old != NULL ? old->put_at : step;
             holder_set(&of[n][i], n);
             assert_ptr_equal(hth_map_put(map, wanted.key, sizeof(wanted.key), &of[n][i]), old);
             present[n] = &of[n][i];
@@ -162,18 +163,18 @@ static void test_map_of_holders_against_array(void **state)
     hth_map_free(map);
 }
 
-/* Values that are freed as soon as they are taken out, by their own keys and in the middle of an
- * iteration, are not looked at when the map grows again. */
-static void test_map_of_holders_that_go(void **state)
+/* Values are removed by their own keys in the middle of an iteration and freed at once. The map
+ * does not read them when it grows again. */
+static void test_map_never_reads_freed_holders(void **state)
 {
     (void)state;
-    enum { TURNS = 6 };
+    enum { PASSES = 6 };
     const void *key;
     size_t key_len, held = 0;
     struct holder *h;
     struct hth_map *map = hth_map_new_held(offsetof(struct holder, key), sizeof(h->key));
-    for (uint64_t turn = 0; turn < TURNS; turn++) {
-        for (uint64_t n = turn * KEYS; n < (turn + 1) * KEYS; n++) {
+    for (uint64_t pass = 0; pass < PASSES; pass++) {
+        for (uint64_t n = pass * KEYS; n < (pass + 1) * KEYS; n++) {
             h = hth_new(struct holder);
             holder_set(h, n);
             h->put_at = n + 1;
@@ -181,7 +182,7 @@ static void test_map_of_holders_that_go(void **state)
         }
         check_holders(map, held += KEYS);
         for (size_t it = 0; (h = hth_map_next(map, &it, &key, &key_len)) != NULL;) {
-            if (h->put_at % TURNS == turn)
+            if (h->put_at % PASSES == pass)
                 continue;
             assert_ptr_equal(hth_map_del(map, key, key_len), h);
             hth_free(h);
@@ -195,16 +196,16 @@ static void test_map_of_holders_that_go(void **state)
     hth_map_free(map);
 }
 
-/* Whatever the secret is, the same is seen: that of a process, and the worst. */
-static void test_map_with_a_secret(void **state)
+/* The map behaves alike with any secret: a process's, and the worst one (zeros). */
+static void test_map_behaves_alike_with_any_secret(void **state)
 {
     static const uint64_t secrets[][2] = {{UINT64_C(0x0123456789abcdef), 42}, {0, 0}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(secrets); i++) {
         hth_map_secret(secrets[i]);
-        test_map_against_array(state);
+        test_map_agrees_with_array(state);
         test_map_iterates_in_insertion_order(state);
-        test_map_of_holders_against_array(state);
-        test_map_of_holders_that_go(state);
+        test_map_of_holders_agrees_with_array(state);
+        test_map_never_reads_freed_holders(state);
     }
 }
 
@@ -221,7 +222,7 @@ static bool item_less(const struct hth_heap_node *a, const struct hth_heap_node 
     return x->key != y->key ? x->key < y->key : x->id < y->id;
 }
 
-static void heap_against_scan(bool keys)
+static void check_heap_against_scan(bool keys)
 {
     struct hth_rng rng;
     struct hth_heap heap;
@@ -256,24 +257,24 @@ static void heap_against_scan(bool keys)
     hth_heap_clear(&heap);
 }
 
-/* The order is the same whether the heap knows the keys or only `less` does. */
-static void test_heap_against_scan(void **state)
+/* The order is the same whether it comes from the keys or from `less` alone. */
+static void test_heap_agrees_with_linear_scan(void **state)
 {
     (void)state;
-    heap_against_scan(false);
-    heap_against_scan(true);
+    check_heap_against_scan(false);
+    check_heap_against_scan(true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_against_array),
+        cmocka_unit_test(test_map_agrees_with_array),
         cmocka_unit_test(test_map_iterates_in_insertion_order),
-        cmocka_unit_test(test_map_guesses_what_is_there),
-        cmocka_unit_test(test_map_of_holders_against_array),
-        cmocka_unit_test(test_map_of_holders_that_go),
-        cmocka_unit_test(test_map_with_a_secret),
-        cmocka_unit_test(test_heap_against_scan),
+        cmocka_unit_test(test_map_guess_finds_present_keys),
+        cmocka_unit_test(test_map_of_holders_agrees_with_array),
+        cmocka_unit_test(test_map_never_reads_freed_holders),
+        cmocka_unit_test(test_map_behaves_alike_with_any_secret),
+        cmocka_unit_test(test_heap_agrees_with_linear_scan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

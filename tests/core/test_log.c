@@ -39,7 +39,7 @@ static int evaluate(void)
     return ++evaluated;
 }
 
-static void test_levels_gate_evaluation(void **state)
+static void test_disabled_levels_skip_their_arguments(void **state)
 {
     (void)state;
     struct hth_env env;
@@ -87,7 +87,7 @@ static void test_each_control_byte_is_escaped(void **state)
     }
 }
 
-static void test_repeats_are_counted(void **state)
+static void test_repeats_beyond_ten_are_counted(void **state)
 {
     (void)state;
     struct hth_env env;
@@ -103,7 +103,7 @@ static void test_repeats_are_counted(void **state)
     assert_non_null(strstr(c.text, "again (and 90 like it)"));
 }
 
-static void test_a_long_line_is_cut(void **state)
+static void test_long_line_is_cut_and_stays_valid(void **state)
 {
     (void)state;
     struct hth_env env;
@@ -146,7 +146,7 @@ static void test_a_quantile_is_the_bound_of_its_bucket(void **state)
     hth_metrics_free(m);
 }
 
-static void test_metrics_export(void **state)
+static void test_metrics_export_as_prometheus_and_json(void **state)
 {
     (void)state;
     struct hth_metrics *m = hth_metrics_new();
@@ -174,8 +174,9 @@ static void test_metrics_export(void **state)
     hth_metrics_free(m);
 }
 
-/* Far more than lie side by side: each is found by its name, and all come out as they came in. */
-static void test_many_metrics(void **state)
+/* More metrics than fit on one shelf: each is found by its name, and the exports keep the order of
+ * registration. */
+static void test_metrics_of_several_shelves_keep_their_order(void **state)
 {
     (void)state;
     enum { MANY = 47 };
@@ -206,14 +207,14 @@ static void test_many_metrics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels_gate_evaluation),
+        cmocka_unit_test(test_disabled_levels_skip_their_arguments),
         cmocka_unit_test(test_json_lines_are_escaped),
         cmocka_unit_test(test_each_control_byte_is_escaped),
-        cmocka_unit_test(test_repeats_are_counted),
-        cmocka_unit_test(test_a_long_line_is_cut),
+        cmocka_unit_test(test_repeats_beyond_ten_are_counted),
+        cmocka_unit_test(test_long_line_is_cut_and_stays_valid),
         cmocka_unit_test(test_a_quantile_is_the_bound_of_its_bucket),
-        cmocka_unit_test(test_metrics_export),
-        cmocka_unit_test(test_many_metrics),
+        cmocka_unit_test(test_metrics_export_as_prometheus_and_json),
+        cmocka_unit_test(test_metrics_of_several_shelves_keep_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

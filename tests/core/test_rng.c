@@ -5,7 +5,7 @@
 #include "core/rng.h"
 
 /* The three known-answer vectors that Random123 publishes for philox4x32-10. */
-static void test_philox_known_answers(void **state)
+static void test_philox_gives_published_vectors(void **state)
 {
     (void)state;
     static const struct {
@@ -28,7 +28,7 @@ static void test_philox_known_answers(void **state)
 
 /* xoshiro256** from the state {1, 2, 3, 4}: the first outputs follow from its definition by hand:
  * rotl(2 * 5, 7) * 9 = 11520, then the state has s1 = 0, so 0. */
-static void test_xoshiro_definition(void **state)
+static void test_xoshiro_follows_definition(void **state)
 {
     (void)state;
     struct hth_rng rng = {{1, 2, 3, 4}};
@@ -37,7 +37,7 @@ static void test_xoshiro_definition(void **state)
     assert_true(hth_rng_u64(&rng) == 1509978240);
 }
 
-static void test_moments(void **state)
+static void test_moments_match_distributions(void **state)
 {
     (void)state;
     enum { N = 200000 };
@@ -62,7 +62,7 @@ static void test_moments(void **state)
     assert_close(philox2 / N, 1.0, 0, 5 * sqrt(2.0 / N));
 }
 
-static void test_split_is_independent_of_draws(void **state)
+static void test_split_depends_on_name_and_index_alone(void **state)
 {
     (void)state;
     struct hth_rng a, b;
@@ -78,7 +78,7 @@ static void test_split_is_independent_of_draws(void **state)
     assert_true(x != hth_rng_u64(&second));
 }
 
-static void test_below_and_shuffle(void **state)
+static void test_below_and_shuffle_are_uniform(void **state)
 {
     (void)state;
     struct hth_rng rng;
@@ -101,11 +101,11 @@ static void test_below_and_shuffle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_xoshiro_definition),
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_split_is_independent_of_draws),
-        cmocka_unit_test(test_below_and_shuffle),
+        cmocka_unit_test(test_philox_gives_published_vectors),
+        cmocka_unit_test(test_xoshiro_follows_definition),
+        cmocka_unit_test(test_moments_match_distributions),
+        cmocka_unit_test(test_split_depends_on_name_and_index_alone),
+        cmocka_unit_test(test_below_and_shuffle_are_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static void test_error_table(void **state)
+static void test_errors_have_unique_names_and_classes(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < HTH_ERR_COUNT; i++) {
@@ -66,7 +66,7 @@ static void test_bytes_round_trip(void **state)
     assert_int_equal(hth_read_u8(&r), 0); /* the first error stays */
 }
 
-static void test_hex(void **state)
+static void test_hex_round_trip_and_refusals(void **state)
 {
     (void)state;
     char text[9];
@@ -80,7 +80,7 @@ static void test_hex(void **state)
     assert_err(HTH_E_MALFORMED, hth_unhex("dead00zz", back, 4));
 }
 
-static void test_addresses(void **state)
+static void test_addresses_parse_and_print(void **state)
 {
     (void)state;
     static const char *const good[] = {"1.2.3.4:5", "127.0.0.1:65535", "[::1]:80",
@@ -104,7 +104,7 @@ static void test_addresses(void **state)
     }
 }
 
-static void test_tensor_bytes(void **state)
+static void test_tensor_bytes_refuses_bad_shapes(void **state)
 {
     (void)state;
     uint64_t bytes = 0;
@@ -143,7 +143,7 @@ static void count_release(void *arg, void *data)
     (*(int *)arg)++;
 }
 
-static void test_blobs(void **state)
+static void test_blobs_return_bytes_with_last_reference(void **state)
 {
     (void)state;
     struct hth_budget budget;
@@ -185,7 +185,7 @@ static void *add_all(void *arg)
     return NULL;
 }
 
-/* Begun by one thread, gone on with by several, ended by one: nothing is lost. */
+/* One thread adds, then several, then one again: no addition is lost. */
 static void test_counters_add_up(void **state)
 {
     (void)state;
@@ -201,7 +201,7 @@ static void test_counters_add_up(void **state)
     assert_int_equal(hth_counter_add(&sum, 1), (ADDERS + 2) * ADDITIONS + 1);
 }
 
-static void test_try_allocations_can_fail(void **state)
+static void test_try_allocations_fail_on_request(void **state)
 {
     (void)state;
     hth_mem_fail_at(2);
@@ -211,7 +211,7 @@ static void test_try_allocations_can_fail(void **state)
     struct hth_blob *blob;
     hth_budget_init(&budget, 100, NULL);
     assert_err(HTH_E_NO_MEMORY, hth_blob_new_budget(50, &budget, &blob));
-    assert_int_equal(hth_budget_used(&budget), 0); /* nothing is kept after a failure */
+    assert_int_equal(hth_budget_used(&budget), 0); /* a failure gives its bytes back */
     hth_mem_fail_at(0);
     hth_free(first);
     assert_null(hth_try_realloc(NULL, SIZE_MAX, 2));
@@ -290,9 +290,9 @@ static void test_a_file_is_read_whole_or_not(void **state)
     }
 }
 
-/* Blocks of every class, kept and fresh ones, are aligned, writable to their end and never handed
- * out twice; more than the limit is given back instead of kept. */
-static void test_blocks_come_and_go(void **state)
+/* Blocks of every class, reused and fresh ones, are aligned, writable to their end and never handed
+ * out twice. Bytes beyond the limit are freed and not kept. */
+static void test_blocks_are_reused_up_to_limit(void **state)
 {
     (void)state;
     enum { HELD = 80 };
@@ -322,8 +322,8 @@ static void test_blocks_come_and_go(void **state)
     hth_mem_fail_at(0);
 }
 
-/* Whatever its size, a blob's bytes are aligned, its own, and writable to the end. */
-static void test_blobs_of_all_sizes(void **state)
+/* The bytes of a blob of any size are aligned, its own, and writable to the end. */
+static void test_blobs_of_all_sizes_are_aligned(void **state)
 {
     (void)state;
     enum { HELD = 8 };
@@ -347,8 +347,8 @@ static void test_blobs_of_all_sizes(void **state)
     hth_blob_unref(ghost);
 }
 
-/* A hoard hands out what was freed, zeroed, large enough, and nothing twice. */
-static void test_hoards(void **state)
+/* A hoard hands out freed blocks zeroed, large enough, and none twice. */
+static void test_hoard_hands_out_zeroed_distinct_blocks(void **state)
 {
     (void)state;
     enum { HELD = 300 };
@@ -377,8 +377,9 @@ static void test_hoards(void **state)
     hth_mem_hoard(false);
 }
 
-/* What comes and goes does not make a hoard grow, whichever function made it. */
-static void test_hoards_do_not_grow(void **state)
+/* Allocating and freeing the same sizes does not make a hoard grow, whichever function
+ * allocates. */
+static void test_hoard_reuses_freed_blocks(void **state)
 {
     enum { STEPS = 20000, SIZES = 16 };
     size_t before = 0;
@@ -403,8 +404,9 @@ static void test_hoards_do_not_grow(void **state)
     assert_true(mallinfo2().uordblks + hth_mem_hoard_bytes() <= before + (64u << 10));
 }
 
-/* What is freed where nobody hoards goes back, and what a hoard made can grow there. */
-static void test_hoards_take_back(void **state)
+/* Blocks that a thread without a hoard frees return to the hoards, and such a thread can resize a
+ * hoard's block. */
+static void test_hoard_takes_back_blocks_freed_elsewhere(void **state)
 {
     enum { HELD = 100 };
     uint8_t *held[HELD];
@@ -436,8 +438,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Against a sort, at all places: random numbers, few different ones, sorted both ways. */
-static void test_kth_against_a_sort(void **state)
+/* Compares with a sort at all ranks: random numbers, few different ones, sorted in both
+ * directions. */
+static void test_kth_agrees_with_sort(void **state)
 {
     struct hth_rng rng;
 
@@ -466,23 +469,23 @@ static void test_kth_against_a_sort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error_table),
+        cmocka_unit_test(test_errors_have_unique_names_and_classes),
         cmocka_unit_test(test_bytes_round_trip),
-        cmocka_unit_test(test_hex),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_tensor_bytes),
+        cmocka_unit_test(test_hex_round_trip_and_refusals),
+        cmocka_unit_test(test_addresses_parse_and_print),
+        cmocka_unit_test(test_tensor_bytes_refuses_bad_shapes),
         cmocka_unit_test(test_budgets_nest),
-        cmocka_unit_test(test_blobs),
+        cmocka_unit_test(test_blobs_return_bytes_with_last_reference),
         cmocka_unit_test(test_counters_add_up),
-        cmocka_unit_test(test_blobs_of_all_sizes),
-        cmocka_unit_test(test_hoards),
-        cmocka_unit_test(test_hoards_do_not_grow),
-        cmocka_unit_test(test_hoards_take_back),
+        cmocka_unit_test(test_blobs_of_all_sizes_are_aligned),
+        cmocka_unit_test(test_hoard_hands_out_zeroed_distinct_blocks),
+        cmocka_unit_test(test_hoard_reuses_freed_blocks),
+        cmocka_unit_test(test_hoard_takes_back_blocks_freed_elsewhere),
         cmocka_unit_test(test_a_block_is_kept_each_time),
         cmocka_unit_test(test_a_file_is_read_whole_or_not),
-        cmocka_unit_test(test_blocks_come_and_go),
-        cmocka_unit_test(test_try_allocations_can_fail),
-        cmocka_unit_test(test_kth_against_a_sort),
+        cmocka_unit_test(test_blocks_are_reused_up_to_limit),
+        cmocka_unit_test(test_try_allocations_fail_on_request),
+        cmocka_unit_test(test_kth_agrees_with_sort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

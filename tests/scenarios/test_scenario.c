@@ -253,7 +253,7 @@ static const struct {
     {"name: x\nstragglers: { speed: [0, 0] }\n", "stragglers.speed is 0"},
     {"name: x\ndht: { refresh_s: 0 }\n", "dht.refresh_s is 0"},
     {"name: x\nlinks: { loss: [0.2, 0.1] }\n", "links.loss is [0.2, 0.1]; it must rise"},
-    {"name: x\nlinks: { loss: [0.1] }\n", "two numbers in brackets, please, as in [5, 50]"},
+    {"name: x\nlinks: { loss: [0.1] }\n", "expected two numbers in brackets, as in [5, 50]"},
     {"name: x\nlinks: { loss: [0.1] }\n", "field 'loss' (line: 2,"},
     {"name: x\nlinks: { loss: 0.1 }\n", "or [50, 50] for 50 alone in mapping field 'loss'"},
     {"name: x\nlinks: { loss: [0, 0.1, 1] }\n", "two numbers in brackets"},

@@ -7,8 +7,8 @@
 #include "core/limits.h"
 #include "core/mem.h"
 
-#define PATIENCE_US (30 * HTH_US_PER_S)
-#define A_WHILE_US  (30 * HTH_US_PER_MS)
+#define TIMEOUT_US (30 * HTH_US_PER_S)
+#define A_WHILE_US (30 * HTH_US_PER_MS)
 
 static bool never(void *arg)
 {
@@ -28,7 +28,7 @@ static bool is_set(void *arg)
 
 static void await(struct conform *c, int *flag)
 {
-    assert_true(c->run(c, is_set, flag, PATIENCE_US));
+    assert_true(c->run(c, is_set, flag, TIMEOUT_US));
 }
 
 /* ---- timers and posts ---------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ struct tick {
     struct hth_timer *timer;
     int count;
     int64_t at_us;
-    int again; /* how often it arms itself anew */
+    int again; /* how often it rearms itself */
     bool free_self;
 };
 
@@ -85,14 +85,14 @@ void conform_timers(struct conform *c)
     assert_int_equal(other.count, 0);
 
     t.count = 0; /* moved from far to near */
-    hth_timer_set(c->a, t.timer, PATIENCE_US * 10);
+    hth_timer_set(c->a, t.timer, TIMEOUT_US * 10);
     hth_timer_set(c->a, t.timer, 1000);
     await(c, &t.count);
-    t.count = 0; /* arms itself from its callback */
+    t.count = 0; /* rearms itself from its callback */
     t.again = 4;
     hth_timer_set(c->a, t.timer, 0);
     assert_int_equal(t.count, 0); /* the next turn, not this one */
-    assert_true(c->run(c, armed_enough, &t, PATIENCE_US));
+    assert_true(c->run(c, armed_enough, &t, TIMEOUT_US));
     pass_time(c, A_WHILE_US);
     assert_int_equal(t.count, 5);
     last.free_self = true;
@@ -133,7 +133,7 @@ void conform_posts(struct conform *c)
         hth_post(c->a, on_mail, &mail[i]);
         assert_int_equal(count, 0);
     }
-    assert_true(c->run(c, all_came, &count, PATIENCE_US));
+    assert_true(c->run(c, all_came, &count, TIMEOUT_US));
     for (int i = 0; i < MAILS; i++)
         assert_int_equal(log[i], i);
 }
@@ -183,7 +183,7 @@ void conform_jobs(struct conform *c)
         assert_ok(hth_job_submit(c->a, &work[i].job));
         assert_int_equal(work[i].dones, 0); /* never inside the call */
     }
-    assert_true(c->run(c, is_zero, &left, PATIENCE_US));
+    assert_true(c->run(c, is_zero, &left, TIMEOUT_US));
     for (int i = 0; i < N; i++) {
         assert_int_equal(work[i].runs, 1);
         assert_int_equal(work[i].dones, 1);
@@ -378,7 +378,7 @@ void conform_level_triggered(struct conform *c)
 {
     struct duo d;
     duo_init(c, &d);
-    d.b.read_max = 1; /* what is left is told again without new arrivals */
+    d.b.read_max = 1; /* on_readable repeats for unread bytes without new arrivals */
     d.b.want = 500;
     assert_ok(write_pattern(&d.a, 0, 500));
     await(c, &d.b.complete);
@@ -406,7 +406,7 @@ void conform_failed_dials(struct conform *c)
     assert_int_equal(d.a.err, HTH_E_BAD_PEER_ID);
     assert_int_equal(d.a.opens, 0);
 
-    assert_ok(hth_dial(c->a, &d.addr, NULL, &end_ops, &d.a, &d.a.s)); /* any key will do */
+    assert_ok(hth_dial(c->a, &d.addr, NULL, &end_ops, &d.a, &d.a.s)); /* any key is accepted */
     await(c, &d.a.opens);
     hth_stream_close(c->a, d.a.s, false);
     d.a.s = NULL;
@@ -422,7 +422,7 @@ void conform_failed_dials(struct conform *c)
     assert_int_equal(d.a.opens, 0);
     assert_int_equal(d.a.closes, 1);
 
-    duo_dial(c, &d); /* given up before anything happened: no callback */
+    duo_dial(c, &d); /* closed at once: no callback */
     hth_stream_close(c->a, d.a.s, true);
     d.a.s = NULL;
     pass_time(c, 3 * A_WHILE_US);
@@ -435,7 +435,7 @@ void conform_failed_dials(struct conform *c)
 void conform_ends(struct conform *c)
 {
     struct duo d;
-    duo_init(c, &d); /* flushed: everything arrives, then a clean end */
+    duo_init(c, &d); /* flushed: all bytes arrive, then a clean end */
     d.b.want = 2000000;
     assert_ok(write_pattern(&d.a, 0, 2000000));
     hth_stream_close(c->a, d.a.s, true);
@@ -447,7 +447,7 @@ void conform_ends(struct conform *c)
     assert_int_equal(d.a.closes, 0);
     duo_clear(c, &d);
 
-    duo_init(c, &d); /* cut */
+    duo_init(c, &d); /* closed without a flush */
     hth_stream_close(c->b, d.b.s, false);
     d.b.s = NULL;
     await(c, &d.a.closes);
@@ -466,7 +466,7 @@ void conform_closing_in_callbacks(struct conform *c)
         d.b.echo = where[i] == IN_READABLE;
         duo_dial(c, &d);
         await(c, &d.a.opens);
-        if (where[i] == IN_OPEN) { /* whether the other side heard of it is open */
+        if (where[i] == IN_OPEN) { /* the other side may or may not have opened */
             pass_time(c, 3 * A_WHILE_US);
             if (d.b.opens > 0)
                 await(c, &d.b.closes);

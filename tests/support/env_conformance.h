@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * env_conformance.h: what core/env.h promises, as tests that know nothing of the world they run in.
+ * env_conformance.h: the promises of core/env.h, as tests that run over any environment.
  *
- * The same functions run over the simulated and over the real environment, so that code which was
- * proved in the one keeps its word in the other. A runner provides two environments that can reach
- * each other (they may be one), a way to let time pass, and an address to listen on.
+ * The same functions run over the simulated and the real environment, so that code tested in one
+ * behaves alike in the other. A runner provides two environments that can reach each other (they
+ * may be one), a way to let time pass, and an address to listen on.
  */
 #ifndef HTH_TESTS_SUPPORT_ENV_CONFORMANCE_H
 #define HTH_TESTS_SUPPORT_ENV_CONFORMANCE_H
@@ -21,7 +21,7 @@ struct conform {
     void *runner;
 };
 
-/* Each makes and frees all it needs. Failures are cmocka's. */
+/* Each test makes and frees all it needs, and fails through cmocka's asserts. */
 #define CONFORMANCE_MAP(X)                                                                         \
     X(timers)                                                                                      \
     X(posts)                                                                                       \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team.h: a team of threads for tests of kernels, which must not need net/. Threads are made anew
- * for every run: slow, and each run meets another order.
+ * team.h: a team of threads for tests of kernels, which must not need net/. Every run starts new
+ * threads: slow, but each run has another order.
  */
 #ifndef HTH_TESTS_SUPPORT_TEAM_H
 #define HTH_TESTS_SUPPORT_TEAM_H
@@ -15,7 +15,7 @@
 struct test_team {
     struct hth_team team;
     uint32_t width;
-    uint32_t runs; /* how often somebody cut work: a test may want to know that it was */
+    uint32_t runs; /* runs with more than one part, for tests that assert them */
 };
 
 struct test_team_run {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test.h: what every test includes: cmocka with the headers it needs, and comparisons of numbers
- * that print what differs.
+ * test.h: included by every test: cmocka with the headers it needs, and comparisons of numbers that
+ * print both values.
  */
 #ifndef HTH_TESTS_SUPPORT_TEST_H
 #define HTH_TESTS_SUPPORT_TEST_H
@@ -18,8 +18,8 @@
 
 #include "core/base.h"
 
-/* ThreadSanitizer looks for races, and a case of one thread has none: there only those with threads
- * are run. */
+/* ThreadSanitizer finds races, and a case of one thread has none: under it only cases with threads
+ * run. */
 #ifdef __SANITIZE_THREAD__
 #define HTH_TEST_ONLY_THREADS 1
 #else
