@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.c: the calling side. A call waits at its peer, then occupies a slot of a connection, then
- * has its verdict; a canceled or expired one leaves its slot behind, because the other side still
- * owes a verdict frame for it: so a frame for an id that is not in its slot is always a broken
+ * has its verdict; a canceled or expired call leaves its slot taken, because the other side still
+ * owes a verdict frame for it. So a frame for an id that is not in its slot always breaks the
  * protocol.
  *
  *   request id = count of ids given on this connection << 16 | index of the slot
@@ -12,13 +12,13 @@
 #include <string.h>
 
 #define SLOT_BITS 16
-/* How long a peer that hardly ever answered is waited for: see rpc.h, hth_rpc_call. */
-#define STRANGER_LOOK_US   (500 * HTH_US_PER_MS)
+/* The wait for a stranger: see hth_rpc_call_opts.timeout_us in rpc.h. */
+#define STRANGER_CHECK_US  (500 * HTH_US_PER_MS)
 #define STRANGER_TIMES     4
 #define STRANGER_TIMES_MAX 32
 #define STRANGER_SHARE     16
 #define STRANGER_PROBE     8
-#define SLOTS_MIN          2 /* most connections of a large swarm have a call out now and then */
+#define SLOTS_MIN          2 /* most connections of a large swarm have at most a call or two out */
 
 _Static_assert(HTH_RPC_REQUESTS_MAX <= 1u << SLOT_BITS, "an index of a slot fits in an id");
 
@@ -33,7 +33,7 @@ enum hth_err hth_rpc_body_copy(const struct hth_rpc_body *from, struct hth_rpc_b
     uint8_t *mem = hth_try_calloc(1, tensor_bytes + from->payload_len);
     if (mem == NULL)
         return HTH_E_NO_MEMORY;
-    /* Tensors first: one allocation that is aligned for them. */
+    /* Tensors first, so that one allocation is aligned for them. */
     if (from->tensor_count > 0)
         memcpy(mem, from->tensors, tensor_bytes);
     if (from->payload_len > 0)
@@ -129,7 +129,7 @@ void hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *te
 
 static bool fits_now(const struct rpc_conn *c, const struct hth_rpc_call *call)
 {
-    /* A body that is too large for this peer goes on, to fail. */
+    /* A body that is too large for this peer passes, and send_call fails it. */
     return c->in_flight < c->their_requests_max &&
            (c->request_out + call->body_len <= c->their_request_credit ||
             call->body_len > c->their_body_max);
@@ -207,7 +207,7 @@ static int64_t timeout_of(struct rpc_peer *p, const struct hth_rpc_call_opts *op
     return HTH_MIN(us, (int64_t)HTH_RPC_TIMEOUT_MS_MAX * HTH_US_PER_MS);
 }
 
-/* What answers that took so long let expect of the next, with room; 0: there were none. */
+/* The expected duration of the next answer, with a margin; 0: no answers yet. */
 static int64_t expected(const struct hth_rpc *rpc, struct hth_deadline *d)
 {
     if (d->count == 0 || d->count >= HTH_DEADLINE_SAMPLES_MIN)
@@ -215,9 +215,10 @@ static int64_t expected(const struct hth_rpc *rpc, struct hth_deadline *d)
     return HTH_MAX(2 * hth_deadline_median(d), rpc->opts.timeout_min_us);
 }
 
-/* Until when to wait for a stranger, who hardly ever answered this method, as far as is known now:
- * what others and its own few answers took says more than the first deadline does, but nothing
- * before the call is on its way, or while nobody else answered. */
+/* Until when to wait for a stranger (fewer than HTH_DEADLINE_SAMPLES_MIN answers to this method),
+ * by present knowledge. The durations of other peers' and its own few answers predict more than the
+ * initial deadline, once the call is sent and some other peer has answered; until then the call is
+ * checked periodically. */
 static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
 {
     struct hth_rpc *rpc = call->rpc;
@@ -227,14 +228,14 @@ static int64_t stranger_until(struct hth_rpc_call *call, int64_t now)
     if (d->deadline.count >= HTH_DEADLINE_SAMPLES_MIN && call->sent)
         return call->sent_us + hth_deadline_get(&d->deadline);
     if (all->count <= d->deadline.count || !call->sent)
-        return now + STRANGER_LOOK_US;
+        return now + STRANGER_CHECK_US;
     int64_t usual_us = HTH_MAX(expected(rpc, all), expected(rpc, &d->deadline));
     int64_t least = STRANGER_TIMES * usual_us, most = STRANGER_TIMES_MAX * usual_us;
     int64_t wait_us = HTH_MAX((now - d->since_us) / STRANGER_SHARE, least);
     return call->sent_us + (call->probe ? wait_us : HTH_MIN(wait_us, most));
 }
 
-/* When to look at a call that begins: at its deadline, but for a stranger's. */
+/* Sets when to check a new call: at its deadline, or earlier for a stranger. */
 static void call_watch(struct hth_rpc_call *call)
 {
     int64_t at = call->deadline_us;
@@ -251,8 +252,8 @@ static void call_watch(struct hth_rpc_call *call)
     hth_rpc_due_set(call->rpc, &call->due, at);
 }
 
-/* Whether there is time left; the call is looked at again then. */
-static bool call_goes_on(struct hth_rpc_call *call, int64_t now)
+/* Moves a stranger's check while its time lasts; false: the call has expired. */
+static bool call_extend(struct hth_rpc_call *call, int64_t now)
 {
     if (!call->stranger || now >= call->deadline_us)
         return false;
@@ -311,7 +312,7 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-/* Takes the call out of wherever it is; its slot, when it has one, waits for the verdict frame. */
+/* Takes the call out of its list or slot; the slot stays taken until the verdict frame. */
 static void call_withdraw(struct hth_rpc_call *call, bool tell)
 {
     struct rpc_conn *c = call->conn;
@@ -367,9 +368,9 @@ void hth_rpc_call_run_soon(struct hth_rpc_call *call)
     hth_rpc_call_finish(call, &result);
 }
 
-/* What came while this process did not run is read after its timers: an answer to this call may be
- * in it, and who is on the same machine did not run either. So much more time, once, is as much as
- * the others had for it. */
+/* Bytes that arrived while this process did not run are read after its timers: the answer may be
+ * among them, and a peer on the same machine did not run either. So the deadline moves once, by the
+ * length of the stall. */
 static bool call_is_excused(struct hth_rpc_call *call, int64_t now)
 {
     int64_t stalled_us = HTH_MIN(call->rpc->stalled_us - call->stalled_us, now - call->started_us);
@@ -383,7 +384,7 @@ static bool call_is_excused(struct hth_rpc_call *call, int64_t now)
 void hth_rpc_call_expired(struct hth_rpc_call *call)
 {
     int64_t now = hth_now_us(call->rpc->env);
-    if (call_goes_on(call, now) || call_is_excused(call, now))
+    if (call_extend(call, now) || call_is_excused(call, now))
         return;
     struct hth_rpc_result result = {
         .err = HTH_E_TIMEOUT,
@@ -480,7 +481,7 @@ void hth_rpc_call_on_complete(struct rpc_conn *c, struct hth_frame *f)
     struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;
     enum hth_err body_err = c->rx_err;
     uint64_t held = c->rx_held;
-    /* That it came too late for the call says how far this peer is, all the more. */
+    /* A reply that is too late for its call still measures the peer's round trip. */
     hth_rpc_peer_observe_rtt(c->peer, hth_now_us(rpc->env) - c->slots[c->rx_slot - 1].sent_us);
     c->rx_held = 0;
     slot_give(c, c->rx_slot - 1);
@@ -488,7 +489,7 @@ void hth_rpc_call_on_complete(struct rpc_conn *c, struct hth_frame *f)
     c->had_verdict = true;
     c->peer->failures = 0;
     c->active_us = hth_now_us(rpc->env);
-    /* The callback may do anything, ending this connection included: the frame is ours. */
+    /* The callback may end this connection: keep the frame out of its reach. */
     c->parser.frame = NULL;
     if (call != NULL)
         deliver(call, f, body_err);

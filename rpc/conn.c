@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conn.c: one connection from open to close: HELLO, what arrives, keep-alive, the ways it ends.
+ * conn.c: one connection from open to close: HELLO, frames received, keep-alive, the ways it ends.
  *
  *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
  *   accept ---------------------^
@@ -10,16 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One connection may not keep the loop to itself: what is left comes in the next turn. */
+/* Bounds per turn: one connection may not occupy the loop. The rest is read in the next turn. */
 #define FRAMES_PER_TURN 512
 #define BYTES_PER_TURN  (8u << 20)
 #define SCRATCH_BYTES   65536
-/* A byte of meta costs up to an allocation, a byte of a body only its copy. */
+/* Weight of a byte of meta: it may cost an allocation, a byte of a body only its copy. */
 #define META_BYTE_COST 16
-/* Without anything at stake pings come so much more seldom: enough to keep a home router's
- * mapping. */
+/* Factor between pings while no work is under way: often enough to keep a home router's mapping. */
 #define PING_SELDOM 6
-/* When quiet connections neither ping nor end, and half of it is. */
+/* Period of the sweep over quiet connections without pings and idle ends, before it is halved. */
 #define QUIET_SWEEP_US (120 * HTH_US_PER_S)
 
 static const struct hth_stream_ops stream_ops;
@@ -53,7 +52,7 @@ static bool is_quiet(const struct rpc_conn *c)
            !hth_frame_parser_busy(&c->parser) && hth_rpc_tx_backlog(c) == 0;
 }
 
-/* What is too slow is judged from here on. */
+/* Restarts the windows in which stalls are measured. */
 static void windows_begin(struct rpc_conn *c)
 {
     c->rx_window_us = c->tx_window_us = hth_now_us(c->rpc->env);
@@ -106,7 +105,7 @@ static struct rpc_conn *conn_new(struct rpc_peer *p, bool accepted)
     return c;
 }
 
-/* Takes it off every list; the memory goes with the last pin. */
+/* Takes it off every list; the last unpin frees the memory. */
 static void conn_detach(struct rpc_conn *c)
 {
     c->state = CONN_DEAD;
@@ -166,7 +165,7 @@ static void on_open(struct hth_stream *s, void *arg)
     hth_rpc_leave(rpc);
 }
 
-/* What is over a limit is closed by returning without having attached. */
+/* A stream over a limit is closed by returning without attaching it. */
 void hth_rpc_conn_accept(void *arg, struct hth_stream *s)
 {
     struct hth_rpc *rpc = arg;
@@ -179,7 +178,8 @@ void hth_rpc_conn_accept(void *arg, struct hth_stream *s)
     enum hth_err err = hth_rpc_peer_get(rpc, &id, NULL, &p);
     if (err != HTH_OK || p->conn_count >= HTH_RPC_CONNS_PER_PEER_MAX) {
         char text[HTH_PEER_SHORT_LEN];
-        HTH_LOG(rpc->env, HTH_DEBUG, HTH_SUB_RPC, "peer %s: one connection too many",
+        HTH_LOG(rpc->env, HTH_DEBUG, HTH_SUB_RPC,
+                "peer %s: connection refused: it has as many as one peer may have",
                 hth_peer_id_short(&id, text));
         return;
     }
@@ -208,7 +208,7 @@ static void log_end(struct rpc_conn *c, enum hth_err err, const char *text)
             hth_err_text(err), text != NULL ? text : hth_err_name(err));
 }
 
-/* Only when nothing else waits: in the middle of a body the bytes would be taken for tensors. */
+/* Only when the queue is empty: in the middle of a body the bytes would be read as tensors. */
 static void tell_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
@@ -221,22 +221,22 @@ static void tell_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
         hth_rpc_tx_flush(c);
 }
 
-/* The rest of the end, once the stream is gone. */
+/* Ends the connection once its stream is closed. */
 static void conn_bury(struct rpc_conn *c, enum hth_err err, const char *text, bool was_ready)
 {
     struct hth_rpc *rpc = c->rpc;
     struct rpc_peer *p = c->peer;
-    /* A connection that they made, and that we had no call on, says nothing about dialling them:
-     * whoever joins looks whether we are there and hangs up. */
+    /* A connection that the peer dialled, and that carried no call of ours, tells nothing about
+     * dialling the peer: a joining peer probes us and hangs up. */
     bool ours = !c->accepted || c->in_flight > 0 || c->had_verdict;
     char kept[HTH_RPC_TEXT_MAX + 1] = "";
-    /* `text` may lie in the frame that is about to go. */
+    /* `text` may lie in the frame that is freed below. */
     strncpy(kept, text != NULL ? text : hth_err_text(err), HTH_RPC_TEXT_MAX);
     log_end(c, err, kept);
     conn_detach(c);
     hth_rpc_tx_clear(c);
     hth_rpc_requests_orphan_all(c, err == HTH_OK ? HTH_E_CLOSED : err);
-    /* What a lost connection means for a request that was out is always the same: unknown. */
+    /* A lost connection always means the same for a request that was out: unknown. */
     enum hth_err verdict = err == HTH_OK || err == HTH_E_TIMEOUT ? HTH_E_CLOSED : err;
     hth_rpc_slots_fail_all(c, verdict, kept, false);
     hth_budget_give(&p->held, c->rx_held);
@@ -341,7 +341,7 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
     c->state = CONN_READY;
-    /* Who dialed has sent its own HELLO a round trip before this one comes. */
+    /* The dialling side sent its HELLO one round trip before this one arrives. */
     if (!c->accepted)
         hth_rpc_peer_observe_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
     hth_rpc_peer_pump(c->peer);
@@ -366,7 +366,7 @@ static void on_goodbye(struct rpc_conn *c, const struct hth_frame_msg *m)
     hth_rpc_conn_maybe_finish(c);
 }
 
-/* ---- what arrives -------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------- */
 
 enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted)
 {
@@ -397,19 +397,19 @@ static void on_pong(struct rpc_conn *c, uint64_t id)
         return;
     int64_t rtt = hth_now_us(c->rpc->env) - c->ping_sent_us;
     struct rpc_peer *p = c->peer;
-    /* 1/8, the constant of TCP's smoothed round trip (RFC 6298). */
+    /* 1/8 is the constant of TCP's smoothed round trip (RFC 6298). */
     p->rtt_us = p->rtt_us == 0 ? rtt : p->rtt_us + (rtt - p->rtt_us) / 8;
     c->ping_sent_us = 0;
 }
 
-/* Does this peer let us hold more unread answers than we are willing to? */
+/* True if this peer leaves more answers unread than we are willing to hold. */
 static bool flooded(const struct rpc_conn *c)
 {
     uint64_t most = 2 * c->rpc->opts.queue_bytes_max + c->request_out;
     return hth_rpc_tx_backlog(c) > most;
 }
 
-/* Header and meta are here. An error closes the connection with it. */
+/* Handles a frame whose header and meta are complete. An error closes the connection. */
 static enum hth_err on_head(struct rpc_conn *c)
 {
     struct hth_frame *f = c->parser.frame;
@@ -467,7 +467,7 @@ static void rx_rest(struct rpc_conn *c)
     hth_frame_parser_clear(&c->parser);
 }
 
-/* Takes what the stream has. Returns false when there is no more, or the connection has ended. */
+/* Reads bytes of the stream. Returns false when there are no more, or the connection has ended. */
 static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
 {
     struct hth_blob *into;
@@ -477,7 +477,7 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
         n = hth_stream_read(c->rpc->env, c->stream, into, offset, max);
         if (n == 0)
             return false;
-        if (c->parser.frame == NULL) /* only now: mostly a turn ends between two frames */
+        if (c->parser.frame == NULL) /* allocated late: most turns end between two frames */
             c->parser.frame = hth_rpc_frame_new();
         if (c->parser.frame == NULL)
             err = HTH_E_NO_MEMORY;
@@ -566,14 +566,14 @@ static const struct hth_stream_ops stream_ops = {
 
 /* ---- keep-alive and stalls ----------------------------------------------------------------- */
 
-/* What must move in a window while `held` bytes are held for it: a byte a minute would hold them
- * for ever, and a few bytes a second would hold a large body for days. */
+/* Bytes that must move in a window while `held` bytes are held: with a byte a minute they would be
+ * held for ever, and with a few bytes a second a large body for days. */
 static uint64_t progress_min(uint64_t held)
 {
     return HTH_MAX(held / HTH_RPC_STALL_WINDOWS_MAX, (uint64_t)HTH_RPC_PROGRESS_BYTES_MIN);
 }
 
-/* A frame once begun must go on. */
+/* A frame that was begun must continue. */
 static bool rx_stalled(struct rpc_conn *c, int64_t now)
 {
     bool same = hth_frame_parser_busy(&c->parser) && c->rx_window_frames == c->rx_frames;
@@ -586,7 +586,7 @@ static bool rx_stalled(struct rpc_conn *c, int64_t now)
     return now - c->rx_window_us >= c->rpc->opts.stall_timeout_us;
 }
 
-/* What we send must be read. */
+/* The peer must read what we send. */
 static bool tx_stalled(struct rpc_conn *c, int64_t now)
 {
     uint64_t backlog = hth_rpc_tx_backlog(c);
@@ -599,7 +599,7 @@ static bool tx_stalled(struct rpc_conn *c, int64_t now)
     return now - c->tx_window_us >= c->rpc->opts.stall_timeout_us;
 }
 
-/* Answers that wait for credit count as well: their reader does not give any. */
+/* Answers that wait for credit count as well: their reader gives none. */
 static bool reply_stalled(const struct rpc_conn *c, int64_t now)
 {
     if (rpc_list_empty(&c->replies))
@@ -639,13 +639,14 @@ static void idle_check(struct rpc_conn *c, int64_t now)
         hth_rpc_conn_kill(c, HTH_OK, "idle", false);
         return;
     }
-    /* The side that dialled goes first, so that both do not say it at the same time. */
+    /* The side that dialled closes first, so that both do not say goodbye at the same time. */
     int64_t limit = o->idle_timeout_us * (c->accepted ? 2 : 1);
     if (o->idle_timeout_us > 0 && now - c->active_us >= limit)
         hth_rpc_conn_goodbye(c, HTH_OK, "idle");
 }
 
-/* Quiet, and neither to be pinged nor idle for too long: most of a large swarm's are, each time. */
+/* True if c is quiet, needs no ping and is not idle for too long, as most connections of a large
+ * swarm. */
 static bool rests(const struct hth_rpc_opts *o, const struct rpc_conn *c, int64_t now)
 {
     return c->quiet && c->ping_sent_us == 0 &&
@@ -658,7 +659,7 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
     const struct hth_rpc_opts *o = &rpc->opts;
     int64_t now = hth_now_us(rpc->env);
     if (c->state == CONN_HELLO && now - c->opened_us >= o->hello_timeout_us) {
-        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no HELLO came", true);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no HELLO before the timeout", true);
         return;
     }
     if (hth_fault(rpc->env, "rpc.conn_lost")) {
@@ -668,16 +669,16 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
     if (rests(o, c, now))
         return;
     if (rx_stalled(c, now)) {
-        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "a frame was begun and not continued", true);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "the peer began a frame and did not continue it", true);
         return;
     }
     if (tx_stalled(c, now) || reply_stalled(c, now)) {
-        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "it does not read what it asked for", false);
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "the peer does not read its replies", false);
         return;
     }
     if (c->state == CONN_READY) {
         if (keep_alive(c, now)) {
-            hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no sign of life", false);
+            hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no answer to a ping", false);
             return;
         }
         c->pins++;
@@ -693,16 +694,16 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
 void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
 {
     struct rpc_link list;
-    /* What came while this process did not run is not read yet, and what it waits for may come from
-     * one that did not run either. Once: on a busy machine the next check may be as late. */
+    /* Bytes that arrived while this process did not run are not read yet, and peers on the same
+     * machine did not run either: skip this check. Only once: on a busy machine the next check may
+     * be as late. */
     rpc->checks_late = late && !rpc->checks_late;
     if (rpc->checks_late) {
         hth_rpc_due_set(rpc, &rpc->busy_check, hth_now_us(rpc->env) + check_period(rpc));
         return;
     }
     rpc_list_steal(&rpc->busy, &list);
-    for (const struct rpc_link *n = list.next; n != &list;
-         n = n->next) /* side by side from memory */
+    for (const struct rpc_link *n = list.next; n != &list; n = n->next) /* load in parallel */
         hth_rpc_conn_fetch(HTH_CONTAINER(n, const struct rpc_conn, busy));
     for (const struct rpc_link *n = list.next; n != &list; n = n->next)
         __builtin_prefetch((const char *)HTH_CONTAINER(n, const struct rpc_conn, busy)->stream +

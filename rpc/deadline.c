@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Recomputing costs two sorts of the window; a few stale samples change little. */
+/* Answers before a new computation: it costs two sorts of the window, and a few samples change
+ * little. */
 #define FRESH_MAX 4
 
 _Static_assert(HTH_DEADLINE_WINDOW == 32, "outcomes has one bit per call of the window");
@@ -81,7 +82,7 @@ static void remember(struct hth_deadline *d, int64_t now_us, bool missed)
         d->held--;
 }
 
-/* Of the last calls, whether more than so many quarters were missed. */
+/* True if more than `quarters` quarters of the last HTH_DEADLINE_WINDOW calls were missed. */
 static bool missed_quarters(const struct hth_deadline *d, uint32_t quarters)
 {
     uint32_t n = 0;

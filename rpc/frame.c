@@ -74,7 +74,7 @@ enum hth_err hth_frame_body_len(const struct hth_tensor *tensors, size_t count, 
         if (bytes > 0 &&
             (t->blob == NULL || t->offset > t->blob->size || bytes > t->blob->size - t->offset))
             return HTH_E_BAD_SHAPE;
-        /* An empty section takes no room, and so no padding that nothing would follow. */
+        /* An empty section takes no room and no padding. */
         end = bytes > 0 ? start + bytes : end;
     }
     *len = end;
@@ -97,7 +97,7 @@ static size_t varint_len(uint64_t v)
 
 size_t hth_frame_meta_bound(const struct hth_frame_msg *msg)
 {
-    /* Everything but payload and tensors: method 4, timeout 6, key 18, the payload's tag 4. */
+    /* All but payload and tensors: method 4, timeout 6, key 18, the payload's tag 4. */
     size_t n = 32 + msg->body.payload_len;
     for (size_t i = 0; i < msg->body.tensor_count; i++) {
         const struct hth_tensor *t = &msg->body.tensors[i];
@@ -221,7 +221,7 @@ enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_
                             size_t *len)
 {
     enum hth_err err = HTH_OK;
-    struct pb_tensors pb; /* not zeroed, for its size */
+    struct pb_tensors pb; /* not zeroed, because it is large */
     uint64_t body_len = 0;
     size_t meta_len = 0;
     uint8_t *meta = out + HTH_FRAME_HEADER_BYTES;
@@ -261,7 +261,7 @@ enum hth_err hth_frame_pack(const struct hth_frame_msg *msg, uint8_t *out, size_
         goto out;
     }
     struct hth_frame_header h = {
-        .version = HTH_RPC_VERSION_MIN, /* the only layout there is */
+        .version = HTH_RPC_VERSION_MIN, /* the only layout */
         .type = (uint8_t)msg->type,
         .id = msg->id,
         .trace_id = msg->trace_id,

@@ -9,11 +9,11 @@
  *     4       1       1     2       8           8            4         4      <=64 Ki  tensors
  *
  * Little-endian. Meta is a message of wire.proto chosen by the type. The body is the tensors, each
- * at a multiple of 64 from the body's start, in order, without anything else in between.
+ * at a multiple of 64 from the body's start, in order, with only padding between them.
  *
- * The parser never reads ahead of what it knows: it asks for exactly the header, then the meta, and
- * lets its owner provide the blob of the body, so that a body goes from the socket to its place
- * without a copy and may be a ghost. Everything in a frame is checked before its body is allocated.
+ * The parser never reads ahead: it requests exactly the header, then the meta, and its owner
+ * provides the blob of the body. So a body moves from the socket to its place without a copy, and
+ * may be a ghost. Everything in a frame is checked before its body is allocated.
  */
 #ifndef HTH_RPC_FRAME_H
 #define HTH_RPC_FRAME_H
@@ -56,11 +56,12 @@ struct hth_frame_header {
 
 void hth_frame_header_write(const struct hth_frame_header *h, uint8_t out[HTH_FRAME_HEADER_BYTES]);
 /* Errors: E_BAD_MAGIC, E_VERSION (not between HTH_RPC_VERSION_MIN and _MAX), E_PROTOCOL (unknown
- * type or flag, a body where none may be), E_TOO_LARGE (meta or body beyond core/limits.h). */
+ * type or flag, a body or meta where none is allowed), E_TOO_LARGE (meta or body beyond
+ * core/limits.h). */
 enum hth_err hth_frame_header_read(const uint8_t in[HTH_FRAME_HEADER_BYTES],
                                    struct hth_frame_header *h) HTH_MUST;
 
-/* A frame's content, whichever way it goes. Pointers are borrowed. */
+/* A frame's content, sent or received. Pointers are borrowed. */
 struct hth_frame_msg {
     enum hth_frame_type type;
     uint64_t id;
@@ -127,12 +128,13 @@ struct hth_frame {
     struct hth_frame *next; /* for its owner's lists */
 };
 
-/* budget may be NULL; it must outlive the frame's content. */
+/* Makes the frame empty. */
 void hth_frame_init(struct hth_frame *f);
 /* Frees the content; the frame can be used again. */
 void hth_frame_clear(struct hth_frame *f);
-/* Reads the meta that belongs to f->header. Errors: E_MALFORMED, E_TOO_LARGE, E_BAD_SHAPE (a tensor
- * is not where or what it says), E_RANGE (a number outside its range), E_BUDGET, E_NO_MEMORY. */
+/* Reads the meta that belongs to f->header. budget may be NULL; it must outlive the frame's
+ * content. Errors: E_MALFORMED, E_TOO_LARGE, E_BAD_SHAPE (a tensor's place or size contradicts its
+ * shape), E_RANGE (a number outside its range), E_BUDGET, E_NO_MEMORY. */
 enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta,
                               struct hth_budget *budget) HTH_MUST;
 
@@ -146,14 +148,14 @@ enum hth_frame_event {
 enum hth_frame_phase {
     HTH_FRAME_IN_HEADER,
     HTH_FRAME_IN_META,
-    HTH_FRAME_AT_BODY, /* HEAD was told, the owner must act */
+    HTH_FRAME_AT_BODY, /* HEAD was returned, the owner must act */
     HTH_FRAME_IN_BODY,
     HTH_FRAME_IN_SKIP,
     HTH_FRAME_BROKEN,
 };
 
 struct hth_frame_parser {
-    struct hth_frame *frame; /* set by the owner, replaced by it whenever it wants to keep one */
+    struct hth_frame *frame; /* set by the owner, which replaces it to keep a frame */
     struct hth_budget *budget;
     enum hth_frame_phase phase;
     enum hth_err err;
@@ -169,13 +171,13 @@ void hth_frame_parser_clear(struct hth_frame_parser *p);
  * E_BUDGET. */
 enum hth_err hth_frame_parser_want(struct hth_frame_parser *p, struct hth_blob **into,
                                    size_t *offset, size_t *max) HTH_MUST;
-/* n bytes were put there. p->frame must be set. */
+/* The owner put n bytes there. p->frame must be set. */
 enum hth_frame_event hth_frame_parser_got(struct hth_frame_parser *p, size_t n);
-/* After HEAD with body_len > 0: the body goes to `body` (its reference is taken over). */
+/* After HEAD with body_len > 0: the body is read into `body`, whose reference the parser takes. */
 void hth_frame_parser_body_take(struct hth_frame_parser *p, struct hth_blob *body);
-/* Or it is thrown away, a stretch at a time into `scratch` (a reference is taken over). */
+/* Or the body is skipped: read piece by piece into `scratch`, whose reference the parser takes. */
 void hth_frame_parser_skip_take(struct hth_frame_parser *p, struct hth_blob *scratch);
-/* In the middle of a frame? */
+/* True in the middle of a frame. */
 bool hth_frame_parser_busy(const struct hth_frame_parser *p);
 
 #endif

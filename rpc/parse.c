@@ -88,7 +88,7 @@ static void *pb_alloc(void *arg, size_t size)
     return arena_alloc(arg, size);
 }
 
-/* Everything goes at once, with the arena. */
+/* Does nothing: the arena frees everything at once. */
 static void pb_free(void *arg, void *p)
 {
     (void)arg;
@@ -99,8 +99,8 @@ static void pb_free(void *arg, void *p)
 
 void hth_frame_init(struct hth_frame *f)
 {
-    /* The arena's first part is memory to be written before it is read: clearing it would cost more
-     * than the rest of a small frame. */
+    /* The arena's first block is not cleared: that would cost more than the rest of a small
+     * frame. */
     memset(&f->header, 0, sizeof(f->header));
     memset(&f->msg, 0, sizeof(f->msg));
     f->body = NULL;
@@ -119,7 +119,7 @@ void hth_frame_clear(struct hth_frame *f)
     memset(&f->msg, 0, sizeof(f->msg));
 }
 
-/* A peer's text as people may see it: printable ASCII, cut. */
+/* Makes a peer's text safe to print: printable ASCII, cut. */
 static const char *clean_text(char *text)
 {
     size_t n = 0;
@@ -127,13 +127,13 @@ static const char *clean_text(char *text)
         if (text[n] < 0x20 || text[n] > 0x7e)
             text[n] = '?';
     }
-    /* protobuf-c's empty string is a constant: it is never written to. */
+    /* protobuf-c's empty string is a constant, so an empty text is not written to. */
     if (text[n] != '\0')
         text[n] = '\0';
     return text;
 }
 
-/* Checks the sections against each other and the body, and makes our tensors of them. */
+/* Checks the sections against each other and the body, and converts them to tensors. */
 static enum hth_err take_tensors(struct hth_frame *f, Hth__Rpc__Tensor **in, size_t count)
 {
     uint64_t end = 0;
@@ -161,7 +161,7 @@ static enum hth_err take_tensors(struct hth_frame *f, Hth__Rpc__Tensor **in, siz
         uint64_t start = (end + HTH_FRAME_ALIGN - 1) / HTH_FRAME_ALIGN * HTH_FRAME_ALIGN;
         if (in[i]->offset != (bytes > 0 ? start : 0))
             return HTH_E_BAD_SHAPE;
-        /* An empty section lies nowhere, so not behind the end either. */
+        /* An empty section has no place, so its offset is not compared with the end. */
         if (bytes > 0 && (bytes > f->header.body_len || start > f->header.body_len - bytes))
             return HTH_E_BAD_SHAPE;
         t->offset = (size_t)in[i]->offset;
@@ -189,47 +189,51 @@ static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
     return HTH_OK;
 }
 
-/* All endpoints of a run say the same HELLO, so that what a peer says is mostly what the one before
- * it said: a thread remembers the last meta that was read without fault, and what it meant. (A
- * third of the frames that a swarm under churn reads are HELLOs.) */
-#define SAID_BYTES_MAX 256
+/*
+ * All endpoints of a run send the same HELLO, so a HELLO mostly equals the one before it: a thread
+ * remembers the last valid meta and its parsed message. (A third of the frames that a swarm under
+ * churn reads are HELLOs.)
+ */
+#define LAST_HELLO_BYTES_MAX 256
 
 static _Thread_local struct {
-    uint32_t len; /* 0: nothing */
-    uint8_t meta[SAID_BYTES_MAX];
+    uint32_t len; /* 0: none */
+    uint8_t meta[LAST_HELLO_BYTES_MAX];
     struct hth_frame_msg msg;
     char network[HTH_NAME_LEN_MAX + 1];
-} said;
+} last_hello;
 
 static enum hth_err keep_network(struct hth_frame *f)
 {
-    size_t size = strlen(said.network) + 1;
+    size_t size = strlen(last_hello.network) + 1;
     char *text = arena_alloc(&f->arena, size);
     if (text == NULL)
         return f->arena.err;
-    f->msg.u.hello.network = memcpy(text, said.network, size);
+    f->msg.u.hello.network = memcpy(text, last_hello.network, size);
     return HTH_OK;
 }
 
-/* Whether it was said before; *err then is what reading it comes to. */
-static bool was_said(struct hth_frame *f, const uint8_t *meta, enum hth_err *err)
+/* True if the meta equals the last HELLO's; then *err is the result of reading it. */
+static bool is_last_hello(struct hth_frame *f, const uint8_t *meta, enum hth_err *err)
 {
-    if (said.len == 0 || f->header.meta_len != said.len || memcmp(meta, said.meta, said.len) != 0)
+    if (last_hello.len == 0 || f->header.meta_len != last_hello.len ||
+        memcmp(meta, last_hello.meta, last_hello.len) != 0)
         return false;
-    f->msg.u.hello = said.msg.u.hello;
+    f->msg.u.hello = last_hello.msg.u.hello;
     *err = keep_network(f);
     return true;
 }
 
-/* One that took no memory beyond the arena's first part reads the same whatever the budget is. */
-static void note_said(const struct hth_frame *f, const uint8_t *meta)
+/* Only one that fits in the arena's first block: it reads alike under any budget. */
+static void keep_hello(const struct hth_frame *f, const uint8_t *meta)
 {
-    if (f->header.meta_len == 0 || f->header.meta_len > SAID_BYTES_MAX || f->arena.chunks != NULL)
+    if (f->header.meta_len == 0 || f->header.meta_len > LAST_HELLO_BYTES_MAX ||
+        f->arena.chunks != NULL)
         return;
-    said.len = f->header.meta_len;
-    memcpy(said.meta, meta, said.len);
-    said.msg.u.hello = f->msg.u.hello;
-    memcpy(said.network, f->msg.u.hello.network, strlen(f->msg.u.hello.network) + 1);
+    last_hello.len = f->header.meta_len;
+    memcpy(last_hello.meta, meta, last_hello.len);
+    last_hello.msg.u.hello = f->msg.u.hello;
+    memcpy(last_hello.network, f->msg.u.hello.network, strlen(f->msg.u.hello.network) + 1);
 }
 
 static enum hth_err take_request(struct hth_frame *f, const Hth__Rpc__Request *m)
@@ -302,7 +306,7 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
         return HTH_OK;
     f->arena.budget = budget;
     enum hth_err err;
-    if (f->msg.type == HTH_FRAME_HELLO && was_said(f, meta, &err))
+    if (f->msg.type == HTH_FRAME_HELLO && is_last_hello(f, meta, &err))
         return err;
     ProtobufCAllocator allocator = {pb_alloc, pb_free, &f->arena};
     const void *m = protobuf_c_message_unpack(desc, &allocator, f->header.meta_len, meta);
@@ -312,7 +316,7 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
     case HTH_FRAME_HELLO:
         err = take_hello(f, m);
         if (err == HTH_OK)
-            note_said(f, meta);
+            keep_hello(f, meta);
         return err;
     case HTH_FRAME_REQUEST:
         return take_request(f, m);
@@ -335,8 +339,7 @@ enum hth_err hth_frame_unpack(struct hth_frame *f, const uint8_t *meta, struct h
 
 /* ---- parser -------------------------------------------------------------------------------- */
 
-/* Enough for the header and nearly every meta; a larger meta takes a blob of its own for a
- * while. */
+/* Enough for the header and nearly every meta; a larger meta gets a temporary blob. */
 #define RX_BYTES 768
 
 void hth_frame_parser_init(struct hth_frame_parser *p, struct hth_budget *budget)

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.c: the table of peers: who they are, how they are reached, when to try again.
+ * peer.c: the table of peers: their identity and address, and when to dial again.
  *
  * Back-off: after the n-th failure in a row the next dial waits backoff_min * 2^(n-1), at most
- * backoff_max, times a random 0.75 .. 1.25 so that a swarm does not come back in step. A connection
- * that gave at least one verdict was a good one: losing it lets us dial again at once.
+ * backoff_max, times a random 0.75 .. 1.25 so that a swarm does not reconnect in step. A connection
+ * that gave at least one verdict was good: after losing it the next dial is immediate.
  */
 #include "rpc/rpc_int.h"
 
 #include <string.h>
 
-/* Broke the protocol, or is not who we want: trying again soon is no use. */
+/* Failures counted for a peer that broke the protocol or has another identity: an early retry is
+ * useless. */
 #define FAILURES_FOR_CAUSE 4
 
 #define ADDR_KEY_BYTES     19
@@ -59,7 +60,7 @@ static bool peer_unused(const struct rpc_peer *p)
     return p->refs == 1 && rpc_list_empty(&p->conns) && rpc_list_empty(&p->waiting);
 }
 
-/* Forgets everyone we have no business with. */
+/* Forgets every peer without calls, requests and connections. */
 static void sweep(struct hth_map *peers)
 {
     const void *key;
@@ -73,8 +74,9 @@ static void sweep(struct hth_map *peers)
     }
 }
 
-/* A peer that moved deserves a fresh try. An anonymous one never moves: it would be another. */
-static void note_addr(struct rpc_peer *p, const struct hth_addr *addr)
+/* A peer with a new address is dialled without back-off. An anonymous peer never moves: a new
+ * address is a new peer. */
+static void update_addr(struct rpc_peer *p, const struct hth_addr *addr)
 {
     if (addr == NULL || addr->family == 0 || hth_addr_eq(&p->addr, addr))
         return;
@@ -109,7 +111,7 @@ enum hth_err hth_rpc_peer_get(struct hth_rpc *rpc, const struct hth_peer_id *id,
         put(rpc, p);
         *out = p;
     }
-    note_addr(p, addr);
+    update_addr(p, addr);
     return HTH_OK;
 }
 
@@ -133,8 +135,8 @@ struct rpc_conn *hth_rpc_peer_conn(const struct rpc_peer *p)
 {
     for (struct rpc_link *n = p->conns.prev; n != &p->conns; n = n->prev) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
-        /* After our own goodbye the other side may close at any moment; while we drain there is
-         * nothing better. */
+        /* After our goodbye the other side may close at any moment; while we drain there is no
+         * better connection. */
         bool leaving = c->goodbye_in || (c->goodbye_out && !p->rpc->draining);
         if (c->state == CONN_READY && !leaving)
             return c;
@@ -214,7 +216,7 @@ void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *te
         p->failures += hth_err_class(err) == HTH_CLASS_PEER ? FAILURES_FOR_CAUSE : 1;
     if (p->failures > 0 || err == HTH_E_DRAINING)
         back_off(p);
-    /* `text` may be the last one itself. */
+    /* `text` may be p->last_text itself. */
     char *kept = hth_strdup(text != NULL ? text : hth_err_text(err));
     hth_free(p->last_text);
     p->last_err = err;
@@ -226,7 +228,7 @@ void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *te
 struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
                                             uint16_t method)
 {
-    /* The last entry is shared by all methods beyond. */
+    /* All methods beyond the limit share the last entry. */
     for (uint32_t i = 0; i < all->count; i++) {
         if (all->of[i].method == method || i == METHOD_DEADLINES_MAX - 1)
             return &all->of[i];
@@ -235,7 +237,7 @@ struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_d
     opts.floor_us = rpc->opts.timeout_min_us;
     opts.ceiling_us = rpc->opts.timeout_max_us;
     opts.initial_us = HTH_MAX(HTH_MIN(opts.initial_us, opts.ceiling_us), opts.floor_us);
-    /* One by one: most peers are called by one method, and there are many peers. */
+    /* Grows by one: most peers are called with one method, and there are many peers. */
     all->of = hth_realloc(all->of, all->count + 1, sizeof(*all->of));
     struct method_deadline *d = &all->of[all->count++];
     d->method = method;
@@ -251,7 +253,7 @@ void hth_rpc_fetch(const struct hth_rpc *rpc)
     metrics_fetch(rpc);
 }
 
-/* ---- looking in ---------------------------------------------------------------------------- */
+/* ---- accessors ----------------------------------------------------------------------------- */
 
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out)
@@ -295,7 +297,8 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
     return HTH_MAX(HTH_MIN(opts.initial_us, rpc->opts.timeout_max_us), rpc->opts.timeout_min_us);
 }
 
-/* No answer comes sooner than a round trip; where nothing was quiet for long no PING says more. */
+/* No answer comes sooner than a round trip, so the smallest is the estimate while no PING measures
+ * it. */
 void hth_rpc_peer_observe_rtt(struct rpc_peer *p, int64_t took_us)
 {
     if (p->rtt_us == 0 || took_us < p->rtt_us)
@@ -308,7 +311,7 @@ void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
     struct rpc_conn *c = p != NULL ? hth_rpc_peer_conn(p) : NULL;
     if (c == NULL)
         return;
-    /* Number 0 is of no probe of ours: its PONG says only that somebody is there. */
+    /* Number 0 belongs to no probe of keep_alive: its PONG is not measured. */
     if (c->tx_written + c->tx_bytes == c->nudge_bytes && hth_rpc_tx_backlog(c) == 0)
         hth_rpc_tx_control(c, HTH_FRAME_PING, 0);
     c->nudge_bytes = c->tx_written + c->tx_bytes;

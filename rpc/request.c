@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * request.c: the serving side. Every request gets exactly one verdict frame while its connection
- * lives: the handler's answer, or a refusal of ours; that is what keeps both sides' counts equal.
+ * lives: the handler's answer, or a refusal of ours. That keeps both sides' counts equal.
  */
 #include "rpc/rpc_int.h"
 
@@ -71,7 +71,7 @@ static void send_refusal(struct hth_rpc_request *req, enum hth_err err, int64_t 
     req->rpc->stats.requests_refused++;
     hth_metric_add(req->rpc->metrics.refused, 1);
     hth_rpc_request_free(req);
-    /* Without its verdict the other side would count it as running for ever. */
+    /* Without a verdict the other side would count the request as running for ever. */
     if (sent != HTH_OK)
         hth_rpc_conn_kill(c, sent, NULL, false);
     else
@@ -90,7 +90,7 @@ void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry
         send_refusal(req, err, retry_after_us, text);
 }
 
-/* Nobody will answer it: what would be told to its handler ends it. */
+/* Ends an ignored request, in place of its handler's cancel callback. */
 static void ignored_ends(void *arg)
 {
     struct hth_rpc_request *req = arg;
@@ -122,7 +122,8 @@ static void send_reply(struct hth_rpc_request *req, const struct hth_rpc_body *b
         msg.body = *body;
     enum hth_err err = hth_rpc_tx_frame(c, &msg);
     if (err != HTH_OK) {
-        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
+        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC,
+                "method %u: reply dropped, refusing the request: %s",
                 req->frame->msg.u.request.method, hth_err_text(err));
         send_refusal(req, err, 0, "the reply does not fit");
         return;
@@ -155,7 +156,7 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
         err = hth_frame_body_len(body->tensors, body->tensor_count, &body_len);
     if (err == HTH_OK && body_len > c->their_body_max)
         err = HTH_E_TOO_LARGE;
-    /* Bodies stay in order; what has none passes by. */
+    /* Bodies stay in order; answers without one overtake them. */
     if (err == HTH_OK &&
         (body_len == 0 || (rpc_list_empty(&c->replies) && credit_left(c, body_len)))) {
         send_reply(req, body, body_len);
@@ -164,7 +165,8 @@ void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body)
     if (err == HTH_OK)
         err = hth_rpc_body_copy(body, &req->answer);
     if (err != HTH_OK) {
-        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC, "method %u: the reply can't be sent: %s",
+        HTH_LOG(req->rpc->env, HTH_WARN, HTH_SUB_RPC,
+                "method %u: reply dropped, refusing the request: %s",
                 req->frame->msg.u.request.method, hth_err_text(err));
         send_refusal(req, err, 0, "the reply does not fit");
         return;
@@ -195,7 +197,7 @@ void hth_rpc_replies_pump(struct rpc_conn *c)
 
 /* ---- canceling ----------------------------------------------------------------------------- */
 
-/* The answer is of no use any more. One that waits for credit is replaced by its refusal. */
+/* The answer is useless. An answer that waits for credit is replaced by a refusal. */
 static void request_cancel(struct hth_rpc_request *req, enum hth_err err)
 {
     if (req->canceled)
@@ -219,8 +221,7 @@ void hth_rpc_request_run_soon(struct hth_rpc_request *req)
         req->on_cancel(req->cancel_arg);
 }
 
-/* Both lists are in the order of arrival, but for waiting answers; each is bounded by requests_max.
- */
+/* A linear search: each list is bounded by requests_max. */
 static struct hth_rpc_request *find(struct rpc_link *list, uint64_t id)
 {
     for (struct rpc_link *n = list->next; n != list; n = n->next) {
@@ -236,7 +237,7 @@ void hth_rpc_request_on_cancel(struct rpc_conn *c, uint64_t id)
     struct hth_rpc_request *req = find(&c->requests, id);
     if (req == NULL)
         req = find(&c->replies, id);
-    /* Not there: it was answered while the CANCEL was under way. */
+    /* Not found: it was answered while the CANCEL was under way. */
     if (req != NULL)
         request_cancel(req, HTH_E_CANCELED);
 }
@@ -306,7 +307,7 @@ enum hth_err hth_rpc_request_on_head(struct rpc_conn *c, struct hth_frame *f)
     return hth_rpc_conn_take_body(c, true);
 }
 
-/* Reasons not to bother the handler; HTH_OK when there is none. */
+/* The reason to refuse the request without its handler; HTH_OK: none. */
 static enum hth_err admit(const struct rpc_conn *c, const struct hth_rpc_request *req,
                           const struct rpc_handler *h)
 {
@@ -350,7 +351,7 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);
         return;
     }
-    /* Most handlers of small requests answer at once: only the others need a deadline. */
+    /* Most handlers of small requests answer at once: only the others need a timer. */
     rpc->dispatching = req;
     h->fn(h->arg, req);
     if (rpc->dispatching == req && !req->canceled)
@@ -358,7 +359,7 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
     rpc->dispatching = NULL;
 }
 
-/* ---- looking in ---------------------------------------------------------------------------- */
+/* ---- accessors ----------------------------------------------------------------------------- */
 
 uint16_t hth_rpc_method(const struct hth_rpc_request *req)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc.c: the endpoint: its making and end, its one timer, and what it counts. */
+/* rpc.c: the endpoint: creation and end, its one timer, and its statistics. */
 #include "rpc/rpc_int.h"
 
 #include <string.h>
 
-#define LATE_US     (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
-#define LATE_OLD_US (10 * HTH_US_PER_S)  /* a machine short of cores is late again and again */
+#define LATE_US     (20 * HTH_US_PER_MS) /* less is work of the loop, not a stall */
+#define LATE_OLD_US (10 * HTH_US_PER_S)  /* a stall counts this long: it may recur */
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
@@ -16,10 +16,10 @@ static struct rpc_due *due_of(const struct hth_heap_node *n)
 
 static bool due_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
 {
-    return due_of(a)->seq < due_of(b)->seq; /* of those at the same time */
+    return due_of(a)->seq < due_of(b)->seq; /* ties in time */
 }
 
-/* The timer may be early, never late: it is not moved back when what it was set for goes away. */
+/* The timer may be early, never late: it is not moved back when its due entry is canceled. */
 static void arm(struct hth_rpc *rpc, int64_t at_us)
 {
     if (at_us >= rpc->timer_at_us)
@@ -108,14 +108,14 @@ static void run_soon(struct hth_rpc *rpc)
         rpc_list_del(&req->soon);
         hth_rpc_request_run_soon(req);
     }
-    struct lost_peer *note = rpc->lost_first;
+    struct lost_peer *lost = rpc->lost_first;
     rpc->lost_first = rpc->lost_last = NULL;
-    while (note != NULL) {
-        struct lost_peer *next = note->next;
+    while (lost != NULL) {
+        struct lost_peer *next = lost->next;
         if (rpc->opts.on_peer_lost != NULL)
-            rpc->opts.on_peer_lost(rpc->opts.arg, &note->peer, note->err);
-        hth_free(note);
-        note = next;
+            rpc->opts.on_peer_lost(rpc->opts.arg, &lost->peer, lost->err);
+        hth_free(lost);
+        lost = next;
     }
 }
 
@@ -129,7 +129,7 @@ static void on_timer(void *arg)
     run_due(rpc);
     hth_rpc_drain_check(rpc);
     hth_rpc_leave(rpc);
-    arm(rpc, hth_heap_top_key(&rpc->due)); /* none: never */
+    arm(rpc, hth_heap_top_key(&rpc->due)); /* an empty heap arms nothing */
     if (rpc->draining && rpc->drain_fn != NULL)
         arm(rpc, rpc->drain_until_us);
 }
@@ -151,21 +151,21 @@ void hth_rpc_queue_lost(struct hth_rpc *rpc, const struct hth_peer_id *peer, enu
 {
     if (rpc->opts.on_peer_lost == NULL)
         return;
-    struct lost_peer *note = hth_new(struct lost_peer);
-    note->peer = *peer;
-    note->err = err;
+    struct lost_peer *lost = hth_new(struct lost_peer);
+    lost->peer = *peer;
+    lost->err = err;
     if (rpc->lost_last != NULL)
-        rpc->lost_last->next = note;
+        rpc->lost_last->next = lost;
     else
-        rpc->lost_first = note;
-    rpc->lost_last = note;
+        rpc->lost_first = lost;
+    rpc->lost_last = lost;
     hth_rpc_soon(rpc);
 }
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* Frames, calls and requests are not recycled here: what malloc gives is what was freed last, by
- * whomever, and so the warmest memory there is. */
+/* Frames, calls and requests are not recycled here: malloc returns the block freed last by any
+ * module, which is the warmest memory. */
 struct hth_frame *hth_rpc_frame_new(void)
 {
     struct hth_frame *f = hth_try_alloc(sizeof(*f));
@@ -199,7 +199,7 @@ static enum hth_err check_opts(const struct hth_rpc_opts *o)
     return ok ? HTH_OK : HTH_E_CONFIG;
 }
 
-/* What each message counts first: metrics lie side by side as they are registered. */
+/* The metrics of each message come first: metrics lie side by side in the order of registration. */
 static void register_metrics(struct hth_rpc *rpc)
 {
     struct hth_metrics *m = rpc->env->metrics;
@@ -254,7 +254,7 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     return HTH_OK;
 }
 
-/* Calls that are in no connection go without a word. */
+/* Frees calls that are in no connection, without a verdict. */
 static void drop_calls(struct rpc_link *list)
 {
     while (!rpc_list_empty(list)) {
@@ -275,7 +275,7 @@ static void drop_peers(struct hth_map *peers)
     hth_map_free(peers);
 }
 
-static void drop_notes(struct hth_rpc *rpc)
+static void drop_lost(struct hth_rpc *rpc)
 {
     for (struct lost_peer *n = rpc->lost_first; n != NULL;) {
         struct lost_peer *next = n->next;
@@ -308,7 +308,7 @@ void hth_rpc_free(struct hth_rpc *rpc)
     drop_peers(rpc->anonymous);
     hth_free(rpc->handlers);
     hth_free(rpc->usual.of);
-    drop_notes(rpc);
+    drop_lost(rpc);
     hth_heap_clear(&rpc->due);
     hth_timer_free(rpc->env, rpc->timer);
     hth_blob_unref(rpc->pad);
@@ -378,7 +378,7 @@ void hth_rpc_drain_check(struct hth_rpc *rpc)
     fn(rpc->drain_arg);
 }
 
-/* ---- looking in ---------------------------------------------------------------------------- */
+/* ---- accessors ----------------------------------------------------------------------------- */
 
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out)
 {

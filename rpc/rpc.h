@@ -3,35 +3,34 @@
  * rpc.h: calls between peers: a request with a deadline goes out, exactly one verdict comes back.
  *
  * One `struct hth_rpc` is one node's endpoint. It listens, dials on demand, keeps one connection
- * per peer and reuses it for calls in both directions, whoever dialled. A message is a small
+ * per peer and reuses it for calls in both directions, whichever side dialled. A message is a small
  * Protocol Buffers payload and any number of tensors; tensors are references to blobs: they are
- * gathered from the caller's blobs into the socket and arrive in one blob, never copied in between
- * and never looked at. docs/protocol.md has the bytes.
+ * gathered from the caller's blobs into the socket and arrive in one blob, never copied and never
+ * read in between. docs/protocol.md has the bytes.
  *
  * Threads: everything here, callbacks too, happens on the loop thread. No callback runs inside the
  * function that caused it, except that a handler may answer inside itself. hth_rpc_free must not be
  * called from a callback.
  *
- * A call's life. hth_rpc_call copies or references what it was given, so the caller's arguments may
- * go. Unless it returned an error, the callback comes exactly once: with the reply, with the
- * server's refusal (its error, a text, when to come back), or with a local error: E_TIMEOUT the
- * deadline passed; the server was told to forget the request E_CLOSED       the connection was lost
- * while the request was out: it may or may not have run E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID,
- * E_WRONG_RUN, E_VERSION, ...   no connection came about; while the peer is in back-off later calls
- * fail fast with the same error E_BUDGET, E_NO_MEMORY  the reply's body did not fit in this peer's
- * byte budget Whether to try again, and where, is the caller's decision; it sends the same
- * idempotency key.
+ * A call's life. hth_rpc_call copies or references its arguments, so the caller may free them.
+ * Unless it returned an error, the callback comes exactly once: with the reply, with the server's
+ * refusal (its error, a text, when to come back), or with a local error. The caller decides whether
+ * and where to retry, with the same idempotency key.
+ * - E_TIMEOUT: the deadline passed; the server gets a CANCEL.
+ * - E_CLOSED: the connection was lost while the request was out; it may or may not have run.
+ * - E_REFUSED, E_UNREACHABLE, E_BAD_PEER_ID, E_WRONG_RUN, E_VERSION, ...: no connection was made;
+ *   while the peer is in back-off later calls fail fast with the same error.
+ * - E_BUDGET, E_NO_MEMORY: the reply's body did not fit in this peer's byte budget.
  *
  * A request's life. The handler owns the request until it answers, once, with hth_rpc_reply or
- * hth_rpc_refuse, now or much later; the views that the accessors give are valid until then. When
+ * hth_rpc_refuse, at once or later; the views that the accessors give are valid until then. When
  * the caller cancels, leaves, or its deadline passes, hth_rpc_is_canceled becomes true and the
  * cancel callback comes; the handler must still answer (the answer is dropped), soon.
  *
- * Flow control. Each side says in its HELLO how many requests it takes at once and how many body
+ * Flow control. Each side states in its HELLO how many requests it takes at once and how many body
  * bytes of requests and of replies may be under way to it. Calls beyond that wait in the endpoint,
  * in order, bounded by `calls_max`. All memory that a peer makes us hold draws on its byte budget.
- * A peer that breaks the protocol, stalls or goes silent is dropped with a named error; nobody else
- * notices.
+ * A peer that breaks the protocol, stalls or goes silent is dropped with a named error.
  */
 #ifndef HTH_RPC_RPC_H
 #define HTH_RPC_RPC_H
@@ -52,8 +51,9 @@ typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enu
 
 struct hth_rpc_opts {
     const char *network; /* run or network name, at most HTH_NAME_LEN_MAX; peers must agree */
-    const struct hth_addr *listen; /* NULL: only dials (and serves over what it dialled) */
-    uint64_t features;             /* bits told in HELLO; see hth_rpc_peer_info */
+    /* NULL: only dials (and serves over connections that it dialled) */
+    const struct hth_addr *listen;
+    uint64_t features; /* bits sent in HELLO; see hth_rpc_peer_info */
     uint32_t version_min, version_max;
     uint32_t requests_max;         /* requests of one peer being served at once */
     uint32_t calls_max;            /* own calls outstanding, over all peers */
@@ -91,23 +91,24 @@ struct hth_rpc_opts {
 /* Errors: E_CONFIG (an option makes no sense), E_NO_MEMORY, and those of hth_listen. */
 enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts,
                          struct hth_rpc **out) HTH_MUST;
-/* Closes everything; no callback comes any more. Outstanding calls are gone; requests that handlers
- * still hold become canceled and stay valid until answered. NULL is fine. */
+/* Closes everything; no callback comes after that. Outstanding calls are freed; requests that
+ * handlers still hold become canceled and stay valid until answered. NULL is fine. */
 void hth_rpc_free(struct hth_rpc *rpc);
-/* The budget of the options, for what a handler makes on a peer's behalf; may be NULL. */
+/* The budget of the options, for memory that a handler allocates for a peer; may be NULL. */
 struct hth_budget *hth_rpc_budget(const struct hth_rpc *rpc);
 /* The address listened on, with the real port; family 0 when not listening. */
 void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out);
-/* Refuses new requests with E_DRAINING, says goodbye, lets what is under way end; then, or after
- * timeout_us, closes all connections and calls done. Own calls still work until then. */
+/* Refuses new requests with E_DRAINING, says goodbye, lets calls and requests under way end; then,
+ * or after timeout_us, closes all connections and calls done. Own calls still work until then. */
 void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *arg);
 
 /* ---- serving ------------------------------------------------------------------------------- */
 
 typedef void hth_rpc_handler_fn(void *arg, struct hth_rpc_request *req);
 
-/* Method numbers are the protocol's: 1..15 rpc itself, 16.. experts, 64.. averaging. Again with the
- * same number replaces; NULL removes. An unserved method is refused with E_NO_SUCH_METHOD. */
+/* Method numbers are the protocol's: 1..15 rpc itself, 16.. experts, 64.. averaging. A second
+ * handler of one number replaces the first; NULL removes. An unserved method is refused with
+ * E_NO_SUCH_METHOD. */
 void hth_rpc_serve(struct hth_rpc *rpc, uint16_t method, hth_rpc_handler_fn *handler, void *arg);
 
 /* Makes a repeated call recognisable: chosen once per logical operation by the caller, the same in
@@ -138,37 +139,37 @@ struct hth_rpc_body {
     size_t tensor_count;
 };
 
-/* Answers and frees the request. What does not fit in a frame or the peer's limits becomes a
- * refusal with E_TOO_LARGE and a line in the log. body NULL: empty. */
+/* Answers and frees the request. A reply that does not fit in a frame or the peer's limits becomes
+ * a refusal with E_TOO_LARGE and a log line. body NULL: empty. */
 void hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
-/* err must not be HTH_OK; E_BUSY with retry_after_us > 0 says when to come back. text may be NULL
- * and is cut at HTH_RPC_TEXT_MAX. */
+/* err must not be HTH_OK; E_BUSY with retry_after_us > 0 tells the caller when to retry. text may
+ * be NULL and is cut at HTH_RPC_TEXT_MAX. */
 void hth_rpc_refuse(struct hth_rpc_request *req, enum hth_err err, int64_t retry_after_us,
                     const char *text);
 
 /* Never answers: the request is freed when its caller gives up, leaves, or its deadline passes. For
- * faults: to the caller it is as if the request, or its answer, had been lost. */
+ * fault injection: to the caller the request, or its answer, is lost. */
 void hth_rpc_ignore(struct hth_rpc_request *req);
 
 /* ---- calling ------------------------------------------------------------------------------- */
 
 struct hth_rpc_target {
-    struct hth_peer_id peer; /* zero: whoever answers at addr */
+    struct hth_peer_id peer; /* zero: any peer that answers at addr */
     struct hth_addr addr;    /* family 0: only over a connection that exists */
 };
 
 struct hth_rpc_call_opts {
     uint16_t method;
     struct hth_rpc_body body;
-    /* 0: adaptive, from what this peer did for this method (deadline.h). One that answered it less
-     * often than HTH_DEADLINE_SAMPLES_MIN times is waited for as long as others let expect: 4 to 32
-     * times the deadline over all who did, or over its own few answers when they took longer,
-     * growing with a sixteenth of the time for which it was called since its last answer; each
-     * eighth call grows beyond the 32, so that nobody's quick answers shut out who is slow. Never
-     * longer than deadline.h says, and that long while nobody else answered it. So one who takes
-     * calls and is silent costs a short wait, not the longest, and one who is slow from the
-     * beginning is met by a wait that is long enough, later. In any case a call may end later once,
-     * by as long as this process did not run meanwhile, at most 5 s. */
+    /* 0: adaptive, learnt from this peer's answers to this method (deadline.h). A peer with fewer
+     * than HTH_DEADLINE_SAMPLES_MIN answers is a stranger, and other peers' answers give its wait:
+     * 4 to 32 times the deadline over all peers that answered, or over its own few answers when
+     * those took longer. The wait grows with a sixteenth of the time since its last answer during
+     * which it was called. Each eighth call may wait beyond the 32, so that quick peers never shut
+     * out a slow one. It is never longer than deadline.h gives, and exactly that while no other
+     * peer answered. So a silent peer costs a short wait, and a peer that is slow from the
+     * beginning gets a long enough one later. Any call may end later, once, by the time that this
+     * process did not run, at most 5 s. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
@@ -177,14 +178,14 @@ struct hth_rpc_call_opts {
 
 struct hth_rpc_result {
     enum hth_err err;
-    const uint8_t *payload; /* everything here is valid during the callback */
+    const uint8_t *payload; /* all pointers here are valid during the callback */
     size_t payload_len;
     const struct hth_tensor *tensors; /* in one blob, as of a request */
     size_t tensor_count;
-    int64_t retry_after_us; /* of a refusal; 0: not said */
+    int64_t retry_after_us; /* of a refusal; 0: not given */
     const char *text;       /* of a refusal, never NULL; printable, from the peer */
     int64_t rtt_us;         /* from sent to verdict; 0 when it was never sent */
-    bool remote;            /* err was said by the peer, not found out here */
+    bool remote;            /* err came from the peer, not from this side */
 };
 
 typedef void hth_rpc_done_fn(void *arg, const struct hth_rpc_result *result);
@@ -194,7 +195,7 @@ typedef void hth_rpc_done_fn(void *arg, const struct hth_rpc_result *result);
 enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *target,
                           const struct hth_rpc_call_opts *opts, hth_rpc_done_fn *done, void *arg,
                           struct hth_rpc_call **call) HTH_MUST;
-/* No callback comes any more; the peer is told. Only before the callback came. */
+/* No callback comes after this; the peer gets a CANCEL. Only before the callback came. */
 void hth_rpc_cancel(struct hth_rpc_call *call);
 
 /* ---- peers --------------------------------------------------------------------------------- */
@@ -208,29 +209,30 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us;       /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
-    int64_t heard_us;     /* when bytes last came, or the handshake ended; 0: no stream is open */
-    bool dialing;         /* a stream is being made, and none is open */
-    uint64_t moved_bytes; /* that came, or left for the line, over the connections of now */
+    int64_t rtt_us; /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
+    /* when bytes last arrived, or the handshake ended; 0: no stream is open */
+    int64_t heard_us;
+    bool dialing;         /* a stream is being opened, and none is open */
+    uint64_t moved_bytes; /* received or sent over the present connections */
     uint64_t bytes_held;
 };
 
 /* Errors: E_NOT_FOUND. */
 enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_id *peer,
                                struct hth_rpc_peer_info *out) HTH_MUST;
-/* Has fetched from memory what every call looks at; nothing else happens. */
+/* Prefetches memory that every call reads. */
 void hth_rpc_fetch(const struct hth_rpc *rpc);
-/* Lets a connected peer hear of us: a PING, unless anything was sent to it since the last nudge or
- * waits to be sent. What waits for long is not overtaken, but its bytes tell as much. */
+/* Shows a connected peer that we live: sends a PING, unless bytes were sent since the last nudge or
+ * wait to be sent. A PING could not overtake waiting bytes, and they serve as well. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* The adaptive deadline a call of this method would get now, when it is no probe; of a peer that
- * hardly ever answered it, the longest. */
+/* The adaptive deadline that a call of this method would get if it is no probe; for a stranger the
+ * longest one. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
-/* How late this process ran at most in the last 10 s, by its endpoint's timer and by what others
- * tell it: 0 where that is less than 20 ms, and 5 s at most. */
+/* How late this process ran at most in the last 10 s, by its endpoint's timer and
+ * hth_rpc_observe_late: 0 below 20 ms, and at most 5 s. */
 int64_t hth_rpc_late_us(const struct hth_rpc *rpc);
-/* Something of ours that was due then runs only now. */
+/* Counts the lateness of work that was due at due_us and runs only when this is called. */
 void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rpc_int.h: the structs that the files of rpc/ share. Nobody else includes it.
+ * rpc_int.h: the structs that the files of rpc/ share. Private to rpc/.
  *
  *   rpc  --- peers (by id) --- conns (by stream) --- slots (our requests out) --- calls
  *     |                           `--- requests (theirs, with our handlers)
  *     `--- due: one heap and one timer for all deadlines and checks
  *
- * Who frees what. A call belongs to the endpoint until its verdict. A request belongs to its
- * handler until it answers. A conn lives until hth_rpc_conn_kill, which takes it off every list,
- * and its memory until nobody on the stack works with it (pins). A peer is counted: the table,
+ * Ownership. A call belongs to the endpoint until its verdict. A request belongs to its handler
+ * until it answers. A conn lives until hth_rpc_conn_kill, which takes it off every list; its memory
+ * stays while a function on the stack uses it (pins). A peer has a reference count: the table,
  * conns, calls and requests hold it, because frames in its budget may outlive the endpoint.
  *
- * Callbacks into other modules come from three places only: on_readable (verdicts and handlers),
- * on_timer (deadlines, and everything found out inside a call of ours, through the `soon`
- * lists).
+ * Callbacks into other modules come from two places only: on_readable (verdicts and handlers), and
+ * on_timer (deadlines, and failures inside an API call, through the `soon` lists).
  */
 #ifndef HTH_RPC_RPC_INT_H
 #define HTH_RPC_RPC_INT_H
@@ -45,7 +44,7 @@ static inline void rpc_list_push(struct rpc_link *head, struct rpc_link *n)
     head->prev->next = n;
     head->prev = n;
 }
-/* Moves a list away, so that what callbacks add waits for the next turn. */
+/* Moves a list away, so that entries added by callbacks wait for the next turn. */
 static inline void rpc_list_steal(struct rpc_link *from, struct rpc_link *to)
 {
     rpc_list_init(to);
@@ -56,7 +55,7 @@ static inline void rpc_list_steal(struct rpc_link *from, struct rpc_link *to)
     to->prev->next = to;
     rpc_list_init(from);
 }
-/* A node that is in no list points at itself; removing it again does nothing. */
+/* A link that is in no list points at itself; removing it again does nothing. */
 static inline void rpc_list_del(struct rpc_link *n)
 {
     n->prev->next = n->next;
@@ -66,24 +65,25 @@ static inline void rpc_list_del(struct rpc_link *n)
 
 /* ---- structs ------------------------------------------------------------------------------- */
 
-#define METRICS_BYTES 256 /* those of each message; the rest is seldom */
+#define METRICS_BYTES 256 /* the metrics of each message; the others are seldom updated */
 
 enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
 
-/* Something that has to be looked at when the time has come. */
+/* Work that is due at a time. */
 struct rpc_due {
-    struct hth_heap_node heap; /* its key: when, on our clock */
+    struct hth_heap_node heap; /* its key: the time, on our clock */
     uint64_t seq;              /* makes the order total */
     enum due_kind kind;
 };
 
-struct method_deadline { /* four lines: a large swarm has one for each peer that was ever called */
+/* four cache lines: a large swarm has one for each peer that was ever called */
+struct method_deadline {
     uint16_t method;
-    uint32_t tries;   /* calls that began since the last answer, while there were few */
-    int64_t since_us; /* when the first of them did */
+    uint32_t tries;   /* calls begun since the last answer to a stranger's call */
+    int64_t since_us; /* when the first of them began */
     struct hth_deadline deadline;
 };
-_Static_assert(sizeof(struct method_deadline) <= 256, "it begins with a line");
+_Static_assert(sizeof(struct method_deadline) <= 256, "begins a cache line");
 
 #define METHOD_DEADLINES_MAX 8
 
@@ -92,31 +92,31 @@ struct method_deadlines {
     uint32_t count;             /* at most METHOD_DEADLINES_MAX */
 };
 
-struct rpc_peer {            /* three lines, in the order of use */
+struct rpc_peer {            /* three cache lines, in the order of use */
     struct rpc_link conns;   /* newest last */
     struct rpc_link waiting; /* calls to be sent */
     struct hth_addr addr;
     int refs;
     uint32_t failures; /* in a row: the back-off */
     uint32_t conn_count;
-    struct hth_peer_id id; /* of an anonymous one: who answered last, zero before */
+    struct hth_peer_id id; /* of an anonymous one: the id that answered last, first zero */
     struct hth_rpc *rpc;   /* NULL once the endpoint is gone */
     struct method_deadlines deadlines;
     int64_t retry_at_us; /* back-off */
-    /* Bodies, by the life of their message, and arenas. Blobs themselves draw on the process's
-     * budget, because a handler may keep one longer than this peer is remembered. */
+    /* Bodies, while their message lives, and arenas. Blobs themselves draw on the process's budget,
+     * because a handler may keep one longer than this peer is remembered. */
     struct hth_budget held;
     uint32_t waiting_count;
     enum hth_err last_err; /* of the back-off */
     char *last_text;       /* NULL: none */
     int64_t rtt_us;
-    bool anonymous; /* known by its address: whoever answers there */
+    bool anonymous; /* known by its address: any peer that answers there */
 };
-_Static_assert(sizeof(struct rpc_peer) <= 192, "it begins with a line");
+_Static_assert(sizeof(struct rpc_peer) <= 192, "begins a cache line");
 
 enum conn_state { CONN_DIALING, CONN_HELLO, CONN_READY, CONN_DEAD };
 
-/* One of our requests that a verdict is due for. It outlives its call when that was canceled. */
+/* One of our requests that waits for its verdict. It outlives its call when that was canceled. */
 struct rpc_slot {
     uint64_t id; /* 0: free */
     struct hth_rpc_call *call;
@@ -125,41 +125,41 @@ struct rpc_slot {
     uint32_t next_free; /* index + 1 */
 };
 
-struct rpc_conn { /* in the order of use: most lie cold in memory, and a line is fetched as a whole
-                   */
-    /* all that a sweep looks at, of those that rest: a line */
+/* in the order of use: most lie cold in memory, and a cache line is fetched as a whole */
+struct rpc_conn {
+    /* all that a sweep reads of a resting one: a cache line */
     struct rpc_link in_rpc;
-    struct rpc_link busy; /* something is at stake */
+    struct rpc_link busy; /* in rpc->busy while work is under way */
     int64_t rx_last_us;
     int64_t active_us;
     int64_t ping_sent_us; /* 0: none out */
     uint8_t state;        /* enum conn_state */
     bool accepted;
-    bool quiet; /* nothing is at stake; the windows below stand still */
+    bool quiet; /* no work is under way; the windows below stand still */
     bool goodbye_in, goodbye_out;
-    /* what each frame touches */
+    /* read or written with each frame */
     struct hth_rpc *rpc;
     struct rpc_peer *peer;
     struct hth_stream *stream;
     struct rpc_link in_peer;
-    struct rpc_link dirty; /* has something to flush */
+    struct rpc_link dirty; /* has spans to flush */
     uint32_t in_flight;
     uint32_t request_count;
     struct hth_frame_parser parser;
     int pins;
-    uint32_t rx_slot;        /* whose reply is coming in: index + 1 */
+    uint32_t rx_slot;        /* slot of the reply being received: index + 1 */
     struct rpc_link replies; /* answered; wait for credit */
     uint64_t rx_bytes, rx_frames;
-    struct hth_rpc_request *rx_req; /* which request is coming in */
-    uint64_t rx_held;               /* of peer->held, for the body coming in */
+    struct hth_rpc_request *rx_req; /* request being received */
+    uint64_t rx_held;               /* of peer->held, for the body being received */
     uint64_t tx_bytes;              /* in the queue */
     uint64_t tx_written;            /* handed to the stream, ever */
     /* sending: a queue of spans */
     struct hth_span *tx;
     uint32_t tx_first, tx_count, tx_capacity;
-    struct hth_blob *tx_blob; /* where small frames are put one after the other */
+    struct hth_blob *tx_blob; /* small frames lie in it one after the other */
     size_t tx_blob_used;
-    enum hth_err rx_err; /* why the body coming in is skipped */
+    enum hth_err rx_err; /* why the body being received is skipped */
     bool had_verdict;
     uint64_t their_body_max;
     /* calls out */
@@ -196,14 +196,14 @@ struct hth_rpc_call {
     struct rpc_conn *conn; /* while sent */
     uint32_t slot;
     bool sent, ended;
-    bool adaptive; /* the deadline is what was learnt, */
-    bool stranger; /* ... but this peer had hardly answered this method yet, */
-    bool probe;    /* ... and this call of it may wait for longer than others let expect */
-    bool excused;  /* it had more time once, as this process did not run */
+    bool adaptive; /* the deadline is learnt (deadline.h) */
+    bool stranger; /* the peer had too few answers to this method */
+    bool probe;    /* may wait longer than other peers' answers give */
+    bool excused;  /* its deadline was extended once, for a stall of this process */
     hth_rpc_done_fn *done;
     void *arg;
     int64_t deadline_us, started_us, sent_us;
-    int64_t stalled_us; /* of the endpoint, when it began */
+    int64_t stalled_us; /* of the endpoint, when the call began */
     uint16_t method;
     struct hth_rpc_idem idem;
     uint64_t trace_id;
@@ -250,46 +250,45 @@ struct lost_peer {
     enum hth_err err;
 };
 
-/* No stall of this process counts for more. */
+/* The most that one stall of this process counts. */
 #define RPC_LATE_MAX_US (5 * HTH_US_PER_S)
 
-struct rpc_metrics { /* side by side in memory, as they are registered: from bytes_in on */
+struct rpc_metrics { /* registered in a row so that they lie side by side: from bytes_in on */
     struct hth_metric *calls, *calls_failed, *requests, *refused, *bytes_in, *bytes_out, *conns,
         *rtt, *dropped;
 };
 
-struct hth_rpc { /* in the order of use: in a large swarm each turn finds it cold */
+struct hth_rpc { /* in the order of use: in a large swarm it is cold at each turn */
     struct hth_env *env;
     struct hth_timer *timer;
     int64_t timer_at_us; /* INT64_MAX: not armed */
     int64_t late_us, late_at_us;
-    int64_t stalled_us,
-        stalled_until_us; /* for how long this process stood still in all, and until when */
-    bool checks_late;     /* ... when connections were to be checked */
-    int cork;             /* > 0: flush at the end */
+    int64_t stalled_us, stalled_until_us; /* how long this process stalled in all, and until when */
+    bool checks_late;                     /* ... when a check of connections was due */
+    int cork;                             /* > 0: flush at the end */
     uint32_t conn_count;
     struct hth_heap due;
     uint64_t due_seq;
     struct rpc_link dirty;
-    struct rpc_link busy; /* the connections to be looked at soon */
+    struct rpc_link busy; /* the connections to check at the next period */
     struct rpc_link soon_calls, soon_requests;
     struct lost_peer *lost_first, *lost_last;
     struct rpc_due busy_check, sweep;
     bool draining;
     uint32_t handler_count;
-    struct rpc_handler *handlers;        /* few: looked through from the first */
-    struct hth_rpc_request *dispatching; /* whose handler runs, until it answers */
+    struct rpc_handler *handlers;        /* few: searched linearly */
+    struct hth_rpc_request *dispatching; /* the request whose handler runs, until it answers */
     struct hth_map *peers;               /* by id */
     struct rpc_metrics metrics;
     struct hth_rpc_stats stats;
-    struct method_deadlines usual; /* over all peers: for those who hardly answered */
+    struct method_deadlines usual; /* over all peers: for strangers */
     struct hth_blob *pad;          /* zeros between tensors */
     struct hth_rpc_opts opts;
     /* when a connection or a peer begins or ends */
     struct hth_map *anonymous; /* peers by address */
     struct rpc_link conns;
-    struct hth_blob *hello; /* the frame that every connection begins with, */
-    size_t hello_len;       /* ... so long */
+    struct hth_blob *hello; /* first frame of every connection */
+    size_t hello_len;       /* its length */
     struct rpc_link orphans;
     struct hth_listener *listener;
     struct hth_addr addr;
@@ -301,21 +300,22 @@ struct hth_rpc { /* in the order of use: in a large swarm each turn finds it col
 
 /* ---- rpc.c --------------------------------------------------------------------------------- */
 
-/* Has the counters come from memory that every message adds to. */
+/* Prefetches the counters that every message adds to. */
 static inline void metrics_fetch(const struct hth_rpc *rpc)
 {
     for (size_t at = 0; at < METRICS_BYTES; at += 64)
         __builtin_prefetch((const char *)rpc->metrics.bytes_in + at);
 }
-/* Every callback from the env is wrapped in these: what was written meanwhile leaves at the end. */
+/* Wrap every callback from the env: frames queued in between are flushed at the end. */
 void hth_rpc_enter(struct hth_rpc *rpc);
 void hth_rpc_leave(struct hth_rpc *rpc);
-/* Moves or sets; at_us on our clock. */
+/* Sets or moves a due time; at_us on our clock. */
 void hth_rpc_due_set(struct hth_rpc *rpc, struct rpc_due *due, int64_t at_us);
 void hth_rpc_due_cancel(struct hth_rpc *rpc, struct rpc_due *due);
-/* By how much what was due then runs late, as far as that was nobody else's doing; else 0. */
+/* How late work that was due at due_us runs; 0 when below 20 ms, which other work of the loop
+ * explains. */
 int64_t hth_rpc_lateness(const struct hth_rpc *rpc, int64_t due_us);
-/* Have on_timer run in the next turn. */
+/* Makes on_timer run in the next turn. */
 void hth_rpc_soon(struct hth_rpc *rpc);
 /* NULL when memory is gone. */
 struct hth_frame *hth_rpc_frame_new(void);
@@ -338,15 +338,15 @@ void hth_rpc_peer_unref(struct rpc_peer *p);
 /* The connection that calls go over, or NULL. */
 struct rpc_conn *hth_rpc_peer_conn(const struct rpc_peer *p);
 bool hth_rpc_peer_connecting(const struct rpc_peer *p);
-/* Sends what waits; dials when there is no connection; fails it while in back-off. */
+/* Sends waiting calls; dials when there is no connection; fails the calls while in back-off. */
 void hth_rpc_peer_pump(struct rpc_peer *p);
 /* A connection (attempt) ended. */
 void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *text, bool was_ready,
                             bool had_verdict);
-/* It answered something after that time. */
+/* The peer answered a frame after took_us. */
 void hth_rpc_peer_observe_rtt(struct rpc_peer *p, int64_t took_us);
 void hth_rpc_peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote);
-/* What was learnt of a method, of one peer or of all; made at the first call. */
+/* The learnt deadline of a method, of one peer or of all; made at the first call. */
 struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
                                             uint16_t method);
 
@@ -354,21 +354,21 @@ struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_d
 
 enum hth_err hth_rpc_conn_dial(struct rpc_peer *p) HTH_MUST;
 void hth_rpc_conn_accept(void *arg, struct hth_stream *s);
-/* Has the lines that a frame touches come from memory side by side, not one after the other. */
+/* Prefetches the cache lines that a frame touches, so that they load in parallel. */
 void hth_rpc_conn_fetch(const struct rpc_conn *c);
 /* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
- * is told to the other side in a GOODBYE when tell is set. */
+ * is sent to the other side in a GOODBYE when tell is set. */
 void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell);
 void hth_rpc_conn_unpin(struct rpc_conn *c);
-/* Makes room for the body of the frame coming in, or has it thrown away: rx_err then says why.
- * Errors break the connection. */
+/* Allocates the body of the frame being received, or skips it: rx_err is the reason. Errors break
+ * the connection. */
 enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
-/* Notes whether something is at stake. Busy connections are checked every period; quiet ones, of
+/* Updates whether work is under way. Busy connections are checked every period; quiet ones, of
  * which there may be thousands, only by a slow sweep over all. */
 void hth_rpc_conn_settle(struct rpc_conn *c);
 void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late);
 void hth_rpc_conns_sweep(struct hth_rpc *rpc);
-/* Closes after a goodbye once nothing is under way. */
+/* Closes after a goodbye once no work is under way. */
 void hth_rpc_conn_maybe_finish(struct rpc_conn *c);
 void hth_rpc_conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text);
 
@@ -376,10 +376,10 @@ void hth_rpc_conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text
 
 /* Queues a frame and its tensors. Errors: those of hth_frame_pack; E_QUEUE_FULL. */
 enum hth_err hth_rpc_tx_frame(struct rpc_conn *c, const struct hth_frame_msg *msg) HTH_MUST;
-/* Packs what hth_rpc_tx_hello sends, once. Errors: those of hth_frame_pack. */
+/* Packs the HELLO that hth_rpc_tx_hello sends, once. Errors: those of hth_frame_pack. */
 enum hth_err hth_rpc_tx_hello_pack(struct hth_rpc *rpc) HTH_MUST;
 void hth_rpc_tx_hello(struct rpc_conn *c);
-/* A frame without payload: these always fit. */
+/* Queues a frame without payload, which always fits. */
 void hth_rpc_tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t id);
 void hth_rpc_tx_flush(struct rpc_conn *c);
 void hth_rpc_tx_clear(struct rpc_conn *c);
@@ -388,7 +388,7 @@ uint64_t hth_rpc_tx_backlog(const struct rpc_conn *c);
 
 /* ---- call.c -------------------------------------------------------------------------------- */
 
-/* Can the peer's first waiting call be sent over c? Then it is. */
+/* Sends the peer's first waiting call over c if it fits; returns whether it did. */
 bool hth_rpc_call_send_next(struct rpc_conn *c);
 void hth_rpc_call_expired(struct hth_rpc_call *call);
 /* Verdict in the next turn. The call must be in no slot. */
@@ -414,9 +414,9 @@ void hth_rpc_request_free(struct hth_rpc_request *req);
 void hth_rpc_request_on_cancel(struct rpc_conn *c, uint64_t id);
 void hth_rpc_request_expired(struct hth_rpc_request *req);
 void hth_rpc_request_run_soon(struct hth_rpc_request *req);
-/* The connection goes: its requests become orphans, its waiting answers are dropped. */
+/* For a connection that ends: its requests become orphans, its waiting answers are dropped. */
 void hth_rpc_requests_orphan_all(struct rpc_conn *c, enum hth_err err);
-/* Credit came: send what waits. */
+/* Sends answers that waited for credit. */
 void hth_rpc_replies_pump(struct rpc_conn *c);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * tx.c: the send queue of a connection: a ring of spans.
  *
- * Headers and metas are packed one behind the other into a blob of the connection, so that the
- * frames of one turn are one span and leave in one write; what was handed to the stream is never
- * touched again, only the room behind it. Tensors are spans of their own blobs. The stream gets at
- * most TX_WINDOW bytes at a time, so that a large body is not one large commitment, and is refilled
- * when it says that it drained.
+ * Headers and metas are packed one after the other into a blob of the connection, so that the
+ * frames of one turn are one span and leave in one write. Bytes handed to the stream are never
+ * written again, only the room behind them. Tensors are spans of their own blobs. The stream gets
+ * at most TX_WINDOW bytes at a time, so that a large body can still be dropped, and is refilled in
+ * on_drained.
  */
 #include "rpc/rpc_int.h"
 
@@ -79,7 +79,7 @@ static enum hth_err reserve(struct rpc_conn *c, size_t bound)
 {
     if (c->tx_blob != NULL && bound <= c->tx_blob->size - c->tx_blob_used)
         return HTH_OK;
-    /* Small at first: most connections of a large swarm say little. */
+    /* Small at first: most connections of a large swarm send little. */
     size_t size = c->tx_blob != NULL ? 2 * c->tx_blob->size : TX_BLOB_BYTES_MIN;
     size = HTH_MIN(size, (size_t)TX_BLOB_BYTES_MAX);
     struct hth_blob *fresh = hth_blob_try_new(HTH_MAX(bound, size));
@@ -109,7 +109,7 @@ enum hth_err hth_rpc_tx_hello_pack(struct hth_rpc *rpc)
     return hth_frame_pack(&msg, rpc->hello->data, rpc->hello->size, &rpc->hello_len);
 }
 
-/* The queue has grown. */
+/* Counts bytes that were queued and schedules the flush. */
 static void count_out(struct rpc_conn *c, uint64_t bytes)
 {
     c->rpc->stats.bytes_out += bytes;
@@ -148,7 +148,7 @@ void hth_rpc_tx_control(struct rpc_conn *c, enum hth_frame_type type, uint64_t i
     struct hth_frame_msg msg = {.type = type, .id = id};
     enum hth_err err = hth_rpc_tx_frame(c, &msg);
     if (err != HTH_OK && err != HTH_E_CLOSED)
-        HTH_LOG(c->rpc->env, HTH_DEBUG, HTH_SUB_RPC, "frame %d not sent: %s", type,
+        HTH_LOG(c->rpc->env, HTH_DEBUG, HTH_SUB_RPC, "frame of type %d dropped: %s", type,
                 hth_err_text(err));
 }
 
@@ -184,7 +184,7 @@ static void consume(struct rpc_conn *c, size_t bytes)
     }
 }
 
-/* Hands the queue to the stream, as far as that takes it. */
+/* Hands the queue to the stream, as much as the stream takes. */
 static void drain_queue(struct rpc_conn *c)
 {
     struct hth_env *env = c->rpc->env;
@@ -201,8 +201,9 @@ static void drain_queue(struct rpc_conn *c)
     }
 }
 
-/* Most connections of a large swarm say a little now and then: between two turns they hold nothing,
- * and what they need during one is warm, as another had it just before. */
+/* Frees the queue's memory. Most connections of a large swarm send little and seldom: between two
+ * turns they hold nothing, and the memory they allocate in a turn is warm, because another
+ * connection has just freed it. */
 static void rest(struct rpc_conn *c)
 {
     hth_free(c->tx);

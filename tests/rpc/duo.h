@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * duo.h: two endpoints in a world of their own, and what became of their calls: the variables of a
- * test that includes this.
- */
+/* duo.h: two endpoints in a world of their own and the verdicts of their calls, as static variables
+ * of the test that includes this. */
 #ifndef HTH_TESTS_RPC_DUO_H
 #define HTH_TESTS_RPC_DUO_H
 
@@ -28,7 +26,7 @@ static void start_default(void)
     start(member_opts(), member_opts());
 }
 
-/* Everything must be gone: objects of the env, requests, calls. */
+/* Frees both endpoints; every object of the env, request and call must be freed. */
 static void stop(void)
 {
     struct hth_open_counts counts;

@@ -71,7 +71,7 @@ struct hth_rpc_opts member_opts(void)
     return opts;
 }
 
-/* The node dies: as after the end of a process, what its handlers held is gone as well. */
+/* The node crashes: as after the end of a process, requests held by handlers are freed as well. */
 static void halt(struct hth_env *env, void *arg)
 {
     struct member *m = arg;

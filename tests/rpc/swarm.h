@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * swarm.h: what the tests of the endpoint share: nodes of a simulated world with an rpc endpoint
- * each, results that are kept, and a raw stream for peers that do not follow the protocol.
+ * swarm.h: shared by the endpoint's tests: nodes of a simulated world with an rpc endpoint each,
+ * stored verdicts, and a raw stream for peers that break the protocol.
  */
 #ifndef HTH_TESTS_RPC_SWARM_H
 #define HTH_TESTS_RPC_SWARM_H
@@ -12,7 +12,7 @@
 
 #define METHOD_ECHO 16 /* payload and tensors come back */
 #define METHOD_HOLD 17 /* kept until the test answers */
-#define METHOD_BLOB 18 /* replies with as many bytes as the payload's u32 says */
+#define METHOD_BLOB 18 /* replies with a body of that many bytes: the payload's u32 */
 #define METHOD_BUSY 19 /* refused with E_BUSY, 300 ms */
 #define HELD_MAX    4096
 
@@ -32,13 +32,13 @@ struct member {
 /* Starts an endpoint on a new node; opts' network, listen and on_peer_lost are filled in. */
 void member_start(struct member *m, struct hth_world *w, const char *name,
                   struct hth_rpc_opts opts);
-/* The endpoint alone, on a node that exists: after a restart. */
+/* Starts the endpoint alone, on an existing node: after a restart. */
 void member_serve(struct member *m);
 void member_stop(struct member *m);
 struct hth_rpc_opts member_opts(void);
 struct hth_rpc_target member_target(const struct member *m);
 
-/* What became of a call. */
+/* The outcome of a call. */
 struct verdict {
     uint32_t count;
     enum hth_err err;
@@ -55,14 +55,14 @@ struct verdict {
 
 void verdict_clear(struct verdict *v);
 void on_verdict(void *arg, const struct hth_rpc_result *result);
-/* A call with a text as payload; the verdict is kept in v. */
+/* A call with a text as payload; v stores the verdict. */
 struct hth_rpc_call *call_text(struct member *from, const struct member *to, uint16_t method,
                                const char *text, int64_t timeout_us, struct verdict *v);
 bool has_verdict(void *verdict);
-/* Runs until it is there; fails the test after a virtual minute. */
+/* Runs until the verdict comes; fails the test after a virtual minute. */
 void await(struct hth_world *w, struct verdict *v);
 
-/* A peer without manners: bytes go out as they are, what comes in is parsed. */
+/* A peer that may break the protocol: it sends any bytes, and parses received frames. */
 struct raw {
     struct hth_env *env;
     struct hth_stream *stream;
@@ -84,7 +84,7 @@ void raw_dial(struct raw *r, struct hth_env *env, const struct hth_addr *addr);
 void raw_listen(struct raw *r, struct hth_env *env, uint16_t port);
 void raw_bytes(struct raw *r, const void *data, size_t len);
 void raw_frame(struct raw *r, const struct hth_frame_msg *msg);
-/* Header and meta as given, whatever they say. */
+/* Sends header and meta as given, valid or not. */
 void raw_request(struct raw *r, uint64_t id, uint16_t method, const void *payload, size_t len,
                  uint32_t body_len);
 void raw_hello(struct raw *r);

@@ -9,7 +9,7 @@
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-static void an_echo_takes_the_round_trips_it_must(void **state)
+static void echo_takes_three_round_trips(void **state)
 {
     (void)state;
     start_default();
@@ -36,7 +36,7 @@ static void an_echo_takes_the_round_trips_it_must(void **state)
     stop();
 }
 
-static void both_sides_call_over_one_connection(void **state)
+static void one_connection_carries_calls_both_ways(void **state)
 {
     struct hth_rpc_stats stats;
     (void)state;
@@ -74,7 +74,7 @@ static void fill(struct hth_blob *blob, uint32_t seed)
         blob->data[i] = (uint8_t)hth_mix64(seed + i);
 }
 
-/* Tensors of odd sizes, an empty one among them, come back as they were, in one aligned blob. */
+/* Tensors of odd sizes, one of them empty, come back unchanged in one aligned blob. */
 static void tensors_come_back_bit_for_bit(void **state)
 {
     struct hth_blob *blob;
@@ -113,7 +113,7 @@ static void tensors_come_back_bit_for_bit(void **state)
     stop();
 }
 
-static void ghosts_pass_without_bytes(void **state)
+static void ghosts_travel_without_bytes(void **state)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
     struct hth_blob *blob;
@@ -157,7 +157,7 @@ static void refusals_carry_error_text_and_time(void **state)
     stop();
 }
 
-static void fault_sites_fire(void **state)
+static void fault_sites_fail_calls(void **state)
 {
     (void)state;
     start_default();
@@ -180,9 +180,9 @@ static void ignore(void *arg, struct hth_rpc_request *req)
     hth_rpc_ignore(req);
 }
 
-/* The caller learns it from its deadline, or cancels; nothing is left of the request on either
- * side, and the connection serves on. At the end one is under way. */
-static void the_ignored_end_with_their_deadline(void **state)
+/* The caller gets its timeout, or cancels; both sides free the request, and the connection keeps
+ * serving. At the end one ignored request is under way. */
+static void ignored_requests_end_with_their_deadline(void **state)
 {
     struct hth_rpc_stats stats;
     struct hth_rpc_call *call;
@@ -212,7 +212,7 @@ static void the_ignored_end_with_their_deadline(void **state)
     stop();
 }
 
-static void the_key_and_the_trace_arrive(void **state)
+static void key_trace_and_deadline_arrive(void **state)
 {
     (void)state;
     start_default();
@@ -229,7 +229,7 @@ static void the_key_and_the_trace_arrive(void **state)
     assert_int_equal(hth_rpc_trace_id(b.held[0]), 77);
     assert_int_equal(hth_rpc_method(b.held[0]), METHOD_HOLD);
     assert_true(hth_peer_id_eq(hth_rpc_peer(b.held[0]), &a.env->self));
-    /* The deadline is what was left when it was sent, on our own clock. */
+    /* The deadline is the time left when it was sent, on our own clock. */
     int64_t left = hth_rpc_deadline_us(b.held[0]) - hth_rpc_arrived_us(b.held[0]);
     assert_in_range(left, 930000, 961000);
     stop();
@@ -237,7 +237,7 @@ static void the_key_and_the_trace_arrive(void **state)
 
 /* ---- deadlines and cancel ------------------------------------------------------------------ */
 
-static void a_deadline_ends_both_sides(void **state)
+static void deadline_ends_call_and_cancels_request(void **state)
 {
     (void)state;
     start_default();
@@ -262,7 +262,7 @@ static void a_deadline_ends_both_sides(void **state)
     stop();
 }
 
-static void a_server_notices_a_deadline_by_itself(void **state)
+static void server_cancels_at_deadline_without_caller(void **state)
 {
     (void)state;
     start_default();
@@ -278,7 +278,7 @@ static void a_server_notices_a_deadline_by_itself(void **state)
     stop();
 }
 
-static void cancel_tells_the_other_side(void **state)
+static void cancel_reaches_the_handler(void **state)
 {
     (void)state;
     start_default();
@@ -390,7 +390,7 @@ static void replies_wait_for_credit(void **state)
         assert_int_equal(v[i].body->size, 64 << 10);
         assert_int_equal(v[i].body->data[1000], (uint8_t)7000);
     }
-    /* One byte more than we take is refused by the server, and nothing breaks. */
+    /* A reply one byte beyond our limit is refused by the server, and the connection lives on. */
     call_blob(&a, &b, (64 << 10) + 1, &v[20]);
     await(w, &v[20]);
     assert_int_equal(v[20].err, HTH_E_TOO_LARGE);
@@ -435,7 +435,7 @@ static void bodies_wait_for_the_servers_credit(void **state)
     stop();
 }
 
-static void memory_beyond_the_budget_means_busy(void **state)
+static void bodies_beyond_budget_are_refused_busy(void **state)
 {
     struct hth_rpc_opts opts = member_opts();
     struct hth_budget budget;
@@ -457,8 +457,8 @@ static void memory_beyond_the_budget_means_busy(void **state)
     await(w, &v[1]);
     assert_int_equal(v[0].err, HTH_E_BUSY);
     assert_true(v[0].retry_after_us > 0);
-    assert_int_equal(v[1].err, HTH_OK); /* the connection did not suffer */
-    /* A reply that finds no room ends that call only. */
+    assert_int_equal(v[1].err, HTH_OK); /* the connection lives on */
+    /* A reply beyond the budget fails that call only. */
     struct verdict *big = &v[2], *small = &v[3];
     call_blob(&b, &a, 200000, big);
     call_text(&b, &a, METHOD_ECHO, "small", HTH_US_PER_S, small);
@@ -471,7 +471,7 @@ static void memory_beyond_the_budget_means_busy(void **state)
     stop();
 }
 
-static void arguments_are_checked_at_once(void **state)
+static void bad_arguments_fail_at_once(void **state)
 {
     static char payload[HTH_FRAME_META_BYTES_MAX + 1];
     struct hth_rpc_opts few = member_opts();
@@ -502,8 +502,8 @@ static void arguments_are_checked_at_once(void **state)
     bad = member_opts();
     bad.network = "a name that is a good deal longer than the sixty-three characters allowed";
     assert_err(HTH_E_CONFIG, hth_rpc_new(a.env, &bad, &none));
-    bad = member_opts(); /* that are not bad, but there is no room for what it says of itself */
-    hth_mem_fail_at(2);  /* the first is zeros */
+    bad = member_opts(); /* valid options, but the HELLO's allocation fails */
+    hth_mem_fail_at(2);  /* the first allocation is the pad */
     enum hth_err err = hth_rpc_new(a.env, &bad, &none);
     hth_mem_fail_at(0);
     assert_err(HTH_E_NO_MEMORY, err);
@@ -511,14 +511,14 @@ static void arguments_are_checked_at_once(void **state)
     stop();
 }
 
-static void freeing_with_everything_open(void **state)
+static void free_with_open_calls_and_requests(void **state)
 {
     (void)state;
     start_default();
     for (int i = 0; i < 8; i++)
         call_text(&a, &b, METHOD_HOLD, "kept", 50 * HTH_US_PER_S, &v[i]);
     hth_world_run_for(w, 200000);
-    for (int i = 8; i < 12; i++) /* some under way, some to a peer that is not there */
+    for (int i = 8; i < 12; i++) /* some under way, some to an absent peer */
         call_text(&a, &b, METHOD_ECHO, "x", 50 * HTH_US_PER_S, &v[i]);
     member_stop(&b);
     size_t len;
@@ -533,7 +533,7 @@ static void freeing_with_everything_open(void **state)
 
 /* ---- torture ------------------------------------------------------------------------------- */
 
-/* One call with everything in it, while the n-th allocation that may fail does. */
+/* One call with payload and tensors, while the n-th allocation that may fail does. */
 static bool tortured_call(struct hth_blob *blob, long fail_at)
 {
     struct hth_tensor t[20];
@@ -557,8 +557,8 @@ static bool tortured_call(struct hth_blob *blob, long fail_at)
     return made >= fail_at;
 }
 
-/* Whatever fails, the call has one verdict, and when memory is back the next one is answered. */
-static void memory_that_ends_anywhere(void **state)
+/* Whichever allocation fails, the call gets one verdict, and the next call is answered. */
+static void failed_allocations_give_one_verdict(void **state)
 {
     long n = 1;
     bool reached = true;
@@ -582,27 +582,27 @@ static void memory_that_ends_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_echo_takes_the_round_trips_it_must),
-        cmocka_unit_test(both_sides_call_over_one_connection),
+        cmocka_unit_test(echo_takes_three_round_trips),
+        cmocka_unit_test(one_connection_carries_calls_both_ways),
         cmocka_unit_test(simultaneous_dials_are_tolerated),
         cmocka_unit_test(tensors_come_back_bit_for_bit),
-        cmocka_unit_test(ghosts_pass_without_bytes),
+        cmocka_unit_test(ghosts_travel_without_bytes),
         cmocka_unit_test(refusals_carry_error_text_and_time),
-        cmocka_unit_test(fault_sites_fire),
-        cmocka_unit_test(the_ignored_end_with_their_deadline),
-        cmocka_unit_test(the_key_and_the_trace_arrive),
-        cmocka_unit_test(a_deadline_ends_both_sides),
-        cmocka_unit_test(a_server_notices_a_deadline_by_itself),
-        cmocka_unit_test(cancel_tells_the_other_side),
+        cmocka_unit_test(fault_sites_fail_calls),
+        cmocka_unit_test(ignored_requests_end_with_their_deadline),
+        cmocka_unit_test(key_trace_and_deadline_arrive),
+        cmocka_unit_test(deadline_ends_call_and_cancels_request),
+        cmocka_unit_test(server_cancels_at_deadline_without_caller),
+        cmocka_unit_test(cancel_reaches_the_handler),
         cmocka_unit_test(deadlines_adapt_to_the_peer),
         cmocka_unit_test(timeouts_are_bounded),
         cmocka_unit_test(requests_beyond_the_peers_limit_wait),
         cmocka_unit_test(replies_wait_for_credit),
         cmocka_unit_test(bodies_wait_for_the_servers_credit),
-        cmocka_unit_test(memory_beyond_the_budget_means_busy),
-        cmocka_unit_test(arguments_are_checked_at_once),
-        cmocka_unit_test(freeing_with_everything_open),
-        cmocka_unit_test(memory_that_ends_anywhere),
+        cmocka_unit_test(bodies_beyond_budget_are_refused_busy),
+        cmocka_unit_test(bad_arguments_fail_at_once),
+        cmocka_unit_test(free_with_open_calls_and_requests),
+        cmocka_unit_test(failed_allocations_give_one_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Connections between honest peers in the simulator: how they come about, break, are found dead,
- * drain and end.
- */
+/* Connections between honest peers in the simulator: how they are made, break, are found dead,
+ * drain and end. */
 #include "support/test.h"
 
 #include "rpc/duo.h"
 
-static void nobody_listens(void **state)
+static void refused_dial_fails_calls_and_backs_off(void **state)
 {
     (void)state;
     start_default();
@@ -35,7 +33,7 @@ static void nobody_listens(void **state)
     struct hth_rpc_stats stats;
     hth_rpc_stats(a.rpc, &stats);
     assert_int_equal(stats.dials, 2);
-    /* Known under another address it is tried at once. */
+    /* Under a new address the peer is dialled at once. */
     call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[3]);
     await(w, &v[3]);
     assert_int_equal(v[3].err, HTH_OK);
@@ -63,7 +61,7 @@ static void backoff_doubles_up_to_its_maximum(void **state)
     stop();
 }
 
-static void a_wrong_key_is_not_talked_to(void **state)
+static void dial_refuses_wrong_key(void **state)
 {
     (void)state;
     start_default();
@@ -73,12 +71,12 @@ static void a_wrong_key_is_not_talked_to(void **state)
     assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[0], NULL));
     await(w, &v[0]);
     assert_int_equal(v[0].err, HTH_E_BAD_PEER_ID);
-    /* Without a key, whoever answers will do. */
+    /* Without a wanted key any peer is accepted. */
     memset(&target.peer, 0, sizeof(target.peer));
     assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[1], NULL));
     await(w, &v[1]);
     assert_int_equal(v[1].err, HTH_OK);
-    /* Neither key nor address: nowhere to go. */
+    /* Without key and address the call fails. */
     memset(&target.addr, 0, sizeof(target.addr));
     assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[2], NULL));
     await(w, &v[2]);
@@ -86,7 +84,7 @@ static void a_wrong_key_is_not_talked_to(void **state)
     stop();
 }
 
-static void another_network_is_told_apart(void **state)
+static void call_fails_in_another_network(void **state)
 {
     struct hth_rpc_opts other = member_opts();
     (void)state;
@@ -101,7 +99,7 @@ static void another_network_is_told_apart(void **state)
     stop();
 }
 
-static void versions_must_meet(void **state)
+static void call_needs_a_common_version(void **state)
 {
     struct hth_rpc_opts newer = member_opts();
     (void)state;
@@ -123,7 +121,7 @@ static void versions_must_meet(void **state)
     stop();
 }
 
-static void a_crash_fails_all_calls_at_once(void **state)
+static void crash_fails_all_calls_at_once(void **state)
 {
     (void)state;
     start_default();
@@ -143,7 +141,7 @@ static void a_crash_fails_all_calls_at_once(void **state)
     stop();
 }
 
-static void a_silent_peer_is_found_dead_by_ping(void **state)
+static void ping_finds_silent_peer_dead(void **state)
 {
     (void)state;
     start_default();
@@ -153,16 +151,16 @@ static void a_silent_peer_is_found_dead_by_ping(void **state)
     int64_t from = hth_world_now_us(w);
     await(w, &v[0]);
     assert_int_equal(v[0].err, HTH_E_CLOSED);
-    /* ping_after 5 s, ping_timeout 5 s, looked at every 2.5 s */
+    /* ping_after 5 s, ping_timeout 5 s, checked every 2.5 s */
     assert_in_range(v[0].at_us - from, 9 * HTH_US_PER_S, 16 * HTH_US_PER_S);
     hth_world_run_for(w, 1000);
     assert_int_equal(a.lost_err, HTH_E_TIMEOUT);
     stop();
 }
 
-/* Both stand still while a PING is under way, as when their machine does, or one a second
+/* Both processes stall while a PING is under way, as when their machine does, or one a second
  * longer. */
-static void who_stood_still_as_we_did_is_kept(void **state)
+static void peer_that_stalled_with_us_is_kept(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -188,8 +186,8 @@ static void who_stood_still_as_we_did_is_kept(void **state)
     }
 }
 
-/* ... but a machine that is late again and again does not keep who is dead. */
-static void who_is_dead_is_found_on_a_busy_machine(void **state)
+/* Repeated stalls of our machine do not keep a dead peer. */
+static void dead_peer_is_found_on_busy_machine(void **state)
 {
     (void)state;
     start_default();
@@ -207,7 +205,7 @@ static void who_is_dead_is_found_on_a_busy_machine(void **state)
     stop();
 }
 
-static void a_quiet_but_living_peer_is_kept(void **state)
+static void living_peer_without_traffic_is_kept(void **state)
 {
     (void)state;
     start_default();
@@ -224,9 +222,9 @@ static void a_quiet_but_living_peer_is_kept(void **state)
     stop();
 }
 
-/* A nudge is heard unless there was something else to hear; without a connection it does
+/* A nudge sends bytes unless other bytes were sent since the last one; without a connection it does
  * nothing. */
-static void a_nudge_is_a_sign_of_life(void **state)
+static void nudge_sends_ping_only_when_silent(void **state)
 {
     struct hth_rpc_peer_info info;
     (void)state;
@@ -241,7 +239,7 @@ static void a_nudge_is_a_sign_of_life(void **state)
     assert_true(!info.dialing && info.connected);
     int64_t heard_us = info.heard_us;
     uint64_t moved = info.moved_bytes;
-    /* The call was sent since the last nudge, which there was none of. */
+    /* The call was sent since the last nudge: there was none yet. */
     hth_rpc_nudge(a.rpc, &b.env->self);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
@@ -258,7 +256,7 @@ static void a_nudge_is_a_sign_of_life(void **state)
     stop();
 }
 
-static void idle_connections_are_closed_without_a_fuss(void **state)
+static void idle_connection_closes_without_error(void **state)
 {
     struct hth_rpc_opts opts = member_opts();
     struct hth_rpc_stats stats;
@@ -301,12 +299,11 @@ static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
     (void)s;
     (void)arg;
-    fail_msg("nobody opened: %s", hth_err_name(err));
+    fail_msg("the connection did not open: %s", hth_err_name(err));
 }
 
-/* b only looks whether a is there, as whoever joins a network does: that is no reason for a to wait
- * before it dials b. */
-static void who_knocks_and_leaves_can_be_called(void **state)
+/* b only probes a, as a joining peer does: a must not back off from dialling b for that. */
+static void probing_peer_causes_no_back_off(void **state)
 {
     static const struct hth_stream_ops ops = {knock_open, knock_readable, knock_readable,
                                               knock_closed, NULL};
@@ -335,7 +332,7 @@ static void set_flag(void *arg)
     *(bool *)arg = true;
 }
 
-static void drain_finishes_what_is_under_way(void **state)
+static void drain_lets_requests_under_way_finish(void **state)
 {
     bool drained = false;
     (void)state;
@@ -359,7 +356,7 @@ static void drain_finishes_what_is_under_way(void **state)
     stop();
 }
 
-static void drain_does_not_wait_for_ever(void **state)
+static void drain_ends_at_its_timeout(void **state)
 {
     bool drained = false;
     (void)state;
@@ -393,21 +390,21 @@ static void disconnect_fails_the_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(refused_dial_fails_calls_and_backs_off),
         cmocka_unit_test(backoff_doubles_up_to_its_maximum),
-        cmocka_unit_test(a_wrong_key_is_not_talked_to),
-        cmocka_unit_test(another_network_is_told_apart),
-        cmocka_unit_test(versions_must_meet),
-        cmocka_unit_test(a_crash_fails_all_calls_at_once),
-        cmocka_unit_test(a_silent_peer_is_found_dead_by_ping),
-        cmocka_unit_test(who_stood_still_as_we_did_is_kept),
-        cmocka_unit_test(who_is_dead_is_found_on_a_busy_machine),
-        cmocka_unit_test(a_quiet_but_living_peer_is_kept),
-        cmocka_unit_test(a_nudge_is_a_sign_of_life),
-        cmocka_unit_test(idle_connections_are_closed_without_a_fuss),
-        cmocka_unit_test(who_knocks_and_leaves_can_be_called),
-        cmocka_unit_test(drain_finishes_what_is_under_way),
-        cmocka_unit_test(drain_does_not_wait_for_ever),
+        cmocka_unit_test(dial_refuses_wrong_key),
+        cmocka_unit_test(call_fails_in_another_network),
+        cmocka_unit_test(call_needs_a_common_version),
+        cmocka_unit_test(crash_fails_all_calls_at_once),
+        cmocka_unit_test(ping_finds_silent_peer_dead),
+        cmocka_unit_test(peer_that_stalled_with_us_is_kept),
+        cmocka_unit_test(dead_peer_is_found_on_busy_machine),
+        cmocka_unit_test(living_peer_without_traffic_is_kept),
+        cmocka_unit_test(nudge_sends_ping_only_when_silent),
+        cmocka_unit_test(idle_connection_closes_without_error),
+        cmocka_unit_test(probing_peer_causes_no_back_off),
+        cmocka_unit_test(drain_lets_requests_under_way_finish),
+        cmocka_unit_test(drain_ends_at_its_timeout),
         cmocka_unit_test(disconnect_fails_the_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

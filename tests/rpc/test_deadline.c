@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adaptive deadlines against hand-computed medians and a closed form. */
+/* Adaptive deadlines compared with medians computed by hand and a closed form. */
 #include "support/test.h"
 
 #include "core/rng.h"
@@ -20,14 +20,14 @@ static struct hth_deadline make(void)
     return d;
 }
 
-/* A caller that makes one call after the other. */
+/* A caller with one call at a time. */
 struct caller {
     struct hth_deadline d;
     int64_t now_us;
-    bool silent; /* nothing comes at all when answers do not */
+    bool silent; /* no bytes at all come without answers */
 };
 
-/* One call that would take so long; negative: never answered. True when it was answered. */
+/* One call that takes takes_us; negative: never answered. True when it was answered in time. */
 static bool call(struct caller *c, int64_t takes_us)
 {
     int64_t deadline_us = hth_deadline_begin(&c->d);
@@ -42,7 +42,7 @@ static bool call(struct caller *c, int64_t takes_us)
     return false;
 }
 
-/* One that knows calls of 10 ms. */
+/* A caller with a full window of 10 ms answers. */
 static struct caller make_caller(void)
 {
     struct caller c = {.d = make()};
@@ -60,7 +60,7 @@ static void starts_with_the_initial_value(void **state)
     for (int i = 0; i < HTH_DEADLINE_SAMPLES_MIN - 1; i++) {
         assert_int_equal(hth_deadline_get(&d), 500000);
         hth_deadline_observe(&d, 0, 10000);
-        hth_deadline_miss(&d, 600000, 500000, 100000, 0); /* is no duration */
+        hth_deadline_miss(&d, 600000, 500000, 100000, 0); /* not counted as a duration */
     }
     assert_int_equal(hth_deadline_get(&d), 500000);
     hth_deadline_observe(&d, 0, 10000);
@@ -79,7 +79,7 @@ static void is_median_plus_k_mad(void **state)
     assert_int_equal(hth_deadline_get(&d), (int64_t)(30000 + 4.0 * 1.4826 * 10000));
 }
 
-/* On a line without jitter a call is not late for having waited a moment for another. */
+/* On a link without jitter a call that queued for a moment is not late. */
 static void equal_durations_have_slack(void **state)
 {
     struct hth_deadline d = make();
@@ -105,7 +105,7 @@ static void stays_between_floor_and_ceiling(void **state)
     assert_int_equal(hth_deadline_get(&d), 1000000);
 }
 
-/* One straggler in ten, answered or not, moves it little. */
+/* One straggler in ten, answered or not, changes the deadline little. */
 static void forgets_stragglers(void **state)
 {
     struct hth_deadline d = make();
@@ -121,8 +121,8 @@ static void forgets_stragglers(void **state)
     }
 }
 
-/* When everything takes ten times the deadline, seven calls are lost and then none. */
-static void follows_a_peer_that_became_slow_and_comes_back(void **state)
+/* When every call takes ten times the deadline, seven are missed and then none. */
+static void follows_slow_peer_and_returns(void **state)
 {
     struct caller c = make_caller();
     int misses = 0;
@@ -138,9 +138,8 @@ static void follows_a_peer_that_became_slow_and_comes_back(void **state)
     assert_int_equal(hth_deadline_get(&c.d), QUICK);
 }
 
-/* Who is there and never answers is waited for until the ceiling, until a quarter of a window
- * is. */
-static void a_mute_peer_costs_the_ceiling_at_most(void **state)
+/* A peer that lives and never answers gets the ceiling, until it answers a quarter of a window. */
+static void unanswering_peer_costs_ceiling_at_most(void **state)
 {
     struct caller c = make_caller();
     (void)state;
@@ -152,8 +151,8 @@ static void a_mute_peer_costs_the_ceiling_at_most(void **state)
     assert_int_equal(hth_deadline_get(&c.d), QUICK);
 }
 
-/* Who has vanished is not waited for any longer. */
-static void a_silent_peer_costs_nothing(void **state)
+/* The deadline of a silent peer does not grow. */
+static void silent_peer_keeps_usual_deadline(void **state)
 {
     struct caller c = make_caller();
     (void)state;
@@ -165,8 +164,8 @@ static void a_silent_peer_costs_nothing(void **state)
 }
 
 /* Half of the calls are lost: the mean deadline is 1 + m / 2^MISSES times the usual, with a ceiling
- * at 2^m times the usual. The old rule, a miss as a duration, went to the ceiling. */
-static void half_lost_one_by_one(void **state)
+ * at 2^m times the usual. */
+static void half_lost_one_by_one_gives_mean_of_closed_form(void **state)
 {
     enum { CALLS = 400000, M = 6 };
     struct caller c = make_caller();
@@ -185,9 +184,9 @@ static void half_lost_one_by_one(void **state)
     assert_true(got > expected * 0.97 && got < expected * 1.03);
 }
 
-/* Sixteen calls at once, half of them lost: answers to calls that began no earlier tell that the
- * missed ones are lost, however many come in a row. */
-static void half_lost_many_at_once(void **state)
+/* Sixteen concurrent calls, half of them lost: answers to calls that began no earlier prove the
+ * missed ones lost, however many come in a row. */
+static void half_lost_at_once_raises_no_patience(void **state)
 {
     struct caller c = make_caller();
     (void)state;
@@ -202,8 +201,9 @@ static void half_lost_many_at_once(void **state)
     }
 }
 
-/* Many at once, of which nineteen in twenty now take ten times as long: the quick don't hide it. */
-static void follows_what_most_calls_do(void **state)
+/* Nineteen in twenty of many concurrent calls become ten times slower: the quick ones do not hide
+ * that. */
+static void follows_most_calls(void **state)
 {
     struct caller c = make_caller();
     int rounds = 0;
@@ -220,16 +220,16 @@ static void follows_what_most_calls_do(void **state)
         assert_true(call(&c, i % 20 == 0 ? QUICK / 2 : 101000 + 100 * (i % 7)));
 }
 
-/* Calls that a caller has in the air, each in the place of the one that ended before it. */
+/* Sixteen concurrent calls of a caller; a new one replaces each that ends. */
 struct crowd {
     struct caller c;
     int64_t begin_us[16], deadline_us[16], takes_us[16];
     struct hth_rng rng;
     int calls, missed;
-    double deadlines_us; /* sum of all that were given */
+    double deadlines_us; /* sum of all deadlines given */
 };
 
-/* Ends the next one; takes_us is for the one that begins then, negative: never answered. */
+/* Ends the next call and begins another that takes takes_us; negative: never answered. */
 static void crowd_step(struct crowd *w, int64_t takes_us)
 {
     int64_t end_us = INT64_MAX;
@@ -255,7 +255,7 @@ static void crowd_step(struct crowd *w, int64_t takes_us)
     w->calls++;
 }
 
-/* `ends` calls end; that share of the new ones takes so long, the others about a third of QUICK,
+/* Ends `ends` calls; `share` of the new ones takes slow_us, the others about a third of QUICK,
  * which is the floor of deadlines here. */
 static void crowd_run(struct crowd *w, int ends, double share, int64_t slow_us)
 {
@@ -281,10 +281,10 @@ static struct crowd make_crowd(void)
     return w;
 }
 
-/* Two in five of the calls at once take ten times the deadline: each eighth probe is long enough,
- * and two in five of those are of a slow call. Then nearly all are answered; and soon after all are
- * quick again the deadline is, too. */
-static void follows_a_slow_part_of_many_at_once(void **state)
+/* Two in five of concurrent calls take ten times the deadline: each eighth probe is long enough,
+ * and two in five of those are of a slow call. Then nearly all are answered. Soon after all calls
+ * are quick again the deadline is short again. */
+static void follows_slow_share_of_concurrent_calls(void **state)
 {
     struct crowd w = make_crowd();
     (void)state;
@@ -292,11 +292,11 @@ static void follows_a_slow_part_of_many_at_once(void **state)
     assert_in_range(w.c.d.probes, 8, 48);
     crowd_run(&w, 10000, 0.4, 101000);
     assert_true(w.missed < 100);
-    crowd_run(&w, 2000, 0, 0); /* 16 at once: as long as the patience twice */
+    crowd_run(&w, 2000, 0, 0); /* 16 at once: twice the patience */
     assert_int_equal(hth_deadline_get(&w.c.d), QUICK);
 }
 
-/* What one in ten does is not followed. */
+/* One slow call in ten is not followed. */
 static void forgets_stragglers_among_many(void **state)
 {
     struct crowd w = make_crowd();
@@ -306,8 +306,9 @@ static void forgets_stragglers_among_many(void **state)
     assert_int_equal(hth_deadline_get(&w.c.d), QUICK);
 }
 
-/* Half of many at once are lost: one call in 64 is a probe, and the mean deadline 1 + m / 64. */
-static void half_lost_among_many(void **state)
+/* Half of many concurrent calls are lost: one call in 64 is a probe, and the mean deadline is 1 + m
+ * / 64 times the usual. */
+static void half_lost_among_many_costs_one_probe_in_64(void **state)
 {
     enum { CALLS = 400000, M = 6 };
     struct crowd w = make_crowd();
@@ -319,9 +320,8 @@ static void half_lost_among_many(void **state)
     assert_true(got > expected * 0.97 && got < expected * 1.03);
 }
 
-/* A call that waited to be sent while others went out before it: their answers say nothing of
- * it. */
-static void waiting_to_be_sent_is_not_lost(void **state)
+/* A call waited while others were sent before it: their answers do not prove it lost. */
+static void answers_sent_earlier_prove_no_loss(void **state)
 {
     struct caller c = make_caller();
     (void)state;
@@ -344,16 +344,16 @@ int main(void)
         cmocka_unit_test(equal_durations_have_slack),
         cmocka_unit_test(stays_between_floor_and_ceiling),
         cmocka_unit_test(forgets_stragglers),
-        cmocka_unit_test(follows_a_peer_that_became_slow_and_comes_back),
-        cmocka_unit_test(a_mute_peer_costs_the_ceiling_at_most),
-        cmocka_unit_test(a_silent_peer_costs_nothing),
-        cmocka_unit_test(half_lost_one_by_one),
-        cmocka_unit_test(half_lost_many_at_once),
-        cmocka_unit_test(follows_what_most_calls_do),
-        cmocka_unit_test(follows_a_slow_part_of_many_at_once),
+        cmocka_unit_test(follows_slow_peer_and_returns),
+        cmocka_unit_test(unanswering_peer_costs_ceiling_at_most),
+        cmocka_unit_test(silent_peer_keeps_usual_deadline),
+        cmocka_unit_test(half_lost_one_by_one_gives_mean_of_closed_form),
+        cmocka_unit_test(half_lost_at_once_raises_no_patience),
+        cmocka_unit_test(follows_most_calls),
+        cmocka_unit_test(follows_slow_share_of_concurrent_calls),
         cmocka_unit_test(forgets_stragglers_among_many),
-        cmocka_unit_test(half_lost_among_many),
-        cmocka_unit_test(waiting_to_be_sent_is_not_lost),
+        cmocka_unit_test(half_lost_among_many_costs_one_probe_in_64),
+        cmocka_unit_test(answers_sent_earlier_prove_no_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

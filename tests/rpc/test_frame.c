@@ -113,7 +113,7 @@ static void packs_golden_bytes(void **state)
 }
 
 /* docs/protocol.md shows the same bytes. */
-static void the_documentation_shows_the_golden_bytes(void **state)
+static void documentation_shows_golden_bytes(void **state)
 {
     static char doc[BYTES_MAX], hex[8192];
     char path[512];
@@ -289,9 +289,9 @@ static size_t hello(uint32_t version_max, uint64_t features, const char *network
     return len;
 }
 
-/* What was said before is not read again: it must mean the same, to its own frame, and what is not
- * the same to the byte, or was refused, must be read. */
-static void a_hello_that_was_said_before_means_the_same(void **state)
+/* A HELLO equal to the last one is not parsed again: it must give the same message to its own
+ * frame. One that differs in a byte, or that was refused, must be parsed. */
+static void repeated_hello_reads_the_same(void **state)
 {
     static const char *const network[] = {"one", "two"};
     static uint8_t bytes[BYTES_MAX];
@@ -315,7 +315,7 @@ static void a_hello_that_was_said_before_means_the_same(void **state)
     feeder_init(&f, 1 << 20, 100000);
     assert_ok(feed(&f, bytes, len));
     feeder_init(&kept, 1 << 20, 100000);
-    assert_ok(feed(&kept, bytes, len)); /* now it was said before */
+    assert_ok(feed(&kept, bytes, len)); /* equals the last HELLO */
     for (int i = 0; i < 2; i++) {       /* versions 1 to 0, twice */
         struct feeder bad;
         len = hello(0, 1, "mine", bytes);
@@ -342,7 +342,7 @@ static void a_hello_that_was_said_before_means_the_same(void **state)
     }
 }
 
-/* A stream of all frames, with bodies thrown away, comes out as the same stream of heads. */
+/* A stream of all frames with skipped bodies gives the same stream of heads. */
 static void skipping_a_body_keeps_the_place(void **state)
 {
     static uint8_t bytes[BYTES_MAX];
@@ -400,7 +400,7 @@ static void header_errors_have_names(void **state)
     h = ok, h.body_len = 1;
     assert_err(HTH_E_PROTOCOL, feed_header(h, -1));
     h = ok, h.type = HTH_FRAME_REQUEST, h.meta_len = HTH_FRAME_META_BYTES_MAX;
-    assert_ok(feed_header(h, -1)); /* wants the meta */
+    assert_ok(feed_header(h, -1)); /* waits for the meta */
     h.meta_len++;
     assert_err(HTH_E_TOO_LARGE, feed_header(h, -1));
     h.meta_len = 0, h.body_len = HTH_FRAME_BODY_BYTES_MAX + 1;
@@ -481,9 +481,9 @@ static void tensor_sections_are_checked(void **state)
     assert_err(HTH_E_TOO_LARGE, feed_tensors(HTH_U8, 4, wrap, 0, 0, 0, 0));
 }
 
-/* What the writer says of tensors without bytes the reader takes, wherever they stand: the writer
- * fills nothing up behind the last byte, so an empty section may lie "behind" the end. */
-static void empty_tensors_stand_anywhere(void **state)
+/* The reader accepts the writer's tensors without bytes at any position. The writer adds no padding
+ * after the last byte, so an empty section may lie beyond the end. */
+static void empty_tensors_may_stand_anywhere(void **state)
 {
     static uint8_t out[BYTES_MAX];
     struct hth_blob *blob = golden_body();
@@ -552,10 +552,11 @@ static enum hth_err feed_raw_meta(uint8_t type, const uint8_t *meta, size_t len,
     return err;
 }
 
-static void metas_that_make_no_sense(void **state)
+static void malformed_metas_are_refused(void **state)
 {
     static uint8_t many[60000];
-    const uint8_t open_end[] = {0x2a, 0x7f, 'x'};   /* a payload of 127 bytes, one there */
+    /* a payload of 127 bytes, of which one exists */
+    const uint8_t open_end[] = {0x2a, 0x7f, 'x'};
     const uint8_t bad_wire[] = {0x0f, 0x01};        /* wire type 7 */
     const uint8_t method[] = {0x08, 0x80, 0x80, 4}; /* 65536 */
     const uint8_t ok_refused[] = {0x08, 0x00};      /* refused with "success" */
@@ -566,7 +567,7 @@ static void metas_that_make_no_sense(void **state)
     assert_err(HTH_E_RANGE, feed_raw_meta(HTH_FRAME_REQUEST, method, 4, 1 << 20));
     assert_err(HTH_E_RANGE, feed_raw_meta(HTH_FRAME_REFUSE, ok_refused, 2, 1 << 20));
     assert_err(HTH_E_RANGE, feed_raw_meta(HTH_FRAME_HELLO, versions, 4, 1 << 20));
-    /* 30,000 empty tensors of two bytes each want 3 MB of structs. */
+    /* 30,000 empty tensors of two bytes each need 3 MB of structs. */
     for (size_t i = 0; i < sizeof(many); i += 2)
         many[i] = 0x32;
     assert_err(HTH_E_TOO_LARGE, feed_raw_meta(HTH_FRAME_REQUEST, many, sizeof(many), 64 << 20));
@@ -585,7 +586,7 @@ static void texts_are_cut_and_cleaned(void **state)
     struct feeder f;
     (void)state;
     memset(meta + 3, 'a', 300);
-    meta[3] = 0x1b; /* what a terminal would obey */
+    meta[3] = 0x1b; /* escape: a terminal would obey it */
     struct hth_frame_header h = {.version = 1, .type = HTH_FRAME_REFUSE, .id = 1};
     h.meta_len = sizeof(meta) + 2;
     hth_frame_header_write(&h, bytes);
@@ -605,7 +606,7 @@ static void texts_are_cut_and_cleaned(void **state)
 
 /* ---- limits of what we send ---------------------------------------------------------------- */
 
-static void what_does_not_fit_is_not_packed(void **state)
+static void oversized_messages_are_not_packed(void **state)
 {
     static uint8_t out[2 * BYTES_MAX], payload[HTH_FRAME_META_BYTES_MAX + 1];
     struct hth_blob *blob = hth_blob_ghost(4ull << 30, 1);
@@ -615,7 +616,7 @@ static void what_does_not_fit_is_not_packed(void **state)
     size_t got;
     (void)state;
     m.body.payload = payload;
-    m.body.payload_len = HTH_FRAME_META_BYTES_MAX - 3; /* with tag and length one byte too much */
+    m.body.payload_len = HTH_FRAME_META_BYTES_MAX - 3; /* one byte too much with tag and length */
     assert_err(HTH_E_TOO_LARGE, hth_frame_pack(&m, out, sizeof(out), &got));
     m.body.payload_len = HTH_FRAME_META_BYTES_MAX - 4;
     assert_ok(hth_frame_pack(&m, out, sizeof(out), &got));
@@ -626,7 +627,7 @@ static void what_does_not_fit_is_not_packed(void **state)
     t.dim[0]++;
     assert_err(HTH_E_TOO_LARGE, hth_frame_body_len(&t, 1, &len));
     t.dim[0] = 100, t.offset = (4ull << 30) - 64;
-    assert_err(HTH_E_BAD_SHAPE, hth_frame_body_len(&t, 1, &len)); /* beyond its own blob */
+    assert_err(HTH_E_BAD_SHAPE, hth_frame_body_len(&t, 1, &len)); /* beyond the end of its blob */
     t.offset = 0, t.dtype = (enum hth_dtype)77;
     assert_err(HTH_E_BAD_SHAPE, hth_frame_body_len(&t, 1, &len));
     assert_err(HTH_E_TOO_LARGE, hth_frame_body_len(&t, HTH_FRAME_TENSORS_MAX + 1, &len));
@@ -674,17 +675,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_golden_bytes),
-        cmocka_unit_test(the_documentation_shows_the_golden_bytes),
+        cmocka_unit_test(documentation_shows_golden_bytes),
         cmocka_unit_test(parses_golden_bytes_in_any_pieces),
-        cmocka_unit_test(a_hello_that_was_said_before_means_the_same),
+        cmocka_unit_test(repeated_hello_reads_the_same),
         cmocka_unit_test(skipping_a_body_keeps_the_place),
         cmocka_unit_test(header_errors_have_names),
         cmocka_unit_test(tensor_sections_are_checked),
-        cmocka_unit_test(empty_tensors_stand_anywhere),
+        cmocka_unit_test(empty_tensors_may_stand_anywhere),
         cmocka_unit_test(number_of_tensors_is_bounded),
-        cmocka_unit_test(metas_that_make_no_sense),
+        cmocka_unit_test(malformed_metas_are_refused),
         cmocka_unit_test(texts_are_cut_and_cleaned),
-        cmocka_unit_test(what_does_not_fit_is_not_packed),
+        cmocka_unit_test(oversized_messages_are_not_packed),
         cmocka_unit_test(every_failed_allocation_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

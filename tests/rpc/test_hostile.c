@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Peers that break the protocol, stall, flood or vanish: each is dropped with a named error, and a
- * well-behaved bystander's call in the same minute is answered.
+ * call of an honest peer in the same minute is answered.
  */
 #include "support/test.h"
 
@@ -50,7 +50,7 @@ static void stop(void)
     hth_world_run_for(w, 200000);
     if (hth_rpc_peer_info(server.rpc, &hth_node_env(bad_node)->self, &info) == HTH_OK) {
         assert_false(info.connected);
-        assert_true(info.bytes_held <= 256 << 10); /* what the test's handlers still hold */
+        assert_true(info.bytes_held <= 256 << 10); /* bodies that the test's handlers still hold */
     }
     for (size_t i = 0; i < HTH_ARRAY_LEN(v); i++)
         verdict_clear(&v[i]);
@@ -66,7 +66,7 @@ static void stop(void)
     hth_world_free(w);
 }
 
-/* Connects and, when asked, exchanges HELLO. */
+/* Connects and, if hello is set, sends HELLO. */
 static void connect_bad(bool hello)
 {
     raw_dial(&bad, hth_node_env(bad_node), &server.addr);
@@ -102,7 +102,7 @@ static void patched(int at, uint8_t value, enum hth_err want)
     stop();
 }
 
-static void broken_headers(void **state)
+static void broken_headers_are_named(void **state)
 {
     (void)state;
     patched(HTH_FRAME_AT_MAGIC, 'X', HTH_E_BAD_MAGIC);
@@ -113,7 +113,7 @@ static void broken_headers(void **state)
     patched(HTH_FRAME_AT_BODY_LEN + 3, 0xff, HTH_E_TOO_LARGE);
 }
 
-static void something_else_than_our_protocol(void **state)
+static void another_protocol_is_dropped(void **state)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
     (void)state;
@@ -124,7 +124,7 @@ static void something_else_than_our_protocol(void **state)
     stop();
 }
 
-static void a_request_before_hello(void **state)
+static void request_before_hello_is_dropped(void **state)
 {
     (void)state;
     start();
@@ -135,7 +135,7 @@ static void a_request_before_hello(void **state)
     stop();
 }
 
-static void a_second_hello(void **state)
+static void second_hello_is_dropped(void **state)
 {
     (void)state;
     start();
@@ -146,7 +146,7 @@ static void a_second_hello(void **state)
     stop();
 }
 
-static void hello_with_contradicting_limits(void **state)
+static void hello_with_contradicting_limits_is_dropped(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
     (void)state;
@@ -163,7 +163,7 @@ static void hello_with_contradicting_limits(void **state)
     stop();
 }
 
-static void a_tensor_of_16_exbibytes(void **state)
+static void tensor_of_16_exbibytes_is_dropped(void **state)
 {
     /* dtype u8, one dim of 2^64 - 1, as many bytes */
     static const uint8_t meta[] = {0x08, 16,   0x10, 0xe8, 0x07, 0x32, 25,   0x08, 6,    0x12, 10,
@@ -185,7 +185,7 @@ static void a_tensor_of_16_exbibytes(void **state)
 
 /* ---- broken promises ----------------------------------------------------------------------- */
 
-static void a_reply_nobody_asked_for(void **state)
+static void reply_without_request_is_dropped(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     (void)state;
@@ -196,7 +196,7 @@ static void a_reply_nobody_asked_for(void **state)
     stop();
 }
 
-static void more_requests_than_allowed(void **state)
+static void requests_beyond_limit_are_dropped(void **state)
 {
     (void)state;
     start();
@@ -214,7 +214,7 @@ static void more_requests_than_allowed(void **state)
     stop();
 }
 
-static void more_bytes_than_the_credit(void **state)
+static void body_beyond_credit_is_dropped(void **state)
 {
     static uint8_t body[64 << 10];
     (void)state;
@@ -232,7 +232,7 @@ static void more_bytes_than_the_credit(void **state)
     stop();
 }
 
-static void a_body_over_the_limit(void **state)
+static void body_over_limit_is_dropped(void **state)
 {
     (void)state;
     start();
@@ -242,7 +242,7 @@ static void a_body_over_the_limit(void **state)
     stop();
 }
 
-static void a_replayed_request(void **state)
+static void replayed_request_is_dropped(void **state)
 {
     (void)state;
     start();
@@ -256,7 +256,7 @@ static void a_replayed_request(void **state)
     stop();
 }
 
-static void credit_nobody_owes(void **state)
+static void credit_not_owed_is_dropped(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_CREDIT};
     (void)state;
@@ -268,25 +268,25 @@ static void credit_nobody_owes(void **state)
     stop();
 }
 
-static void cancels_of_what_is_not_there(void **state)
+static void cancel_of_future_request_is_dropped(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_CANCEL, .id = 5};
     (void)state;
     start();
     connect_bad(true);
     raw_request(&bad, 5, METHOD_ECHO, "x", 1, 0);
-    raw_frame(&bad, &msg); /* answered already: crossed on the wire */
+    raw_frame(&bad, &msg); /* answered already: the two crossed on the wire */
     msg.id = 3;            /* skipped: as good as answered */
     raw_frame(&bad, &msg);
     hth_world_run_for(w, 100000);
     assert_false(bad.closed);
-    msg.id = 6; /* not asked yet */
+    msg.id = 6; /* no such request yet */
     raw_frame(&bad, &msg);
     expect_dropped(HTH_E_PROTOCOL);
     stop();
 }
 
-static void a_request_without_time_is_not_run(void **state)
+static void request_without_time_is_refused(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REQUEST, .id = 1};
     (void)state;
@@ -302,7 +302,7 @@ static void a_request_without_time_is_not_run(void **state)
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-static void one_byte_a_minute(void **state)
+static void header_of_one_byte_a_minute_is_dropped(void **state)
 {
     static const uint8_t magic[] = {'H', 'R', 'T', 'H'};
     (void)state;
@@ -319,7 +319,7 @@ static void one_byte_a_minute(void **state)
     stop();
 }
 
-static void a_body_that_trickles(void **state)
+static void trickling_body_is_dropped(void **state)
 {
     static uint8_t body[100];
     (void)state;
@@ -337,8 +337,9 @@ static void a_body_that_trickles(void **state)
     stop();
 }
 
-/* The larger the body, the faster it must come: else a few bytes a second hold it for days. */
-static void a_large_body_that_trickles(void **state)
+/* The larger the body, the faster it must arrive: with a few bytes a second it would be held for
+ * days. */
+static void larger_body_must_arrive_faster(void **state)
 {
     static uint8_t body[3 << 10];
     struct hth_rpc_opts opts = small_opts();
@@ -351,7 +352,7 @@ static void a_large_body_that_trickles(void **state)
         member_stop(&server);
         member_start(&server, w, "large", opts);
         connect_bad(true);
-        raw_request(&bad, 1, METHOD_ECHO, "x", 1, 4 << 20); /* 32 KiB in 20 s are the least */
+        raw_request(&bad, 1, METHOD_ECHO, "x", 1, 4 << 20); /* at least 32 KiB in 20 s */
         int64_t from = hth_world_now_us(w);
         for (int i = 0; i < 120 && !bad.closed; i++) {
             raw_bytes(&bad, body, step);
@@ -364,7 +365,7 @@ static void a_large_body_that_trickles(void **state)
     }
 }
 
-static void a_slow_line_is_not_an_attack(void **state)
+static void slow_link_is_tolerated(void **state)
 {
     static uint8_t body[2048];
     (void)state;
@@ -380,7 +381,7 @@ static void a_slow_line_is_not_an_attack(void **state)
     stop();
 }
 
-static void no_hello_at_all(void **state)
+static void missing_hello_times_out(void **state)
 {
     (void)state;
     start();
@@ -392,8 +393,8 @@ static void no_hello_at_all(void **state)
     stop();
 }
 
-/* Asks for replies that it has given credit for, and never reads. */
-static void a_client_that_stops_reading(void **state)
+/* It requests replies within its credit, and never reads. */
+static void client_that_stops_reading_is_dropped(void **state)
 {
     struct hth_frame_msg hello = {.type = HTH_FRAME_HELLO};
     uint8_t size[4];
@@ -413,7 +414,7 @@ static void a_client_that_stops_reading(void **state)
         raw_request(&bad, id, METHOD_BLOB, size, 4, 0);
         hth_world_run_for(w, 20000);
     }
-    /* What the stream took (its window) and one that made the queue full; the others were
+    /* Served: replies within the stream's window, and one that filled the queue; the others were
      * refused. */
     assert_in_range(server.seen, 1, 4);
     hth_world_run_for(w, 40 * HTH_US_PER_S);
@@ -425,7 +426,7 @@ static void a_client_that_stops_reading(void **state)
 }
 
 /* Replies wait for credit that never comes. */
-static void a_client_that_gives_no_credit(void **state)
+static void client_without_credit_is_dropped(void **state)
 {
     uint8_t size[4];
     struct hth_rpc_peer_info info;
@@ -446,8 +447,8 @@ static void a_client_that_gives_no_credit(void **state)
     stop();
 }
 
-/* Cheap frames that each ask for an answer that is never read. */
-static void a_flood_of_pings(void **state)
+/* Cheap frames whose answers are never read. */
+static void flood_of_pings_is_dropped(void **state)
 {
     static uint8_t pings[HTH_FRAME_HEADER_BYTES * 2048];
     struct hth_rpc_peer_info info;
@@ -508,7 +509,7 @@ static void connections_are_bounded(void **state)
     hth_world_free(w);
 }
 
-/* The table of peers: those in use are never forgotten, the others make room. */
+/* The table of peers: a peer in use is never forgotten, an unused one makes room. */
 static void peers_are_bounded(void **state)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
@@ -521,7 +522,7 @@ static void peers_are_bounded(void **state)
     opts.calls_max = UINT32_MAX;
     member_start(&server, w, "server", opts);
     many.env = server.env;
-    for (uint32_t i = 0; i < HTH_RPC_PEERS_MAX; i++) { /* by their ids, and without one */
+    for (uint32_t i = 0; i < HTH_RPC_PEERS_MAX; i++) { /* with an id, and anonymous */
         struct hth_rpc_target nobody = {.addr = {.port = 1}};
         hth_store_u32le(target.peer.b + 4, i);
         hth_store_u32le(nobody.addr.ip, i);
@@ -544,7 +545,7 @@ static void peers_are_bounded(void **state)
 
 /* ---- hostile servers ----------------------------------------------------------------------- */
 
-/* `good` calls the raw peer, which has said HELLO and seen the request. */
+/* `good` calls the raw peer, which has sent HELLO and received the request. */
 static void call_bad(struct verdict *out)
 {
     struct hth_rpc_target target = {hth_node_env(bad_node)->self, hth_node_addr(bad_node, 77)};
@@ -559,8 +560,8 @@ static void call_bad(struct verdict *out)
     assert_int_equal(bad.seen[HTH_FRAME_REQUEST], 1);
 }
 
-/* Once, when the deadline has passed, and not for the call that the peer answered in time. */
-static void a_call_that_times_out_sends_cancel(void **state)
+/* One CANCEL, after the deadline, and none for the call that was answered in time. */
+static void timeout_sends_cancel(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 500 * HTH_US_PER_MS};
@@ -583,7 +584,7 @@ static void a_call_that_times_out_sends_cancel(void **state)
     stop();
 }
 
-static void a_server_that_answers_twice(void **state)
+static void second_reply_is_dropped(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     (void)state;
@@ -599,7 +600,7 @@ static void a_server_that_answers_twice(void **state)
     stop();
 }
 
-static void a_server_that_talks_nonsense(void **state)
+static void server_of_another_protocol_fails_call(void **state)
 {
     (void)state;
     start();
@@ -611,7 +612,7 @@ static void a_server_that_talks_nonsense(void **state)
     stop();
 }
 
-static void a_server_that_says_goodbye_for_a_reason(void **state)
+static void goodbye_error_fails_call(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     (void)state;
@@ -626,7 +627,7 @@ static void a_server_that_says_goodbye_for_a_reason(void **state)
     stop();
 }
 
-static void a_server_that_floods_its_caller(void **state)
+static void oversized_reply_fails_call(void **state)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     struct hth_blob *ghost = hth_blob_ghost((128u << 20) + 1, 1);
@@ -646,35 +647,35 @@ static void a_server_that_floods_its_caller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_headers),
-        cmocka_unit_test(something_else_than_our_protocol),
-        cmocka_unit_test(a_request_before_hello),
-        cmocka_unit_test(a_second_hello),
-        cmocka_unit_test(hello_with_contradicting_limits),
-        cmocka_unit_test(a_tensor_of_16_exbibytes),
-        cmocka_unit_test(a_reply_nobody_asked_for),
-        cmocka_unit_test(more_requests_than_allowed),
-        cmocka_unit_test(more_bytes_than_the_credit),
-        cmocka_unit_test(a_body_over_the_limit),
-        cmocka_unit_test(a_replayed_request),
-        cmocka_unit_test(credit_nobody_owes),
-        cmocka_unit_test(cancels_of_what_is_not_there),
-        cmocka_unit_test(a_request_without_time_is_not_run),
-        cmocka_unit_test(one_byte_a_minute),
-        cmocka_unit_test(a_body_that_trickles),
-        cmocka_unit_test(a_large_body_that_trickles),
-        cmocka_unit_test(a_slow_line_is_not_an_attack),
-        cmocka_unit_test(no_hello_at_all),
-        cmocka_unit_test(a_client_that_stops_reading),
-        cmocka_unit_test(a_client_that_gives_no_credit),
-        cmocka_unit_test(a_flood_of_pings),
+        cmocka_unit_test(broken_headers_are_named),
+        cmocka_unit_test(another_protocol_is_dropped),
+        cmocka_unit_test(request_before_hello_is_dropped),
+        cmocka_unit_test(second_hello_is_dropped),
+        cmocka_unit_test(hello_with_contradicting_limits_is_dropped),
+        cmocka_unit_test(tensor_of_16_exbibytes_is_dropped),
+        cmocka_unit_test(reply_without_request_is_dropped),
+        cmocka_unit_test(requests_beyond_limit_are_dropped),
+        cmocka_unit_test(body_beyond_credit_is_dropped),
+        cmocka_unit_test(body_over_limit_is_dropped),
+        cmocka_unit_test(replayed_request_is_dropped),
+        cmocka_unit_test(credit_not_owed_is_dropped),
+        cmocka_unit_test(cancel_of_future_request_is_dropped),
+        cmocka_unit_test(request_without_time_is_refused),
+        cmocka_unit_test(header_of_one_byte_a_minute_is_dropped),
+        cmocka_unit_test(trickling_body_is_dropped),
+        cmocka_unit_test(larger_body_must_arrive_faster),
+        cmocka_unit_test(slow_link_is_tolerated),
+        cmocka_unit_test(missing_hello_times_out),
+        cmocka_unit_test(client_that_stops_reading_is_dropped),
+        cmocka_unit_test(client_without_credit_is_dropped),
+        cmocka_unit_test(flood_of_pings_is_dropped),
         cmocka_unit_test(connections_are_bounded),
         cmocka_unit_test(peers_are_bounded),
-        cmocka_unit_test(a_call_that_times_out_sends_cancel),
-        cmocka_unit_test(a_server_that_answers_twice),
-        cmocka_unit_test(a_server_that_talks_nonsense),
-        cmocka_unit_test(a_server_that_says_goodbye_for_a_reason),
-        cmocka_unit_test(a_server_that_floods_its_caller),
+        cmocka_unit_test(timeout_sends_cancel),
+        cmocka_unit_test(second_reply_is_dropped),
+        cmocka_unit_test(server_of_another_protocol_fails_call),
+        cmocka_unit_test(goodbye_error_fails_call),
+        cmocka_unit_test(oversized_reply_fails_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

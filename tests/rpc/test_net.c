@@ -70,7 +70,7 @@ static void start_both(void)
     assert_int_equal(pthread_create(&server.thread, NULL, run_loop, &server), 0);
 }
 
-/* Ends the server's loop and frees it there, as a program that ends would. */
+/* Stops the server's loop and frees the server, as a program does at its end. */
 static void stop_server(void)
 {
     hth_net_stop(server.env);
@@ -89,7 +89,7 @@ static void stop_client(void)
 
 /* ---- many small calls ---------------------------------------------------------------------- */
 
-static uint32_t asked, answered;
+static uint32_t started, answered;
 
 static void small_done(void *arg, const struct hth_rpc_result *r);
 
@@ -97,10 +97,11 @@ static void small_call(void)
 {
     struct hth_rpc_target target = {server.env->self, server.addr};
     struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 60 * HTH_US_PER_S};
-    opts.body.payload = &asked;
-    opts.body.payload_len = sizeof(asked);
-    asked++;
-    assert_ok(hth_rpc_call(client.rpc, &target, &opts, small_done, (void *)(uintptr_t)asked, NULL));
+    opts.body.payload = &started;
+    opts.body.payload_len = sizeof(started);
+    started++;
+    assert_ok(
+        hth_rpc_call(client.rpc, &target, &opts, small_done, (void *)(uintptr_t)started, NULL));
 }
 
 static void small_done(void *arg, const struct hth_rpc_result *r)
@@ -112,14 +113,14 @@ static void small_done(void *arg, const struct hth_rpc_result *r)
     assert_int_equal(got, (uintptr_t)arg);
     if (++answered == CALLS)
         hth_net_stop(client.env);
-    else if (asked < CALLS)
+    else if (started < CALLS)
         small_call();
 }
 
-static void thousands_of_small_calls(void **state)
+static void small_calls_are_all_answered(void **state)
 {
     (void)state;
-    asked = answered = 0;
+    started = answered = 0;
     start_both();
     for (int i = 0; i < CALLERS; i++)
         small_call();
@@ -174,7 +175,7 @@ static void bodies_arrive_whole(void **state)
 
 static enum hth_err last_err;
 
-static void note_done(void *arg, const struct hth_rpc_result *r)
+static void store_err(void *arg, const struct hth_rpc_result *r)
 {
     (void)arg;
     last_err = r->err;
@@ -186,7 +187,7 @@ static void one_call(const struct hth_rpc_target *target, uint16_t method)
 {
     struct hth_rpc_call_opts opts = {.method = method, .timeout_us = 20 * HTH_US_PER_S};
     answered = 0;
-    assert_ok(hth_rpc_call(client.rpc, target, &opts, note_done, NULL, NULL));
+    assert_ok(hth_rpc_call(client.rpc, target, &opts, store_err, NULL, NULL));
 }
 
 static void server_stops(void *arg)
@@ -195,8 +196,8 @@ static void server_stops(void *arg)
     stop_server();
 }
 
-/* The server goes while it holds a request; then nobody listens there any more. */
-static void a_server_that_goes_fails_its_calls(void **state)
+/* The server stops while it holds a request; a later call finds no listener. */
+static void calls_fail_when_server_stops(void **state)
 {
     (void)state;
     start_both();
@@ -215,7 +216,7 @@ static void a_server_that_goes_fails_its_calls(void **state)
     stop_client();
 }
 
-static void another_key_is_refused(void **state)
+static void dial_refuses_another_key(void **state)
 {
     (void)state;
     start_both();
@@ -231,10 +232,10 @@ static void another_key_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(thousands_of_small_calls),
+        cmocka_unit_test(small_calls_are_all_answered),
         cmocka_unit_test(bodies_arrive_whole),
-        cmocka_unit_test(a_server_that_goes_fails_its_calls),
-        cmocka_unit_test(another_key_is_refused),
+        cmocka_unit_test(calls_fail_when_server_stops),
+        cmocka_unit_test(dial_refuses_another_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random swarms under loss, short reads, crashes, partitions and impatient callers: every call gets
- * exactly one verdict or, when it was canceled, none; every request is answered; nothing is left
- * over; and the same seed gives the same history.
+ * Random swarms under loss, short reads, crashes, partitions and short timeouts: every call gets
+ * exactly one verdict or, when canceled, none; every request is answered; no object is left over;
+ * and the same seed gives the same history.
  */
 #include "support/test.h"
 
@@ -45,7 +45,7 @@ static void on_shot(void *arg, const struct hth_rpc_result *r)
     if (r->err != HTH_OK)
         return;
     s->swarm->ok++;
-    /* What comes back is what was sent. */
+    /* The reply equals the request. */
     assert_int_equal(r->payload_len, 4);
     assert_int_equal(hth_load_u32le(r->payload), (uint32_t)(s - s->swarm->shots));
     assert_int_equal(r->tensor_count, s->bytes > 0 ? 1 : 0);
@@ -95,26 +95,26 @@ static void disturb(struct swarm *sw)
 {
     struct member *m = &sw->members[hth_rng_below(&sw->rng, NODES)];
     struct member *n = &sw->members[hth_rng_below(&sw->rng, NODES)];
-    uint64_t what = hth_rng_below(&sw->rng, 100);
-    if (what < 4 && m->rpc != NULL) {
-        hth_node_crash(m->node, what < 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-    } else if (what < 30 && m->rpc == NULL) {
+    uint64_t draw = hth_rng_below(&sw->rng, 100);
+    if (draw < 4 && m->rpc != NULL) {
+        hth_node_crash(m->node, draw < 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+    } else if (draw < 30 && m->rpc == NULL) {
         hth_node_restart(m->node);
         sw->boots[m - sw->members]++;
         member_serve(m);
-    } else if (what < 34) {
+    } else if (draw < 34) {
         hth_world_block(sw->w, m->node, n->node, true);
-    } else if (what < 40) {
+    } else if (draw < 40) {
         hth_world_heal(sw->w);
-    } else if (what < 42 && m->rpc != NULL) {
+    } else if (draw < 42 && m->rpc != NULL) {
         hth_rpc_disconnect(m->rpc, &n->env->self);
-    } else if (what < 70 && m->rpc != NULL && m->held_count > 0) {
+    } else if (draw < 70 && m->rpc != NULL && m->held_count > 0) {
         struct hth_rpc_request *req = m->held[--m->held_count];
         struct hth_rpc_body body = {.payload = NULL};
         body.payload = hth_rpc_payload(req, &body.payload_len);
         body.tensors = hth_rpc_tensors(req, &body.tensor_count);
         hth_rpc_reply(req, &body);
-    } else if (what < 80) {
+    } else if (draw < 80) {
         struct shot *s = &sw->shots[hth_rng_below(&sw->rng, CALLS)];
         if (s->call != NULL && s->verdicts == 0 && s->boots == sw->boots[s->from] &&
             sw->members[s->from].rpc != NULL) {
@@ -164,7 +164,7 @@ static uint64_t play(struct swarm *sw, uint64_t seed)
         if (hth_rng_chance(&sw->rng, 0.5))
             hth_world_run_for(sw->w, (int64_t)hth_rng_exponential(&sw->rng, 30000));
     }
-    /* Calm, until every deadline has passed: adaptive ones end at 60 s. */
+    /* Without faults until every deadline has passed: adaptive ones end at 60 s. */
     hth_world_heal(sw->w);
     hth_world_run_for(sw->w, 70 * HTH_US_PER_S);
     for (int i = 0; i < CALLS; i++) {
@@ -177,7 +177,7 @@ static uint64_t play(struct swarm *sw, uint64_t seed)
     for (int i = 0; i < NODES; i++) {
         struct member *m = &sw->members[i];
         struct hth_rpc_stats stats;
-        while (m->held_count > 0) /* all canceled by now */
+        while (m->held_count > 0) /* all are canceled */
             hth_rpc_reply(m->held[--m->held_count], NULL);
         if (m->rpc == NULL)
             continue;
@@ -209,19 +209,19 @@ static void every_call_gets_exactly_one_verdict(void **state)
         for (int e = 0; e < HTH_ERR_COUNT; e++)
             errs[e] += sw.errs[e];
     }
-    /* The test must have met what it is about. */
+    /* The faults must have had their effects. */
     assert_true(ok > made / 10);
     assert_true(canceled > 10);
     assert_true(errs[HTH_E_TIMEOUT] > 10);
     assert_true(errs[HTH_E_CLOSED] > 10);
-    /* Nobody here is hostile: no error of the class PEER may ever come up. */
+    /* No peer here is Byzantine: no error of the class PEER may come up. */
     for (int e = 1; e < HTH_ERR_COUNT; e++) {
         if (hth_err_class((enum hth_err)e) != HTH_CLASS_RETRY && errs[e] > 0)
             fail_msg("%u x %s", errs[e], hth_err_name((enum hth_err)e));
     }
 }
 
-static void the_same_seed_is_the_same_history(void **state)
+static void same_seed_gives_same_history(void **state)
 {
     static struct swarm sw;
     (void)state;
@@ -236,7 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_gets_exactly_one_verdict),
-        cmocka_unit_test(the_same_seed_is_the_same_history),
+        cmocka_unit_test(same_seed_gives_same_history),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adaptive deadlines of many calls at once to a server that is slow with some of them. */
+/* Adaptive deadlines of many concurrent calls to a server that is slow with some of them. */
 #include "support/test.h"
 
 #include "core/rng.h"
@@ -17,7 +17,7 @@ struct scene {
     uint32_t ended, timeouts;
 };
 
-/* Of the requests of one peer b takes so many at a time; 0: many. */
+/* b serves requests_max requests of one peer at a time; 0: many. */
 static void begin(struct scene *s, uint32_t requests_max)
 {
     struct hth_rpc_opts server = member_opts();
@@ -45,7 +45,7 @@ static void end(struct scene *s)
     hth_world_free(s->w);
 }
 
-/* Counts those that ended, and calls again in their place. */
+/* Counts calls that ended, and replaces them by new ones. */
 static void call_again(struct scene *s)
 {
     for (int i = 0; i < AT_ONCE; i++) {
@@ -59,7 +59,7 @@ static void call_again(struct scene *s)
     }
 }
 
-/* The server answers each request after a tick, but a third of them, by chance, after slow_us. */
+/* The server answers each request after a tick, but a random third of them after slow_us. */
 static void answer(struct scene *s, int64_t slow_us)
 {
     int64_t now_us = hth_world_now_us(s->w);
@@ -75,7 +75,7 @@ static void answer(struct scene *s, int64_t slow_us)
     }
 }
 
-/* That many calls; returns how many of them missed their deadline. */
+/* Runs that many calls; returns how many missed their deadline. */
 static uint32_t run(struct scene *s, uint32_t calls, int64_t slow_us)
 {
     s->timeouts = 0;
@@ -87,7 +87,7 @@ static uint32_t run(struct scene *s, uint32_t calls, int64_t slow_us)
     return s->timeouts;
 }
 
-static void a_server_that_is_slow_with_a_third_is_followed(void **state)
+static void deadline_follows_server_slow_with_a_third(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -95,7 +95,7 @@ static void a_server_that_is_slow_with_a_third_is_followed(void **state)
     assert_int_equal(run(&s, 100, TICK_US), 0);
     struct hth_rpc_target to = member_target(&s.b);
     assert_int_equal(hth_rpc_timeout_us(s.a.rpc, &to, METHOD_HOLD), 200 * HTH_US_PER_MS);
-    assert_true(run(&s, 400, 500 * HTH_US_PER_MS) > 0); /* all that are slow, until a probe */
+    assert_true(run(&s, 400, 500 * HTH_US_PER_MS) > 0); /* all slow calls, until a probe */
     run(&s, 1600, 500 * HTH_US_PER_MS);
     assert_int_equal(run(&s, 600, 500 * HTH_US_PER_MS), 0);
     run(&s, 1000, TICK_US);
@@ -117,9 +117,8 @@ static int64_t ends_after(struct scene *s, int64_t timeout_us, int64_t timeout_m
     return v.at_us - from_us;
 }
 
-/* It cuts adaptive deadlines, never lengthens them, and does not touch those that the caller
- * sets. */
-static void a_caller_limits_adaptive_deadlines(void **state)
+/* timeout_max_us cuts adaptive deadlines, never lengthens them, and leaves fixed ones alone. */
+static void caller_cuts_adaptive_deadlines(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -130,9 +129,9 @@ static void a_caller_limits_adaptive_deadlines(void **state)
     end(&s);
 }
 
-/* Calls that had to wait for an earlier one's place, and then for an answer that never came, were
- * sent after it: its answer says nothing about them, and four in a row are waited for longer. */
-static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
+/* Calls that waited for an earlier call's place were sent after it: its answer does not prove them
+ * lost, so four misses in a row raise the patience. */
+static void misses_of_queued_calls_count_from_sending(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -156,7 +155,7 @@ static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
         await(s.w, &s.v[10 + i]);
         assert_int_equal(s.v[10 + i].err, i == 0 ? HTH_OK : HTH_E_TIMEOUT);
         hth_world_run_for(s.w, 100000);
-        if (i > 0) /* it was withdrawn, and its place is free once b has said so */
+        if (i > 0) /* it was canceled, and its place is free after b's verdict */
             hth_rpc_refuse(s.b.held[--s.b.held_count], HTH_E_CANCELED, 0, NULL);
     }
     assert_int_equal(s.b.held_count, 0);
@@ -164,10 +163,10 @@ static void a_call_that_waited_to_be_sent_counts_from_then(void **state)
     end(&s);
 }
 
-/* What comes while a process does not run is read after its timers: a call that ended meanwhile has
- * as much more time as was lost, once. Who is silent is known then, and the lateness is for 10
- * s. */
-static void what_came_while_it_did_not_run_counts(void **state)
+/* Bytes that arrive while a process does not run are read after its timers: a call whose deadline
+ * passed meanwhile is extended once, by the length of the stall. A silent peer times out then. The
+ * lateness is remembered for 10 s. */
+static void stall_extends_deadlines_once(void **state)
 {
     enum { WAIT_US = 100000, STALL_US = 300000 };
     (void)state;
@@ -197,9 +196,9 @@ static void what_came_while_it_did_not_run_counts(void **state)
     }
 }
 
-/* Whether it is due shortly before this process runs again or shortly after, a call has had no more
- * of its time. */
-static void a_call_that_is_due_after_a_stall_is_excused(void **state)
+/* A call due shortly after the stall gets the extension too, like one due shortly before its
+ * end. */
+static void call_due_after_stall_is_extended(void **state)
 {
     enum { WAIT_US = 300000, STALL_US = 290000 };
     (void)state;
@@ -209,7 +208,7 @@ static void a_call_that_is_due_after_a_stall_is_excused(void **state)
         member_start(&s.b, s.w, "b", member_opts());
         call_text(&s.a, &s.b, METHOD_ECHO, "x", 5 * HTH_US_PER_S, &s.v[0]);
         await(s.w, &s.v[0]);
-        call_text(&s.a, &s.b, METHOD_HOLD, "x", 100000, &s.v[1]); /* by which the stall is seen */
+        call_text(&s.a, &s.b, METHOD_HOLD, "x", 100000, &s.v[1]); /* its timer detects the stall */
         call_text(&s.a, &s.b, METHOD_ECHO, "x", WAIT_US, &s.v[2]);
         hth_world_run_for(s.w, 1000);
         hth_node_stall(s.a.node, STALL_US + i * 1000);
@@ -225,11 +224,11 @@ static void a_call_that_is_due_after_a_stall_is_excused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_that_is_slow_with_a_third_is_followed),
-        cmocka_unit_test(a_caller_limits_adaptive_deadlines),
-        cmocka_unit_test(a_call_that_waited_to_be_sent_counts_from_then),
-        cmocka_unit_test(what_came_while_it_did_not_run_counts),
-        cmocka_unit_test(a_call_that_is_due_after_a_stall_is_excused),
+        cmocka_unit_test(deadline_follows_server_slow_with_a_third),
+        cmocka_unit_test(caller_cuts_adaptive_deadlines),
+        cmocka_unit_test(misses_of_queued_calls_count_from_sending),
+        cmocka_unit_test(stall_extends_deadlines_once),
+        cmocka_unit_test(call_due_after_stall_is_extended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

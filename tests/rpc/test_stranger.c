@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a peer that never answered, or hardly ever, is waited for (rpc.h, timeout_us). */
+/* The wait for strangers: peers with fewer than four answers (rpc.h, timeout_us). */
 #include "support/test.h"
 
 #include "rpc/swarm.h"
@@ -8,7 +8,7 @@
 
 struct scene {
     struct hth_world *w;
-    struct member a, b, c; /* a calls; b answers, c takes what it is sent and is silent */
+    struct member a, b, c; /* a calls; b answers, c receives requests and is silent */
 };
 
 static void begin(struct scene *s)
@@ -40,7 +40,7 @@ static void end(struct scene *s)
     hth_world_free(s->w);
 }
 
-/* One call that m answers after so long. */
+/* Makes one call that m answers after us. */
 static void answers_after(struct scene *s, struct member *m, int64_t us)
 {
     struct verdict v = {.count = 0};
@@ -59,7 +59,7 @@ static void answered_after(struct scene *s, int64_t us)
     answers_after(s, &s->b, us);
 }
 
-/* How long a call to c is waited for, in vain. */
+/* The time until a call to c times out. */
 static int64_t silent_for(struct scene *s)
 {
     struct verdict v = {.count = 0};
@@ -74,7 +74,7 @@ static int64_t silent_for(struct scene *s)
     return took_us;
 }
 
-static void nobody_answered_yet(void **state)
+static void stranger_gets_initial_deadline_while_no_peer_answered(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -83,9 +83,9 @@ static void nobody_answered_yet(void **state)
     end(&s);
 }
 
-/* One answer is enough to know what to expect: four times the least deadline, from when the call
- * was sent, which is a few round trips after it began. */
-static void one_answer_of_another_shortens_the_wait(void **state)
+/* One answer of another peer gives the expected duration: the wait is four times the minimum
+ * deadline from when the call was sent, a few round trips after it began. */
+static void one_answer_of_another_peer_shortens_wait(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -97,7 +97,7 @@ static void one_answer_of_another_shortens_the_wait(void **state)
     end(&s);
 }
 
-static void it_shortens_a_wait_that_has_begun(void **state)
+static void answer_of_another_peer_shortens_running_wait(void **state)
 {
     struct scene s = {.w = NULL};
     struct verdict v = {.count = 0};
@@ -105,7 +105,7 @@ static void it_shortens_a_wait_that_has_begun(void **state)
     begin(&s);
     int64_t from_us = hth_world_now_us(s.w);
     call_text(&s.a, &s.c, METHOD_HOLD, "x", 0, &v);
-    answered_after(&s, 2000 * MS); /* four times twice of it, then: */
+    answered_after(&s, 2000 * MS); /* the wait is four times twice of it */
     await(s.w, &v);
     assert_int_equal(v.err, HTH_E_TIMEOUT);
     assert_in_range(v.at_us - from_us, 16000 * MS, 17000 * MS);
@@ -114,8 +114,8 @@ static void it_shortens_a_wait_that_has_begun(void **state)
     end(&s);
 }
 
-/* Calls c, who takes that long, until it is met; others take ten milliseconds. Returns how long
- * that took in all. */
+/* Calls c, which takes takes_us, until a call is answered; other peers take ten milliseconds.
+ * Returns the time until then. */
 static int64_t met_after(struct scene *s, int64_t takes_us, int64_t within_us)
 {
     enum hth_err err = HTH_E_TIMEOUT;
@@ -138,8 +138,8 @@ static int64_t met_after(struct scene *s, int64_t takes_us, int64_t within_us)
     return hth_world_now_us(s->w) - from_us;
 }
 
-/* Within a minute, and then waited for. */
-static void who_is_slow_from_the_beginning_is_met(void **state)
+/* Answered within a minute; from then on the deadline covers it. */
+static void peer_slow_from_the_start_is_answered_within_a_minute(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -150,9 +150,9 @@ static void who_is_slow_from_the_beginning_is_met(void **state)
     end(&s);
 }
 
-/* And who takes longer than 32 times the deadline of the others, by one call in eight: those who
- * answer at once, as a liar can, keep nobody out. */
-static void who_is_very_slow_is_met_too(void **state)
+/* One call in eight waits beyond 32 times the others' deadline and reaches such a peer: peers that
+ * answer at once, as an attacker can, shut out no slow one. */
+static void probe_reaches_peer_slower_than_32_times(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -162,9 +162,9 @@ static void who_is_very_slow_is_met_too(void **state)
     end(&s);
 }
 
-/* Seven in eight waits are never longer than 32 times the deadline of the others, and the eighth
- * grows to what the first would be without them. */
-static void the_wait_has_an_end(void **state)
+/* Seven in eight waits are at most 32 times the deadline of the others, and the eighth grows to the
+ * initial deadline. */
+static void wait_is_capped_but_for_each_eighth(void **state)
 {
     struct scene s = {.w = NULL};
     int64_t most_us = 0, probe_us = 0;
@@ -181,9 +181,8 @@ static void the_wait_has_an_end(void **state)
     end(&s);
 }
 
-/* One to three answers do not make the next wait the longest; and what was waited before them is
- * past. */
-static void a_few_answers_and_then_silence(void **state)
+/* After one to three answers the next wait is short; the waits before them do not count. */
+static void few_answers_reset_the_wait(void **state)
 {
     (void)state;
     for (int answers = 1; answers <= 3; answers++) {
@@ -195,14 +194,14 @@ static void a_few_answers_and_then_silence(void **state)
             silent_for(&s);
         for (int i = 0; i < answers; i++)
             answers_after(&s, &s.c, 10 * MS);
-        hth_world_run_for(s.w, 60 * HTH_US_PER_S); /* nobody waits meanwhile */
+        hth_world_run_for(s.w, 60 * HTH_US_PER_S); /* no call is out meanwhile */
         assert_in_range(silent_for(&s), 800 * MS, 801 * MS);
         end(&s);
     }
 }
 
-/* Of one who needs longer than others do its own answers say so. */
-static void its_own_few_answers_count_too(void **state)
+/* A peer slower than the others: its own answers raise the wait. */
+static void own_few_answers_raise_the_wait(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -215,8 +214,8 @@ static void its_own_few_answers_count_too(void **state)
     end(&s);
 }
 
-/* What it answered while others did not says nothing of what others take. */
-static void nobody_else_answered_yet(void **state)
+/* Its own answers predict nothing about other peers. */
+static void own_answers_alone_keep_initial_deadline(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -227,8 +226,8 @@ static void nobody_else_answered_yet(void **state)
     end(&s);
 }
 
-/* From the fourth answer on it is known by what it did itself. */
-static void its_fourth_answer_makes_it_known(void **state)
+/* From the fourth answer on its own durations give the deadline. */
+static void fourth_answer_ends_stranger_rule(void **state)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -241,9 +240,9 @@ static void its_fourth_answer_makes_it_known(void **state)
     end(&s);
 }
 
-/* An adaptive wait may end long before the deadline that the request carries: only the caller's
- * CANCEL tells the handler. */
-static void the_handler_hears_of_a_timeout_before_its_own_deadline(void **state)
+/* An adaptive wait may end long before the deadline in the request: only the caller's CANCEL
+ * reaches the handler then. */
+static void handler_is_canceled_before_its_own_deadline(void **state)
 {
     struct scene s = {.w = NULL};
     struct verdict v = {.count = 0};
@@ -266,17 +265,17 @@ static void the_handler_hears_of_a_timeout_before_its_own_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_answered_yet),
-        cmocka_unit_test(one_answer_of_another_shortens_the_wait),
-        cmocka_unit_test(it_shortens_a_wait_that_has_begun),
-        cmocka_unit_test(who_is_slow_from_the_beginning_is_met),
-        cmocka_unit_test(who_is_very_slow_is_met_too),
-        cmocka_unit_test(the_wait_has_an_end),
-        cmocka_unit_test(a_few_answers_and_then_silence),
-        cmocka_unit_test(its_own_few_answers_count_too),
-        cmocka_unit_test(nobody_else_answered_yet),
-        cmocka_unit_test(its_fourth_answer_makes_it_known),
-        cmocka_unit_test(the_handler_hears_of_a_timeout_before_its_own_deadline),
+        cmocka_unit_test(stranger_gets_initial_deadline_while_no_peer_answered),
+        cmocka_unit_test(one_answer_of_another_peer_shortens_wait),
+        cmocka_unit_test(answer_of_another_peer_shortens_running_wait),
+        cmocka_unit_test(peer_slow_from_the_start_is_answered_within_a_minute),
+        cmocka_unit_test(probe_reaches_peer_slower_than_32_times),
+        cmocka_unit_test(wait_is_capped_but_for_each_eighth),
+        cmocka_unit_test(few_answers_reset_the_wait),
+        cmocka_unit_test(own_few_answers_raise_the_wait),
+        cmocka_unit_test(own_answers_alone_keep_initial_deadline),
+        cmocka_unit_test(fourth_answer_ends_stranger_rule),
+        cmocka_unit_test(handler_is_canceled_before_its_own_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

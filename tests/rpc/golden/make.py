@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the golden frames from the text of docs/protocol.md, without hearth's code.
 
-usage: make.py        (in this folder; the files are committed, this says where they came from)
+usage: make.py        (in this folder; the files are committed, this is their source)
 """
 import struct
 
