@@ -2,9 +2,9 @@
 /*
  * crypto.c: the crypto table over OpenSSL's EVP.
  *
- * OpenSSL fails here only when memory is gone or the library is broken, which nobody can handle; so
- * every call but the comparison of a signature is asserted. No argument can make one fail: lengths
- * are fixed, and any 32 bytes are a secret or parse as a public key until verified.
+ * OpenSSL fails here only when memory is gone or the library is broken, and no caller can handle
+ * that; so every call but the check of a signature is asserted. No argument can make one fail:
+ * lengths are fixed, and any 32 bytes are a valid secret or parse as a public key until verified.
  */
 #include "net/crypto.h"
 
@@ -17,7 +17,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 
-/* What one thread keeps between calls. */
+/* Kept between calls of one thread. */
 struct thread_state {
     EVP_MD_CTX *digest;
     EVP_MD_CTX *sign;
@@ -115,8 +115,8 @@ static enum hth_err ssl_verify(const struct hth_pubkey *key, const void *data, s
         err = HTH_OK;
     EVP_MD_CTX_reset(st->sign); /* drops its reference on the key */
     EVP_PKEY_free(pkey);
-    /* A bad signature leaves an entry in this thread's error queue, which TLS would stumble
-     * over. */
+    /* A bad signature leaves an entry in this thread's error queue, which later TLS calls would
+     * read. */
     if (err != HTH_OK)
         ERR_clear_error();
     return err;

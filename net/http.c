@@ -43,8 +43,8 @@ static bool is_loopback(const struct hth_addr *addr)
                              : addr->family == 6 && memcmp(addr->ip, one, sizeof(one)) == 0;
 }
 
-/* A web page may point a name of its own at 127.0.0.1 and read us through it (DNS rebinding); its
- * requests then carry that name. */
+/* Guards against DNS rebinding: a web page may resolve a name of its own to 127.0.0.1 and read us
+ * through it; its requests carry that name. */
 static bool host_is_local(struct evhttp_request *req)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};

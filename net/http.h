@@ -2,14 +2,13 @@
 /*
  * http.h: a small status page for the person at this machine.
  *
- *   GET /health        200 "ok"
- *   GET /metrics       the environment's metrics as Prometheus text
- *   GET /status.json   what the program's callback returns
- *   GET <page path>    fixed bytes that the program gave (hth_http_page)
+ *   GET /health 200 "ok" GET /metrics the environment's metrics as Prometheus text GET /status.json
+ *   the text that the program's callback returns GET <page path> fixed bytes that the program gave
+ *   (hth_http_page)
  *
  * It binds loopback addresses only and answers only requests whose Host is a loopback name, so that
- * no web page in a browser can read it through a name that it points at 127.0.0.1. It runs on the
- * environment's loop thread; nothing is served unless the program asks for it.
+ * no web page in a browser can read it through a name that resolves to 127.0.0.1. It runs on the
+ * environment's loop thread. The program must start it; nothing is served by default.
  */
 #ifndef HTH_NET_HTTP_H
 #define HTH_NET_HTTP_H
@@ -24,7 +23,7 @@ typedef char *hth_http_status_fn(void *arg);
 /* Port 0 picks one. Errors: E_PERMISSION (not a loopback address), E_ADDR_IN_USE, E_IO. */
 enum hth_err hth_http_new(struct hth_env *env, const struct hth_addr *addr,
                           hth_http_status_fn *status, void *arg, struct hth_http **out) HTH_MUST;
-/* Before the environment goes. NULL is fine. */
+/* Call it before hth_net_free. NULL is fine. */
 void hth_http_free(struct hth_http *http);
 void hth_http_addr(const struct hth_http *http, struct hth_addr *out);
 

@@ -68,7 +68,7 @@ out:
 static enum hth_err check_mode(const char *path, const struct stat *st, char *why)
 {
     if (!S_ISREG(st->st_mode)) {
-        snprintf(why, HTH_IDENTITY_WHY_MAX, "%s is not a file: name another one", path);
+        snprintf(why, HTH_IDENTITY_WHY_MAX, "%s is not a regular file: name another path", path);
         return HTH_E_BAD_KEY;
     }
     if (st->st_uid != geteuid()) {
@@ -79,8 +79,8 @@ static enum hth_err check_mode(const char *path, const struct stat *st, char *wh
     }
     if ((st->st_mode & 077) != 0) {
         snprintf(why, HTH_IDENTITY_WHY_MAX,
-                 "%s holds the secret key and others may read it (mode %04o): chmod 600 %s", path,
-                 (unsigned)(st->st_mode & 07777), path);
+                 "%s holds the secret key and other users may read it (mode %04o): chmod 600 %s",
+                 path, (unsigned)(st->st_mode & 07777), path);
         return HTH_E_PERMISSION;
     }
     return HTH_OK;
@@ -88,7 +88,7 @@ static enum hth_err check_mode(const char *path, const struct stat *st, char *wh
 
 static enum hth_err load(const char *path, struct hth_secret *out, char *why)
 {
-    char text[FILE_LEN + 1]; /* one byte more, to notice a longer file */
+    char text[FILE_LEN + 1]; /* one byte more, to detect a longer file */
     size_t len = 0;
     struct stat st;
     enum hth_err err;
@@ -121,7 +121,7 @@ static enum hth_err load(const char *path, struct hth_secret *out, char *why)
     return err;
 }
 
-/* Writes the key aside and links it to its name, which fails when another process was first. */
+/* Writes a temporary file and links it to the name, which fails when another process was first. */
 static enum hth_err create(const char *path, const struct hth_secret *secret, bool *lost_race)
 {
     char text[FILE_LEN + 1];
@@ -168,7 +168,7 @@ enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *c
         err = create(path, out, &lost_race);
     if (err != HTH_OK) {
         explicit_bzero(out, sizeof(*out));
-        snprintf(why, HTH_IDENTITY_WHY_MAX, "%s can't be made: %s", path, hth_err_text(err));
+        snprintf(why, HTH_IDENTITY_WHY_MAX, "%s can't be written: %s", path, hth_err_text(err));
         return err;
     }
     if (lost_race)

@@ -2,15 +2,15 @@
 /*
  * identity.h: a node's Ed25519 key on disk.
  *
- * The file is three lines of text, so that a person can see whose key it is:
+ * The file is three lines of text, so that a person can recognise the key:
  *
  *     hearth-identity-v1
  *     <64 hex digits: the secret>
  *     <64 hex digits: the public key, which must belong to the secret>
  *
- * It is made at the first start with mode 0600, whole or not at all; when two processes start at
- * the same time, both end up with the same key. A file that others may read is refused, because
- * whoever holds the secret is this node.
+ * The first start makes it with mode 0600, whole or not at all. When two processes start at the
+ * same time, both get the same key. A file that other users may read is refused, because anyone
+ * with the secret can act as this node.
  */
 #ifndef HTH_NET_IDENTITY_H
 #define HTH_NET_IDENTITY_H
@@ -19,10 +19,12 @@
 
 #define HTH_IDENTITY_WHY_MAX 512
 
-/* Loads the key, or makes one when there is no file. *created (may be NULL) tells which. On error
- * `why` says in one sentence what is wrong and what to do.
- * Errors: E_PERMISSION (unreadable, not ours, or readable by others), E_BAD_KEY (not such a file,
- * or damaged), E_IO, E_DISK_FULL. */
+/*
+ * Loads the key, or makes one when there is no file. *created (may be NULL) is true if it made one.
+ * On error `why` holds one sentence: what is wrong and what to do. Errors: E_PERMISSION
+ * (unreadable, not ours, or readable by others), E_BAD_KEY (not such a file, or damaged), E_IO,
+ * E_DISK_FULL.
+ */
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX]) HTH_MUST;
 

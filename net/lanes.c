@@ -3,9 +3,9 @@
  * lanes.c: worker threads.
  *
  * A lane is a bounded queue and its threads. Jobs start in the order of submission; a worker
- * without a job helps those of its lane that have one (team.c). A card's lane gets its threads with
- * its first job. A finished job goes to the environment's inbox; one write to an eventfd wakes the
- * loop for however many finished meanwhile. Workers block every signal, so that handlers run on the
+ * without a job helps running jobs of its lane (team.c). A card's lane gets its threads with its
+ * first job. A finished job goes to the environment's inbox; one write to an eventfd wakes the loop
+ * for all jobs that finished meanwhile. Workers block every signal, so that handlers run on the
  * loop thread only.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* Helpers look at it without the lock. */
+/* Atomic, because helpers read it without the lock. */
 static void count_waiting(struct hth_net_lane *lane, uint32_t waiting)
 {
     __atomic_store_n(&lane->waiting, waiting, __ATOMIC_RELAXED);
@@ -109,7 +109,8 @@ void hth_net_lane_end(struct hth_net_lane *lane)
     }
     for (uint32_t i = 0; i < lane->thread_count; i++)
         pthread_join(lane->threads[i], NULL);
-    /* thread_count stays: the other lane's jobs may still look at it, and help themselves. */
+    /* thread_count stays: jobs of other lanes may still read it, and then do all parts
+     * themselves. */
     hth_free(lane->threads);
     lane->threads = NULL;
 }
@@ -122,7 +123,7 @@ enum hth_err hth_net_job_submit(struct hth_env *env, struct hth_job *job)
     struct hth_net_lane *lane = &net->lane[job->lane];
     if (net->jobs_ended)
         return HTH_E_CANCELED;
-    if (lane->thread_count == 0) { /* a card's; one worker will do */
+    if (lane->thread_count == 0) { /* a card's first job; one worker is enough */
         enum hth_err err = hth_net_lane_start(net, job->lane, HTH_CARD_WORKERS);
         if (lane->thread_count == 0)
             return err;

@@ -2,10 +2,9 @@
 /*
  * listener.c: accepting connections, within the limits.
  *
- * A connection beyond a limit is accepted and closed at once, or takes the place of one that is not
- * through its handshake: left in the backlog it would keep the listener readable and the other side
- * waiting. When the process has no file left, the listener
- * rests for a while instead of spinning.
+ * A connection beyond a limit is accepted and closed at once, or replaces one whose handshake is
+ * not complete. Left in the backlog it would keep the listener readable and the other side waiting.
+ * When the process is out of file descriptors, the listener pauses for REST_US instead of spinning.
  */
 #define _GNU_SOURCE
 #include "net/net_int.h"
@@ -28,7 +27,8 @@ struct addr_count {
     uint32_t streams;
 };
 
-/* Whom an address is counted with: IPv4 by itself, IPv6 by its /64, of which a home has all. */
+/* The unit of the limit per address: an IPv4 address, or an IPv6 /64, because a home has a whole
+ * /64. */
 struct origin {
     uint8_t family, net[8];
 };
@@ -36,7 +36,7 @@ struct origin {
 static struct origin origin_of(const struct hth_addr *addr)
 {
     struct origin o = {.family = addr->family};
-    memcpy(o.net, addr->ip, sizeof(o.net)); /* of IPv4 the rest is zero */
+    memcpy(o.net, addr->ip, sizeof(o.net)); /* for IPv4 the rest is zero */
     return o;
 }
 
@@ -63,9 +63,9 @@ void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr)
         hth_free(hth_map_del(net->per_addr, &o, sizeof(o)));
 }
 
-/* Strangers who have not said who they are give way, the oldest first: else whoever opens enough
- * connections and stays silent keeps everybody else out. A few at once, because finding them means
- * going through all streams. Returns false when everyone in is known. */
+/* Cuts the oldest accepted streams whose handshake is not complete. Otherwise an attacker that
+ * opens enough silent connections would keep all others out. It cuts several at once, because the
+ * search walks over all streams. Returns false when every accepted stream has a proven key. */
 static bool make_room(struct hth_net *net)
 {
     uint32_t most = HTH_MAX(net->opts.streams_max / 64, 1u), cut = 0;
@@ -99,7 +99,8 @@ static void take_one(struct hth_listener *l, int fd, const struct sockaddr_stora
     }
     if (!room) {
         hth_metric_add(net->m_refused, 1);
-        HTH_LOG(&net->env, HTH_WARN, HTH_SUB_NET, "%s: connection dropped: too many streams",
+        HTH_LOG(&net->env, HTH_WARN, HTH_SUB_NET,
+                "%s: connection dropped: the limit of streams is reached",
                 hth_addr_text(&addr, text));
         close(fd);
         return;
@@ -111,7 +112,8 @@ static void rest(struct hth_listener *l)
 {
     struct timeval tv = {.tv_sec = 0, .tv_usec = REST_US};
     HTH_LOG(&l->net->env, HTH_WARN, HTH_SUB_NET,
-            "can't accept connections: out of files or memory; raise `ulimit -n`");
+            "can't accept connections: out of file descriptors or memory; pausing for 100 ms "
+            "(raise `ulimit -n`)");
     event_del(&l->event);
     event_add(&l->retry, &tv);
 }
@@ -132,7 +134,7 @@ static void accept_cb(evutil_socket_t listen_fd, short what, void *arg)
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             rest(l);
-        /* Else nobody waits any more, or that one connection failed: both are over. */
+        /* On other errors the backlog is empty, or the listener pauses. */
         if (errno != EINTR && errno != ECONNABORTED)
             break;
     }
@@ -226,7 +228,7 @@ void hth_net_listener_addr(struct hth_listener *l, struct hth_addr *out)
 void hth_net_listener_free(struct hth_listener *l)
 {
     struct hth_net *net = l->net;
-    /* Connections whose handshake goes on have nobody left to be given to. */
+    /* Cuts connections whose handshake is not complete: their accept callback is gone. */
     for (struct hth_stream *s = net->streams, *next; s != NULL; s = next) {
         next = s->next;
         if (s->listener == l)

@@ -17,7 +17,8 @@ struct hth_lock {
     int fd;
 };
 
-/* The first line, as far as it can be printed: anybody may have written the file. */
+/* The first line, up to a character that is not printable: any program may have written the
+ * file. */
 static void read_holder(int fd, char holder[HTH_LOCK_HOLDER_MAX])
 {
     ssize_t n = pread(fd, holder, HTH_LOCK_HOLDER_MAX - 1, 0);
@@ -27,7 +28,7 @@ static void read_holder(int fd, char holder[HTH_LOCK_HOLDER_MAX])
     holder[len] = '\0';
 }
 
-/* Only a hint for people: that it could not be written changes nothing. */
+/* Only a hint for people, so a failed write is ignored. */
 static void write_holder(int fd, const char *who)
 {
     char *text = hth_asprintf("%s, process %ld\n", who, (long)getpid());
@@ -62,7 +63,7 @@ enum hth_err hth_lock_take(const char *path, const char *who, struct hth_lock **
     *out = NULL;
     holder[0] = '\0';
     if (err == HTH_OK) {
-        /* A link could lead to any file of ours, whose content would be gone. */
+        /* O_NOFOLLOW: a link could lead to any file of ours, whose content would be overwritten. */
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644);
         err = fd < 0 ? hth_net_file_errno(errno) : take(fd, who, out, holder);
     }

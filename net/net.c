@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.c: the loop of an environment: turns, clock, timers, posts, signals, birth and death.
+ * net.c: the loop of an environment: turns, clock, timers, posts, signals, creation and end.
  *
  * The event base is used by the loop thread alone and has no locks. Other threads reach it through
- * the inbox only: two lists under a mutex and an eventfd. libevent's time cache is off, because a
- * timer that is armed late in a long turn would otherwise fire before its delay has passed.
+ * the inbox only: two lists under a mutex and an eventfd. libevent's time cache is off: with it, a
+ * timer that is armed late in a long turn would fire before its delay has passed.
  */
 #define _GNU_SOURCE
 #include "net/net_int.h"
@@ -72,7 +72,8 @@ void hth_net_leave(struct hth_net *net)
         if (took_us > HTH_NET_SLOW_TURN_US) {
             hth_metric_add(net->m_slow_turns, 1);
             HTH_LOG(&net->env, HTH_WARN, HTH_SUB_NET,
-                    "the loop was blocked for %lld ms: work of that size belongs in a job",
+                    "a callback blocked the loop for %lld ms; timers and streams waited (work of "
+                    "this size belongs in a job)",
                     (long long)(took_us / 1000));
         }
     }
@@ -212,7 +213,7 @@ static void inbox_cb(evutil_socket_t fd, short what, void *arg)
     struct hth_net *net = arg;
     uint64_t count;
     (void)what;
-    /* Emptied before the lists are taken: a later producer writes again. */
+    /* Read before the lists are taken, so that a later producer writes again. */
     if (read(fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
         return;
     pthread_mutex_lock(&net->inbox_lock);
@@ -344,7 +345,7 @@ static const struct hth_env_ops net_ops = {
     .wall_us = net_wall_us,
 };
 
-/* ---- birth and death ------------------------------------------------------------------------ */
+/* ---- creation and end ----------------------------------------------------------------------- */
 
 /* The cores this process may use (a container may allow fewer than the machine has), less the one
  * that the loop needs. */
@@ -413,7 +414,7 @@ static enum hth_err set_up_identity(struct hth_net *net)
         env->secret = *net->opts.secret;
     else
         HTH_TRY(hth_identity_random(&env->secret));
-    net->opts.secret = NULL; /* the caller's copy may go now */
+    net->opts.secret = NULL; /* the caller may free its copy */
     env->crypto->public_of(&env->secret, &env->pubkey);
     env->self = hth_peer_id_of(env->crypto, &env->pubkey);
     hth_peer_id_short(&env->self, env->log.node);
@@ -510,7 +511,7 @@ void hth_net_free(struct hth_env *env)
         return;
     struct hth_net *net = hth_net_of(env);
     hth_net_jobs_end(env);
-    /* Not through the grave's usual turn: owners are gone, so nobody may be called any more. */
+    /* The grave is emptied here, without a turn: owners are freed, so no callback may run. */
     while (net->listeners != NULL)
         hth_net_listener_free(net->listeners);
     while (net->streams != NULL)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_int.h: what the files of net/ share. One `struct hth_net` is one environment.
+ * net_int.h: the structs and functions that the files of net/ share. One `struct hth_net` is one
+ * environment.
  *
- *   net.c       the loop: turns, timers, posts, signals
- *   lanes.c     worker threads and the jobs they run; team.c lends out those without a job
- *   listener.c  accepting, and who may connect how often
- *   stream.c    a stream's life: dial, handshake, deliver, pump, close
- *   tls.c       bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
- *   file.c      whole small files
+ *   net.c the loop: turns, timers, posts, signals lanes.c worker threads and the jobs they run;
+ *   team.c lends out those without a job listener.c accepting, and limits per address stream.c a
+ *   stream's life: dial, handshake, deliver, pump, close tls.c bytes <-> TLS 1.3 records; plain.c
+ *   the same without TLS (struct hth_net_codec) file.c whole small files
  *
  * Turns. Every entry from libevent is wrapped in hth_net_enter/leave. Writes that callbacks queue
  * are pumped once in leave, so that all small messages of one turn share records and system calls.
- * What must be told later goes to the ready list, which a zero timer drains in the next turn of the
- * loop; so no callback runs inside the call that caused it, and one busy stream can't starve the
- * others. Streams die in leave of the outermost turn, when nobody up the stack can hold them.
+ * Callbacks that are due later go to the ready list, which a zero timer drains in the next turn of
+ * the loop; so no callback runs inside the call that caused it, and one busy stream cannot starve
+ * the others. Dead streams are freed in leave of the outermost turn, when no function up the stack
+ * holds them.
  */
 #ifndef HTH_NET_NET_INT_H
 #define HTH_NET_NET_INT_H
@@ -29,15 +29,16 @@
 
 /* Plaintext of one TLS record. */
 #define HTH_NET_RECORD_BYTES 16384
-/* Sealed bytes collected before one send(); also what a read from the socket asks for. */
+/* Sealed bytes collected before one send(); also the size of a read from the socket. */
 #define HTH_NET_SEND_BYTES 65536
 #define HTH_NET_OUT_BYTES  (HTH_NET_SEND_BYTES + 3 * (HTH_NET_RECORD_BYTES + 256))
-/* Fairness: what one stream may move in each direction before the others get a turn. */
+/* Fairness: bytes that one stream may move in each direction per turn, so that others get
+ * theirs. */
 #define HTH_NET_TURN_BYTES (1u << 20)
 /* A turn longer than this is logged. */
 #define HTH_NET_SLOW_TURN_US 50000
 
-/* Who waits for the next piece of an operation looks for so long before it sleeps. */
+/* A thread that waits for team work spins for this time before it sleeps. */
 #define HTH_NET_SPIN_US 50
 
 struct ssl_ctx_st;
@@ -61,10 +62,10 @@ struct hth_net_lane {
     pthread_cond_t wake;
     struct hth_job *head, *tail; /* waiting, oldest first */
     uint32_t waiting;
-    uint32_t running, sleeping; /* workers in a job; workers that have to be woken */
-    uint32_t events;            /* moves with each submission and each piece of team work */
+    uint32_t running, sleeping; /* workers in a job; workers that sleep */
+    uint32_t events;            /* grows with each submission and each piece of team work */
     struct hth_team team;
-    struct hth_net_work *work; /* of jobs that would be helped (team.c) */
+    struct hth_net_work *work; /* team work of running jobs (team.c) */
     pthread_cond_t helped;
     bool ending;
     uint32_t thread_count;
@@ -109,7 +110,7 @@ struct hth_net {
     uint8_t *out; /* sealed bytes of the stream being pumped, HTH_NET_OUT_BYTES */
     size_t out_len;
     uint8_t *staging; /* small spans are gathered here into one record */
-    uint8_t *rx;      /* read from plain sockets, and bytes nobody wants */
+    uint8_t *rx;      /* reads of plain sockets, and of bytes to discard */
 
     struct hth_metric *m_streams, *m_bytes_in, *m_bytes_out, *m_refused, *m_slow_turns;
     struct hth_metric *m_handshake_failed;
@@ -121,7 +122,7 @@ enum hth_net_state {
     HTH_NET_CONNECTING, /* TCP */
     HTH_NET_HANDSHAKE,
     HTH_NET_OPEN,
-    HTH_NET_FLUSHING, /* the owner is gone; the queue is still sent */
+    HTH_NET_FLUSHING, /* the owner has closed; the queue is still sent */
     HTH_NET_LINGER,   /* all is sent; waiting for the other side to have read it */
     HTH_NET_DEAD      /* in the grave */
 };
@@ -143,7 +144,7 @@ struct hth_stream {
     uint8_t ready; /* enum hth_net_ready bits; non-zero: in the ready list */
     bool dirty;    /* in the dirty list */
 
-    const struct hth_stream_ops *ops; /* NULL: nobody attached */
+    const struct hth_stream_ops *ops; /* NULL: not attached */
     void *arg;
     struct hth_listener *listener; /* until it is accepted */
     struct hth_addr addr;
@@ -162,7 +163,7 @@ struct hth_stream {
     bool dry;       /* the last recv emptied the socket: ask epoll before the next one */
     bool eof;       /* recv gave 0 */
     int sock_errno; /* the socket failed */
-    bool ended;     /* nothing more can be read; end_err says why */
+    bool ended;     /* nothing more can be read; end_err is the reason */
     enum hth_err end_err;
     size_t read_left; /* of this turn */
 
@@ -174,7 +175,7 @@ struct hth_stream {
     size_t left_off, left_len, left_cap;
     bool want_drained;
     bool end_sealed;        /* the end mark is among them or sent */
-    enum hth_err write_err; /* nothing can be sent any more */
+    enum hth_err write_err; /* not HTH_OK: nothing more can be sent */
     uint64_t records;       /* sealed under the current key */
 
     struct hth_stream *prev, *next; /* of net->streams */
@@ -185,13 +186,13 @@ enum hth_net_step {
     HTH_NET_STEP_OK,
     HTH_NET_STEP_WAIT, /* the socket has to become readable first */
     HTH_NET_STEP_END,  /* the other side ended cleanly */
-    HTH_NET_STEP_FAIL  /* s->end_err says why */
+    HTH_NET_STEP_FAIL  /* s->end_err is the reason */
 };
 
-/* Between the stream and its socket. What a step wants to send it appends with hth_net_out. */
+/* Between the stream and its socket. A step appends bytes to send with hth_net_out. */
 struct hth_net_codec {
     enum hth_err (*open)(struct hth_stream *s);
-    /* HTH_NET_STEP_OK once: s->peer is then proven (TLS) or claimed (plain). */
+    /* Gives HTH_NET_STEP_OK once: s->peer is then proven (TLS) or claimed (plain). */
     enum hth_net_step (*handshake)(struct hth_stream *s);
     /* OK when at least one byte can be read. */
     enum hth_net_step (*peek)(struct hth_stream *s);
@@ -210,7 +211,7 @@ extern const struct hth_net_codec hth_net_plain;
 enum hth_err hth_net_tls_setup(struct hth_net *net) HTH_MUST;
 void hth_net_tls_teardown(struct hth_net *net);
 
-/* One recv into buf. Returns bytes, or 0 with s->dry, s->eof or s->sock_errno telling why. */
+/* One recv into buf. Returns bytes, or 0 with the reason in s->dry, s->eof or s->sock_errno. */
 size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len);
 /* Appends to net->out; false when it is full. */
 bool hth_net_out(struct hth_net *net, const void *data, size_t len);
@@ -219,12 +220,12 @@ enum hth_err hth_net_sock_err(const struct hth_stream *s, enum hth_err otherwise
 enum hth_err hth_net_errno_err(int e);
 void hth_net_peer_from_key(struct hth_stream *s, const uint8_t key[HTH_PUBKEY_LEN]);
 
-/* Sends net->out, and keeps for later what the socket does not take. Failures go to
+/* Sends net->out, and keeps the bytes that the socket does not take. Failures go to
  * s->write_err. */
 void hth_net_out_flush(struct hth_stream *s);
-/* Seals and sends what waits, as far as the socket and this turn's share allow. */
+/* Seals and sends queued bytes, as far as the socket and this turn's share allow. */
 void hth_net_pump(struct hth_stream *s);
-/* Forgets everything that waits to be sent. */
+/* Drops all queued bytes. */
 void hth_net_drop_queue(struct hth_stream *s);
 /* libevent's interest in the socket. */
 void hth_net_want_read(struct hth_stream *s, bool on);
@@ -233,9 +234,9 @@ void hth_net_want_write(struct hth_stream *s, bool on);
 void hth_net_ready_later(struct hth_stream *s, unsigned what);
 void hth_net_dirty(struct hth_stream *s);
 
-/* A socket that was accepted and counted for its address: takes fd. */
+/* Makes the stream of an accepted socket that was counted for its address; takes fd. */
 void hth_net_stream_accepted(struct hth_listener *l, int fd, const struct hth_addr *addr);
-/* Cuts it without telling anybody. */
+/* Cuts it without a callback. */
 void hth_net_stream_cut(struct hth_stream *s);
 void hth_net_streams_pump(struct hth_net *net);  /* the dirty list */
 void hth_net_streams_ready(struct hth_net *net); /* the ready list */
@@ -257,7 +258,7 @@ enum hth_err hth_net_listen(struct hth_env *env, const struct hth_addr *addr, ht
                             void *arg, struct hth_listener **out);
 void hth_net_listener_addr(struct hth_listener *l, struct hth_addr *out);
 void hth_net_listener_free(struct hth_listener *l);
-/* One accepted stream of that address more or less; take gives false beyond the limit. */
+/* Counts one accepted stream of that address more or less; take gives false beyond the limit. */
 bool hth_net_addr_take(struct hth_net *net, const struct hth_addr *addr);
 void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr);
 
@@ -291,7 +292,7 @@ enum hth_err hth_net_file_errno(int e);
 enum hth_err hth_net_mkdirs(const char *path) HTH_MUST;
 /* Makes a renamed or linked file last: syncs the folder that holds path. */
 enum hth_err hth_net_sync_dir(const char *path) HTH_MUST;
-/* A new file beside path that nobody else uses; *tmp is freed with hth_free. */
+/* A new file beside path with a unique name; *tmp is freed with hth_free. */
 enum hth_err hth_net_temp_open(const char *path, mode_t mode, char **tmp, int *fd) HTH_MUST;
 enum hth_err hth_net_write_all(int fd, const void *data, size_t len) HTH_MUST;
 
@@ -307,8 +308,8 @@ uint32_t hth_net_lane_width(struct hth_env *env, enum hth_lane lane);
 
 extern const struct hth_team_ops hth_net_team_ops;
 struct hth_team *hth_net_team(struct hth_env *env);
-/* Both for a worker without a job, with the lane's lock held. Help works on somebody's parts and
- * gives true, or finds none. Rest returns when something may have changed. */
+/* Both are for a worker without a job, which holds the lane's lock. Help works on a caller's parts
+ * and gives true, or finds none. Rest returns when there may be new work. */
 bool hth_net_lane_help(struct hth_net_lane *lane);
 void hth_net_lane_rest(struct hth_net_lane *lane);
 

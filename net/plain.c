@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.c: streams without TLS, to measure what TLS costs. Each side first sends
+ * plain.c: streams without TLS, to measure the cost of TLS. Each side first sends
  *
  *     "HTHPLAIN" | 32 bytes: its public key
  *
- * and believes what it reads: nothing is proven. Never for anything but benchmarks.
+ * and believes the other side's key without proof. For benchmarks only.
  */
 #include "net/net_int.h"
 

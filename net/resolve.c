@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resolve.c: names to addresses, and addresses to what the kernel takes. */
+/* resolve.c: names to addresses, and addresses to socket addresses. */
 #define _GNU_SOURCE
 #include "net/net_int.h"
 
@@ -64,7 +64,7 @@ static enum hth_err split(const char *text, char *host, size_t host_max, uint16_
     *port = addr.port;
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = '\0';
-    /* What is left must be a name: a bare IPv6 address needs its brackets. */
+    /* The host must be a name: a bare IPv6 address needs its brackets. */
     return strpbrk(host, ":[]/ ") == NULL ? HTH_OK : HTH_E_MALFORMED;
 }
 
@@ -77,8 +77,7 @@ static enum hth_err gai_err(int code)
     return HTH_E_NOT_FOUND;
 }
 
-/* RFC 6761, 6.3: localhost is the loopback addresses, whatever a resolver or a missing hosts file
- * says. */
+/* RFC 6761, 6.3: localhost means the loopback addresses, without a resolver or a hosts file. */
 static size_t localhost(uint16_t port, struct hth_addr *out, size_t max)
 {
     const struct hth_addr loopback[] = {

@@ -13,11 +13,11 @@
  *                           +--> DEAD <------------------+-----------+   at most flush_timeout
  *
  * LINGER: everything is sent, our direction is shut, and we wait until the other side closes.
- * Closing at once could make the kernel answer late bytes with a reset, and a reset destroys what
- * the other side has received and not yet read.
+ * Closing at once could make the kernel answer late bytes with a reset, and a reset destroys bytes
+ * that the other side has received and not yet read.
  *
  * A dead stream keeps its memory until the outermost turn ends, so that code up the stack may still
- * look at its state; every entry of the table tolerates a dead stream within that turn.
+ * read its state; every entry of the table tolerates a dead stream within that turn.
  */
 #define _GNU_SOURCE
 #include "net/net_int.h"
@@ -70,7 +70,7 @@ void hth_net_dirty(struct hth_stream *s)
         net->dirty_head = s;
     net->dirty_tail = s;
     if (net->depth == 0)
-        hth_net_wake_ready(net); /* outside of a turn nothing else would pump it */
+        hth_net_wake_ready(net); /* outside a turn nothing else would pump it */
 }
 
 void hth_net_streams_bury(struct hth_net *net)
@@ -79,7 +79,7 @@ void hth_net_streams_bury(struct hth_net *net)
     net->grave = NULL;
     while (s != NULL) {
         struct hth_stream *next = s->grave_next;
-        if (s->ready != 0 || s->dirty) { /* still in a list: the next turn takes it out */
+        if (s->ready != 0 || s->dirty) { /* still in a list: the next turn removes it */
             s->grave_next = net->grave;
             net->grave = s;
         } else {
@@ -95,7 +95,7 @@ void hth_net_stream_cut(struct hth_stream *s)
     struct hth_net *net = s->net;
     if (s->state == HTH_NET_DEAD)
         return;
-    /* Without TLS nothing but a reset tells the other side that the end is not a clean one. */
+    /* Without TLS only a reset shows the other side that the end is not clean. */
     if (net->opts.plain && s->state == HTH_NET_OPEN && !s->ended) {
         struct linger hard = {.l_onoff = 1, .l_linger = 0};
         setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
@@ -124,7 +124,7 @@ void hth_net_stream_cut(struct hth_stream *s)
         hth_net_wake_ready(net);
 }
 
-/* The stream ends by itself: cut, then told to its owner. */
+/* Ends the stream for a reason of its own: cuts it, then calls on_closed. */
 static void finish(struct hth_stream *s, enum hth_err err)
 {
     const struct hth_stream_ops *ops = s->ops;
@@ -132,8 +132,8 @@ static void finish(struct hth_stream *s, enum hth_err err)
     if (s->state < HTH_NET_OPEN) {
         char text[HTH_ADDR_TEXT_MAX];
         hth_metric_add(net->m_handshake_failed, 1);
-        HTH_LOG(&net->env, HTH_DEBUG, HTH_SUB_NET, "%s %s: %s", s->dialed ? "to" : "from",
-                hth_addr_text(&s->addr, text), hth_err_text(err));
+        HTH_LOG(&net->env, HTH_DEBUG, HTH_SUB_NET, "connection %s %s failed: %s",
+                s->dialed ? "to" : "from", hth_addr_text(&s->addr, text), hth_err_text(err));
     }
     hth_net_stream_cut(s);
     if (ops != NULL && ops->on_closed != NULL) {
@@ -151,8 +151,8 @@ static void set_timeout(struct hth_stream *s, int64_t us)
 
 /* ---- delivering ----------------------------------------------------------------------------- */
 
-/* After the owner read: whatever waits above the socket will never make it readable again. */
-static void look_for_more(struct hth_stream *s)
+/* Called after the owner read: bytes that wait above the socket never make it readable again. */
+static void check_buffered(struct hth_stream *s)
 {
     struct hth_net *net = s->net;
     if (s->state != HTH_NET_OPEN || s->paused)
@@ -167,7 +167,7 @@ static void look_for_more(struct hth_stream *s)
     enum hth_net_step step = net->codec->peek(s);
     hth_net_out_flush(s);
     if (step == HTH_NET_STEP_WAIT)
-        return; /* half a record: the socket will tell */
+        return; /* half a record: the socket becomes readable with the rest */
     if (step != HTH_NET_STEP_OK) {
         s->ended = true;
         if (step == HTH_NET_STEP_END)
@@ -190,12 +190,12 @@ static void deliver(struct hth_stream *s)
     switch (step) {
     case HTH_NET_STEP_OK:
         if (s->ops == NULL || s->ops->on_readable == NULL) {
-            hth_net_stream_pause(s, true); /* nobody will take them */
+            hth_net_stream_pause(s, true); /* there is no reader */
             return;
         }
         hth_net_tick(net);
         s->ops->on_readable(s, s->arg);
-        look_for_more(s);
+        check_buffered(s);
         return;
     case HTH_NET_STEP_WAIT:
         if (s->write_err != HTH_OK)
@@ -240,7 +240,7 @@ static void opened(struct hth_stream *s)
     }
     if (s->state == HTH_NET_OPEN && s->queued_bytes > 0)
         hth_net_dirty(s);
-    look_for_more(s);
+    check_buffered(s);
 }
 
 static void shake(struct hth_stream *s)
@@ -248,7 +248,7 @@ static void shake(struct hth_stream *s)
     struct hth_net *net = s->net;
     net->out_len = 0;
     enum hth_net_step step = net->codec->handshake(s);
-    hth_net_out_flush(s); /* also the alert that says why we fail */
+    hth_net_out_flush(s); /* also sends the alert with the reason of a failure */
     if (step == HTH_NET_STEP_OK)
         opened(s);
     else if (step != HTH_NET_STEP_WAIT)
@@ -293,7 +293,7 @@ static void connected(struct hth_stream *s)
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-/* Throws away what arrives; true when the stream is over. */
+/* Reads and drops bytes; true when the stream is over. */
 static bool discard(struct hth_stream *s)
 {
     for (int i = 0; i < DISCARD_READS; i++) {
@@ -306,7 +306,7 @@ static bool discard(struct hth_stream *s)
     return s->sock_errno != 0 || (s->eof && s->state == HTH_NET_LINGER);
 }
 
-/* Sends on, then the end mark, then the end of TCP's direction. */
+/* Sends the queue, then the end mark, then shuts down our direction of TCP. */
 static void flush_on(struct hth_stream *s)
 {
     hth_net_pump(s);
@@ -374,7 +374,7 @@ static void write_cb(evutil_socket_t fd, short what, void *arg)
     else if (s->state == HTH_NET_FLUSHING)
         flush_on(s);
     else
-        hth_net_pump(s); /* in a handshake it only sends what is left over */
+        hth_net_pump(s); /* in a handshake it only sends left-over bytes */
     hth_net_leave(net);
 }
 
@@ -475,7 +475,8 @@ void hth_net_stream_accepted(struct hth_listener *l, int fd, const struct hth_ad
     struct hth_stream *s = stream_new(l->net, fd, addr);
     s->counted = true;
     s->listener = l;
-    /* The first step of the handshake waits for the socket: no accept callback inside accept. */
+    /* The handshake's first step waits for the socket, so that no accept callback runs inside
+     * accept. */
     if (start_handshake(s) != HTH_OK)
         hth_net_stream_cut(s);
 }

@@ -4,12 +4,12 @@
  *
  *   write:  ring of spans --seal--> net->out --send--> socket
  *             (16 KiB records)   (64 KiB at a time)      |
- *                                    what it refuses -> s->left, first in line when it drains
+ *                                    refused bytes -> s->left, sent first when it drains
  *
  *   read:   socket --recv--> codec's read-ahead (64 KiB) --unseal--> the caller's blob
  *
- * Large spans are sealed where they lie. Small ones are gathered into one record, so that a frame's
- * header, meta and small body leave together: one record, one system call.
+ * Large spans are sealed in place. Small ones are gathered into one record, so that a frame's
+ * header, meta and small body take one record and one system call.
  */
 #define _GNU_SOURCE
 #include "net/net_int.h"
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Sealed bytes that may wait because the socket refuses them: a chunk, and what a handshake adds. A
- * peer that makes us answer more without reading any of it is cut off. */
+/* Sealed bytes that may wait because the socket refuses them: one send, and the bytes of a
+ * handshake. A peer that causes more answers without reading any of them is cut off. */
 #define LEFT_BYTES_MAX (4 * HTH_NET_OUT_BYTES)
 
 /* ---- socket --------------------------------------------------------------------------------- */
@@ -36,8 +36,8 @@ size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len)
         n = recv(s->fd, buf, len, 0);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
-        /* Less than asked for: the socket is empty now; asking again would cost a system call to
-         * learn so. epoll reports what comes next. */
+        /* A short read means that the socket is empty: a second recv would be a wasted system call.
+         * epoll reports the next bytes. */
         s->dry = (size_t)n < len;
         hth_metric_add(s->net->m_bytes_in, n);
         return (size_t)n;
@@ -125,7 +125,7 @@ void hth_net_drop_queue(struct hth_stream *s)
     s->left_off = s->left_len = s->left_cap = 0;
 }
 
-/* Sending is over; what was received is still delivered before the owner hears of it. */
+/* Ends sending. Received bytes are still delivered before on_closed. */
 static void write_fail(struct hth_stream *s, enum hth_err err)
 {
     hth_net_drop_queue(s);
@@ -151,7 +151,7 @@ static size_t send_some(struct hth_stream *s, const uint8_t *data, size_t len)
     return 0;
 }
 
-static void keep(struct hth_stream *s, const uint8_t *data, size_t len)
+static void keep_left(struct hth_stream *s, const uint8_t *data, size_t len)
 {
     if (s->left_len + len > LEFT_BYTES_MAX) {
         write_fail(s, HTH_E_PROTOCOL);
@@ -181,7 +181,7 @@ void hth_net_out_flush(struct hth_stream *s)
     if (s->left_len == 0)
         sent = send_some(s, net->out, len);
     if (sent < len && s->write_err == HTH_OK)
-        keep(s, net->out + sent, len - sent);
+        keep_left(s, net->out + sent, len - sent);
 }
 
 /* True when nothing is left over. */
@@ -198,7 +198,7 @@ static bool send_left(struct hth_stream *s)
         s->left_off += n;
         s->left_len -= n;
     }
-    /* An idle stream holds no buffer: there may be thousands. */
+    /* An idle stream holds no buffer, because there may be thousands. */
     hth_free(s->left);
     s->left = NULL;
     s->left_off = s->left_cap = 0;
@@ -285,7 +285,7 @@ void hth_net_pump(struct hth_stream *s)
         hth_net_ready_later(s, HTH_NET_READY_DRAINED);
 }
 
-/* ---- what the owner calls ------------------------------------------------------------------- */
+/* ---- the owner's calls ---------------------------------------------------------------------- */
 
 enum hth_err hth_net_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count)
 {
@@ -295,7 +295,7 @@ enum hth_err hth_net_stream_write(struct hth_stream *s, const struct hth_span *s
     for (size_t i = 0; i < count; i++) {
         const struct hth_span *sp = &spans[i];
         HTH_ASSERT(sp->offset <= sp->blob->size && sp->len <= sp->blob->size - sp->offset);
-        HTH_ASSERT(sp->len == 0 || sp->blob->data != NULL); /* ghosts live in the simulator */
+        HTH_ASSERT(sp->len == 0 || sp->blob->data != NULL); /* ghosts exist in the simulator only */
         if (__builtin_add_overflow(total, sp->len, &total))
             return HTH_E_QUEUE_FULL;
     }
@@ -344,7 +344,7 @@ size_t hth_net_stream_read(struct hth_stream *s, struct hth_blob *into, size_t o
             break;
         }
     }
-    hth_net_out_flush(s); /* an alert, an answer to a key update */
+    hth_net_out_flush(s); /* sends an alert, or the answer to a key update */
     s->read_left -= total;
     if (s->read_left == 0)
         hth_net_ready_later(s, HTH_NET_READY_READ);

@@ -8,11 +8,11 @@
  *     takes the work off the lane                waits; then helpers--
  *     waits until helpers == 0
  *
- * The work lies on the caller's stack. Workers come to it only through the lane's list and under
- * the lane's lock, so that nobody can find it once it is off; `helpers` counts those who did, and
- * its last touch is under the lock. Parts are handed out by one atomic counter. Whoever waits spins
- * for at most HTH_NET_SPIN_US and then sleeps: two operations of a kernel follow each other much
- * faster than a sleeping thread wakes.
+ * The work lies on the caller's stack. Workers reach it only through the lane's list and under the
+ * lane's lock, so that no worker finds it after it is off the list. `helpers` counts the workers on
+ * it, and its last decrement is under the lock. One atomic counter hands out parts. A waiting
+ * thread spins for at most HTH_NET_SPIN_US and then sleeps: two operations of a kernel follow each
+ * other much faster than a sleeping thread wakes.
  */
 #define _GNU_SOURCE
 #include "net/net_int.h"
@@ -25,8 +25,8 @@ struct hth_net_work {
     hth_team_fn *fn;
     void *arg;
     uint32_t parts;
-    uint32_t taken;   /* atomic; may run past `parts` */
-    uint32_t helpers; /* written under the lane's lock, read by the caller without */
+    uint32_t taken;   /* atomic; may exceed `parts` */
+    uint32_t helpers; /* written under the lane's lock, read by the caller without it */
     struct hth_net_work *prev, *next;
 };
 
@@ -48,7 +48,7 @@ static void pause_a_moment(void)
     }
 }
 
-/* Looks at *at until it is no longer `value`; false when it still is after HTH_NET_SPIN_US. */
+/* Spins while *at equals `value`; false when it still does after HTH_NET_SPIN_US. */
 static bool spin_while(const uint32_t *at, uint32_t value)
 {
     int64_t end = now_ns() + HTH_NET_SPIN_US * 1000;
@@ -97,7 +97,7 @@ bool hth_net_lane_help(struct hth_net_lane *lane)
         ;
     pthread_mutex_lock(&lane->lock);
     uint32_t left = w->helpers - 1;
-    __atomic_store_n(&w->helpers, left, __ATOMIC_RELEASE); /* w may be gone from here on */
+    __atomic_store_n(&w->helpers, left, __ATOMIC_RELEASE); /* w may be freed after this line */
     if (left == 0)
         pthread_cond_broadcast(&lane->helped);
     return true;

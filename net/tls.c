@@ -4,12 +4,12 @@
  *
  * Both sides present a certificate that signs itself with the node's Ed25519 key. TLS proves that
  * the other side holds the key; we accept any such key, compute the peer's id from it and, when
- * dialling, compare it with the id that is wanted before our own certificate is sent. Names, dates
- * and chains mean nothing here and are not looked at. No tickets, no resumption, no early data:
- * every connection proves its key anew.
+ * dialling, compare it with the wanted id before our own certificate is sent. Names, dates and
+ * chains are ignored. No tickets, no resumption, no early data: every connection proves its key
+ * anew.
  *
  * OpenSSL reads and writes through a BIO of our own: writes collect in net->out until the pump
- * sends them in large pieces, reads take from the socket as much as the read-ahead buffer holds.
+ * sends them in large pieces; reads fill the read-ahead buffer from the socket.
  */
 #include "net/net_int.h"
 
@@ -23,10 +23,10 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-/* AES first: with the instructions of any x86-64 it beats ChaCha20; a peer without them may prefer
+/* AES first: with the AES instructions of x86-64 it beats ChaCha20; a peer without them may prefer
  * the last. */
 #define CIPHERS "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-/* Ours has about 300 bytes. */
+/* Our certificate has about 300 bytes. */
 #define CERT_BYTES_MAX 4096
 
 /* ---- the BIO -------------------------------------------------------------------------------- */
@@ -80,8 +80,8 @@ static bool key_of(X509 *cert, uint8_t key[HTH_PUBKEY_LEN])
            EVP_PKEY_get_raw_public_key(pkey, key, &len) == 1 && len == HTH_PUBKEY_LEN;
 }
 
-/* Takes the place of OpenSSL's chain verification: which key is it, and is it the wanted one? That
- * the other side holds it is proven by TLS's CertificateVerify, which follows. */
+/* Replaces OpenSSL's chain verification: takes the key and compares it with the wanted one. TLS's
+ * CertificateVerify, which follows, proves that the other side holds the secret. */
 static int verify_cb(X509_STORE_CTX *store, void *arg)
 {
     uint8_t key[HTH_PUBKEY_LEN];
@@ -102,7 +102,7 @@ static int verify_cb(X509_STORE_CTX *store, void *arg)
     return 1;
 }
 
-/* Valid at all times: clocks of volunteers are wrong, and nobody looks. */
+/* Valid at all times: clocks of volunteers are wrong, and verify_cb ignores dates. */
 static X509 *make_cert(EVP_PKEY *pkey)
 {
     X509 *cert = X509_new();
@@ -146,7 +146,7 @@ static bool configure(struct hth_net *net, SSL_CTX *ctx)
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
-    SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS); /* an idle stream holds no 64 KiB */
+    SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS); /* an idle stream does not hold 64 KiB */
     SSL_CTX_set_read_ahead(ctx, 1);
     SSL_CTX_set_default_read_buffer_len(ctx, HTH_NET_SEND_BYTES);
     return true;
@@ -194,8 +194,8 @@ static enum hth_err tls_open(struct hth_stream *s)
     return HTH_OK;
 }
 
-/* What a failed call means. OpenSSL's error queue is per thread and poisons later calls, so it is
- * emptied whenever something failed. */
+/* Converts a failed call's error. OpenSSL's error queue is per thread and affects later calls, so
+ * it is emptied after every failure. */
 static enum hth_net_step failed(struct hth_stream *s, int ret)
 {
     int code = SSL_get_error(s->ssl, ret);
@@ -242,7 +242,7 @@ static enum hth_err tls_seal(struct hth_stream *s, const uint8_t *data, size_t l
     if (++s->records > s->net->opts.key_records_max) {
         s->records = 1;
         if (SSL_key_update(s->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
-            ERR_clear_error(); /* the first failed read or write reports what is wrong */
+            ERR_clear_error(); /* the next failed read or write reports the error */
     }
     if (SSL_write_ex(s->ssl, data, len, &n) == 1 && n == len)
         return HTH_OK;

@@ -372,7 +372,7 @@ static void test_keys(void **state)
     assert_int_equal(chmod(place_path(p, "state/key"), 0644), 0);
     node = START(p, "open", "node", "--listen", addr, "--dir", dir);
     assert_int_not_equal(proc_wait(node), 0);
-    proc_must_say(node, "others may read it");
+    proc_must_say(node, "other users may read it");
     proc_must_say(node, "chmod 600");
     assert_int_equal(stat(place_path(p, "state/key"), &after), 0);
     assert_int_equal(after.st_mtime, before.st_mtime);

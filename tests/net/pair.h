@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.h: what the tests of streams share: an environment that dials itself, and two ends that
- * record what happened to them. Nothing sleeps: a test runs the loop until its condition holds, and
- * a guard timer turns a condition that never holds into a failure.
+ * pair.h: shared by the tests of streams: an environment that dials itself, and two ends that
+ * record their callbacks. Nothing sleeps: a test runs the loop until its condition holds, and a
+ * guard timer turns a condition that never holds into a failure.
  */
 #ifndef HTH_TESTS_NET_PAIR_H
 #define HTH_TESTS_NET_PAIR_H
@@ -23,7 +23,7 @@ struct pair;
 /* One end of a stream. Hooks may be NULL. */
 struct end {
     struct pair *pair;
-    struct hth_stream *s; /* NULL once it is gone */
+    struct hth_stream *s; /* NULL once it is closed */
     int opened, readable, drained, closed;
     enum hth_err err;
     uint64_t got;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_conformance_net.c: the promises of core/env.h, kept by the real environment: one that dials
- * itself over loopback.
- */
+/* test_conformance_net.c: the promises of core/env.h, tested on the real environment, which dials
+ * itself over loopback. */
 #include "support/env_conformance.h"
 #include "support/test.h"
 
@@ -11,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LOOK_US 500
+#define POLL_US 500
 
 struct loop {
     struct hth_env *env;
@@ -21,13 +19,13 @@ struct loop {
     int64_t until_us;
 };
 
-static void look(void *arg)
+static void poll_done(void *arg)
 {
     struct loop *l = arg;
     if (l->done(l->arg) || hth_now_us(l->env) >= l->until_us)
         hth_net_stop(l->env);
     else
-        hth_timer_set(l->env, l->timer, LOOK_US);
+        hth_timer_set(l->env, l->timer, POLL_US);
 }
 
 static bool run(struct conform *c, bool (*done)(void *arg), void *arg, int64_t max_us)
@@ -46,13 +44,13 @@ static void in_the_real_world(void (*test)(struct conform *c))
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct loop l = {.env = NULL};
     char dir[] = "/tmp/hearth-conform-......", prefix[40], path[64];
-    memset(strchr(dir, '.'), 'X', 6); /* what mkdtemp replaces */
+    memset(strchr(dir, '.'), 'X', 6); /* mkdtemp replaces these */
     assert_non_null(mkdtemp(dir));
     snprintf(prefix, sizeof(prefix), "%s/", dir);
     opts.compute_threads = 2;
     assert_ok(hth_net_new(&opts, &l.env));
     l.env->log.level[HTH_SUB_NET] = HTH_ERROR;
-    l.timer = hth_timer_new(l.env, look, &l);
+    l.timer = hth_timer_new(l.env, poll_done, &l);
     struct conform c = {.a = l.env, .b = l.env, .run = run, .runner = &l, .file_prefix = prefix};
     assert_ok(hth_addr_parse("127.0.0.1:0", &c.listen));
     test(&c);

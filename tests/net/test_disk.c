@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_disk.c: files, the identity's key file, and the crypto table against published vectors.
+ * test_disk.c: files, the identity's key file, the lock, and the
+ * crypto table against published vectors.
  *
- * Run by root as well as by others: where a permission has to be missing, root becomes nobody for
+ * Works for root and other users: where a permission has to be missing, root becomes nobody for
  * that call.
  */
 #define _GNU_SOURCE
@@ -103,10 +104,9 @@ static void assert_text(struct disk *d, const char *path, const char *text)
     hth_blob_unref(blob);
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
-static void files(void **state)
+static void files_are_written_read_and_removed(void **state)
 {
     struct disk *d = *state;
     struct hth_blob *blob;
@@ -138,7 +138,7 @@ static void files(void **state)
     assert_err(HTH_E_NO_FILE, hth_file_size(d->env, d->path, &size));
 }
 
-static void not_files(void **state)
+static void folders_and_pipes_are_errors(void **state)
 {
     struct disk *d = *state;
     char sub[160];
@@ -152,7 +152,7 @@ static void not_files(void **state)
     snprintf(sub, sizeof(sub), "%s/below", d->path);
     assert_err(HTH_E_NO_FILE, hth_file_size(d->env, sub, &size));
     assert_err(HTH_E_NO_FILE, write_text(d, sub, "below a file"));
-    /* A pipe nobody writes to must not make anybody wait. */
+    /* A pipe without a writer must not block. */
     snprintf(sub, sizeof(sub), "%s/pipe", d->dir);
     assert_int_equal(mkfifo(sub, 0600), 0);
     assert_err(HTH_E_IO, hth_file_pread(d->env, sub, 0, buf, 4, &got));
@@ -164,7 +164,7 @@ static void become(uid_t uid)
         assert_int_equal(seteuid(uid), 0);
 }
 
-static void permissions(void **state)
+static void missing_permissions_are_errors(void **state)
 {
     struct disk *d = *state;
     uint64_t size;
@@ -190,7 +190,7 @@ static void permissions(void **state)
 }
 
 /* A write that fails half-way leaves the old content, and nothing beside it. */
-static void failed_write(void **state)
+static void failed_write_keeps_old_content(void **state)
 {
     struct disk *d = *state;
     struct rlimit old, small;
@@ -214,8 +214,7 @@ static void failed_write(void **state)
     hth_blob_unref(blob);
 }
 
-/* ---- durable writes: the calls that reach the kernel, in order, and the n-th of them fails
- * -------- */
+/* ---- durable writes: the calls that reach the kernel, in order, and the n-th of them fails -- */
 
 enum { CALLS_MAX = 8 };
 
@@ -226,13 +225,13 @@ static struct {
     char call[CALLS_MAX][400];
 } calls;
 
-/* Notes a call; false: it shall fail. */
-static bool note_call(const char *what, const char *a, const char *b)
+/* Records a call; false: it must fail. */
+static bool record_call(const char *name, const char *a, const char *b)
 {
     if (!calls.watched)
         return true;
     assert_true(calls.count < CALLS_MAX);
-    snprintf(calls.call[calls.count++], sizeof(calls.call[0]), "%s %s%s%s", what, a,
+    snprintf(calls.call[calls.count++], sizeof(calls.call[0]), "%s %s%s%s", name, a,
              b != NULL ? " " : "", b != NULL ? b : "");
     errno = calls.fail_errno;
     return calls.count != calls.fail_at;
@@ -253,17 +252,17 @@ int __wrap_fsync(int fd)
     ssize_t len = readlink(link_path, path, sizeof(path) - 1);
     assert_true(len > 0);
     path[len] = '\0';
-    return note_call("fsync", path, NULL) ? __real_fsync(fd) : -1;
+    return record_call("fsync", path, NULL) ? __real_fsync(fd) : -1;
 }
 
 int __wrap_rename(const char *from, const char *to)
 {
-    return note_call("rename", from, to) ? __real_rename(from, to) : -1;
+    return record_call("rename", from, to) ? __real_rename(from, to) : -1;
 }
 
 int __wrap_link(const char *from, const char *to)
 {
-    return note_call("link", from, to) ? __real_link(from, to) : -1;
+    return record_call("link", from, to) ? __real_link(from, to) : -1;
 }
 
 static enum hth_err write_watched(struct disk *d, const char *text, int fail_at, int fail_errno)
@@ -277,7 +276,8 @@ static enum hth_err write_watched(struct disk *d, const char *text, int fail_at,
     return err;
 }
 
-/* The three calls of a durable write: of "TMP" in what it renames, and the folder. */
+/* Checks the three calls of a durable write: fsync of the temporary file, its rename or link, and
+ * fsync of the folder. */
 static void assert_durable(const struct disk *d, const char *names)
 {
     char tmp[300], want[800], dir[200];
@@ -292,7 +292,7 @@ static void assert_durable(const struct disk *d, const char *names)
     assert_string_equal(calls.call[2], want);
 }
 
-static void a_write_syncs_the_file_renames_it_and_syncs_the_folder(void **state)
+static void write_syncs_renames_and_syncs_folder(void **state)
 {
     struct disk *d = *state;
     assert_ok(write_watched(d, "first", 0, 0));
@@ -302,7 +302,7 @@ static void a_write_syncs_the_file_renames_it_and_syncs_the_folder(void **state)
     assert_text(d, d->path, "second");
 }
 
-static void a_new_key_is_synced_with_its_name(void **state)
+static void new_key_is_synced_with_its_name(void **state)
 {
     struct disk *d = *state;
     struct hth_secret secret;
@@ -316,8 +316,8 @@ static void a_new_key_is_synced_with_its_name(void **state)
 }
 
 /* Before the rename a failure leaves the old content. After it the new content has the name, and
- * the error says that a crash may still bring the old one back. */
-static void a_failing_sync_is_an_error_and_loses_nothing(void **state)
+ * the error means that a crash may still restore the old one. */
+static void failing_sync_is_an_error_and_loses_nothing(void **state)
 {
     static const struct {
         int call, code;
@@ -344,10 +344,9 @@ static void a_failing_sync_is_an_error_and_loses_nothing(void **state)
     }
 }
 
-/* ---- identity
- * ---------------------------------------------------------------------------------------- */
+/* ---- identity ------------------------------------------------------------------------------- */
 
-static void identity_made_once(void **state)
+static void identity_is_made_once(void **state)
 {
     struct disk *d = *state;
     struct hth_secret first, again;
@@ -371,7 +370,7 @@ static void identity_made_once(void **state)
     assert_memory_not_equal(first.b, again.b, sizeof(first.b));
 }
 
-static void identity_modes(void **state)
+static void identity_readable_by_others_is_refused(void **state)
 {
     static const mode_t bad[] = {0640, 0604, 0660, 0666, 0644, 0610};
     struct disk *d = *state;
@@ -403,8 +402,8 @@ static void put_key_file(struct disk *d, const void *data, size_t len)
     assert_int_equal(chmod(d->path, 0600), 0);
 }
 
-/* Every length and every damaged byte is refused, and the secret is not handed out. */
-static void identity_damaged(void **state)
+/* Every other length and every damaged byte is refused, and no secret is returned. */
+static void damaged_identity_is_refused(void **state)
 {
     struct disk *d = *state;
     static const struct hth_secret zero;
@@ -453,8 +452,8 @@ static void *race(void *arg)
     return NULL;
 }
 
-/* Four that start together end with one key, made by one of them. */
-static void identity_race(void **state)
+/* Four threads that start together get one key, made by one of them. */
+static void racing_starts_get_one_identity(void **state)
 {
     struct disk *d = *state;
     struct racer r[4];
@@ -476,10 +475,9 @@ static void identity_race(void **state)
     pthread_barrier_destroy(&start);
 }
 
-/* ---- crypto: published vectors
- * ------------------------------------------------------------------------- */
+/* ---- crypto: published vectors -------------------------------------------------------------- */
 
-static void sha256_fips(void **state)
+static void sha256_gives_fips_vectors(void **state)
 {
     static const struct {
         const char *text, *hash;
@@ -558,7 +556,7 @@ static void *ed25519_all(void *arg)
     return NULL;
 }
 
-static void ed25519_rfc8032(void **state)
+static void ed25519_gives_rfc8032_vectors(void **state)
 {
     pthread_t thread[3];
     int failures[4] = {0};
@@ -572,8 +570,8 @@ static void ed25519_rfc8032(void **state)
         assert_int_equal(failures[i], 0);
 }
 
-/* One holder at a time; what is in the file, or that it is there, is no lock. */
-static void a_lock(void **state)
+/* One holder at a time; the file's existence or content is no lock. */
+static void lock_has_one_holder(void **state)
 {
     struct disk *d = *state;
     struct hth_lock *one, *two;
@@ -585,7 +583,7 @@ static void a_lock(void **state)
     assert_null(two);
     snprintf(want, sizeof(want), "hearth one, process %ld", (long)getpid());
     assert_string_equal(holder, want);
-    /* Somebody wrote into it: as much of that is told as can be printed, and fits. */
+    /* Another program wrote into the file: the printable beginning is reported, as much as fits. */
     FILE *file = fopen(d->path, "w");
     assert_non_null(file);
     fprintf(file, "me%0100d", 0);
@@ -616,7 +614,7 @@ static void a_lock(void **state)
     fclose(file);
     assert_string_equal(strstr(text, "hearth two"), text);
     hth_free(link);
-    /* Below a file there is no folder. */
+    /* No folder can be made below a file. */
     char *below = hth_asprintf("%s/lock", d->path);
     assert_err(HTH_E_NO_FILE, hth_lock_take(below, "hearth one", &one, holder));
     assert_null(one);
@@ -626,22 +624,21 @@ static void a_lock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(not_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_lock, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(permissions, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(failed_write, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_write_syncs_the_file_renames_it_and_syncs_the_folder,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failing_sync_is_an_error_and_loses_nothing, set_up,
+        cmocka_unit_test_setup_teardown(files_are_written_read_and_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(folders_and_pipes_are_errors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lock_has_one_holder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(missing_permissions_are_errors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failed_write_keeps_old_content, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(write_syncs_renames_and_syncs_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failing_sync_is_an_error_and_loses_nothing, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_new_key_is_synced_with_its_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_made_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_modes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_damaged, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_race, set_up, tear_down),
-        cmocka_unit_test(sha256_fips),
-        cmocka_unit_test(ed25519_rfc8032),
+        cmocka_unit_test_setup_teardown(new_key_is_synced_with_its_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(identity_is_made_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(identity_readable_by_others_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damaged_identity_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(racing_starts_get_one_identity, set_up, tear_down),
+        cmocka_unit_test(sha256_gives_fips_vectors),
+        cmocka_unit_test(ed25519_gives_rfc8032_vectors),
     };
     return cmocka_run_group_tests_name("net disk", tests, NULL, NULL);
 }

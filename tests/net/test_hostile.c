@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hostile.c: peers that are absent, wrong, silent, slow, many, or that speak something else.
+ * test_hostile.c: peers that are absent, wrong, silent, slow, many, or that speak another protocol.
  * Raw clients are plain sockets on loopback, driven from the same thread between runs of the loop.
  */
 #define _GNU_SOURCE
@@ -39,7 +39,7 @@ static int raw_connect(const struct hth_addr *addr)
     return fd;
 }
 
-/* True when the other side has closed: everything it sent is read and thrown away. */
+/* True when the other side has closed: all its bytes are read and dropped. */
 static bool raw_is_closed(int fd)
 {
     uint8_t buf[4096];
@@ -62,10 +62,9 @@ static bool one_failed(struct pair *p)
     return metric(p, "hearth_net_handshake_failed_total") >= 1 && no_streams(p);
 }
 
-/* ---- dialling
- * ------------------------------------------------------------------------------------ */
+/* ---- dialling ------------------------------------------------------------------------------- */
 
-static void wrong_peer_id(void **state)
+static void dial_refuses_wrong_peer_id(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -81,13 +80,13 @@ static void wrong_peer_id(void **state)
         assert_int_equal(p.client.opened, 0);
         if (!opts.plain) {
             pair_run(&p, no_streams);
-            assert_int_equal(p.accepted, 0); /* our key was not even shown */
+            assert_int_equal(p.accepted, 0); /* our certificate was not sent */
         }
         pair_close(&p);
     }
 }
 
-static void any_peer_id(void **state)
+static void dial_accepts_any_peer_id(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -102,13 +101,13 @@ static void any_peer_id(void **state)
     pair_close(&p);
 }
 
-static void refused(void **state)
+static void dial_without_listener_is_refused(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
     (void)state;
     pair_open(&p, &opts);
-    hth_listener_free(p.env, p.listener); /* now nothing listens on that port */
+    hth_listener_free(p.env, p.listener); /* nothing listens on that port after this */
     p.listener = NULL;
     pair_dial(&p);
     pair_run(&p, client_closed);
@@ -117,8 +116,8 @@ static void refused(void **state)
     pair_close(&p);
 }
 
-/* A backlog that is full makes the kernel drop further SYNs: nobody answers. */
-static void dial_timeout(void **state)
+/* A full backlog makes the kernel drop further SYNs. */
+static void dial_ends_at_its_timeout(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -148,8 +147,8 @@ static void dial_timeout(void **state)
     pair_close(&p);
 }
 
-/* The other side accepts the connection and never says a word. */
-static void silent_server(void **state)
+/* The other side accepts the connection and sends nothing. */
+static void silent_server_times_out(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -170,7 +169,7 @@ static void silent_server(void **state)
     pair_close(&p);
 }
 
-static void bad_addresses(void **state)
+static void bad_addresses_are_errors(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr none = {0};
@@ -188,8 +187,7 @@ static void bad_addresses(void **state)
     pair_close(&p);
 }
 
-/* ---- listening
- * ------------------------------------------------------------------------------------ */
+/* ---- listening ------------------------------------------------------------------------------ */
 
 static bool raw_all_closed(struct pair *p)
 {
@@ -212,14 +210,14 @@ static void run_garbage(const struct hth_net_opts *opts, const void *data, size_
     pair_run(&p, one_failed);
     pair_run(&p, raw_all_closed);
     assert_int_equal(p.accepted, 0);
-    /* Nothing else is disturbed: the next peer gets in. */
+    /* The next peer is accepted. */
     pair_dial(&p);
     pair_run(&p, both_open);
     close(r.fd[0]);
     pair_close(&p);
 }
 
-static void garbage(void **state)
+static void garbage_is_dropped(void **state)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
     /* A record header of a handshake message that would be 16 MB long. */
@@ -244,8 +242,8 @@ static void garbage(void **state)
     run_garbage(&opts, noise, sizeof(noise));
 }
 
-/* Bytes that break the stream after a good handshake: the peer hears E_PROTOCOL or E_CLOSED, and
- * keeps what arrived whole before. A proxy between the two ends flips one bit. */
+/* Bytes that break the stream after a good handshake: the peer gets E_PROTOCOL, and no damaged
+ * byte. A proxy between the two ends flips one bit. */
 struct proxy {
     int listen_fd, up, down; /* up: towards the real listener */
     bool corrupt;
@@ -287,7 +285,7 @@ static bool proxied_server_closed(struct pair *p)
     return p->server.closed == 1;
 }
 
-static void flipped_bit(void **state)
+static void flipped_bit_ends_the_stream(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -316,7 +314,7 @@ static void flipped_bit(void **state)
     pair_close(&p);
 }
 
-/* One byte now and then is no way to stay: the timeout covers the whole handshake. */
+/* Sends one byte at a time: the timeout covers the whole handshake. */
 static bool trickle(struct pair *p)
 {
     static const uint8_t hello[] = {0x16, 3, 1, 1, 0, 1, 0, 0, 0xfc, 3, 3};
@@ -327,7 +325,7 @@ static bool trickle(struct pair *p)
     return one_failed(p);
 }
 
-static void slow_handshake(void **state)
+static void handshake_timeout_covers_trickling_bytes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 1};
@@ -353,9 +351,9 @@ static bool all_seen(struct pair *p)
            (uint32_t)r->count;
 }
 
-/* 300 connections from one address: 256 may try, the others are closed at once; when they are gone
- * the address may come again. */
-static void limit_per_address(void **state)
+/* 300 connections from one address: 256 are accepted, the others closed at once. After they end,
+ * the address is accepted again. */
+static void connections_per_address_are_bounded(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = RAW_MAX};
@@ -379,9 +377,9 @@ static void limit_per_address(void **state)
     pair_close(&p);
 }
 
-/* The environment is full, so connections are refused although their address has a place left. When
- * there is room again, both places of the address are free. */
-static void a_refused_connection_gives_back_its_place(void **state)
+/* The environment is full, so connections are refused although their address has a place left. Once
+ * the environment has room, both places of the address are free. */
+static void refused_connection_gives_back_its_place(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 5};
@@ -404,7 +402,7 @@ static void a_refused_connection_gives_back_its_place(void **state)
     pair_run(&p, no_streams);
     r.fd[0] = raw_connect(&p.addr);
     r.fd[1] = raw_connect(&p.addr);
-    r.count += 2; /* all that came, for all_seen */
+    r.count += 2; /* all connections made, for all_seen */
     pair_run(&p, all_seen);
     assert_int_equal(metric(&p, "hearth_net_refused_total"), r.count - 2);
     assert_int_equal(hth_net_stream_count(p.env), 2);
@@ -419,11 +417,11 @@ static bool all_failed(struct pair *p)
     return metric(p, "hearth_net_handshake_failed_total") == r->count && no_streams(p);
 }
 
-/* An address with one place: each connection gets it after the one before. */
-static void a_failed_handshake_gives_back_its_place(void **state)
+/* An address with one place: each connection gets it after the failure of the last one. */
+static void failed_handshake_gives_back_its_place(void **state)
 {
     static const struct {
-        const char *says; /* instead of a handshake */
+        const char *says; /* sent instead of a handshake */
         bool leaves;
         int64_t timeout_us;
     } cases[] = {
@@ -457,9 +455,9 @@ static void a_failed_handshake_gives_back_its_place(void **state)
     }
 }
 
-/* Streams beyond the environment's limit: dialling gives E_BUDGET. Nothing runs meanwhile, so each
- * dial stays one stream. */
-static void limit_of_streams(void **state)
+/* Streams beyond the environment's limit: dialling gives E_BUDGET. The loop does not run meanwhile,
+ * so each dial stays one stream. */
+static void streams_are_bounded(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     enum hth_err err = HTH_OK;
@@ -494,9 +492,9 @@ static void limit_of_streams(void **state)
     pair_close(&p);
 }
 
-/* Silent connections fill every place: who comes and shakes hands gets in, the oldest silent one
- * goes. Once all places are taken by peers that are through, the newcomer goes. */
-static void silent_ones_give_way(void **state)
+/* Silent connections fill every place: a peer that completes its handshake replaces the oldest
+ * silent one. Once all places belong to peers with proven keys, a further connection is closed. */
+static void silent_connections_give_way(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 4};
@@ -513,7 +511,7 @@ static void silent_ones_give_way(void **state)
     close(r.fd[3]);
     r.count = 3;
     pair_run(&p, all_seen);
-    pair_dial(&p); /* takes the free place itself, so its other end finds none */
+    pair_dial(&p); /* takes the free place itself, so its accepted end needs another */
     pair_run(&p, both_open);
     assert_true(raw_is_closed(r.fd[0]));
     assert_false(raw_is_closed(r.fd[1]));
@@ -535,7 +533,7 @@ static void silent_ones_give_way(void **state)
     pair_close(&p);
 }
 
-/* ---- clients that speak TLS and prove nothing ------------------------------------------------ */
+/* ---- TLS clients without a proven key ------------------------------------------------------- */
 
 struct client {
     SSL_CTX *ctx;
@@ -574,7 +572,7 @@ static bool client_turn(struct pair *p)
 }
 
 /* Only a client that shows an Ed25519 certificate, and holds its key, is accepted. */
-static void a_client_without_a_proven_key_is_never_accepted(void **state)
+static void client_without_proven_key_is_never_accepted(void **state)
 {
     static const struct {
         const char *name;
@@ -585,7 +583,7 @@ static void a_client_without_a_proven_key_is_never_accepted(void **state)
         {"its own certificate", true, true, true, TLS1_3_VERSION, true},
         {"no certificate", false, true, true, TLS1_3_VERSION, false},
         {"a certificate of a P-256 key", true, false, true, TLS1_3_VERSION, false},
-        {"a certificate of somebody else's key", true, true, false, TLS1_3_VERSION, false},
+        {"a certificate of another peer's key", true, true, false, TLS1_3_VERSION, false},
         {"TLS 1.2", true, true, true, TLS1_2_VERSION, false},
     };
     (void)state;
@@ -625,13 +623,13 @@ static void a_client_without_a_proven_key_is_never_accepted(void **state)
     }
 }
 
-/* The listener goes while a handshake is under way. */
+/* The listener is freed while a handshake is under way. */
 static bool one_stream(struct pair *p)
 {
     return hth_net_stream_count(p->env) == 1;
 }
 
-static void listener_goes(void **state)
+static void freeing_listener_cuts_handshakes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -666,7 +664,7 @@ static void identity_is_the_key(void **state)
 
 /* ---- IPv6 ---------------------------------------------------------------------------------- */
 
-/* A network of this process alone, whose loopback has these addresses too. */
+/* Makes a network namespace for this process, whose loopback has these addresses too. */
 static bool own_network(const char *const *addrs, size_t count)
 {
     struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
@@ -683,7 +681,7 @@ static bool own_network(const char *const *addrs, size_t count)
     return good;
 }
 
-static bool a_stream(struct pair *p)
+static bool one_accepted(struct pair *p)
 {
     return hth_net_stream_count(p->env) == 1;
 }
@@ -694,7 +692,7 @@ static int connect_from(const char *from, uint16_t port)
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(inet_pton(AF_INET6, from, &sin.sin6_addr), 1);
-    /* The kernel looks at a new address in a work of its own, before it may be used. */
+    /* The kernel checks a new address asynchronously before it may be used. */
     int err = bind(fd, (struct sockaddr *)&sin, sizeof(sin));
     for (int i = 0; err != 0 && errno == EADDRNOTAVAIL && i < 500; i++) {
         usleep(10000);
@@ -707,9 +705,9 @@ static int connect_from(const char *from, uint16_t port)
     return fd;
 }
 
-/* A home has 2^64 addresses, and is counted as one. The last of the tests: it leaves this
- * network. */
-static void limit_per_network(void **state)
+/* A home has 2^64 addresses and counts as one. This test is the last: it leaves the network
+ * namespace. */
+static void connections_per_ipv6_network_are_bounded(void **state)
 {
     static const char *const from[] = {"fd00:0:0:7::1", "fd00:0:0:7::2", "fd00:0:0:7:8000::3",
                                        "fd00:0:0:7::4", "fd00:0:0:8::1", "fd00:0:0:8::2"};
@@ -734,8 +732,8 @@ static void limit_per_network(void **state)
         close(r.fd[i]);
     }
     pair_run(&p, no_streams);
-    r.fd[0] = connect_from(from[3], p.addr.port); /* others may come then */
-    pair_run(&p, a_stream);
+    r.fd[0] = connect_from(from[3], p.addr.port); /* others are accepted then */
+    pair_run(&p, one_accepted);
     close(r.fd[0]);
     pair_run(&p, no_streams);
     pair_close(&p);
@@ -744,24 +742,24 @@ static void limit_per_network(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_peer_id),
-        cmocka_unit_test(any_peer_id),
+        cmocka_unit_test(dial_refuses_wrong_peer_id),
+        cmocka_unit_test(dial_accepts_any_peer_id),
         cmocka_unit_test(identity_is_the_key),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(dial_timeout),
-        cmocka_unit_test(silent_server),
-        cmocka_unit_test(bad_addresses),
-        cmocka_unit_test(garbage),
-        cmocka_unit_test(flipped_bit),
-        cmocka_unit_test(slow_handshake),
-        cmocka_unit_test(limit_per_address),
-        cmocka_unit_test(limit_of_streams),
-        cmocka_unit_test(silent_ones_give_way),
-        cmocka_unit_test(listener_goes),
-        cmocka_unit_test(a_refused_connection_gives_back_its_place),
-        cmocka_unit_test(a_failed_handshake_gives_back_its_place),
-        cmocka_unit_test(a_client_without_a_proven_key_is_never_accepted),
-        cmocka_unit_test(limit_per_network),
+        cmocka_unit_test(dial_without_listener_is_refused),
+        cmocka_unit_test(dial_ends_at_its_timeout),
+        cmocka_unit_test(silent_server_times_out),
+        cmocka_unit_test(bad_addresses_are_errors),
+        cmocka_unit_test(garbage_is_dropped),
+        cmocka_unit_test(flipped_bit_ends_the_stream),
+        cmocka_unit_test(handshake_timeout_covers_trickling_bytes),
+        cmocka_unit_test(connections_per_address_are_bounded),
+        cmocka_unit_test(streams_are_bounded),
+        cmocka_unit_test(silent_connections_give_way),
+        cmocka_unit_test(freeing_listener_cuts_handshakes),
+        cmocka_unit_test(refused_connection_gives_back_its_place),
+        cmocka_unit_test(failed_handshake_gives_back_its_place),
+        cmocka_unit_test(client_without_proven_key_is_never_accepted),
+        cmocka_unit_test(connections_per_ipv6_network_are_bounded),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
 }

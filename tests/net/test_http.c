@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http.c: the status page: what it serves, to whom, and what it refuses. */
+/* test_http.c: the status page: pages served, and requests refused. */
 #define _GNU_SOURCE
 #include "net/pair.h"
 
@@ -61,7 +61,7 @@ static void get(struct pair *p, struct visit *v, const struct hth_addr *addr, co
     visit(p, v, addr, request);
 }
 
-static void serves(void **state)
+static void serves_local_pages(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -92,7 +92,7 @@ static void serves(void **state)
     pair_close(&p);
 }
 
-static void refuses(void **state)
+static void refuses_foreign_hosts_and_large_headers(void **state)
 {
     static const char *const foreign[] = {"evil.example", "localhost.evil.example",
                                           "127.0.0.1.evil.example", "", "localhostx"};
@@ -134,8 +134,8 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves),
-        cmocka_unit_test(refuses),
+        cmocka_unit_test(serves_local_pages),
+        cmocka_unit_test(refuses_foreign_hosts_and_large_headers),
     };
     return cmocka_run_group_tests_name("net http", tests, NULL, NULL);
 }

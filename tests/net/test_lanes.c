@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_lanes.c: lanes of cards: each has workers of its own, which keep to it; one whose driver
- * does not come back holds up nobody else; the end waits for what runs and cancels what waits.
+ * test_lanes.c: lanes of cards: each has workers of its own; a driver call that hangs blocks no
+ * other lane; the end waits for running jobs and cancels waiting ones.
  */
 #define _GNU_SOURCE
 #include "net/pair.h"
@@ -11,10 +11,10 @@
 #include <signal.h>
 
 #define JOBS    200
-#define CARDS   3 /* of them the first freezes */
+#define CARDS   3 /* the first one freezes */
 #define THREADS 8
 
-/* What one lane's jobs saw. */
+/* Recorded by the jobs of one lane. */
 struct seen {
     pthread_mutex_t lock;
     pthread_t thread[THREADS];
@@ -44,7 +44,7 @@ static enum hth_lane lane_of(int seen)
     return hth_lane_of_card(seen == 2 ? HTH_CARDS_MAX - 1 : (uint32_t)seen);
 }
 
-static void note_thread(struct seen *s)
+static void record_thread(struct seen *s)
 {
     for (uint32_t i = 0; i < s->threads; i++) {
         if (pthread_equal(s->thread[i], pthread_self()))
@@ -60,14 +60,14 @@ static void work_run(struct hth_job *job)
     struct seen *s = &w->b->seen[w->seen];
     w->ran = true;
     pthread_mutex_lock(&s->lock);
-    note_thread(s);
+    record_thread(s);
     if (s->runs < JOBS)
         s->order[s->runs] = w->index;
     s->runs++;
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A call that the driver keeps. */
+/* A driver call that hangs. */
 static void frozen_run(struct hth_job *job)
 {
     struct work *w = HTH_CONTAINER(job, struct work, job);
@@ -119,7 +119,7 @@ static void submit(struct bench *b, struct work *w, int seen, int index)
     assert_ok(hth_job_submit(b->p->env, &w->job));
 }
 
-/* Both workers of the first card, or only one, are in the driver when this returns. */
+/* Blocks that many workers of the card in the driver before it returns. */
 static void freeze(struct bench *b, struct work *w, int card, int workers)
 {
     for (int i = 0; i < workers; i++) {
@@ -146,7 +146,7 @@ static bool first_done(struct pair *p)
     return ((const struct bench *)p->user)->done[0] == JOBS + (int)HTH_CARD_WORKERS;
 }
 
-/* A lane's workers are its own: no thread was seen on two lanes. */
+/* No thread ran jobs of two lanes. */
 static void check_threads(const struct bench *b)
 {
     for (int i = 0; i < CARDS + 2; i++) {
@@ -160,7 +160,7 @@ static void check_threads(const struct bench *b)
     }
 }
 
-static void a_frozen_card_is_alone(void **state)
+static void frozen_card_blocks_no_other_lane(void **state)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[HTH_CARD_WORKERS];
@@ -182,8 +182,8 @@ static void a_frozen_card_is_alone(void **state)
     bench_close(&b, &p);
 }
 
-/* With one worker left a card's jobs run in the order in which they were given. */
-static void order_is_kept(void **state)
+/* With one free worker a card's jobs run in the order of submission. */
+static void one_worker_keeps_submission_order(void **state)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[CARDS];
@@ -212,7 +212,8 @@ static void no_signal(void *arg)
     (void)arg;
 }
 
-/* Not before who waits could be ended. */
+/* Thaws once signals have their default actions: before that a signal could not end the waiting
+ * process. */
 static void *thaw_later(void *arg)
 {
     struct bench *b = arg;
@@ -225,8 +226,8 @@ static void *thaw_later(void *arg)
     return NULL;
 }
 
-/* The end, while a card is in the driver and more waits for it. */
-static void end_with_work_under_way(void **state)
+/* Ends while a card is in the driver and more jobs wait for it. */
+static void end_waits_for_running_and_cancels_waiting(void **state)
 {
     static struct bench b;
     static struct work w[JOBS], stuck[HTH_CARD_WORKERS];
@@ -254,9 +255,9 @@ static void end_with_work_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frozen_card_is_alone),
-        cmocka_unit_test(order_is_kept),
-        cmocka_unit_test(end_with_work_under_way),
+        cmocka_unit_test(frozen_card_blocks_no_other_lane),
+        cmocka_unit_test(one_worker_keeps_submission_order),
+        cmocka_unit_test(end_waits_for_running_and_cancels_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

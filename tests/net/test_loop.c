@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_loop.c: timers, jobs, posts, signals, names: everything of the environment but bytes. */
+/* test_loop.c: timers, jobs, posts, signals, names: the environment without streams and files. */
 #define _GNU_SOURCE
 #include "net/pair.h"
 
@@ -8,8 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* ---- timers
- * ---------------------------------------------------------------------------------------- */
+/* ---- timers --------------------------------------------------------------------------------- */
 
 struct tick {
     struct pair *p;
@@ -42,7 +41,7 @@ static bool last_fired(struct pair *p)
     return ((struct tick *)p->user)[4].fired == 1;
 }
 
-static void timers(void **state)
+static void timers_fire_once_and_never_early(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct tick k[5] = {0};
@@ -60,7 +59,7 @@ static void timers(void **state)
     tick_set(&k[2], 30 * HTH_US_PER_S);
     tick_set(&k[2], 3000); /* moved forward */
     k[3].free_inside = true;
-    tick_set(&k[3], -5); /* next turn; nothing is due before now */
+    tick_set(&k[3], -5); /* fires in the next turn */
     k[3].due_us = 0;
     tick_set(&k[4], 20000);
     pair_run(&p, last_fired);
@@ -73,7 +72,7 @@ static void timers(void **state)
     pair_close(&p);
 }
 
-/* A timer that is armed late in a long turn still waits its whole delay. */
+/* A timer that is armed late in a long turn waits its whole delay. */
 struct late {
     struct tick tick;
     struct hth_timer *first;
@@ -98,7 +97,7 @@ static bool late_fired(struct pair *p)
     return ((struct late *)p->user)->tick.fired == 1;
 }
 
-static void slow_turn(void **state)
+static void slow_turn_delays_timers_and_is_counted(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct late l = {0};
@@ -118,8 +117,7 @@ static void slow_turn(void **state)
     pair_close(&p);
 }
 
-/* ---- jobs
- * ------------------------------------------------------------------------------------------ */
+/* ---- jobs ----------------------------------------------------------------------------------- */
 
 #define JOBS 1000
 
@@ -221,9 +219,9 @@ static void jobs_run_in_order(void **state)
     }
 }
 
-/* The end waits for the job that runs and cancels those that wait: each one is told once, and none
- * was both run and canceled. */
-static void jobs_end(void **state)
+/* The end waits for the running job and cancels the waiting ones: each gets done once, and none is
+ * both run and canceled. */
+static void end_runs_or_cancels_each_job(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
@@ -246,7 +244,7 @@ static void jobs_end(void **state)
     sem_destroy(&b.gate);
 }
 
-static void jobs_limit(void **state)
+static void jobs_beyond_limit_are_refused(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
@@ -278,8 +276,7 @@ static void jobs_limit(void **state)
     sem_destroy(&b.gate);
 }
 
-/* ---- posts
- * ------------------------------------------------------------------------------------------ */
+/* ---- posts ----------------------------------------------------------------------------------- */
 
 #define POST_THREADS 4
 #define POSTS        10000
@@ -327,7 +324,7 @@ static bool posts_done(struct pair *p)
     return true;
 }
 
-static void posts(void **state)
+static void posts_arrive_in_order_per_thread(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct poster po[POST_THREADS] = {0};
@@ -346,37 +343,36 @@ static void posts(void **state)
     pair_close(&p);
 }
 
-static void mark(void *arg)
+static void count_call(void *arg)
 {
     ++*(int *)arg;
 }
 
-/* Posted before the loop runs, and never run: neither is lost nor leaked. */
-static void posts_around_run(void **state)
+/* A post before the loop runs is not lost, and one that never runs is not leaked. */
+static void posts_outside_of_run_are_kept_or_freed(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
     int called = 0;
     (void)state;
     pair_open(&p, &opts);
-    hth_post(p.env, mark, &called);
+    hth_post(p.env, count_call, &called);
     hth_net_stop(p.env);
-    assert_ok(hth_net_run(p.env)); /* stopped before it ran: comes back */
+    assert_ok(hth_net_run(p.env)); /* stopped before it ran: returns */
     assert_int_equal(called, 1);
-    hth_post(p.env, mark, &called);
+    hth_post(p.env, count_call, &called);
     pair_close(&p);
     assert_int_equal(called, 1);
 }
 
-/* ---- the rest
- * --------------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 static bool signaled(struct pair *p)
 {
     return *(int *)p->user == 1;
 }
 
-static void signals(void **state)
+static void signals_reach_the_loop(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -384,13 +380,13 @@ static void signals(void **state)
     (void)state;
     pair_open(&p, &opts);
     p.user = &seen;
-    assert_ok(hth_net_on_signal(p.env, SIGUSR1, mark, &seen));
+    assert_ok(hth_net_on_signal(p.env, SIGUSR1, count_call, &seen));
     assert_int_equal(kill(getpid(), SIGUSR1), 0);
     pair_run(&p, signaled);
     pair_close(&p);
 }
 
-static void seeds(void **state)
+static void seed_gives_numbers_and_no_seed_differs(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     uint64_t seed = 5;
@@ -412,7 +408,7 @@ static void seeds(void **state)
     hth_net_free(c);
 }
 
-static void resolve(void **state)
+static void resolve_parses_and_refuses(void **state)
 {
     static const char *const bad[] = {
         "",      "localhost",       ":80",          "localhost:",  "::1:80",     "[::1]",
@@ -443,16 +439,16 @@ static void resolve(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers),
-        cmocka_unit_test(slow_turn),
+        cmocka_unit_test(timers_fire_once_and_never_early),
+        cmocka_unit_test(slow_turn_delays_timers_and_is_counted),
         cmocka_unit_test(jobs_run_in_order),
-        cmocka_unit_test(jobs_end),
-        cmocka_unit_test(jobs_limit),
-        cmocka_unit_test(posts),
-        cmocka_unit_test(posts_around_run),
-        cmocka_unit_test(signals),
-        cmocka_unit_test(seeds),
-        cmocka_unit_test(resolve),
+        cmocka_unit_test(end_runs_or_cancels_each_job),
+        cmocka_unit_test(jobs_beyond_limit_are_refused),
+        cmocka_unit_test(posts_arrive_in_order_per_thread),
+        cmocka_unit_test(posts_outside_of_run_are_kept_or_freed),
+        cmocka_unit_test(signals_reach_the_loop),
+        cmocka_unit_test(seed_gives_numbers_and_no_seed_differs),
+        cmocka_unit_test(resolve_parses_and_refuses),
     };
     return cmocka_run_group_tests_name("net loop", tests, NULL, NULL);
 }

@@ -11,8 +11,7 @@ static uint8_t pattern_at(uint64_t pos, uint64_t salt)
     return (uint8_t)(hth_mix64((pos >> 3) + salt) >> ((pos & 7) * 8));
 }
 
-/* ---- echo: both directions at once, random pieces
- * ------------------------------------------------ */
+/* ---- echo: both directions at once, random pieces ------------------------------------------- */
 
 struct flow {
     struct end *from, *to;
@@ -116,14 +115,14 @@ static void run_echo(const struct hth_net_opts *opts, const char *at, uint64_t t
     hth_blob_unref(x.down.source);
 }
 
-static void echo_tls(void **state)
+static void echo_over_tls(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
     run_echo(&opts, "127.0.0.1:0", 64 * MIB);
 }
 
-static void echo_plain(void **state)
+static void echo_without_tls(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
@@ -131,7 +130,7 @@ static void echo_plain(void **state)
     run_echo(&opts, "127.0.0.1:0", 16 * MIB);
 }
 
-static void echo_v6(void **state)
+static void echo_over_ipv6(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
@@ -147,8 +146,8 @@ static void echo_with_key_updates(void **state)
     run_echo(&opts, "127.0.0.1:0", 8 * MIB);
 }
 
-/* Both families on one port, and the peers' addresses are of the family they came by. */
-static void dual_listen(void **state)
+/* Listens in both families on one port; a peer's address has the family of its connection. */
+static void one_port_listens_in_both_families(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_listener *six;
@@ -174,8 +173,7 @@ static void dual_listen(void **state)
     pair_close(&p);
 }
 
-/* ---- back-pressure
- * ------------------------------------------------------------------------------- */
+/* ---- back-pressure -------------------------------------------------------------------------- */
 
 static bool client_drained(struct pair *p)
 {
@@ -188,7 +186,7 @@ static bool server_got_all(struct pair *p)
 }
 
 /* The reader pauses: the writer's queue fills to the limit and not a byte beyond, then drains. */
-static void back_pressure(void **state)
+static void queue_fills_to_limit_and_drains(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
@@ -249,15 +247,14 @@ static void pause_stops_the_sender(void **state)
     hth_blob_unref(blob);
 }
 
-/* ---- endings
- * --------------------------------------------------------------------------------------- */
+/* ---- endings -------------------------------------------------------------------------------- */
 
 static bool server_closed_client_gone(struct pair *p)
 {
     return p->server.closed == 1 && no_streams(p);
 }
 
-/* Everything queued arrives, then HTH_OK; the closer hears nothing. */
+/* All queued bytes arrive, then HTH_OK; the closing side gets no callback. */
 static void run_flush_close(bool plain)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
@@ -282,7 +279,7 @@ static void run_flush_close(bool plain)
     hth_blob_unref(blob);
 }
 
-static void flush_close_delivers(void **state)
+static void flushing_close_delivers_all_bytes(void **state)
 {
     (void)state;
     run_flush_close(false);
@@ -291,7 +288,7 @@ static void flush_close_delivers(void **state)
 
 /* Both ends flush and close at the same time, and neither waits for the timeout, which would come
  * after the guard. The one with more to send sees the other's end first. */
-static void both_flush_close(void **state)
+static void both_ends_may_flush_and_close(void **state)
 {
     static const size_t sizes[] = {1, 24 * MIB};
     (void)state;
@@ -317,7 +314,7 @@ static void both_flush_close(void **state)
 }
 
 /* A peer that never reads holds a flushing stream no longer than the timeout. */
-static void flush_has_a_timeout(void **state)
+static void flush_ends_at_its_timeout(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
@@ -343,7 +340,7 @@ static void flush_has_a_timeout(void **state)
     p.guarded = false;
     hth_stream_pause(p.env, server, false);
     pair_run(&p, server_closed);
-    assert_int_equal(p.server.err, HTH_E_CLOSED); /* and it can tell that bytes are missing */
+    assert_int_equal(p.server.err, HTH_E_CLOSED); /* the error shows that bytes are missing */
     assert_true(p.server.got < 32 * MIB);
     pair_close(&p);
     hth_blob_unref(blob);
@@ -364,7 +361,7 @@ static void run_abrupt(bool plain)
     pair_close(&p);
 }
 
-static void abrupt_close(void **state)
+static void close_without_flush_is_an_error_there(void **state)
 {
     (void)state;
     run_abrupt(false);
@@ -376,7 +373,7 @@ static void close_me(struct end *e)
     struct hth_stream *s = e->s;
     e->s = NULL;
     hth_stream_close(e->pair->env, s, false);
-    /* Still harmless in the callback that closed it. */
+    /* Harmless in the callback that closed it. */
     hth_stream_close(e->pair->env, s, true);
     assert_int_equal(hth_stream_read(e->pair->env, s, e->into, 0, 1), 0);
     struct hth_blob *blob = hth_blob_copy("x", 1);
@@ -396,7 +393,7 @@ static bool server_closed_or_gone(struct pair *p)
 }
 
 /* Closing inside on_open, on_readable, on_drained, and inside the accept callback. */
-static void close_inside_callbacks(void **state)
+static void streams_may_close_inside_callbacks(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -436,7 +433,7 @@ static void close_inside_callbacks(void **state)
     pair_close(&p);
 }
 
-static void close_before_open(void **state)
+static void close_before_open_gives_no_callback(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -450,13 +447,13 @@ static void close_before_open(void **state)
     pair_close(&p);
 }
 
-/* What is written before the stream is open arrives after it is. */
+/* Bytes written before the stream is open arrive after that. */
 static bool server_got_5(struct pair *p)
 {
     return p->server.got == 5;
 }
 
-static void write_before_open(void **state)
+static void early_writes_arrive_after_open(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -468,13 +465,13 @@ static void write_before_open(void **state)
     pair_close(&p);
 }
 
-/* Level triggered: one byte at a time, whatever the codec holds decrypted; then the end. */
+/* Level triggered: on_readable repeats for each byte left in the codec, then the end comes. */
 static void read_one(struct end *e)
 {
     e->got += hth_stream_read(e->pair->env, e->s, e->into, 0, 1);
 }
 
-static void on_readable_repeats(void **state)
+static void on_readable_repeats_for_unread_bytes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct pair p;
@@ -496,7 +493,7 @@ static void on_readable_repeats(void **state)
     }
 }
 
-/* Freed with everything open: nothing leaks and nobody is called (checked by the sanitizers). */
+/* Freeing with open streams leaks nothing and calls nothing (checked by the sanitizers). */
 static void free_with_open_streams(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
@@ -513,8 +510,7 @@ static void free_with_open_streams(void **state)
     hth_blob_unref(p.server.into);
 }
 
-/* ---- two environments, two threads
- * ------------------------------------------------------------------- */
+/* ---- two environments, two threads ---------------------------------------------------------- */
 
 struct far {
     struct hth_env *env;
@@ -561,7 +557,7 @@ static bool client_got_4mib(struct pair *p)
     return p->client.got == 4 * MIB;
 }
 
-static void two_threads(void **state)
+static void two_environments_run_on_two_threads(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -603,23 +599,23 @@ static void two_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(echo_tls),
-        cmocka_unit_test(echo_plain),
-        cmocka_unit_test(echo_v6),
+        cmocka_unit_test(echo_over_tls),
+        cmocka_unit_test(echo_without_tls),
+        cmocka_unit_test(echo_over_ipv6),
         cmocka_unit_test(echo_with_key_updates),
-        cmocka_unit_test(dual_listen),
-        cmocka_unit_test(back_pressure),
+        cmocka_unit_test(one_port_listens_in_both_families),
+        cmocka_unit_test(queue_fills_to_limit_and_drains),
         cmocka_unit_test(pause_stops_the_sender),
-        cmocka_unit_test(flush_close_delivers),
-        cmocka_unit_test(both_flush_close),
-        cmocka_unit_test(flush_has_a_timeout),
-        cmocka_unit_test(abrupt_close),
-        cmocka_unit_test(close_inside_callbacks),
-        cmocka_unit_test(close_before_open),
-        cmocka_unit_test(write_before_open),
-        cmocka_unit_test(on_readable_repeats),
+        cmocka_unit_test(flushing_close_delivers_all_bytes),
+        cmocka_unit_test(both_ends_may_flush_and_close),
+        cmocka_unit_test(flush_ends_at_its_timeout),
+        cmocka_unit_test(close_without_flush_is_an_error_there),
+        cmocka_unit_test(streams_may_close_inside_callbacks),
+        cmocka_unit_test(close_before_open_gives_no_callback),
+        cmocka_unit_test(early_writes_arrive_after_open),
+        cmocka_unit_test(on_readable_repeats_for_unread_bytes),
         cmocka_unit_test(free_with_open_streams),
-        cmocka_unit_test(two_threads),
+        cmocka_unit_test(two_environments_run_on_two_threads),
     };
     return cmocka_run_group_tests_name("net stream", tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_team.c: idle workers as helpers: each part once, help comes, jobs go first, and nothing is
- * cut short.
- */
+/* test_team.c: idle workers as helpers: each part runs once, idle workers help, jobs have priority,
+ * and the end waits for all parts. */
 #define _GNU_SOURCE
 #include "net/pair.h"
 
@@ -11,7 +9,7 @@
 #include <semaphore.h>
 #include <time.h>
 
-/* Waits for the semaphore, but not for ever: a test that would hang fails instead. */
+/* Waits for the semaphore with a timeout: a test that would hang fails instead. */
 static bool wait_for(sem_t *sem)
 {
     struct timespec end;
@@ -43,7 +41,8 @@ static void count_done(struct hth_job *job, enum hth_err err)
 
 struct caller {
     struct counter counter;
-    uint32_t runs[PARTS_MAX], inner[PARTS_MAX]; /* a cell per part: no two write the same */
+    /* a cell per part: no two parts write the same one */
+    uint32_t runs[PARTS_MAX], inner[PARTS_MAX];
     uint32_t wrong;
     struct hth_team *team;
 };
@@ -87,7 +86,7 @@ static bool all_callers(struct pair *p)
     return *(int *)p->user == CALLERS;
 }
 
-static void each_part_once(void **state)
+static void each_part_runs_once(void **state)
 {
     (void)state;
     for (uint32_t threads = 1; threads <= 4; threads++) {
@@ -114,10 +113,10 @@ static void each_part_once(void **state)
     }
 }
 
-/* ---- help comes ---------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------- */
 
-/* Two parts that need each other: alone, the caller would stay in the first. (Code above net/ must
- * not do this.) */
+/* Two parts that wait for each other: without a helper the caller would stay in the first. (Code
+ * above net/ must not do this.) */
 struct meeting {
     struct counter counter;
     struct hth_team *team;
@@ -166,12 +165,12 @@ static void idle_workers_help(void **state)
     pair_close(&p);
 }
 
-/* ---- jobs go first ------------------------------------------------------------------------- */
+/* ---- jobs have priority -------------------------------------------------------------------- */
 
 #define MANY_PARTS 1000
 
-/* The caller stays in its first part until the second job has run. The helper's first part has that
- * job submitted; the helper must then leave the other 998 parts alone and run it. */
+/* The caller stays in its first part until the second job has run. The helper's first part submits
+ * that job; the helper must then skip the other 998 parts and run it. */
 struct rush {
     struct counter first, second;
     struct pair *p;
@@ -179,8 +178,8 @@ struct rush {
     pthread_t caller;
     sem_t submitted, second_ran;
     bool caller_waited, in_time;
-    uint32_t helper_parts;           /* the helper's own until the caller joins it */
-    uint32_t helper_parts_at_second; /* what it had done when it took the job */
+    uint32_t helper_parts;           /* written by the helper alone until the second job ran */
+    uint32_t helper_parts_at_second; /* the helper's parts when it took the job */
     enum hth_err submit_err;
 };
 
@@ -226,7 +225,7 @@ static bool two_done(struct pair *p)
     return *(int *)p->user == 2;
 }
 
-static void jobs_go_first(void **state)
+static void helper_leaves_for_waiting_job(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct rush r = {0};
@@ -254,9 +253,10 @@ static void jobs_go_first(void **state)
     pair_close(&p);
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------- */
 
-/* A caller and whether it has run; the loop learns no more of it once the environment goes. */
+/* A caller and whether it has run: the loop gets no more callbacks once the environment is
+ * freed. */
 struct last {
     struct caller caller;
     sem_t *begun;
@@ -278,9 +278,9 @@ static void last_done(struct hth_job *job, enum hth_err err)
     (*last->caller.counter.done)++;
 }
 
-/* The environment ends in the middle of what some jobs share out, while others wait, and a job of
- * the other lane asks for help, too: whoever began finishes with all its parts. */
-static void the_end_waits_for_parts(void **state)
+/* The environment ends while some jobs' parts run, other jobs wait, and a job of the other lane
+ * uses the team, too: each job that began finishes all its parts. */
+static void end_waits_for_all_parts(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
@@ -313,10 +313,10 @@ static void the_end_waits_for_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_part_once),
+        cmocka_unit_test(each_part_runs_once),
         cmocka_unit_test(idle_workers_help),
-        cmocka_unit_test(jobs_go_first),
-        cmocka_unit_test(the_end_waits_for_parts),
+        cmocka_unit_test(helper_leaves_for_waiting_job),
+        cmocka_unit_test(end_waits_for_all_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
