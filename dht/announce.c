@@ -8,7 +8,7 @@
 #include "dht/board.h"
 #include "dht/listing.h"
 
-/* One record of a layer: a stretch of its numbers. */
+/* One record of a layer: a range of its numbers. */
 struct part {
     struct hth_announcer *ann;
     struct layer *layer;
@@ -16,7 +16,7 @@ struct part {
     uint8_t depth;
     uint32_t c0;
     size_t at, count; /* in layer->firsts for the root of a cut layer, else in layer->number */
-    bool keep;        /* in the plan that is being made */
+    bool keep;        /* in the plan being made */
     bool leaving;
     struct hth_publisher *publisher;
 };
@@ -24,7 +24,8 @@ struct part {
 struct layer {
     struct hth_grid grid;
     struct hth_layer_shape shape;
-    uint32_t *number; /* experts as the records count them: inside the grid, or below c0 when cut */
+    /* experts as the records number them: inside the grid, or below c0 when cut */
+    uint32_t *number;
     uint32_t *firsts; /* of a cut layer: first coordinates in use */
     size_t count, first_count;
     bool cut;
@@ -36,12 +37,12 @@ struct hth_announcer {
     struct hth_dht *dht;
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_announcer_opts opts;
-    uint32_t queue_ms_told; /* the wait in the newest records */
+    uint32_t queue_ms_published; /* the wait in the newest records */
     struct layer **layers;
     size_t layer_count;
     struct hth_publisher *beacon;
     struct hth_announcer_stats gone; /* sums over publishers that were freed */
-    uint64_t gone_seq;               /* the highest sequence of theirs: of their goodbyes */
+    uint64_t gone_seq;               /* their highest sequence: that of their goodbyes */
     struct hth_timer *timer;         /* ends a withdrawal */
     bool leaving;
     size_t goodbyes; /* under way */
@@ -64,7 +65,7 @@ const char *hth_compute_name(enum hth_compute compute)
     return "?";
 }
 
-/* ---- what the records say ------------------------------------------------------------------ */
+/* ---- payloads ------------------------------------------------------------------------------ */
 
 static bool is_root(const struct part *p)
 {
@@ -91,7 +92,7 @@ static enum hth_err fill_part(void *arg, struct hth_writer *w)
     listing_of(p, &listing);
     HTH_TRY(hth_listing_write_head(w, &listing));
     HTH_TRY(hth_listing_write_set(w, number + p->at, p->count, w->capacity - w->pos, &taken));
-    p->ann->queue_ms_told = p->ann->opts.info.queue_ms;
+    p->ann->queue_ms_published = p->ann->opts.info.queue_ms;
     return taken == p->count ? HTH_OK : HTH_E_TOO_LARGE;
 }
 
@@ -133,7 +134,7 @@ static void part_free(struct part *p)
     hth_free(p);
 }
 
-/* A withdrawal ends when the last goodbye was taken. */
+/* A withdrawal ends when the DHT has accepted the last goodbye. */
 static void goodbye_done(struct hth_announcer *ann)
 {
     ann->goodbyes--;
@@ -189,7 +190,7 @@ static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, con
     return HTH_OK;
 }
 
-/* Says that the part of this prefix covers these numbers from now on. */
+/* Makes the part of this key cover these numbers, and publishes it. */
 static enum hth_err part_set(struct hth_announcer *ann, struct layer *layer, uint8_t key[8],
                              size_t at, size_t count)
 {
@@ -253,9 +254,8 @@ static void cut_layer(struct layer *layer, uint32_t stride)
     }
 }
 
-/* Experts below each first coordinate lie together, and a number that does not grow begins the next
- * coordinate's stretch only together with it; so stretches are found by walking the original
- * list. */
+/* Plans the prefixes of a cut layer. The experts below each first coordinate are neighbours in the
+ * original list, so one walk over it finds their ranges. */
 static enum hth_err plan_cut(struct hth_announcer *ann, struct layer *layer,
                              const uint32_t *experts, uint32_t stride, size_t bytes_max)
 {
@@ -288,7 +288,7 @@ static enum hth_err make_plan(struct hth_announcer *ann, struct layer *layer,
     listing_of(&probe, &listing);
     hth_writer_init(&w, buf, sizeof(buf));
     HTH_TRY(hth_listing_write_head(&w, &listing));
-    /* New addresses may make the head longer later: large records leave room for the longest. */
+    /* Later addresses may make the head longer: large records leave room for the longest. */
     size_t large = HTH_RECORD_PAYLOAD_MAX - 512;
     size_t aim = HTH_RECORD_AIM_BYTES - HTH_RECORD_OVERHEAD_BYTES;
     aim = aim > w.pos + 64 ? aim - w.pos : 64;
@@ -436,7 +436,8 @@ enum hth_err hth_announcer_set_layer(struct hth_announcer *ann, const struct hth
     return err;
 }
 
-/* The first record of each layer's root carries news about the host itself. */
+/* Updates the first record of each layer's root, which carries the host's own figures and
+ * addresses. */
 static void update_roots(struct hth_announcer *ann, int64_t delay_us)
 {
     static const uint8_t key[8] = {0};
@@ -449,12 +450,13 @@ static void update_roots(struct hth_announcer *ann, int64_t delay_us)
 
 void hth_announcer_set_load(struct hth_announcer *ann, uint32_t queue_ms, float rows_per_s)
 {
-    uint32_t told = ann->queue_ms_told;
-    uint32_t apart = queue_ms > told ? queue_ms - told : told - queue_ms;
+    uint32_t published = ann->queue_ms_published;
+    uint32_t apart = queue_ms > published ? queue_ms - published : published - queue_ms;
     ann->opts.info.queue_ms = queue_ms;
     if (rows_per_s >= 0 && rows_per_s < 4e9f)
         ann->opts.info.rows_per_s = rows_per_s;
-    if (apart > HTH_ANNOUNCE_LOAD_STEP_MS && (queue_ms / 2 >= told || queue_ms <= told / 2))
+    if (apart > HTH_ANNOUNCE_LOAD_STEP_MS &&
+        (queue_ms / 2 >= published || queue_ms <= published / 2))
         update_roots(ann, HTH_US_PER_S);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * board.c: reading side. Which of a topic's keys are watched, over the wall clock's epochs:
+ * board.c: reading side. A board watches these keys of its topic over the wall clock's epochs:
  *
  *        epoch n-1        |            epoch n             |        epoch n+1
  *   ----------------------+--------------------------------+---------------------
@@ -8,7 +8,7 @@
  *                  LEAD...|watch n ........................|.....OVERLAP
  *
  * A publisher is pinned anew under each epoch's key at most HTH_PUBLISHER_REPIN_US after the epoch
- * began, so that whoever joins later than that finds everything under the current key alone.
+ * began, so that a reader that joins later finds every record under the current key alone.
  */
 #include "dht/board.h"
 
@@ -32,26 +32,25 @@ struct window {
 
 #define ENTRY_KEY_BYTES (HTH_PUBKEY_LEN + 1 + 8)
 
-/* What is known of one (owner, part, network); most boards have one network. A husk is not believed
- * any more, but its sequence number still keeps older copies out until those would be refused as
- * expired. */
-struct board_entry { /* two lines: what finds it and refuses copies, then what a newer record moves
-                      */
+/* The state of one (owner, part, network); most boards have one network. A husk is an entry whose
+ * record has ended: its sequence still refuses older copies, until those are refused as expired. */
+/* two cache lines: fields that find it and refuse copies, then those that a newer record changes */
+struct board_entry {
     uint8_t key[ENTRY_KEY_BYTES]; /* owner's public key, part, network tag */
     bool live;
     uint32_t bytes;
     uint64_t seq;
     void *user;
     struct hth_heap_node heap; /* its key: deadline_us, or an earlier one (entry_due) */
-    int64_t deadline_us;       /* when it turns from live to husk, or from husk to nothing */
+    int64_t deadline_us;       /* when it turns from live to husk, or when a husk is dropped */
     int64_t husk_us;           /* how long it stays a husk after that */
-    uint64_t payload_hash;     /* of the record that is believed */
-    uint8_t none[24];          /* so that it begins with a line */
+    uint64_t payload_hash;     /* of the believed record */
+    uint8_t none[24];          /* padding to two cache lines */
 };
 _Static_assert(offsetof(struct board_entry, heap) == 64 && sizeof(struct board_entry) == 128,
                "two lines");
 
-struct hth_board { /* what each value that arrives touches first */
+struct hth_board { /* fields read with each arriving value come first */
     struct window window[WINDOWS];
     struct hth_env *env;
     const struct hth_board_ops *ops;
@@ -91,7 +90,7 @@ static void entry_drop(struct hth_board *b, struct board_entry *e)
     hth_free(e);
 }
 
-/* The record is not believed any more: the caller's part ends here. */
+/* Ends the record: calls on_gone and makes the entry a husk. */
 static void entry_end(struct hth_board *b, struct board_entry *e)
 {
     if (!e->live)
@@ -106,8 +105,8 @@ static void entry_end(struct hth_board *b, struct board_entry *e)
     b->ops->on_gone(b->arg, &id, e->key[HTH_PUBKEY_LEN], user);
 }
 
-/* A deadline that moves away leaves the heap as it is: most do, with each renewal, and each change
- * of a heap touches half a dozen other entries. What comes to the top too early goes back. */
+/* A later deadline leaves the heap unchanged: each renewal moves one, and each change of a heap
+ * touches half a dozen other entries. An entry that reaches the top too early is put back. */
 static void entry_due(struct hth_board *b, struct board_entry *e, int64_t deadline_us)
 {
     e->deadline_us = deadline_us;
@@ -118,7 +117,7 @@ static void entry_due(struct hth_board *b, struct board_entry *e, int64_t deadli
     hth_heap_push(&b->by_deadline, &e->heap);
 }
 
-/* The entry with the first deadline, which then is the heap's key too; NULL: none. */
+/* The entry with the first deadline; its heap key then equals the deadline. NULL: none. */
 static struct board_entry *first_due(struct hth_board *b)
 {
     struct hth_heap_node *top;
@@ -133,9 +132,9 @@ static struct board_entry *first_due(struct hth_board *b)
     return NULL;
 }
 
-/* From its first sight a record is believed for its life, but not past its end by the owner's clock
- * plus the tolerated skew. A goodbye is never believed to be anybody, but is remembered as long:
- * the record that it ends is in the DHT still, and would come back with the next answer. */
+/* Sets the deadlines. A record is believed for its life after its arrival, but not past its end by
+ * the owner's clock plus the tolerated skew. A goodbye becomes a husk of the same length: the DHT
+ * still holds the record that it ends, and would deliver it with the next answer. */
 static void entry_time(struct hth_board *b, struct board_entry *e, const struct hth_record *rec)
 {
     int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
@@ -155,8 +154,7 @@ static struct board_entry *entry_new(struct hth_board *b, const uint8_t *key)
     return e;
 }
 
-/* The timer may be early, never late: most records are renewed long before their time, and it is
- * not moved back for them. */
+/* The timer may be early, never late: renewals do not move it back. */
 static void schedule(struct hth_board *b)
 {
     int64_t delay_us = hth_board_next_change_us(&b->topic, hth_wall_us(b->env));
@@ -199,7 +197,8 @@ static enum hth_err check_signature(struct hth_board *b, const struct hth_dht_ke
     return err;
 }
 
-/* A record that is properly signed and newer than what is known of its owner and part. */
+/* Takes a record whose signature is good and whose sequence is the highest of its owner and
+ * part. */
 static enum hth_err accept(struct hth_board *b, struct hth_record *rec, const uint8_t *key,
                            size_t len, struct board_entry *e)
 {
@@ -211,8 +210,8 @@ static enum hth_err accept(struct hth_board *b, struct hth_record *rec, const ui
     } else {
         void *user = e != NULL ? e->user : NULL;
         uint64_t hash = hth_hash64(rec->payload, rec->payload_len, 0);
-        /* Most records say again what the last one said. (Whoever makes two payloads with the same
-         * hash only keeps its own news from its readers.) */
+        /* Most records repeat the last payload. (A peer that makes two payloads with one hash only
+         * hides its own news from its readers.) */
         bool same = e != NULL && e->live && hash == e->payload_hash;
         if (!same || b->opts.on_renewed == NULL ||
             !b->opts.on_renewed(b->arg, rec, hth_now_us(b->env), user)) {
@@ -247,7 +246,7 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
                           size_t len, struct hth_record *rec)
 {
     uint8_t who[ENTRY_KEY_BYTES];
-    __builtin_prefetch(b->opts.cache); /* these come while the rest is looked at */
+    __builtin_prefetch(b->opts.cache); /* these load while the record is read */
     __builtin_prefetch(b->entries);
     HTH_TRY(hth_record_peek(data, len, rec));
     if (rec->kind != b->topic.kind)
@@ -259,7 +258,7 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     struct board_entry *e = hth_map_get(b->entries, who, sizeof(who));
     if (e != NULL && rec->seq <= e->seq)
         return rec->seq == e->seq ? HTH_E_DUPLICATE : HTH_E_STALE;
-    if (e != NULL) { /* they come while the signature is checked */
+    if (e != NULL) { /* they load while the signature is checked */
         __builtin_prefetch(e->user);
         __builtin_prefetch(&e->heap);
     }
@@ -343,7 +342,7 @@ static enum hth_err window_open(struct hth_board *b, int64_t epoch)
     return hth_dht_watch(b->dht, &w->key, hth_board_value, w, &w->watch);
 }
 
-/* Watches the epochs that matter now and forgets the others. */
+/* Watches the keys of the current epochs and unwatches the others. */
 static enum hth_err windows_update(struct hth_board *b)
 {
     int64_t epoch[WINDOWS];
@@ -371,8 +370,8 @@ static void on_timer(void *arg)
     struct hth_board *b = arg;
     enum hth_err err = windows_update(b);
     if (err != HTH_OK)
-        HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT, "can't watch a key: %s; trying again",
-                hth_err_text(err));
+        HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT,
+                "can't watch a key of the DHT: %s; trying again within 30 s", hth_err_text(err));
     expire_due(b);
     b->timer_at_us = INT64_MAX;
     schedule(b);

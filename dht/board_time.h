@@ -3,18 +3,19 @@
  * board_time.h: private to dht/. When publishers are pinned and boards watched, as pure functions
  * of the wall clock; board.c has the picture.
  *
- * Declarations of averaging lie under keys that live for seconds anyway, so their topics have one
- * epoch for ever and never cost a second watch.
+ * Declarations of averaging lie under keys that live for seconds only, so their topics have one
+ * epoch for ever and never need a second watch.
  */
 #ifndef HTH_DHT_BOARD_TIME_H
 #define HTH_DHT_BOARD_TIME_H
 
 #include "dht/record.h"
 
-#define HTH_BOARD_LEAD_US      (5 * HTH_US_PER_S)  /* the next epoch is watched that early */
-#define HTH_BOARD_OVERLAP_US   (40 * HTH_US_PER_S) /* and the last one that long */
-#define HTH_PUBLISHER_REPIN_US (30 * HTH_US_PER_S) /* publishers are under the new key by then */
-/* A wall clock may jump: look at it at least that often. */
+#define HTH_BOARD_LEAD_US    (5 * HTH_US_PER_S)  /* lead at which the next epoch is watched */
+#define HTH_BOARD_OVERLAP_US (40 * HTH_US_PER_S) /* time for which the last one is watched */
+/* every publisher is under the new key after it */
+#define HTH_PUBLISHER_REPIN_US (30 * HTH_US_PER_S)
+/* The wall clock may jump: the longest time between two reads of it. */
 #define HTH_BOARD_POLL_US (30 * HTH_US_PER_S)
 
 static inline int64_t hth_board_epoch(const struct hth_topic *topic, int64_t wall_us)

@@ -31,7 +31,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct hth_beacon beacon;
     struct census_entry *node = *user;
     HTH_TRY(hth_beacon_read(rec->payload, rec->payload_len, &beacon));
-    /* The tag was compared with the run's; a name of another network must not be shown for it. */
+    /* The board compared the record's tag only; a name that does not match the tag must not be
+     * shown. */
     if (hth_network_tag(census->env->crypto, beacon.network) != rec->network) {
         hth_beacon_clear(&beacon);
         return HTH_E_MALFORMED;
@@ -93,7 +94,7 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
 {
     struct hth_census *census = arg;
     struct hth_census_stats *s = &census->stats;
-    /* What we said before a restart tells nothing about the others. */
+    /* Our own records, from before a restart, tell nothing about other nodes. */
     const struct hth_peer_id owner = hth_peer_id_of(census->env->crypto, &rec->owner);
     if (hth_peer_id_eq(&owner, &census->env->self))
         return;
@@ -133,7 +134,7 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
     census->cache = hth_record_cache_new();
     opts.cache = census->cache;
     opts.any_network = network == NULL;
-    /* All networks share the beacons' topic: for any of them the name plays no part. */
+    /* All networks share the beacons' topic, so without a network its name is not used. */
     hth_topic_init(&topic, env->crypto, network != NULL ? network : "", HTH_RECORD_BEACON, "", 0);
     enum hth_err err = hth_board_new(env, dht, &topic, &opts, &OPS, census, &census->board);
     if (err != HTH_OK) {

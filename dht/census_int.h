@@ -9,7 +9,7 @@
 #include "dht/peers.h"
 #include "dht/record.h"
 
-/* The one issued last is remembered: of several, its owner is the likeliest to live. */
+/* Counts an expired beacon and keeps the one issued last: its owner is the likeliest to live. */
 void hth_census_count_expired(struct hth_census_stats *stats, const struct hth_crypto *crypto,
                               const struct hth_record *rec);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * directory.c: birth and death, layers and their views; directory_int.h has the picture.
+ * directory.c: creation and end, layers and their views; directory_int.h has the picture.
  */
 #include "dht/directory.h"
 
@@ -37,7 +37,7 @@ enum hth_err hth_directory_new(struct hth_env *env, struct hth_dht *dht,
 
 static void layer_free(struct hth_dir_layer *layer)
 {
-    /* Claims of records go with their boards; the root's claims close the branches. */
+    /* Freeing a board frees its claims; the root's claims close the branches. */
     hth_board_free(layer->board);
     HTH_ASSERT(hth_map_count(layer->branches) == 0);
     hth_map_free(layer->branches);
@@ -46,7 +46,7 @@ static void layer_free(struct hth_dir_layer *layer)
     hth_free(layer);
 }
 
-/* The youngest first: its nodes are at the front of the postings' lists. */
+/* The youngest first, because its postings are at the front of their lists. */
 static struct hth_dir_claim *any_loaded(const struct hth_directory *dir)
 {
     for (uint32_t i = dir->host_count; i-- > 0;)
@@ -91,7 +91,7 @@ static enum hth_err layer_init(struct hth_dir_layer *layer)
     return hth_dir_board_open(layer, HTH_RECORD_ROOT, 0, &HTH_DIR_ROOT_OPS, layer, &layer->board);
 }
 
-/* Room for one more. */
+/* Makes room for one more layer. */
 static void layers_reserve(struct hth_directory *dir)
 {
     if (dir->layer_count < dir->layer_capacity)
@@ -155,9 +155,9 @@ struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t lay
                                          hth_postings_live_count(l->postings));
         if (err == HTH_OK)
             l->seen_version = version;
-        else /* the old view serves on; calls to hosts that left fail by themselves */
-            HTH_LOG(dir->env, HTH_ERROR, HTH_SUB_DHT, "no memory for a new view of layer %s",
-                    l->grid.name);
+        else /* keep the old view; calls to hosts that left fail at the call */
+            HTH_LOG(dir->env, HTH_ERROR, HTH_SUB_DHT,
+                    "no memory for a new view of layer %s; the old one stays in use", l->grid.name);
     }
     return l->view;
 }
@@ -173,14 +173,14 @@ enum hth_err hth_directory_ask(struct hth_directory *dir, uint32_t layer)
     return hth_board_ask(dir->layers[layer]->board);
 }
 
-/* ---- hosts by hand ------------------------------------------------------------------------- */
+/* ---- loaded hosts -------------------------------------------------------------------------- */
 
 static void on_loaded_end(void *arg)
 {
     hth_dir_claim_free(arg);
 }
 
-/* Strictly ascending indices as runs. */
+/* Converts strictly ascending indices to runs. */
 static enum hth_err runs_of(const struct hth_grid *grid, const struct hth_expert_list *experts,
                             struct hth_listing *l)
 {

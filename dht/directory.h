@@ -2,21 +2,21 @@
 /*
  * directory.h: a trainer's picture, in memory, of which experts live where.
  *
- * The directory watches the records of the layers it was told to open (announce.h says what hosts
- * publish) and answers three questions without any input or output:
+ * The directory watches the records of its open layers (announce.h describes them) and answers
+ * three questions from memory:
  *
- *   - which coordinates exist below a prefix     hth_directory_view, for the beam search
- *   - which hosts serve an expert                hth_directory_hosts_of
- *   - who is there at all                        hth_directory_host_at, for `hearth status`
+ *   - which coordinates exist below a prefix hth_directory_view, for the beam search - which hosts
+ *   serve an expert hth_directory_hosts_of - which hosts exist hth_directory_host_at, for `hearth
+ *   status`
  *
  * An expert is live while at least one host that is not marked dead has an unexpired record for it.
- * A host that failed us is marked dead with hth_directory_mark_dead: its experts leave the view at
- * once, here only, until the retry time passes or the host publishes a record newer than the mark.
- * A host that says goodbye leaves at once; one that goes silent leaves when its record expires.
+ * hth_directory_mark_dead marks a host that failed: its experts leave this directory's view at
+ * once, until the retry time passes or the host publishes a record newer than the mark. A host that
+ * says goodbye leaves at once; a silent one leaves when its record expires.
  *
  * The view is a snapshot with a reference count: it never changes after it was handed out, so a job
- * may search it on another thread while the directory moves on. Take and drop references on the
- * loop thread. A view of one million experts is rebuilt, when something changed, in about 1 ms.
+ * may search it on another thread while the directory changes. Take and drop references on the loop
+ * thread. A view of one million experts is rebuilt, when something changed, in about 1 ms.
  *
  *   grid 2 x 3, live experts (0,0) (0,2) (1,1):       level 0   coord[0] = 0  1
  *                                                               start[0] = 0  2  3
@@ -41,7 +41,7 @@
  * start[l][i] .. start[l][i + 1] - 1 of level l + 1, their coordinates ascending. The nodes of the
  * last level are experts. Levels at and beyond ndim are empty. */
 struct hth_grid_view {
-    uint64_t generation; /* grows by one with each view of the layer that differs */
+    uint64_t generation; /* grows by one with each different view of the layer */
     uint32_t ndim;
     uint32_t dim[HTH_GRID_DIMS_MAX]; /* sizes of the axes; unused ones are 1 */
     uint32_t count[HTH_GRID_DIMS_MAX];
@@ -60,8 +60,8 @@ static inline bool hth_grid_view_is_live(const struct hth_grid_view *view, uint3
 struct hth_grid_view *hth_grid_view_ref(struct hth_grid_view *view);
 /* NULL is fine. */
 void hth_grid_view_unref(struct hth_grid_view *view);
-/* A view made by hand from expert indices (any order, repeats allowed), for tests and benchmarks.
- * Errors: E_RANGE (an index outside the grid), E_NO_MEMORY. */
+/* A view made from expert indices (any order, repeats allowed), for tests and benchmarks. Errors:
+ * E_RANGE (an index outside the grid), E_NO_MEMORY. */
 enum hth_err hth_grid_view_new(const struct hth_grid *grid, const uint32_t *experts, size_t count,
                                struct hth_grid_view **out) HTH_MUST;
 
@@ -83,7 +83,7 @@ struct hth_host_ref {
 struct hth_host_status {
     struct hth_host_ref ref;
     struct hth_host_info info; /* as in its newest record */
-    bool dead;                 /* marked here, not by itself */
+    bool dead;                 /* marked by this directory's caller */
     int64_t age_us;            /* since the newest record was issued */
     int64_t left_us;           /* until its first record expires */
     uint32_t layers;           /* open layers it serves */
@@ -91,19 +91,19 @@ struct hth_host_status {
 };
 
 struct hth_directory_stats {
-    uint64_t dht_requests; /* gets and watches ever started: does not move while a view is read */
+    uint64_t dht_requests;     /* gets and watches ever started: constant while views are read */
     uint64_t records_accepted; /* new or newer ones */
     uint64_t records_ignored;  /* known, older, foreign or damaged */
     uint64_t records_bad_shape;
-    uint64_t negative_hits; /* asks answered by "empty a moment ago" */
+    uint64_t negative_hits; /* asks answered from a recent empty answer */
     uint32_t hosts, hosts_dead;
     uint32_t boards; /* keys watched */
 };
 
 struct hth_directory_opts {
     const char *network;   /* the swarm's name: required, at most HTH_NAME_LEN_MAX bytes */
-    int64_t negative_us;   /* an empty answer is believed that long */
-    int64_t dead_retry_us; /* a host marked dead comes back after this */
+    int64_t negative_us;   /* how long an empty answer is believed */
+    int64_t dead_retry_us; /* time after which a dead mark is lifted */
 };
 #define HTH_DIRECTORY_OPTS_INIT                                                                    \
     {                                                                                              \
@@ -120,11 +120,11 @@ void hth_directory_free(struct hth_directory *dir);
 /* Called soon after anything changed, at most once a loop turn. NULL switches it off. */
 void hth_directory_on_change(struct hth_directory *dir, hth_fn *fn, void *arg);
 
-/* Starts to follow a layer; *layer is its number, counted from 0 in the order of opening. Opening
+/* Starts to watch a layer; *layer is its number, counted from 0 in the order of opening. Opening
  * the same grid again gives the same number. Hosts whose grid differs, or whose shape differs from
- * `want` (NULL: any), stay out of the view and are logged once with E_BAD_SHAPE.
- * Errors: E_CONFIG (same name with another grid or shape), E_BUDGET (HTH_DIR_LAYERS_MAX),
- * E_NO_MEMORY, and those of a watch. */
+ * `want` (NULL: any), stay out of the view and are logged once with E_BAD_SHAPE. Errors: E_CONFIG
+ * (same name with another grid or shape), E_BUDGET (HTH_DIR_LAYERS_MAX), E_NO_MEMORY, and those of
+ * a watch. */
 enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct hth_grid *grid,
                                       const struct hth_layer_shape *want, uint32_t *layer) HTH_MUST;
 uint32_t hth_directory_layer_count(const struct hth_directory *dir);
@@ -133,7 +133,7 @@ const struct hth_grid *hth_directory_grid(const struct hth_directory *dir, uint3
 /* The current snapshot. Borrowed: valid until the next call for this layer; take a reference to
  * keep it. Never NULL; without any expert it is empty. */
 struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t layer);
-/* Moves whenever the next view would differ. */
+/* Changes whenever the next view would differ. */
 uint64_t hth_directory_generation(const struct hth_directory *dir, uint32_t layer);
 
 /* The live hosts of one expert: the least loaded first, then by id. Returns how many were
@@ -144,15 +144,15 @@ size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, u
 /* The host did not answer: hide it. Unknown ids are ignored. retry_us <= 0 takes the option's. */
 void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id *id,
                              int64_t retry_us);
-/* The host answered after all. */
+/* Lifts the mark: the host answered. */
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id);
 
-/* Has fetched from memory what choosing a host of the layer looks at, a link of the chain with each
- * step from 0 to 2; nothing else happens. */
+/* Prefetches memory read to choose a host of the layer, one pointer further with each step from 0
+ * to 2. */
 void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer, uint32_t step);
-/* Asks the DHT anew for a layer's records, for when the watch may have missed something and nothing
- * live is known. Within negative_us after an empty answer it does nothing and returns E_NOT_FOUND;
- * E_AGAIN while an ask is under way. Progress shows through the change callback. */
+/* Starts a lookup of a layer's records, for the case that the watch missed some and no expert is
+ * live. Within negative_us after an empty answer it does nothing and returns E_NOT_FOUND; E_AGAIN
+ * while a lookup is under way. The change callback reports what it finds. */
 enum hth_err hth_directory_ask(struct hth_directory *dir, uint32_t layer) HTH_MUST;
 
 /* Hosts in order of arrival, for tables: false past the last. */
@@ -163,14 +163,14 @@ bool hth_directory_host_find(const struct hth_directory *dir, const struct hth_p
 /* Expert indices of a host in a layer, ascending; returns how many it has (may exceed max). */
 size_t hth_directory_host_experts(const struct hth_directory *dir, const struct hth_peer_id *id,
                                   uint32_t layer, uint32_t *out, size_t max);
-/* Picks `want` experts that are not live, as one run after a random start where possible so that
- * the record stays small; returns how many there were, ascending in out. Uses the env's rng. */
+/* Picks `want` experts that are not live, as one run after a random start where possible, so that
+ * the record stays small. Returns how many it found, ascending in out. Uses the env's rng. */
 size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32_t want,
                                uint32_t *out);
 void hth_directory_stats(const struct hth_directory *dir, struct hth_directory_stats *out);
 
 /* Adds a host with these experts (ascending) as if its record had been read, for benchmarks and
- * tests; it stays life_us. Errors: E_RANGE, E_BUDGET, E_NO_MEMORY. */
+ * tests; it expires after life_us. Errors: E_RANGE, E_BUDGET, E_NO_MEMORY. */
 enum hth_err hth_directory_load(struct hth_directory *dir, uint32_t layer,
                                 const struct hth_peer_id *id, const struct hth_host_info *info,
                                 const struct hth_expert_list *experts, int64_t life_us) HTH_MUST;

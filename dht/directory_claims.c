@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * directory_claims.c: what records and their ends do to hosts, branches and postings.
+ * directory_claims.c: applies records and their ends to hosts, branches and postings.
  */
 #include <string.h>
 
@@ -59,7 +59,7 @@ enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_
     return HTH_OK;
 }
 
-static void host_unless_used(struct hth_directory *dir, struct hth_dir_host *h)
+static void free_host_if_unused(struct hth_directory *dir, struct hth_dir_host *h)
 {
     uint32_t i = 0;
     if (h->claims != NULL)
@@ -108,8 +108,8 @@ void hth_dir_on_down_timer(void *arg)
     hth_dir_arm_down_timer(dir);
 }
 
-/* News about the host itself; info NULL: as before. A record issued after the mark proves that it
- * lives. */
+/* Updates the host from the claim's record, if that is the newest; info NULL: unchanged. A record
+ * issued after the mark proves that the host lives. */
 void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_claim *c,
                        const struct hth_host_info *info, int64_t issued_us)
 {
@@ -149,7 +149,7 @@ enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kin
     return hth_board_new(dir->env, dir->dht, &topic, &opts, ops, arg, out);
 }
 
-/* What a board that goes away has cost stays in the sums. */
+/* Adds the board's counters to the directory's sums before freeing it. */
 static void board_close(struct hth_directory *dir, struct hth_board *board)
 {
     struct hth_board_stats s;
@@ -192,7 +192,7 @@ static void branch_unref(struct hth_dir_layer *layer, uint32_t c0)
     hth_free(b);
 }
 
-/* The first `count` first coordinates of the runs. */
+/* Drops references on the first `count` first coordinates of the runs. */
 static void branches_unref(struct hth_dir_layer *layer, const struct hth_run *runs,
                            size_t run_count, uint32_t count)
 {
@@ -220,7 +220,7 @@ static enum hth_err branches_ref(struct hth_dir_layer *layer, const struct hth_r
 
 /* ---- claims -------------------------------------------------------------------------------- */
 
-/* Lets go of what the claim names; the claim itself stays. */
+/* Releases the claim's experts or branches; the claim itself stays. */
 static void claim_release(struct hth_dir_claim *c)
 {
     if (c->posted != NULL)
@@ -248,7 +248,7 @@ void hth_dir_claim_free(struct hth_dir_claim *c)
         c->next->link = c->link;
     hth_free(c);
     hth_dir_notify(dir);
-    host_unless_used(dir, h);
+    free_host_if_unused(dir, h);
 }
 
 struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_layer *layer)
@@ -271,8 +271,6 @@ static bool same_runs(const struct hth_run *a, size_t a_count, const struct hth_
     return a_count == b_count && (a_count == 0 || memcmp(a, b, a_count * sizeof(*a)) == 0);
 }
 
-/* Takes over the listing's runs: the new ones are in place before the old ones go, so that an
- * expert named by both never blinks. Nothing changes on an error. */
 enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l)
 {
     bool firsts = (l->flags & HTH_LISTING_FIRSTS) != 0;
@@ -319,10 +317,11 @@ static void log_bad_shape(struct hth_dir_layer *layer, const struct hth_record *
                           const struct hth_listing *l)
 {
     char who[HTH_PEER_SHORT_LEN], theirs[HTH_UID_TEXT_MAX], ours[HTH_UID_TEXT_MAX];
-    HTH_LOG(layer->dir->env, HTH_WARN, HTH_SUB_DHT,
-            "host %s is left out (E_BAD_SHAPE): it serves %s of %s, d %u; we need %s of %s, d %u",
-            hth_peer_id_short(&rec->owner_id, who), hth_grid_text(&l->grid, theirs), l->shape.kind,
-            l->shape.d, hth_grid_text(&layer->grid, ours), layer->shape.kind, layer->shape.d);
+    HTH_LOG(
+        layer->dir->env, HTH_WARN, HTH_SUB_DHT,
+        "host %s is left out (E_BAD_SHAPE): it serves %s of %s, d %u; this run has %s of %s, d %u",
+        hth_peer_id_short(&rec->owner_id, who), hth_grid_text(&l->grid, theirs), l->shape.kind,
+        l->shape.d, hth_grid_text(&layer->grid, ours), layer->shape.kind, layer->shape.d);
 }
 
 static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_record *rec,
@@ -371,7 +370,7 @@ static enum hth_err on_branch_record(void *arg, const struct hth_record *rec, vo
     enum hth_err err =
         l.depth == 1 && l.c0 == b->c0 ? check_listing(b->layer, &l) : HTH_E_MALFORMED;
     if (err == HTH_OK) {
-        /* Numbers below the prefix become indices in the grid. */
+        /* Convert numbers below the prefix to indices in the grid. */
         uint32_t base = l.c0 * hth_listing_universe(&l);
         for (size_t i = 0; i < l.run_count; i++)
             l.runs[i].first += base;
@@ -381,8 +380,8 @@ static enum hth_err on_branch_record(void *arg, const struct hth_record *rec, vo
     return err;
 }
 
-/* As on_record with the same listing, without reading that again, nor anything of the host but what
- * the claim holds: most records are renewals, and in a large swarm each finds its host cold. */
+/* The same as on_record with an equal listing, but it parses nothing and reads the claim alone:
+ * most records are renewals, and in a large swarm the host is cold in memory. */
 static bool on_renewed(void *arg, const struct hth_record *rec, int64_t now_us, void *user)
 {
     struct hth_dir_claim *c = user;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * directory_int.h: private to dht/directory*.c. Records come in through boards, claims go into
- * postings, views come out.
+ * directory_int.h: private to dht/directory*.c. Boards deliver records, claims put them into
+ * postings, and views are built from those.
  *
  *   root board of a layer --- record ---> claim --- names all experts -------------> postings
  *                                             \--- names first  coordinates only -> branches
  *   branch (layer.c0.) board - record --> claim of the experts below c0 -----------> postings
  *
- * A host exists while it has claims. What it says about itself is taken from its newest record.
- * directory_claims.c takes records in, directory.c owns layers, directory_query.c answers.
+ * A host exists while it has claims. Its addresses and figures come from its newest record.
+ * directory_claims.c handles records, directory.c owns layers, directory_query.c answers queries.
  */
 #ifndef HTH_DHT_DIRECTORY_INT_H
 #define HTH_DHT_DIRECTORY_INT_H
@@ -22,10 +22,10 @@
 struct hth_map;
 
 struct hth_dir_host {
-    int64_t issued_us; /* wall clock of its newest record while `heard` is NULL; else that has it */
+    int64_t issued_us; /* of its newest record, while `heard` is NULL; else heard->issued_us */
     bool down;         /* marked dead */
     uint32_t slot;
-    struct hth_dir_claim *heard;  /* whose record the info is from; NULL: gone */
+    struct hth_dir_claim *heard;  /* claim whose record gave the info; NULL: ended */
     struct hth_dir_claim *claims; /* list */
     struct hth_peer_id id;
     struct hth_host_info info;
@@ -33,23 +33,23 @@ struct hth_dir_host {
     int64_t down_until_us;
 };
 
-/* One believed record. Renewing it touches the first line alone. */
+/* One believed record. A renewal touches the first cache line alone. */
 struct hth_dir_claim {
-    int64_t issued_us; /* of its newest record, while the host's info is from it */
+    int64_t issued_us; /* of its newest record, while `heard` */
     int64_t until_us;
-    bool heard;  /* it is */
-    bool down;   /* as the host is */
-    bool firsts; /* the runs are first coordinates, held here; else in `posted` */
+    bool heard;  /* the host's info is from it */
+    bool down;   /* copy of the host's `down` */
+    bool firsts; /* the runs are first coordinates, in `runs`; else in `posted` */
     uint32_t run_count;
     struct hth_dir_host *host;
     struct hth_dir_layer *layer;
     struct hth_dir_claim *next, **link; /* in host->claims */
     struct hth_run *runs;
     struct hth_claim *posted;
-    struct hth_timer *timer; /* of a claim that hth_directory_load made */
+    struct hth_timer *timer; /* of a claim made by hth_directory_load */
 };
 
-/* A prefix whose records are read besides the root's, while a root record names it. */
+/* A prefix whose board is open, while a root record names it. */
 struct hth_dir_branch {
     struct hth_dir_layer *layer;
     uint32_t c0;
@@ -61,17 +61,17 @@ struct hth_dir_layer {
     struct hth_directory *dir;
     struct hth_postings *postings;
     struct hth_grid_view *view;
-    uint64_t seen_version; /* of the postings, when the view was made */
+    uint64_t seen_version; /* version of the postings when the view was made */
     struct hth_board *board;
     struct hth_map *branches; /* c0 -> branch */
     struct hth_grid grid;
-    bool wanted; /* hosts of another shape are refused, */
+    bool wanted; /* true: hosts of another shape are refused */
     struct hth_layer_shape shape;
 };
 
-struct hth_directory { /* what each question and each record needs is the first line */
+struct hth_directory { /* fields used by each query and record come first */
     struct hth_env *env;
-    struct hth_dir_layer **layers; /* `few`, or when there are more, a block */
+    struct hth_dir_layer **layers; /* `few`, or an allocated array of more */
     struct hth_dir_layer *few[2];
     hth_fn *change;
     struct hth_map *by_id; /* peer id -> host */
@@ -97,7 +97,7 @@ void hth_dir_on_notify(void *arg);
 
 struct hth_dir_host *hth_dir_host_get(const struct hth_directory *dir,
                                       const struct hth_peer_id *id);
-/* Finds or makes it; one without claims must get one at once. Errors: E_BUDGET. */
+/* Finds or makes a host; the caller must give a new one a claim at once. Errors: E_BUDGET. */
 enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_id *id,
                                struct hth_dir_host **out) HTH_MUST;
 void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down);
@@ -110,17 +110,17 @@ static inline int64_t hth_dir_host_issued_us(const struct hth_dir_host *h)
     return h->heard != NULL ? h->heard->issued_us : h->issued_us;
 }
 
-/* A board of the layer's root (c0 is not looked at) or of a prefix. Errors: those of a watch. */
+/* Opens the board of the layer's root (c0 is ignored) or of a prefix. Errors: those of a watch. */
 enum hth_err hth_dir_board_open(struct hth_dir_layer *layer, enum hth_record_kind kind, uint32_t c0,
                                 const struct hth_board_ops *ops, void *arg,
                                 struct hth_board **out) HTH_MUST;
 extern const struct hth_board_ops HTH_DIR_ROOT_OPS; /* their arg is the layer */
 
 struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_layer *layer);
-/* Takes over the listing's runs: the new ones are in place before the old ones go, so that an
- * expert named by both never blinks. Errors: E_BUDGET, E_NO_MEMORY, and nothing changed. */
+/* Takes the listing's runs. The new ones are added before the old ones are removed, so that an
+ * expert named by both stays live. Errors: E_BUDGET, E_NO_MEMORY, and nothing changed. */
 enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l) HTH_MUST;
-/* And the host, when it was its last. */
+/* Frees the claim, and its host with the last one. */
 void hth_dir_claim_free(struct hth_dir_claim *c);
 
 #endif

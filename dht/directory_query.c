@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * directory_query.c: questions that are answered from memory, and marks set by callers.
+ * directory_query.c: queries answered from memory, and marks set by callers.
  */
 #include "dht/directory.h"
 
@@ -11,7 +11,7 @@
 #include "core/mem.h"
 #include "dht/directory_int.h"
 
-/* ---- questions ----------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------- */
 
 static void ref_of(const struct hth_dir_host *h, struct hth_host_ref *out)
 {
@@ -37,7 +37,7 @@ static bool better(const struct hth_host_ref *a, const struct hth_host_ref *b)
     return hth_peer_id_cmp(&a->id, &b->id) < 0;
 }
 
-/* Insertion into the best `max` so far. */
+/* Inserts the host into the best `max`, in order. */
 static void add_host(void *arg, void *owner)
 {
     struct hosts_found *f = arg;
@@ -96,7 +96,7 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id)
 {
     if (dir->down_count == 0)
-        return; /* told after every call */
+        return; /* a shortcut: this is called after every call */
     struct hth_dir_host *h = hth_dir_host_get(dir, id);
     if (h != NULL)
         hth_dir_host_set_down(dir, h, false);
@@ -163,7 +163,7 @@ size_t hth_directory_host_experts(const struct hth_directory *dir, const struct 
     }
     if (count > 1)
         qsort(runs, count, sizeof(*runs), run_cmp);
-    uint32_t next = 0; /* what two records both name is counted once */
+    uint32_t next = 0; /* an expert in two records is counted once */
     for (size_t r = 0; r < count; r++) {
         uint32_t end = runs[r].first + runs[r].count;
         for (uint32_t e = HTH_MAX(runs[r].first, next); e < end; e++, n++)
@@ -187,7 +187,7 @@ size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32
     uint32_t size = hth_grid_size(&l->grid), run = 0;
     uint32_t start = (uint32_t)hth_rng_below(&dir->env->rng, size), first = start;
     size_t n = 0;
-    /* The first gap behind `start` that is wide enough, without wrapping inside the gap... */
+    /* Find the first gap after `start` that is wide enough, without wrapping inside it. */
     for (uint32_t i = 0; i < size && run < want; i++) {
         uint32_t e = (start + i) % size;
         if (e == 0)
@@ -196,7 +196,8 @@ size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32
         if (run == want)
             first = e - want + 1;
     }
-    /* ... or else whatever is free. The order is ascending: first what wrapped around. */
+    /* Without such a gap take any free experts. Wrapped ones come first, so that the order is
+     * ascending. */
     uint32_t *found = hth_new_array(uint32_t, (size_t)want + 1);
     for (uint32_t i = 0; i < size && n < want; i++) {
         uint32_t e = (first + i) % size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.c: three witnesses are heard - the DHT (does any node answer?), TCP probes of the bootstrap
- * addresses (is anybody there at all?) and the census (who are they?) - and a verdict is given as
- * soon as the evidence suffices, or at a deadline.
+ * join.c: joining combines three sources: the DHT (does any node answer?), TCP probes of the
+ * bootstrap addresses (does anything listen?) and the census (which networks?). It gives its result
+ * as soon as they suffice, or at a deadline.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #include "dht/record.h"
 
 #define POLL_US (50 * HTH_US_PER_MS)
-/* If TCP is refused everywhere, an answer on UDP that did not come in this time will not come. */
+/* Wait for a UDP answer when every TCP connection is refused: a later one is unlikely. */
 #define REFUSED_WAIT_US (3 * HTH_US_PER_S)
 
-/* Beacons change their key with the wall clock (record.h). If the DHT answers and the keys of now
- * are empty, our clock may be so wrong that we look in the wrong place: then, and only then,
- * the epochs up to SCAN_EPOCHS / 2 away are asked (an hour), for at most SCAN_US. */
+/* Beacons change their key with the wall clock (record.h). If the DHT answers and the current keys
+ * are empty, our clock may be so wrong that we read the wrong keys: only then the epochs up to
+ * SCAN_EPOCHS / 2 away (an hour) are looked up, for at most SCAN_US. */
 #define SCAN_EPOCHS 60
 #define SCAN_WIDTH  6
 #define SCAN_US     (6 * HTH_US_PER_S)
@@ -27,14 +27,15 @@ struct tcp_probe {
     struct hth_join *join;
     struct hth_stream *stream;
     bool over;
-    bool listens; /* something took the connection, whatever it said then */
+    bool listens; /* something accepted the connection */
 };
 
-/* An expired beacon is left over from a node that died (the DHT keeps values for ten minutes), or
- * is that of a living node whose clock differs from ours. Who wrote it can tell: it is dialled. */
-struct witness {
+/* An expired beacon is left over from a crashed node (the DHT keeps values for ten minutes), or
+ * belongs to a living node whose clock differs from ours. Dialling its owner tells the two
+ * apart. */
+struct owner_dial {
     struct hth_stream *stream;
-    bool asked, over, lives;
+    bool started, over, lives;
 };
 
 /* One query of the scan. */
@@ -54,12 +55,12 @@ struct hth_join {
     struct hth_census *census;
     struct hth_timer *timer;
     int64_t start_us;
-    int64_t answered_us; /* when the DHT was first seen to answer; INT64_MAX: not yet */
+    int64_t answered_us; /* when the DHT first answered; INT64_MAX: not yet */
     int64_t scan_us;     /* when the scan began; INT64_MAX: not yet */
     int scan_next;       /* 0 .. SCAN_EPOCHS */
     struct scan_query scan[SCAN_WIDTH];
     struct hth_census_stats scanned;
-    struct witness witness;
+    struct owner_dial owner_dial;
     uint32_t census_dead; /* expired beacons of the census whose owner does not answer */
     hth_join_fn *done;
     void *arg;
@@ -67,7 +68,8 @@ struct hth_join {
 
 /* ---- TCP probes ---------------------------------------------------------------------------- */
 
-/* Past the time for a dial, what still lasts is the handshake with somebody who says nothing. */
+/* True once a probe that is still open must have connected: the other side accepts and is
+ * silent. */
 static bool dial_is_over(const struct hth_join *j)
 {
     return hth_now_us(j->env) - j->start_us > HTH_DIAL_TIMEOUT_US + HTH_US_PER_S;
@@ -94,7 +96,8 @@ static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
     (void)s;
     p->stream = NULL;
     p->over = true;
-    /* A connection that was taken and then failed is somebody who is not hearth, or too old. */
+    /* A connection that was accepted and then failed has something else than hearth, or an old
+     * hearth, at its other end. */
     p->listens = err != HTH_E_REFUSED && err != HTH_E_UNREACHABLE &&
                  (err != HTH_E_TIMEOUT || dial_is_over(p->join));
 }
@@ -121,44 +124,45 @@ static void probes_stop(struct hth_join *j)
     }
 }
 
-/* ---- the witness ----------------------------------------------------------------------------- */
+/* ---- the owner of an expired beacon ------------------------------------------------------------
+ */
 
-static void witness_open(struct hth_stream *s, void *arg)
+static void owner_open(struct hth_stream *s, void *arg)
 {
     struct hth_join *j = arg;
-    j->witness = (struct witness){.asked = true, .over = true, .lives = true};
+    j->owner_dial = (struct owner_dial){.started = true, .over = true, .lives = true};
     hth_stream_close(j->env, s, false);
 }
 
-static void witness_closed(struct hth_stream *s, enum hth_err err, void *arg)
+static void owner_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
     struct hth_join *j = arg;
     (void)s;
     (void)err;
-    j->witness.stream = NULL;
-    j->witness.over = true;
+    j->owner_dial.stream = NULL;
+    j->owner_dial.over = true;
 }
 
-static const struct hth_stream_ops WITNESS_OPS = {witness_open, probe_readable, probe_readable,
-                                                  witness_closed, NULL};
+static const struct hth_stream_ops OWNER_OPS = {owner_open, probe_readable, probe_readable,
+                                                owner_closed, NULL};
 
-static void witness_stop(struct hth_join *j)
+static void owner_stop(struct hth_join *j)
 {
-    if (j->witness.stream != NULL)
-        hth_stream_close(j->env, j->witness.stream, false);
-    j->witness.stream = NULL;
+    if (j->owner_dial.stream != NULL)
+        hth_stream_close(j->env, j->owner_dial.stream, false);
+    j->owner_dial.stream = NULL;
 }
 
-/* True while it is not known whether the owner of the expired beacon lives. */
-static bool witness_is_asked(struct hth_join *j, const struct hth_census_stats *s)
+/* Dials the owner of the newest expired beacon; true until that dial has ended. */
+static bool owner_is_dialled(struct hth_join *j, const struct hth_census_stats *s)
 {
-    struct witness *w = &j->witness;
+    struct owner_dial *w = &j->owner_dial;
     if (s->expired == 0 || s->expired_addr.family == 0)
         return false;
-    if (!w->asked) {
-        w->asked = true;
-        w->over = hth_dial(j->env, &s->expired_addr, &s->expired_id, &WITNESS_OPS, j, &w->stream) !=
-                  HTH_OK;
+    if (!w->started) {
+        w->started = true;
+        w->over =
+            hth_dial(j->env, &s->expired_addr, &s->expired_id, &OWNER_OPS, j, &w->stream) != HTH_OK;
     }
     return !w->over;
 }
@@ -176,8 +180,8 @@ static bool on_scan_value(void *arg, const uint8_t *data, size_t len)
         return true;
     enum hth_err err = hth_record_check_time(&rec, wall_us);
     bool ours = j->opts.any_network || rec.network == hth_network_tag(j->env->crypto, j->network);
-    /* What we said before a restart, and what was said in time just before the epoch changed, are
-     * no sign of a wrong clock. */
+    /* Our own records from before a restart, and valid records from just before the epoch changed,
+     * do not show a wrong clock. */
     if (memcmp(rec.owner.b, j->env->pubkey.b, sizeof(rec.owner.b)) == 0 || (ours && err == HTH_OK))
         return true;
     if (!ours)
@@ -197,7 +201,8 @@ static void on_scan_done(void *arg, enum hth_err err)
     query->get = NULL;
 }
 
-/* Keeps SCAN_WIDTH queries in the air: the epochs 1, -1, 2, -2 ... away. False when all is done. */
+/* Keeps SCAN_WIDTH lookups under way: the epochs 1, -1, 2, -2 ... away. False when the scan has
+ * ended. */
 static bool scan_step(struct hth_join *j)
 {
     struct hth_topic topic;
@@ -240,7 +245,7 @@ static void finish(struct hth_join *j, enum hth_err err, const struct hth_census
     snprintf(result.text, sizeof(result.text), "%s%s%s", err == HTH_OK ? "" : hth_err_text(err),
              err == HTH_OK ? "" : ": ", advice);
     probes_stop(j);
-    witness_stop(j);
+    owner_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
     j->timer = NULL;
@@ -257,10 +262,11 @@ static void finish_unanswered(struct hth_join *j, const struct hth_census_stats 
         listens = listens || j->probe[i].listens || (!j->probe[i].over && dial_is_over(j));
     hth_addr_text(&j->bootstrap[0], addr);
     if (listens) {
-        snprintf(advice, sizeof(advice),
-                 "something takes TCP connections at %s, but nothing answers on UDP port %u there; "
-                 "open that port for UDP in the firewalls on the way, or correct the address",
-                 addr, (unsigned)j->bootstrap[0].port);
+        snprintf(
+            advice, sizeof(advice),
+            "a program accepts TCP connections at %s, but nothing answers on UDP port %u there; "
+            "open that port for UDP in the firewalls on the way, or correct the address",
+            addr, (unsigned)j->bootstrap[0].port);
         finish(j, HTH_E_JOIN_UDP_CLOSED, s, advice);
         return;
     }
@@ -272,7 +278,7 @@ static void finish_unanswered(struct hth_join *j, const struct hth_census_stats 
     finish(j, HTH_E_JOIN_NOTHING_LISTENS, s, advice);
 }
 
-/* The DHT answers, but no beacon of ours came in time. */
+/* Ends the join: the DHT answers, but no beacon of this network came in time. */
 static void finish_strangers(struct hth_join *j, const struct hth_census_stats *s)
 {
     char advice[280];
@@ -295,20 +301,21 @@ static uint32_t strangers(const struct hth_census_stats *s)
     return s->wrong_network + s->clock_ahead + s->expired + s->version + s->damaged;
 }
 
-/* The DHT answers and no beacon of ours came: judge what came, or look further first. */
+/* The DHT answers and no beacon of this network came: judges the beacons that came, or starts the
+ * next lookup. */
 static void judge_strangers(struct hth_join *j, struct hth_census_stats *s)
 {
     s->expired -= HTH_MIN(s->expired, j->census_dead);
     struct hth_census_stats *seen = strangers(s) > 0 ? s : &j->scanned;
-    if (witness_is_asked(j, seen)) {
+    if (owner_is_dialled(j, seen)) {
         hth_timer_set(j->env, j->timer, POLL_US);
         return;
     }
-    if (seen->expired > 0 && !j->witness.lives) {
+    if (seen->expired > 0 && !j->owner_dial.lives) {
         if (seen == s)
             j->census_dead += s->expired;
         seen->expired = 0;
-        j->witness = (struct witness){.asked = false};
+        j->owner_dial = (struct owner_dial){.started = false};
     }
     if (strangers(seen) > 0) {
         finish_strangers(j, seen);
@@ -338,8 +345,8 @@ static void on_timer(void *arg)
     int64_t waited_us = hth_now_us(j->env) - j->start_us;
     hth_census_stats(j->census, &s);
     hth_dht_stats(j->dht, &dht);
-    bool heard = s.nodes + strangers(&s) > 0;
-    if ((heard || dht.nodes_good > 0) && j->answered_us == INT64_MAX)
+    bool any_beacon = s.nodes + strangers(&s) > 0;
+    if ((any_beacon || dht.nodes_good > 0) && j->answered_us == INT64_MAX)
         j->answered_us = hth_now_us(j->env);
     if (j->opts.bootstrap_count == 0)
         finish(j, HTH_OK, &s, "no bootstrap address was given: this is the first node");
@@ -395,7 +402,7 @@ void hth_join_free(struct hth_join *j)
     if (j == NULL)
         return;
     probes_stop(j);
-    witness_stop(j);
+    owner_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
     hth_census_free(j->census);

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 
 #define FORMAT       1
-#define BEACON       2 /* format of a beacon; 1 had no name */
+#define BEACON       2 /* format of a beacon */
 #define CODEC_RUNS   1
 #define CODEC_BITMAP 2
 #define VARINT_MAX   5
@@ -39,7 +39,7 @@ static void fail(struct hth_reader *r, enum hth_err err)
         r->err = err;
 }
 
-/* Only the shortest form is taken, so that equal records have equal bytes. */
+/* Accepts only the shortest form, so that equal records have equal bytes. */
 static uint32_t read_varint(struct hth_reader *r)
 {
     uint64_t v = 0;
@@ -63,7 +63,7 @@ static void write_text(struct hth_writer *w, const char *text)
     hth_write_bytes(w, text, len);
 }
 
-/* Printable ASCII, for what is shown on terminals; `max` without the terminator. */
+/* Reads printable ASCII, which is safe on terminals; `max` excludes the terminator. */
 static void read_label(struct hth_reader *r, char *out, size_t max)
 {
     size_t len = hth_read_u8(r);
@@ -295,7 +295,7 @@ enum hth_err hth_listing_write_set(struct hth_writer *w, const uint32_t *number,
     struct plan plan = plan_runs(number, count, bytes_max);
     size_t bits = plan_bitmap(number, count, bytes_max);
     bool bitmap = bits > plan.taken;
-    /* Both take everything: the shorter one. */
+    /* If both take all numbers, choose the shorter. */
     if (bits == plan.taken && count > 0 && bits > 0)
         bitmap = (number[bits - 1] - number[0]) / 8 + 2 + varint_len(number[0]) <
                  runs_bytes(number, plan.taken);

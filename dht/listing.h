@@ -20,8 +20,8 @@
  *           experts v
  *
  * A set counts inside its prefix: of the root, grid indices (or, with HTH_LISTING_FIRSTS, first
- * coordinates); below c0, index - c0 * (grid size / dim[0]). Numbers ascend strictly.
- * Decoding trusts nothing; what it returns is within the limits. Pure functions, any thread.
+ * coordinates); below c0, index - c0 * (grid size / dim[0]). Numbers ascend strictly. Decoding
+ * checks everything; its results are within the limits. Pure functions, any thread.
  */
 #ifndef HTH_DHT_LISTING_H
 #define HTH_DHT_LISTING_H
@@ -64,7 +64,7 @@ struct hth_beacon {
     size_t layer_count;
 };
 
-/* How large the numbers of the set may be: exclusive bound. */
+/* The exclusive bound of the numbers in the set. */
 uint32_t hth_listing_universe(const struct hth_listing *listing);
 
 /* Writes everything before the set. Errors: E_TOO_LARGE (capacity). */
@@ -83,12 +83,12 @@ void hth_listing_clear(struct hth_listing *listing);
 /* Layers that do not fit in bytes_max are left out. Errors: E_TOO_LARGE. */
 enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *beacon,
                               size_t bytes_max) HTH_MUST;
-/* Errors: as of hth_listing_read, and E_MALFORMED for what can't name a network; that the name is
- * the one of the record's tag is for the caller to check. */
+/* Errors: as of hth_listing_read, and E_MALFORMED for bytes that cannot name a network. The caller
+ * checks that the name matches the record's tag. */
 enum hth_err hth_beacon_read(const uint8_t *data, size_t len, struct hth_beacon *out) HTH_MUST;
 void hth_beacon_clear(struct hth_beacon *beacon);
 
-/* Whether these addresses and figures may be published or believed. Errors: E_MALFORMED,
+/* Checks that these addresses and figures may be published or believed. Errors: E_MALFORMED,
  * E_RANGE. */
 enum hth_err hth_host_info_check(const struct hth_host_info *info) HTH_MUST;
 bool hth_layer_shape_eq(const struct hth_layer_shape *a, const struct hth_layer_shape *b);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opendht.c: two worlds meet at one queue.
+ * opendht.c: one queue joins OpenDHT's threads and our loop.
  *
  *   OpenDHT's threads                          |          our loop
  *   callback(op) -> copy -> inbox (locked) ----|-post-> drain: op's callbacks, op freed
  *
  * An `op` is a put, get, watch or ping under way. Its address is given to OpenDHT as user data, so
  * it must live until OpenDHT has dropped the callback: a get, put or ping until its done callback,
- * a watch until its shutdown callback. The caller may let go of it earlier; it is then only marked.
- * OpenDHT drops some callbacks without calling them (a put that is canceled before it was sent);
- * such ops are freed with the node. After dht_runner_delete no callback runs any more.
+ * a watch until its shutdown callback. If the caller releases it earlier, it is only marked as
+ * closed. OpenDHT drops some callbacks without calling them (a put that is canceled before it was
+ * sent); such ops are freed with the node. After dht_runner_delete no callback runs.
  */
 #include "dht/opendht.h"
 
@@ -31,8 +31,8 @@
 #define PING_GOOD_US    (100 * HTH_US_PER_S)
 #define PUT_GOOD_US     (600 * HTH_US_PER_S)
 #define INBOX_BYTES_MAX (8u << 20)
-/* A value may cost the check of a signature, a tenth of a millisecond: a flood of them must leave
- * the loop to others. */
+/* A value may cost the check of a signature, a tenth of a millisecond: a flood of them must not
+ * occupy the loop. */
 #define EVENTS_PER_TURN 64
 
 enum op_kind { OP_PUT, OP_GET, OP_WATCH, OP_PING };
@@ -43,7 +43,7 @@ struct opendht_op {
     struct hth_opendht *o;
     struct opendht_op *next, *prev; /* in o->ops */
     struct hth_dht_key key;
-    bool closed;       /* the caller let go: no callback any more */
+    bool closed;       /* the caller released it: no more callbacks */
     atomic_bool quiet; /* the same, for OpenDHT's threads: copy no more values */
     bool settled;      /* a put's done came */
     dht_value *value;
@@ -66,8 +66,8 @@ struct opendht_event {
     uint8_t data[];
 };
 
-/* It outlives its node while a wake-up is under way in the env: then the node is NULL. Such inboxes
- * are remembered, so that one whose env ends first is not lost memory. */
+/* An inbox outlives its node while a posted drain is pending; its node is then NULL. Such inboxes
+ * are kept in a list, so that one whose env ends first is not a leak. */
 struct inbox {
     pthread_mutex_t lock;
     struct hth_env *env;
@@ -109,7 +109,7 @@ struct hth_opendht {
 
 static void drain(void *arg);
 
-/* Any thread. Takes over the event. */
+/* Any thread. Takes the event. */
 static void inbox_push(struct inbox *in, struct opendht_event *e)
 {
     bool wake;
@@ -143,7 +143,7 @@ static void push_value(struct opendht_op *op, const dht_value *value)
     dht_data_view view = dht_value_get_data(value);
     struct opendht_event *e = NULL;
     pthread_mutex_lock(&in->lock);
-    /* Empty values count as well: what holds them is not empty. */
+    /* Empty values count as well, because the event has a size. */
     bool fits = view.size <= HTH_DHT_VALUE_BYTES_MAX &&
                 in->bytes + sizeof(*e) + view.size <= INBOX_BYTES_MAX;
     in->dropped += !fits;
@@ -160,7 +160,7 @@ static void push_value(struct opendht_op *op, const dht_value *value)
     inbox_push(in, e);
 }
 
-/* OpenDHT's threads, from here ... */
+/* The next functions run on OpenDHT's threads. */
 static bool cb_get_value(const dht_value *value, void *arg)
 {
     struct opendht_op *op = arg;
@@ -187,7 +187,6 @@ static void cb_ended(void *arg)
 {
     push_plain(arg, EVENT_ENDED, true);
 }
-/* ... to here. */
 
 /* ---- ops ----------------------------------------------------------------------------------- */
 
@@ -254,8 +253,8 @@ static enum hth_err err_of(const struct hth_opendht *o, bool ok)
     return nodes_good(o) > 0 ? HTH_E_TIMEOUT : HTH_E_UNREACHABLE;
 }
 
-/* The value's id is drawn on OpenDHT's thread; a put that is withdrawn before that is canceled when
- * its done callback tells that the id is known. */
+/* OpenDHT's thread draws the value's id. A put that is withdrawn before that is canceled in its
+ * done callback, when the id is known. */
 static bool cancel_put(struct opendht_op *op)
 {
     dht_value_id id = dht_value_get_id(op->value);
@@ -325,7 +324,7 @@ static void handle(struct opendht_event *e)
         if (in->o == NULL)
             return; /* the callback freed the node */
         if (!more && op->kind == OP_GET && !op->closed) {
-            /* The reader has enough: the get ends now, whatever OpenDHT still does. */
+            /* The reader has enough: the get ends here, although OpenDHT goes on. */
             hth_dht_done_fn *done = op->on_done;
             op_close(op);
             if (done != NULL)
@@ -533,8 +532,8 @@ static bool is_loopback4(const struct hth_addr *addr)
     return addr->family == 4 && addr->ip[0] == 127;
 }
 
-/* OpenDHT replaces a loopback address that it is told by the teller's. */
-static void warn_of_a_star(struct hth_opendht *o, const struct hth_addr *addr)
+/* OpenDHT replaces a loopback address in a reply by the address of the replying node. */
+static void warn_of_other_loopback(struct hth_opendht *o, const struct hth_addr *addr)
 {
     if (!is_loopback4(&o->bind) || !is_loopback4(addr) || memcmp(o->bind.ip, addr->ip, 4) == 0)
         return;
@@ -552,7 +551,7 @@ enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr 
             return HTH_OK;
     if (o->boot_count == HTH_BOOTSTRAP_MAX)
         return HTH_E_BUDGET;
-    warn_of_a_star(o, addr);
+    warn_of_other_loopback(o, addr);
     o->boot[o->boot_count++] = (struct boot){.addr = *addr, .next_us = INT64_MIN};
     bootstrap_one(o, addr);
     hth_timer_set(o->env, o->ping_timer, 0);
@@ -561,7 +560,7 @@ enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr 
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* That of the address that was asked for; 0: it could not be had. */
+/* The port in the wanted family; 0: the socket could not be bound. */
 static uint16_t bound_port(const struct hth_opendht *o)
 {
     return dht_runner_get_bound_port(o->runner, o->bind.family == 6 ? AF_INET6 : AF_INET);
@@ -582,8 +581,10 @@ static enum hth_err start(struct hth_opendht *o, const struct hth_opendht_opts *
     int rc = dht_runner_run_config(o->runner, opts->bind.port, &config);
     hth_opendht_bind_to(NULL);
     if (rc != 0 || (opts->bind.family != 0 && bound_port(o) == 0)) {
-        HTH_LOG(o->env, HTH_ERROR, HTH_SUB_DHT, "the DHT can't listen on UDP port %u (%d)",
-                (unsigned)opts->bind.port, rc);
+        HTH_LOG(
+            o->env, HTH_ERROR, HTH_SUB_DHT,
+            "the DHT can't listen on UDP port %u (OpenDHT error %d); is another program using it?",
+            (unsigned)opts->bind.port, rc);
         return HTH_E_ADDR_IN_USE;
     }
     for (size_t i = 0; i < opts->bootstrap_count; i++)

@@ -7,15 +7,15 @@
  * number of nodes may live in one process; all calls are for the env's loop thread.
  *
  * All of hearth's swarms share one OpenDHT network number, and a swarm's name is part of every key
- * and record (record.h). So a peer that joins with the wrong name still reaches somebody, and can
- * be told so (peers.h), instead of waiting at a wall that does not answer.
+ * and record (record.h). So a peer that joins with the wrong name still reaches nodes and gets a
+ * named error (peers.h) instead of a timeout.
  *
- * The C API has no way to choose the address to listen on, only the port. hearth does not want to
- * answer the whole world from a laptop that said 127.0.0.1, so the library wraps bind(2) while a
- * node is being made; opendht_bind.c says how.
+ * The C API chooses the port but not the address to listen on. A node that was told 127.0.0.1 must
+ * not answer the whole network, so the library wraps bind(2) while a node is made; see
+ * opendht_bind.c.
  *
- * `nodes_good` in the statistics is a floor, as the C API gives no routing table: bootstrap nodes
- * that answered their last ping, or 1 when another node accepted a value lately.
+ * `nodes_good` in the statistics is a lower bound, because the C API shows no routing table:
+ * bootstrap nodes that answered their last ping, or 1 when another node accepted a value recently.
  */
 #ifndef HTH_DHT_OPENDHT_H
 #define HTH_DHT_OPENDHT_H
@@ -30,10 +30,10 @@ struct hth_opendht;
 
 struct hth_opendht_opts {
     struct hth_addr bind;             /* family 0: every address; port 0 picks one */
-    const struct hth_addr *bootstrap; /* copied; nodes to ask for the way */
+    const struct hth_addr *bootstrap; /* copied; nodes to join through */
     size_t bootstrap_count;           /* at most HTH_BOOTSTRAP_MAX */
     uint32_t network;                 /* OpenDHT's own number */
-    const char *persist_path;         /* keeps the routing table there; NULL: nowhere */
+    const char *persist_path;         /* file for the routing table; NULL: none */
 };
 #define HTH_OPENDHT_OPTS_INIT                                                                      \
     {                                                                                              \
@@ -43,17 +43,17 @@ struct hth_opendht_opts {
 /* Errors: E_ADDR_IN_USE (the port can't be bound), E_BUDGET (too many bootstrap addresses). */
 enum hth_err hth_opendht_new(struct hth_env *env, const struct hth_opendht_opts *opts,
                              struct hth_opendht **out) HTH_MUST;
-/* Stops the node and its threads; takes some milliseconds. Puts, gets and watches that are still
- * there end without a callback, and their handles are gone. NULL is fine. */
+/* Stops the node and its threads; takes some milliseconds. Remaining puts, gets and watches end
+ * without a callback, and their handles become invalid. NULL is fine. */
 void hth_opendht_free(struct hth_opendht *o);
 
-/* Borrowed; what the rest of hearth works with. */
+/* Borrowed; the interface that all other modules use. */
 struct hth_dht *hth_opendht_dht(struct hth_opendht *o);
 /* The UDP port in use. */
 uint16_t hth_opendht_port(const struct hth_opendht *o);
-/* Keys that the node watches; soon after hth_dht_unwatch without that one. */
+/* Keys that the node watches; hth_dht_unwatch lowers it with a delay. */
 size_t hth_opendht_watching(const struct hth_opendht *o);
-/* One more node to ask. Errors: E_BUDGET. */
+/* Adds a node to join through. Errors: E_BUDGET. */
 enum hth_err hth_opendht_bootstrap(struct hth_opendht *o, const struct hth_addr *addr) HTH_MUST;
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opendht_bind.c: lets a caller decide on which address OpenDHT's sockets listen.
+ * opendht_bind.c: lets a caller choose the address that OpenDHT's sockets listen on.
  *
  * OpenDHT's C API takes a port and always binds to every address. This file defines bind(2) for the
- * program: the dynamic linker resolves libopendht's call to it, as the program's symbols come
- * before the C library's. It hands every call to the kernel as it is, except on a thread that is
- * inside dht_runner_run_config with an address of its own (opendht.c): there a wildcard address of
- * its family becomes that address, and one of the other family loopback, on any port.
+ * program: the dynamic linker resolves libopendht's call to it, because the program's symbols come
+ * before the C library's. It passes every call unchanged to the kernel, except on a thread that is
+ * inside dht_runner_run_config with a wanted address (opendht.c): there a wildcard address of the
+ * same family becomes that address, and one of the other family becomes loopback, on any port.
  *
- * Nobody is reached there. But OpenDHT 2.4 without one of both families gives every listen the
- * token of one that failed, though it listens: no cancel ends it then, and each key that was ever
- * watched is asked for again and again, and what comes is kept, until the program ends.
- * Where IPv6 is turned off there is no loopback either, and "any address" is none.
+ * The socket of the other family reaches no peer, but OpenDHT 2.4 needs it: without one family
+ * every listen returns a failed token although it listens, so no cancel can end it, and every
+ * watched key is queried and stored until the program ends. Where IPv6 is turned off, loopback
+ * fails too, and binding to any address reaches no one.
  */
 #define _DEFAULT_SOURCE /* syscall */
 #include "dht/opendht_bind.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opendht_bind.h: private to dht/. Sockets that this thread binds from now on listen on this
- * address (the port stays the caller's); NULL ends it. The address is borrowed.
+ * opendht_bind.h: private to dht/. After this call sockets that this thread binds listen on this
+ * address (the port stays the caller's); NULL ends that. The address is borrowed.
  */
 #ifndef HTH_DHT_OPENDHT_BIND_H
 #define HTH_DHT_OPENDHT_BIND_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peercache.c: a text file that people can read, and a checksum that tells a torn or edited one.
+ * peercache.c: a text file that people can read, with a checksum that detects a torn or edited one.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h: who is there, how to get in, and whom to ask next time.
+ * peers.h: the nodes of a network, joining it, and a cache of peers for the next start.
  *
  * The *census* watches the beacons of all nodes (announce.h) and lists those of one network, or of
- * all of them for who does not know yet what runs there: names, roles, addresses, layers. `hearth
- * status` and the choice of bootstrap peers for later come from it.
+ * all networks: names, roles, addresses, layers. `hearth status` and the peer cache use it.
  *
- * *Joining* finds out whether the DHT answers and whether the swarm behind it is ours, and names
- * each way it can fail:
+ * *Joining* checks that the DHT answers and that it carries our swarm, and names each way to fail:
  *
  *   nothing answers on UDP, and TCP is refused too          E_JOIN_NOTHING_LISTENS
  *   nothing answers on UDP, but TCP at that address does    E_JOIN_UDP_CLOSED
@@ -16,10 +14,10 @@
  *   only beacons of newer versions                          E_JOIN_VERSION
  *
  * It relies on one convention: a node's rpc (TCP) and DHT (UDP) use the same port number, so that
- * one ADDRESS:PORT is all that people pass around.
+ * people need to exchange only one ADDRESS:PORT.
  *
- * The *peer cache* is a small text file of peers that were alive, tried beside the bootstrap list
- * at the next start. A damaged one is named, ignored and rewritten.
+ * The *peer cache* is a small text file of peers that were alive. The next start tries them beside
+ * the bootstrap list. A damaged one is logged, ignored and rewritten.
  *
  * Loop thread only; callbacks never come inside a call and may free the object that calls.
  */
@@ -39,7 +37,7 @@ struct hth_census;
 struct hth_census_node {
     struct hth_peer_id id;
     enum hth_role role;
-    const char *network; /* its name, as the node says and the record's tag confirms; borrowed */
+    const char *network; /* the node's name for it, which matches the record's tag; borrowed */
     struct hth_host_info info;
     const struct hth_beacon_layer *layers; /* borrowed until the loop's next turn */
     size_t layer_count;
@@ -53,13 +51,14 @@ struct hth_census_stats {
     uint32_t expired;
     uint32_t version;
     uint32_t damaged;
-    char refusal[200];         /* the latest of them in words; names both clocks when they differ */
-    int64_t expired_issued_us; /* of the expired one that was issued last: when, ... */
-    struct hth_peer_id expired_id; /* ... by whom, and where they listened */
-    struct hth_addr expired_addr;  /* family 0: not said */
+    /* the latest of them, for people; names both clocks when they differ */
+    char refusal[200];
+    int64_t expired_issued_us;     /* of the expired one issued last: its time, */
+    struct hth_peer_id expired_id; /* its owner, */
+    struct hth_addr expired_addr;  /* and the owner's address; family 0: none */
 };
 
-/* A network as its beacons show it, ourselves not counted. */
+/* A network by its beacons, ourselves not counted. */
 struct hth_census_network {
     char name[HTH_NAME_LEN_MAX + 1];
     uint32_t nodes; /* of any role */
@@ -76,7 +75,7 @@ void hth_census_stats(const struct hth_census *census, struct hth_census_stats *
 /* The networks of the nodes seen, by name; returns how many there are (may exceed max). */
 size_t hth_census_networks(const struct hth_census *census, struct hth_census_network *out,
                            size_t max);
-/* Asks again (see hth_board_ask). */
+/* Starts a lookup (see hth_board_ask). */
 enum hth_err hth_census_ask(struct hth_census *census) HTH_MUST;
 
 /* ---- joining ------------------------------------------------------------------------------- */
@@ -85,11 +84,11 @@ struct hth_join;
 
 struct hth_join_opts {
     const char *network;
-    bool any_network;                 /* `network` is not used: a beacon of any network will do */
-    const struct hth_addr *bootstrap; /* copied; the nodes that the DHT was given too */
+    bool any_network;                 /* `network` is not used: a beacon of any network suffices */
+    const struct hth_addr *bootstrap; /* copied; the same nodes as the DHT's */
     size_t bootstrap_count;           /* 0: this is the first node, and joining succeeds at once */
     int64_t timeout_us;               /* for the DHT to answer */
-    int64_t beacon_us;                /* and then for a beacon of ours among others */
+    int64_t beacon_us;                /* and then for a beacon of this network */
 };
 #define HTH_JOIN_OPTS_INIT                                                                         \
     {                                                                                              \
@@ -98,7 +97,7 @@ struct hth_join_opts {
 
 struct hth_join_result {
     enum hth_err err; /* HTH_OK, or one of E_JOIN_* */
-    char text[320];   /* what was seen, and what to do, for people */
+    char text[320];   /* what was found, and what to do, for people */
     uint32_t nodes;   /* beacons of this network */
     int64_t took_us;
 };
@@ -129,7 +128,7 @@ enum hth_err hth_peercache_load(struct hth_env *env, const char *path, struct ht
 /* Writes at most HTH_PEERCACHE_PEERS_MAX of them. Errors: those of hth_file_write. */
 enum hth_err hth_peercache_save(struct hth_env *env, const char *path,
                                 const struct hth_peer_entry *peers, size_t count) HTH_MUST;
-/* What the census knows, ready to be saved; returns how many. */
+/* The census's nodes as entries to save; returns how many. */
 size_t hth_census_peers(const struct hth_census *census, struct hth_peer_entry *out, size_t max);
 
 #endif

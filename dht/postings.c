@@ -10,13 +10,13 @@
 
 struct posting {
     struct hth_claim *claim;
-    void *owner; /* the claim's, and its `down`: to choose among owners looks at no claim */
+    void *owner; /* copies of the claim's fields: choosing an owner reads no claim */
     const bool *down;
-    uint32_t next; /* of the expert, or free */
+    uint32_t next; /* in the expert's list, or in the free list */
 };
 
 struct hth_postings {
-    uint32_t *head; /* per expert: first node */
+    uint32_t *head; /* per expert: its first posting */
     struct posting *postings;
     uint64_t version;
     uint64_t *live;
@@ -76,7 +76,7 @@ static bool any_up(const struct hth_postings *p, uint32_t e)
     return false;
 }
 
-/* Makes sure that `count` postings can be taken without fail. */
+/* Makes room, so that taking `count` postings cannot fail. */
 static enum hth_err reserve(struct hth_postings *p, size_t count)
 {
     size_t need = p->used - p->free_count + count;
@@ -159,12 +159,12 @@ void hth_postings_owner_moved(struct hth_postings *p, struct hth_claim *c)
 void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
                          void (*fn)(void *arg, void *owner), void *arg)
 {
-    /* A crowd of made-up hosts on one expert must not cost more than a few replicas do. */
+    /* Many invented hosts on one expert must not cost more than a few replicas. */
     uint32_t left = HTH_DIR_REPLICAS_MAX;
     for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->postings[n].next, left--) {
         void *owner = p->postings[n].owner;
         bool seen = *p->postings[n].down;
-        /* One owner may name an expert in two records while it rearranges them. */
+        /* An owner may name an expert in two records while it replaces them. */
         for (uint32_t m = p->head[expert]; m != n && !seen; m = p->postings[m].next)
             seen = p->postings[m].owner == owner;
         if (!seen)

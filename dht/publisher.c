@@ -20,7 +20,7 @@ struct hth_publisher {
     hth_publisher_fill_fn *fill;
     void *arg;
     struct hth_timer *timer;
-    int64_t due_us;          /* when the timer is set for */
+    int64_t due_us;          /* when the timer fires */
     struct hth_dht_put *put; /* NULL before the first */
     bool leaving;            /* hth_publisher_goodbye was called */
     bool left;               /* and the goodbye was put */
@@ -40,7 +40,8 @@ static void on_put_done(void *arg, enum hth_err err)
     struct hth_publisher *p = arg;
     if (err != HTH_OK) {
         p->stats.put_errors++;
-        HTH_LOG(p->env, HTH_DEBUG, HTH_SUB_DHT, "no node took a record: %s", hth_err_text(err));
+        HTH_LOG(p->env, HTH_DEBUG, HTH_SUB_DHT, "no DHT node accepted a record: %s%s",
+                hth_err_text(err), p->leaving ? "" : "; trying again in 5 s");
         if (!p->leaving)
             hth_publisher_update(p, RETRY_US);
     }
@@ -51,8 +52,8 @@ static void on_put_done(void *arg, enum hth_err err)
     }
 }
 
-/* A third of the life, shortened by up to a fifth so that a swarm started at once spreads out; and
- * in any case soon after the next epoch began. */
+/* The time of the next renewal: a third of the life, shortened by up to a fifth so that peers that
+ * started together spread out; and at the latest soon after the next epoch began. */
 static int64_t renew_after_us(struct hth_publisher *p, int64_t wall_us)
 {
     double jitter = 0.8 + 0.2 * hth_rng_unit(&p->env->rng);
@@ -83,8 +84,8 @@ static enum hth_err publish(struct hth_publisher *p, int64_t wall_us)
         HTH_TRY(p->fill(p->arg, &w));
         HTH_TRY(w.err);
     }
-    /* The wall clock as sequence survives a restart; two records in one microsecond still differ.
-     */
+    /* The wall clock as sequence survives a restart; the maximum keeps it rising when the clock
+     * steps back. */
     rec.seq = HTH_MAX((uint64_t)wall_us, p->stats.seq + 1);
     rec.payload = payload;
     rec.payload_len = w.pos;
@@ -112,13 +113,14 @@ static void on_timer(void *arg)
         if (p->put != NULL)
             err = publish(p, wall_us);
         if (p->put == NULL || err != HTH_OK)
-            on_put_done(p, err); /* nothing was ever said, or nothing can be said */
+            on_put_done(p, err); /* no record was put, or the goodbye failed */
         return;
     }
     err = publish(p, wall_us);
     if (err != HTH_OK) {
         p->stats.put_errors++;
-        HTH_LOG(p->env, HTH_WARN, HTH_SUB_DHT, "can't publish a record: %s", hth_err_text(err));
+        HTH_LOG(p->env, HTH_WARN, HTH_SUB_DHT, "can't publish a record: %s; trying again in 5 s",
+                hth_err_text(err));
     }
     arm(p, err == HTH_OK ? renew_after_us(p, wall_us) : RETRY_US);
 }

@@ -56,7 +56,7 @@ void hth_topic_key(const struct hth_topic *topic, const struct hth_crypto *crypt
     memcpy(key->b, h.b, sizeof(key->b));
 }
 
-/* What is signed: the domain, the key the record lies under, and the record up to its signature. */
+/* The signed bytes: the domain, the DHT key of the record, and the record up to its signature. */
 static size_t signed_bytes(const struct hth_dht_key *key, const uint8_t *data, size_t len,
                            uint8_t out[SIGNED_BYTES_MAX])
 {
@@ -108,8 +108,8 @@ enum hth_err hth_record_seal(struct hth_env *env, const struct hth_dht_key *key,
     return HTH_OK;
 }
 
-/* magic 4, version 1, kind 1, part 1, flags 1, network 8, seq 8, issued 8, life 4, length 4,
- * owner 32. Every reader of a key reads every record under it: fixed places, no cursor. */
+/* magic 4, version 1, kind 1, part 1, flags 1, network 8, seq 8, issued 8, life 4, length 4, owner
+ * 32. Fixed offsets without a cursor, because every reader of a key reads every record under it. */
 enum hth_err hth_record_peek(const uint8_t *data, size_t len, struct hth_record *out)
 {
     memset(out, 0, sizeof(*out));
@@ -160,9 +160,9 @@ enum hth_err hth_record_check_time(const struct hth_record *rec, int64_t wall_us
 
 /* ---- the cache ----------------------------------------------------------------------------- */
 
-/* The oldest entry makes room for a new one. Verdicts lie in a ring in order of age; chains of ring
- * places, picked by the digest's first bits, find them. Nobody can aim at a chain: to choose the
- * digests of many records one has to sign as many. */
+/* A new entry replaces the oldest. Entries lie in a ring in order of age; chains of ring places,
+ * chosen by the digest's first bits, find them. An attacker cannot fill one chain cheaply: every
+ * digest costs a signature. */
 struct cached_check {
     struct hth_hash digest;
     uint32_t next; /* in its chain: place + 1 */
@@ -275,7 +275,8 @@ enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cac
     uint8_t buf[SIGNED_BYTES_MAX];
     struct hth_hash digest;
     size_t body = len - HTH_SIG_LEN;
-    /* The signature's bytes are part of the digest: one may not ride on another's verdict. */
+    /* The signature's bytes are part of the digest: a bad signature must not match the entry of a
+     * good one. */
     size_t n = signed_bytes(key, data, len, buf);
     const struct cached_check *v = NULL;
     if (cache != NULL && cache->count > 0) {

@@ -2,25 +2,25 @@
 /*
  * record.h: signed statements in a table that anyone may write to.
  *
- * The DHT promises nothing about its values, so each carries what its reader needs to judge it: the
- * owner's key, a sequence number, when it was issued and how long it lives, and a signature over
- * all of that and over the key it was put under (which is not sent: a record copied to another key
- * has a wrong signature there). Of several records with the same owner and part the one with the
- * highest sequence counts; sequences are wall-clock microseconds, so they survive a restart.
+ * The DHT promises nothing about its values, so each carries all that its reader needs to judge it:
+ * the owner's key, a sequence number, its time of issue and its life, and a signature over all of
+ * that and over the DHT key it was put under. That key is not sent: a record copied to another key
+ * has a wrong signature there. Of several records with the same owner and part the one with the
+ * highest sequence is valid; sequences are wall-clock microseconds, so they survive a restart.
  *
  *    0  magic "HREC"        8  network tag (8)   32  life in ms (4)     72  payload (n)
  *    4  version             16 sequence (8)      36  n (4)           72+n  Ed25519 signature (64)
  *    5  kind, 6 part,       24 issued, wall      40  owner's public
  *    7  flags                  clock in us (8)       key (32)
  *
- * A *topic* is a subject to speak about: (network, kind, name). Its DHT key changes every
+ * A *topic* is the subject of records: (network, kind, name). Its DHT key changes every
  * HTH_TOPIC_EPOCH_US of wall time, because OpenDHT keeps every value for 10 minutes, superseded or
  * not: without the change, a newcomer would read 30 dead copies of each record. Only topics of
- * HTH_RECORD_DECLARE keep one key (epoch 0), as they are short-lived themselves.
+ * HTH_RECORD_DECLARE keep one key (epoch 0), because they are short-lived themselves.
  *
  * Time: a record is believed until issued + life. Clocks may differ by HTH_CLOCK_SKEW_MAX_US: a
- * record that says it was issued further in the future is refused with E_CLOCK_SKEW, and an old one
- * is refused with E_EXPIRED only when it is past its life by more than that.
+ * record issued further in the future is refused with E_CLOCK_SKEW, and an old one is refused with
+ * E_EXPIRED only when it is past its life by more than that.
  *
  * board.h publishes records and collects them; use this header alone only for other media.
  * Pure functions, any thread; a hth_record_cache belongs to one thread.
@@ -49,7 +49,7 @@ enum hth_record_kind {
 };
 
 /* flags */
-#define HTH_RECORD_GOODBYE 1u /* the owner withdraws what it said under this part */
+#define HTH_RECORD_GOODBYE 1u /* the owner withdraws its record of this part */
 
 struct hth_topic {
     uint8_t kind;
@@ -67,13 +67,13 @@ struct hth_record {
     uint32_t life_ms;
     struct hth_pubkey owner;
     struct hth_peer_id owner_id;
-    const uint8_t *payload; /* into the bytes it was read from */
+    const uint8_t *payload; /* points into the bytes it was read from */
     size_t payload_len;
 };
 
 /* The first 8 bytes of the hash of a network's name. */
 uint64_t hth_network_tag(const struct hth_crypto *crypto, const char *network);
-/* All networks share the beacons' topic, so that a lost peer can be told it is in the wrong one:
+/* All networks share the beacons' topic, so that a peer can detect that it joined the wrong one:
  * pass the kind HTH_RECORD_BEACON and an empty name. */
 void hth_topic_init(struct hth_topic *topic, const struct hth_crypto *crypto, const char *network,
                     enum hth_record_kind kind, const void *name, size_t name_len);
@@ -96,26 +96,26 @@ enum hth_err hth_record_peek(const uint8_t *data, size_t len, struct hth_record 
 /* Judges times by this wall clock. Errors: E_CLOCK_SKEW, E_EXPIRED. */
 enum hth_err hth_record_check_time(const struct hth_record *rec, int64_t wall_us) HTH_MUST;
 
-/* Remembers verdicts on what was refused, so that a bad value that comes again and again costs a
- * hash, not a signature. Good records need no memory of that kind: who believes one knows its
- * sequence, and sees by that when it comes again. */
+/* Remembers results for refused records, so that a bad value that arrives repeatedly costs a hash
+ * and not a signature check. Believed records need no entry: their reader recognises a repeat by
+ * its sequence. */
 struct hth_record_cache;
 struct hth_record_cache *hth_record_cache_new(void);
 void hth_record_cache_free(struct hth_record_cache *cache);
-/* Signatures really checked. */
+/* Signatures checked, without those answered from the cache. */
 uint64_t hth_record_cache_verified(const struct hth_record_cache *cache);
-/* The signature of these bytes is good, but they were refused for what they say. */
+/* Remembers that the signature of these bytes is good; their content was refused. */
 void hth_record_cache_good(struct hth_env *env, struct hth_record_cache *cache,
                            const struct hth_dht_key *key, const uint8_t *data, size_t len);
 
-/* The signature only; owner_id stays zero. `rec` came from hth_record_peek on the same bytes; cache
- * may be NULL. *checked (may be NULL) says whether a signature was computed.
- * Errors: E_BAD_SIGNATURE. */
+/* The signature only; owner_id stays zero. `rec` came from hth_record_peek on the same bytes;
+ * cache may be NULL. *checked (may be NULL) is true if a signature was checked. Errors:
+ * E_BAD_SIGNATURE. */
 enum hth_err hth_record_verify(struct hth_env *env, struct hth_record_cache *cache,
                                const struct hth_dht_key *key, const uint8_t *data, size_t len,
                                const struct hth_record *rec, bool *checked) HTH_MUST;
 
-/* Everything in the cheap order: format, kind and network (E_WRONG_RUN), time, signature. */
+/* All checks in order of their cost: format, kind and network (E_WRONG_RUN), time, signature. */
 enum hth_err hth_record_open(struct hth_env *env, struct hth_record_cache *cache,
                              const struct hth_topic *topic, const struct hth_dht_key *key,
                              const uint8_t *data, size_t len, struct hth_record *out) HTH_MUST;

@@ -60,7 +60,8 @@ static bool take(struct uid_cursor *c, char ch)
     return true;
 }
 
-/* A number without sign or leading zero. What is too big to be a size is E_RANGE, however long. */
+/* A number without sign or leading zero. A number too large for a size is E_RANGE, however long it
+ * is. */
 static enum hth_err take_number(struct uid_cursor *c, uint32_t *out)
 {
     const char *start = c->p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uid.h: how experts are named, and the grids they live in.
+ * uid.h: names of experts, and the grids they lie in.
  *
  *   uid      ffn0.3.7              layer name, then 1 to 3 coordinates
  *   prefix   ffn0.3.               layer name, then fewer coordinates, and always a final dot
@@ -12,8 +12,7 @@
  * zero, and has no sign. Nothing may follow: a trailing newline or blank is an error.
  *
  * Inside a grid an expert has an *index*: its coordinates in row-major order, the last one fastest.
- * Indices are what the directory, the gate and the records work with; uids are for people and
- * files.
+ * The directory, the gate and the records use indices; uids are for people and files.
  *
  * Plain values and pure functions: any thread.
  */
@@ -45,13 +44,12 @@ struct hth_grid {
     uint32_t dim[HTH_GRID_DIMS_MAX]; /* unused axes are 1 */
 };
 
-/* Whether these bytes can name a layer. Errors: E_MALFORMED, E_TOO_LARGE. */
+/* Checks that these bytes can name a layer. Errors: E_MALFORMED, E_TOO_LARGE. */
 enum hth_err hth_name_check(const char *name, size_t len) HTH_MUST;
 
 /* Errors of the four parsers: E_MALFORMED (grammar), E_RANGE (a coordinate or size beyond
  * HTH_GRID_DIM_MAX, an empty range, a grid beyond HTH_GRID_EXPERTS_MAX), E_TOO_LARGE (name or
- * number of coordinates). `out` is all zero then. `len` bytes are looked at; no terminator is
- * needed. */
+ * number of coordinates). `out` is all zero then. `len` bytes are read; no terminator is needed. */
 enum hth_err hth_uid_parse(const char *text, size_t len, struct hth_uid *out) HTH_MUST;
 enum hth_err hth_prefix_parse(const char *text, size_t len, struct hth_uid *out) HTH_MUST;
 enum hth_err hth_pattern_parse(const char *text, size_t len, struct hth_pattern *out) HTH_MUST;
@@ -65,14 +63,14 @@ const char *hth_grid_text(const struct hth_grid *grid, char out[HTH_UID_TEXT_MAX
 /* Fills a grid from numbers. Errors: as hth_grid_parse. */
 enum hth_err hth_grid_init(struct hth_grid *grid, const char *name, uint32_t ndim,
                            const uint32_t *dim) HTH_MUST;
-/* How many experts fit: at most HTH_GRID_EXPERTS_MAX. */
+/* The number of cells: at most HTH_GRID_EXPERTS_MAX. */
 uint32_t hth_grid_size(const struct hth_grid *grid);
 bool hth_grid_eq(const struct hth_grid *a, const struct hth_grid *b);
 /* index = (c0 * dim1 + c1) * dim2 + c2. Coordinates must lie inside. */
 uint32_t hth_grid_index(const struct hth_grid *grid, const uint32_t coord[HTH_GRID_DIMS_MAX]);
 void hth_grid_coords(const struct hth_grid *grid, uint32_t index,
                      uint32_t coord[HTH_GRID_DIMS_MAX]);
-/* Name and coordinates of an expert, with hth_uid_text in one step. */
+/* The text of an expert's uid, from its index. */
 const char *hth_grid_uid_text(const struct hth_grid *grid, uint32_t index,
                               char out[HTH_UID_TEXT_MAX]);
 /* The index of a parsed uid. Errors: E_WRONG_RUN (another name or number of axes), E_RANGE. */

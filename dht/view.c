@@ -8,8 +8,8 @@
 
 #include "core/mem.h"
 
-/* The public part comes first; buffers are kept with their capacity so that a rebuild that nobody
- * else looks at allocates nothing. */
+/* The public part comes first; buffers keep their capacity, so that a rebuild in place allocates
+ * nothing. */
 struct view {
     struct hth_grid_view pub;
     uint32_t *coord[HTH_GRID_DIMS_MAX];
@@ -47,7 +47,7 @@ void hth_grid_view_unref(struct hth_grid_view *view)
         view_free(HTH_CONTAINER(view, struct view, pub));
 }
 
-/* How many nodes level l can have at most: its prefixes, or the experts. */
+/* The most nodes that level l can have: its prefixes, or the experts. */
 static size_t level_max(const struct hth_grid *grid, size_t level, size_t experts)
 {
     uint64_t prefixes = 1;
@@ -90,7 +90,7 @@ static enum hth_err reserve(struct view *v, const struct hth_grid *grid, size_t 
              (l + 1 == grid->ndim || grow(&v->start[l], level_max(grid, l, capacity) + 1));
     if (ok)
         v->capacity = capacity;
-    point(v); /* also after a failure: some arrays may have moved */
+    point(v); /* needed after a failure too: some arrays may have moved */
     return ok ? HTH_OK : HTH_E_NO_MEMORY;
 }
 
@@ -128,7 +128,7 @@ static void build(struct view *v, const uint64_t *bits, size_t words)
 {
     struct hth_grid_view *p = &v->pub;
     uint32_t last = p->ndim - 1, row_dim = p->dim[last], n = 0;
-    uint64_t row_end = 0; /* the expert after the row that is open; divisions only per row */
+    uint64_t row_end = 0; /* the expert after the open row; one division per row */
     uint32_t row_first = 0;
     for (size_t w = 0; w < words; w++) {
         for (uint64_t left = bits[w]; left != 0; left &= left - 1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_board.c: publishers and boards over the simulated DHT: what is seen, how long it is
- * believed, and what others can't make a board do.
+ * test_board.c: publishers and boards over the simulated DHT: which records a board believes and
+ * for how long, and its bounds under attack.
  */
 #include "dht/board.h"
 
@@ -17,7 +17,7 @@ struct reader {
     struct hth_board *board;
     int records, gone, refused;
     enum hth_err last_refusal;
-    int last; /* payload of the newest record, -1 when none is believed */
+    int last; /* payload of the newest record; -1: no record is believed */
     int live;
     struct hth_peer_id owner; /* of the newest record */
 };
@@ -80,7 +80,7 @@ struct fixture {
 
 static struct fixture fx;
 
-/* What a host does when its node dies: handles are only good until then. */
+/* Frees the host's objects when its node crashes: its handles are invalid after that. */
 static void halt_host(struct hth_env *env, void *arg)
 {
     (void)env;
@@ -114,7 +114,7 @@ static int setup(void **state)
     return setup_skewed(0, NULL);
 }
 
-static void start_note(uint8_t value, int64_t life_us)
+static void start_publisher(uint8_t value, int64_t life_us)
 {
     struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
     opts.life_us = life_us;
@@ -142,14 +142,14 @@ static int teardown(void **state)
     return 0;
 }
 
-static void seen_renewed_forgotten(void **state)
+static void record_is_seen_renewed_and_expired(void **state)
 {
     (void)state;
     start_board(NULL);
-    start_note(42, 60 * S);
+    start_publisher(42, 60 * S);
     hth_world_run_for(fx.world, 1 * S);
     assert_int_equal(fx.reader.last, 42);
-    /* It stays over several epochs of the topic, and never blinks. */
+    /* It stays over several epochs of the topic, without a gap. */
     hth_world_run_for(fx.world, 600 * S);
     assert_int_equal(fx.reader.last, 42);
     assert_int_equal(fx.reader.gone, 0);
@@ -161,15 +161,15 @@ static void seen_renewed_forgotten(void **state)
     hth_world_run_for(fx.world, 22 * S + S / 2);
     assert_int_equal(fx.reader.last, -1);
     assert_int_equal(fx.reader.gone, 1);
-    /* The DHT still has copies; they don't come back. */
+    /* The DHT still has copies, and the board does not believe them again. */
     hth_world_run_for(fx.world, 300 * S);
     assert_int_equal(fx.reader.gone, 1);
 }
 
-static void a_late_reader_finds_it_in_any_second_of_the_epoch(void **state)
+static void late_reader_finds_record_in_any_second(void **state)
 {
     (void)state;
-    start_note(7, 60 * S);
+    start_publisher(7, 60 * S);
     hth_world_run_for(fx.world, 100 * S);
     for (int i = 0; i < 60; i++) {
         start_board(NULL);
@@ -185,7 +185,7 @@ static void updates_and_goodbyes_travel_at_once(void **state)
 {
     (void)state;
     start_board(NULL);
-    start_note(1, 60 * S);
+    start_publisher(1, 60 * S);
     hth_world_run_for(fx.world, 5 * S);
     fx.writer.value = 2;
     hth_publisher_update(fx.publisher, 0);
@@ -204,14 +204,14 @@ static void updates_and_goodbyes_travel_at_once(void **state)
     assert_int_equal(fx.reader.last, 2);
 }
 
-/* Readers believe the highest sequence: the newest record must have it, whatever its owner's clock
- * did since the last one. */
-static void a_clock_that_steps_back_holds_nothing_up(void **state)
+/* Readers believe the highest sequence, so the newest record must have it, even after its owner's
+ * clock stepped back. */
+static void clock_step_back_delays_no_record(void **state)
 {
     static const int64_t steps_us[] = {1, 2 * S, 20 * S};
     (void)state;
     start_board(NULL);
-    start_note(0, 60 * S);
+    start_publisher(0, 60 * S);
     hth_world_run_for(fx.world, 40 * S); /* further into the epoch than the steps go back */
     for (uint8_t i = 0; i < HTH_ARRAY_LEN(steps_us); i++) {
         hth_node_wall_step(fx.host, -steps_us[i]);
@@ -237,20 +237,20 @@ static void count_done(void *arg, enum hth_err err)
     ++*(int *)arg;
 }
 
-static void a_goodbye_before_the_first_record(void **state)
+static void goodbye_before_first_record_ends_at_once(void **state)
 {
     int done = 0;
     (void)state;
     start_board(NULL);
-    start_note(1, 60 * S);
+    start_publisher(1, 60 * S);
     hth_publisher_goodbye(fx.publisher, count_done, &done);
     hth_world_run_for(fx.world, 2 * S);
     assert_int_equal(done, 1);
     assert_int_equal(fx.reader.records, 0);
 }
 
-/* Clocks may differ by 3 s both ways; beyond that a fresh record says what is wrong. */
-static void skewed_clocks(void **state)
+/* Clocks may differ by 3 s both ways; beyond that a fresh record is refused with a named error. */
+static void skew_beyond_three_seconds_is_refused(void **state)
 {
     static const int64_t skews[] = {2900000, 3100000, -2900000, -62000000, -64000000};
     static const bool seen[] = {true, false, true, true, false};
@@ -261,10 +261,10 @@ static void skewed_clocks(void **state)
         setup_skewed(skews[i], &fast);
         struct hth_link link = {.latency_us = 1};
         hth_world_link(fx.world, fx.host, fx.watcher, &link);
-        /* The middle of an epoch on both clocks, whatever the skew. */
+        /* The middle of an epoch on both clocks, with any of the skews. */
         hth_world_run_for(fx.world, 75 * S);
         start_board(NULL);
-        start_note(9, 60 * S);
+        start_publisher(9, 60 * S);
         hth_world_run_for(fx.world, S / 2);
         assert_int_equal(fx.reader.last == 9, seen[i]);
         assert_int_equal(fx.reader.last_refusal, why[i]);
@@ -282,7 +282,7 @@ static void a_put_that_failed_is_repeated_within_seconds(void **state)
     params.lost_put = 1;
     setup_skewed(0, &params);
     start_board(NULL);
-    start_note(6, 600 * S);
+    start_publisher(6, 600 * S);
     hth_world_run_for(fx.world, params.get_timeout_us + S);
     hth_publisher_stats(fx.publisher, &s);
     assert_int_equal(s.put_errors, 1);
@@ -295,7 +295,7 @@ static void a_put_that_failed_is_repeated_within_seconds(void **state)
     setup(NULL);
 }
 
-/* The bytes of a record by the host, as of now. */
+/* Seals a record by the host, issued at its present time. */
 static size_t seal_as(uint32_t life_ms, uint8_t flags, uint8_t part, uint64_t seq, uint8_t value,
                       uint8_t *out)
 {
@@ -321,8 +321,8 @@ static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
     return seal_as(60000, 0, part, seq, value, out);
 }
 
-/* The DHT gives a record for as long as it lives, also when its owner has said goodbye since. */
-static void a_goodbye_is_remembered(void **state)
+/* The DHT delivers a record for its whole life, even after its owner's goodbye. */
+static void goodbye_keeps_older_record_out(void **state)
 {
     uint8_t old[HTH_DHT_VALUE_BYTES_MAX], bye[HTH_DHT_VALUE_BYTES_MAX];
     (void)state;
@@ -352,8 +352,9 @@ static void renew(uint32_t life_ms, uint64_t seq, uint8_t value)
     assert_true(hth_peer_id_eq(&fx.reader.owner, &hth_node_env(fx.host)->self));
 }
 
-/* Each renewal moves the end, to later or to sooner, and what was forgotten comes back. */
-static void the_newest_record_says_when_it_ends(void **state)
+/* Each renewal moves the end, later or sooner, and a newer record of an expired owner is
+ * believed. */
+static void newest_record_sets_the_end(void **state)
 {
     (void)state;
     start_board(NULL);
@@ -391,7 +392,7 @@ static void renewals_take_no_more_room(void **state)
     assert_int_equal(s.bytes, bytes);
 }
 
-static void replays_and_older_sequences_are_ignored(void **state)
+static void replays_and_older_sequences_are_refused(void **state)
 {
     uint8_t old[HTH_DHT_VALUE_BYTES_MAX], new[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_board_stats s;
@@ -406,20 +407,20 @@ static void replays_and_older_sequences_are_ignored(void **state)
     assert_int_equal(s.accepted, 1);
     assert_int_equal(s.stale, 1);
     assert_int_equal(s.known, 1);
-    /* A replayed old record does not shorten the newer one's life either (defect 6.1.6
-     * elsewhere). */
+    /* A replayed old record does not shorten the newer one's life. */
     hth_world_run_for(fx.world, 59 * S);
     assert_int_equal(fx.reader.last, 2);
     hth_world_run_for(fx.world, 2 * S);
     assert_int_equal(fx.reader.last, -1);
-    /* Within the tolerated skew after its end it would still pass the clock check, but is known. */
+    /* Within the tolerated skew after its end it passes the clock check, but its sequence is
+     * known. */
     assert_err(HTH_E_DUPLICATE, hth_board_offer(fx.reader.board, new, new_len));
     hth_world_run_for(fx.world, 5 * S);
     assert_err(HTH_E_EXPIRED, hth_board_offer(fx.reader.board, new, new_len));
     assert_err(HTH_E_EXPIRED, hth_board_offer(fx.reader.board, old, old_len));
 }
 
-static void a_refused_payload_keeps_the_older_record(void **state)
+static void refused_payload_keeps_older_record(void **state)
 {
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_env *env = hth_node_env(fx.host);
@@ -441,7 +442,7 @@ static void a_refused_payload_keeps_the_older_record(void **state)
     assert_int_equal(fx.reader.live, 1);
 }
 
-static void parts_are_bounded_and_apart(void **state)
+static void parts_of_one_owner_are_bounded(void **state)
 {
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_board_stats s;
@@ -452,7 +453,7 @@ static void parts_are_bounded_and_apart(void **state)
         assert_ok(hth_board_offer(fx.reader.board, bytes, len));
     }
     assert_int_equal(fx.reader.live, HTH_BOARD_RECORDS_PER_OWNER_MAX);
-    /* One owner can't have more: the part's number ends there. */
+    /* One owner cannot have more: the range of part numbers ends there. */
     size_t len = seal(0, 101, 0, bytes);
     bytes[6] = HTH_BOARD_RECORDS_PER_OWNER_MAX;
     assert_err(HTH_E_RANGE, hth_board_offer(fx.reader.board, bytes, len));
@@ -460,7 +461,7 @@ static void parts_are_bounded_and_apart(void **state)
     assert_int_equal(s.live, HTH_BOARD_RECORDS_PER_OWNER_MAX);
 }
 
-/* Records signed by owners that nobody knows: made with secrets 1, 2, 3 ... */
+/* Offers a record of an unknown owner, whose secret is the number. */
 static enum hth_err offer_stranger(uint32_t number)
 {
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
@@ -476,7 +477,7 @@ static enum hth_err offer_stranger(uint32_t number)
     return hth_board_offer(fx.reader.board, bytes, len);
 }
 
-static void a_crowd_of_owners_is_bounded(void **state)
+static void number_of_owners_is_bounded(void **state)
 {
     struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
     struct hth_board_stats s;
@@ -497,15 +498,15 @@ static void a_crowd_of_owners_is_bounded(void **state)
     assert_true(s.bytes <= HTH_BOARD_BYTES_MAX);
     assert_true(busy >= 1); /* more than 2000 signatures in one second */
     assert_true(budget >= 90);
-    /* The board lives on: they expire, and an honest one gets in. */
+    /* After they expire an honest record is believed. */
     hth_world_run_for(fx.world, 70 * S);
-    start_note(3, 60 * S);
+    start_publisher(3, 60 * S);
     hth_world_run_for(fx.world, 1 * S);
     assert_int_equal(fx.reader.last, 3);
     assert_int_equal(fx.reader.live, 1);
 }
 
-static void bytes_are_bounded(void **state)
+static void bytes_of_board_are_bounded(void **state)
 {
     struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
     (void)state;
@@ -520,7 +521,7 @@ static void bytes_are_bounded(void **state)
     assert_true(s.bytes <= 3000);
 }
 
-static void ten_thousand_garbage_values(void **state)
+static void garbage_values_do_not_hide_true_record(void **state)
 {
     struct hth_rng rng;
     struct hth_board_stats s;
@@ -544,7 +545,7 @@ static void ten_thousand_garbage_values(void **state)
         assert_ok(hth_dht_put(dht, &key, bytes, len, NULL, NULL, &puts[i]));
     }
     start_board(NULL);
-    start_note(8, 60 * S);
+    start_publisher(8, 60 * S);
     hth_world_run_for(fx.world, 5 * S);
     assert_int_equal(fx.reader.last, 8);
     assert_int_equal(fx.reader.live, 1);
@@ -557,7 +558,7 @@ static void ten_thousand_garbage_values(void **state)
     hth_free(puts);
 }
 
-static void asks_are_answered_and_negative_ones_remembered(void **state)
+static void empty_lookup_is_remembered(void **state)
 {
     struct hth_board_stats s;
     (void)state;
@@ -570,14 +571,15 @@ static void asks_are_answered_and_negative_ones_remembered(void **state)
     hth_board_stats(fx.reader.board, &s);
     assert_int_equal(s.gets, 1);
     assert_int_equal(s.negative_hits, 1);
-    start_note(4, 60 * S);
+    start_publisher(4, 60 * S);
     hth_world_run_for(fx.world, 6 * S);
     assert_ok(hth_board_ask(fx.reader.board));
     hth_world_run_for(fx.world, 1 * S);
-    assert_ok(hth_board_ask(fx.reader.board)); /* it found something: no negative entry */
+    /* the last lookup found a record: no negative entry */
+    assert_ok(hth_board_ask(fx.reader.board));
 }
 
-static void a_lossy_table_only_delays(void **state)
+static void lossy_dht_delays_but_loses_no_record(void **state)
 {
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
     int seen = 0;
@@ -587,7 +589,7 @@ static void a_lossy_table_only_delays(void **state)
     params.repeat = 0.3;
     setup_skewed(0, &params);
     start_board(NULL);
-    start_note(6, 60 * S);
+    start_publisher(6, 60 * S);
     hth_world_run_for(fx.world, 60 * S);
     for (int i = 0; i < 100; i++) {
         hth_world_run_for(fx.world, 10 * S);
@@ -598,8 +600,8 @@ static void a_lossy_table_only_delays(void **state)
     setup(NULL);
 }
 
-/* It judges what it is given, and asks the DHT for nothing until it is watched. */
-static void an_unwatched_board_only_judges(void **state)
+/* It judges offered bytes, and reads nothing from the DHT until it is watched. */
+static void unwatched_board_judges_offers_only(void **state)
 {
     struct hth_board_opts o = HTH_BOARD_OPTS_INIT;
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
@@ -609,7 +611,7 @@ static void an_unwatched_board_only_judges(void **state)
     (void)state;
     o.unwatched = true;
     start_board(&o);
-    start_note(42, 60 * S);
+    start_publisher(42, 60 * S);
     hth_world_run_for(fx.world, 90 * S);
     assert_int_equal(fx.reader.last, -1);
     len = seal_as(60000, 0, 0, 1, 7, bytes);
@@ -627,27 +629,25 @@ static void an_unwatched_board_only_judges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(seen_renewed_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_late_reader_finds_it_in_any_second_of_the_epoch, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(record_is_seen_renewed_and_expired, setup, teardown),
+        cmocka_unit_test_setup_teardown(late_reader_finds_record_in_any_second, setup, teardown),
         cmocka_unit_test_setup_teardown(updates_and_goodbyes_travel_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_clock_that_steps_back_holds_nothing_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_goodbye_before_the_first_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_goodbye_is_remembered, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_newest_record_says_when_it_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(clock_step_back_delays_no_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(goodbye_before_first_record_ends_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(goodbye_keeps_older_record_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(newest_record_sets_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(renewals_take_no_more_room, setup, teardown),
         cmocka_unit_test_teardown(a_put_that_failed_is_repeated_within_seconds, teardown),
-        cmocka_unit_test_teardown(skewed_clocks, teardown),
-        cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_ignored, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unwatched_board_only_judges, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refused_payload_keeps_the_older_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(parts_are_bounded_and_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_crowd_of_owners_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(bytes_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(ten_thousand_garbage_values, setup, teardown),
-        cmocka_unit_test_setup_teardown(asks_are_answered_and_negative_ones_remembered, setup,
-                                        teardown),
-        cmocka_unit_test_teardown(a_lossy_table_only_delays, teardown),
+        cmocka_unit_test_teardown(skew_beyond_three_seconds_is_refused, teardown),
+        cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(unwatched_board_judges_offers_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(refused_payload_keeps_older_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_one_owner_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(number_of_owners_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(bytes_of_board_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(garbage_values_do_not_hide_true_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(empty_lookup_is_remembered, setup, teardown),
+        cmocka_unit_test_teardown(lossy_dht_delays_but_loses_no_record, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

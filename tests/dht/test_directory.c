@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_directory.c: announcers and directories over the simulated DHT, and the view against brute
- * force.
+ * test_directory.c: announcers and directories over the simulated DHT, and the view compared with
+ * brute force.
  */
 #include "dht/directory.h"
 
@@ -22,7 +22,7 @@ struct host {
     struct hth_node *node;
     struct hth_announcer *ann;
     struct hth_peer_id id;
-    uint32_t *experts; /* what it serves in layer 0 */
+    uint32_t *experts; /* experts it serves in layer 0 */
     size_t count;
     bool silent; /* crashed */
 };
@@ -184,7 +184,7 @@ static void check_tree(const struct hth_grid_view *v, const bool *live)
         assert_int_equal(v->start[l][v->count[l]], v->count[l + 1]);
 }
 
-/* Directory against the truth of who serves what. */
+/* Compares the directory with the experts that the hosts serve. */
 static void check_all(void)
 {
     uint32_t size = hth_grid_size(&fx.grid);
@@ -250,7 +250,7 @@ static void view_of_any_set_is_a_correct_tree(void **state)
     hth_grid_view_unref(v);
 }
 
-static void found_in_a_second_and_forgotten_after_its_life(void **state)
+static void host_is_found_and_expires(void **state)
 {
     struct hth_host_status st;
     (void)state;
@@ -268,7 +268,7 @@ static void found_in_a_second_and_forgotten_after_its_life(void **state)
     assert_close(st.ref.rows_per_s, 1000, 0, 0);
     hth_world_run_for(fx.world, 300 * S);
     check_all();
-    /* Renewals change nothing that a reader of views would notice. */
+    /* Renewals do not change views. */
     uint64_t generation = hth_directory_generation(fx.dir, fx.layer);
     hth_world_run_for(fx.world, 300 * S);
     assert_int_equal(hth_directory_generation(fx.dir, fx.layer), generation);
@@ -276,7 +276,7 @@ static void found_in_a_second_and_forgotten_after_its_life(void **state)
     assert_true(hth_directory_host_find(fx.dir, &fx.host[0].id, &st));
     assert_in_range(st.left_us, 60 * S - st.age_us - S, 60 * S - st.age_us + S);
     assert_in_range(st.age_us, 0, 21 * S);
-    /* Its power fails: 60 s after its last record at most, it is gone. */
+    /* A silent crash: the host leaves at most 60 s after its last record. */
     halt_host(NULL, &fx.host[0]);
     fx.host[0].silent = true;
     hth_world_run_for(fx.world, 61 * S);
@@ -290,7 +290,7 @@ static void done_flag(void *arg)
     ++*(int *)arg;
 }
 
-static void a_withdrawn_host_vanishes_at_once(void **state)
+static void withdrawn_host_leaves_at_once(void **state)
 {
     int done = 0;
     (void)state;
@@ -304,14 +304,14 @@ static void a_withdrawn_host_vanishes_at_once(void **state)
     hth_world_run_for(fx.world, 1 * S);
     assert_int_equal(done, 1);
     check_all();
-    /* And stays away, though the DHT keeps copies of its records. */
+    /* It stays away, although the DHT keeps copies of its records. */
     halt_host(NULL, &fx.host[0]);
     hth_world_run_for(fx.world, 30 * S);
     check_all();
     stop();
 }
 
-static void a_dead_host_is_hidden_until_it_speaks_or_time_passes(void **state)
+static void dead_mark_hides_host_until_record_or_timeout(void **state)
 {
     struct hth_directory_stats s;
     struct hth_host_ref ref;
@@ -339,24 +339,24 @@ static void a_dead_host_is_hidden_until_it_speaks_or_time_passes(void **state)
     assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 64);
     hth_world_run_for(fx.world, 2 * S);
     check_all();
-    /* A record newer than the mark is a sign of life. */
+    /* A record newer than the mark lifts it. */
     hth_directory_mark_dead(fx.dir, &fx.host[0].id, 1000 * S);
     assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 64);
     hth_world_run_for(fx.world, 25 * S);
     check_all();
-    /* So is an answer. */
+    /* An answer lifts it, too. */
     hth_directory_mark_dead(fx.dir, &fx.host[0].id, 1000 * S);
     hth_directory_mark_alive(fx.dir, &fx.host[0].id);
     check_all();
-    /* Nobody knows this one. */
+    /* Unknown ids are ignored. */
     struct hth_peer_id nobody = {{1, 2, 3}};
     hth_directory_mark_dead(fx.dir, &nobody, 0);
     stop();
 }
 
-/* Records take a second to arrive here, and the host is marked dead every 10 ms: each was issued
- * before the newest mark when it comes, renewals as well as changes. */
-static void only_a_record_issued_after_the_mark_brings_a_host_back(void **state)
+/* Records take a second to arrive here, and the host is marked dead every 10 ms: each record was
+ * issued before the newest mark when it arrives, renewals as well as changes. */
+static void only_record_issued_after_mark_lifts_it(void **state)
 {
     struct hth_link far = {.latency_us = S / 2};
     struct hth_directory_stats before, after;
@@ -377,15 +377,15 @@ static void only_a_record_issued_after_the_mark_brings_a_host_back(void **state)
         }
         hth_directory_stats(fx.dir, &after);
         assert_true(after.records_accepted > before.records_accepted);
-        hth_world_run_for(fx.world, 25 * S); /* the next renewal, and its way */
+        hth_world_run_for(fx.world, 25 * S); /* the next renewal, and its delay */
         check_all();
     }
     stop();
 }
 
 /* A host leaves a layer, its clock steps back, and it serves the layer again: the DHT still has the
- * goodbye, and the new records must be newer than it. */
-static void a_layer_comes_back_after_the_clock_stepped_back(void **state)
+ * goodbye, and the new records must have higher sequences. */
+static void layer_returns_after_clock_stepped_back(void **state)
 {
     (void)state;
     start("ffn0.16.16", 5);
@@ -402,7 +402,7 @@ static void a_layer_comes_back_after_the_clock_stepped_back(void **state)
     stop();
 }
 
-static void changes_of_a_host_replace_each_other(void **state)
+static void changes_replace_earlier_records(void **state)
 {
     (void)state;
     start("ffn0.16.16", 5);
@@ -414,7 +414,7 @@ static void changes_of_a_host_replace_each_other(void **state)
     serve(0, range(0, 0), 0);
     hth_world_run_for(fx.world, 1 * S);
     check_all();
-    /* Gone and back within one turn of the loop. */
+    /* Leaves and returns within one turn of the loop. */
     serve(0, range(7, 9), 9);
     serve(0, range(0, 0), 0);
     serve(0, range(7, 9), 9);
@@ -424,7 +424,7 @@ static void changes_of_a_host_replace_each_other(void **state)
 }
 
 /* Sets of all sizes: one record, several parts, and a layer that is cut into prefixes. */
-static void large_hosts_are_split(void **state)
+static void large_lists_take_several_records(void **state)
 {
     struct hth_rng rng;
     struct hth_announcer_stats s;
@@ -450,7 +450,7 @@ static void large_hosts_are_split(void **state)
         hth_announcer_stats(fx.host[i].ann, &s);
         assert_true(s.bytes_max <= HTH_RECORD_AIM_BYTES);
     }
-    /* From cut to whole and back; nobody else notices. */
+    /* From cut to whole and back; other hosts are not affected. */
     serve(2, range(100, 50), 50);
     hth_world_run_for(fx.world, 5 * S);
     check_all();
@@ -463,7 +463,7 @@ static void large_hosts_are_split(void **state)
     stop();
 }
 
-static void the_largest_host_fits(void **state)
+static void largest_host_fits_in_records(void **state)
 {
     struct hth_rng rng;
     struct hth_announcer_stats s;
@@ -486,8 +486,8 @@ static void the_largest_host_fits(void **state)
     stop();
 }
 
-/* The property: whatever the swarm does, after it calms down the directory says what is true. */
-static void churn(void **state)
+/* The property: after churn the directory equals the truth. */
+static void directory_is_right_after_churn(void **state)
 {
     (void)state;
     for (uint64_t seed = 20; seed < 24; seed++) {
@@ -505,7 +505,7 @@ static void churn(void **state)
             uint32_t *set;
             size_t count;
             if (h->node != NULL && h->ann != NULL && hth_rng_chance(&rng, 0.2)) {
-                halt_host(NULL, h); /* as by SIGKILL: its records stay behind */
+                halt_host(NULL, h); /* as by SIGKILL: its records stay in the DHT */
                 h->silent = true;
             } else if (h->silent) {
                 h->silent = false;
@@ -541,7 +541,7 @@ static void wrong_shapes_stay_out(void **state)
     assert_int_equal(s.hosts, 1);
     assert_true(s.records_bad_shape >= 1);
     check_all();
-    /* Opening again: the same, or an error that says the run files differ. */
+    /* Opening it again gives the same layer, or an error for another grid or shape. */
     uint32_t layer;
     struct hth_grid grid;
     assert_ok(hth_directory_open_layer(fx.dir, &fx.grid, &FFN, &layer));
@@ -568,7 +568,7 @@ static void wrong_shapes_stay_out(void **state)
     stop();
 }
 
-static void load_moves_the_choice(void **state)
+static void least_loaded_host_comes_first(void **state)
 {
     struct hth_host_ref refs[2];
     (void)state;
@@ -590,7 +590,7 @@ static void load_moves_the_choice(void **state)
     stop();
 }
 
-static void free_coordinates_are_picked(void **state)
+static void free_experts_are_picked_as_one_run(void **state)
 {
     uint32_t out[256];
     (void)state;
@@ -615,7 +615,7 @@ static void free_coordinates_are_picked(void **state)
     stop();
 }
 
-static void reading_costs_no_traffic(void **state)
+static void reading_views_sends_nothing(void **state)
 {
     struct hth_directory_stats before, after;
     struct hth_host_ref refs[4];
@@ -692,7 +692,7 @@ static void loading_is_bounded(void **state)
     stop();
 }
 
-/* Somebody's root names more first coordinates than anyone should watch. */
+/* A root record that names more first coordinates than a directory watches. */
 static enum hth_err fill_firsts(void *arg, struct hth_writer *w)
 {
     struct hth_listing l = {.flags = HTH_LISTING_FIRSTS, .grid = fx.grid, .shape = FFN};
@@ -720,7 +720,7 @@ static void branches_are_bounded(void **state)
     hth_world_run_for(fx.world, 2 * S);
     hth_directory_stats(fx.dir, &s);
     assert_int_equal(s.boards, 1 + HTH_DIR_BRANCHES_MAX);
-    /* One more is refused as a whole, and what was believed before stays. */
+    /* One more is refused as a whole, and the earlier record stays valid. */
     count++;
     hth_publisher_update(publisher, 0);
     hth_world_run_for(fx.world, 2 * S);
@@ -766,7 +766,7 @@ static void hosts_and_layers_are_bounded(void **state)
     stop();
 }
 
-static void asking_again(void **state)
+static void empty_ask_is_remembered(void **state)
 {
     struct hth_directory_stats s;
     (void)state;
@@ -783,24 +783,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(view_of_any_set_is_a_correct_tree),
-        cmocka_unit_test(found_in_a_second_and_forgotten_after_its_life),
-        cmocka_unit_test(a_withdrawn_host_vanishes_at_once),
-        cmocka_unit_test(a_dead_host_is_hidden_until_it_speaks_or_time_passes),
-        cmocka_unit_test(only_a_record_issued_after_the_mark_brings_a_host_back),
-        cmocka_unit_test(a_layer_comes_back_after_the_clock_stepped_back),
-        cmocka_unit_test(changes_of_a_host_replace_each_other),
-        cmocka_unit_test(large_hosts_are_split),
-        cmocka_unit_test(the_largest_host_fits),
-        cmocka_unit_test(churn),
+        cmocka_unit_test(host_is_found_and_expires),
+        cmocka_unit_test(withdrawn_host_leaves_at_once),
+        cmocka_unit_test(dead_mark_hides_host_until_record_or_timeout),
+        cmocka_unit_test(only_record_issued_after_mark_lifts_it),
+        cmocka_unit_test(layer_returns_after_clock_stepped_back),
+        cmocka_unit_test(changes_replace_earlier_records),
+        cmocka_unit_test(large_lists_take_several_records),
+        cmocka_unit_test(largest_host_fits_in_records),
+        cmocka_unit_test(directory_is_right_after_churn),
         cmocka_unit_test(wrong_shapes_stay_out),
-        cmocka_unit_test(load_moves_the_choice),
-        cmocka_unit_test(free_coordinates_are_picked),
-        cmocka_unit_test(reading_costs_no_traffic),
+        cmocka_unit_test(least_loaded_host_comes_first),
+        cmocka_unit_test(free_experts_are_picked_as_one_run),
+        cmocka_unit_test(reading_views_sends_nothing),
         cmocka_unit_test(a_host_with_two_records_is_found_once),
         cmocka_unit_test(loading_is_bounded),
         cmocka_unit_test(branches_are_bounded),
         cmocka_unit_test(hosts_and_layers_are_bounded),
-        cmocka_unit_test(asking_again),
+        cmocka_unit_test(empty_ask_is_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_join.c: every way a join can end, the census, and the peer cache with every kind of damage.
+ * test_join.c: all results of a join, the census, and the peer cache with every kind of damage.
  */
 #include "dht/peers.h"
 
@@ -84,7 +84,7 @@ static void end(void)
     hth_world_free(fx.world);
 }
 
-static void into_a_living_swarm(void **state)
+static void join_succeeds_in_living_swarm(void **state)
 {
     (void)state;
     begin(0);
@@ -96,7 +96,7 @@ static void into_a_living_swarm(void **state)
     end();
 }
 
-static void as_the_first_node(void **state)
+static void first_node_joins_at_once(void **state)
 {
     (void)state;
     begin(0);
@@ -105,7 +105,7 @@ static void as_the_first_node(void **state)
     end();
 }
 
-static void into_another_network(void **state)
+static void join_refuses_another_network(void **state)
 {
     (void)state;
     begin(0);
@@ -116,7 +116,7 @@ static void into_another_network(void **state)
     end();
 }
 
-static void whatever_runs_there(void **state)
+static void join_accepts_any_network(void **state)
 {
     (void)state;
     begin(0);
@@ -144,9 +144,8 @@ static void listen_as_announced(void)
     assert_ok(hth_listen(hth_node_env(fx.boot), &addr, accept_nobody, NULL, &fx.listener));
 }
 
-/* A beacon that looks expired, and nobody answers where it says: its node died, the clock is
- * fine. */
-static void where_a_node_died(void **state)
+/* A beacon looks expired and its owner does not answer: the node crashed, and our clock is fine. */
+static void expired_beacon_of_dead_node_is_no_clock_error(void **state)
 {
     static const int64_t skews[] = {-64 * S - 500000, -100 * S, -300 * S};
     (void)state;
@@ -161,9 +160,9 @@ static void where_a_node_died(void **state)
     }
 }
 
-/* A crash and a quick return, at every tenth of the beacons' epoch: our own old beacon lies there,
- * perhaps under the key of the epoch before. */
-static void again_after_a_crash(void **state)
+/* A crash and a quick restart, at every tenth of the beacons' epoch: our own old beacon is still in
+ * the DHT, perhaps under the key of the last epoch. */
+static void own_old_beacon_is_no_clock_error(void **state)
 {
     (void)state;
     for (int tenth = 0; tenth < 10; tenth++) {
@@ -180,7 +179,7 @@ static void again_after_a_crash(void **state)
     }
 }
 
-static void with_clocks_apart(void **state)
+static void join_names_skewed_clocks(void **state)
 {
     static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000, 200 * S, -1800 * S, 3400 * S};
     (void)state;
@@ -214,7 +213,7 @@ static enum hth_err fill_future(void *arg, struct hth_writer *w)
     return hth_beacon_write(w, &beacon, 400);
 }
 
-static void with_a_program_too_old(void **state)
+static void join_names_newer_protocol(void **state)
 {
     struct hth_topic topic;
     struct hth_publisher *publisher;
@@ -230,7 +229,7 @@ static void with_a_program_too_old(void **state)
     end();
 }
 
-static void where_nothing_listens(void **state)
+static void join_names_missing_listener(void **state)
 {
     (void)state;
     begin(0);
@@ -240,14 +239,14 @@ static void where_nothing_listens(void **state)
     end();
 }
 
-/* A DHT that reaches nobody, beside a network that works for streams. */
+/* A DHT that reaches no node, beside a network that works for streams. */
 static void no_nodes(void *self, struct hth_dht_stats *out)
 {
     (void)self;
     memset(out, 0, sizeof(*out));
 }
 
-static enum hth_err deaf_watch(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
+static enum hth_err mute_watch(void *self, const struct hth_dht_key *key, hth_dht_value_fn *value,
                                void *arg, struct hth_dht_watch **watch)
 {
     (void)key;
@@ -257,17 +256,17 @@ static enum hth_err deaf_watch(void *self, const struct hth_dht_key *key, hth_dh
     return HTH_OK;
 }
 
-static void deaf_unwatch(void *self, struct hth_dht_watch *watch)
+static void mute_unwatch(void *self, struct hth_dht_watch *watch)
 {
     (void)self;
     (void)watch;
 }
 
-static void where_udp_is_closed(void **state)
+static void join_names_closed_udp(void **state)
 {
-    static const struct hth_dht_ops deaf_ops = {
-        .watch = deaf_watch, .unwatch = deaf_unwatch, .stats = no_nodes};
-    struct hth_dht deaf = {.ops = &deaf_ops, .self = &fx};
+    static const struct hth_dht_ops mute_ops = {
+        .watch = mute_watch, .unwatch = mute_unwatch, .stats = no_nodes};
+    struct hth_dht mute = {.ops = &mute_ops, .self = &fx};
     struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
     struct hth_addr addr;
     (void)state;
@@ -279,16 +278,16 @@ static void where_udp_is_closed(void **state)
         opts.network = "net";
         opts.bootstrap = &addr;
         opts.bootstrap_count = 1;
-        assert_ok(hth_join_new(hth_node_env(fx.newcomer), &deaf, &opts, on_done, NULL, &fx.join));
+        assert_ok(hth_join_new(hth_node_env(fx.newcomer), &mute, &opts, on_done, NULL, &fx.join));
         hth_world_run_until_true(fx.world, is_done, NULL, 60 * S);
         assert_err(listens ? HTH_E_JOIN_UDP_CLOSED : HTH_E_JOIN_NOTHING_LISTENS, fx.result.err);
-        /* Refused connections settle it sooner than silence does. */
+        /* With refused connections the join ends sooner than with silence. */
         assert_true(listens ? fx.result.took_us >= 10 * S : fx.result.took_us < 4 * S);
         end();
     }
 }
 
-static void bad_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
     struct hth_addr many[HTH_BOOTSTRAP_MAX + 1] = {{0}};
@@ -306,7 +305,7 @@ static void bad_options(void **state)
     end();
 }
 
-static void the_census_lists_roles_and_layers(void **state)
+static void census_lists_roles_and_layers(void **state)
 {
     struct hth_census *census;
     struct hth_census_node node;
@@ -396,8 +395,8 @@ static void the_newest_of_expired_beacons_is_remembered(void **state)
     end();
 }
 
-/* One node with one key in three networks, and a liar: name and tag must agree. */
-static void the_census_of_all_networks(void **state)
+/* One node with one key in three networks, and a beacon whose name contradicts its tag. */
+static void census_counts_all_networks(void **state)
 {
     static const char *const names[] = {"c", "a", "b"};
     struct hth_announcer *ann[HTH_ARRAY_LEN(names)];
@@ -406,7 +405,7 @@ static void the_census_of_all_networks(void **state)
     struct hth_census_stats stats;
     struct hth_census *census;
     struct hth_topic topic;
-    struct hth_publisher *liar;
+    struct hth_publisher *forged;
     (void)state;
     begin(0);
     assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), NULL, &census));
@@ -422,7 +421,7 @@ static void the_census_of_all_networks(void **state)
     assert_ok(hth_announcer_new(hth_node_env(third), hth_node_dht(third), &opts, &fx.ann));
     hth_topic_init(&topic, hth_node_env(third)->crypto, "lie", HTH_RECORD_BEACON, "", 0);
     assert_ok(hth_publisher_new(hth_node_env(third), hth_node_dht(third), &topic, NULL,
-                                fill_other_name, NULL, &liar));
+                                fill_other_name, NULL, &forged));
     hth_world_run_for(fx.world, 2 * S);
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 4);
@@ -440,7 +439,7 @@ static void the_census_of_all_networks(void **state)
     assert_int_equal(found[0].nodes, 1);
     assert_int_equal(found[1].nodes, 0);
     hth_census_free(census);
-    hth_publisher_free(liar);
+    hth_publisher_free(forged);
     for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
         hth_announcer_free(ann[i]);
     end();
@@ -461,7 +460,7 @@ static void peers_for(struct hth_peer_entry *peers, size_t count)
     }
 }
 
-static void the_cache_comes_back_newest_first(void **state)
+static void peer_cache_loads_newest_first(void **state)
 {
     struct hth_peer_entry in[300], out[300];
     size_t count;
@@ -487,7 +486,7 @@ static void the_cache_comes_back_newest_first(void **state)
     end();
 }
 
-static void damage_is_named_and_nothing_is_believed(void **state)
+static void damaged_peer_cache_is_refused(void **state)
 {
     struct hth_peer_entry peers[5], out[300];
     size_t len, count;
@@ -534,22 +533,22 @@ static void damage_is_named_and_nothing_is_believed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(into_a_living_swarm),
-        cmocka_unit_test(as_the_first_node),
-        cmocka_unit_test(into_another_network),
-        cmocka_unit_test(whatever_runs_there),
-        cmocka_unit_test(where_a_node_died),
-        cmocka_unit_test(again_after_a_crash),
-        cmocka_unit_test(with_clocks_apart),
-        cmocka_unit_test(with_a_program_too_old),
-        cmocka_unit_test(where_nothing_listens),
-        cmocka_unit_test(where_udp_is_closed),
-        cmocka_unit_test(bad_options),
+        cmocka_unit_test(join_succeeds_in_living_swarm),
+        cmocka_unit_test(first_node_joins_at_once),
+        cmocka_unit_test(join_refuses_another_network),
+        cmocka_unit_test(join_accepts_any_network),
+        cmocka_unit_test(expired_beacon_of_dead_node_is_no_clock_error),
+        cmocka_unit_test(own_old_beacon_is_no_clock_error),
+        cmocka_unit_test(join_names_skewed_clocks),
+        cmocka_unit_test(join_names_newer_protocol),
+        cmocka_unit_test(join_names_missing_listener),
+        cmocka_unit_test(join_names_closed_udp),
+        cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(the_newest_of_expired_beacons_is_remembered),
-        cmocka_unit_test(the_census_lists_roles_and_layers),
-        cmocka_unit_test(the_census_of_all_networks),
-        cmocka_unit_test(the_cache_comes_back_newest_first),
-        cmocka_unit_test(damage_is_named_and_nothing_is_believed),
+        cmocka_unit_test(census_lists_roles_and_layers),
+        cmocka_unit_test(census_counts_all_networks),
+        cmocka_unit_test(peer_cache_loads_newest_first),
+        cmocka_unit_test(damaged_peer_cache_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

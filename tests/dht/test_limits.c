@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_limits.c: bounds of core/limits.h that other tests of this folder reach only by chance: how
- * many signatures a board checks in a second, how long a record may live, and how many records list
- * a layer's experts under its root before the list is cut by first coordinates.
+ * test_limits.c: bounds of core/limits.h that other tests of this folder reach only by chance:
+ * signatures that a board checks in a second, the life of a record, and records that list a layer's
+ * experts under its root before the list is cut by first coordinates.
  */
 #include "dht/announce.h"
 #include "dht/board.h"
@@ -35,7 +35,7 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
     return w->err;
 }
 
-/* A record by this node, newer than all with a smaller seq, offered to the board. */
+/* Offers the board a record by this node with the given sequence. */
 static enum hth_err offer(struct hth_board *board, struct hth_env *env,
                           const struct hth_topic *topic, uint64_t seq)
 {
@@ -52,7 +52,7 @@ static enum hth_err offer(struct hth_board *board, struct hth_env *env,
     return hth_board_offer(board, bytes, len);
 }
 
-/* A flood under one key costs that many signature checks in a second; the next second is new. */
+/* A flood under one key costs at most that many signature checks in each second. */
 static void signatures_in_a_second_are_bounded(void **state)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -83,7 +83,7 @@ static void signatures_in_a_second_are_bounded(void **state)
     hth_world_free(w);
 }
 
-static void lives_of_notes_are_bounded(void **state)
+static void lives_of_records_are_bounded(void **state)
 {
     static const int64_t good[] = {HTH_RECORD_LIFE_MIN_US, HTH_RECORD_LIFE_MAX_US};
     static const int64_t bad[] = {HTH_RECORD_LIFE_MIN_US - 1, HTH_RECORD_LIFE_MAX_US + 1};
@@ -106,8 +106,8 @@ static void lives_of_notes_are_bounded(void **state)
     hth_world_free(w);
 }
 
-/* A list of ever more scattered experts: one root record, two, up to the limit, never more; beyond
- * it the root only names first coordinates, in one record. */
+/* A growing list of scattered experts: one root record, two, up to the limit, never more. Beyond it
+ * the root names only first coordinates, in one record. */
 static void roots_of_a_layer_are_bounded(void **state)
 {
     static const struct hth_layer_shape ffn = {.kind = "ffn", .d = 256, .block_rows = 1};
@@ -156,7 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_in_a_second_are_bounded),
-        cmocka_unit_test(lives_of_notes_are_bounded),
+        cmocka_unit_test(lives_of_records_are_bounded),
         cmocka_unit_test(roots_of_a_layer_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

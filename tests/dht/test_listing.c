@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_listing.c: sets of experts survive the trip through a record, in one form each, and small.
+ * test_listing.c: sets of experts survive a round trip through a record, each in one small form.
  */
 #include "dht/listing.h"
 
@@ -52,7 +52,7 @@ static size_t round_trip(const struct hth_listing *l, size_t count, size_t bytes
     assert_int_equal(back.info.queue_ms, 7);
     assert_string_equal(hth_compute_name(back.info.compute), "tf32");
     assert_close(back.info.rows_per_s, 12345, 0, 0);
-    /* Every cut of it is refused. */
+    /* Every truncation is refused. */
     for (size_t len = 0; len < w.pos; len++) {
         struct hth_listing cut;
         assert_int_not_equal(hth_listing_read(buf, len, &cut), HTH_OK);
@@ -61,7 +61,7 @@ static size_t round_trip(const struct hth_listing *l, size_t count, size_t bytes
     return w.pos;
 }
 
-static void a_pattern_is_small(void **state)
+static void pattern_takes_few_bytes(void **state)
 {
     struct hth_listing l;
     struct hth_pattern p;
@@ -75,7 +75,7 @@ static void a_pattern_is_small(void **state)
     assert_true(bytes + HTH_RECORD_OVERHEAD_BYTES < 200);
 }
 
-static void random_sets_come_back(void **state)
+static void random_sets_survive_round_trip(void **state)
 {
     struct hth_rng rng;
     struct hth_listing l;
@@ -161,7 +161,7 @@ static void hostile_sets_are_named(void **state)
     assert_err(HTH_E_MALFORMED, read_set("a.8.8", 2, SET(1, 1, 1, 7, 0)));
 }
 
-static void beacons_come_back(void **state)
+static void beacons_survive_round_trip(void **state)
 {
     struct hth_beacon b = {.protocol_min = 1, .protocol_max = 3, .role = HTH_ROLE_HOST}, back;
     struct hth_beacon_layer layers[40];
@@ -211,8 +211,8 @@ static enum hth_err read_beacon_of(const void *name, size_t len)
     return err;
 }
 
-/* What comes from strangers is shown on terminals. */
-static void networks_have_names(void **state)
+/* Names from strangers are shown on terminals. */
+static void beacon_needs_a_printable_network(void **state)
 {
     char name[HTH_NAME_LEN_MAX + 1];
     (void)state;
@@ -226,8 +226,8 @@ static void networks_have_names(void **state)
     assert_err(HTH_E_MALFORMED, read_beacon_of("\xc3", 1));
 }
 
-/* Runs fall apart into one number each: the most memory a payload can ask for. */
-static void torture(void **state)
+/* Runs of one number each: the most memory that a payload can cause. */
+static void failed_allocations_are_errors(void **state)
 {
     struct hth_listing l, back;
     uint8_t buf[HTH_RECORD_PAYLOAD_MAX];
@@ -254,8 +254,8 @@ static void torture(void **state)
     hth_listing_clear(&back);
 }
 
-/* A number that a newer program may write. */
-static void types_have_names(void **state)
+/* A newer program may write a number without a name here. */
+static void compute_types_have_names(void **state)
 {
     (void)state;
     assert_string_equal(hth_compute_name(HTH_COMPUTE_FP32), "fp32");
@@ -266,14 +266,14 @@ static void types_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pattern_is_small),
-        cmocka_unit_test(random_sets_come_back),
+        cmocka_unit_test(pattern_takes_few_bytes),
+        cmocka_unit_test(random_sets_survive_round_trip),
         cmocka_unit_test(sets_choose_the_shorter_codec),
         cmocka_unit_test(hostile_sets_are_named),
-        cmocka_unit_test(beacons_come_back),
-        cmocka_unit_test(networks_have_names),
-        cmocka_unit_test(types_have_names),
-        cmocka_unit_test(torture),
+        cmocka_unit_test(beacons_survive_round_trip),
+        cmocka_unit_test(beacon_needs_a_printable_network),
+        cmocka_unit_test(compute_types_have_names),
+        cmocka_unit_test(failed_allocations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static struct {
     bool timed_out;
 } fx;
 
-/* ---- running the loop until something holds ------------------------------------------------ */
+/* ---- running the loop until a condition holds */
 
 static void on_tick(void *arg)
 {
@@ -43,7 +43,8 @@ static void run_until(bool (*until)(void), int64_t at_most_us)
     hth_timer_set(fx.env, fx.timer, 0);
     assert_ok(hth_net_run(fx.env));
     if (fx.timed_out)
-        fail_msg("it did not happen within %lld ms", (long long)(at_most_us / HTH_US_PER_MS));
+        fail_msg("the awaited condition did not hold within %lld ms",
+                 (long long)(at_most_us / HTH_US_PER_MS));
 }
 
 static int setup(void **state)
@@ -66,7 +67,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A node that knows the first one. */
+/* Starts a node that joins through the first one. */
 static void start_node(size_t i)
 {
     struct hth_opendht_opts opts = HTH_OPENDHT_OPTS_INIT;
@@ -156,7 +157,7 @@ static bool nothing_watched(void)
     return hth_opendht_watching(fx.node[7]) == 0;
 }
 
-static void put_get_watch_withdraw(void **state)
+static void values_are_put_read_watched_and_withdrawn(void **state)
 {
     struct hth_dht_key key = {{1, 2, 3}}, none = {{9, 9}};
     struct hth_dht_put *put, *other, *hasty;
@@ -183,7 +184,7 @@ static void put_get_watch_withdraw(void **state)
     assert_int_equal(hth_opendht_watching(fx.node[7]), 1);
     hth_dht_unwatch(b, watch);
     run_until(nothing_watched, 20 * S);
-    /* A get sees both and ends; one that has enough ends at the first. */
+    /* A get delivers both and ends; one whose reader has enough ends at the first. */
     seen.values = 0;
     assert_ok(hth_dht_get(b, &key, on_value, on_got, NULL, &get));
     run_until(get_done, 15 * S);
@@ -199,7 +200,8 @@ static void put_get_watch_withdraw(void **state)
     assert_ok(hth_dht_get(b, &none, on_value, on_got, NULL, &get));
     run_until(get_done, 15 * S);
     assert_int_equal(seen.values, 1);
-    /* Withdrawn before OpenDHT even saw it; canceled before it was answered; too large. */
+    /* A put withdrawn before OpenDHT sees it, a get canceled before its answer, a value too
+     * large. */
     assert_ok(hth_dht_put(a, &key, "gone", 4, on_put, NULL, &hasty));
     hth_dht_withdraw(a, hasty);
     assert_ok(hth_dht_get(b, &none, on_value, on_got, NULL, &get));
@@ -213,8 +215,8 @@ static void put_get_watch_withdraw(void **state)
     hth_dht_withdraw(a, put);
 }
 
-/* Nodes end with everything under way: no callback, no leak, no hang. */
-static void shutdown_with_everything_open(void **state)
+/* Freeing nodes with operations under way causes no callback, no leak and no hang. */
+static void free_with_open_operations(void **state)
 {
     (void)state;
     memset(&seen, 0, sizeof(seen));
@@ -234,7 +236,7 @@ static void shutdown_with_everything_open(void **state)
     run_until(one_value, 15 * S);
 }
 
-static void ports_in_use_are_named(void **state)
+static void port_in_use_is_an_error(void **state)
 {
     struct hth_opendht_opts opts = HTH_OPENDHT_OPTS_INIT;
     struct hth_opendht *o;
@@ -319,7 +321,7 @@ static struct hth_announcer *announce(struct hth_opendht *o, uint32_t first)
     return ann;
 }
 
-static void a_swarm_is_joined_seen_and_left(void **state)
+static void directory_follows_announcer(void **state)
 {
     struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
     struct hth_announcer *ann;
@@ -345,14 +347,14 @@ static void a_swarm_is_joined_seen_and_left(void **state)
 
 static struct hth_census *census;
 
-static bool somebody_is_seen(void)
+static bool node_is_seen(void)
 {
     struct hth_census_stats s;
     hth_census_stats(census, &s);
     return s.nodes > 0;
 }
 
-static void wrong_network_is_named(void **state)
+static void join_names_wrong_network(void **state)
 {
     struct hth_announcer *ann;
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
@@ -360,11 +362,12 @@ static void wrong_network_is_named(void **state)
     start_nodes(3);
     opts.network = "other";
     assert_ok(hth_announcer_new(fx.env, hth_opendht_dht(fx.node[0]), &opts, &ann));
-    /* The nodes of this process share its key, and a peer's own records tell it nothing. */
+    /* The nodes of this process share its key, and a census ignores its own records: change
+     * ours. */
     fx.env->self.b[0] ^= 1;
-    /* Who joins looks for half a second: by then its node must have the beacon. */
+    /* The join reads for half a second: its node must have the beacon by then. */
     assert_ok(hth_census_new(fx.env, hth_opendht_dht(fx.node[2]), NULL, &census));
-    run_until(somebody_is_seen, 20 * S);
+    run_until(node_is_seen, 20 * S);
     assert_err(HTH_E_JOIN_WRONG_NETWORK, join(fx.node[2], "net", &fx.addr[0]));
     hth_census_free(census);
     hth_announcer_free(ann);
@@ -376,7 +379,7 @@ static void accept_nobody(void *arg, struct hth_stream *s)
     (void)s;
 }
 
-static void nothing_listens_and_udp_closed_are_told_apart(void **state)
+static void join_tells_closed_udp_from_no_listener(void **state)
 {
     struct hth_opendht_opts opts = HTH_OPENDHT_OPTS_INIT;
     struct hth_addr tcp = {.family = 4, .ip = {127, 77, 0, 99}};
@@ -391,20 +394,19 @@ static void nothing_listens_and_udp_closed_are_told_apart(void **state)
     assert_ok(hth_opendht_new(fx.env, &opts, &fx.node[0]));
     assert_err(HTH_E_JOIN_UDP_CLOSED, join(fx.node[0], "net", &tcp));
     hth_listener_free(fx.env, listener);
-    /* The same port, now with nothing at all. */
+    /* The same port without a listener. */
     assert_err(HTH_E_JOIN_NOTHING_LISTENS, join(fx.node[0], "net", &tcp));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(put_get_watch_withdraw, setup, teardown),
-        cmocka_unit_test_setup_teardown(shutdown_with_everything_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(ports_in_use_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_swarm_is_joined_seen_and_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(wrong_network_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_listens_and_udp_closed_are_told_apart, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(values_are_put_read_watched_and_withdrawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(free_with_open_operations, setup, teardown),
+        cmocka_unit_test_setup_teardown(port_in_use_is_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(directory_follows_announcer, setup, teardown),
+        cmocka_unit_test_setup_teardown(join_names_wrong_network, setup, teardown),
+        cmocka_unit_test_setup_teardown(join_tells_closed_udp_from_no_listener, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_record.c: the bytes of a record, and what happens to each of them when somebody touches it.
+ * test_record.c: the bytes of a record, and the error for a change of each of them.
  */
 #include "dht/record.h"
 
@@ -13,8 +13,8 @@
 #define WALL_US (INT64_C(1700000000) * HTH_US_PER_S)
 
 /* GOLDEN_RECORD: header, payload "hello", Ed25519 signature with the secret 00 01 02 .. 1f, for
- * topic (network "golden", root of "ffn0."), issued at WALL_US. Laid down by hand from the picture
- * in record.h; the signature comes from an independent implementation (golden_record.py). */
+ * topic (network "golden", root of "ffn0."), issued at WALL_US. Written by an independent
+ * implementation of the picture in record.h and of the signature (golden_record.py). */
 #include "golden_record.h"
 
 struct fixture {
@@ -75,7 +75,7 @@ static enum hth_err open_at(struct fixture *f, const uint8_t *data, size_t len)
     return hth_record_open(f->env, NULL, &f->topic, &f->key, data, len, &rec);
 }
 
-static void golden_bytes(void **state)
+static void record_has_golden_bytes(void **state)
 {
     struct fixture *f = *state;
     struct hth_record rec;
@@ -92,7 +92,7 @@ static void golden_bytes(void **state)
     assert_true(hth_peer_id_eq(&rec.owner_id, &f->env->self));
 }
 
-static void golden_beacon(void **state)
+static void beacon_has_golden_bytes(void **state)
 {
     struct hth_beacon b, again = {.protocol_min = 1, .protocol_max = 1, .role = HTH_ROLE_HOST};
     struct hth_grid grid;
@@ -120,8 +120,8 @@ static void golden_beacon(void **state)
     hth_beacon_clear(&b);
 }
 
-/* No byte can change unnoticed, and each change has a name. */
-static void every_byte_is_covered(void **state)
+/* Every changed bit is refused with a named error. */
+static void every_changed_bit_is_refused(void **state)
 {
     struct fixture *f = *state;
     for (size_t i = 0; i < f->len; i++) {
@@ -145,7 +145,7 @@ static void every_byte_is_covered(void **state)
     assert_ok(open_at(f, f->bytes, f->len));
 }
 
-static void cut_and_padded_ones_are_refused(void **state)
+static void cut_and_padded_records_are_refused(void **state)
 {
     struct fixture *f = *state;
     for (size_t len = 0; len < f->len; len++)
@@ -154,7 +154,7 @@ static void cut_and_padded_ones_are_refused(void **state)
     assert_err(HTH_E_TOO_LARGE, open_at(f, f->bytes, HTH_DHT_VALUE_BYTES_MAX + 1));
 }
 
-static void a_copy_under_another_key_is_refused(void **state)
+static void copy_under_another_key_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_topic other;
@@ -181,7 +181,7 @@ struct clock_case {
     enum hth_err err;
 };
 
-static void clocks(void **state)
+static void clock_skew_and_expiry_are_judged(void **state)
 {
     struct fixture *f = *state;
     static const struct clock_case CASES[] = {
@@ -215,7 +215,7 @@ static void clocks(void **state)
     assert_non_null(strstr(text, "3.1 s"));
 }
 
-static void limits_of_sealing(void **state)
+static void sealing_refuses_values_beyond_limits(void **state)
 {
     struct fixture *f = *state;
     uint8_t payload[HTH_RECORD_PAYLOAD_MAX + 1] = {0};
@@ -243,14 +243,14 @@ static void limits_of_sealing(void **state)
     }
 }
 
-static void the_cache_remembers_what_was_refused(void **state)
+static void cache_remembers_refused_records(void **state)
 {
     struct fixture *f = *state;
     struct hth_record_cache *cache = hth_record_cache_new();
     struct hth_record rec;
     for (int i = 0; i < 3; i++)
         assert_ok(hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
-    assert_int_equal(hth_record_cache_verified(cache), 3); /* believed: its reader knows it */
+    assert_int_equal(hth_record_cache_verified(cache), 3); /* believed records are not cached */
     hth_record_cache_good(f->env, cache, &f->key, f->bytes, f->len);
     for (int i = 0; i < 3; i++)
         assert_ok(hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
@@ -261,7 +261,7 @@ static void the_cache_remembers_what_was_refused(void **state)
                    hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
     assert_int_equal(hth_record_cache_verified(cache), 4);
     f->bytes[f->len - 1] ^= 1;
-    /* Its size is bounded: after that many others, the first is judged again. */
+    /* Its size is bounded: after that many other records, the first is checked again. */
     for (uint64_t i = 0; i < HTH_RECORD_CACHE_MAX; i++) {
         hth_store_u64le(f->bytes + f->len - 8, i);
         assert_err(HTH_E_BAD_SIGNATURE,
@@ -283,14 +283,14 @@ static void the_cache_remembers_what_was_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(golden_bytes, setup, teardown),
-        cmocka_unit_test(golden_beacon),
-        cmocka_unit_test_setup_teardown(every_byte_is_covered, setup, teardown),
-        cmocka_unit_test_setup_teardown(cut_and_padded_ones_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_copy_under_another_key_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(clocks, setup, teardown),
-        cmocka_unit_test_setup_teardown(limits_of_sealing, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_cache_remembers_what_was_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(record_has_golden_bytes, setup, teardown),
+        cmocka_unit_test(beacon_has_golden_bytes),
+        cmocka_unit_test_setup_teardown(every_changed_bit_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(cut_and_padded_records_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(copy_under_another_key_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(clock_skew_and_expiry_are_judged, setup, teardown),
+        cmocka_unit_test_setup_teardown(sealing_refuses_values_beyond_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(cache_remembers_refused_records, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static const struct name_case NAMES[] = {
     {NAME63 "x.1", HTH_E_TOO_LARGE, HTH_E_TOO_LARGE},
 };
 
-static void grammar_of_names(void **state)
+static void names_follow_the_grammar(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(NAMES); i++) {
@@ -76,7 +76,7 @@ static void grammar_of_names(void **state)
         if (err == HTH_OK)
             assert_string_equal(hth_prefix_text(&uid, text), NAMES[i].text);
     }
-    /* An embedded terminator is a byte like any other, and not a good one. */
+    /* An embedded terminator is a byte like any other, and not allowed. */
     struct hth_uid uid;
     assert_err(HTH_E_MALFORMED, hth_uid_parse("a\0b.1", 5, &uid));
     assert_err(HTH_E_MALFORMED, hth_uid_parse("a.1\0", 4, &uid));
@@ -118,7 +118,7 @@ static const struct pattern_case PATTERNS[] = {
     {"ffn0.[0:1].[0:1].[0:1].[0:1]", HTH_E_TOO_LARGE, 0},
 };
 
-static void grammar_of_patterns(void **state)
+static void patterns_follow_the_grammar(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(PATTERNS); i++) {
@@ -151,7 +151,7 @@ static void pattern_expands_in_a_grid(void **state)
     assert_err(HTH_E_WRONG_RUN, hth_pattern_expand(&p, &grid, index));
 }
 
-static void grids(void **state)
+static void grids_map_indices_and_coordinates(void **state)
 {
     struct hth_grid grid, other;
     char text[HTH_UID_TEXT_MAX];
@@ -189,11 +189,11 @@ static void grids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grammar_of_names),
+        cmocka_unit_test(names_follow_the_grammar),
         cmocka_unit_test(longest_text_fits),
-        cmocka_unit_test(grammar_of_patterns),
+        cmocka_unit_test(patterns_follow_the_grammar),
         cmocka_unit_test(pattern_expands_in_a_grid),
-        cmocka_unit_test(grids),
+        cmocka_unit_test(grids_map_indices_and_coordinates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
