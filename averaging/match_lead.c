@@ -420,7 +420,7 @@ static bool is_silent(const struct hth_look *look, const struct hth_peer_id *id)
     struct hth_rpc_peer_info info;
 
     return hth_rpc_peer_info(m->rpc, id, &info) != HTH_OK ||
-           hth_now_us(m->env) - info.heard_us > m->opts.hold_us + hth_look_silence_us(look, id);
+           hth_now_us(m->env) - info.received_us > m->opts.hold_us + hth_look_silence_us(look, id);
 }
 
 /* Who declared, did not join as long as it was waited for, and does not speak elsewhere, is not

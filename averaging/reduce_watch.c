@@ -129,7 +129,7 @@ static int64_t last_heard(const struct hth_reduce_round *r, uint32_t i)
     struct hth_rpc_peer_info info;
     if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) != HTH_OK)
         return 0;
-    return info.heard_us;
+    return info.received_us;
 }
 
 static void drop_silent(struct hth_reduce_round *r, uint32_t i)
@@ -256,8 +256,8 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
     }
     if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
         info = (struct hth_rpc_peer_info){0};
-    if (info.heard_us > m->heard_us) {
-        note_heard(r, m, info.heard_us);
+    if (info.received_us > m->heard_us) {
+        note_heard(r, m, info.received_us);
     }
     m->dialing = info.dialing;
     if (info.moved_bytes < m->moved_bytes)

@@ -312,16 +312,16 @@ enum hth_err hth_rpc_call(struct hth_rpc *rpc, const struct hth_rpc_target *targ
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-/* Takes the call out of its list or slot; the slot stays taken until the verdict frame. */
-static void call_withdraw(struct hth_rpc_call *call, bool tell)
+/* Takes the call out of its list or slot; cancels a sent one, whose slot stays taken until the
+ * verdict frame. */
+static void call_withdraw(struct hth_rpc_call *call)
 {
     struct rpc_conn *c = call->conn;
     if (c != NULL) {
         struct rpc_slot *s = &c->slots[call->slot];
         s->call = NULL;
         call->conn = NULL;
-        if (tell)
-            hth_rpc_tx_control(c, HTH_FRAME_CANCEL, s->id);
+        hth_rpc_tx_control(c, HTH_FRAME_CANCEL, s->id);
     } else if (!rpc_list_empty(&call->node) && !call->ended) {
         call->peer->waiting_count--;
     }
@@ -394,7 +394,7 @@ void hth_rpc_call_expired(struct hth_rpc_call *call)
     if (call->sent)
         hth_deadline_miss(peer_deadline(call->peer, call->method), now, now - call->started_us,
                           call->sent_us, call->conn->rx_last_us);
-    call_withdraw(call, true);
+    call_withdraw(call);
     hth_rpc_call_finish(call, &result);
 }
 
@@ -402,7 +402,7 @@ void hth_rpc_cancel(struct hth_rpc_call *call)
 {
     struct hth_rpc *rpc = call->rpc;
     rpc->stats.calls_canceled++;
-    call_withdraw(call, true);
+    call_withdraw(call);
     hth_rpc_call_free(call);
 }
 

@@ -144,7 +144,7 @@ enum hth_err hth_rpc_conn_dial(struct rpc_peer *p)
     return err;
 }
 
-static void say_hello(struct rpc_conn *c)
+static void send_hello(struct rpc_conn *c)
 {
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
@@ -161,7 +161,7 @@ static void on_open(struct hth_stream *s, void *arg)
     if (c->peer->anonymous)
         hth_stream_peer(rpc->env, s, &c->peer->id, &addr);
     hth_rpc_enter(rpc);
-    say_hello(c);
+    send_hello(c);
     hth_rpc_leave(rpc);
 }
 
@@ -188,7 +188,7 @@ void hth_rpc_conn_accept(void *arg, struct hth_stream *s)
     rpc->stats.accepts++;
     hth_stream_attach(rpc->env, s, &stream_ops, c);
     hth_rpc_enter(rpc);
-    say_hello(c);
+    send_hello(c);
     hth_rpc_leave(rpc);
 }
 
@@ -209,7 +209,7 @@ static void log_end(struct rpc_conn *c, enum hth_err err, const char *text)
 }
 
 /* Only when the queue is empty: in the middle of a body the bytes would be read as tensors. */
-static void tell_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
+static void send_goodbye(struct rpc_conn *c, enum hth_err err, const char *text)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     hth_rpc_tx_flush(c);
@@ -256,14 +256,14 @@ static void conn_bury(struct rpc_conn *c, enum hth_err err, const char *text, bo
     hth_rpc_conn_unpin(c);
 }
 
-void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell)
+void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool notify)
 {
     if (c->state == CONN_DEAD)
         return;
     bool was_ready = c->state == CONN_READY;
-    if (tell && c->state != CONN_DIALING)
-        tell_goodbye(c, err, text);
-    bool flush = tell || err == HTH_OK;
+    if (notify && c->state != CONN_DIALING)
+        send_goodbye(c, err, text);
+    bool flush = notify || err == HTH_OK;
     c->state = CONN_DEAD;
     hth_stream_close(c->rpc->env, c->stream, flush);
     conn_bury(c, err, text, was_ready);

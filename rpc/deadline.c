@@ -132,15 +132,15 @@ void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_u
 }
 
 void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t sent_us,
-                       int64_t heard_us)
+                       int64_t received_us)
 {
-    bool is_heard = heard_us > d->ended_us;
+    bool is_received = received_us > d->ended_us;
     remember(d, now_us, true);
     if (sent_us <= d->began_us && !mostly_missed(d)) {
         d->lost += missed_quarters(d, 1) ? 1 : 0;
         return;
     }
-    if (waited_us < hth_deadline_get(d) || (!is_heard && d->streak > 0))
+    if (waited_us < hth_deadline_get(d) || (!is_received && d->streak > 0))
         return;
     if (++d->streak >= HTH_DEADLINE_MISSES)
         d->patience_us = HTH_MIN(2 * waited_us, d->opts.ceiling_us);

@@ -92,9 +92,9 @@ void hth_deadline_init(struct hth_deadline *d, const struct hth_deadline_opts *o
 /* A call was answered at now_us and took took_us. */
 void hth_deadline_observe(struct hth_deadline *d, int64_t now_us, int64_t took_us);
 /* A call that was sent at sent_us is given up at now_us, after waited_us, which includes the time
- * before it was sent. heard_us: when bytes last arrived from the peer. */
+ * before it was sent. received_us: when bytes last arrived from the peer. */
 void hth_deadline_miss(struct hth_deadline *d, int64_t now_us, int64_t waited_us, int64_t sent_us,
-                       int64_t heard_us);
+                       int64_t received_us);
 /* How long to wait for a call that begins here: hth_deadline_get, or a probe's time. */
 int64_t hth_deadline_begin(struct hth_deadline *d);
 /* How long to wait for a call that is no probe. */

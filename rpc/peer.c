@@ -269,7 +269,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         out->dialing = out->dialing || c->state == CONN_DIALING;
         if (c->state != CONN_READY && c->state != CONN_HELLO)
             continue;
-        out->heard_us = HTH_MAX(out->heard_us, c->rx_last_us);
+        out->received_us = HTH_MAX(out->received_us, c->rx_last_us);
         out->moved_bytes += c->rx_bytes + c->tx_written + c->tx_bytes - hth_rpc_tx_backlog(c);
         if (c->state != CONN_READY)
             continue;
@@ -277,7 +277,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         out->version = c->version;
         out->features = c->features;
     }
-    out->dialing = out->dialing && out->heard_us == 0;
+    out->dialing = out->dialing && out->received_us == 0;
     int64_t left = p->retry_at_us - hth_now_us(rpc->env);
     out->waiting = p->waiting_count;
     out->retry_in_us = HTH_MAX(left, (int64_t)0);

@@ -357,8 +357,8 @@ void hth_rpc_conn_accept(void *arg, struct hth_stream *s);
 /* Prefetches the cache lines that a frame touches, so that they load in parallel. */
 void hth_rpc_conn_fetch(const struct rpc_conn *c);
 /* Ends it now: the stream is closed, its calls fail with `err`, its requests are canceled. `text`
- * is sent to the other side in a GOODBYE when tell is set. */
-void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool tell);
+ * is sent to the other side in a GOODBYE when notify is set. */
+void hth_rpc_conn_kill(struct rpc_conn *c, enum hth_err err, const char *text, bool notify);
 void hth_rpc_conn_unpin(struct rpc_conn *c);
 /* Allocates the body of the frame being received, or skips it: rx_err is the reason. Errors break
  * the connection. */

@@ -178,7 +178,7 @@ static void test_longest_silence(void **state)
         hth_reducer_stats(s.peer[0].reducer, &stats);
     } while (stats.senders_dropped == 0);
     assert_ok(hth_rpc_peer_info(s.peer[0].rpc, &s.member[VICTIM].id, &info));
-    int64_t silent_us = hth_world_now_us(s.world) - info.heard_us - info.rtt_us;
+    int64_t silent_us = hth_world_now_us(s.world) - info.received_us - info.rtt_us;
     assert_in_range(silent_us, 3 * HTH_US_PER_S, 3 * HTH_US_PER_S + o.silence_min_us / 2);
     swarm_run(&s);
     swarm_free(&s);

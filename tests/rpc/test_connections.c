@@ -233,21 +233,21 @@ static void nudge_sends_ping_only_when_silent(void **state)
     call_text(&a, &b, METHOD_HOLD, "", 100 * HTH_US_PER_S, &v[0]);
     hth_world_run_for(w, 15000);
     assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
-    assert_true(info.dialing && !info.connected && info.heard_us == 0);
+    assert_true(info.dialing && !info.connected && info.received_us == 0);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
     assert_true(!info.dialing && info.connected);
-    int64_t heard_us = info.heard_us;
+    int64_t received_us = info.received_us;
     uint64_t moved = info.moved_bytes;
     /* The call was sent since the last nudge: there was none yet. */
     hth_rpc_nudge(a.rpc, &b.env->self);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
-    assert_true(info.heard_us == heard_us && info.moved_bytes == moved);
+    assert_true(info.received_us == received_us && info.moved_bytes == moved);
     hth_rpc_nudge(a.rpc, &b.env->self);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
-    assert_true(info.heard_us > heard_us && info.moved_bytes > moved);
+    assert_true(info.received_us > received_us && info.moved_bytes > moved);
     assert_int_equal(v[0].count, 0);
     hth_rpc_reply(b.held[0], NULL);
     b.held_count = 0;
