@@ -9,9 +9,9 @@
 #include "dht/listing.h"
 
 /* One record of a layer: a range of its numbers. */
-struct part {
+struct announce_part {
     struct hth_announcer *ann;
-    struct layer *layer;
+    struct announce_layer *layer;
     uint8_t key[8]; /* depth, c0, part: the map's key */
     uint8_t depth;
     uint32_t c0;
@@ -21,7 +21,7 @@ struct part {
     struct hth_publisher *publisher;
 };
 
-struct layer {
+struct announce_layer {
     struct hth_grid grid;
     struct hth_layer_shape shape;
     /* experts as the records number them: inside the grid, or below c0 when cut */
@@ -38,7 +38,7 @@ struct hth_announcer {
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_announcer_opts opts;
     uint32_t queue_ms_published; /* the wait in the newest records */
-    struct layer **layers;
+    struct announce_layer **layers;
     size_t layer_count;
     struct hth_publisher *beacon;
     struct hth_announcer_stats gone; /* sums over publishers that were freed */
@@ -67,12 +67,12 @@ const char *hth_compute_name(enum hth_compute compute)
 
 /* ---- payloads ------------------------------------------------------------------------------ */
 
-static bool is_root(const struct part *p)
+static bool is_root(const struct announce_part *p)
 {
     return p->depth == 0;
 }
 
-static void listing_of(const struct part *p, struct hth_listing *out)
+static void listing_of(const struct announce_part *p, struct hth_listing *out)
 {
     memset(out, 0, sizeof(*out));
     out->flags = is_root(p) && p->layer->cut ? HTH_LISTING_FIRSTS : 0;
@@ -85,7 +85,7 @@ static void listing_of(const struct part *p, struct hth_listing *out)
 
 static enum hth_err fill_part(void *arg, struct hth_writer *w)
 {
-    const struct part *p = arg;
+    const struct announce_part *p = arg;
     const uint32_t *number = is_root(p) && p->layer->cut ? p->layer->firsts : p->layer->number;
     struct hth_listing listing;
     size_t taken;
@@ -122,7 +122,7 @@ static enum hth_err fill_beacon(void *arg, struct hth_writer *w)
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
-static void part_free(struct part *p)
+static void part_free(struct announce_part *p)
 {
     struct hth_publisher_stats s;
     hth_publisher_stats(p->publisher, &s);
@@ -144,14 +144,14 @@ static void goodbye_done(struct hth_announcer *ann)
 
 static void on_part_left(void *arg, enum hth_err err)
 {
-    struct part *p = arg;
+    struct announce_part *p = arg;
     struct hth_announcer *ann = p->ann;
     (void)err;
     part_free(p);
     goodbye_done(ann);
 }
 
-static void part_leave(struct part *p)
+static void part_leave(struct announce_part *p)
 {
     if (p->leaving)
         return;
@@ -160,12 +160,12 @@ static void part_leave(struct part *p)
     hth_publisher_goodbye(p->publisher, on_part_left, p);
 }
 
-static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, const uint8_t key[8],
-                             struct part **out)
+static enum hth_err part_new(struct hth_announcer *ann, struct announce_layer *layer,
+                             const uint8_t key[8], struct announce_part **out)
 {
     struct hth_publisher_opts opts = {
         .part = key[1], .life_us = ann->opts.life_us, .after_seq = ann->gone_seq};
-    struct part *p = hth_new(struct part);
+    struct announce_part *p = hth_new(struct announce_part);
     struct hth_topic topic;
     char text[HTH_UID_TEXT_MAX];
     struct hth_uid prefix = {.ncoord = key[0]};
@@ -191,10 +191,10 @@ static enum hth_err part_new(struct hth_announcer *ann, struct layer *layer, con
 }
 
 /* Makes the part of this key cover these numbers, and publishes it. */
-static enum hth_err part_set(struct hth_announcer *ann, struct layer *layer, uint8_t key[8],
-                             size_t at, size_t count)
+static enum hth_err part_set(struct hth_announcer *ann, struct announce_layer *layer,
+                             uint8_t key[8], size_t at, size_t count)
 {
-    struct part *p = hth_map_get(layer->parts, key, 8);
+    struct announce_part *p = hth_map_get(layer->parts, key, 8);
     if (p == NULL) {
         HTH_TRY(part_new(ann, layer, key, &p));
     } else if (p->leaving) {
@@ -222,8 +222,9 @@ static size_t parts_needed(const uint32_t *number, size_t count, size_t bytes_ma
     return parts;
 }
 
-static enum hth_err plan_prefix(struct hth_announcer *ann, struct layer *layer, uint8_t depth,
-                                uint32_t c0, size_t at, size_t count, size_t bytes_max)
+static enum hth_err plan_prefix(struct hth_announcer *ann, struct announce_layer *layer,
+                                uint8_t depth, uint32_t c0, size_t at, size_t count,
+                                size_t bytes_max)
 {
     const uint32_t *number = depth == 0 && layer->cut ? layer->firsts : layer->number;
     size_t end = at + count;
@@ -240,7 +241,7 @@ static enum hth_err plan_prefix(struct hth_announcer *ann, struct layer *layer, 
 }
 
 /* Fills layer->firsts and turns the numbers into offsets below their first coordinate. */
-static void cut_layer(struct layer *layer, uint32_t stride)
+static void cut_layer(struct announce_layer *layer, uint32_t stride)
 {
     uint32_t last = UINT32_MAX;
     layer->cut = true;
@@ -256,7 +257,7 @@ static void cut_layer(struct layer *layer, uint32_t stride)
 
 /* Plans the prefixes of a cut layer. The experts below each first coordinate are neighbours in the
  * original list, so one walk over it finds their ranges. */
-static enum hth_err plan_cut(struct hth_announcer *ann, struct layer *layer,
+static enum hth_err plan_cut(struct hth_announcer *ann, struct announce_layer *layer,
                              const uint32_t *experts, uint32_t stride, size_t bytes_max)
 {
     HTH_TRY(plan_prefix(ann, layer, 0, 0, 0, layer->first_count, bytes_max));
@@ -277,10 +278,11 @@ static size_t count_firsts(const uint32_t *experts, size_t count, uint32_t strid
     return n;
 }
 
-static enum hth_err make_plan(struct hth_announcer *ann, struct layer *layer,
+static enum hth_err make_plan(struct hth_announcer *ann, struct announce_layer *layer,
                               const struct hth_expert_list *list)
 {
-    struct part probe = {.ann = ann, .layer = layer, .depth = 1, .c0 = layer->grid.dim[0] - 1};
+    struct announce_part probe = {
+        .ann = ann, .layer = layer, .depth = 1, .c0 = layer->grid.dim[0] - 1};
     struct hth_listing listing;
     uint8_t buf[HTH_RECORD_PAYLOAD_MAX];
     struct hth_writer w;
@@ -351,9 +353,9 @@ enum hth_err hth_announcer_new(struct hth_env *env, struct hth_dht *dht,
     return HTH_OK;
 }
 
-static void layer_free(struct layer *layer)
+static void layer_free(struct announce_layer *layer)
 {
-    struct part *p;
+    struct announce_part *p;
     for (size_t it = 0; (p = hth_map_next(layer->parts, &it, NULL, NULL)) != NULL;) {
         hth_publisher_free(p->publisher);
         hth_free(p);
@@ -388,10 +390,10 @@ static enum hth_err check_list(const struct hth_grid *grid, const struct hth_exp
 }
 
 static enum hth_err layer_for(struct hth_announcer *ann, const struct hth_grid *grid,
-                              struct layer **out)
+                              struct announce_layer **out)
 {
     for (size_t i = 0; i < ann->layer_count; i++) {
-        struct layer *l = ann->layers[i];
+        struct announce_layer *l = ann->layers[i];
         if (strcmp(l->grid.name, grid->name) != 0)
             continue;
         *out = l;
@@ -400,7 +402,7 @@ static enum hth_err layer_for(struct hth_announcer *ann, const struct hth_grid *
     if (ann->layer_count == HTH_ANNOUNCE_LAYERS_MAX)
         return HTH_E_BUDGET;
     ann->layers = hth_realloc(ann->layers, ann->layer_count + 1, sizeof(*ann->layers));
-    *out = hth_new(struct layer);
+    *out = hth_new(struct announce_layer);
     (*out)->parts = hth_map_new();
     ann->layers[ann->layer_count++] = *out;
     return HTH_OK;
@@ -410,8 +412,8 @@ enum hth_err hth_announcer_set_layer(struct hth_announcer *ann, const struct hth
                                      const struct hth_layer_shape *shape,
                                      const struct hth_expert_list *experts)
 {
-    struct layer *layer;
-    struct part *p;
+    struct announce_layer *layer;
+    struct announce_part *p;
     HTH_TRY(check_list(grid, experts));
     HTH_TRY(layer_for(ann, grid, &layer));
     hth_free(layer->number);
@@ -442,7 +444,7 @@ static void update_roots(struct hth_announcer *ann, int64_t delay_us)
 {
     static const uint8_t key[8] = {0};
     for (size_t i = 0; i < ann->layer_count; i++) {
-        struct part *p = hth_map_get(ann->layers[i]->parts, key, sizeof(key));
+        struct announce_part *p = hth_map_get(ann->layers[i]->parts, key, sizeof(key));
         if (p != NULL)
             hth_publisher_update(p->publisher, delay_us);
     }
@@ -487,7 +489,7 @@ static void on_beacon_left(void *arg, enum hth_err err)
 
 void hth_announcer_withdraw(struct hth_announcer *ann, hth_fn *done, void *arg)
 {
-    struct part *p;
+    struct announce_part *p;
     ann->leaving = true;
     ann->done = done;
     ann->done_arg = arg;
@@ -513,7 +515,7 @@ static void add_stats(struct hth_announcer_stats *sum, const struct hth_publishe
 
 void hth_announcer_stats(const struct hth_announcer *ann, struct hth_announcer_stats *out)
 {
-    const struct part *p;
+    const struct announce_part *p;
     *out = ann->gone;
     for (size_t i = 0; i < ann->layer_count; i++)
         for (size_t it = 0; (p = hth_map_next(ann->layers[i]->parts, &it, NULL, NULL)) != NULL;)

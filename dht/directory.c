@@ -29,7 +29,7 @@ enum hth_err hth_directory_new(struct hth_env *env, struct hth_dht *dht,
     dir->layer_capacity = HTH_ARRAY_LEN(dir->few);
     dir->cache = hth_record_cache_new();
     dir->by_id = hth_map_new_held(offsetof(struct hth_dir_host, id), sizeof(struct hth_peer_id));
-    dir->down_timer = hth_timer_new(env, hth_dir_on_down_timer, dir);
+    dir->dead_timer = hth_timer_new(env, hth_dir_on_dead_timer, dir);
     dir->notify = hth_timer_new(env, hth_dir_on_notify, dir);
     *out = dir;
     return HTH_OK;
@@ -65,7 +65,7 @@ void hth_directory_free(struct hth_directory *dir)
     for (uint32_t i = 0; i < dir->layer_count; i++)
         layer_free(dir->layers[i]);
     HTH_ASSERT(dir->host_count == 0);
-    hth_timer_free(dir->env, dir->down_timer);
+    hth_timer_free(dir->env, dir->dead_timer);
     hth_timer_free(dir->env, dir->notify);
     hth_record_cache_free(dir->cache);
     hth_map_free(dir->by_id);
@@ -218,7 +218,7 @@ enum hth_err hth_directory_load(struct hth_directory *dir, uint32_t layer,
         hth_dir_claim_free(c);
         goto out;
     }
-    hth_dir_host_hear(dir, c, info, hth_wall_us(dir->env));
+    hth_dir_host_update(dir, c, info, hth_wall_us(dir->env));
     c->until_us = hth_now_us(dir->env) + life_us;
     c->timer = hth_timer_new(dir->env, on_loaded_end, c);
     hth_timer_set(dir->env, c->timer, life_us);

@@ -69,7 +69,7 @@ enum hth_err hth_grid_view_new(const struct hth_grid *grid, const uint32_t *expe
 
 struct hth_directory;
 
-/* What a trainer needs to call a host. */
+/* The data to call a host. */
 struct hth_host_ref {
     uint32_t slot; /* small number, stable while the host is known: for grouping rows by host */
     struct hth_peer_id id;
@@ -136,8 +136,7 @@ struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t lay
 /* Changes whenever the next view would differ. */
 uint64_t hth_directory_generation(const struct hth_directory *dir, uint32_t layer);
 
-/* The live hosts of one expert: the least loaded first, then by id. Returns how many were
- * written. */
+/* The live hosts of one expert: the least loaded first, then by id. Returns their number in out. */
 size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, uint32_t expert,
                               struct hth_host_ref *out, size_t max);
 

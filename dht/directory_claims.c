@@ -69,62 +69,62 @@ static void free_host_if_unused(struct hth_directory *dir, struct hth_dir_host *
     dir->host_count--;
     memmove(&dir->order[i], &dir->order[i + 1], (dir->host_count - i) * sizeof(*dir->order));
     dir->slots[h->slot] = NULL;
-    dir->down_count -= h->down;
+    dir->dead_count -= h->dead;
     hth_map_del(dir->by_id, h->id.b, sizeof(h->id.b));
     hth_free(h);
     hth_dir_notify(dir);
 }
 
-void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down)
+void hth_dir_host_set_dead(struct hth_directory *dir, struct hth_dir_host *h, bool dead)
 {
-    if (h->down == down)
+    if (h->dead == dead)
         return;
-    h->down = down;
-    dir->down_count += down ? 1 : UINT32_MAX; /* minus one */
+    h->dead = dead;
+    dir->dead_count += dead ? 1 : UINT32_MAX; /* minus one */
     for (struct hth_dir_claim *c = h->claims; c != NULL; c = c->next) {
-        c->down = down;
+        c->dead = dead;
         if (c->posted != NULL)
             hth_postings_owner_moved(c->layer->postings, c->posted);
     }
     hth_dir_notify(dir);
 }
 
-void hth_dir_arm_down_timer(struct hth_directory *dir)
+void hth_dir_arm_dead_timer(struct hth_directory *dir)
 {
     int64_t first_us = INT64_MAX;
     for (uint32_t i = 0; i < dir->host_count; i++)
-        if (dir->order[i]->down)
-            first_us = HTH_MIN(first_us, dir->order[i]->down_until_us);
+        if (dir->order[i]->dead)
+            first_us = HTH_MIN(first_us, dir->order[i]->dead_until_us);
     if (first_us != INT64_MAX)
-        hth_timer_set(dir->env, dir->down_timer, HTH_MAX(first_us - hth_now_us(dir->env), 0));
+        hth_timer_set(dir->env, dir->dead_timer, HTH_MAX(first_us - hth_now_us(dir->env), 0));
 }
 
-void hth_dir_on_down_timer(void *arg)
+void hth_dir_on_dead_timer(void *arg)
 {
     struct hth_directory *dir = arg;
     for (uint32_t i = 0; i < dir->host_count; i++)
-        if (dir->order[i]->down && dir->order[i]->down_until_us <= hth_now_us(dir->env))
-            hth_dir_host_set_down(dir, dir->order[i], false);
-    hth_dir_arm_down_timer(dir);
+        if (dir->order[i]->dead && dir->order[i]->dead_until_us <= hth_now_us(dir->env))
+            hth_dir_host_set_dead(dir, dir->order[i], false);
+    hth_dir_arm_dead_timer(dir);
 }
 
 /* Updates the host from the claim's record, if that is the newest; info NULL: unchanged. A record
  * issued after the mark proves that the host lives. */
-void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_claim *c,
-                       const struct hth_host_info *info, int64_t issued_us)
+void hth_dir_host_update(struct hth_directory *dir, struct hth_dir_claim *c,
+                         const struct hth_host_info *info, int64_t issued_us)
 {
     struct hth_dir_host *h = c->host;
     if (issued_us < hth_dir_host_issued_us(h))
         return;
-    if (h->heard != NULL)
-        h->heard->heard = false;
-    h->heard = c;
-    c->heard = true;
+    if (h->source != NULL)
+        h->source->is_source = false;
+    h->source = c;
+    c->is_source = true;
     c->issued_us = issued_us;
     if (info != NULL)
         h->info = *info;
-    if (h->down && issued_us > h->down_wall_us)
-        hth_dir_host_set_down(dir, h, false);
+    if (h->dead && issued_us > h->dead_wall_us)
+        hth_dir_host_set_dead(dir, h, false);
 }
 
 /* ---- branches ------------------------------------------------------------------------------ */
@@ -238,9 +238,9 @@ void hth_dir_claim_free(struct hth_dir_claim *c)
     struct hth_directory *dir = c->layer->dir;
     struct hth_dir_host *h = c->host;
     claim_release(c);
-    if (h->heard == c) {
+    if (h->source == c) {
         h->issued_us = c->issued_us;
-        h->heard = NULL;
+        h->source = NULL;
     }
     hth_timer_free(dir->env, c->timer);
     *c->link = c->next;
@@ -256,7 +256,7 @@ struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_l
     struct hth_dir_claim *c = hth_new(struct hth_dir_claim);
     c->host = h;
     c->layer = layer;
-    c->down = h->down;
+    c->dead = h->dead;
     c->next = h->claims;
     c->link = &h->claims;
     if (c->next != NULL)
@@ -284,7 +284,7 @@ enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l)
         HTH_TRY(branches_ref(c->layer, l->runs, l->run_count));
     } else {
         struct hth_claim want = {.owner = c->host,
-                                 .down = &c->host->down,
+                                 .dead = &c->host->dead,
                                  .runs = l->runs,
                                  .run_count = l->run_count,
                                  .count = l->count};
@@ -347,7 +347,7 @@ static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_r
         return err;
     }
     c->until_us = hth_now_us(dir->env) + (int64_t)rec->life_ms * HTH_US_PER_MS;
-    hth_dir_host_hear(dir, c, &l->info, rec->issued_us);
+    hth_dir_host_update(dir, c, &l->info, rec->issued_us);
     *user = c;
     return HTH_OK;
 }
@@ -386,11 +386,11 @@ static bool on_renewed(void *arg, const struct hth_record *rec, int64_t now_us, 
 {
     struct hth_dir_claim *c = user;
     (void)arg;
-    if (!c->heard || rec->issued_us < c->issued_us)
+    if (!c->is_source || rec->issued_us < c->issued_us)
         return false;
     c->until_us = now_us + (int64_t)rec->life_ms * HTH_US_PER_MS;
-    if (c->down)
-        hth_dir_host_hear(c->layer->dir, c, NULL, rec->issued_us);
+    if (c->dead)
+        hth_dir_host_update(c->layer->dir, c, NULL, rec->issued_us);
     else
         c->issued_us = rec->issued_us;
     return true;

@@ -22,24 +22,24 @@
 struct hth_map;
 
 struct hth_dir_host {
-    int64_t issued_us; /* of its newest record, while `heard` is NULL; else heard->issued_us */
-    bool down;         /* marked dead */
+    int64_t issued_us; /* of its newest record, while `source` is NULL; else source->issued_us */
+    bool dead;         /* marked dead */
     uint32_t slot;
-    struct hth_dir_claim *heard;  /* claim whose record gave the info; NULL: ended */
+    struct hth_dir_claim *source; /* claim whose record gave the info; NULL: ended */
     struct hth_dir_claim *claims; /* list */
     struct hth_peer_id id;
     struct hth_host_info info;
-    int64_t down_wall_us;
-    int64_t down_until_us;
+    int64_t dead_wall_us;
+    int64_t dead_until_us;
 };
 
 /* One believed record. A renewal touches the first cache line alone. */
 struct hth_dir_claim {
-    int64_t issued_us; /* of its newest record, while `heard` */
+    int64_t issued_us; /* of its newest record, while `is_source` */
     int64_t until_us;
-    bool heard;  /* the host's info is from it */
-    bool down;   /* copy of the host's `down` */
-    bool firsts; /* the runs are first coordinates, in `runs`; else in `posted` */
+    bool is_source; /* the host's info is from it */
+    bool dead;      /* copy of the host's `dead` */
+    bool firsts;    /* the runs are first coordinates, in `runs`; else in `posted` */
     uint32_t run_count;
     struct hth_dir_host *host;
     struct hth_dir_layer *layer;
@@ -76,14 +76,14 @@ struct hth_directory { /* fields used by each query and record come first */
     hth_fn *change;
     struct hth_map *by_id; /* peer id -> host */
     uint32_t layer_count, layer_capacity;
-    uint32_t host_count, down_count;
+    uint32_t host_count, dead_count;
     struct hth_dir_host **order; /* in order of arrival */
     struct hth_dir_host **slots; /* by slot number; NULL: free */
     uint32_t host_capacity;
     bool notify_set;
     void *change_arg;
     struct hth_dht *dht;
-    struct hth_timer *down_timer;
+    struct hth_timer *dead_timer;
     struct hth_timer *notify;
     struct hth_directory_stats stats;
     char network[HTH_NAME_LEN_MAX + 1];
@@ -100,14 +100,14 @@ struct hth_dir_host *hth_dir_host_get(const struct hth_directory *dir,
 /* Finds or makes a host; the caller must give a new one a claim at once. Errors: E_BUDGET. */
 enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_id *id,
                                struct hth_dir_host **out) HTH_MUST;
-void hth_dir_host_set_down(struct hth_directory *dir, struct hth_dir_host *h, bool down);
-void hth_dir_arm_down_timer(struct hth_directory *dir);
-void hth_dir_on_down_timer(void *arg);
-void hth_dir_host_hear(struct hth_directory *dir, struct hth_dir_claim *c,
-                       const struct hth_host_info *info, int64_t issued_us);
+void hth_dir_host_set_dead(struct hth_directory *dir, struct hth_dir_host *h, bool dead);
+void hth_dir_arm_dead_timer(struct hth_directory *dir);
+void hth_dir_on_dead_timer(void *arg);
+void hth_dir_host_update(struct hth_directory *dir, struct hth_dir_claim *c,
+                         const struct hth_host_info *info, int64_t issued_us);
 static inline int64_t hth_dir_host_issued_us(const struct hth_dir_host *h)
 {
-    return h->heard != NULL ? h->heard->issued_us : h->issued_us;
+    return h->source != NULL ? h->source->issued_us : h->issued_us;
 }
 
 /* Opens the board of the layer's root (c0 is ignored) or of a prefix. Errors: those of a watch. */

@@ -87,19 +87,19 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
     struct hth_dir_host *h = hth_dir_host_get(dir, id);
     if (h == NULL)
         return;
-    h->down_wall_us = hth_wall_us(dir->env);
-    h->down_until_us = hth_now_us(dir->env) + (retry_us > 0 ? retry_us : dir->opts.dead_retry_us);
-    hth_dir_host_set_down(dir, h, true);
-    hth_dir_arm_down_timer(dir);
+    h->dead_wall_us = hth_wall_us(dir->env);
+    h->dead_until_us = hth_now_us(dir->env) + (retry_us > 0 ? retry_us : dir->opts.dead_retry_us);
+    hth_dir_host_set_dead(dir, h, true);
+    hth_dir_arm_dead_timer(dir);
 }
 
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id)
 {
-    if (dir->down_count == 0)
+    if (dir->dead_count == 0)
         return; /* a shortcut: this is called after every call */
     struct hth_dir_host *h = hth_dir_host_get(dir, id);
     if (h != NULL)
-        hth_dir_host_set_down(dir, h, false);
+        hth_dir_host_set_dead(dir, h, false);
 }
 
 static void status_of(const struct hth_directory *dir, const struct hth_dir_host *h,
@@ -109,7 +109,7 @@ static void status_of(const struct hth_directory *dir, const struct hth_dir_host
     memset(out, 0, sizeof(*out));
     ref_of(h, &out->ref);
     out->info = h->info;
-    out->dead = h->down;
+    out->dead = h->dead;
     out->age_us = HTH_MAX(hth_wall_us(dir->env) - hth_dir_host_issued_us(h), 0);
     out->left_us = INT64_MAX;
     for (const struct hth_dir_claim *c = h->claims; c != NULL; c = c->next) {
@@ -217,7 +217,7 @@ void hth_directory_stats(const struct hth_directory *dir, struct hth_directory_s
 {
     *out = dir->stats;
     out->hosts = dir->host_count;
-    out->hosts_dead = dir->down_count;
+    out->hosts_dead = dir->dead_count;
     for (uint32_t i = 0; i < dir->layer_count; i++) {
         const struct hth_dir_layer *l = dir->layers[i];
         const struct hth_dir_branch *b;

@@ -124,8 +124,7 @@ static void probes_stop(struct hth_join *j)
     }
 }
 
-/* ---- the owner of an expired beacon ------------------------------------------------------------
- */
+/* ---- the owner of an expired beacon --------------------------------------------------------- */
 
 static void owner_open(struct hth_stream *s, void *arg)
 {

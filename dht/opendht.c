@@ -242,8 +242,8 @@ static uint32_t nodes_good(const struct hth_opendht *o)
     uint32_t n = 0;
     for (size_t i = 0; i < o->boot_count; i++)
         n += o->boot[i].answered && hth_now_us(o->env) - o->boot[i].answered_us < PING_GOOD_US;
-    bool heard = o->put_accepted && hth_now_us(o->env) - o->put_accepted_us < PUT_GOOD_US;
-    return n > 0 ? n : heard;
+    bool put_good = o->put_accepted && hth_now_us(o->env) - o->put_accepted_us < PUT_GOOD_US;
+    return n > 0 ? n : put_good;
 }
 
 static enum hth_err err_of(const struct hth_opendht *o, bool ok)

@@ -10,9 +10,8 @@
  * and record (record.h). So a peer that joins with the wrong name still reaches nodes and gets a
  * named error (peers.h) instead of a timeout.
  *
- * The C API chooses the port but not the address to listen on. A node that was told 127.0.0.1 must
- * not answer the whole network, so the library wraps bind(2) while a node is made; see
- * opendht_bind.c.
+ * The C API chooses the port but not the address to listen on. A node on 127.0.0.1 must not answer
+ * the whole network, so the library wraps bind(2) while a node is made; see opendht_bind.c.
  *
  * `nodes_good` in the statistics is a lower bound, because the C API shows no routing table:
  * bootstrap nodes that answered their last ping, or 1 when another node accepted a value recently.

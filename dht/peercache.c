@@ -20,8 +20,7 @@ struct peercache_cursor {
     const char *p, *end;
 };
 
-/* The next line without its end, copied and terminated; false when there is none or it is too long.
- */
+/* Copies the next line without its end; false when there is none or it is too long. */
 static bool take_line(struct peercache_cursor *c, char out[PEER_LINE_MAX])
 {
     const char *nl = memchr(c->p, '\n', (size_t)(c->end - c->p));

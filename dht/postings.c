@@ -11,7 +11,7 @@
 struct posting {
     struct hth_claim *claim;
     void *owner; /* copies of the claim's fields: choosing an owner reads no claim */
-    const bool *down;
+    const bool *dead;
     uint32_t next; /* in the expert's list, or in the free list */
 };
 
@@ -71,7 +71,7 @@ static void set_live(struct hth_postings *p, uint32_t e, bool live)
 static bool any_up(const struct hth_postings *p, uint32_t e)
 {
     for (uint32_t n = p->head[e]; n != NONE; n = p->postings[n].next)
-        if (!*p->postings[n].down)
+        if (!*p->postings[n].dead)
             return true;
     return false;
 }
@@ -113,9 +113,9 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i, n = take_posting(p);
-            p->postings[n] = (struct posting){c, c->owner, c->down, p->head[e]};
+            p->postings[n] = (struct posting){c, c->owner, c->dead, p->head[e]};
             p->head[e] = n;
-            if (!*c->down)
+            if (!*c->dead)
                 set_live(p, e, true);
         }
     }
@@ -163,7 +163,7 @@ void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
     uint32_t left = HTH_DIR_REPLICAS_MAX;
     for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->postings[n].next, left--) {
         void *owner = p->postings[n].owner;
-        bool seen = *p->postings[n].down;
+        bool seen = *p->postings[n].dead;
         /* An owner may name an expert in two records while it replaces them. */
         for (uint32_t m = p->head[expert]; m != n && !seen; m = p->postings[m].next)
             seen = p->postings[m].owner == owner;

@@ -18,7 +18,7 @@ struct hth_postings;
 
 struct hth_claim {
     void *owner;          /* the caller's; equal pointers are one owner */
-    const bool *down;     /* the owner's: true hides it */
+    const bool *dead;     /* the owner's: true hides it */
     struct hth_run *runs; /* the claim's own; freed with it */
     size_t run_count;
     uint32_t count;
@@ -32,7 +32,7 @@ void hth_postings_free(struct hth_postings *p); /* claims must be gone; NULL is 
 enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *claim,
                               struct hth_claim **out) HTH_MUST;
 void hth_postings_remove(struct hth_postings *p, struct hth_claim *claim);
-/* To be called for each claim of an owner whose `down` changed. */
+/* To be called for each claim of an owner whose `dead` changed. */
 void hth_postings_owner_moved(struct hth_postings *p, struct hth_claim *claim);
 
 /* Calls fn for each distinct owner of an expert that is up, in no particular order. */

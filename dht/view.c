@@ -104,8 +104,7 @@ static void begin(struct view *v, const struct hth_grid *grid, size_t live)
     point(v);
 }
 
-/* Opens the inner nodes that lead to the row of this expert (a row: all coordinates but the
- * last). */
+/* Opens the inner nodes that lead to this row (a row: all coordinates but the last). */
 static void open_row(struct view *v, uint32_t row)
 {
     struct hth_grid_view *p = &v->pub;

@@ -272,7 +272,7 @@ static void host_is_found_and_expires(void **state)
     uint64_t generation = hth_directory_generation(fx.dir, fx.layer);
     hth_world_run_for(fx.world, 300 * S);
     assert_int_equal(hth_directory_generation(fx.dir, fx.layer), generation);
-    /* What is left of its life is that of the newest record. */
+    /* The rest of its life is the newest record's. */
     assert_true(hth_directory_host_find(fx.dir, &fx.host[0].id, &st));
     assert_in_range(st.left_us, 60 * S - st.age_us - S, 60 * S - st.age_us + S);
     assert_in_range(st.age_us, 0, 21 * S);
