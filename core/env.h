@@ -64,12 +64,10 @@ typedef void hth_accept_fn(void *arg, struct hth_stream *s);
 
 enum hth_lane { HTH_LANE_COMPUTE, HTH_LANE_IO, HTH_LANE_CARD0 };
 
-/*
- * A card has a lane of its own. Its workers serve no other lane and start with its first job: its
+/* A card has a lane of its own. Its workers serve no other lane and start with its first job: its
  * context stays current on them, and a driver call that hangs blocks that card alone. A job waits
  * for its card before it ends, so there are two workers: one copies while the other's kernels
- * compute.
- */
+ * compute. */
 #define HTH_CARD_WORKERS 2u
 #define HTH_LANES_MAX    ((uint32_t)HTH_LANE_CARD0 + HTH_CARDS_MAX)
 
@@ -87,8 +85,7 @@ static inline enum hth_lane hth_lane_of_card(uint32_t card)
  * The simulator charges the job's cost against the node's device, and in ghost mode skips `run`:
  * only jobs read payloads. flops and bytes_moved count the work that is done. Work whose speed
  * depends on its size is counted by kind as well (hth_job_add), for the profiles of measured
- * devices.
- */
+ * devices. */
 enum hth_work_kind { HTH_WORK_FORWARD, HTH_WORK_BACKWARD, HTH_WORK_STEP, HTH_WORK_KINDS };
 
 struct hth_job_work {

@@ -44,8 +44,7 @@ static bool injected_failure(void)
 
 /* ---- hoards -------------------------------------------------------------------------------- */
 
-/*
- * The blocks of hoards lie in one address range that is cut into spans, each for blocks of one
+/* The blocks of hoards lie in one address range that is cut into spans, each for blocks of one
  * size. So a block needs no header: its address gives its size. Freeing it writes only its first
  * word, which points to the next free block of its class.
  *
@@ -53,8 +52,7 @@ static bool injected_failure(void)
  *     span_class  [ 2              | 21             | 2              | ...
  *
  * Sizes are steps of 16 up to 256, then of 64, and of 256 above 1024; blocks whose size is a
- * multiple of 64 begin with a cache line.
- */
+ * multiple of 64 begin with a cache line. */
 #define REGION_BYTES  ((size_t)16 << 30) /* address space: unused pages cost no memory */
 #define SPAN_BYTES    ((size_t)16384)
 #define HOARD_BYTES   4096 /* larger blocks come from malloc */
@@ -331,11 +329,9 @@ void hth_aligned_free(void *p)
 
 /* ---- short-lived blocks -------------------------------------------------------------------- */
 
-/*
- * Size classes have four steps per power of two, so at most a fifth of a block is unused, and
+/* Size classes have four steps per power of two, so at most a fifth of a block is unused, and
  * untouched pages cost nothing. An atomic exchange takes a block out of a slot, and a compare and
- * swap puts one in: the thread that took the pointer owns the block, so no lock is needed.
- */
+ * swap puts one in: the thread that took the pointer owns the block, so no lock is needed. */
 #define BLOCK_SHIFT_MIN 16
 #define BLOCK_SHIFT_MAX 27
 #define BLOCK_CLASSES   ((BLOCK_SHIFT_MAX - BLOCK_SHIFT_MIN) * 4)

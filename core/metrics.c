@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c: a registry in order of registration; counts are counters (counter.h), values are
+/*
+ * metrics.c: a registry in order of registration; counts are counters (counter.h), values are
  * relaxed atomics. Names are searched linearly: a process has a few dozen, and searches only while
- * modules start. */
+ * modules start.
+ */
 #include "core/metrics.h"
 
 #include "core/counter.h"

@@ -19,12 +19,10 @@
 
 #define HTH_IDENTITY_WHY_MAX 512
 
-/*
- * Loads the key, or makes one when there is no file. *created (may be NULL) is true if it made one.
+/* Loads the key, or makes one when there is no file. *created (may be NULL) is true if it made one.
  * On error `why` holds one sentence: what is wrong and what to do. Errors: E_PERMISSION
  * (unreadable, not ours, or readable by others), E_BAD_KEY (not such a file, or damaged), E_IO,
- * E_DISK_FULL.
- */
+ * E_DISK_FULL. */
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX]) HTH_MUST;
 

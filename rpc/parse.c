@@ -189,11 +189,9 @@ static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
     return HTH_OK;
 }
 
-/*
- * All endpoints of a run send the same HELLO, so a HELLO mostly equals the one before it: a thread
+/* All endpoints of a run send the same HELLO, so a HELLO mostly equals the one before it: a thread
  * remembers the last valid meta and its parsed message. (A third of the frames that a swarm under
- * churn reads are HELLOs.)
- */
+ * churn reads are HELLOs.) */
 #define LAST_HELLO_BYTES_MAX 256
 
 static _Thread_local struct {

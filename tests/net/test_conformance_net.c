@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_net.c: the promises of core/env.h, tested on the real environment, which dials
- * itself over loopback. */
+/*
+ * test_conformance_net.c: the promises of core/env.h, tested on the real environment, which dials
+ * itself over loopback.
+ */
 #include "support/env_conformance.h"
 #include "support/test.h"
 

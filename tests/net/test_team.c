@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_team.c: idle workers as helpers: each part runs once, idle workers help, jobs have priority,
- * and the end waits for all parts. */
+/*
+ * test_team.c: idle workers as helpers: each part runs once, idle workers help, jobs have priority,
+ * and the end waits for all parts.
+ */
 #define _GNU_SOURCE
 #include "net/pair.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* duo.h: two endpoints in a world of their own and the verdicts of their calls, as static variables
- * of the test that includes this. */
+/*
+ * duo.h: two endpoints in a world of their own and the verdicts of their calls, as static variables
+ * of the test that includes this.
+ */
 #ifndef HTH_TESTS_RPC_DUO_H
 #define HTH_TESTS_RPC_DUO_H
 

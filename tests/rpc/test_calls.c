@@ -557,7 +557,7 @@ static bool tortured_call(struct hth_blob *blob, long fail_at)
     return made >= fail_at;
 }
 
-/* Whichever allocation fails, the call gets one verdict, and the next call is answered. */
+/* The call gets one verdict, whichever allocation fails, and the next call is answered. */
 static void failed_allocations_give_one_verdict(void **state)
 {
     long n = 1;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between honest peers in the simulator: how they are made, break, are found dead,
- * drain and end. */
+/*
+ * Connections between honest peers in the simulator: how they are made, break, are found dead,
+ * drain and end.
+ */
 #include "support/test.h"
 
 #include "rpc/duo.h"

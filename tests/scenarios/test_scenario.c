@@ -52,10 +52,8 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
 
 #ifdef HTH_PLANT
 
-/*
- * The fault: when a connection breaks with several calls in flight, the verdict of one is
- * forgotten. The linker puts this in front of rpc's own function (--wrap).
- */
+/* The fault: when a connection breaks with several calls in flight, the verdict of one is
+ * forgotten. The linker puts this in front of rpc's own function (--wrap). */
 void __real_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
                                    bool remote);
 void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
