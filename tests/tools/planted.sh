@@ -93,6 +93,14 @@ say() { echo "/* $1 */" >>"$2"; }
 
 echo '# Stray' >docs/stray.md
 fails 'docs: docs/README.md does not list stray.md' check-docs
+for page in averaging benchmarks gpu; do
+    awk 'BEGIN { for (; n < 1200; n++) print "More." }' >>docs/$page.md
+done
+echo '<svg></svg>' >docs/stray.svg
+fails "docs: docs/averaging.md: $(wc -l <docs/averaging.md) lines, the limit is 600
+docs: docs/benchmarks.md: $(wc -l <docs/benchmarks.md) lines, the limit is 260
+$(cat docs/*.md | wc -l) lines, the limit is 3400
+docs/stray.svg: no page shows it" check-docs
 sed -i 's/^int main(/int  main(/' tests/scenarios/example_scenario.c
 fails 'its program is not tests/scenarios/example_scenario.c' check-docs
 # Names are checked in one pass over the tree, so all kinds are planted at once.
