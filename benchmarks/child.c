@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define END_TRIES 100 /* of END_NS each */
+#define END_TRIES 250 /* of END_NS each */
 #define END_NS    20000000
 
 extern char **environ;

@@ -67,7 +67,7 @@ static const struct hth_bench_peers_case cases[] = {
      .experts = 1,
      .clients = 64,
      .handlers = 4,
-     .batches = 8,
+     .batches = 4,
      .rows = 1,
      .backward = true},
 #ifdef HTH_BENCH_AVERAGERS
