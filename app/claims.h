@@ -11,7 +11,7 @@
  *
  * At most ASKED_MAX are asked at once, and all of it ends after ALL_US: whom nothing was heard of
  * by then is not believed, so that thousands of made-up owners only cost that time. A host that
- * answers and lies is none for this: trainers find it by its answers (trainer/port_trust.h).
+ * answers and lies is none for this: trainers find it by its answers (trainer/transport_trust.h).
  *
  * Loop thread.
  */

@@ -26,8 +26,8 @@ static void drop(struct hth_flight *f, enum hth_err err)
     struct hth_trainer *t = f->trainer;
 
     for (uint32_t l = 0; l < t->model->opts.layers; l++) {
-        hth_port_judge(f->pass->layer[l].batch);
-        hth_port_judge(f->pass->layer[l].back_batch);
+        hth_transport_judge(f->pass->layer[l].batch);
+        hth_transport_judge(f->pass->layer[l].back_batch);
     }
     if (err == HTH_E_NOT_FINITE)
         t->stats.flights_not_finite++;
@@ -115,10 +115,10 @@ void hth_flight_start(struct hth_flight *f)
 
 /* ---- asking the experts ---------------------------------------------------------------------- */
 
-static void count_pairs(struct hth_flight *f, const struct hth_port_batch *batch)
+static void count_pairs(struct hth_flight *f, const struct hth_transport_batch *batch)
 {
     struct hth_train_stats *stats = &f->trainer->stats;
-    const enum hth_err *verdicts = hth_port_verdicts(batch);
+    const enum hth_err *verdicts = hth_transport_verdicts(batch);
 
     for (uint32_t i = 0; !f->eval && i < batch->pairs; i++) {
         if (batch->backward)
@@ -130,7 +130,7 @@ static void count_pairs(struct hth_flight *f, const struct hth_port_batch *batch
     }
 }
 
-static void answered(void *arg, struct hth_port_batch *batch)
+static void answered(void *arg, struct hth_transport_batch *batch)
 {
     struct hth_flight *f = arg;
 
@@ -142,7 +142,7 @@ static void answered(void *arg, struct hth_port_batch *batch)
         head(f);
 }
 
-static void answered_back(void *arg, struct hth_port_batch *batch)
+static void answered_back(void *arg, struct hth_transport_batch *batch)
 {
     struct hth_flight *f = arg;
 
@@ -151,12 +151,12 @@ static void answered_back(void *arg, struct hth_port_batch *batch)
     backward(f, f->layer);
 }
 
-static struct hth_port_call make_call(const struct hth_flight *f, uint32_t l)
+static struct hth_transport_call make_call(const struct hth_flight *f, uint32_t l)
 {
     const struct hth_pass *p = f->pass;
     const struct hth_pass_layer *layer = &p->layer[l];
 
-    return (struct hth_port_call){
+    return (struct hth_transport_call){
         .layer = l,
         .units = p->units,
         .block_rows = p->model->block_rows,
@@ -175,18 +175,18 @@ static struct hth_port_call make_call(const struct hth_flight *f, uint32_t l)
 static bool ask(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
-    struct hth_port_call call = make_call(f, l);
-    struct hth_port_batch *batch;
+    struct hth_transport_call call = make_call(f, l);
+    struct hth_transport_batch *batch;
     enum hth_err err;
 
-    hth_pass_route(f->pass, l, f->trainer->port);
+    hth_pass_route(f->pass, l, f->trainer->transport);
     if (layer->pairs_count == 0)
         return false;
     call.targets_count = layer->targets_count;
     call.pairs = layer->pairs;
     call.pairs_count = layer->pairs_count;
     /* The handle lives in the layer until the answer: a reset then cancels the call. */
-    err = hth_port_call(f->trainer->port, &call, answered, f, &batch);
+    err = hth_transport_call(f->trainer->transport, &call, answered, f, &batch);
     if (err == HTH_OK) {
         layer->batch = batch;
         return true;
@@ -225,7 +225,7 @@ static void forward_done(struct hth_work *work, enum hth_err err)
         return;
     }
     if (f->layer > 0)
-        hth_port_judge(p->layer[f->layer - 1].batch);
+        hth_transport_judge(p->layer[f->layer - 1].batch);
     if (!work->ran) {
         if (f->layer > 0)
             hth_pass_ok_from_verdicts(p, f->layer - 1);
@@ -250,7 +250,7 @@ static void forward(struct hth_flight *f, uint32_t l)
         drop(f, err);
         return;
     }
-    layer->view = hth_grid_view_ref(hth_port_view(f->trainer->port, l));
+    layer->view = hth_grid_view_ref(hth_transport_view(f->trainer->transport, l));
     submit(f, &f->trainer->trunk, forward_run, forward_done, hth_pass_forward_flops(f->pass, l));
 }
 
@@ -298,7 +298,7 @@ static void head_done(struct hth_work *work, enum hth_err err)
         hth_pass_ok_from_verdicts(f->pass, last);
         hth_pass_pick_back(f->pass, last);
     }
-    hth_port_judge(f->pass->layer[last].batch);
+    hth_transport_judge(f->pass->layer[last].batch);
     count_mixtures(f);
     if (err != HTH_OK) {
         drop(f, err);
@@ -337,14 +337,14 @@ static void head(struct hth_flight *f)
 static void ask_back(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
-    struct hth_port_call call = make_call(f, l);
-    struct hth_port_batch *batch;
+    struct hth_transport_call call = make_call(f, l);
+    struct hth_transport_batch *batch;
     enum hth_err err;
 
     f->layer = l;
     for (uint32_t i = 0; layer->batch != NULL && i < layer->targets_count; i++)
-        hth_port_host(layer->batch, i, &layer->targets[i]);
-    hth_port_batch_free(layer->batch);
+        hth_transport_host(layer->batch, i, &layer->targets[i]);
+    hth_transport_batch_free(layer->batch);
     layer->batch = NULL;
     if (layer->back_count == 0) {
         backward(f, l);
@@ -354,7 +354,7 @@ static void ask_back(struct hth_flight *f, uint32_t l)
     call.pairs = layer->back_pairs;
     call.pairs_count = layer->back_count;
     call.k_min = 0;
-    err = hth_port_call(f->trainer->port, &call, answered_back, f, &batch);
+    err = hth_transport_call(f->trainer->transport, &call, answered_back, f, &batch);
     if (err == HTH_OK) {
         layer->back_batch = batch;
         return;
@@ -383,7 +383,7 @@ static void backward_done(struct hth_work *work, enum hth_err err)
         drop(f, err);
         return;
     }
-    hth_port_judge(f->pass->layer[f->layer].back_batch);
+    hth_transport_judge(f->pass->layer[f->layer].back_batch);
     count_bad(f, f->pass->layer[f->layer].bad_back);
     if (!work->ran && f->layer > 0)
         hth_pass_pick_back(f->pass, f->layer - 1);

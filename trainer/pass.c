@@ -144,8 +144,8 @@ void hth_pass_reset(struct hth_pass *p)
     for (uint32_t l = 0; l < p->model->opts.layers; l++) {
         struct hth_pass_layer *layer = &p->layer[l];
 
-        hth_port_batch_free(layer->batch);
-        hth_port_batch_free(layer->back_batch);
+        hth_transport_batch_free(layer->batch);
+        hth_transport_batch_free(layer->back_batch);
         hth_blob_unref(layer->h);
         hth_blob_unref(layer->dy);
         hth_grid_view_unref(layer->view);
@@ -224,7 +224,7 @@ static size_t sort_slots(const struct hth_pass *p, const struct hth_pass_layer *
     return n;
 }
 
-void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_port *port)
+void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_transport *transport)
 {
     struct hth_pass_layer *layer = &p->layer[l];
     uint32_t k = p->model->opts.top_k;
@@ -235,13 +235,13 @@ void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_port *port)
 
     layer->pairs_count = 0;
     layer->targets_count = 0;
-    hth_port_begin_route(port);
+    hth_transport_begin_route(transport);
     for (size_t i = 0; i < n; i++) {
         uint32_t slot = (uint32_t)keys[i];
 
         if ((uint32_t)(keys[i] >> 32) != expert) {
             expert = (uint32_t)(keys[i] >> 32);
-            found = hth_port_find(port, l, expert, &layer->targets[layer->targets_count]);
+            found = hth_transport_find(transport, l, expert, &layer->targets[layer->targets_count]);
             if (found)
                 layer->target_expert[layer->targets_count++] = expert;
         }
@@ -271,7 +271,8 @@ void hth_pass_ok_from_verdicts(struct hth_pass *p, uint32_t l)
 {
     struct hth_pass_layer *layer = &p->layer[l];
     uint32_t k = p->model->opts.top_k, have = 0;
-    const enum hth_err *verdicts = layer->batch != NULL ? hth_port_verdicts(layer->batch) : NULL;
+    const enum hth_err *verdicts =
+        layer->batch != NULL ? hth_transport_verdicts(layer->batch) : NULL;
     uint32_t *answers = hth_new_array(uint32_t, p->units);
 
     for (uint32_t i = 0; i < layer->pairs_count; i++) {

@@ -31,7 +31,7 @@
 #include "gating/mixture.h"
 #include "kernels/ops.h"
 #include "trainer/model.h"
-#include "trainer/port.h"
+#include "trainer/transport.h"
 
 struct hth_pass_layer {
     /* trunk activations kept for the way back */
@@ -53,7 +53,7 @@ struct hth_pass_layer {
     struct hth_expert_pair *pairs;
     uint32_t *slot; /* unit * k + choice of each pair */
     uint32_t pairs_count;
-    struct hth_port_batch *batch;
+    struct hth_transport_batch *batch;
     float *y;
     uint8_t *ok;
     const float **yptr; /* [U, k] into y, or NULL */
@@ -65,7 +65,7 @@ struct hth_pass_layer {
     uint32_t back_count;
     struct hth_blob *dy;
     float *dscore;
-    struct hth_port_batch *back_batch;
+    struct hth_transport_batch *back_batch;
 };
 
 struct hth_pass {
@@ -118,7 +118,7 @@ double hth_pass_head_flops(const struct hth_pass *pass);
 /* Without numbers: k live experts for each unit, drawn from rng. */
 void hth_pass_choose(struct hth_pass *pass, uint32_t l, struct hth_rng *rng);
 /* From index to targets and pairs; units whose expert nobody may be asked for are left out. */
-void hth_pass_route(struct hth_pass *pass, uint32_t l, struct hth_port *port);
+void hth_pass_route(struct hth_pass *pass, uint32_t l, struct hth_transport *transport);
 /* The pairs that answered (ok), in the same order, for the backward. Loop or job. */
 void hth_pass_pick_back(struct hth_pass *pass, uint32_t l);
 /* Without numbers: ok and the counts from the verdicts alone. */

@@ -80,7 +80,7 @@ static void sum_answers(struct hth_pass *p, uint32_t l)
     if (layer->back_batch == NULL)
         return;
     /* The forward's answers and their flags served the mixture's way back and are free now. */
-    layer->bad_back = hth_port_unpack(layer->back_batch, layer->y, unit, layer->ok);
+    layer->bad_back = hth_transport_unpack(layer->back_batch, layer->y, unit, layer->ok);
     for (uint32_t i = 0; i < layer->back_count; i++) {
         float *out = p->dh + layer->back_pairs[i].unit * unit;
         const float *in = layer->y + i * unit;

@@ -18,7 +18,7 @@ static void collect(struct hth_pass *p, uint32_t l, float *mix)
     for (size_t i = 0; i < slots; i++)
         layer->yptr[i] = NULL;
     if (layer->batch != NULL)
-        layer->bad = hth_port_unpack(layer->batch, layer->y, mixture.d, layer->ok);
+        layer->bad = hth_transport_unpack(layer->batch, layer->y, mixture.d, layer->ok);
     else
         memset(layer->ok, 0, layer->pairs_count);
     for (uint32_t i = 0; i < layer->pairs_count; i++)

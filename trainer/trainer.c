@@ -26,12 +26,12 @@ static bool experts_ready(struct hth_trainer *t)
     bool ready = true;
 
     for (uint32_t l = 0; l < t->model->opts.layers; l++) {
-        uint32_t live = hth_port_view(t->port, l)->live_count;
+        uint32_t live = hth_transport_view(t->transport, l)->live_count;
 
         if (live < t->opts.experts_min && !t->opts.without_experts) {
             ready = false;
             if (live == 0)
-                hth_port_ask(t->port, l);
+                hth_transport_ask(t->transport, l);
         }
     }
     return ready;
@@ -172,13 +172,13 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
     /* A canceled job means that the program ends: no error, and nobody to tell. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,
             "training stops: %s", hth_err_text(err));
-    if (err == HTH_E_NOT_FINITE && t->port->stats.top_gain > 0) {
+    if (err == HTH_E_NOT_FINITE && t->transport->stats.top_gain > 0) {
         char id[HTH_PEER_SHORT_LEN];
 
         HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
                 "the largest answers since the last update, %.3g times what was asked, came from "
                 "host %s",
-                t->port->stats.top_gain, hth_peer_id_short(&t->port->stats.top_host, id));
+                t->transport->stats.top_gain, hth_peer_id_short(&t->transport->stats.top_host, id));
     }
     hth_trainer_pump_soon(t);
 }
@@ -246,10 +246,10 @@ static enum hth_err open_data(struct hth_trainer *t)
     return check_data(&t->opts, &t->opts.eval_data, &t->eval_info);
 }
 
-static enum hth_err make_port(struct hth_trainer *t)
+static enum hth_err make_transport(struct hth_trainer *t)
 {
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
-    struct hth_port_opts o = {
+    struct hth_transport_opts o = {
         .env = t->env,
         .layers = t->model->opts.layers,
         .grids = grids,
@@ -272,7 +272,8 @@ static enum hth_err make_port(struct hth_trainer *t)
 
     for (uint32_t l = 0; l < o.layers; l++)
         grids[l] = *hth_model_grid(t->model, l);
-    return t->opts.local ? hth_port_local_new(&o, &t->port) : hth_port_net_new(&o, &t->port);
+    return t->opts.local ? hth_transport_local_new(&o, &t->transport)
+                         : hth_transport_net_new(&o, &t->transport);
 }
 
 static enum hth_err make_flights(struct hth_trainer *t)
@@ -302,7 +303,7 @@ static void destroy(struct hth_trainer *t)
     for (uint32_t i = 0; t->flights != NULL && i < t->opts.flights; i++)
         hth_pass_free(t->flights[i].pass);
     hth_free(t->flights);
-    hth_port_free(t->port);
+    hth_transport_free(t->transport);
     hth_blob_unref(t->ckpt.bytes);
     hth_average_clear(t);
     hth_batch_clear(t);
@@ -333,8 +334,8 @@ static void release_flights(struct hth_trainer *t)
         if (f->pass != NULL && t->trunk.running != &f->work && t->io.running != &f->work)
             hth_pass_reset(f->pass);
     }
-    hth_port_free(t->port);
-    t->port = NULL;
+    hth_transport_free(t->transport);
+    t->transport = NULL;
 }
 
 void hth_trainer_free(struct hth_trainer *t)
@@ -409,7 +410,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     t->opts.model = *hth_model_opts_of(t->model);
     hth_terms_of(t->model, &t->opts.optim, &t->opts.share, &t->terms);
     HTH_GOTO(fail, resume(t));
-    HTH_GOTO(fail, make_port(t));
+    HTH_GOTO(fail, make_transport(t));
     HTH_GOTO(fail, make_flights(t));
     HTH_GOTO(fail, hth_batch_start(t));
     HTH_GOTO(fail, hth_average_start(t));
@@ -450,9 +451,9 @@ void hth_trainer_nudge(struct hth_trainer *t)
 
 void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
 {
-    const struct hth_port_stats *p = &t->port->stats;
+    const struct hth_transport_stats *p = &t->transport->stats;
 
-    hth_port_gauge(t->port);
+    hth_transport_gauge(t->transport);
     *out = t->stats;
     out->requests = p->requests;
     out->requests_failed = p->requests_failed;
@@ -477,5 +478,5 @@ struct hth_model *hth_trainer_model(struct hth_trainer *t)
 
 struct hth_expert *hth_trainer_local_expert(struct hth_trainer *t, uint32_t layer, uint32_t index)
 {
-    return hth_port_local_expert(t->port, layer, index);
+    return hth_transport_local_expert(t->transport, layer, index);
 }

@@ -27,7 +27,7 @@
 #include "averaging/state.h"
 #include "trainer/lineage.h"
 #include "trainer/pass.h"
-#include "trainer/port.h"
+#include "trainer/transport.h"
 #include "trainer/queue.h"
 #include "trainer/terms.h"
 #include "trainer/trainer.h"
@@ -224,7 +224,7 @@ struct hth_trainer {
     struct hth_model *model;
     struct hth_data *data, *eval_data;
     struct hth_data_info data_info, eval_info;
-    struct hth_port *port;
+    struct hth_transport *transport;
     struct hth_queue trunk, io;
     struct hth_flight *flights;
     uint32_t in_air;   /* training and evaluation */

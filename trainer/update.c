@@ -79,7 +79,7 @@ static void count_flight(struct hth_flight *f)
     t->stale_sum += (double)stale;
     s->staleness_mean = t->stale_sum / ++t->stale_count;
     t->drops = 0;
-    t->port->stats.top_gain = 0;
+    t->transport->stats.top_gain = 0;
     hth_metric_set(t->metrics.loss, s->loss_ema);
     hth_metric_observe(t->metrics.staleness, (double)stale);
     hth_metric_add(t->metrics.samples, t->opts.micro_batch);

@@ -3,7 +3,7 @@
 #include "support/test.h"
 
 #include "core/limits.h"
-#include "trainer/port_trust.h"
+#include "trainer/transport_trust.h"
 
 #include <math.h>
 

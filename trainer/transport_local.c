@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "trainer/port.h"
+#include "trainer/transport.h"
 
-struct local_port {
-    struct hth_port base;
+struct local_transport {
+    struct hth_transport base;
     struct hth_env *env;
     struct hth_queue *queue;
     uint32_t layers;
@@ -29,8 +29,8 @@ struct local_port {
 };
 
 struct local_batch {
-    struct hth_port_batch base;
-    struct local_port *port;
+    struct hth_transport_batch base;
+    struct local_transport *transport;
     struct hth_work work;
     uint32_t layer, rows_in_microbatch;
     struct hth_blob *x, *dy;
@@ -41,69 +41,69 @@ struct local_batch {
     bool finished, abandoned;
 };
 
-static struct hth_grid_view *local_view(struct hth_port *base, uint32_t layer)
+static struct hth_grid_view *local_view(struct hth_transport *base, uint32_t layer)
 {
-    return HTH_CONTAINER(base, struct local_port, base)->view[layer];
+    return HTH_CONTAINER(base, struct local_transport, base)->view[layer];
 }
 
-static bool local_find(struct hth_port *base, uint32_t layer, uint32_t expert,
+static bool local_find(struct hth_transport *base, uint32_t layer, uint32_t expert,
                        struct hth_expert_target *out)
 {
-    struct local_port *port = HTH_CONTAINER(base, struct local_port, base);
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
 
     memset(out, 0, sizeof(*out));
-    hth_grid_coords(&port->grid[layer], expert, out->coord);
+    hth_grid_coords(&transport->grid[layer], expert, out->coord);
     return true;
 }
 
-static bool is_here(const struct local_port *port)
+static bool is_here(const struct local_transport *transport)
 {
-    return (hth_backend_caps(port->backend) & HTH_CAP_HOST_MEMORY) != 0;
+    return (hth_backend_caps(transport->backend) & HTH_CAP_HOST_MEMORY) != 0;
 }
 
-static void drop_rows(struct local_port *port)
+static void drop_rows(struct local_transport *transport)
 {
-    hth_aligned_free(port->in);
-    hth_aligned_free(port->in_dy);
-    hth_aligned_free(port->out);
-    if (port->card != NULL)
-        hth_backend_free(port->backend, port->card);
-    port->in = port->in_dy = port->out = port->card = NULL;
-    port->in_floats = 0;
+    hth_aligned_free(transport->in);
+    hth_aligned_free(transport->in_dy);
+    hth_aligned_free(transport->out);
+    if (transport->card != NULL)
+        hth_backend_free(transport->backend, transport->card);
+    transport->in = transport->in_dy = transport->out = transport->card = NULL;
+    transport->in_floats = 0;
 }
 
-static enum hth_err grow(struct local_port *port, size_t floats, size_t scratch_bytes)
+static enum hth_err grow(struct local_transport *transport, size_t floats, size_t scratch_bytes)
 {
-    if (floats > port->in_floats) {
-        drop_rows(port);
-        port->in = hth_try_aligned(floats * sizeof(float));
-        port->in_dy = hth_try_aligned(floats * sizeof(float));
-        port->out = hth_try_aligned(floats * sizeof(float));
-        if (!is_here(port))
-            port->card = hth_backend_alloc(port->backend, 3 * floats * sizeof(float));
-        if (port->in == NULL || port->in_dy == NULL || port->out == NULL ||
-            (!is_here(port) && port->card == NULL)) {
-            drop_rows(port);
+    if (floats > transport->in_floats) {
+        drop_rows(transport);
+        transport->in = hth_try_aligned(floats * sizeof(float));
+        transport->in_dy = hth_try_aligned(floats * sizeof(float));
+        transport->out = hth_try_aligned(floats * sizeof(float));
+        if (!is_here(transport))
+            transport->card = hth_backend_alloc(transport->backend, 3 * floats * sizeof(float));
+        if (transport->in == NULL || transport->in_dy == NULL || transport->out == NULL ||
+            (!is_here(transport) && transport->card == NULL)) {
+            drop_rows(transport);
             return HTH_E_NO_MEMORY;
         }
-        port->in_floats = floats;
+        transport->in_floats = floats;
     }
-    return hth_exec_reserve(port->exec, scratch_bytes);
+    return hth_exec_reserve(transport->exec, scratch_bytes);
 }
 
 /* The pass itself, on rows that the kernels see. */
 static enum hth_err compute(struct local_batch *b, struct hth_expert *expert, struct hth_view in,
                             struct hth_view dy, struct hth_view out)
 {
-    struct local_port *port = b->port;
+    struct local_transport *transport = b->transport;
     enum hth_err err;
 
     if (!b->base.backward)
-        return hth_expert_forward(expert, port->exec, in, out);
-    HTH_TRY(hth_expert_backward(expert, port->exec, b->rows_in_microbatch, in, dy, out));
-    if (hth_expert_pending_rows(expert) < port->step_rows)
+        return hth_expert_forward(expert, transport->exec, in, out);
+    HTH_TRY(hth_expert_backward(expert, transport->exec, b->rows_in_microbatch, in, dy, out));
+    if (hth_expert_pending_rows(expert) < transport->step_rows)
         return HTH_OK;
-    err = hth_expert_step(expert, port->exec);
+    err = hth_expert_step(expert, transport->exec);
     /* The gradient was dropped; the rows that were answered stay valid. */
     return err == HTH_E_NOT_FINITE ? HTH_OK : err;
 }
@@ -111,44 +111,46 @@ static enum hth_err compute(struct local_batch *b, struct hth_expert *expert, st
 /* The same through a card's memory. */
 static enum hth_err compute_there(struct local_batch *b, struct hth_expert *expert, uint32_t rows)
 {
-    struct local_port *port = b->port;
-    size_t floats = (size_t)rows * port->d, bytes = floats * sizeof(float);
-    struct hth_view in = hth_view_f32(port->card, rows, port->d, port->d), dy = in, out = in;
+    struct local_transport *transport = b->transport;
+    size_t floats = (size_t)rows * transport->d, bytes = floats * sizeof(float);
+    struct hth_view in = hth_view_f32(transport->card, rows, transport->d, transport->d), dy = in,
+                    out = in;
 
-    dy.data = port->card + port->in_floats;
-    out.data = port->card + 2 * port->in_floats;
-    HTH_TRY(hth_exec_upload(port->exec, in.data, port->in, bytes));
+    dy.data = transport->card + transport->in_floats;
+    out.data = transport->card + 2 * transport->in_floats;
+    HTH_TRY(hth_exec_upload(transport->exec, in.data, transport->in, bytes));
     if (b->base.backward)
-        HTH_TRY(hth_exec_upload(port->exec, dy.data, port->in_dy, bytes));
+        HTH_TRY(hth_exec_upload(transport->exec, dy.data, transport->in_dy, bytes));
     HTH_TRY(compute(b, expert, in, dy, out));
-    return hth_exec_download(port->exec, port->out, out.data, bytes);
+    return hth_exec_download(transport->exec, transport->out, out.data, bytes);
 }
 
 /* One expert's share of a batch: pairs first .. first + count - 1. */
 static enum hth_err run_expert(struct local_batch *b, struct hth_expert *expert, uint32_t first,
                                uint32_t count)
 {
-    struct local_port *port = b->port;
-    size_t unit = (size_t)port->block_rows * port->d;
-    uint32_t rows = count * port->block_rows;
+    struct local_transport *transport = b->transport;
+    size_t unit = (size_t)transport->block_rows * transport->d;
+    uint32_t rows = count * transport->block_rows;
     const float *x = (const float *)b->x->data;
     enum hth_err err, synced;
 
-    HTH_TRY(grow(port, count * unit,
+    HTH_TRY(grow(transport, count * unit,
                  HTH_MAX(hth_expert_scratch_bytes(expert, rows, b->base.backward),
                          hth_expert_scratch_bytes(expert, 0, false))));
     for (uint32_t i = 0; i < count; i++)
-        memcpy(port->in + i * unit, x + b->pairs[first + i].unit * unit, unit * sizeof(float));
+        memcpy(transport->in + i * unit, x + b->pairs[first + i].unit * unit, unit * sizeof(float));
     if (b->base.backward)
-        memcpy(port->in_dy, (const float *)b->dy->data + first * unit,
+        memcpy(transport->in_dy, (const float *)b->dy->data + first * unit,
                count * unit * sizeof(float));
-    err = is_here(port) ? compute(b, expert, hth_view_f32(port->in, rows, port->d, port->d),
-                                  hth_view_f32(port->in_dy, rows, port->d, port->d),
-                                  hth_view_f32(port->out, rows, port->d, port->d))
-                        : compute_there(b, expert, rows);
-    synced = hth_exec_sync(port->exec); /* also of what was begun and failed */
+    err = is_here(transport)
+              ? compute(b, expert, hth_view_f32(transport->in, rows, transport->d, transport->d),
+                        hth_view_f32(transport->in_dy, rows, transport->d, transport->d),
+                        hth_view_f32(transport->out, rows, transport->d, transport->d))
+              : compute_there(b, expert, rows);
+    synced = hth_exec_sync(transport->exec); /* also of what was begun and failed */
     HTH_TRY(err != HTH_OK ? err : synced);
-    memcpy(b->rows + first * unit, port->out, count * unit * sizeof(float));
+    memcpy(b->rows + first * unit, transport->out, count * unit * sizeof(float));
     return HTH_OK;
 }
 
@@ -158,7 +160,7 @@ static void batch_run(struct hth_work *work)
 
     for (uint32_t first = 0, end; first < b->base.pairs; first = end) {
         uint32_t target = b->pairs[first].target;
-        struct hth_expert *expert = b->port->experts[b->layer][b->target_expert[target]];
+        struct hth_expert *expert = b->transport->experts[b->layer][b->target_expert[target]];
         enum hth_err err;
 
         for (end = first + 1; end < b->base.pairs && b->pairs[end].target == target;)
@@ -194,12 +196,12 @@ static void batch_done(struct hth_work *work, enum hth_err err)
     b->base.done(b->base.arg, &b->base);
 }
 
-static const enum hth_err *local_verdicts(const struct hth_port_batch *base)
+static const enum hth_err *local_verdicts(const struct hth_transport_batch *base)
 {
     return HTH_CONTAINER(base, struct local_batch, base)->verdicts;
 }
 
-static void local_host(const struct hth_port_batch *base, uint32_t target,
+static void local_host(const struct hth_transport_batch *base, uint32_t target,
                        struct hth_expert_target *io)
 {
     (void)base;
@@ -207,10 +209,11 @@ static void local_host(const struct hth_port_batch *base, uint32_t target,
     (void)io;
 }
 
-static uint32_t local_unpack(struct hth_port_batch *base, float *out, size_t stride, uint8_t *ok)
+static uint32_t local_unpack(struct hth_transport_batch *base, float *out, size_t stride,
+                             uint8_t *ok)
 {
     const struct local_batch *b = HTH_CONTAINER(base, struct local_batch, base);
-    size_t unit = (size_t)b->port->block_rows * b->port->d;
+    size_t unit = (size_t)b->transport->block_rows * b->transport->d;
     uint32_t not_finite = 0;
 
     for (uint32_t i = 0; i < base->pairs; i++) {
@@ -230,23 +233,23 @@ static uint32_t local_unpack(struct hth_port_batch *base, float *out, size_t str
 }
 
 /* It trusts itself. */
-static void local_judge(struct hth_port_batch *base)
+static void local_judge(struct hth_transport_batch *base)
 {
     (void)base;
 }
 
 /* A job that waits or runs can't be taken back: it then frees the batch. */
-static void local_batch_free(struct hth_port_batch *base)
+static void local_batch_free(struct hth_transport_batch *base)
 {
     struct local_batch *b = HTH_CONTAINER(base, struct local_batch, base);
 
-    if (b->finished || b->port->queue->closed)
+    if (b->finished || b->transport->queue->closed)
         batch_release(b);
     else
         b->abandoned = true;
 }
 
-static const struct hth_port_batch_ops local_batch_ops = {
+static const struct hth_transport_batch_ops local_batch_ops = {
     .verdicts = local_verdicts,
     .host = local_host,
     .unpack = local_unpack,
@@ -254,9 +257,9 @@ static const struct hth_port_batch_ops local_batch_ops = {
     .free = local_batch_free,
 };
 
-static void charge(struct local_batch *b, const struct hth_port_call *call)
+static void charge(struct local_batch *b, const struct hth_transport_call *call)
 {
-    const struct hth_expert *any = b->port->experts[call->layer][0];
+    const struct hth_expert *any = b->transport->experts[call->layer][0];
     const struct hth_expert_kind *kind = hth_expert_kind_of(any);
     double rows = (double)call->pairs_count * call->block_rows;
 
@@ -264,22 +267,23 @@ static void charge(struct local_batch *b, const struct hth_port_call *call)
     b->work.job.bytes_moved = rows * call->d * sizeof(float) * 3;
 }
 
-static enum hth_err local_call(struct hth_port *base, const struct hth_port_call *call,
-                               hth_port_done_fn *done, void *arg, struct hth_port_batch **out)
+static enum hth_err local_call(struct hth_transport *base, const struct hth_transport_call *call,
+                               hth_transport_done_fn *done, void *arg,
+                               struct hth_transport_batch **out)
 {
-    struct local_port *port = HTH_CONTAINER(base, struct local_port, base);
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
     struct local_batch *b = hth_new(struct local_batch);
     size_t bytes = (size_t)call->pairs_count * call->block_rows * call->d * sizeof(float);
 
-    b->base = (struct hth_port_batch){
+    b->base = (struct hth_transport_batch){
         .ops = &local_batch_ops,
-        .port = base,
+        .transport = base,
         .backward = call->dy != NULL,
         .pairs = call->pairs_count,
         .done = done,
         .arg = arg,
     };
-    b->port = port;
+    b->transport = transport;
     b->layer = call->layer;
     b->rows_in_microbatch = call->rows_in_microbatch;
     b->x = hth_blob_ref(call->x);
@@ -298,44 +302,44 @@ static enum hth_err local_call(struct hth_port *base, const struct hth_port_call
     b->work.order = call->trace_id + 1;
     b->work.run = batch_run;
     b->work.done = batch_done;
-    hth_queue_push(port->queue, &b->work);
+    hth_queue_push(transport->queue, &b->work);
     *out = &b->base;
     return HTH_OK;
 }
 
-static void local_gauge(struct hth_port *base)
+static void local_gauge(struct hth_transport *base)
 {
-    struct local_port *port = HTH_CONTAINER(base, struct local_port, base);
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
 
     base->stats.live_experts = 0;
-    for (uint32_t l = 0; l < port->layers; l++)
-        base->stats.live_experts += port->view[l]->live_count;
+    for (uint32_t l = 0; l < transport->layers; l++)
+        base->stats.live_experts += transport->view[l]->live_count;
 }
 
-static void local_ask(struct hth_port *base, uint32_t layer)
+static void local_ask(struct hth_transport *base, uint32_t layer)
 {
     (void)base;
     (void)layer;
 }
 
-static void local_free(struct hth_port *base)
+static void local_free(struct hth_transport *base)
 {
-    struct local_port *port = HTH_CONTAINER(base, struct local_port, base);
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
 
-    for (uint32_t l = 0; l < port->layers; l++) {
-        uint32_t size = hth_grid_size(&port->grid[l]);
+    for (uint32_t l = 0; l < transport->layers; l++) {
+        uint32_t size = hth_grid_size(&transport->grid[l]);
 
-        for (uint32_t i = 0; port->experts[l] != NULL && i < size; i++)
-            hth_expert_free(port->experts[l][i]);
-        hth_free(port->experts[l]);
-        hth_grid_view_unref(port->view[l]);
+        for (uint32_t i = 0; transport->experts[l] != NULL && i < size; i++)
+            hth_expert_free(transport->experts[l][i]);
+        hth_free(transport->experts[l]);
+        hth_grid_view_unref(transport->view[l]);
     }
-    drop_rows(port);
-    hth_exec_free(port->exec);
-    hth_free(port);
+    drop_rows(transport);
+    hth_exec_free(transport->exec);
+    hth_free(transport);
 }
 
-static const struct hth_port_ops local_ops = {
+static const struct hth_transport_ops local_ops = {
     .view = local_view,
     .find = local_find,
     .call = local_call,
@@ -344,18 +348,18 @@ static const struct hth_port_ops local_ops = {
     .free = local_free,
 };
 
-static enum hth_err make_layer(struct local_port *port, const struct hth_port_opts *opts,
-                               uint32_t layer)
+static enum hth_err make_layer(struct local_transport *transport,
+                               const struct hth_transport_opts *opts, uint32_t layer)
 {
     const struct hth_grid *grid = &opts->grids[layer];
     uint32_t size = hth_grid_size(grid), made = opts->without_experts ? 0 : size;
     uint32_t *all = hth_try_calloc(size, sizeof(*all));
     enum hth_err err = HTH_OK;
 
-    port->grid[layer] = *grid;
-    port->layers = layer + 1;
-    port->experts[layer] = hth_try_calloc(size, sizeof(*port->experts[layer]));
-    if (all == NULL || port->experts[layer] == NULL) {
+    transport->grid[layer] = *grid;
+    transport->layers = layer + 1;
+    transport->experts[layer] = hth_try_calloc(size, sizeof(*transport->experts[layer]));
+    if (all == NULL || transport->experts[layer] == NULL) {
         err = HTH_E_NO_MEMORY;
         goto out;
     }
@@ -374,48 +378,50 @@ static enum hth_err make_layer(struct local_port *port, const struct hth_port_op
         e.clip_norm = opts->optim->clip_norm;
         e.backend = opts->backend;
         e.run_seed = opts->run_seed;
-        HTH_GOTO(out, hth_expert_new(&e, &port->experts[layer][i]));
-        HTH_GOTO(out, hth_expert_init(port->experts[layer][i]));
+        HTH_GOTO(out, hth_expert_new(&e, &transport->experts[layer][i]));
+        HTH_GOTO(out, hth_expert_init(transport->experts[layer][i]));
     }
-    err = hth_grid_view_new(grid, all, made, &port->view[layer]);
+    err = hth_grid_view_new(grid, all, made, &transport->view[layer]);
 out:
     hth_free(all);
     return err;
 }
 
-enum hth_err hth_port_local_new(const struct hth_port_opts *opts, struct hth_port **out)
+enum hth_err hth_transport_local_new(const struct hth_transport_opts *opts,
+                                     struct hth_transport **out)
 {
-    struct local_port *port;
+    struct local_transport *transport;
     enum hth_err err;
 
     *out = NULL;
     if (opts->layers > HTH_MODEL_LAYERS_MAX)
         return HTH_E_CONFIG;
-    port = hth_new(struct local_port);
-    port->base.ops = &local_ops;
-    port->env = opts->env;
-    port->queue = opts->queue;
-    port->backend = opts->backend;
-    port->d = opts->d;
-    port->block_rows = HTH_MAX(opts->block_rows, 1u);
-    port->step_rows = HTH_MAX(opts->step_rows, (uint64_t)1);
-    HTH_GOTO(fail, hth_exec_new(opts->backend, 0, &port->exec));
-    hth_exec_set_team(port->exec, hth_env_team(opts->env));
+    transport = hth_new(struct local_transport);
+    transport->base.ops = &local_ops;
+    transport->env = opts->env;
+    transport->queue = opts->queue;
+    transport->backend = opts->backend;
+    transport->d = opts->d;
+    transport->block_rows = HTH_MAX(opts->block_rows, 1u);
+    transport->step_rows = HTH_MAX(opts->step_rows, (uint64_t)1);
+    HTH_GOTO(fail, hth_exec_new(opts->backend, 0, &transport->exec));
+    hth_exec_set_team(transport->exec, hth_env_team(opts->env));
     for (uint32_t l = 0; l < opts->layers; l++)
-        HTH_GOTO(fail, make_layer(port, opts, l));
-    *out = &port->base;
+        HTH_GOTO(fail, make_layer(transport, opts, l));
+    *out = &transport->base;
     return HTH_OK;
 fail:
-    local_free(&port->base);
+    local_free(&transport->base);
     return err;
 }
 
-struct hth_expert *hth_port_local_expert(struct hth_port *base, uint32_t layer, uint32_t index)
+struct hth_expert *hth_transport_local_expert(struct hth_transport *base, uint32_t layer,
+                                              uint32_t index)
 {
-    struct local_port *port = HTH_CONTAINER(base, struct local_port, base);
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
 
-    if (base->ops != &local_ops || layer >= port->layers ||
-        index >= hth_grid_size(&port->grid[layer]))
+    if (base->ops != &local_ops || layer >= transport->layers ||
+        index >= hth_grid_size(&transport->grid[layer]))
         return NULL;
-    return port->experts[layer][index];
+    return transport->experts[layer][index];
 }

@@ -3,15 +3,15 @@
  * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides
  * the host until the breaker would let a probe through, so that the beam search of the next step
  * does not see its experts at all. Who answers badly for some experts only is judged by them
- * (port_trust.c), and where an expert has several hosts, this peer's own experience says whom.
+ * (transport_trust.c), and where an expert has several hosts, this peer's own experience says whom.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "gating/breaker.h"
-#include "trainer/port.h"
-#include "trainer/port_trust.h"
+#include "trainer/transport.h"
+#include "trainer/transport_trust.h"
 
 /* Calls of a host cut short, one after the other, without an answer between. */
 #define CUTS_MAX 8
@@ -34,8 +34,8 @@ struct decision {
     int64_t call_us, call_at_us; /* how long its forwards take, and when that was learned; 0: no */
 };
 
-struct net_port {
-    struct hth_port base;
+struct net_transport {
+    struct hth_transport base;
     struct hth_env *env;
     struct hth_directory *directory;
     struct hth_breaker *breaker;
@@ -52,40 +52,42 @@ struct net_port {
 };
 
 struct net_batch {
-    struct hth_port_batch base;
+    struct hth_transport_batch base;
     struct hth_expert_batch *batch;
     uint32_t layer;
     bool judged;
 };
 
 /* By the directory's number of the host. */
-static struct decision *decision_of(struct net_port *port, uint32_t slot,
+static struct decision *decision_of(struct net_transport *transport, uint32_t slot,
                                     const struct hth_peer_id *id)
 {
     struct decision *decision;
 
-    if (slot >= port->decisions_count) {
-        size_t count = HTH_MAX((size_t)slot + 1, 2 * port->decisions_count);
+    if (slot >= transport->decisions_count) {
+        size_t count = HTH_MAX((size_t)slot + 1, 2 * transport->decisions_count);
 
-        port->decisions = hth_realloc(port->decisions, count, sizeof(*port->decisions));
-        memset(port->decisions + port->decisions_count, 0,
-               (count - port->decisions_count) * sizeof(*port->decisions));
-        port->decisions_count = count;
+        transport->decisions =
+            hth_realloc(transport->decisions, count, sizeof(*transport->decisions));
+        memset(transport->decisions + transport->decisions_count, 0,
+               (count - transport->decisions_count) * sizeof(*transport->decisions));
+        transport->decisions_count = count;
     }
-    decision = &port->decisions[slot];
+    decision = &transport->decisions[slot];
     if (hth_peer_id_cmp(&decision->id, id) != 0)
         *decision = (struct decision){.id = *id};
     return decision;
 }
 
 /* NULL: the directory does not know it any more. */
-static struct decision *decision_for(struct net_port *port, const struct hth_peer_id *host)
+static struct decision *decision_for(struct net_transport *transport,
+                                     const struct hth_peer_id *host)
 {
     struct hth_host_status status;
 
-    if (!hth_directory_host_find(port->directory, host, &status))
+    if (!hth_directory_host_find(transport->directory, host, &status))
         return NULL;
-    return decision_of(port, status.ref.slot, host);
+    return decision_of(transport, status.ref.slot, host);
 }
 
 /* That a call was cut short, as enough of the others had answered, says nothing about a host, but
@@ -105,94 +107,94 @@ static enum hth_err judge_cut(struct decision *decision, enum hth_err err)
 
 static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
 {
-    struct net_port *port = arg;
-    int64_t now = hth_now_us(port->env);
-    enum hth_breaker_state before = hth_breaker_state(port->breaker, host);
-    struct decision *decision = decision_for(port, host);
+    struct net_transport *transport = arg;
+    int64_t now = hth_now_us(transport->env);
+    enum hth_breaker_state before = hth_breaker_state(transport->breaker, host);
+    struct decision *decision = decision_for(transport, host);
     char id[HTH_PEER_SHORT_LEN];
 
     (void)rtt_us;
     err = judge_cut(decision, err);
     if (err == HTH_OK && decision != NULL && decision->suspect)
         return;
-    if (hth_breaker_report(port->breaker, host, err, now)) {
-        int64_t retry_us = hth_breaker_retry_at(port->breaker, host) - now;
+    if (hth_breaker_report(transport->breaker, host, err, now)) {
+        int64_t retry_us = hth_breaker_retry_at(transport->breaker, host) - now;
 
-        HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
+        HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
                 hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
         if (decision != NULL) {
             decision->tripped = true;
             decision->opened_us = now;
         }
-        hth_directory_mark_dead(port->directory, host, HTH_MAX(retry_us, 1));
+        hth_directory_mark_dead(transport->directory, host, HTH_MAX(retry_us, 1));
     } else if (err == HTH_OK && before != HTH_BREAKER_CLOSED) {
-        HTH_LOG(port->env, HTH_INFO, HTH_SUB_TRAIN, "host %s answers again",
+        HTH_LOG(transport->env, HTH_INFO, HTH_SUB_TRAIN, "host %s answers again",
                 hth_peer_id_short(host, id));
-        hth_directory_mark_alive(port->directory, host);
+        hth_directory_mark_alive(transport->directory, host);
     } else if (before == HTH_BREAKER_HALF_OPEN &&
-               hth_breaker_state(port->breaker, host) != HTH_BREAKER_HALF_OPEN) {
-        hth_directory_mark_alive(port->directory, host); /* the probe was taken back */
+               hth_breaker_state(transport->breaker, host) != HTH_BREAKER_HALF_OPEN) {
+        hth_directory_mark_alive(transport->directory, host); /* the probe was taken back */
     }
 }
 
-static struct hth_grid_view *net_view(struct hth_port *base, uint32_t layer)
+static struct hth_grid_view *net_view(struct hth_transport *base, uint32_t layer)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
 
-    return hth_directory_view(port->directory, port->layer_no[layer]);
+    return hth_directory_view(transport->directory, transport->layer_no[layer]);
 }
 
 /* A host that was restarted says so with a new record: what it did before its breaker opened then
  * no longer counts, and nobody waits for the end of a back-off that has doubled many times. Once:
  * who renews its record and never answers is not forgiven again before it does. */
-static bool announced_anew(struct net_port *port, const struct hth_host_ref *host,
+static bool announced_anew(struct net_transport *transport, const struct hth_host_ref *host,
                            const struct decision *decision)
 {
     struct hth_host_status status;
 
     return decision->tripped && !decision->forgiven &&
-           hth_directory_host_find(port->directory, &host->id, &status) &&
-           hth_now_us(port->env) - status.age_us > decision->opened_us;
+           hth_directory_host_find(transport->directory, &host->id, &status) &&
+           hth_now_us(transport->env) - status.age_us > decision->opened_us;
 }
 
 /* Until its breaker lets somebody through: flights that see only hosts that they may not ask would
  * go on without experts, and fast. */
-static void hide(struct net_port *port, const struct hth_peer_id *host)
+static void hide(struct net_transport *transport, const struct hth_peer_id *host)
 {
-    int64_t left_us = hth_breaker_retry_at(port->breaker, host) - hth_now_us(port->env);
+    int64_t left_us = hth_breaker_retry_at(transport->breaker, host) - hth_now_us(transport->env);
 
-    hth_directory_mark_dead(port->directory, host, HTH_MAX(left_us, 1));
+    hth_directory_mark_dead(transport->directory, host, HTH_MAX(left_us, 1));
 }
 
-static bool allowed(struct net_port *port, const struct hth_host_ref *host)
+static bool allowed(struct net_transport *transport, const struct hth_host_ref *host)
 {
-    struct decision *decision = decision_of(port, host->slot, &host->id);
-    int64_t now = hth_now_us(port->env);
+    struct decision *decision = decision_of(transport, host->slot, &host->id);
+    int64_t now = hth_now_us(transport->env);
 
-    if (decision->route == port->base.route)
+    if (decision->route == transport->base.route)
         return decision->allowed;
-    decision->route = port->base.route;
-    decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
-    if (!decision->allowed && announced_anew(port, host, decision)) {
+    decision->route = transport->base.route;
+    decision->allowed = hth_breaker_allow(transport->breaker, &host->id, now);
+    if (!decision->allowed && announced_anew(transport, host, decision)) {
         decision->tripped = false;
         decision->forgiven = true;
-        hth_breaker_forget(port->breaker, &host->id);
-        decision->allowed = hth_breaker_allow(port->breaker, &host->id, now);
+        hth_breaker_forget(transport->breaker, &host->id);
+        decision->allowed = hth_breaker_allow(transport->breaker, &host->id, now);
     }
     if (!decision->allowed)
-        hide(port, &host->id); /* its record was renewed, and had shown it again */
+        hide(transport, &host->id); /* its record was renewed, and had shown it again */
     return decision->allowed;
 }
 
 /* What a call of it costs, in steps of four: what this peer measured a short while ago goes before
  * what the host says of itself, which costs a liar nothing. */
-static uint32_t cost_of(struct net_port *port, const struct hth_host_ref *host)
+static uint32_t cost_of(struct net_transport *transport, const struct hth_host_ref *host)
 {
-    const struct decision *decision = decision_of(port, host->slot, &host->id);
+    const struct decision *decision = decision_of(transport, host->slot, &host->id);
     int64_t us = (int64_t)host->queue_ms * HTH_US_PER_MS;
     uint32_t steps = 0;
 
-    if (decision->call_us > 0 && hth_now_us(port->env) - decision->call_at_us < MEASURED_US)
+    if (decision->call_us > 0 && hth_now_us(transport->env) - decision->call_at_us < MEASURED_US)
         us = decision->call_us;
     for (; us >= COST_STEP_US; us /= 4)
         steps++;
@@ -201,7 +203,7 @@ static uint32_t cost_of(struct net_port *port, const struct hth_host_ref *host)
 
 /* The cheapest first. Those that cost alike are ordered by who asks, so that trainers use different
  * copies and no host is the first of all by its name. */
-static void order_hosts(struct net_port *port, struct hth_host_ref *hosts, size_t n)
+static void order_hosts(struct net_transport *transport, struct hth_host_ref *hosts, size_t n)
 {
     struct rank {
         uint32_t cost;
@@ -210,7 +212,8 @@ static void order_hosts(struct net_port *port, struct hth_host_ref *hosts, size_
 
     for (size_t i = 0; i < n; i++) {
         struct hth_host_ref host = hosts[i];
-        struct rank r = {cost_of(port, &host), hth_trust_spread(&port->env->self, &host.id)};
+        struct rank r = {cost_of(transport, &host),
+                         hth_trust_spread(&transport->env->self, &host.id)};
         size_t at = i;
 
         for (; at > 0 && (rank[at - 1].cost > r.cost ||
@@ -226,46 +229,46 @@ static void order_hosts(struct net_port *port, struct hth_host_ref *hosts, size_
 
 /* The first that may be asked. Copies that answered badly are left to the second round: who sees
  * only experts that nobody may be asked for would go on without any, and fast. */
-static size_t pick_host(struct net_port *port, uint32_t layer, uint32_t expert,
+static size_t pick_host(struct net_transport *transport, uint32_t layer, uint32_t expert,
                         const struct hth_host_ref *hosts, size_t n)
 {
-    int64_t now = hth_now_us(port->env);
+    int64_t now = hth_now_us(transport->env);
 
     for (size_t i = 0; i < n; i++)
-        if (hth_trust_peek(port->trust, &hosts[i].id, layer, expert, false, now) &&
-            allowed(port, &hosts[i])) {
-            hth_trust_take(port->trust, &hosts[i].id, layer, expert, now);
+        if (hth_trust_peek(transport->trust, &hosts[i].id, layer, expert, false, now) &&
+            allowed(transport, &hosts[i])) {
+            hth_trust_take(transport->trust, &hosts[i].id, layer, expert, now);
             return i;
         }
     for (size_t i = 0; i < n; i++)
-        if (allowed(port, &hosts[i]))
+        if (allowed(transport, &hosts[i]))
             return i;
     return n;
 }
 
-static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
+static bool net_find(struct hth_transport *base, uint32_t layer, uint32_t expert,
                      struct hth_expert_target *out)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
     struct hth_host_ref hosts[HTH_DIR_REPLICAS_MAX];
     size_t n, first;
 
     memset(out, 0, sizeof(*out));
-    n = hth_directory_hosts_of(port->directory, port->layer_no[layer], expert, hosts,
+    n = hth_directory_hosts_of(transport->directory, transport->layer_no[layer], expert, hosts,
                                HTH_ARRAY_LEN(hosts));
-    order_hosts(port, hosts, n);
-    hth_grid_coords(&port->grid[layer], expert, out->coord);
-    for (uint32_t i = port->grid[layer].ndim; i < HTH_GRID_DIMS_MAX; i++)
+    order_hosts(transport, hosts, n);
+    hth_grid_coords(&transport->grid[layer], expert, out->coord);
+    for (uint32_t i = transport->grid[layer].ndim; i < HTH_GRID_DIMS_MAX; i++)
         out->coord[i] = 0;
-    first = pick_host(port, layer, expert, hosts, n);
+    first = pick_host(transport, layer, expert, hosts, n);
     if (first == n)
         return false;
     out->host = hosts[first].id;
     out->addr = hosts[first].addr;
     /* A probe is for who is asked, not for who stands by. */
     for (size_t i = first + 1; i < n && !out->has_replica; i++) {
-        if (!hth_trust_peek(port->trust, &hosts[i].id, layer, expert, true, 0) ||
-            hth_breaker_state(port->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED)
+        if (!hth_trust_peek(transport->trust, &hosts[i].id, layer, expert, true, 0) ||
+            hth_breaker_state(transport->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED)
             continue;
         out->replica_host = hosts[i].id;
         out->replica_addr = hosts[i].addr;
@@ -274,16 +277,16 @@ static bool net_find(struct hth_port *base, uint32_t layer, uint32_t expert,
     return true;
 }
 
-static void count_batch(struct hth_port *port, const struct net_batch *b)
+static void count_batch(struct hth_transport *transport, const struct net_batch *b)
 {
     struct hth_expert_batch_info info;
 
     hth_expert_batch_info(b->batch, &info);
-    port->stats.requests += info.requests;
-    port->stats.requests_failed += info.hosts_failed;
-    port->stats.retries += info.retries;
-    port->stats.bytes_out += info.bytes_out;
-    port->stats.bytes_in += info.bytes_in;
+    transport->stats.requests += info.requests;
+    transport->stats.requests_failed += info.hosts_failed;
+    transport->stats.retries += info.retries;
+    transport->stats.bytes_out += info.bytes_out;
+    transport->stats.bytes_in += info.bytes_in;
 }
 
 static void net_done(void *arg, struct hth_expert_batch *batch)
@@ -291,16 +294,16 @@ static void net_done(void *arg, struct hth_expert_batch *batch)
     struct net_batch *b = arg;
 
     b->batch = batch;
-    count_batch(b->base.port, b);
+    count_batch(b->base.transport, b);
     b->base.done(b->base.arg, &b->base);
 }
 
-static const enum hth_err *net_verdicts(const struct hth_port_batch *base)
+static const enum hth_err *net_verdicts(const struct hth_transport_batch *base)
 {
     return hth_expert_batch_verdicts(HTH_CONTAINER(base, struct net_batch, base)->batch);
 }
 
-static void net_host(const struct hth_port_batch *base, uint32_t target,
+static void net_host(const struct hth_transport_batch *base, uint32_t target,
                      struct hth_expert_target *io)
 {
     const struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
@@ -309,7 +312,7 @@ static void net_host(const struct hth_port_batch *base, uint32_t target,
     io->has_replica = false;
 }
 
-static uint32_t net_unpack(struct hth_port_batch *base, float *out, size_t stride, uint8_t *ok)
+static uint32_t net_unpack(struct hth_transport_batch *base, float *out, size_t stride, uint8_t *ok)
 {
     const struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
 
@@ -322,9 +325,9 @@ static uint32_t net_unpack(struct hth_port_batch *base, float *out, size_t strid
 static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, uint32_t expert,
                     enum hth_err err, double gain)
 {
-    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
-    const struct hth_grid *grid = &port->grid[b->layer];
-    struct decision *decision = decision_for(port, host);
+    struct net_transport *transport = HTH_CONTAINER(b->base.transport, struct net_transport, base);
+    const struct hth_grid *grid = &transport->grid[b->layer];
+    struct decision *decision = decision_for(transport, host);
     char id[HTH_PEER_SHORT_LEN], uid[HTH_UID_TEXT_MAX], much[96] = "";
     const char *what = b->base.backward ? "gradients" : "answers";
 
@@ -333,7 +336,7 @@ static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, u
     decision->warned = true;
     if (gain > 0)
         snprintf(much, sizeof(much), "; they were %.3g times as large as what they answer", gain);
-    HTH_LOG(port->env, HTH_WARN, HTH_SUB_TRAIN,
+    HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN,
             "host %s: no use of its %s for expert %s: %s%s; left out, and other copies go first",
             hth_peer_id_short(host, id), what, hth_grid_uid_text(grid, expert, uid),
             hth_err_text(err), much);
@@ -343,14 +346,14 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
                        enum hth_err err, double gain)
 {
     struct net_batch *b = arg;
-    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
-    struct hth_port_stats *stats = &b->base.port->stats;
+    struct net_transport *transport = HTH_CONTAINER(b->base.transport, struct net_transport, base);
+    struct hth_transport_stats *stats = &b->base.transport->stats;
     uint32_t full[HTH_GRID_DIMS_MAX] = {0}, expert;
 
-    memcpy(full, coord, port->grid[b->layer].ndim * sizeof(full[0]));
-    expert = hth_grid_index(&port->grid[b->layer], full);
-    hth_trust_report(port->trust, host, b->layer, expert, b->base.backward, err,
-                     hth_now_us(port->env));
+    memcpy(full, coord, transport->grid[b->layer].ndim * sizeof(full[0]));
+    expert = hth_grid_index(&transport->grid[b->layer], full);
+    hth_trust_report(transport->trust, host, b->layer, expert, b->base.backward, err,
+                     hth_now_us(transport->env));
     if (err == HTH_OK) {
         if (gain > stats->top_gain) {
             stats->top_gain = gain;
@@ -362,10 +365,10 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
         return; /* nothing is wrong with it */
     if (gain > 0 || err == HTH_E_NOT_FINITE) {
         stats->parts_bad++;
-        hth_metric_add(port->m_bad, 1);
+        hth_metric_add(transport->m_bad, 1);
     } else {
         stats->parts_refused++;
-        hth_metric_add(port->m_refused, 1);
+        hth_metric_add(transport->m_refused, 1);
     }
     warn_of(b, host, expert, err, gain);
 }
@@ -373,33 +376,33 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
 static void judge_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
 {
     struct net_batch *b = arg;
-    struct net_port *port = HTH_CONTAINER(b->base.port, struct net_port, base);
-    struct decision *decision = decision_for(port, host);
+    struct net_transport *transport = HTH_CONTAINER(b->base.transport, struct net_transport, base);
+    struct decision *decision = decision_for(transport, host);
 
     if (decision != NULL && rtt_us > 0 && !b->base.backward) {
         decision->call_us += (rtt_us - decision->call_us) / (decision->call_us > 0 ? 8 : 1);
-        decision->call_at_us = hth_now_us(port->env);
+        decision->call_at_us = hth_now_us(transport->env);
     }
     if (decision == NULL || (err == HTH_OK && !decision->suspect))
         return; /* that it answered was told */
     decision->suspect = err != HTH_OK;
     /* Whatever it says of its parts, it is its fault, and not of this machine. */
-    on_host(port, host, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, rtt_us);
+    on_host(transport, host, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, rtt_us);
 }
 
-static void net_judge(struct hth_port_batch *base)
+static void net_judge(struct hth_transport_batch *base)
 {
     struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
-    struct net_port *port = HTH_CONTAINER(base->port, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base->transport, struct net_transport, base);
 
     if (b->batch == NULL || b->judged)
         return;
     b->judged = true;
-    hth_trust_learn(port->trust, b->layer, base->backward, hth_expert_batch_gain(b->batch));
+    hth_trust_learn(transport->trust, b->layer, base->backward, hth_expert_batch_gain(b->batch));
     hth_expert_batch_judge(b->batch, judge_host, judge_part, b);
 }
 
-static void net_batch_free(struct hth_port_batch *base)
+static void net_batch_free(struct hth_transport_batch *base)
 {
     struct net_batch *b = HTH_CONTAINER(base, struct net_batch, base);
 
@@ -407,7 +410,7 @@ static void net_batch_free(struct hth_port_batch *base)
     hth_free(b);
 }
 
-static const struct hth_port_batch_ops net_batch_ops = {
+static const struct hth_transport_batch_ops net_batch_ops = {
     .verdicts = net_verdicts,
     .host = net_host,
     .unpack = net_unpack,
@@ -416,21 +419,22 @@ static const struct hth_port_batch_ops net_batch_ops = {
 };
 
 /* Who is being probed is asked by nobody else. */
-static void hide_probed(struct net_port *port, const struct hth_port_call *call)
+static void hide_probed(struct net_transport *transport, const struct hth_transport_call *call)
 {
     for (uint32_t i = 0; i < call->targets_count; i++)
-        if (hth_breaker_state(port->breaker, &call->targets[i].host) == HTH_BREAKER_HALF_OPEN)
-            hide(port, &call->targets[i].host);
+        if (hth_breaker_state(transport->breaker, &call->targets[i].host) == HTH_BREAKER_HALF_OPEN)
+            hide(transport, &call->targets[i].host);
 }
 
-static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *call,
-                             hth_port_done_fn *done, void *arg, struct hth_port_batch **out)
+static enum hth_err net_call(struct hth_transport *base, const struct hth_transport_call *call,
+                             hth_transport_done_fn *done, void *arg,
+                             struct hth_transport_batch **out)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
     struct net_batch *b = hth_new(struct net_batch);
     struct hth_expert_call c = {
-        .layer = port->grid[call->layer].name,
-        .ndim = port->grid[call->layer].ndim,
+        .layer = transport->grid[call->layer].name,
+        .ndim = transport->grid[call->layer].ndim,
         .block_rows = call->block_rows,
         .x = {.dtype = HTH_F32,
               .ndim = 2,
@@ -442,10 +446,10 @@ static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *
         .pairs = call->pairs,
         .pairs_count = call->pairs_count,
         .k_min = call->k_min,
-        .grace_us = port->grace_us,
-        .timeout_us = port->timeout_us,
-        .wire = port->wire,
-        .gain_max = hth_trust_gain_max(port->trust, call->layer, call->dy != NULL),
+        .grace_us = transport->grace_us,
+        .timeout_us = transport->timeout_us,
+        .wire = transport->wire,
+        .gain_max = hth_trust_gain_max(transport->trust, call->layer, call->dy != NULL),
         .trace_id = call->trace_id,
     };
     enum hth_err err;
@@ -457,59 +461,59 @@ static enum hth_err net_call(struct hth_port *base, const struct hth_port_call *
             .dim = {(uint64_t)call->pairs_count * call->block_rows, call->d},
             .blob = call->dy,
         };
-    b->base = (struct hth_port_batch){
+    b->base = (struct hth_transport_batch){
         .ops = &net_batch_ops,
-        .port = base,
+        .transport = base,
         .backward = call->dy != NULL,
         .pairs = call->pairs_count,
         .done = done,
         .arg = arg,
     };
     b->layer = call->layer;
-    err = hth_experts_call(port->client, &c, net_done, b, &b->batch);
+    err = hth_experts_call(transport->client, &c, net_done, b, &b->batch);
     if (err != HTH_OK) {
         hth_free(b);
         return err;
     }
-    hide_probed(port, call);
+    hide_probed(transport, call);
     *out = &b->base;
     return HTH_OK;
 }
 
-static void net_gauge(struct hth_port *base)
+static void net_gauge(struct hth_transport *base)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
     struct hth_directory_stats stats;
 
     base->stats.live_experts = 0;
-    for (uint32_t l = 0; l < port->layers; l++)
+    for (uint32_t l = 0; l < transport->layers; l++)
         base->stats.live_experts += net_view(base, l)->live_count;
-    hth_directory_stats(port->directory, &stats);
+    hth_directory_stats(transport->directory, &stats);
     base->stats.hosts = stats.hosts;
     base->stats.hosts_dead = stats.hosts_dead;
 }
 
-static void net_ask(struct hth_port *base, uint32_t layer)
+static void net_ask(struct hth_transport *base, uint32_t layer)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
     /* A refusal means that an ask was made a moment ago or is under way, which is as good. */
-    enum hth_err err = hth_directory_ask(port->directory, port->layer_no[layer]);
+    enum hth_err err = hth_directory_ask(transport->directory, transport->layer_no[layer]);
 
     (void)err;
 }
 
-static void net_free(struct hth_port *base)
+static void net_free(struct hth_transport *base)
 {
-    struct net_port *port = HTH_CONTAINER(base, struct net_port, base);
+    struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
 
-    hth_expert_client_free(port->client);
-    hth_breaker_free(port->breaker);
-    hth_trust_free(port->trust);
-    hth_free(port->decisions);
-    hth_free(port);
+    hth_expert_client_free(transport->client);
+    hth_breaker_free(transport->breaker);
+    hth_trust_free(transport->trust);
+    hth_free(transport->decisions);
+    hth_free(transport);
 }
 
-static const struct hth_port_ops net_ops = {
+static const struct hth_transport_ops net_ops = {
     .view = net_view,
     .find = net_find,
     .call = net_call,
@@ -518,22 +522,24 @@ static const struct hth_port_ops net_ops = {
     .free = net_free,
 };
 
-static enum hth_err open_layers(struct net_port *port, const struct hth_port_opts *opts)
+static enum hth_err open_layers(struct net_transport *transport,
+                                const struct hth_transport_opts *opts)
 {
     struct hth_layer_shape shape = {.d = opts->d, .block_rows = opts->block_rows};
 
     strncpy(shape.kind, opts->expert_kind, HTH_KIND_LEN_MAX);
     for (uint32_t l = 0; l < opts->layers; l++) {
-        port->grid[l] = opts->grids[l];
-        HTH_TRY(
-            hth_directory_open_layer(port->directory, &port->grid[l], &shape, &port->layer_no[l]));
+        transport->grid[l] = opts->grids[l];
+        HTH_TRY(hth_directory_open_layer(transport->directory, &transport->grid[l], &shape,
+                                         &transport->layer_no[l]));
     }
     return HTH_OK;
 }
 
-enum hth_err hth_port_net_new(const struct hth_port_opts *opts, struct hth_port **out)
+enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
+                                   struct hth_transport **out)
 {
-    struct net_port *port;
+    struct net_transport *transport;
     struct hth_breaker_opts breaker = HTH_BREAKER_OPTS_INIT;
     struct hth_expert_client_opts client = HTH_EXPERT_CLIENT_OPTS_INIT;
     struct hth_rng rng;
@@ -542,30 +548,30 @@ enum hth_err hth_port_net_new(const struct hth_port_opts *opts, struct hth_port 
     *out = NULL;
     if (opts->rpc == NULL || opts->directory == NULL || opts->layers > HTH_MODEL_LAYERS_MAX)
         return HTH_E_CONFIG;
-    port = hth_new(struct net_port);
-    port->base.ops = &net_ops;
-    port->env = opts->env;
-    port->directory = opts->directory;
-    port->layers = opts->layers;
-    port->wire = opts->wire;
-    port->grace_us = opts->grace_us;
-    port->timeout_us = opts->timeout_us;
-    port->m_bad = hth_counter(opts->env->metrics, "hearth_train_parts_bad_total",
-                              "Experts of a request with answers that were not used");
-    port->m_refused = hth_counter(opts->env->metrics, "hearth_train_parts_refused_total",
-                                  "Experts of a request that the host refused");
+    transport = hth_new(struct net_transport);
+    transport->base.ops = &net_ops;
+    transport->env = opts->env;
+    transport->directory = opts->directory;
+    transport->layers = opts->layers;
+    transport->wire = opts->wire;
+    transport->grace_us = opts->grace_us;
+    transport->timeout_us = opts->timeout_us;
+    transport->m_bad = hth_counter(opts->env->metrics, "hearth_train_parts_bad_total",
+                                   "Experts of a request with answers that were not used");
+    transport->m_refused = hth_counter(opts->env->metrics, "hearth_train_parts_refused_total",
+                                       "Experts of a request that the host refused");
     client.budget = opts->budget;
     client.on_host = on_host;
-    client.arg = port;
+    client.arg = transport;
     rng = hth_rng_split(&opts->env->rng, "breaker", 0);
-    HTH_GOTO(fail, open_layers(port, opts));
-    HTH_GOTO(fail, hth_breaker_new(&breaker, &rng, &port->breaker));
+    HTH_GOTO(fail, open_layers(transport, opts));
+    HTH_GOTO(fail, hth_breaker_new(&breaker, &rng, &transport->breaker));
     rng = hth_rng_split(&opts->env->rng, "trust", 0);
-    HTH_GOTO(fail, hth_trust_new(&rng, &port->trust));
-    HTH_GOTO(fail, hth_expert_client_new(opts->env, opts->rpc, &client, &port->client));
-    *out = &port->base;
+    HTH_GOTO(fail, hth_trust_new(&rng, &transport->trust));
+    HTH_GOTO(fail, hth_expert_client_new(opts->env, opts->rpc, &client, &transport->client));
+    *out = &transport->base;
     return HTH_OK;
 fail:
-    net_free(&port->base);
+    net_free(&transport->base);
     return err;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* port_trust.c: breakers of copies, and what gains are usual. */
-#include "trainer/port_trust.h"
+/* transport_trust.c: breakers of copies, and what gains are usual. */
+#include "trainer/transport_trust.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * port_trust.h (internal): what a trainer makes of its hosts' answers.
+ * transport_trust.h (internal): what a trainer makes of its hosts' answers.
  *
  * A host is a stranger, and what one copy of an expert answers may be wrong while the host's other
  * experts are as they should be. So each *copy*, an expert at a host, has a breaker of its own in
@@ -20,8 +20,8 @@
  *
  * Loop thread. No I/O; time is passed in.
  */
-#ifndef HTH_TRAINER_PORT_TRUST_H
-#define HTH_TRAINER_PORT_TRUST_H
+#ifndef HTH_TRAINER_TRANSPORT_TRUST_H
+#define HTH_TRAINER_TRANSPORT_TRUST_H
 
 #include "core/base.h"
 #include "core/ident.h"

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport.h (internal): where a trainer's experts are: behind the network, or in this process.
+ *
+ * Both answer the same three questions: which experts are alive (a view for the beam search), who
+ * serves this one (a target), and what do these pairs of (unit, target) give. So a flight is the
+ * same code in both, and the local one is the reference that the network is compared to.
+ *
+ *   net    the directory's view, the breaker's opinion of each host, experts/client.h
+ *   local  a full view, or an empty one; every call is one job in the trainer's queue
+ *
+ * Loop thread, but for hth_transport_unpack, which is for a job.
+ */
+#ifndef HTH_TRAINER_TRANSPORT_H
+#define HTH_TRAINER_TRANSPORT_H
+
+#include "dht/directory.h"
+#include "experts/client.h"
+#include "experts/store.h"
+#include "trainer/queue.h"
+#include "trainer/trainer.h"
+
+struct hth_transport;
+struct hth_transport_batch;
+
+struct hth_transport_call {
+    uint32_t layer;
+    uint32_t units, block_rows, d;
+    struct hth_blob *x;  /* fp32 [units * block_rows, d] */
+    struct hth_blob *dy; /* backward: fp32 [pairs * block_rows, d]; NULL: forward */
+    uint32_t rows_in_microbatch;
+    const struct hth_expert_target *targets;
+    const uint32_t *target_expert; /* grid index of each target */
+    uint32_t targets_count;
+    const struct hth_expert_pair *pairs; /* each target's pairs lie together, units ascending */
+    uint32_t pairs_count;
+    uint32_t k_min;
+    uint64_t trace_id;
+};
+
+typedef void hth_transport_done_fn(void *arg, struct hth_transport_batch *batch);
+
+struct hth_transport_stats {
+    uint64_t requests, requests_failed, retries;
+    uint64_t parts_bad;     /* of requests, both ways: their numbers were refused here, */
+    uint64_t parts_refused; /* or the host refused ours, or had no such expert */
+    /* The largest gain (experts/client.h) that was let in since the trainer wiped it, and whose. */
+    double top_gain;
+    struct hth_peer_id top_host;
+    uint64_t bytes_out, bytes_in;
+    uint32_t live_experts, hosts, hosts_dead;
+};
+
+struct hth_transport_ops {
+    struct hth_grid_view *(*view)(struct hth_transport *transport, uint32_t layer);
+    bool (*find)(struct hth_transport *transport, uint32_t layer, uint32_t expert,
+                 struct hth_expert_target *out);
+    enum hth_err (*call)(struct hth_transport *transport, const struct hth_transport_call *call,
+                         hth_transport_done_fn *done, void *arg, struct hth_transport_batch **out);
+    void (*gauge)(struct hth_transport *transport);
+    void (*ask)(struct hth_transport *transport, uint32_t layer);
+    void (*free)(struct hth_transport *transport);
+};
+
+struct hth_transport {
+    const struct hth_transport_ops *ops;
+    struct hth_transport_stats stats;
+    uint64_t route; /* number of the routing under way: a breaker is asked once in each */
+};
+
+struct hth_transport_batch_ops {
+    const enum hth_err *(*verdicts)(const struct hth_transport_batch *batch);
+    void (*host)(const struct hth_transport_batch *batch, uint32_t target,
+                 struct hth_expert_target *io);
+    uint32_t (*unpack)(struct hth_transport_batch *batch, float *out, size_t stride, uint8_t *ok);
+    void (*judge)(struct hth_transport_batch *batch);
+    void (*free)(struct hth_transport_batch *batch);
+};
+
+struct hth_transport_batch {
+    const struct hth_transport_batch_ops *ops;
+    struct hth_transport *transport;
+    bool backward;
+    uint32_t pairs;
+    hth_transport_done_fn *done;
+    void *arg;
+};
+
+/* ---- the two ports --------------------------------------------------------------------------- */
+
+struct hth_transport_opts {
+    struct hth_env *env;
+    uint32_t layers;
+    const struct hth_grid *grids; /* copied */
+    const char *expert_kind;
+    uint32_t d, block_rows;
+    /* net */
+    struct hth_rpc *rpc;
+    struct hth_directory *directory;
+    int64_t grace_us, timeout_us;
+    enum hth_dtype wire;
+    struct hth_budget *budget;
+    /* local */
+    bool without_experts; /* none is alive, and nobody is ever called */
+    struct hth_queue *queue;
+    const struct hth_backend *backend;
+    const struct hth_train_optim *optim;
+    uint64_t step_rows;
+    uint64_t run_seed;
+};
+
+enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
+                                   struct hth_transport **out) HTH_MUST;
+enum hth_err hth_transport_local_new(const struct hth_transport_opts *opts,
+                                     struct hth_transport **out) HTH_MUST;
+struct hth_expert *hth_transport_local_expert(struct hth_transport *transport, uint32_t layer,
+                                              uint32_t index);
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* The live experts of a layer; borrowed until the next call for it. */
+static inline struct hth_grid_view *hth_transport_view(struct hth_transport *transport,
+                                                       uint32_t layer)
+{
+    return transport->ops->view(transport, layer);
+}
+/* Before the finds of one routing. */
+static inline void hth_transport_begin_route(struct hth_transport *transport)
+{
+    transport->route++;
+}
+/* Who serves this expert; false when nobody may be asked now. */
+static inline bool hth_transport_find(struct hth_transport *transport, uint32_t layer,
+                                      uint32_t expert, struct hth_expert_target *out)
+{
+    return transport->ops->find(transport, layer, expert, out);
+}
+/* done comes once, not inside this call, and the caller then owns the batch. */
+static inline HTH_MUST enum hth_err hth_transport_call(struct hth_transport *transport,
+                                                       const struct hth_transport_call *call,
+                                                       hth_transport_done_fn *done, void *arg,
+                                                       struct hth_transport_batch **out)
+{
+    return transport->ops->call(transport, call, done, arg, out);
+}
+/* Brings the gauges in transport->stats up to date. */
+static inline void hth_transport_gauge(struct hth_transport *transport)
+{
+    transport->ops->gauge(transport);
+}
+/* Nothing is alive in that layer: look again. */
+static inline void hth_transport_ask(struct hth_transport *transport, uint32_t layer)
+{
+    transport->ops->ask(transport, layer);
+}
+static inline void hth_transport_free(struct hth_transport *transport)
+{
+    if (transport != NULL)
+        transport->ops->free(transport);
+}
+
+static inline const enum hth_err *hth_transport_verdicts(const struct hth_transport_batch *batch)
+{
+    return batch->ops->verdicts(batch);
+}
+/* Overwrites the target's host with the one that answered. */
+static inline void hth_transport_host(const struct hth_transport_batch *batch, uint32_t target,
+                                      struct hth_expert_target *io)
+{
+    batch->ops->host(batch, target, io);
+}
+/* As hth_expert_batch_unpack. */
+static inline uint32_t hth_transport_unpack(struct hth_transport_batch *batch, float *out,
+                                            size_t stride, uint8_t *ok)
+{
+    return batch->ops->unpack(batch, out, stride, ok);
+}
+/* When the job that unpacked it is done: who answered badly is chosen less. Once; NULL is fine. */
+static inline void hth_transport_judge(struct hth_transport_batch *batch)
+{
+    if (batch != NULL)
+        batch->ops->judge(batch);
+}
+/* Before done: cancels. NULL is fine. */
+static inline void hth_transport_batch_free(struct hth_transport_batch *batch)
+{
+    if (batch != NULL)
+        batch->ops->free(batch);
+}
+
+#endif
