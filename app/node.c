@@ -11,7 +11,7 @@
 #include "cli/config.h"
 #include "core/mem.h"
 #include "trainer/helper.h"
-#include "trainer/terms.h"
+#include "trainer/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct node {
     struct hth_helper *helper;
     struct hth_timer *timer;
     uint32_t trainers;             /* when it was last said */
-    struct hth_other_terms others; /* as last said */
+    struct hth_other_settings others; /* as last said */
     bool helped;
 };
 
@@ -86,10 +86,10 @@ static void on_timer(void *arg)
 {
     struct node *n = arg;
     struct hth_helper_stats s;
-    struct hth_other_terms others;
+    struct hth_other_settings others;
     uint32_t trainers = hth_roster_population(n->together.avg.roster, NULL);
     hth_helper_stats(n->helper, &s);
-    hth_terms_others(n->together.avg.roster, &others);
+    hth_settings_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
         fprintf(stderr, "%u trainer%s of run '%s'%s\n", trainers, trainers == 1 ? "" : "s",
                 n->peer.network, trainers < 2 ? ": there is nothing to average" : "");

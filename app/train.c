@@ -8,7 +8,7 @@
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "dht/directory.h"
-#include "trainer/terms.h"
+#include "trainer/settings.h"
 #include "trainer/trainer.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct train {
     bool checkpoint_lost; /* the last one */
     bool tty, started, finishing;
     uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
-    struct hth_other_terms others; /* as last said */
+    struct hth_other_settings others; /* as last said */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
     struct hth_eval_result last_eval;
     int code;
@@ -101,13 +101,13 @@ static void notice_company(struct train *t, const struct hth_train_stats *s)
                 t->tty ? "\n" : "", trainers, t->peer.network);
 }
 
-/* Who trains the same experts on other terms: neither averages with the other. */
+/* Who trains the same experts on other settings: neither averages with the other. */
 static void notice_others(struct train *t)
 {
-    struct hth_other_terms now;
+    struct hth_other_settings now;
     if (t->together.avg.roster == NULL)
         return;
-    hth_terms_others(t->together.avg.roster, &now);
+    hth_settings_others(t->together.avg.roster, &now);
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
         fprintf(stderr,
                 "%s%u in run '%s' train with another %s: they and this one never average; compare "
@@ -244,8 +244,8 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
 
 static void say_other_settings(struct train *t)
 {
-    struct hth_other_terms others;
-    hth_terms_others(t->together.avg.roster, &others);
+    struct hth_other_settings others;
+    hth_settings_others(t->together.avg.roster, &others);
     hth_cli_say_error(
         "run '%s' is trained already, by %u with another %s: this trainer would begin a "
         "second run on the same experts; give it their run file and flags, or another "

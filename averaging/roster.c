@@ -192,9 +192,9 @@ void hth_roster_set_marks(struct hth_roster *r, const struct hth_roster_marks *m
 }
 
 void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
-                           const uint32_t terms[HTH_ROSTER_TERMS])
+                           const uint32_t settings[HTH_ROSTER_SETTINGS])
 {
-    memcpy(r->self.terms, terms, sizeof(r->self.terms));
+    memcpy(r->self.settings, settings, sizeof(r->self.settings));
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;

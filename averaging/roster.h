@@ -119,7 +119,7 @@ void hth_roster_set_landings(struct hth_roster *roster, uint32_t grain, int64_t 
 void hth_roster_set_marks(struct hth_roster *roster, const struct hth_roster_marks *marks);
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
 void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
-                           const uint32_t terms[HTH_ROSTER_TERMS]);
+                           const uint32_t settings[HTH_ROSTER_SETTINGS]);
 void hth_roster_need_all(struct hth_roster *roster); /* no sample; all of a run, or none */
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_ready_at(struct hth_roster *roster, int64_t wall_us);

@@ -11,7 +11,7 @@
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
  *   the marks: step (8), 4 x mark (8)
- *   the terms: 5 x 4
+ *   the settings: 5 x 4
  */
 #include <float.h>
 #include <string.h>
@@ -90,8 +90,8 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     hth_write_u64(w, n->marks.step);
     for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
         hth_write_u64(w, n->marks.mark[i]);
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
-        hth_write_u32(w, n->terms[i]);
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
+        hth_write_u32(w, n->settings[i]);
     return w->err;
 }
 
@@ -158,8 +158,8 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     n->marks.step = hth_read_u64(&r);
     for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
         n->marks.mark[i] = hth_read_u64(&r);
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
-        n->terms[i] = hth_read_u32(&r);
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
+        n->settings[i] = hth_read_u32(&r);
     if (r.err != HTH_OK)
         return HTH_E_TRUNCATED;
     if (hth_reader_left(&r) > 0 || (n->flags & ~HTH_ROSTER_FLAGS) != 0)

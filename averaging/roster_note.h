@@ -42,9 +42,9 @@ struct hth_roster_marks {
     uint64_t mark[HTH_ROSTER_MARKS];
 };
 
-/* Hashes of groups of settings, chosen by their owner (trainer/terms.h): where schemas differ they
- * tell which settings do. */
-#define HTH_ROSTER_TERMS 5
+/* Hashes of groups of settings, chosen by their owner (trainer/settings.h): where schemas differ
+ * they tell which settings do. */
+#define HTH_ROSTER_SETTINGS 5
 
 /* As a note's lands_ms. */
 #define HTH_ROSTER_NONE_LANDS UINT32_MAX
@@ -53,7 +53,7 @@ struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
     uint64_t schema; /* of what it averages */
-    uint32_t terms[HTH_ROSTER_TERMS];
+    uint32_t settings[HTH_ROSTER_SETTINGS];
     uint64_t step;        /* that it is gathering samples for, */
     uint32_t since_ms;    /* and for how long when the note was issued */
     uint64_t samples;     /* gathered so far */

@@ -31,7 +31,7 @@ static size_t offer_bytes(const struct hth_trainer *t)
 
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
 {
-    return hth_terms_schema(&t->terms, ticket);
+    return hth_settings_schema(&t->settings, ticket);
 }
 
 /* ---- offering -------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *
  *   hearth.kind = "trunk", hearth.schema, hearth.seed, hearth.updates, hearth.launched,
  *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
- *   hearth.terms (what the run's trainers have alike: terms.h, the schema of parameters),
+ *   hearth.terms (what the run's trainers have alike: settings.h, the schema of parameters),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
  * With its lineage a trainer that is back before the next step goes on in the line of the others,
@@ -147,7 +147,7 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.steps", hth_params_steps(params));
     hth_st_add_meta_u64(w, "hearth.loss_ema", bits_of(t->stats.loss_ema));
     hth_st_add_meta_u64(w, "hearth.accuracy_ema", bits_of(t->stats.accuracy_ema));
-    hth_st_add_meta_u64(w, "hearth.terms", hth_terms_schema(&t->terms, HTH_TICKET_PARAMS));
+    hth_st_add_meta_u64(w, "hearth.terms", hth_settings_schema(&t->settings, HTH_TICKET_PARAMS));
     add_lineage(w, t);
     t->ckpt.err = take_flats(t, flat);
     if (t->ckpt.err == HTH_OK)
@@ -342,12 +342,12 @@ static enum hth_err read_tensors(struct hth_trainer *t, const struct hth_st_read
 /* Files without them are of nobody knows which run. */
 static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader *r)
 {
-    uint64_t terms;
+    uint64_t settings;
 
     if (hth_st_meta(r, "hearth.terms") == NULL)
         return HTH_OK;
-    HTH_TRY(read_number(t, r, "hearth.terms", UINT64_MAX, &terms));
-    t->newcomer.goes_on = terms == hth_terms_schema(&t->terms, HTH_TICKET_PARAMS);
+    HTH_TRY(read_number(t, r, "hearth.terms", UINT64_MAX, &settings));
+    t->newcomer.goes_on = settings == hth_settings_schema(&t->settings, HTH_TICKET_PARAMS);
     return HTH_OK;
 }
 

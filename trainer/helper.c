@@ -27,7 +27,7 @@ struct hth_helper {
     struct hth_averager *averager;
     struct hth_share_opts share;
     struct hth_model *model;
-    struct hth_terms terms;
+    struct hth_settings settings;
     uint32_t parts; /* of the parameters: values and states */
     struct hth_avg_span *spans;
     uint32_t span_count;
@@ -88,7 +88,7 @@ static void look(struct hth_helper *h, uint32_t number)
     const struct hth_avg_offer offer = {
         .count = parts * hth_params_flat_len(hth_model_params(h->model)),
         .step = h->stats.step,
-        .schema = hth_terms_schema(&h->terms, ticket),
+        .schema = hth_settings_schema(&h->settings, ticket),
         .kind = ticket + (params ? 0 : h->lines),
         .kind_on = params || h->lines > 0 ? 0 : ticket + 1,
         .sweep = batch ? h->stats.step : HTH_AVG_SWEEP_AUTO,
@@ -219,8 +219,8 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
     h->parts = hth_share_parts(h->model, h->share.states);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
-    hth_terms_of(h->model, &opts->optim, &h->share, &h->terms);
-    hth_terms_set(h->roster, &h->terms, HTH_TICKET_PARAMS);
+    hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
+    hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);
     HTH_GOTO(fail, hth_averager_start(h->averager, on_round, h));
     h->timer = hth_timer_new(env, on_timer, h);
     hth_timer_set(env, h->timer, 0);

@@ -306,16 +306,16 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
     return n;
 }
 
-/* All who train under this name do it on other terms: to begin beside them would be a second run,
- * with the same experts, and likely by mistake. To go on with a run on these terms is none, and no
- * stranger shall end it. */
+/* All who train under this name do it on other settings: to begin beside them would be a second
+ * run, with the same experts, and likely by mistake. To go on with a run on these settings is none,
+ * and no stranger shall end it. */
 static bool is_another_run(const struct hth_trainer *t)
 {
-    struct hth_other_terms others;
+    struct hth_other_settings others;
 
     if (t->newcomer.goes_on)
         return false;
-    hth_terms_others(t->opts.share.roster, &others);
+    hth_settings_others(t->opts.share.roster, &others);
     return others.trainers > 0;
 }
 
@@ -662,7 +662,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
     if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)
         return HTH_E_CONFIG;
     n->timer = hth_timer_new(t->env, on_timer, t);
-    hth_terms_set(o->roster, &t->terms, HTH_TICKET_PARAMS);
+    hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);
     n->was_ready = o->bootstrap;
     if (!o->bootstrap) {
         n->boot = HTH_BOOT_LOOK;

@@ -31,7 +31,7 @@
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
  * second beginning would be a second run; so it would where all who train have other settings
- * (terms.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
+ * (settings.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
  * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins; of those
  * who come back together the latest checkpoint is the run. Whose state is of no use is doubted and
  * does not count; if its bytes are of another version of this program, and nobody else has one, it
@@ -71,7 +71,7 @@ struct hth_share_opts {
                            * parameters, against drift; 0: never */
     bool states;          /* the optimiser's states are averaged with the parameters */
     uint64_t meeting; /* a hash of what roster and averager were told of grids, groups and shares,
-                       * on which all must agree (terms.h); their maker's */
+                       * on which all must agree (settings.h); their maker's */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
     int64_t timeout_us;           /* of an offer; 0: the averager's choice */
     /* BATCH */

@@ -408,7 +408,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     hth_exec_set_team(t->model->exec, hth_env_team(env));
     /* The caller's strings may go: the model has its own. */
     t->opts.model = *hth_model_opts_of(t->model);
-    hth_terms_of(t->model, &t->opts.optim, &t->opts.share, &t->terms);
+    hth_settings_of(t->model, &t->opts.optim, &t->opts.share, &t->settings);
     HTH_GOTO(fail, resume(t));
     HTH_GOTO(fail, make_transport(t));
     HTH_GOTO(fail, make_flights(t));

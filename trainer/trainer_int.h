@@ -9,7 +9,7 @@
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
  *   lineage.c     whether its parameters are those of the others
- *   terms.c       what all must have alike, and who has it otherwise
+ *   settings.c       what all must have alike, and who has it otherwise
  *   newcomer.c    the state of a run: fetched at the start and when behind
  *   hear.c        ... going along with the others' steps meanwhile
  *   run_state.c   ... as bytes: handed out and taken up
@@ -29,7 +29,7 @@
 #include "trainer/pass.h"
 #include "trainer/transport.h"
 #include "trainer/queue.h"
-#include "trainer/terms.h"
+#include "trainer/settings.h"
 #include "trainer/trainer.h"
 
 struct hth_state_donor;
@@ -184,7 +184,7 @@ struct hth_newcomer {
     enum hth_boot boot;
     uint64_t step_min; /* of the state that is fetched */
     bool was_ready;
-    bool goes_on; /* with a checkpoint of a run on the same terms */
+    bool goes_on; /* with a checkpoint of a run on the same settings */
     int64_t since_us, alone_since_us, voted_us;
     int64_t moved_us; /* when the fetch began, or its last part came; */
     uint32_t parts_done;
@@ -248,7 +248,7 @@ struct hth_trainer {
     struct hth_lineage lineage; /* of a trainer that shares batches */
     /* When it took its last step: who ends takes its note away, and the last one is asked, too. */
     struct hth_lineage_standing stood;
-    struct hth_terms terms;
+    struct hth_settings settings;
     int64_t started_us;
     int64_t told_us; /* the roster, of a step taken alone */
     struct hth_train_stats stats;

@@ -29,7 +29,7 @@ static struct hth_roster_note good_note(void)
                                          .norm = 4,
                                          .weight_fraction = 0.5},
                                 .marks = {.step = 12, .mark = {21, 22, 0, 24}},
-                                .terms = {31, 32, 33, 34, 35}};
+                                .settings = {31, 32, 33, 34, 35}};
 
     return n;
 }
@@ -64,7 +64,7 @@ static void test_notes(void **state)
     assert_close(got.last.norm, 4, 0, 0);
     assert_close(got.last.weight_fraction, 0.5, 0, 0);
     assert_memory_equal(&got.marks, &n.marks, sizeof(n.marks));
-    assert_memory_equal(&got.terms, &n.terms, sizeof(n.terms));
+    assert_memory_equal(&got.settings, &n.settings, sizeof(n.settings));
     hth_writer_init(&w, bytes, sizeof(bytes));
     assert_ok(hth_roster_note_write(&n, &w));
     for (size_t len = 0; len < w.pos; len++)

@@ -61,8 +61,8 @@ static void test_company(void **state)
     place_end(p);
 }
 
-/* One who trains the same experts on other terms is refused, and told why; begun all the same, each
- * of the two is told, and so is a helper. */
+/* One who trains the same experts on other settings is refused, and told why; begun all the same,
+ * each of the two is told, and so is a helper. */
 static void test_other_terms(void **state)
 {
     static const char differs[] = "1 in run 'toy' train with another averaging.mode or states";

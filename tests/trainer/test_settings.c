@@ -4,7 +4,7 @@
  * the mode in which it does, and is named; what is each trainer's own business does not. And what
  * becomes of those who differ: they never average, and who comes second begins nothing.
  */
-#include "trainer/terms.h"
+#include "trainer/settings.h"
 #include "core/mem.h"
 #include "support/test.h"
 #include "trainer/crew.h"
@@ -18,15 +18,15 @@
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-static struct hth_terms terms_of(const struct hth_trainer_opts *o)
+static struct hth_settings settings_of(const struct hth_trainer_opts *o)
 {
     struct hth_model *model;
-    struct hth_terms terms;
+    struct hth_settings settings;
 
     assert_ok(hth_model_new(NULL, &o->model, &model));
-    hth_terms_of(model, &o->optim, &o->share, &terms);
+    hth_settings_of(model, &o->optim, &o->share, &settings);
     hth_model_free(model);
-    return terms;
+    return settings;
 }
 
 static struct hth_trainer_opts usual(enum hth_share_mode mode)
@@ -120,23 +120,23 @@ static void change(struct hth_trainer_opts *o, int what)
 
 static const struct {
     int change;
-    enum hth_term term;
+    enum hth_setting setting;
     bool local, batch; /* the schema is another */
 } rules[] = {
-    {RATE, HTH_TERM_OPTIMIZER, false, true},
-    {TOTAL, HTH_TERM_OPTIMIZER, false, true},
-    {WARMUP, HTH_TERM_OPTIMIZER, false, true},
-    {DECAY, HTH_TERM_OPTIMIZER, false, true},
-    {CLIP, HTH_TERM_OPTIMIZER, false, true},
-    {KIND, HTH_TERM_OPTIMIZER, true, true},
-    {TARGET, HTH_TERM_BATCH, false, true},
-    {QUORUM, HTH_TERM_BATCH, false, true},
-    {EVERY, HTH_TERM_BATCH, false, true},
-    {DELAYED, HTH_TERM_BATCH, false, true},
-    {STATES, HTH_TERM_MODE, true, true},
-    {GRID, HTH_TERM_GRID, true, true},
-    {SEED, HTH_TERM_MODEL, true, true},
-    {WIDTH, HTH_TERM_MODEL, true, true},
+    {RATE, HTH_SETTING_OPTIMIZER, false, true},
+    {TOTAL, HTH_SETTING_OPTIMIZER, false, true},
+    {WARMUP, HTH_SETTING_OPTIMIZER, false, true},
+    {DECAY, HTH_SETTING_OPTIMIZER, false, true},
+    {CLIP, HTH_SETTING_OPTIMIZER, false, true},
+    {KIND, HTH_SETTING_OPTIMIZER, true, true},
+    {TARGET, HTH_SETTING_BATCH, false, true},
+    {QUORUM, HTH_SETTING_BATCH, false, true},
+    {EVERY, HTH_SETTING_BATCH, false, true},
+    {DELAYED, HTH_SETTING_BATCH, false, true},
+    {STATES, HTH_SETTING_MODE, true, true},
+    {GRID, HTH_SETTING_GRID, true, true},
+    {SEED, HTH_SETTING_MODEL, true, true},
+    {WIDTH, HTH_SETTING_MODEL, true, true},
     {FORMAT, 0, false, false},
     {ROWS, 0, false, false},
     {STEPS, 0, false, false},
@@ -148,19 +148,20 @@ static void test_settings(void **state)
     (void)state;
     for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
         struct hth_trainer_opts o = usual((enum hth_share_mode)mode);
-        struct hth_terms same = terms_of(&o);
+        struct hth_settings same = settings_of(&o);
 
         for (size_t i = 0; i < HTH_ARRAY_LEN(rules); i++) {
             struct hth_trainer_opts other = o;
             bool differs = mode == HTH_SHARE_BATCH ? rules[i].batch : rules[i].local;
-            struct hth_terms its;
+            struct hth_settings its;
 
             change(&other, rules[i].change);
-            its = terms_of(&other);
-            for (uint32_t term = 0; term < HTH_ROSTER_TERMS; term++)
-                if ((its.hash[term] != same.hash[term]) != (differs && term == rules[i].term))
-                    fail_msg("mode %d, change %d, term %u", mode, rules[i].change, term);
-            assert_int_equal(hth_terms_schema(&its, 0) != hth_terms_schema(&same, 0), differs);
+            its = settings_of(&other);
+            for (uint32_t setting = 0; setting < HTH_ROSTER_SETTINGS; setting++)
+                if ((its.hash[setting] != same.hash[setting]) != (differs && setting == rules[i].setting))
+                    fail_msg("mode %d, change %d, setting %u", mode, rules[i].change, setting);
+            assert_int_equal(hth_settings_schema(&its, 0) != hth_settings_schema(&same, 0),
+                             differs);
         }
     }
 }
@@ -168,12 +169,12 @@ static void test_settings(void **state)
 static void test_tickets_and_modes(void **state)
 {
     struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
-    struct hth_terms a = terms_of(&local), b = terms_of(&batch);
+    struct hth_settings a = settings_of(&local), b = settings_of(&batch);
 
     (void)state;
-    assert_true(a.hash[HTH_TERM_MODE] != b.hash[HTH_TERM_MODE]);
-    assert_true(a.hash[HTH_TERM_MODEL] == b.hash[HTH_TERM_MODEL]);
-    assert_true(hth_terms_schema(&a, 0) != hth_terms_schema(&a, 1));
+    assert_true(a.hash[HTH_SETTING_MODE] != b.hash[HTH_SETTING_MODE]);
+    assert_true(a.hash[HTH_SETTING_MODEL] == b.hash[HTH_SETTING_MODEL]);
+    assert_true(hth_settings_schema(&a, 0) != hth_settings_schema(&a, 1));
 }
 
 /* ---- two of them ----------------------------------------------------------------------------- */
@@ -245,9 +246,9 @@ static void end(struct fixture *f)
 
 static void check_differ(struct fixture *f, uint32_t i, uint32_t trainers, const char *differ)
 {
-    struct hth_other_terms others;
+    struct hth_other_settings others;
 
-    hth_terms_others(hth_crew_roster(f->crew, i), &others);
+    hth_settings_others(hth_crew_roster(f->crew, i), &others);
     assert_int_equal(others.trainers, trainers);
     assert_string_equal(others.differ, differ);
 }
@@ -296,7 +297,7 @@ static void test_bootstrap_begins_beside(void **state)
     end(f);
 }
 
-/* Whoever is there on other terms does not end the run of one that goes on where it was; but who
+/* Whoever is there on other settings does not end the run of one that goes on where it was; but who
  * has other settings than its checkpoint was written under begins another run. */
 static void check_comes_back(bool turns)
 {
@@ -342,26 +343,26 @@ static void test_own_business(void **state)
     end(f);
 }
 
-/* Terms are told as 32 bits each: whose schema is another and whose terms look like ours still
- * differs in something, and does not hide what another one differs in. */
+/* Settings are told as 32 bits each: whose schema is another and whose settings look like ours
+ * still differs in something, and does not hide what another one differs in. */
 static void test_looks_alike(void **state)
 {
     struct fixture *f = two(ROWS, false);
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
-    struct hth_terms alike, other;
+    struct hth_settings alike, other;
 
     (void)state;
     assert_int_equal(hth_crew_join(f->crew), 2);
     hth_world_run_for(f->world, 8 * S);
     assert_ok(hth_crew_err(f->crew));
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
-        alike.hash[i] = first->terms[i] | UINT64_C(1) << 32;
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
+        alike.hash[i] = first->settings[i] | UINT64_C(1) << 32;
     other = alike;
-    other.hash[HTH_TERM_GRID]++;
-    hth_terms_set(hth_crew_roster(f->crew, 1), &alike, 0);
+    other.hash[HTH_SETTING_GRID]++;
+    hth_settings_set(hth_crew_roster(f->crew, 1), &alike, 0);
     hth_world_run_for(f->world, 5 * S);
     check_differ(f, 0, 1, "setting");
-    hth_terms_set(hth_crew_roster(f->crew, 2), &other, 0);
+    hth_settings_set(hth_crew_roster(f->crew, 2), &other, 0);
     hth_world_run_for(f->world, 5 * S);
     check_differ(f, 0, 2, MEETING);
     end(f);
@@ -371,7 +372,7 @@ static void test_looks_alike(void **state)
  * Such a note says nothing of settings. */
 static void test_no_schema_yet(void **state)
 {
-    static const uint32_t none[HTH_ROSTER_TERMS] = {0};
+    static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct fixture *f = two(ROWS, false);
 
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "trainer/terms.h"
+#include "trainer/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,75 +40,76 @@ static uint64_t batch_hash(const struct hth_share_opts *o)
     return hth_hash64(numbers, sizeof(numbers), 0);
 }
 
-void hth_terms_of(const struct hth_model *model, const struct hth_train_optim *optim,
-                  const struct hth_share_opts *share, struct hth_terms *out)
+void hth_settings_of(const struct hth_model *model, const struct hth_train_optim *optim,
+                     const struct hth_share_opts *share, struct hth_settings *out)
 {
     bool batch = share->mode == HTH_SHARE_BATCH;
     uint64_t seed = hth_model_opts_of(model)->seed;
     const uint64_t mode[] = {share->mode, hth_share_parts(model, share->states)};
 
-    out->hash[HTH_TERM_MODEL] = hth_hash64(&seed, sizeof(seed), hth_model_schema(model));
-    out->hash[HTH_TERM_MODE] = hth_hash64(mode, sizeof(mode), 0);
-    out->hash[HTH_TERM_OPTIMIZER] = optimizer_hash(optim, batch);
-    out->hash[HTH_TERM_BATCH] = batch ? batch_hash(share) : 0;
-    out->hash[HTH_TERM_GRID] = share->meeting;
+    out->hash[HTH_SETTING_MODEL] = hth_hash64(&seed, sizeof(seed), hth_model_schema(model));
+    out->hash[HTH_SETTING_MODE] = hth_hash64(mode, sizeof(mode), 0);
+    out->hash[HTH_SETTING_OPTIMIZER] = optimizer_hash(optim, batch);
+    out->hash[HTH_SETTING_BATCH] = batch ? batch_hash(share) : 0;
+    out->hash[HTH_SETTING_GRID] = share->meeting;
 }
 
-uint64_t hth_terms_schema(const struct hth_terms *terms, uint32_t ticket)
+uint64_t hth_settings_schema(const struct hth_settings *settings, uint32_t ticket)
 {
-    return hth_hash64(terms->hash, sizeof(terms->hash), ticket);
+    return hth_hash64(settings->hash, sizeof(settings->hash), ticket);
 }
 
-void hth_terms_set(struct hth_roster *roster, const struct hth_terms *terms, uint32_t ticket)
+void hth_settings_set(struct hth_roster *roster, const struct hth_settings *settings,
+                      uint32_t ticket)
 {
-    uint32_t told[HTH_ROSTER_TERMS];
+    uint32_t told[HTH_ROSTER_SETTINGS];
 
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
-        told[i] = (uint32_t)terms->hash[i];
-    hth_roster_set_schema(roster, hth_terms_schema(terms, ticket), told);
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
+        told[i] = (uint32_t)settings->hash[i];
+    hth_roster_set_schema(roster, hth_settings_schema(settings, ticket), told);
 }
 
 /* ---- who differs ----------------------------------------------------------------------------- */
 
-static const char *const keys[HTH_ROSTER_TERMS] = {
-    [HTH_TERM_MODEL] = "model or seed",
-    [HTH_TERM_MODE] = "averaging.mode or states",
-    [HTH_TERM_OPTIMIZER] = "optimizer",
-    [HTH_TERM_BATCH] = "averaging.target, every, quorum or delayed",
-    [HTH_TERM_GRID] = "averaging.grid, group or share_max",
+static const char *const keys[HTH_ROSTER_SETTINGS] = {
+    [HTH_SETTING_MODEL] = "model or seed",
+    [HTH_SETTING_MODE] = "averaging.mode or states",
+    [HTH_SETTING_OPTIMIZER] = "optimizer",
+    [HTH_SETTING_BATCH] = "averaging.target, every, quorum or delayed",
+    [HTH_SETTING_GRID] = "averaging.grid, group or share_max",
 };
 
-/* A set of terms. What only one mode has says nothing where the modes differ. */
+/* A set of settings. What only one mode has says nothing where the modes differ. */
 static uint32_t differing(const struct hth_roster_note *a, const struct hth_roster_note *b)
 {
     uint32_t set = 0;
 
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS; i++)
-        set |= (uint32_t)(a->terms[i] != b->terms[i]) << i;
-    if (set & 1u << HTH_TERM_MODE)
-        set &= ~(1u << HTH_TERM_OPTIMIZER | 1u << HTH_TERM_BATCH);
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
+        set |= (uint32_t)(a->settings[i] != b->settings[i]) << i;
+    if (set & 1u << HTH_SETTING_MODE)
+        set &= ~(1u << HTH_SETTING_OPTIMIZER | 1u << HTH_SETTING_BATCH);
     return set;
 }
 
-/* Terms are told short: a schema may be another though each of them looks alike. */
+/* Settings are told short: a schema may be another though each of them looks alike. */
 static void name_them(uint32_t set, char *out, size_t size)
 {
     size_t at = 0;
 
     if (set == 0)
         snprintf(out, size, "setting");
-    for (uint32_t i = 0; i < HTH_ROSTER_TERMS && at < size; i++)
+    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS && at < size; i++)
         if (set & 1u << i)
             at += (size_t)snprintf(out + at, size - at, "%s%s", at > 0 ? "; " : "", keys[i]);
 }
 
-void hth_terms_others(const struct hth_roster *roster, struct hth_other_terms *out)
+void hth_settings_others(const struct hth_roster *roster, struct hth_other_settings *out)
 {
     const struct hth_roster_note *self = hth_roster_self(roster);
     const struct hth_roster_peer *p;
     uint32_t least = 0;
 
-    *out = (struct hth_other_terms){.trainers = 0};
+    *out = (struct hth_other_settings){.trainers = 0};
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
         uint32_t set = differing(&p->note, self);
 
