@@ -163,7 +163,7 @@ static void on_drain(void *arg)
 {
     struct node *n = arg;
     if (n->helper != NULL)
-        hth_helper_rest(n->helper);
+        hth_helper_quiesce(n->helper);
     hth_together_leave(&n->together, left, n);
 }
 

@@ -167,7 +167,7 @@ static json_t *share_json(const struct hth_share_stats *s)
     hth_json_real(o, "distance", s->distance);
     hth_json_real(o, "distance_relative", relative);
     hth_json_real(o, "averaged_ms", (double)s->averaged_us / 1e3);
-    hth_json_count(o, "marked_step", s->marked_step);
+    hth_json_count(o, "marked_step", s->milestone_step);
     hth_json_count(o, "alike", s->alike);
     hth_json_count(o, "unlike", s->unlike);
     hth_json_text(o, "news", s->news);

@@ -146,18 +146,18 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
  * itself. */
 static void print_standing(const struct hth_share_stats *s)
 {
-    if (s->marked_step == 0)
+    if (s->milestone_step == 0)
         return;
     if (s->unlike > s->alike + 1) /* this one included */
         fprintf(stderr,
                 "at step %llu %u others had other parameters than these (line %08llx), which %u "
                 "shared: the run split near its end; the others' checkpoints are of the majority\n",
-                (unsigned long long)s->marked_step, s->unlike, (unsigned long long)s->mark >> 32,
-                s->alike);
+                (unsigned long long)s->milestone_step, s->unlike,
+                (unsigned long long)s->milestone_digest >> 32, s->alike);
     else
         printf("parameters of line %08llx, by step %llu those of %u others; %u had others\n",
-               (unsigned long long)s->mark >> 32, (unsigned long long)s->marked_step, s->alike,
-               s->unlike);
+               (unsigned long long)s->milestone_digest >> 32, (unsigned long long)s->milestone_step,
+               s->alike, s->unlike);
 }
 
 static void print_summary(struct train *t)

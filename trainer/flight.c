@@ -108,7 +108,7 @@ static void read_done(struct hth_work *work, enum hth_err err)
 void hth_flight_start(struct hth_flight *f)
 {
     f->pass->train = !f->eval;
-    f->born = f->trainer->stats.updates;
+    f->started_at = f->trainer->stats.updates;
     f->begun_us = hth_now_us(f->trainer->env);
     submit(f, &f->trainer->io, read_run, read_done, 0);
 }

@@ -185,7 +185,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     e->out = false;
     h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
     h->stats.rounds += r->err == HTH_OK;
-    h->stats.looks_failed += r->err != HTH_OK;
+    h->stats.rounds_missed += r->err != HTH_OK;
     hth_share_tell_last(h->roster, h->averager, r, 0, 0);
     if (r->ticket != PARAMS && e->step == h->stats.step) {
         if (r->err == HTH_OK)
@@ -248,7 +248,7 @@ void hth_helper_nudge(struct hth_helper *h)
     hth_timer_set(h->env, h->timer, 0);
 }
 
-void hth_helper_rest(struct hth_helper *h)
+void hth_helper_quiesce(struct hth_helper *h)
 {
     h->resting = true;
 }

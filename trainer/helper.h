@@ -46,11 +46,11 @@ void hth_helper_free(struct hth_helper *helper);
 void hth_helper_nudge(struct hth_helper *helper);
 
 /* Looks for nothing any more, and lets what is under way end: before it leaves. */
-void hth_helper_rest(struct hth_helper *helper);
+void hth_helper_quiesce(struct hth_helper *helper);
 
 struct hth_helper_stats {
     uint64_t step;                 /* of the trainers; shared batches only */
-    uint64_t rounds, looks_failed; /* offers that ended in a group, and those in vain */
+    uint64_t rounds, rounds_missed; /* offers that ended in a group, and those in vain */
 };
 void hth_helper_stats(const struct hth_helper *helper, struct hth_helper_stats *out);
 

@@ -214,8 +214,8 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     hth_newcomer_stands(t, &standing);
     if (!tells_more(&standing, &t->stood))
         standing = t->stood;
-    out->marked_step = standing.step;
-    out->mark = standing.mark;
+    out->milestone_step = standing.step;
+    out->milestone_digest = standing.mark;
     out->alike = standing.alike;
     out->unlike = standing.unlike;
 }

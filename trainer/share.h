@@ -30,9 +30,9 @@
  *
  * A newcomer looks around first. Where others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, for a
- * second beginning would be a second run; so it would where all who train have other settings
- * (settings.h), and then it ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was
- * written under its settings. `bootstrap` overrides both. Where nobody trains, it begins; of those
+ * second beginning would be a second run. Where all that train have other settings (settings.h), it
+ * ends with E_OTHER_SETTINGS, unless it goes on with a checkpoint that was written under its own
+ * settings. `bootstrap` overrides both. Where nobody trains, it begins; of those
  * who come back together the latest checkpoint is the run. Whose state is of no use is doubted and
  * does not count; if its bytes are of another version of this program, and nobody else has one, it
  * ends with E_VERSION.
@@ -129,7 +129,7 @@ struct hth_share_stats {
     /* BATCH: the latest milestone that others show, too (lineage.h), or showed when the last step
      * was taken; 0: none. Ours there, how many others show the same, and how many of the rest agree
      * on another. */
-    uint64_t marked_step, mark;
+    uint64_t milestone_step, milestone_digest;
     uint32_t alike, unlike;
     char news[200]; /* about fetching the state, for people */
 };

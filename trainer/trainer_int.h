@@ -53,7 +53,7 @@ struct hth_flight {
     uint32_t layer;    /* of the segment under way */
     uint64_t position; /* of its first sample in the data */
     uint32_t valid;    /* samples of the data; the rest of the pass is padding */
-    uint64_t born;     /* updates when it started: for staleness */
+    uint64_t started_at; /* updates when it started: for staleness */
     int64_t begun_us;
     double grad_norm; /* found when applied */
     float lr;

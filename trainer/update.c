@@ -67,7 +67,7 @@ static void count_flight(struct hth_flight *f)
     struct hth_trainer *t = f->trainer;
     struct hth_train_stats *s = &t->stats;
     const struct hth_xent_result *x = &f->pass->xent;
-    uint64_t stale = s->updates - HTH_MIN(f->born, s->updates);
+    uint64_t stale = s->updates - HTH_MIN(f->started_at, s->updates);
     double counted = x->counted > 0 ? x->counted : 1;
 
     s->loss = x->loss_sum / counted;
@@ -112,8 +112,9 @@ void hth_tell_update(struct hth_trainer *t)
     if (t->opts.on.on_update == NULL)
         return;
     hth_trainer_stats(t, &stats);
-    t->stood = (struct hth_lineage_standing){stats.share.marked_step, stats.share.mark,
-                                             stats.share.alike, stats.share.unlike};
+    t->stood =
+        (struct hth_lineage_standing){stats.share.milestone_step, stats.share.milestone_digest,
+                                      stats.share.alike, stats.share.unlike};
     t->opts.on.on_update(t->opts.on.arg, &stats);
 }
 

@@ -74,7 +74,7 @@ static void check_joins(enum hth_share_mode mode)
     if (mode == HTH_SHARE_BATCH) {
         assert_true(late.share.steps_shared > 0);
         /* Both have the same parameters, and can say so. */
-        assert_true(late.share.marked_step > 0 && late.share.mark != 0);
+        assert_true(late.share.milestone_step > 0 && late.share.milestone_digest != 0);
         assert_true(late.share.alike == 1 && late.share.unlike == 0);
     } else
         assert_true(late.rounds > 0);

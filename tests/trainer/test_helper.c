@@ -201,7 +201,7 @@ static void test_rests_before_it_leaves(void **state)
 
     (void)state;
     run_to(f, 10, 120 * S);
-    hth_helper_rest(f->helper);
+    hth_helper_quiesce(f->helper);
     hth_world_run_for(f->world, 3 * S);
     rounds = helped(f);
     step = f->stats[0].updates;

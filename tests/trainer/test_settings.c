@@ -158,7 +158,8 @@ static void test_settings(void **state)
             change(&other, rules[i].change);
             its = settings_of(&other);
             for (uint32_t setting = 0; setting < HTH_ROSTER_SETTINGS; setting++)
-                if ((its.hash[setting] != same.hash[setting]) != (differs && setting == rules[i].setting))
+                if ((its.hash[setting] != same.hash[setting]) !=
+                    (differs && setting == rules[i].setting))
                     fail_msg("mode %d, change %d, setting %u", mode, rules[i].change, setting);
             assert_int_equal(hth_settings_schema(&its, 0) != hth_settings_schema(&same, 0),
                              differs);

@@ -295,7 +295,7 @@ static void test_the_last_one_knows(void **state)
     hth_world_run_for(f->world, 60 * S);
     assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, 0), NULL), 1);
     hth_trainer_stats(hth_crew_trainer(f->crew, 0), &stats);
-    assert_in_range(stats.share.marked_step, 36, 40);
+    assert_in_range(stats.share.milestone_step, 36, 40);
     assert_true(stats.share.alike == 2 && stats.share.unlike == 0);
     fixture_free(f);
 }
